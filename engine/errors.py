@@ -1,0 +1,62 @@
+"""Everything the engine raises on purpose.
+
+    EngineError                  any known trouble; its text is one plain sentence for people
+    ├── ModelNotFound            no such file or folder, or nothing in it that is a model
+    ├── BadCheckpoint            a model file is truncated, corrupt or contradicts itself
+    ├── UnsupportedModel         the architecture, weight type or tokenizer kind is not known
+    ├── NotEnoughMemory          weights and cache do not fit into free memory
+    ├── BadSetting               a setting's value is outside its range, or of a wrong type
+    ├── BadTemplate              the chat template cannot be compiled or refuses the messages
+    ├── ContextTooLong           the prompt does not fit into the context
+    ├── NotSupportedYet          an argument this version knows but does not implement
+    ├── DownloadError            a download failed: no network, no room, wrong hash
+    └── BenchmarkError           a benchmark cannot be run as asked (a peer is not installed)
+
+Each message says what was found, what was expected and what to do. Anything else that escapes is a bug.
+"""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """Base of all known trouble. `str(error)` is one sentence for the user's eyes."""
+
+
+class ModelNotFound(EngineError):
+    """No such file or folder, or nothing in it that is a model."""
+
+
+class BadCheckpoint(EngineError):
+    """A model file is truncated, corrupt or contradicts itself."""
+
+
+class UnsupportedModel(EngineError):
+    """The architecture, weight type or tokenizer kind is not known."""
+
+
+class NotEnoughMemory(EngineError):
+    """Weights and cache do not fit into free memory."""
+
+
+class BadSetting(EngineError, ValueError):
+    """A setting's value is outside its range, or of a wrong type."""
+
+
+class BadTemplate(EngineError):
+    """The chat template cannot be compiled or refuses the messages."""
+
+
+class ContextTooLong(EngineError):
+    """The prompt does not fit into the context."""
+
+
+class NotSupportedYet(EngineError, NotImplementedError):
+    """An argument this version knows but does not implement."""
+
+
+class DownloadError(EngineError):
+    """A download failed: no network, no room, wrong hash."""
+
+
+class BenchmarkError(EngineError):
+    """A benchmark cannot be run as asked."""
