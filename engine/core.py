@@ -8,7 +8,10 @@ heads, D head dimension, F feed-forward width, L layers, P pages, N out features
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from engine.settings import SamplerSettings, StopSettings
 
@@ -141,3 +144,39 @@ class Downloaded:
     """The last event of a download: the finished, checked file."""
 
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a model file's headers tell, without loading it. Sizes are bytes; `name` is for people.
+
+    `stop_token_ids` are all ids that end a turn, from generation_config.json or the GGUF metadata.
+    """
+
+    path: str
+    name: str
+    architecture: str
+    format: str
+    parameters: int
+    bits_per_weight: float
+    weights_bytes: int
+    layers: int
+    context_length: int
+    vocab_size: int
+    kv_bytes_per_token: int
+    stop_token_ids: tuple[int, ...]
+    has_chat_template: bool
+
+
+class ChatSource(Protocol):
+    """Something that answers: a local model, later a remote endpoint. Used by one thread only."""
+
+    info: ModelInfo
+
+    def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
+        """The events of one reply. Setting `stop` ends it within one token, also during prefill, with reason "cancelled"."""
+        ...
+
+    def close(self) -> None:
+        """Release the model's memory and threads."""
+        ...
