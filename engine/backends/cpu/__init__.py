@@ -1,1 +1,51 @@
-"""Engine part."""
+"""The CPU backend: Numba kernels, recorded once and replayed by one `nogil` call for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psutil
+
+from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
+from engine.backends.cpu.kernels import KERNELS, kernel_names
+from engine.backends.cpu.store import CpuCache
+from engine.backends.cpu.tape import Tape
+from engine.backends.cpu.weight import CpuWeight
+from engine.core import Loading
+
+
+class CpuBackend:
+    """See `engine.backends.base.Backend`. `threads` 0 takes one for each physical core this process may use."""
+
+    name = "cpu"
+
+    def __init__(self, threads: int = 0) -> None:
+        self.threads = threads or default_threads()
+
+    def prepare(self, weight_types: frozenset[str], cache_dtype: str) -> Iterator[Loading]:
+        """Compile the kernels, or take them from the disk cache."""
+        yield from KERNELS.compile(kernel_names(weight_types, self.cache_dtype(cache_dtype)))
+
+    @staticmethod
+    def cache_dtype(dtype: str) -> str:
+        """What "auto" means here: fp16, half the memory and traffic of fp32 at an error far below the sampler's grain."""
+        return "fp16" if dtype == "auto" else dtype
+
+    def load_weight(self, tensor: RawTensor) -> Weight:
+        """Pack a matrix into tiles of 16 rows."""
+        return CpuWeight(tensor)
+
+    def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
+        """See `Backend.new_cache`."""
+        return CpuCache(layers, shape, page_count, self.cache_dtype(dtype))
+
+    def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
+        """See `Backend.record`."""
+        assert isinstance(cache, CpuCache)
+        return Tape(forward, cache, max_rows, self.threads)
+
+
+def default_threads() -> int:
+    """Physical cores, but no more than the cores this process is allowed to run on."""
+    allowed = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else psutil.cpu_count() or 1
+    return max(1, min(psutil.cpu_count(logical=False) or 1, allowed))

@@ -1,0 +1,223 @@
+"""y = x W^T (+ bias) (+ residual): the matrix product, for one family of packed weights each.
+
+One to eight rows (decoding, checking drafts): every packed block is read once and multiplied with all rows. More rows (the
+prompt): the block is unpacked once into a float32 panel that stays in the L2 cache, and register tiles run over all rows.
+Activations stay float32 throughout, so the answer differs from the exact one only by the order of additions.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from engine.backends.cpu.family import BlockRows, Family, chains
+from engine.backends.cpu.gemm import COLUMN_VECTORS, ROW_STEPS, register_tile
+from engine.backends.cpu.simd import (
+    F32,
+    I64,
+    VF32,
+    WIDE,
+    Accumulators,
+    counted_loop,
+    intrinsic_function,
+    ld_i64,
+    load,
+    reduce,
+    st_i64,
+    store,
+)
+from engine.backends.cpu.step import LOGIT_ROWS, ROWS, SERIAL, SMALL_ROWS
+
+PANEL = 256
+"""Features unpacked at once: a panel of 32 columns is 32 KB, so it and the rows of x stay in the L2 cache."""
+SUM_UNIT = 16
+
+# Words of the argument block.
+(A_WEIGHT, A_TILE_BYTES, A_TILES, A_BLOCKS, A_X, A_X_STRIDE, A_Y, A_Y_STRIDE, A_BIAS, A_RESIDUAL, A_GROUP, A_LOGITS, A_COLUMNS) = range(13)
+ARGUMENTS = 13
+
+SCRATCH_TAGS = 0
+SCRATCH_OUT = 64
+SCRATCH_PANEL = SCRATCH_OUT + 64 * SMALL_ROWS
+SCRATCH_SUMS = SCRATCH_PANEL + COLUMN_VECTORS * PANEL * 64
+
+
+def scratch_bytes(columns: int) -> int:
+    """Bytes of scratch each thread needs for inputs up to `columns` wide."""
+    return SCRATCH_SUMS + SMALL_ROWS * 4 * (columns // SUM_UNIT + 16)
+
+
+def _dot(family: Family, rows: int) -> Any:
+    """dot(tile, blocks, x, x_stride, sums, sums_stride, out): `rows` vectors of 16 outputs, float32."""
+
+    def emit(b: ir.IRBuilder, tile: Any, blocks: Any, x: Any, x_stride: Any, sums: Any, sums_stride: Any, out: Any) -> None:
+        width = rows * chains(rows)
+        totals = Accumulators(b, width)
+        totals.clear()
+        x_rows = [b.add(x, b.mul(x_stride, ir.Constant(I64, r))) for r in range(rows)]
+        sum_rows = [b.add(sums, b.mul(sums_stride, ir.Constant(I64, r))) for r in range(rows)]
+        with counted_loop(b, blocks) as i:
+            block = b.add(tile, b.mul(i, ir.Constant(I64, family.block_bytes)))
+            x_offset = b.mul(i, ir.Constant(I64, 4 * family.unit))
+            sum_offset = b.mul(i, ir.Constant(I64, 4 * family.unit // SUM_UNIT))
+            here = BlockRows(tuple(b.add(a, x_offset) for a in x_rows), tuple(b.add(a, sum_offset) for a in sum_rows))
+            family.emit_dot(b, block, here, totals)
+        for r in range(rows):
+            value = totals.get(r)
+            for slot in range(r + rows, width, rows):
+                value = b.fadd(value, totals.get(slot))
+            store(b, value, out, 64 * r)
+
+    return intrinsic_function(f"dot_{family.name}_{rows}", types.void, (types.int64,) * 7, emit)
+
+
+def _unpack(family: Family) -> Any:
+    """unpack(first_block, blocks, target): float32 (blocks * unit, 16)."""
+
+    def emit(b: ir.IRBuilder, first: Any, blocks: Any, target: Any) -> None:
+        with counted_loop(b, blocks) as i:
+            block = b.add(first, b.mul(i, ir.Constant(I64, family.block_bytes)))
+            family.emit_unpack(b, block, b.add(target, b.mul(i, ir.Constant(I64, 64 * family.unit))))
+
+    return intrinsic_function(f"unpack_{family.name}", types.void, (types.int64,) * 3, emit)
+
+
+def _emit_sums(b: ir.IRBuilder, x: Any, count: Any, sums: Any) -> None:
+    with counted_loop(b, count) as i:
+        total = reduce(b, load(b, b.add(x, b.mul(i, ir.Constant(I64, 64))), VF32), b.fadd)
+        store(b, total, b.add(sums, b.mul(i, ir.Constant(I64, 4))))
+
+
+def _emit_finish(b: ir.IRBuilder, value: Any, bias: Any, residual: Any, y: Any) -> None:
+    total = load(b, value, VF32)
+    zero = ir.Constant(I64, 0)
+    for extra in (bias, residual):
+        # A missing term reads the value itself times nothing: select keeps the loop free of branches.
+        there = b.icmp_signed("!=", extra, zero)
+        addend = load(b, b.select(there, extra, value), VF32)
+        total = b.select(there, b.fadd(total, addend), total)
+    store(b, total, y)
+
+
+def _emit_clear(b: ir.IRBuilder, address: Any) -> None:
+    store(b, ir.Constant(VF32, [ir.Constant(F32, 0.0)] * 16), address)
+
+
+block_sums = intrinsic_function("block_sums", types.void, (types.int64,) * 3, _emit_sums)
+finish = intrinsic_function("finish", types.void, (types.int64,) * 4, _emit_finish)
+clear = intrinsic_function("clear", types.void, (types.int64,), _emit_clear)
+tile_big, tile_middle, tile_one = (register_tile(COLUMN_VECTORS, n) for n in ROW_STEPS)
+tile_big_1, tile_middle_1, tile_one_1 = (register_tile(1, n) for n in ROW_STEPS)
+STEP_BIG, STEP_MIDDLE = ROW_STEPS[:2]
+WIDE_DOT = WIDE
+
+# Filled in for each family by `linear_kernel`; named here so that the template below is complete for readers and checkers.
+dot1: Any = None
+dot2: Any = None
+dot4: Any = None
+dot8: Any = None
+unpack: Any = None
+UNIT = BLOCK_BYTES = 0
+NEEDS_SUMS = False
+
+
+def _template(args: int, step: int, tile: int, scratch: int) -> None:
+    rows = ld_i64(step + 8 * (LOGIT_ROWS if ld_i64(args + 8 * A_LOGITS) else ROWS))
+    first = tile * ld_i64(args + 8 * A_GROUP)
+    last = min(first + ld_i64(args + 8 * A_GROUP), ld_i64(args + 8 * A_TILES))
+    weight, tile_bytes, blocks = ld_i64(args + 8 * A_WEIGHT), ld_i64(args + 8 * A_TILE_BYTES), ld_i64(args + 8 * A_BLOCKS)
+    x, x_stride = ld_i64(args + 8 * A_X), ld_i64(args + 8 * A_X_STRIDE)
+    y, y_stride = ld_i64(args + 8 * A_Y), ld_i64(args + 8 * A_Y_STRIDE)
+    bias, residual = ld_i64(args + 8 * A_BIAS), ld_i64(args + 8 * A_RESIDUAL)
+    if rows <= SMALL_ROWS:
+        sums, sums_stride = scratch + SCRATCH_SUMS, 4 * (blocks * UNIT // SUM_UNIT)
+        if NEEDS_SUMS and (ld_i64(scratch) != ld_i64(step + 8 * SERIAL) or ld_i64(scratch + 8) != args):
+            for r in range(rows):
+                block_sums(x + r * x_stride, blocks * UNIT // SUM_UNIT, sums + r * sums_stride)
+            st_i64(scratch, ld_i64(step + 8 * SERIAL))
+            st_i64(scratch + 8, args)
+        out = scratch + SCRATCH_OUT
+        for j in range(first, last):
+            r = 0
+            source = weight + j * tile_bytes
+            while r < rows:
+                xr, sr = x + r * x_stride, sums + r * sums_stride
+                if WIDE_DOT and rows - r >= 8:
+                    dot8(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
+                    r += 8
+                elif rows - r >= 4:
+                    dot4(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
+                    r += 4
+                elif rows - r >= 2:
+                    dot2(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
+                    r += 2
+                else:
+                    dot1(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
+                    r += 1
+            for r in range(rows):
+                column = r * y_stride + 64 * j
+                finish(out + 64 * r, bias + 64 * j if bias else 0, residual + column if residual else 0, y + column)
+        return
+    panel, zero = scratch + SCRATCH_PANEL, scratch + SCRATCH_OUT
+    clear(zero)
+    for j in range(first, last):
+        for r in range(rows):
+            column = r * y_stride + 64 * j
+            finish(zero, bias + 64 * j if bias else 0, residual + column if residual else 0, y + column)
+    j = first
+    while j < last:
+        wide = COLUMN_VECTORS if last - j >= COLUMN_VECTORS else 1
+        for start in range(0, blocks, PANEL // UNIT):
+            count = min(PANEL // UNIT, blocks - start)
+            for m in range(wide):
+                unpack(weight + (j + m) * tile_bytes + start * BLOCK_BYTES, count, panel + m * PANEL * 64)
+            k, xk, yj = count * UNIT, x + 4 * start * UNIT, y + 64 * j
+            r = 0
+            while r < rows:
+                xr, yr = xk + r * x_stride, yj + r * y_stride
+                if rows - r >= STEP_BIG:
+                    if wide > 1:
+                        tile_big(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
+                    else:
+                        tile_big_1(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
+                    r += STEP_BIG
+                elif rows - r >= STEP_MIDDLE:
+                    if wide > 1:
+                        tile_middle(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
+                    else:
+                        tile_middle_1(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
+                    r += STEP_MIDDLE
+                else:
+                    if wide > 1:
+                        tile_one(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
+                    else:
+                        tile_one_1(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
+                    r += 1
+        j += wide
+
+
+def specialise(template: Any, name: str, **values: Any) -> Any:
+    """A copy of `template` whose globals have these values: Numba sees constants, and its cache a name of its own."""
+    function = FunctionType(template.__code__, {**template.__globals__, **values}, name)
+    function.__qualname__ = name
+    function.__module__ = template.__module__
+    return function
+
+
+def linear_kernel(family: Family) -> Any:
+    """The plain Python kernel for one family, ready to be compiled."""
+    return specialise(
+        _template,
+        f"linear_{family.name}",
+        dot1=_dot(family, 1),
+        dot2=_dot(family, 2),
+        dot4=_dot(family, 4),
+        dot8=_dot(family, 8 if WIDE else 4),
+        unpack=_unpack(family),
+        UNIT=family.unit,
+        BLOCK_BYTES=family.block_bytes,
+        NEEDS_SUMS=family.needs_sums,
+    )

@@ -1,0 +1,27 @@
+"""Rotary position embedding, in place. Source: RoFormer, arXiv 2104.09864, equation 34."""
+
+from __future__ import annotations
+
+from engine.backends.cpu.simd import ld_f32, ld_i32, ld_i64, st_f32
+from engine.backends.cpu.step import POSITIONS
+
+(R_X, R_STRIDE, R_COS, R_SIN, R_HALF, R_HEADS, R_HEAD_DIM, R_INTERLEAVED) = range(8)
+
+
+def rope(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile a row: turn the pairs of every head by the row's position."""
+    half, head_dim = ld_i64(args + 8 * R_HALF), ld_i64(args + 8 * R_HEAD_DIM)
+    position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
+    cos = ld_i64(args + 8 * R_COS) + 4 * half * position
+    sin = ld_i64(args + 8 * R_SIN) + 4 * half * position
+    x = ld_i64(args + 8 * R_X) + tile * ld_i64(args + 8 * R_STRIDE)
+    interleaved = ld_i64(args + 8 * R_INTERLEAVED)
+    pair, near = (8, 4) if interleaved else (4, 4 * half)
+    for h in range(ld_i64(args + 8 * R_HEADS)):
+        head = x + 4 * head_dim * h
+        for i in range(half):
+            c, s = ld_f32(cos + 4 * i), ld_f32(sin + 4 * i)
+            first, second = head + pair * i, head + pair * i + near
+            a, b = ld_f32(first), ld_f32(second)
+            st_f32(first, a * c - b * s)
+            st_f32(second, a * s + b * c)

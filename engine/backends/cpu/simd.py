@@ -1,0 +1,267 @@
+"""LLVM building blocks for the CPU kernels: 16-lane vectors, raw loads and stores, atomics.
+
+A kernel's inner loop is emitted here as target-independent LLVM IR over <16 x float>; LLVM turns one such vector into one
+AVX-512 register, two AVX2 or four NEON ones, so one source serves every CPU and no feature is ever assumed. Accumulators
+are `alloca`s that LLVM promotes to registers. All addresses are plain int64.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import binding as llvm
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+LANES = 16
+F32 = ir.FloatType()
+F64 = ir.DoubleType()
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+F16 = ir.HalfType()
+VF32 = ir.VectorType(F32, LANES)
+VI32 = ir.VectorType(I32, LANES)
+
+FEATURES = llvm.get_host_cpu_features()
+ARM64 = platform.machine().lower() in ("arm64", "aarch64")
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+WIDE = bool(FEATURES.get("avx512f"))
+"""32 registers of 16 lanes: bigger register tiles pay."""
+HALF_IN_HARDWARE = ARM64 or bool(FEATURES.get("f16c"))
+
+
+def intrinsic_function(name: str, result: Any, arguments: tuple[Any, ...], emit: Callable[..., Any]) -> Any:
+    """A Numba intrinsic `name` whose code is `emit(builder, *values)`; all arguments have the Numba types given."""
+    signature = result(*arguments)
+
+    def codegen(context: Any, builder: ir.IRBuilder, sig: Any, values: tuple[ir.Value, ...]) -> Any:
+        value = emit(builder, *values)
+        return context.get_dummy_value() if result is types.void else value
+
+    names = ", ".join(f"a{i}" for i in range(len(arguments)))
+    scope: dict[str, Any] = {"signature": signature, "codegen": codegen}
+    # Numba reads the parameter count from the function itself, so it has to be written out.
+    exec(f"def {name}(context{', ' + names if names else ''}):\n    return signature, codegen", scope)
+    return intrinsic(scope[name])
+
+
+# --- emitters: take and give LLVM values ---------------------------------------------------------------------------
+
+
+def const_f32(value: float) -> ir.Constant:
+    """A float constant."""
+    return ir.Constant(F32, value)
+
+
+def const_vector(value: float | int, kind: ir.VectorType = VF32) -> ir.Constant:
+    """All lanes the same constant."""
+    return ir.Constant(kind, [ir.Constant(kind.element, value)] * LANES)
+
+
+def load(b: ir.IRBuilder, address: ir.Value, kind: ir.Type, offset: int = 0, align: int = 1) -> ir.Value:
+    """Load `kind` from address + offset bytes."""
+    if offset:
+        address = b.add(address, ir.Constant(I64, offset))
+    return b.load(b.inttoptr(address, kind.as_pointer()), align=align)
+
+
+def store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, offset: int = 0) -> None:
+    """Store a value at address + offset bytes; no alignment is assumed."""
+    if offset:
+        address = b.add(address, ir.Constant(I64, offset))
+    b.store(value, b.inttoptr(address, value.type.as_pointer()), align=1)
+
+
+def splat(b: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
+    """A vector with `scalar` in all lanes."""
+    kind = ir.VectorType(scalar.type, LANES)
+    one = b.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(I32, 0))
+    return b.shuffle_vector(one, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, LANES), [ir.Constant(I32, 0)] * LANES))
+
+
+def _call(b: ir.IRBuilder, name: str, kind: ir.Type, arguments: list[ir.Value]) -> ir.Value:
+    suffix = f".v{LANES}f32" if kind is VF32 else ".f32"
+    function = cgutils.get_or_insert_function(b.module, ir.FunctionType(kind, [a.type for a in arguments]), name + suffix)
+    return b.call(function, arguments)
+
+
+def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+    """x * y + z, fused where the CPU can."""
+    return _call(b, "llvm.fmuladd", x.type, [x, y, z])
+
+
+def load_half(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
+    """16 fp16 numbers as float32 lanes."""
+    if HALF_IN_HARDWARE:
+        return b.fpext(load(b, address, ir.VectorType(F16, LANES), offset), VF32)
+    bits = b.zext(load(b, address, ir.VectorType(I16, LANES), offset), VI32)
+    sign = b.shl(b.and_(bits, const_vector(0x8000, VI32)), const_vector(16, VI32))
+    magnitude = b.bitcast(b.shl(b.and_(bits, const_vector(0x7FFF, VI32)), const_vector(13, VI32)), VF32)
+    # Re-biasing the exponent by a product also normalises subnormals: no branch is needed.
+    scaled = b.bitcast(b.fmul(magnitude, const_vector(2.0**112)), VI32)
+    return b.bitcast(b.or_(scaled, sign), VF32)
+
+
+def load_bfloat(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
+    """16 bfloat16 numbers as float32 lanes."""
+    bits = b.zext(load(b, address, ir.VectorType(I16, LANES), offset), VI32)
+    return b.bitcast(b.shl(bits, const_vector(16, VI32)), VF32)
+
+
+def prefetch(b: ir.IRBuilder, address: ir.Value, offset: int) -> None:
+    """Ask for the cache line at address + offset; past the end is harmless."""
+    pointer = b.inttoptr(b.add(address, ir.Constant(I64, offset)), I8.as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
+    function = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
+    b.call(function, [pointer, ir.Constant(I32, 0), ir.Constant(I32, 3), ir.Constant(I32, 1)])
+
+
+class Accumulators:
+    """Vectors that live through a loop: allocas which LLVM promotes to registers."""
+
+    def __init__(self, b: ir.IRBuilder, count: int) -> None:
+        self.b = b
+        self.slots = [cgutils.alloca_once(b, VF32) for _ in range(count)]
+
+    def clear(self) -> None:
+        """Set all to zero."""
+        for slot in self.slots:
+            self.b.store(const_vector(0.0), slot)
+
+    def get(self, i: int) -> ir.Value:
+        """The present value."""
+        return self.b.load(self.slots[i])
+
+    def set(self, i: int, value: ir.Value) -> None:
+        """Replace the value."""
+        self.b.store(value, self.slots[i])
+
+    def add_product(self, i: int, x: ir.Value, y: ir.Value) -> None:
+        """slot i += x * y."""
+        self.set(i, fma(self.b, x, y, self.get(i)))
+
+
+@contextmanager
+def counted_loop(b: ir.IRBuilder, count: ir.Value) -> Iterator[ir.Value]:
+    """`for i in range(count)`; gives the int64 index."""
+    with cgutils.for_range(b, count, intp=I64) as loop:
+        yield loop.index
+
+
+def exp_vector(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """exp(x) for x <= 0 (and small positive x), relative error below 2e-7; below -87 gives 0.
+
+    Range reduction by ln 2 in two parts and a degree-6 polynomial (Cody and Waite; coefficients of Cephes' expf).
+    """
+    zero = b.fcmp_ordered("<", x, const_vector(-87.0))
+    clamped = b.select(zero, const_vector(-87.0), x)
+    n = _call(b, "llvm.rint", VF32, [b.fmul(clamped, const_vector(1.4426950408889634))])
+    r = fma(b, n, const_vector(-0.693359375), clamped)
+    r = fma(b, n, const_vector(2.12194440e-4), r)
+    p = const_vector(1.9875691500e-4)
+    for c in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+        p = fma(b, p, r, const_vector(c))
+    p = b.fadd(fma(b, b.fmul(r, r), p, r), const_vector(1.0))
+    scale = b.shl(b.add(b.fptosi(n, VI32), const_vector(127, VI32)), const_vector(23, VI32))
+    return b.select(zero, const_vector(0.0), b.fmul(p, b.bitcast(scale, VF32)))
+
+
+def reduce(b: ir.IRBuilder, value: ir.Value, combine: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
+    """Fold the 16 lanes to one scalar by halves."""
+    width = LANES // 2
+    while width:
+        mask = [ir.Constant(I32, i + width) if i < width else ir.Constant(I32, i) for i in range(LANES)]
+        other = b.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), ir.Constant(VI32, mask))
+        value = combine(value, other)
+        width //= 2
+    return b.extract_element(value, ir.Constant(I32, 0))
+
+
+# --- scalars for Numba code ----------------------------------------------------------------------------------------
+
+
+def _loader(name: str, kind: ir.Type, result: Any) -> Any:
+    return intrinsic_function(name, result, (types.int64,), lambda b, address: load(b, address, kind))
+
+
+def _storer(name: str, argument: Any) -> Any:
+    return intrinsic_function(name, types.void, (types.int64, argument), lambda b, address, value: store(b, value, address))
+
+
+ld_f32 = _loader("ld_f32", F32, types.float32)
+ld_f64 = _loader("ld_f64", F64, types.float64)
+ld_i64 = _loader("ld_i64", I64, types.int64)
+ld_i32 = _loader("ld_i32", I32, types.int32)
+st_f32 = _storer("st_f32", types.float32)
+st_i64 = _storer("st_i64", types.int64)
+st_i32 = _storer("st_i32", types.int32)
+
+
+def _emit_store_half(b: ir.IRBuilder, address: ir.Value, value: ir.Value) -> None:
+    if HALF_IN_HARDWARE:
+        store(b, b.fptrunc(value, F16), address)
+        return
+    # Round to nearest even in integers: scale into fp16's exponent range, then add half an ulp and cut.
+    bits = b.bitcast(value, I32)
+    sign = b.lshr(b.and_(bits, ir.Constant(I32, 0x80000000)), ir.Constant(I32, 16))
+    magnitude = b.and_(bits, ir.Constant(I32, 0x7FFFFFFF))
+    odd = b.and_(b.lshr(magnitude, ir.Constant(I32, 13)), ir.Constant(I32, 1))
+    rounded = b.add(b.add(magnitude, ir.Constant(I32, 0xFFF)), odd)
+    normal = b.sub(b.lshr(rounded, ir.Constant(I32, 13)), ir.Constant(I32, 112 << 10))
+    # Below 2^-14 the fp16 step is 2^-24: adding 0.5 (step 2^-24 in float32) rounds to it.
+    lifted = b.fadd(b.bitcast(magnitude, F32), const_f32(0.5))
+    subnormal = b.sub(b.bitcast(lifted, I32), ir.Constant(I32, 0x3F000000))
+    small = b.icmp_unsigned("<", magnitude, ir.Constant(I32, 0x38800000))
+    big = b.icmp_unsigned(">=", magnitude, ir.Constant(I32, 0x477FF000))
+    half = b.select(small, subnormal, b.select(big, ir.Constant(I32, 0x7C00), normal))
+    store(b, b.trunc(b.or_(half, sign), I16), address)
+
+
+st_f16 = intrinsic_function("st_f16", types.void, (types.int64, types.float32), _emit_store_half)
+
+
+# --- atomics and waiting -------------------------------------------------------------------------------------------
+
+
+def _word(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return b.inttoptr(address, I64.as_pointer())
+
+
+def _emit_pause(b: ir.IRBuilder) -> None:
+    if X86:
+        b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"), [])
+    elif ARM64:
+        hint = cgutils.get_or_insert_function(b.module, ir.FunctionType(ir.VoidType(), [I32]), "llvm.aarch64.hint")
+        b.call(hint, [ir.Constant(I32, 1)])
+
+
+def _emit_compare_exchange(b: ir.IRBuilder, address: ir.Value, expected: ir.Value, new: ir.Value) -> ir.Value:
+    pair = b.cmpxchg(_word(b, address), expected, new, "seq_cst", "seq_cst")
+    return b.extract_value(pair, 1)
+
+
+atomic_load = intrinsic_function(
+    "atomic_load", types.int64, (types.int64,), lambda b, a: b.load_atomic(_word(b, a), "acquire", 8)
+)
+atomic_store = intrinsic_function(
+    "atomic_store", types.void, (types.int64, types.int64), lambda b, a, v: b.store_atomic(v, _word(b, a), "seq_cst", 8)
+)
+atomic_add = intrinsic_function(
+    "atomic_add", types.int64, (types.int64, types.int64), lambda b, a, v: b.atomic_rmw("add", _word(b, a), v, "seq_cst")
+)
+compare_exchange = intrinsic_function(
+    "compare_exchange", types.boolean, (types.int64, types.int64, types.int64), _emit_compare_exchange
+)
+pause = intrinsic_function("pause", types.void, (), _emit_pause)
+
+
+def _emit_call(b: ir.IRBuilder, function: ir.Value, *arguments: ir.Value) -> None:
+    kind = ir.FunctionType(ir.VoidType(), [I64] * len(arguments))
+    b.call(b.inttoptr(function, kind.as_pointer()), list(arguments))
+
+
+call_kernel = intrinsic_function("call_kernel", types.void, (types.int64,) * 5, _emit_call)
+"""call_kernel(function, arguments, step, tile, scratch): the one indirect call of a tape."""

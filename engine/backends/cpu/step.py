@@ -1,0 +1,9 @@
+"""The words of the step block: what changes from one replay of a tape to the next. All int64."""
+
+from __future__ import annotations
+
+ROWS, LOGIT_ROWS, TOKENS, POSITIONS, PAGES, SERIAL = range(6)
+WORDS = 8
+
+SMALL_ROWS = 8
+"""Up to this many rows a step is bound by reading weights, and kernels take their few-rows path."""
