@@ -1,0 +1,97 @@
+"""One block of a message: its kind, its exact Markdown source and the text that is shown for it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from desktop.blocks.lines import cells, closes_fence, dedent, delimiter, fence, is_rule, list_marker
+
+__all__ = ["Block", "Kind"]
+
+_QUOTE = re.compile(r"^ {0,3}> ?", re.MULTILINE)
+_NOT_A_BLOCK_START = "\u200b"
+
+
+class Kind(StrEnum):
+    """The kinds of block. `THINKING` is the opening tag of a thought, whose blocks follow with `thought` set; `MARKUP` is source
+    that shows nothing: blank lines, the closing tag of a thought, the first characters of a marker that is still arriving."""
+
+    PROSE = "prose"
+    HEADING = "heading"
+    CODE = "code"
+    TABLE = "table"
+    LIST = "list"
+    QUOTE = "quote"
+    RULE = "rule"
+    THINKING = "thinking"
+    MARKUP = "markup"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A piece of a message; the sources of all blocks of a message joined are the message.
+
+    `indent` counts the columns that an enclosing list takes from every line. `joined` says that the block goes on where the one
+    before it was cut for size: no space between them. `head` is the head of a table that was cut. An open block (`closed` false)
+    may still change; a closed one never does.
+    """
+
+    kind: Kind
+    source: str
+    closed: bool = True
+    language: str = ""
+    indent: int = 0
+    thought: bool = False
+    joined: bool = False
+    head: str = ""
+
+    @property
+    def body(self) -> str:
+        """What is shown: code without its fences, a quote without its marks, a table with a complete head, else Markdown."""
+        if self.kind is Kind.CODE:
+            return self._code()
+        text = dedent(self.source, self.indent)
+        if self.kind is Kind.QUOTE:
+            return _QUOTE.sub("", text)
+        if self.kind is Kind.TABLE:
+            return _table(self.head + text)
+        if self.kind in (Kind.THINKING, Kind.MARKUP, Kind.RULE):
+            return ""
+        if self.joined and self.kind is Kind.PROSE and _starts_block(text):
+            return _NOT_A_BLOCK_START + text
+        return text
+
+    def _code(self) -> str:
+        first_end = self.source.find("\n") + 1
+        opening = fence(self.source[: first_end or len(self.source)])
+        if first_end == 0 or opening is None:
+            return "" if opening is not None else dedent(self.source, self.indent)
+        text = self.source[first_end:]
+        last_start = text.rstrip("\r\n").rfind("\n") + 1
+        last = text[last_start:].strip()
+        half_arrived = not self.closed and last != "" and last == opening[1][0] * len(last)
+        if half_arrived or (text and closes_fence(text[last_start:], opening[1])):
+            text = text[:last_start]
+        text = dedent(text, self.indent)
+        return text.removesuffix("\n")
+
+
+def _starts_block(text: str) -> bool:
+    line = text.split("\n", 1)[0]
+    return line.lstrip()[:1] in ("#", ">", "|") or list_marker(line) is not None or is_rule(line) or fence(line) is not None
+
+
+def _table(text: str) -> str:
+    """The table with as many columns in the row of dashes as in its head, because GitHub's grammar takes no other."""
+    lines = text.splitlines()
+    if not lines:
+        return ""
+    columns = len(cells(lines[0]))
+    given = cells(lines[1]) if len(lines) > 1 and delimiter(lines[1]) else []
+    skip = 1 if len(lines) > 1 and set(lines[1].strip()) <= set("|-: \t") else 0
+    dashes = (given + ["---"] * columns)[:columns]
+    rows = ["| " + " | ".join(cells(lines[0])) + " |", "| " + " | ".join(dashes) + " |"]
+    rows += ["| " + " | ".join(cells(line)) + " |" for line in lines[1 + skip :] if line.strip()]
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,81 @@
+"""What one line of Markdown can start: the patterns of CommonMark 0.31 and of GitHub's tables, a little more tolerant."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["cells", "closes_fence", "dedent", "delimiter", "fence", "indentation", "is_rule", "list_marker", "piece_length"]
+
+PIECE = 2048
+"""A line longer than this is cut for layout at the next space, at twice this length wherever that is."""
+
+_FENCE = re.compile(r"( *(?:(?:[-*+]|\d{1,9}[.)]) +)?)(`{3,}|~{3,})([^\n]*)\n?$")
+_RULE = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
+_LIST = re.compile(r"( *)(?:[-*+]|(\d{1,9})[.)])(?:[ \t]+(\S)?|$)")
+_DELIMITER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
+_BREAK = re.compile(r"[ \t\u3001\u3002\uff01\uff0c\uff1f]")
+
+
+def fence(line: str) -> tuple[int, str, str] | None:
+    """(columns before it, the fence itself, language) when `line` opens a code fence."""
+    match = _FENCE.match(line)
+    if match is None or (match[2][0] == "`" and "`" in match[3]):
+        return None
+    words = match[3].split()
+    return len(match[1]), match[2], words[0].strip("{}.") if words else ""
+
+
+def closes_fence(line: str, opened: str) -> bool:
+    """Whether `line` closes the fence that `opened`: the same character, at least as often, alone on its line."""
+    text = line.strip()
+    return len(text) >= len(opened) and text == opened[0] * len(text)
+
+
+def is_rule(line: str) -> bool:
+    """Whether `line` is a thematic break."""
+    return _RULE.match(line.rstrip()) is not None
+
+
+def list_marker(line: str) -> tuple[int, str, bool] | None:
+    """(indentation, number or "" for a bullet, whether text follows) when `line` begins a list item."""
+    match = _LIST.match(line.rstrip("\r\n"))
+    return None if match is None else (len(match[1]), match[2] or "", match[3] is not None)
+
+
+def delimiter(line: str) -> bool:
+    """Whether `line` is the row of dashes below the head of a table."""
+    text = line.rstrip()
+    return "|" in text and "-" in text and _DELIMITER.match(text) is not None
+
+
+def cells(line: str) -> list[str]:
+    """The cells of a table row; an escaped bar belongs to its cell."""
+    text = line.strip()
+    text = text.removeprefix("|")
+    text = text[:-1] if text.endswith("|") and not text.endswith("\\|") else text
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", text)]
+
+
+def indentation(line: str) -> int:
+    """The spaces at the start of `line`."""
+    return len(line) - len(line.lstrip(" "))
+
+
+def dedent(text: str, columns: int) -> str:
+    """`text` with up to `columns` spaces taken from the start of each line."""
+    if columns == 0:
+        return text
+    return "".join(line[min(columns, indentation(line)) :] for line in text.splitlines(keepends=True))
+
+
+def piece_length(text: str) -> int:
+    """Length of the first piece of `text`: a line with its end, or a cut of a very long line; 0 while that is not known yet."""
+    end = text.find("\n", 0, 2 * PIECE)
+    if 0 <= end < PIECE:
+        return end + 1
+    space = _BREAK.search(text, PIECE, 2 * PIECE if end < 0 else end)
+    if space is not None:
+        return space.end()
+    if end >= 0:
+        return end + 1
+    return 2 * PIECE if len(text) >= 2 * PIECE else 0
