@@ -1,0 +1,78 @@
+"""Icons: the program's own stroke drawings, in the colour of the palette they are shown on."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from PySide6.QtCore import QByteArray, QEvent, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QIcon, QPainter, QPalette, QPixmap
+from PySide6.QtSvg import QSvgRenderer
+from PySide6.QtWidgets import QToolButton, QWidget
+
+import resources
+
+__all__ = ["IconButton", "application_icon", "pixmap", "tinted"]
+
+_SIZES = (16, 20, 24, 32, 48, 64)
+
+
+@lru_cache(maxsize=256)
+def pixmap(name: str, colour: str, size: int) -> QPixmap:
+    """`size` by `size` device pixels of resources/icons/`name`.svg with its black strokes in `colour` ("#rrggbb")."""
+    source = resources.text(f"icons/{name}.svg").replace("#000", colour)
+    renderer = QSvgRenderer(QByteArray(source.encode()))
+    picture = QPixmap(size, size)
+    picture.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(picture)
+    renderer.render(painter, QRectF(0, 0, size, size))
+    painter.end()
+    return picture
+
+
+@lru_cache(maxsize=256)
+def tinted(name: str, colour: str, disabled: str) -> QIcon:
+    """The icon in `colour`, and in `disabled` where its control is disabled; sharp at all usual sizes."""
+    icon = QIcon()
+    for size in _SIZES:
+        icon.addPixmap(pixmap(name, colour, size), QIcon.Mode.Normal)
+        icon.addPixmap(pixmap(name, disabled, size), QIcon.Mode.Disabled)
+    return icon
+
+
+def application_icon() -> QIcon:
+    """The icon of the window and the task bar."""
+    icon = QIcon()
+    for size in (*_SIZES, 128, 256):
+        icon.addPixmap(pixmap("inglenook", "#000", size))
+    return icon
+
+
+class IconButton(QToolButton):
+    """A flat button that is only an icon: `label` is its tooltip and its name for a screen reader."""
+
+    def __init__(self, icon_name: str, label: str, parent: QWidget | None = None, role: QPalette.ColorRole = QPalette.ColorRole.WindowText) -> None:
+        super().__init__(parent)
+        self._icon_name, self._role = icon_name, role
+        self.setAutoRaise(True)
+        self.setCursor(Qt.CursorShape.ArrowCursor)
+        self.set_face(icon_name, label)
+
+    def set_face(self, icon_name: str, label: str, tip: str = "") -> None:
+        """Another icon and name; `tip` replaces the name as tooltip (to add a shortcut)."""
+        self._icon_name = icon_name
+        self.setAccessibleName(label)
+        self.setToolTip(tip or label)
+        self._tint()
+
+    def _tint(self) -> None:
+        palette = self.palette()
+        normal = palette.color(QPalette.ColorGroup.Active, self._role)
+        self.setIcon(tinted(self._icon_name, normal.name(), QColor(palette.color(QPalette.ColorGroup.Disabled, self._role)).name()))
+        side = round(self.fontMetrics().height() * 1.15)
+        self.setIconSize(QSize(side, side))
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the theme and the text size."""
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange, QEvent.Type.StyleChange):
+            self._tint()

@@ -1,0 +1,111 @@
+"""One visual language in two schemes: colour tokens -> palette and style sheet, following the system or the user's choice."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtGui import QColor, QFont, QPalette
+from PySide6.QtWidgets import QApplication
+
+import resources
+
+__all__ = ["Theme", "contrast", "palette", "style_sheet", "tokens"]
+
+SCHEMES = ("light", "dark")
+_GROUPS = (QPalette.ColorGroup.Active, QPalette.ColorGroup.Inactive, QPalette.ColorGroup.Disabled)
+_ROLES = {
+    "Window": "window", "WindowText": "text", "Base": "surface", "AlternateBase": "bubble", "Text": "text", "Button": "surface",
+    "ButtonText": "text", "BrightText": "danger", "Highlight": "accent", "HighlightedText": "accent_text", "Link": "link",
+    "LinkVisited": "link", "PlaceholderText": "muted", "ToolTipBase": "surface", "ToolTipText": "text", "Light": "surface",
+    "Midlight": "hover", "Mid": "line", "Dark": "edge", "Shadow": "edge", "Accent": "accent",
+}  # fmt: skip
+_DIMMED = ("WindowText", "Text", "ButtonText", "PlaceholderText")
+
+
+def tokens(scheme: str) -> dict[str, str]:
+    """The colours of "light" or "dark" by name, as "#rrggbb" (and "icons": the folder of its little pictures)."""
+    data = json.loads(resources.text(f"themes/{scheme}.json"))
+    return {str(name): str(value) for name, value in data.items()}
+
+
+def palette(colours: dict[str, str]) -> QPalette:
+    """The Qt palette of a scheme's colours."""
+    result = QPalette()
+    for role_name, token in _ROLES.items():
+        role = QPalette.ColorRole[role_name]
+        for group in _GROUPS:
+            dim = group == QPalette.ColorGroup.Disabled and role_name in _DIMMED
+            result.setColor(group, role, QColor(colours["disabled" if dim else token]))
+    return result
+
+
+def style_sheet(colours: dict[str, str]) -> str:
+    """resources/themes/inglenook.qss with each @token replaced. Raises KeyError for a token the scheme does not have."""
+    known = {**colours, "pictures": resources.path(f"themes/{colours['icons']}").as_posix()}
+    return re.sub(r"@(\w+)", lambda found: known[found.group(1)], resources.text("themes/inglenook.qss"))
+
+
+def contrast(first: str, second: str) -> float:
+    """Contrast ratio of two colours, 1 to 21 (WCAG 2.2, "contrast ratio" and "relative luminance")."""
+    light, dark = sorted((_luminance(QColor(first)), _luminance(QColor(second))), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: QColor) -> float:
+    parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (colour.redF(), colour.greenF(), colour.blueF())]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+class Theme(QObject):
+    """The application's look. `changed` is emitted with the scheme ("light" or "dark") after it was applied."""
+
+    changed = Signal(str)
+
+    def __init__(self, app: QApplication) -> None:
+        super().__init__(app)
+        self._app = app
+        self._choice, self._scale, self._applied = "system", 100, ""
+        self._base = QFont(app.font())
+        app.setStyle("Fusion")
+        app.styleHints().colorSchemeChanged.connect(self._system_changed)
+
+    @property
+    def scheme(self) -> str:
+        """The scheme that is shown: "light" or "dark"."""
+        if self._choice in SCHEMES:
+            return self._choice
+        return "dark" if self._app.styleHints().colorScheme() == Qt.ColorScheme.Dark else "light"
+
+    def apply(self, choice: str, text_scale: int) -> None:
+        """Show "light", "dark" or whatever the "system" has, with all text at `text_scale` percent of the system's size."""
+        if choice != self._choice:
+            self._choice = choice
+            wanted = {"light": Qt.ColorScheme.Light, "dark": Qt.ColorScheme.Dark}.get(choice, Qt.ColorScheme.Unknown)
+            self._app.styleHints().setColorScheme(wanted)
+        if text_scale != self._scale:
+            self._scale = text_scale
+            self._set_font()
+        self._show()
+
+    def _set_font(self) -> None:
+        font = QFont(self._base)
+        if font.pointSizeF() > 0:
+            font.setPointSizeF(self._base.pointSizeF() * self._scale / 100)
+        else:
+            font.setPixelSize(max(1, round(self._base.pixelSize() * self._scale / 100)))
+        self._app.setFont(font)
+
+    def _system_changed(self) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        scheme = self.scheme
+        if scheme == self._applied:
+            return
+        self._applied = scheme
+        colours = tokens(scheme)
+        self._app.setPalette(palette(colours))
+        self._app.setStyleSheet(style_sheet(colours))
+        self.changed.emit(scheme)
