@@ -50,7 +50,9 @@ def application_icon() -> QIcon:
 class IconButton(QToolButton):
     """A flat button that is only an icon: `label` is its tooltip and its name for a screen reader."""
 
-    def __init__(self, icon_name: str, label: str, parent: QWidget | None = None, role: QPalette.ColorRole = QPalette.ColorRole.WindowText) -> None:
+    def __init__(
+        self, icon_name: str, label: str, parent: QWidget | None = None, role: QPalette.ColorRole = QPalette.ColorRole.WindowText
+    ) -> None:
         super().__init__(parent)
         self._icon_name, self._role = icon_name, role
         self.setAutoRaise(True)
