@@ -37,7 +37,9 @@ ATTENTION_VECTORS = 4 if WIDE else 2
 def register_tile(vectors: int, rows: int, half: bool = False) -> Any:
     """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride): strides in bytes, w float32 or fp16."""
 
-    def emit(b: ir.IRBuilder, w: Any, w_stride: Any, vector_stride: Any, x: Any, x_stride: Any, count: Any, out: Any, out_stride: Any) -> None:
+    def emit(
+        b: ir.IRBuilder, w: Any, w_stride: Any, vector_stride: Any, x: Any, x_stride: Any, count: Any, out: Any, out_stride: Any
+    ) -> None:
         totals = Accumulators(b, vectors * rows)
         out_rows = [b.add(out, b.mul(out_stride, ir.Constant(I64, t))) for t in range(rows)]
         x_rows = [b.add(x, b.mul(x_stride, ir.Constant(I64, t))) for t in range(rows)]

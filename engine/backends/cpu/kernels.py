@@ -27,6 +27,7 @@ from engine.backends.cpu.family_q4 import Q4
 from engine.backends.cpu.family_q6 import Q6K
 from engine.backends.cpu.family_q8 import Q8
 from engine.backends.cpu.linear import linear_kernel
+from engine.backends.cpu.simd import FEATURES
 from engine.backends.cpu.team import team_functions
 from engine.core import Loading
 
@@ -47,7 +48,8 @@ def cache_folder() -> Path | None:
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
-    digest.update("\0".join([numba.__version__, llvmlite.__version__, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]).encode())
+    machine = [llvm.get_host_cpu_name(), *sorted(FEATURES), str(config.CPU_NAME), str(config.CPU_FEATURES)]
+    digest.update("\0".join([numba.__version__, llvmlite.__version__, *machine]).encode())
     name = f"kernels-{digest.hexdigest()[:16]}"
     override = os.environ.get("INGLENOOK_CACHE")
     places = [Path(override)] if override else [Path(platformdirs.user_cache_dir("inglenook", appauthor=False))]

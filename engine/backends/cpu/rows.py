@@ -56,9 +56,7 @@ def _embed_template(args: int, step: int, tile: int, scratch: int) -> None:
 
 def embed_kernel(family: Family) -> Any:
     """One tile a row: the row of the token id, unpacked from its tile of 16."""
-    return specialise(
-        _embed_template, f"embed_{family.name}", unpack=_unpack(family), UNIT=family.unit, BLOCK_BYTES=family.block_bytes
-    )
+    return specialise(_embed_template, f"embed_{family.name}", unpack=_unpack(family), UNIT=family.unit, BLOCK_BYTES=family.block_bytes)
 
 
 # --- RMS norm ------------------------------------------------------------------------------------------------------
@@ -139,5 +137,3 @@ def last_rows(args: int, step: int, tile: int, scratch: int) -> None:
     x, y = ld_i64(args + 8 * L_X) + row * stride, ld_i64(args + 8 * L_Y) + tile * stride
     for k in range(stride // 4):
         st_f32(y + 4 * k, ld_f32(x + 4 * k))
-
-

@@ -14,6 +14,7 @@ from typing import Any
 
 from llvmlite import binding as llvm
 from llvmlite import ir
+from numba import config
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -25,12 +26,20 @@ F16 = ir.HalfType()
 VF32 = ir.VectorType(F32, LANES)
 VI32 = ir.VectorType(I32, LANES)
 
-FEATURES = llvm.get_host_cpu_features()
+
+def _features() -> frozenset[str]:
+    """Features of the CPU that code is made for: the host's, or those NUMBA_CPU_NAME and NUMBA_CPU_FEATURES ask for."""
+    if config.CPU_NAME or config.CPU_FEATURES:
+        return frozenset(f[1:] for f in (config.CPU_FEATURES or "").split(",") if f.startswith("+"))
+    return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)
+
+
+FEATURES = _features()
 ARM64 = platform.machine().lower() in ("arm64", "aarch64")
 X86 = platform.machine().lower() in ("x86_64", "amd64")
-WIDE = bool(FEATURES.get("avx512f"))
+WIDE = "avx512f" in FEATURES
 """32 registers of 16 lanes: bigger register tiles pay."""
-HALF_IN_HARDWARE = ARM64 or bool(FEATURES.get("f16c"))
+HALF_IN_HARDWARE = ARM64 or "f16c" in FEATURES
 
 
 def intrinsic_function(name: str, result: Any, arguments: tuple[Any, ...], emit: Callable[..., Any]) -> Any:
@@ -243,18 +252,14 @@ def _emit_compare_exchange(b: ir.IRBuilder, address: ir.Value, expected: ir.Valu
     return b.extract_value(pair, 1)
 
 
-atomic_load = intrinsic_function(
-    "atomic_load", types.int64, (types.int64,), lambda b, a: b.load_atomic(_word(b, a), "acquire", 8)
-)
+atomic_load = intrinsic_function("atomic_load", types.int64, (types.int64,), lambda b, a: b.load_atomic(_word(b, a), "acquire", 8))
 atomic_store = intrinsic_function(
     "atomic_store", types.void, (types.int64, types.int64), lambda b, a, v: b.store_atomic(v, _word(b, a), "seq_cst", 8)
 )
 atomic_add = intrinsic_function(
     "atomic_add", types.int64, (types.int64, types.int64), lambda b, a, v: b.atomic_rmw("add", _word(b, a), v, "seq_cst")
 )
-compare_exchange = intrinsic_function(
-    "compare_exchange", types.boolean, (types.int64, types.int64, types.int64), _emit_compare_exchange
-)
+compare_exchange = intrinsic_function("compare_exchange", types.boolean, (types.int64, types.int64, types.int64), _emit_compare_exchange)
 pause = intrinsic_function("pause", types.void, (), _emit_pause)
 
 

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from engine.backends.cpu.memory import aligned
 from engine.backends.cpu.linear import specialise
+from engine.backends.cpu.memory import aligned
 from engine.backends.cpu.simd import atomic_add, atomic_load, atomic_store, call_kernel, compare_exchange, ld_i64, pause
 from engine.backends.cpu.step import LOGIT_ROWS, ROWS, SMALL_ROWS
 
@@ -35,7 +35,6 @@ OPERATION = 8
 Words = npt.NDArray[np.int64]
 
 _yield_core = types.ExternalFunction("SwitchToThread" if os.name == "nt" else "sched_yield", types.int32())
-
 
 
 def _work(tape: int, phases: int, phase_count: int, step: int, tickets: int, epoch: int, scratch: int) -> None:
