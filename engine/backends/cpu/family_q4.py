@@ -8,6 +8,7 @@ ggml's block_q4_0 / block_q4_1.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from llvmlite import ir
 
 from engine.backends.cpu.family import BlockRows, Bytes, chains, tiles
@@ -32,12 +33,13 @@ _MINIMUMS = _SCALES + 2 * LANES
 _READ_AHEAD = 5 * (_MINIMUMS + 2 * LANES)
 
 
-def gather_nibbles(low: np.ndarray) -> np.ndarray:
+def gather_nibbles(low: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
     """uint64 words of eight bytes below 16 to uint32 words of eight nibbles, first byte lowest."""
     x = low
     x = (x | (x >> np.uint64(4))) & np.uint64(0x00FF00FF00FF00FF)
     x = (x | (x >> np.uint64(8))) & np.uint64(0x0000FFFF0000FFFF)
-    return ((x | (x >> np.uint64(16))) & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    words: npt.NDArray[np.uint32] = ((x | (x >> np.uint64(16))) & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    return words
 
 
 def emit_nibble(b: ir.IRBuilder, word: ir.Value, n: int) -> ir.Value:
@@ -50,7 +52,7 @@ class Q4:
     """See the module docstring."""
 
     name = "q4"
-    types = ("Q4_0", "Q4_1")
+    types: tuple[str, ...] = ("Q4_0", "Q4_1")
     unit = _UNIT
     block_bytes = _MINIMUMS + 2 * LANES
     needs_sums = True

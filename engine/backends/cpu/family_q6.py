@@ -25,7 +25,7 @@ class Q6K:
     """See the module docstring."""
 
     name = "q6k"
-    types = ("Q6_K",)
+    types: tuple[str, ...] = ("Q6_K",)
     unit = _UNIT
     block_bytes = _SUPER + 2 * LANES
     needs_sums = True

@@ -21,7 +21,7 @@ class Q8:
     """See the module docstring."""
 
     name = "q8"
-    types = ("Q8_0",)
+    types: tuple[str, ...] = ("Q8_0",)
     unit = _UNIT
     block_bytes = _SCALES + 2 * LANES
     needs_sums = False

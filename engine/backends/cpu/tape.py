@@ -192,7 +192,8 @@ class Tape:
     def run(self, step: Step) -> Floats:
         """See `Program.run`."""
         count = len(step.token_ids)
-        assert 0 < count <= self.max_rows and step.logit_rows <= count
+        assert 0 < count <= self.max_rows
+        assert step.logit_rows <= count
         tokens, positions, pages = (np.ascontiguousarray(a, np.int32) for a in (step.token_ids, step.positions, step.pages))
         words = self._step
         words[ROWS], words[LOGIT_ROWS], words[SERIAL] = count, step.logit_rows, words[SERIAL] + 1

@@ -81,7 +81,7 @@ def _tiles(operation: int, step: int) -> int:
     short = ld_i64(step + 8 * ROWS) <= SMALL_ROWS if not ld_i64(operation + 8 * ON_LOGIT_ROWS) else rows <= SMALL_ROWS
     count = ld_i64(operation + 8 * (SMALL_TILES if short else BIG_TILES))
     block = ld_i64(operation + 8 * (SMALL_BLOCK if short else BIG_BLOCK))
-    return count * ((rows + block - 1) // block)
+    return int(count * ((rows + block - 1) // block))
 
 
 def _publish(control: int, tape: int, phases: int, phase_count: int, step: int, tickets: int, helpers: int) -> int:
