@@ -20,7 +20,7 @@ import platformdirs
 from llvmlite import binding as llvm
 from numba import config, types
 
-from engine.backends.cpu import attention, rope, rows
+from engine.backends.cpu import attention, bandwidth, rope, rows
 from engine.backends.cpu.family import Family
 from engine.backends.cpu.family_plain import PLAIN
 from engine.backends.cpu.family_q4 import Q4
@@ -110,6 +110,7 @@ def _sources(names: list[str], jit: Callable[[Any], Any]) -> dict[str, Any]:
         "last_rows": rows.last_rows,
         "rope": rope.rope,
         "combine": attention.combine,
+        "read_memory": bandwidth.read_memory,
     }
     for family in FAMILIES:
         if f"linear_{family.name}" in names:

@@ -19,7 +19,7 @@ from engine.backends.cpu.kernels import KERNELS
 from engine.backends.cpu.memory import aligned
 from engine.backends.cpu.step import LOGIT_ROWS, PAGES, POSITIONS, ROWS, SERIAL, SMALL_ROWS, TOKENS, WORDS
 from engine.backends.cpu.store import CpuCache
-from engine.backends.cpu.team import _LINE, OPERATION, Team, Words
+from engine.backends.cpu.team import OPERATION, Team, Words, ticket_words
 from engine.backends.cpu.weight import CpuWeight
 
 _TILE_TARGET = 24 << 10
@@ -166,7 +166,7 @@ class Tape:
         phases = _phases(self._operations)
         self._phases: Words = np.array(phases, np.int64)
         self._tape = self._assemble()
-        self._tickets: Words = aligned(8 * _LINE * len(phases)).view(np.int64)
+        self._tickets: Words = ticket_words(len(phases))
         self._step: Words = aligned(8 * WORDS).view(np.int64)
         self._team = Team(KERNELS.team, threads, recorder.scratch)
 

@@ -147,6 +147,11 @@ def team_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
     }
 
 
+def ticket_words(phases: int) -> Words:
+    """Zeroed ticket words for this many phases, a cache line each."""
+    return aligned(8 * _LINE * phases).view(np.int64)
+
+
 class Team:
     """`threads - 1` helper threads and the caller. Not re-entrant: one thread replays tapes."""
 
