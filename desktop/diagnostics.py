@@ -1,0 +1,97 @@
+"""What is written down when something goes wrong: a rotating log, a crash file, and one sentence for the user."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import sys
+import threading
+import traceback
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from types import TracebackType
+
+from PySide6.QtCore import QMessageLogContext, QObject, QtMsgType, Signal, qInstallMessageHandler
+
+__all__ = ["Diagnostics"]
+
+_LOG_BYTES, _OLD_LOGS = 1_000_000, 3
+_LEVELS = {
+    QtMsgType.QtDebugMsg: logging.DEBUG,
+    QtMsgType.QtInfoMsg: logging.INFO,
+    QtMsgType.QtWarningMsg: logging.WARNING,
+    QtMsgType.QtCriticalMsg: logging.ERROR,
+    QtMsgType.QtFatalMsg: logging.CRITICAL,
+}
+
+
+class Diagnostics(QObject):
+    """Takes over the program's last-resort hooks until `close()`.
+
+    `trouble(sentence)` is emitted, in whatever thread it happened, for an error that nothing handled; connect it to a
+    slot of a QObject of the GUI thread.
+    """
+
+    trouble = Signal(str)
+
+    def __init__(self, folder: Path, debug: bool = False, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log_file = folder / "inglenook.log"
+        self._log = logging.getLogger("desktop")
+        self._root = logging.getLogger()
+        self._level_before = self._root.level
+        self._handlers: list[logging.Handler] = [
+            RotatingFileHandler(self.log_file, maxBytes=_LOG_BYTES, backupCount=_OLD_LOGS, encoding="utf-8", delay=True)
+        ]
+        if debug and sys.stderr is not None:
+            self._handlers.append(logging.StreamHandler())
+        for handler in self._handlers:
+            handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(threadName)s %(name)s: %(message)s"))
+            handler.setLevel(logging.DEBUG if debug else logging.INFO)
+            self._root.addHandler(handler)
+        self._root.setLevel(logging.DEBUG if debug else logging.INFO)
+        for chatty in ("numba", "matplotlib", "asyncio", "qasync", "markdown_it"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
+        self._crash_file = (folder / "crash.log").open("a", encoding="utf-8")
+        self._faults_before = faulthandler.is_enabled()
+        faulthandler.enable(self._crash_file)
+        self._hooks_before = (sys.excepthook, threading.excepthook, sys.unraisablehook)
+        sys.excepthook = self._on_exception
+        threading.excepthook = self._on_thread_exception
+        sys.unraisablehook = self._on_unraisable
+        qInstallMessageHandler(self._on_qt_message)
+
+    def close(self) -> None:
+        """Give the hooks back and close the files."""
+        qInstallMessageHandler(None)
+        sys.excepthook, threading.excepthook, sys.unraisablehook = self._hooks_before
+        faulthandler.disable()
+        if self._faults_before and sys.stderr is not None:
+            faulthandler.enable()
+        self._crash_file.close()
+        for handler in self._handlers:
+            self._root.removeHandler(handler)
+            handler.close()
+        self._root.setLevel(self._level_before)
+
+    def _sentence(self, kind: type[BaseException]) -> str:
+        return f"Something went wrong inside Inglenook ({kind.__name__}); your chats are saved, and the details are in {self.log_file}."
+
+    def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            sys.__excepthook__(kind, error, trace)
+            return
+        self._log.error("unhandled error\n%s", "".join(traceback.format_exception(kind, error, trace)))
+        self.trouble.emit(self._sentence(kind))
+
+    def _on_thread_exception(self, what: threading.ExceptHookArgs) -> None:
+        if what.exc_value is not None:
+            self._on_exception(what.exc_type, what.exc_value, what.exc_traceback)
+
+    def _on_unraisable(self, what: sys.UnraisableHookArgs) -> None:
+        lines = traceback.format_exception(what.exc_type, what.exc_value, what.exc_traceback)
+        self._log.error("error that could not be raised in %r\n%s", what.object, "".join(lines))
+
+    def _on_qt_message(self, kind: QtMsgType, context: QMessageLogContext, message: str) -> None:
+        logging.getLogger("qt").log(_LEVELS.get(kind, logging.WARNING), "%s", message)

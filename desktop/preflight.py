@@ -1,0 +1,79 @@
+"""Can a window be opened here? Asked before Qt is, because Qt ends the whole process when its platform plug-in fails."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["DEBIAN_PACKAGES", "import_trouble", "trouble"]
+
+DEBIAN_PACKAGES = (
+    "libegl1 libgl1 libglib2.0-0 libfontconfig1 libdbus-1-3 libxkbcommon0 libxkbcommon-x11-0 libx11-xcb1 libxcb-cursor0 libxcb-icccm4 "
+    "libxcb-keysyms1 libxcb-shape0 libxcb-randr0 libxcb-xkb1"
+)
+"""What a bare Debian or Ubuntu lacks for Qt's windows on X11; their dependencies bring the rest."""
+
+_NEED_NO_DISPLAY = ("offscreen", "minimal", "vnc", "eglfs", "linuxfb", "minimalegl", "vkkhrdisplay")
+
+
+def _install(what: str) -> str:
+    return f"Inglenook cannot open a window because {what}; on Debian or Ubuntu install it with: sudo apt install {DEBIAN_PACKAGES}"
+
+
+def import_trouble(error: ImportError) -> str:
+    """One sentence for an ImportError of Qt: a missing system library, or a missing PySide6."""
+    library = re.search(r"(\S+\.so[.\d]*): cannot open shared object file", str(error))
+    if library:
+        return _install(f"the system library {library.group(1)} is missing")
+    if (error.name or "").startswith("PySide6"):
+        return f"Inglenook cannot open a window because its package PySide6-Essentials is not usable ({error}); install Inglenook again."
+    raise error
+
+
+def trouble(environment: Mapping[str, str] = os.environ) -> str:
+    """Why no window can be opened on this Linux, as one sentence; "" when it can, or on another system."""
+    if not sys.platform.startswith("linux"):
+        return ""
+    wanted = environment.get("QT_QPA_PLATFORM", "").partition(":")[0].partition(";")[0]
+    if wanted in _NEED_NO_DISPLAY:
+        return ""
+    wayland = bool(environment.get("WAYLAND_DISPLAY")) and wanted != "xcb"
+    if not wayland and not environment.get("DISPLAY"):
+        return "Inglenook cannot open a window because there is no display (DISPLAY and WAYLAND_DISPLAY are empty); start it on a desktop."
+    try:
+        _load_plugin("libqwayland.so" if wayland else "libqxcb.so")
+        reachable = wayland or _x_answers(environment["DISPLAY"])
+    except OSError as error:
+        if environment.get("DISPLAY") and wayland:
+            return trouble({**environment, "WAYLAND_DISPLAY": ""})  # Qt falls back to X11, too
+        library = str(error).partition(":")[0]
+        return _install(f"the system library {library} is missing")
+    if reachable:
+        return ""
+    return f"Inglenook cannot open a window because the display {environment['DISPLAY']} does not answer; start it on a desktop."
+
+
+def _load_plugin(name: str) -> None:
+    """Load Qt's platform plug-in with all its libraries. Raises OSError that names the first missing one."""
+    spec = importlib.util.find_spec("PySide6")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        plugin = Path(folder) / "Qt" / "plugins" / "platforms" / name
+        if plugin.is_file():  # PySide6 built by a Linux distribution keeps it elsewhere, with its dependencies installed
+            ctypes.CDLL(str(plugin))
+
+
+def _x_answers(display: str) -> bool:
+    """Whether the X server `display` accepts a connection. Raises OSError when libxcb is missing."""
+    xcb = ctypes.CDLL("libxcb.so.1")
+    xcb.xcb_connect.restype = ctypes.c_void_p
+    xcb.xcb_connect.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+    xcb.xcb_connection_has_error.argtypes = xcb.xcb_disconnect.argtypes = [ctypes.c_void_p]
+    connection = xcb.xcb_connect(display.encode(), None)
+    failed = bool(xcb.xcb_connection_has_error(connection))
+    xcb.xcb_disconnect(connection)
+    return not failed

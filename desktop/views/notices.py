@@ -1,0 +1,103 @@
+"""A calm banner above the composer: what happened, in one sentence, with what can be done about it."""
+
+from __future__ import annotations
+
+import platform
+
+from PySide6.QtCore import Qt, QTimer, Signal, qVersion
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplication, QPalette
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
+
+from desktop.views.icons import IconButton, pixmap
+
+__all__ = ["Banner", "announce"]
+
+WORDS = {"info": "Note", "warning": "Warning", "error": "Error"}
+_INFO_SECONDS = 12
+
+
+def announce(widget: QWidget, text: str) -> None:
+    """Have a screen reader say `text`."""
+    QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(widget, text))
+
+
+class Banner(QFrame):
+    """Shows one notice at a time; a later one takes its place. Notes go away by themselves, trouble stays until dismissed."""
+
+    undo_requested = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("banner")
+        self._level = "info"
+        self._picture = QLabel()
+        self.text = QLabel()
+        self.text.setTextFormat(Qt.TextFormat.PlainText)
+        self.text.setWordWrap(True)
+        self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        self.undo = QPushButton("Undo")
+        self.undo.setProperty("tone", "quiet")
+        self.undo.setAccessibleName("Undo")
+        self.undo.clicked.connect(self._undo)
+        self.copy = IconButton("copy", "Copy details of this notice")
+        self.copy.clicked.connect(self._copy)
+        self.dismiss = IconButton("close", "Dismiss this notice")
+        self.dismiss.clicked.connect(self.hide)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(12, 6, 6, 6)
+        layout.setSpacing(8)
+        layout.addWidget(self._picture)
+        layout.addWidget(self.text, 1)
+        for button in (self.undo, self.copy, self.dismiss):
+            layout.addWidget(button)
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.timeout.connect(self._fade)
+        self.hide()
+
+    def show_notice(self, text: str, level: str, undo: bool = False) -> None:
+        """Show `text`; `level` is "info", "warning" or "error"; `undo` offers the Undo button."""
+        self._level = level
+        self.text.setText(text)
+        self.text.setAccessibleName(f"{WORDS[level]}: {text}")
+        self.undo.setVisible(undo)
+        self.copy.setVisible(level != "info")
+        self.setProperty("level", level)
+        self.style().unpolish(self)
+        self.style().polish(self)
+        side = round(self.fontMetrics().height() * 1.2)
+        ratio = self.devicePixelRatioF()
+        picture = pixmap(level, self.palette().color(QPalette.ColorRole.WindowText).name(), round(side * ratio)).copy()
+        picture.setDevicePixelRatio(ratio)
+        self._picture.setPixmap(picture)
+        self.show()
+        announce(self, f"{WORDS[level]}: {text}")
+        if level == "info":
+            self._timer.start(round(_INFO_SECONDS * 1000))
+        else:
+            self._timer.stop()
+
+    def hide_undo(self) -> None:
+        """There is nothing to undo any more."""
+        if self.undo.isVisibleTo(self):
+            self.hide()
+
+    def details(self) -> str:
+        """The notice and what a bug report needs: versions and system, nothing personal."""
+        system = f"{platform.system()} {platform.release()} {platform.machine()}"
+        return f"{WORDS[self._level]}: {self.text.text()}\nInglenook, Python {platform.python_version()}, Qt {qVersion()}, {system}"
+
+    def _undo(self) -> None:
+        self.hide()
+        self.undo_requested.emit()
+
+    def _copy(self) -> None:
+        QGuiApplication.clipboard().setText(self.details())
+
+    def _fade(self) -> None:
+        focus = QGuiApplication.focusObject()
+        if self.underMouse() or (isinstance(focus, QWidget) and self.isAncestorOf(focus)):
+            self._timer.start(2000)  # the reader is still on it
+        else:
+            self.hide()

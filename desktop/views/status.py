@@ -1,0 +1,110 @@
+"""The line at the bottom: what is happening now, and the figures of the last reply."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QSizePolicy, QWidget
+
+from engine.core import Stats
+
+__all__ = ["REASONS", "StatusLine"]
+
+REASONS = {
+    "stop_token": "finished",
+    "stop_string": "stop string found",
+    "max_tokens": "max tokens reached",
+    "context_full": "context full",
+    "cancelled": "stopped",
+}
+"""Why a reply ended, in words for people."""
+
+
+class StatusLine(QWidget):
+    """State and progress on the left, figures on the right; the least important figures leave first when it gets narrow."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("statusLine")
+        self.state = self._figure("State")
+        self.bar = QProgressBar()
+        self.bar.setAccessibleName("Progress")
+        self.bar.setTextVisible(False)
+        self.bar.setFixedSize(120, 6)
+        self.bar.hide()
+        self.reason = self._figure("Why the reply ended")
+        self.prompt = self._figure("Speed of reading the prompt")
+        self.reply = self._figure("Speed of writing the reply")
+        self.context = self._figure("Tokens in the context")
+        self._by_importance = (self.context, self.reply, self.reason, self.prompt)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(18, 2, 18, 6)
+        layout.setSpacing(16)
+        layout.addWidget(self.state)
+        layout.addWidget(self.bar)
+        layout.addStretch(1)
+        for label in (self.reason, self.prompt, self.reply, self.context):
+            layout.addWidget(label)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+
+    def _figure(self, name: str) -> QLabel:
+        label = QLabel()
+        label.setTextFormat(Qt.TextFormat.PlainText)
+        label.setProperty("tone", "muted")
+        label.setObjectName(name)
+        label.setToolTip(name)
+        label.hide()
+        return label
+
+    def show_state(self, text: str) -> None:
+        """Show a state that has no measurable progress; "" shows nothing."""
+        self.bar.hide()
+        self._write(self.state, text)
+
+    def show_progress(self, text: str, done: int, total: int) -> None:
+        """Show a state with `done` of `total`; a `total` of 0 is unknown."""
+        self._write(self.state, text)
+        self.bar.setRange(0, 1000 if total else 0)
+        if total:
+            self.bar.setValue(min(1000, done * 1000 // total))
+        self.bar.show()
+        self._fit()
+
+    def show_stats(self, stats: Stats | None, reason: str) -> None:
+        """Show the figures of a reply; `reason` is one of `engine.core.STOP_REASONS`, or "" while it is written."""
+        prompt = stats.prefill_tokens_per_second if stats else 0
+        reply = stats.decode_tokens_per_second if stats else 0
+        self._write(self.reason, REASONS.get(reason, reason))
+        self._write(self.prompt, f"prompt {prompt:,.0f} tok/s" if prompt else "")
+        self._write(self.reply, f"reply {reply:,.1f} tok/s" if reply else "")
+        self._write(self.context, f"{stats.context_tokens:,} / {stats.context_length:,} tokens" if stats and stats.context_length else "")
+
+    def _write(self, label: QLabel, text: str) -> None:
+        if text != label.text():
+            label.setText(text)
+            label.setAccessibleName(f"{label.objectName()}: {text}" if text else label.objectName())
+        self._fit()
+
+    def _fit(self) -> None:
+        """Show each figure that has a text and still finds room."""
+        self.state.setVisible(bool(self.state.text()))
+        room = self.width() - 36 - (self.state.sizeHint().width() + 16 if self.state.text() else 0)
+        if not self.bar.isHidden():
+            room -= self.bar.width() + 16
+        for label in self._by_importance:
+            needed = label.sizeHint().width() + 16
+            fits = bool(label.text()) and needed <= room
+            label.setVisible(fits)
+            if fits:
+                room -= needed
+
+    def minimumSizeHint(self) -> QSize:
+        """One line high, as narrow as the window likes."""
+        return QSize(0, self.fontMetrics().height() + 10)
+
+    def sizeHint(self) -> QSize:
+        return self.minimumSizeHint()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()

@@ -1,0 +1,188 @@
+"""What an empty chat shows: how to get a first model, or a friendly word when one is ready."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+
+from desktop.views.icons import application_icon
+
+__all__ = ["STARTER_LABEL", "WelcomePage"]
+
+STARTER_LABEL = "Download starter model (SmolLM2, 98 MB)"
+OTHER_WAYS = "Or bring your own: a GGUF file, or a folder with safetensors. You can also drag it onto this window."
+EXAMPLES = ("Explain how a rainbow forms", "Write a short poem about autumn rain", "Give me three ideas for dinner")
+
+
+def _label(text: str, tone: str = "", points: float = 0) -> QLabel:
+    label = QLabel(text)
+    label.setTextFormat(Qt.TextFormat.PlainText)
+    label.setWordWrap(True)
+    label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+    label.setProperty("tone", tone)
+    if points:
+        label.setStyleSheet(f"font-size: {points:g}em; font-weight: 600;")
+    return label
+
+
+class _ActivityBar(QWidget):
+    """A progress bar with a sentence above it; without a known total it only moves."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.sentence = _label("", "muted")
+        self.bar = QProgressBar()
+        self.bar.setAccessibleName(name)
+        self.bar.setTextVisible(False)
+        self.bar.setFixedHeight(8)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.sentence)
+        layout.addWidget(self.bar)
+
+    def show_progress(self, sentence: str, done: int, total: int) -> None:
+        self.sentence.setText(sentence)
+        self.bar.setRange(0, 1000 if total else 0)
+        if total:
+            self.bar.setValue(min(1000, done * 1000 // total))
+
+
+class _FirstRun(QWidget):
+    """No model yet: one clear button, its progress, and the other ways."""
+
+    download_requested = Signal()
+    cancel_requested = Signal()
+    open_file_requested = Signal()
+    open_folder_requested = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = _label("Inglenook runs a language model inside this window. Nothing you write leaves your machine.", "muted")
+        self.trouble = _label("", "danger")
+        self.trouble.hide()
+        self.download = QPushButton(STARTER_LABEL)
+        self.download.setProperty("tone", "primary")
+        self.download.clicked.connect(self.download_requested)
+        self.progress = _ActivityBar("Download of the starter model")
+        self.progress.hide()
+        self.cancel = QPushButton("Cancel download")
+        self.cancel.clicked.connect(self.cancel_requested)
+        self.cancel.hide()
+        open_file, open_folder = QPushButton("Open model file…"), QPushButton("Open model folder…")
+        open_file.clicked.connect(self.open_file_requested)
+        open_folder.clicked.connect(self.open_folder_requested)
+        layout = QVBoxLayout(self)
+        layout.setSpacing(10)
+        layout.addWidget(self.text)
+        layout.addSpacing(10)
+        layout.addWidget(self.trouble)
+        layout.addWidget(self.download, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addWidget(self.progress)
+        layout.addWidget(self.cancel, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addSpacing(14)
+        layout.addWidget(_label(OTHER_WAYS, "muted"))
+        ways = QHBoxLayout()
+        ways.addStretch(1)
+        ways.addWidget(open_file)
+        ways.addWidget(open_folder)
+        ways.addStretch(1)
+        layout.addLayout(ways)
+
+
+class _Ready(QWidget):
+    """A model is loaded and the chat is empty."""
+
+    example_chosen = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = _label("", "muted")
+        layout = QVBoxLayout(self)
+        layout.setSpacing(8)
+        layout.addWidget(self.text)
+        layout.addSpacing(8)
+        for example in EXAMPLES:
+            button = QPushButton(example)
+            button.clicked.connect(lambda _checked=False, text=example: self.example_chosen.emit(text))
+            layout.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
+
+
+class WelcomePage(QWidget):
+    """The page of an empty chat. `example_chosen(text)` offers a first message to the composer."""
+
+    download_requested = Signal()
+    cancel_requested = Signal()
+    open_file_requested = Signal()
+    open_folder_requested = Signal()
+    example_chosen = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAccessibleName("Welcome")
+        self._mark = QLabel()
+        self._mark.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+        self._mark.setPixmap(application_icon().pixmap(56, 56))
+        self.title = _label("Welcome to Inglenook", points=1.6)
+        self.first_run, self.ready, self.loading = _FirstRun(), _Ready(), QWidget()
+        self.loading_bar = _ActivityBar("Loading of the model")
+        loading = QVBoxLayout(self.loading)
+        loading.addWidget(self.loading_bar)
+        loading.addStretch(1)
+        self._pages = QStackedWidget()
+        for page in (self.first_run, self.ready, self.loading):
+            self._pages.addWidget(page)
+        column = QWidget()
+        column.setMaximumWidth(520)
+        inside = QVBoxLayout(column)
+        inside.setSpacing(10)
+        inside.addStretch(2)
+        inside.addWidget(self._mark)
+        inside.addWidget(self.title)
+        inside.addWidget(self._pages)
+        inside.addStretch(3)
+        layout = QHBoxLayout(self)
+        layout.addStretch(1)
+        layout.addWidget(column, 1000)
+        layout.addStretch(1)
+        self.first_run.download_requested.connect(self.download_requested)
+        self.first_run.cancel_requested.connect(self.cancel_requested)
+        self.first_run.open_file_requested.connect(self.open_file_requested)
+        self.first_run.open_folder_requested.connect(self.open_folder_requested)
+        self.ready.example_chosen.connect(self.example_chosen)
+
+    def show_first_run(self, starter_there: bool = False) -> None:
+        """No model is loaded; `starter_there` when the starter was downloaded before and needs only loading."""
+        self.title.setText("Welcome to Inglenook")
+        self.first_run.download.setText("Load starter model (SmolLM2)" if starter_there else STARTER_LABEL)
+        self._pages.setCurrentWidget(self.first_run)
+
+    def show_download(self, sentence: str, done: int, total: int) -> None:
+        """The starter is being fetched: `done` of `total` bytes (0 while unknown)."""
+        self._pages.setCurrentWidget(self.first_run)
+        self.first_run.trouble.hide()
+        self.first_run.progress.show_progress(sentence, done, total)
+        self._set_busy(True)
+
+    def end_download(self, trouble: str = "") -> None:
+        """The download is over; `trouble` is the sentence of what went wrong, with the button to try again."""
+        self._set_busy(False)
+        self.first_run.trouble.setVisible(bool(trouble))
+        self.first_run.trouble.setText(trouble)
+        self.first_run.download.setText("Try the download again" if trouble else STARTER_LABEL)
+
+    def show_loading(self, sentence: str, done: int, total: int) -> None:
+        """A model is being loaded."""
+        self.title.setText("Getting the model ready")
+        self.loading_bar.show_progress(sentence, done, total)
+        self._pages.setCurrentWidget(self.loading)
+
+    def show_ready(self, model_name: str) -> None:
+        """A model is loaded."""
+        self.title.setText("What is on your mind?")
+        self.ready.text.setText(f"{model_name} is ready on this computer. Write below, or start with one of these.")
+        self._pages.setCurrentWidget(self.ready)
+
+    def _set_busy(self, busy: bool) -> None:
+        self.first_run.progress.setVisible(busy)
+        self.first_run.cancel.setVisible(busy)
+        self.first_run.download.setVisible(not busy)

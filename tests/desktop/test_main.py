@@ -1,0 +1,93 @@
+"""The door `inglenook`: arguments, and a machine on which no window can be opened."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from desktop import preflight
+from desktop.__main__ import parser, version
+
+BLOCK = """
+import sys
+class Wall:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {walled!r}:
+            raise ImportError({reason!r}, name=name)
+sys.meta_path.insert(0, Wall())
+from desktop.__main__ import main
+sys.exit(main({arguments!r}))
+"""
+
+
+def start(arguments, walled=(), reason="", **environment):
+    code = BLOCK.format(walled=tuple(walled), reason=reason, arguments=list(arguments))
+    clean = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")}
+    environment = {**clean, **environment}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment, check=False)
+
+
+def test_version_needs_neither_qt_nor_torch_nor_a_display() -> None:
+    done = start(["--version"], walled=("PySide6", "torch", "numba", "qasync", "engine"), reason="not here")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"inglenook {version()}\n", "")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Qt opens windows without a display variable elsewhere")
+def test_without_a_display_one_sentence_and_exit_code_1() -> None:
+    done = start([])
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "no display" in done.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="X11 only")
+def test_a_display_that_does_not_answer_is_named() -> None:
+    done = start([], DISPLAY=":987")
+    assert done.returncode == 1
+    assert ":987" in done.stderr or "sudo apt install" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_missing_system_library_names_the_packages() -> None:
+    reason = "libEGL.so.1: cannot open shared object file: No such file or directory"
+    done = start([], walled=("PySide6",), reason=reason, QT_QPA_PLATFORM="offscreen")
+    assert done.returncode == 1
+    assert "libEGL.so.1 is missing" in done.stderr
+    assert "sudo apt install libegl1 " in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_missing_pyside_says_so() -> None:
+    done = start([], walled=("PySide6",), reason="no module", QT_QPA_PLATFORM="offscreen")
+    assert done.returncode == 1
+    assert "PySide6-Essentials" in done.stderr
+
+
+def test_another_import_error_is_a_bug_and_not_hidden() -> None:
+    with pytest.raises(ImportError, match="cannot import name"):
+        preflight.import_trouble(ImportError("cannot import name 'x' from 'desktop.y'", name="desktop.y"))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
+def test_a_plugin_that_cannot_be_loaded_names_its_library(monkeypatch) -> None:
+    def fail(name: str) -> None:
+        raise OSError("libxcb-cursor.so.0: cannot open shared object file: No such file or directory")
+
+    monkeypatch.setattr(preflight, "_load_plugin", fail)
+    sentence = preflight.trouble({"DISPLAY": ":0"})
+    assert "libxcb-cursor.so.0 is missing" in sentence
+    assert "libxcb-cursor0" in sentence
+
+
+def test_platforms_without_a_display_are_not_asked_for_one() -> None:
+    assert preflight.trouble({"QT_QPA_PLATFORM": "offscreen"}) == ""
+    assert preflight.trouble({"QT_QPA_PLATFORM": "vnc:port=5901"}) == ""
+
+
+def test_arguments() -> None:
+    options = parser().parse_args(["--starter", "--data", "here", "--debug"])
+    assert options.starter
+    assert options.debug
+    assert str(options.data) == "here"
+    assert options.model is None

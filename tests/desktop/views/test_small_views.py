@@ -1,0 +1,178 @@
+"""Banner, status line, welcome page, inspector: each by itself."""
+
+import dataclasses
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QAbstractSpinBox, QLineEdit, QPushButton, QVBoxLayout, QWidget
+
+from desktop.views.inspector import Inspector
+from desktop.views.notices import Banner
+from desktop.views.status import REASONS, StatusLine
+from desktop.views.welcome import STARTER_LABEL, WelcomePage
+from engine.core import STOP_REASONS, Stats
+from engine.settings import CacheSettings, SamplerSettings, StopSettings
+
+STATS = Stats(
+    prompt_tokens=900, prefill_tokens=900, new_tokens=101, context_tokens=1001, context_length=8192, prefill_seconds=1.5, decode_seconds=2.0
+)
+
+
+def click(qtbot, button) -> None:
+    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+def test_banner_says_what_happened_and_can_be_dismissed(qtbot) -> None:
+    banner = Banner()
+    qtbot.addWidget(banner)
+    banner.show_notice("The file is not a model.", "error")
+    assert banner.isVisible()
+    assert banner.text.accessibleName() == "Error: The file is not a model."
+    assert not banner.undo.isVisible()
+    click(qtbot, banner.copy)
+    assert QGuiApplication.clipboard().text().startswith("Error: The file is not a model.\nInglenook, Python ")
+    click(qtbot, banner.dismiss)
+    assert not banner.isVisible()
+
+
+def test_banner_offers_undo_once(qtbot) -> None:
+    banner = Banner()
+    qtbot.addWidget(banner)
+    banner.show_notice("Message deleted.", "info", undo=True)
+    with qtbot.waitSignal(banner.undo_requested):
+        click(qtbot, banner.undo)
+    assert not banner.isVisible()
+    banner.show_notice("Message deleted.", "info", undo=True)
+    banner.hide_undo()
+    assert not banner.isVisible()
+
+
+def test_notes_leave_by_themselves_and_trouble_stays(qtbot, monkeypatch) -> None:
+    monkeypatch.setattr("desktop.views.notices._INFO_SECONDS", 0.02)
+    host, elsewhere, banner = QWidget(), QLineEdit(), Banner()
+    qtbot.addWidget(host)
+    layout = QVBoxLayout(host)
+    layout.addWidget(elsewhere)
+    layout.addWidget(banner)
+    host.show()
+    elsewhere.setFocus()
+    monkeypatch.setattr(banner, "underMouse", lambda: False)
+    banner.show_notice("Saved.", "info")
+    qtbot.waitUntil(lambda: not banner.isVisible(), timeout=1000)
+    banner.show_notice("Broken.", "warning")
+    qtbot.wait(100)
+    assert banner.isVisible()
+
+
+def test_status_line_shows_the_figures_of_a_reply(qtbot) -> None:
+    line = StatusLine()
+    qtbot.addWidget(line)
+    line.resize(900, 30)
+    line.show()
+    line.show_stats(STATS, "stop_token")
+    shown = [line.reason.text(), line.prompt.text(), line.reply.text(), line.context.text()]
+    assert shown == ["finished", "prompt 600 tok/s", "reply 50.0 tok/s", "1,001 / 8,192 tokens"]
+    assert all(label.isVisible() for label in (line.reason, line.prompt, line.reply, line.context))
+    line.show_stats(None, "")
+    assert not any(label.isVisible() for label in (line.reason, line.prompt, line.reply, line.context))
+
+
+def test_narrow_status_line_keeps_the_most_important(qtbot) -> None:
+    line = StatusLine()
+    qtbot.addWidget(line)
+    line.show()
+    line.show_stats(STATS, "max_tokens")
+    line.resize(line.context.sizeHint().width() + 60, 30)
+    assert line.context.isVisible()
+    assert not line.prompt.isVisible()
+
+
+def test_status_line_progress(qtbot) -> None:
+    line = StatusLine()
+    qtbot.addWidget(line)
+    line.resize(700, 30)
+    line.show()
+    line.show_progress("Reading the prompt, 128 of 512", 128, 512)
+    assert (line.bar.value(), line.bar.maximum()) == (250, 1000)
+    line.show_progress("Loading", 0, 0)
+    assert line.bar.maximum() == 0
+    line.show_state("Ready")
+    assert not line.bar.isVisible()
+    assert line.state.text() == "Ready"
+
+
+def test_every_reason_has_words() -> None:
+    assert set(REASONS) == set(STOP_REASONS)
+
+
+def test_welcome_download_with_cancel_and_retry(qtbot) -> None:
+    page = WelcomePage()
+    qtbot.addWidget(page)
+    page.show()
+    page.show_first_run()
+    assert page.first_run.download.text() == STARTER_LABEL
+    with qtbot.waitSignal(page.download_requested):
+        click(qtbot, page.first_run.download)
+    page.show_download("43 of 98 MB", 43, 98)
+    assert page.first_run.progress.bar.value() == 438
+    assert not page.first_run.download.isVisible()
+    with qtbot.waitSignal(page.cancel_requested):
+        click(qtbot, page.first_run.cancel)
+    page.end_download("There is no network.")
+    assert page.first_run.trouble.text() == "There is no network."
+    assert page.first_run.download.isVisible()
+    assert "again" in page.first_run.download.text()
+
+
+def test_welcome_examples_go_to_the_composer(qtbot) -> None:
+    page = WelcomePage()
+    qtbot.addWidget(page)
+    page.show_ready("SmolLM2")
+    assert "SmolLM2" in page.ready.text.text()
+    button = page.ready.findChildren(QPushButton)[0]
+    with qtbot.waitSignal(page.example_chosen) as chosen:
+        button.click()
+    assert chosen.args == [button.text()]
+
+
+@pytest.fixture
+def inspector(qtbot):
+    widget = Inspector((("Sampling", SamplerSettings), ("Stop conditions", StopSettings), ("Context", CacheSettings)))
+    qtbot.addWidget(widget)
+    widget.resize(300, 600)
+    widget.show()
+    return widget
+
+
+def test_inspector_tells_class_name_and_value(inspector, qtbot) -> None:
+    sources = {field.name: "default" for field in dataclasses.fields(SamplerSettings)}
+    inspector.show_values(SamplerSettings(top_k=7), sources)
+    boxes = [w for w in inspector.findChildren(QAbstractSpinBox) if w.accessibleName() == "Top K"]
+    assert boxes[0].text() == "7"
+    with qtbot.waitSignal(inspector.changed) as change:
+        boxes[0].setValue(9)
+    assert change.args == [SamplerSettings, "top_k", 9]
+
+
+def test_groups_fold(inspector, qtbot) -> None:
+    context = inspector.groups[2]
+    assert not context.content.isVisible()
+    click(qtbot, context.header)
+    assert context.content.isVisible()
+    assert context.header.accessibleDescription() == "expanded"
+
+
+def test_system_prompt_is_told_after_a_pause_and_before_saving(inspector, qtbot) -> None:
+    inspector.show_system_prompt("Old.")
+    with qtbot.waitSignal(inspector.system_prompt_changed) as change:
+        qtbot.keyClicks(inspector.prompt, "New. ")
+    assert change.args == ["New. Old."]
+    qtbot.keyClicks(inspector.prompt, "X")
+    with qtbot.waitSignals([inspector.system_prompt_changed, inspector.save_requested], order="strict"):
+        click(qtbot, inspector.save)
+
+
+def test_showing_a_prompt_is_not_a_change(inspector, qtbot) -> None:
+    with qtbot.assertNotEmitted(inspector.system_prompt_changed, wait=700):
+        inspector.show_system_prompt("Shown.")
