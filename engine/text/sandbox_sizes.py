@@ -1,0 +1,121 @@
+"""How large the result of a template's operation could become, told before it is done: upper bounds in characters or items.
+
+One table each for filters, methods of strings and operators, by name; each function has the parameters of what it
+measures. Whatever is not listed makes no more than it is given (or a given number, which `INT_LIMIT` bounds).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+INT_LIMIT = 100_000
+"""Largest number that a filter or a string's method accepts (widths, counts, indents)."""
+
+LAZY_FILTERS = frozenset({
+    "attr", "batch", "count", "d", "default", "dictsort", "first", "groupby", "items", "last", "length", "list", "map", "max", "min",
+    "reject", "rejectattr", "reverse", "select", "selectattr", "slice", "sort", "unique",
+})
+"""Filters that pick and order items and make no text of them; they may be given what is too large to print."""
+
+_HUGE = 1 << 62
+_FORMAT_LIMIT = 10_000
+_WIDE = re.compile(r"\d{5}")
+
+
+def text_size(value: Any) -> int:
+    """Characters of all strings in a value of any depth. The budget has bounded the value before."""
+    size, stack = 0, [value]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack += [*value.keys(), *value.values()]
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            stack += value
+            size += len(value)
+        else:
+            size += len(value) if isinstance(value, (str, bytes)) else 32
+    return size
+
+
+def _replace(text: Any, old: Any, new: Any, count: int | None = None) -> int:
+    if not all(isinstance(part, (str, bytes)) for part in (text, old, new)):
+        return text_size([text, old]) * max(1, text_size(new))
+    found = text.count(old) if type(text) is type(old) else 0
+    return len(text) + found * len(new)
+
+
+def _join(items: Any, separator: Any = "", attribute: Any = None) -> int:
+    return text_size(items) + (len(items) if hasattr(items, "__len__") else 1) * text_size(separator)
+
+
+def _indent(text: Any, width: Any = 4, first: bool = False, blank: bool = False) -> int:
+    lines = len(text.splitlines()) + 1 if isinstance(text, str) else text_size(text)
+    return text_size(text) + lines * (width if isinstance(width, int) else text_size(width))
+
+
+def _to_json(value: Any, ensure_ascii: Any = False, indent: Any = None, separators: Any = None, sort_keys: Any = False) -> int:
+    size = text_size(value)
+    # Nested lists are indented once more for each level; a hundred levels are more than any tool description has.
+    step = 100 * (indent if isinstance(indent, int) else text_size(indent)) if indent is not None else 0
+    return 6 * size + size * (step + text_size(separators) if indent is not None or separators is not None else 0)
+
+
+def _format(pattern: Any, *args: Any, **kwargs: Any) -> int:
+    if not isinstance(pattern, (str, bytes)):
+        return 0
+    shown = pattern if isinstance(pattern, str) else pattern.decode("latin-1")
+    if len(shown) > _FORMAT_LIMIT or _WIDE.search(shown):
+        return _HUGE
+    values = [*args, *kwargs.values()]
+    widest = max((abs(value) for value in values if isinstance(value, int)), default=0)
+    return len(shown) + (shown.count("%") + shown.count("{")) * (10_000 + text_size(values) + min(widest, INT_LIMIT))
+
+
+def _percent(left: Any, right: Any) -> int:
+    if not isinstance(left, (str, bytes)):
+        return 0
+    star = "*" if isinstance(left, str) else b"*"
+    if star in left:  # type: ignore[operator]
+        return _HUGE
+    return _format(left, *(right if isinstance(right, tuple) else (right,)))
+
+
+def _times(left: Any, right: Any) -> int:
+    for items, number in ((left, right), (right, left)):
+        if isinstance(items, (str, bytes, list, tuple)) and isinstance(number, int):
+            return max(0, number) * (text_size(items) + 1)
+    if isinstance(left, int) and isinstance(right, int):
+        return _digits(left.bit_length() + right.bit_length())
+    return 0
+
+
+def _power(left: Any, right: Any) -> int:
+    return _digits(left.bit_length() * abs(right)) if isinstance(left, int) and isinstance(right, int) else 0
+
+
+def _digits(bits: int) -> int:
+    return _HUGE if bits > 100_000 else bits
+
+
+def _plus(left: Any, right: Any) -> int:
+    return sum(len(value) for value in (left, right) if isinstance(value, (str, bytes, list, tuple)))
+
+
+def _sum(items: Any, attribute: Any = None, start: Any = 0) -> int:
+    return 0 if isinstance(start, (int, float)) else _HUGE  # adding lists one by one takes quadratic time
+
+
+def _never(*args: Any, **kwargs: Any) -> int:
+    return _HUGE
+
+
+FILTER_SIZES: Mapping[str, Callable[..., int]] = {
+    "replace": _replace, "join": _join, "indent": _indent, "tojson": _to_json, "format": _format, "sum": _sum,
+}
+METHOD_SIZES: Mapping[str, Callable[..., int]] = {
+    "replace": _replace, "join": lambda separator, items: _join(items, separator), "format": _format, "format_map": _format,
+    "expandtabs": _never, "translate": _never,
+}
+OPERATOR_SIZES: Mapping[str, Callable[[Any, Any], int]] = {"+": _plus, "*": _times, "**": _power, "%": _percent}

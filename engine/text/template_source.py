@@ -1,0 +1,49 @@
+"""Where a model file keeps its chat template: the Jinja source, or None when there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.errors import BadCheckpoint
+
+
+def gguf_template(metadata: Mapping[str, Any]) -> str | None:
+    """The source under `tokenizer.chat_template`, or the named template "default"."""
+    for key in ("tokenizer.chat_template", "tokenizer.chat_template.default"):
+        if isinstance(metadata.get(key), str):
+            return str(metadata[key])
+    return None
+
+
+def folder_template(folder: Path) -> str | None:
+    """The source in chat_template.jinja, chat_template.json or tokenizer_config.json, in this order.
+
+    tokenizer_config.json may hold one source or a list of named ones, of which "default" (or else the first) counts.
+    """
+    if (folder / "chat_template.jinja").is_file():
+        return (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        value = read_json(folder / name).get("chat_template")
+        if isinstance(value, str):
+            return value
+        if isinstance(value, list) and value:
+            named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
+            source = named.get("default", next(iter(named.values()), None))
+            return source if isinstance(source, str) else None
+    return None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file, {} when there is no such file; raises `BadCheckpoint` when it is broken."""
+    if not path.is_file():
+        return {}
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BadCheckpoint(f"{path.name} is not valid JSON ({error}); fetch the file again.") from error
+    if not isinstance(data, dict):
+        raise BadCheckpoint(f"{path.name} holds a JSON {type(data).__name__}, but an object was expected; fetch the file again.")
+    return data

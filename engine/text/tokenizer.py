@@ -1,0 +1,146 @@
+"""Text to token ids and back, for GGUF files and Hugging Face folders."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.text.folder_tokenizer import facts_from_folder
+from engine.text.gguf_tokenizer import SPACE, facts_from_gguf
+from engine.text.vocabulary import TokenizerFacts, byte_level_alphabet, hide_specials, special_pattern
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class Tokenizer:
+    """Encodes and decodes with one model's vocabulary of `vocab_size` tokens.
+
+    `add_bos` says whether plain completion starts with `bos_token_id`; `special_ids` are the control tokens;
+    `stop_token_ids` end a turn, the model's own EOS first; `strips_leading_space` says that the first space of a
+    decoded text is the tokenizer's own and not the text's. Immutable, so it can be used from any thread.
+    """
+
+    def __init__(self, facts: TokenizerFacts) -> None:
+        self.bos_token_id = facts.bos_token_id
+        self.eos_token_id = facts.eos_token_id
+        self.add_bos = facts.add_bos
+        self.special_ids = frozenset(facts.special)
+        self.stop_token_ids = facts.stop_ids
+        self._bytes_of, self.strips_leading_space = _decoding(facts.definition.get("decoder"))
+        self._texts = _token_texts(facts)
+        self._verbatim = {entry["id"] for entry in facts.definition["added_tokens"]} | self.special_ids
+        self.vocab_size = max(self._texts) + 1
+        self._secret = hide_specials(facts.definition, facts.special)
+        self.special_pattern = special_pattern(self._secret)
+        self._backend = _backend(facts.definition)
+        for i, text in facts.special.items():
+            if self._backend.token_to_id(self._secret[text]) != i:
+                raise BadCheckpoint(f"The tokenizer's control token {text!r} has id {i}, as another token has; fetch the model again.")
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any]) -> Self:
+        """From GGUF metadata as a plain dict. Raises `UnsupportedModel` for unknown kinds, `BadCheckpoint` for broken ones."""
+        return cls(facts_from_gguf(metadata))
+
+    @classmethod
+    def from_folder(cls, path: Path) -> Self:
+        """From tokenizer.json and the config files beside it. Raises `ModelNotFound`, `UnsupportedModel`, `BadCheckpoint`."""
+        return cls(facts_from_folder(path))
+
+    def encode(self, text: str, *, special: bool = False, add_bos: bool = False) -> list[int]:
+        """Token ids of `text`.
+
+        With `special`, the texts of control tokens become these tokens; without it they are text like any other.
+        `add_bos` puts the BOS token in front when there is one and it is not there yet.
+        """
+        ids = self.encode_parts(text, {}) if special else self._encode(text)
+        if add_bos and self.bos_token_id is not None and ids[:1] != [self.bos_token_id]:
+            ids.insert(0, self.bos_token_id)
+        return ids
+
+    def encode_parts(self, text: str, literal: Mapping[int, str]) -> list[int]:
+        """Token ids of `text` with its control tokens, where the characters (code points) in `literal` stand for plain text."""
+        text = self.special_pattern.sub(lambda match: self._secret[match[0]], text)
+        return self._encode(text.translate(literal) if literal else text)
+
+    def special_edges(self) -> tuple[frozenset[str], frozenset[str]]:
+        """All proper beginnings and all proper ends of the control tokens' texts."""
+        starts = frozenset(text[:n] for text in self._secret for n in range(1, len(text)))
+        return starts, frozenset(text[n:] for text in self._secret for n in range(1, len(text)))
+
+    def _encode(self, text: str) -> list[int]:
+        try:
+            return list(self._backend.encode(text, add_special_tokens=False).ids)
+        except UnicodeEncodeError:
+            # Half a surrogate pair (seen in pasted text) has no UTF-8; it becomes U+FFFD, and whole pairs are joined.
+            return self._encode(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
+        """The text of `ids`. Bytes that are no UTF-8 become U+FFFD, one for each maximal invalid part; unknown ids are nothing."""
+        data = b"".join(self.token_bytes(i) for i in ids if not (skip_special and i in self.special_ids))
+        text = data.decode("utf-8", "replace")
+        return text[1:] if self.strips_leading_space and text.startswith(" ") else text
+
+    def token_bytes(self, id: int) -> bytes:
+        """The bytes that token `id` adds to a text; a control token's own name; nothing for an id without a token."""
+        text = self._texts.get(id)
+        if text is None:
+            return b""
+        return text.encode() if id in self._verbatim else self._bytes_of(text)
+
+    def piece(self, id: int) -> str:
+        """One token for people's eyes: its text; bytes that are no whole character are shown as \\xNN."""
+        return self.token_bytes(id).decode("utf-8", "backslashreplace")
+
+
+def _backend(definition: dict[str, Any]) -> Any:
+    from tokenizers import Tokenizer as Backend
+
+    try:
+        return Backend.from_str(json.dumps(definition))
+    except Exception as error:  # the library raises nothing more precise
+        raise BadCheckpoint(f"The tokenizer cannot be built ({error}); the model's files are broken or incomplete.") from error
+
+
+def _token_texts(facts: TokenizerFacts) -> dict[int, str]:
+    vocab = facts.definition["model"]["vocab"]
+    pairs = vocab.items() if isinstance(vocab, dict) else ((entry[0], i) for i, entry in enumerate(vocab))
+    texts = {i: text for text, i in pairs}
+    texts.update((entry["id"], entry["content"]) for entry in facts.definition["added_tokens"])
+    texts.update(facts.special)
+    return texts
+
+
+_ALPHABET = byte_level_alphabet()
+
+
+def _byte_level_bytes(text: str) -> bytes:
+    try:
+        return bytes([_ALPHABET[char] for char in text])
+    except KeyError:
+        return text.encode()
+
+
+def _sentencepiece_bytes(text: str) -> bytes:
+    match = _BYTE_TOKEN.fullmatch(text)
+    return bytes([int(match[1], 16)]) if match else text.replace(SPACE, " ").encode()
+
+
+def _decoding(decoder: Any) -> tuple[Any, bool]:
+    """How a token's text becomes bytes, and whether the first space of a text is dropped, from "decoder" of a tokenizer.json."""
+    parts = decoder.get("decoders", [decoder]) if isinstance(decoder, dict) else []
+    kinds = {part.get("type"): part for part in parts}
+    if "ByteLevel" in kinds:
+        return _byte_level_bytes, False
+    if "Metaspace" in kinds:
+        part = kinds["Metaspace"]
+        return _sentencepiece_bytes, part.get("prepend_scheme", "always") != "never" and part.get("add_prefix_space", True)
+    if "Replace" in kinds:
+        strip = kinds.get("Strip", {})
+        return _sentencepiece_bytes, strip.get("start", 0) > 0 and strip.get("content") == " "
+    found = ", ".join(sorted(str(kind) for kind in kinds)) or "none"
+    raise UnsupportedModel(f"The tokenizer's decoder is of an unknown kind ({found}); byte-level BPE and SentencePiece are supported.")

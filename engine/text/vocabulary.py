@@ -1,0 +1,100 @@
+"""What a tokenizer is made of: the facts read from a model file, and the rule that keeps control tokens out of plain text."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+END_OF_TURN_TOKENS = (
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|eot|>", "<|end_of_turn|>", "<|endofturn|>",
+    "<|END_OF_TURN_TOKEN|>", "<|end_of_text|>", "<|endoftext|>", "<｜end▁of▁sentence｜>", "<|assistant_end|>", "</s>",
+)
+"""Well-known names of tokens that end a turn; one counts when the chat template writes it."""
+
+_CONTROL_NAMES = frozenset(
+    {"<s>", "</s>", "<unk>", "<pad>", "<bos>", "<eos>", "<mask>", "[PAD]", "[INST]", "[/INST]", "<start_of_turn>", "<end_of_turn>"}
+)
+
+
+def looks_like_control(text: str) -> bool:
+    """Whether an added token's text is that of a control token, whatever its flag says.
+
+    Some files flag role markers such as `<|user|>` as ordinary; typed by a person they must not change the roles.
+    """
+    return text in _CONTROL_NAMES or (len(text) > 4 and text[:2] in ("<|", "<｜") and text[-2:] in ("|>", "｜>"))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerFacts:
+    """All that `Tokenizer` needs. `definition` is a tokenizer.json as a dict; it is changed by `hide_specials`.
+
+    `special` maps the id of each control token to its text. `stop_ids` end a turn.
+    """
+
+    definition: dict[str, Any]
+    special: Mapping[int, str]
+    bos_token_id: int | None
+    eos_token_id: int | None
+    add_bos: bool
+    stop_ids: tuple[int, ...]
+
+
+def unique(ids: Iterable[int | None]) -> tuple[int, ...]:
+    """The ids in order, without None and without repeats."""
+    return tuple(dict.fromkeys(i for i in ids if i is not None))
+
+
+def end_of_turn_ids(special: Mapping[int, str], template: str | None) -> list[int]:
+    """Ids of the well-known end-of-turn control tokens that the chat template (Jinja source or None) writes."""
+    ids = {text: i for i, text in special.items()}
+    return [ids[text] for text in END_OF_TURN_TOKENS if template and text in ids and text in template]
+
+
+def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dict[str, str]:
+    """Give each control token of a tokenizer.json dict a secret name, in place; returns {text: secret name}.
+
+    After this no text can become a control token by its looks: neither through the added-token search, nor through
+    merges that happen to spell it, nor as a whole word of the vocabulary. Whoever means the control token writes the
+    secret name, which holds a random part and is never shown.
+    """
+    nonce = secrets.token_hex(8)
+    secret = {text: f"\U0010fffd{nonce}.{i}\U0010fffd" for i, text in special.items()}
+    model = definition["model"]
+    vocab = model["vocab"]
+    if isinstance(vocab, dict):
+        model["vocab"] = {secret.get(text, text) if special.get(i) == text else text: i for text, i in vocab.items()}
+    else:
+        model["vocab"] = [[secret.get(text, text), score] for text, score in vocab]
+    if model.get("unk_token") in secret:
+        model["unk_token"] = secret[model["unk_token"]]
+    if "merges" in model:
+        model["merges"] = [merge for merge in model["merges"] if not _spells(merge, secret)]
+    plain = {"single_word": False, "lstrip": False, "rstrip": False}
+    flags = {entry["id"]: entry for entry in definition["added_tokens"]}
+    for i, text in special.items():
+        flags[i] = {**plain, **flags.get(i, {}), "id": i, "content": secret[text], "normalized": False, "special": True}
+    definition["added_tokens"] = [flags[i] for i in sorted(flags)]
+    return secret
+
+
+def _spells(merge: str | list[str], secret: Mapping[str, str]) -> bool:
+    left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
+    return left + right in secret or left in secret or right in secret
+
+
+def special_pattern(secret: Iterable[str]) -> re.Pattern[str]:
+    """Matches any of the control tokens' texts, the longest first; matches nothing when there are none."""
+    return re.compile("|".join(re.escape(text) for text in sorted(secret, key=len, reverse=True)) or "(?!)")
+
+
+def byte_level_alphabet() -> dict[str, int]:
+    """The character that stands for each byte in byte-level BPE vocabularies, as {character: byte}.
+
+    Printable Latin-1 bytes stand for themselves; the 68 others are shifted to U+0100 and up in byte order (GPT-2).
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
