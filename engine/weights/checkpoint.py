@@ -1,0 +1,83 @@
+"""What every model file offers, and the one door that opens any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from engine.backends.base import RawTensor
+from engine.errors import ModelNotFound, UnsupportedModel
+from engine.weights.gguf_file import GgufFile, split_parts
+from engine.weights.safetensors_folder import SafetensorsFolder
+
+
+class Checkpoint(Protocol):
+    """A model's files, opened: headers are read and checked, weights are only mapped.
+
+    `metadata` is, for "gguf", key -> Python value; for "safetensors", {"config": ..., "generation_config": ...}.
+    `tensors` has the names of the file.
+    """
+
+    @property
+    def path(self) -> Path:
+        """The (first) GGUF file, or the folder."""
+        ...
+
+    @property
+    def format(self) -> str:
+        """"gguf" or "safetensors"."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
+
+    @property
+    def tensors(self) -> Mapping[str, RawTensor]: ...
+
+    def close(self) -> None:
+        """Forget the tensors; a file stays mapped while arrays of it are in use."""
+        ...
+
+
+def open_checkpoint(path: str | Path) -> Checkpoint:
+    """Open a .gguf file, a folder with config.json and safetensors files (or one of them), or a folder with one GGUF model.
+
+    Raises `ModelNotFound`, `BadCheckpoint` or `UnsupportedModel`.
+    """
+    path = Path(path).expanduser()
+    if path.is_dir():
+        return _open_folder(path)
+    if not path.is_file():
+        raise ModelNotFound(f"There is no file or folder {path}; give a .gguf file or a folder with config.json and safetensors files.")
+    suffix = path.suffix.lower()
+    if suffix == ".safetensors":
+        if not (path.parent / "config.json").is_file():
+            raise ModelNotFound(f"{path} has no config.json beside it; open a whole model folder.")
+        return SafetensorsFolder(path.parent)
+    if suffix == ".gguf" or _begins_with_magic(path):
+        return GgufFile(path)
+    raise UnsupportedModel(f"{path.name} is no model file that can be read; give a .gguf file or a folder with safetensors files.")
+
+
+def _begins_with_magic(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError as error:
+        raise ModelNotFound(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _open_folder(folder: Path) -> Checkpoint:
+    if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
+        return SafetensorsFolder(folder)
+    files = sorted(folder.glob("*.gguf"))
+    models = {split_parts(file)[0] for file in files}
+    if len(models) == 1:
+        return GgufFile(models.pop())
+    if models:
+        names = ", ".join(sorted(model.name for model in models)[:5])
+        raise ModelNotFound(f"{folder} holds {len(models)} GGUF models ({names}); choose one of the files.")
+    if (folder / "config.json").is_file():
+        return SafetensorsFolder(folder)  # says which weights are missing
+    raise ModelNotFound(f"{folder} holds neither a .gguf file nor a config.json with safetensors files; choose a model folder.")

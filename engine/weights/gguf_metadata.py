@@ -1,0 +1,188 @@
+"""The key/value part of a GGUF header: typed values, read with bounded time and memory.
+
+Layout, little endian: key as string, value type u32, value. A string is a u64 length and UTF-8 bytes; an array is the
+element type u32, a u64 count and the elements. Source: the ggml project's `docs/gguf.md`, versions 2 and 3.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.errors import BadCheckpoint
+
+_SCALARS = {
+    0: struct.Struct("<B"), 1: struct.Struct("<b"), 2: struct.Struct("<H"), 3: struct.Struct("<h"), 4: struct.Struct("<I"),
+    5: struct.Struct("<i"), 6: struct.Struct("<f"), 7: struct.Struct("<?"), 10: struct.Struct("<Q"), 11: struct.Struct("<q"),
+    12: struct.Struct("<d"),
+}  # fmt: skip
+_STRING, _ARRAY = 8, 9
+_U32, _U64 = _SCALARS[4], _SCALARS[10]
+
+_MAX_KEY_BYTES = (1 << 16) - 1
+_MAX_KEYS = 1 << 16
+_MAX_STRINGS = 1 << 23
+"""Strings in all arrays together; the largest vocabularies with merges have under a million."""
+_MAX_DEPTH = 4
+
+
+class Cursor:
+    """Reads forward through the header of one file; every read is checked against the file's end."""
+
+    def __init__(self, mapping: mmap.mmap, file_name: str) -> None:
+        self.mapping = mapping
+        self.file_name = file_name
+        self.end = len(mapping)
+        self.at = 0
+        self.strings_left = _MAX_STRINGS
+
+    def fail(self, text: str) -> BadCheckpoint:
+        """The error to raise: file name, what was found, and the advice."""
+        return BadCheckpoint(f"{self.file_name}: {text}; the file is truncated or damaged. Download it again.")
+
+    def skip(self, count: int, what: str) -> int:
+        """Move over `count` bytes; gives where they begin."""
+        start = self.at
+        if count > self.end - start:
+            raise self.fail(f"{what} needs {count} bytes at byte {start}, but the file has {self.end} bytes")
+        self.at = start + count
+        return start
+
+    def scalar(self, kind: int, what: str) -> Any:
+        """A number or bool of value type `kind`."""
+        layout = _SCALARS[kind]
+        return layout.unpack_from(self.mapping, self.skip(layout.size, what))[0]
+
+    def u32(self, what: str) -> int:
+        return int(self.scalar(4, what))
+
+    def u64(self, what: str) -> int:
+        return int(self.scalar(10, what))
+
+    def text(self, what: str, most: int | None = None) -> str:
+        """A string of at most `most` bytes."""
+        size = self.u64(what)
+        if most is not None and size > most:
+            raise self.fail(f"{what} is {size} bytes long at byte {self.at}, at most {most} were expected")
+        start = self.skip(size, what)
+        try:
+            return self.mapping[start : start + size].decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.fail(f"{what} at byte {start} is not UTF-8 text") from error
+
+
+class _Later:
+    """An array still in the file: where its elements begin and how they are typed."""
+
+    __slots__ = ("at", "count", "kind")
+
+    def __init__(self, at: int, count: int, kind: int) -> None:
+        self.at, self.count, self.kind = at, count, kind
+
+
+class GgufMetadata(Mapping[str, Any]):
+    """The keys of a GGUF file as Python values; an array is decoded into a list when it is first asked for.
+
+    Reading it moves `cursor` behind the last value. Raises `BadCheckpoint`.
+    """
+
+    def __init__(self, cursor: Cursor, count: int) -> None:
+        if count > min(_MAX_KEYS, (cursor.end - cursor.at) // 13):  # an entry has at least 13 bytes
+            raise cursor.fail(f"the header claims {count} metadata entries, more than can be in it")
+        self._mapping, self._file_name = cursor.mapping, cursor.file_name
+        self._values: dict[str, Any] = {}
+        for index in range(count):
+            key = cursor.text(f"the name of metadata entry {index}", _MAX_KEY_BYTES)
+            if key in self._values:
+                raise cursor.fail(f"the metadata key {key!r} is there twice")
+            self._values[key] = _read_value(cursor, key)
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._values[key]
+        if isinstance(value, _Later):
+            value = self._values[key] = self._read_array(key, value)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def _read_array(self, key: str, later: _Later) -> list[Any]:
+        cursor = Cursor(self._mapping, self._file_name)
+        cursor.at = later.at
+        return _decode_array(cursor, key, later.kind, later.count)
+
+
+def _read_value(cursor: Cursor, key: str) -> Any:
+    kind = cursor.u32(f"the type of metadata key {key!r}")
+    what = f"the value of metadata key {key!r}"
+    if kind == _STRING:
+        return cursor.text(what)
+    if kind == _ARRAY:
+        return _skip_array(cursor, key, 1)
+    if kind not in _SCALARS:
+        raise cursor.fail(f"metadata key {key!r} has the value type {kind}, a type from 0 to 12 was expected")
+    return cursor.scalar(kind, what)
+
+
+def _array_head(cursor: Cursor, key: str) -> tuple[int, int]:
+    kind, count = cursor.u32(f"the array type of metadata key {key!r}"), cursor.u64(f"the array length of metadata key {key!r}")
+    if kind not in _SCALARS and kind not in (_STRING, _ARRAY):
+        raise cursor.fail(f"metadata key {key!r} is an array of the value type {kind}, a type from 0 to 12 was expected")
+    return kind, count
+
+
+def _skip_array(cursor: Cursor, key: str, depth: int) -> _Later:
+    """Check an array's bounds and move over it without making any objects."""
+    kind, count = _array_head(cursor, key)
+    later = _Later(cursor.at, count, kind)
+    if kind in _SCALARS:
+        cursor.skip(count * _SCALARS[kind].size, f"the array of metadata key {key!r}")
+        return later
+    least = 8 if kind == _STRING else 12
+    if count > min(cursor.strings_left, (cursor.end - cursor.at) // least):
+        raise cursor.fail(f"metadata key {key!r} claims an array of {count} entries, more than can be in the file")
+    cursor.strings_left -= count
+    if kind == _STRING:
+        _skip_strings(cursor, key, count)
+    elif depth == _MAX_DEPTH:
+        raise cursor.fail(f"metadata key {key!r} holds arrays within arrays more than {_MAX_DEPTH} deep")
+    else:
+        for _ in range(count):
+            _skip_array(cursor, key, depth + 1)
+    return later
+
+
+def _skip_strings(cursor: Cursor, key: str, count: int) -> None:
+    unpack, mapping, at, end = _U64.unpack_from, cursor.mapping, cursor.at, cursor.end
+    for _ in range(count):
+        if at + 8 > end:
+            break
+        at += 8 + unpack(mapping, at)[0]
+        if at > end:
+            break
+    else:
+        cursor.at = at
+        return
+    raise cursor.fail(f"the texts of metadata key {key!r} go past the end of the file at byte {end}")
+
+
+def _decode_array(cursor: Cursor, key: str, kind: int, count: int) -> list[Any]:
+    """The elements at the cursor; bounds were checked by `_skip_array`."""
+    if kind == _STRING:
+        return [cursor.text(f"a text of metadata key {key!r}") for _ in range(count)]
+    if kind == _ARRAY:
+        nested = []
+        for _ in range(count):
+            inner_kind, inner_count = _array_head(cursor, key)
+            nested.append(_decode_array(cursor, key, inner_kind, inner_count))
+        return nested
+    layout = _SCALARS[kind]
+    start = cursor.skip(count * layout.size, f"the array of metadata key {key!r}")
+    return list(np.frombuffer(cursor.mapping, np.dtype(layout.format), count, start).tolist())

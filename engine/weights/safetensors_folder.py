@@ -1,0 +1,161 @@
+"""Hugging Face model folders: config.json and safetensors files, one or sharded.
+
+A safetensors file is a u64 header length, a JSON header {name: {dtype, shape, data_offsets}}, and the data without holes.
+Source: https://huggingface.co/docs/safetensors (format section). Nothing outside the folder is named by its files.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.backends.base import RawTensor
+from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
+from engine.weights.gguf import Format
+from engine.weights.tensor import FileTensor, check_overlap, file_bytes, find_format, map_file
+
+_TYPES = {"F32": "F32", "F16": "F16", "BF16": "BF16"}
+_MAX_HEADER_BYTES = 32 << 20
+_MAX_JSON_BYTES = 64 << 20
+INDEX_NAME = "model.safetensors.index.json"
+
+
+class SafetensorsFolder:
+    """A `Checkpoint` of one folder; `metadata` is {"config": ..., "generation_config": ...}, both dicts.
+
+    Raises `BadCheckpoint`, `UnsupportedModel` or `ModelNotFound`.
+    """
+
+    format = "safetensors"
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder
+        generation = folder / "generation_config.json"
+        self.metadata: Mapping[str, Any] = {
+            "config": read_json_object(folder / "config.json"),
+            "generation_config": read_json_object(generation) if generation.is_file() else {},
+        }
+        index = folder / INDEX_NAME
+        tensors = _read_shards(index) if index.is_file() else _read_file(_single_file(folder))
+        self.tensors: Mapping[str, RawTensor] = {tensor.name: tensor for tensor in tensors}
+
+    def close(self) -> None:
+        """Forget the tensors; the files stay mapped while arrays of them are in use."""
+        self.tensors = {}
+
+
+def _read_shards(index: Path) -> list[FileTensor]:
+    """The tensors of all files that an index names."""
+    weight_map = read_json_object(index).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise BadCheckpoint(f"{index} has no weight_map; a table of tensor names and file names was expected.")
+    for name, shard in weight_map.items():
+        # Only plain names: a path could lead out of the folder.
+        if not isinstance(shard, str) or Path(shard).name != shard or "\\" in shard or not shard.endswith(".safetensors"):
+            raise BadCheckpoint(
+                f"{index} places tensor {name} in {shard!r}; the name of a .safetensors file in the folder was expected."
+            )
+    tensors: list[FileTensor] = []
+    for shard in sorted(set(weight_map.values())):
+        if not (index.parent / shard).is_file():
+            raise BadCheckpoint(f"{index} names {shard}, which is not in the folder; download the missing file.")
+        tensors += [tensor for tensor in _read_file(index.parent / shard) if weight_map.get(tensor.name) == shard]
+    missing = sorted(set(weight_map) - {tensor.name for tensor in tensors})
+    if missing:
+        raise BadCheckpoint(f"{index} names tensor {missing[0]}, but {weight_map[missing[0]]} does not hold it; download both again.")
+    return tensors
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`. Raises `ModelNotFound` or `BadCheckpoint`."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_JSON_BYTES + 1)
+    except OSError as error:
+        raise ModelNotFound(f"{path} cannot be read: {error.strerror or error}.") from error
+    if len(raw) > _MAX_JSON_BYTES:
+        raise BadCheckpoint(f"{path} is larger than {_MAX_JSON_BYTES} bytes; a small JSON file was expected.")
+    return _parse_object(raw, str(path))
+
+
+def _parse_object(raw: bytes, what: str) -> dict[str, Any]:
+    try:
+        value = json.loads(raw, object_pairs_hook=_no_repeats)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        raise BadCheckpoint(f"{what} is not valid JSON ({error}); download it again.") from error
+    if not isinstance(value, dict):
+        raise BadCheckpoint(f"{what} holds a JSON {type(value).__name__}; an object was expected.")
+    return value
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a name is there twice")
+    return value
+
+
+def _single_file(folder: Path) -> Path:
+    plain = folder / "model.safetensors"
+    if plain.is_file():
+        return plain
+    files = sorted(folder.glob("*.safetensors"))
+    if len(files) == 1:
+        return files[0]
+    if files:
+        raise BadCheckpoint(f"{folder} holds {len(files)} safetensors files but no {INDEX_NAME}; download the index file too.")
+    if any(folder.glob("*.bin")) or any(folder.glob("*.pt*")):
+        raise UnsupportedModel(f"{folder} holds only pickled weights (.bin), which can run code; get or convert to safetensors.")
+    raise ModelNotFound(f"{folder} has a config.json but no .safetensors file; download the weights too.")
+
+
+def _read_file(path: Path) -> list[FileTensor]:
+    mapping = map_file(path)
+    size = len(mapping)
+    header_bytes = struct.unpack_from("<Q", mapping)[0] if size >= 8 else 0
+    if not 2 <= header_bytes <= min(_MAX_HEADER_BYTES, size - 8):
+        raise BadCheckpoint(
+            f"{path.name}: the header claims {header_bytes} bytes and the file has {size}; it is truncated or no safetensors file. "
+            "Download it again."
+        )
+    header = _parse_object(mapping[8 : 8 + header_bytes], f"The header of {path.name}")
+    header.pop("__metadata__", None)
+    data = file_bytes(mapping)[8 + header_bytes :]
+    spans, tensors = [], []
+    for name, entry in header.items():
+        format, shape, start, end = _check_entry(path.name, name, entry, len(data))
+        spans.append((start, end, name))
+        tensors.append(FileTensor(name, format.name, shape, data[start:end]))
+    check_overlap(path.name, spans)
+    covered = sum(end - start for start, end, _ in spans)
+    if covered != len(data):
+        raise BadCheckpoint(f"{path.name}: the tensors cover {covered} of {len(data)} data bytes; the file is damaged. Download it again.")
+    return tensors
+
+
+def _whole_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(item) is int and 0 <= item < 1 << 62 for item in value)
+
+
+def _check_entry(file_name: str, name: str, entry: Any, room: int) -> tuple[Format, tuple[int, ...], int, int]:
+    """Format, shape, start and end of one header entry."""
+    if not isinstance(entry, dict) or not _whole_numbers(entry.get("shape")) or not _whole_numbers(entry.get("data_offsets")):
+        raise BadCheckpoint(f"{file_name}: tensor {name} has no proper dtype, shape and data_offsets in the header. Download it again.")
+    dtype, shape, offsets = entry.get("dtype"), tuple(entry["shape"]), entry["data_offsets"]
+    format = find_format(_TYPES.get(dtype, "")) if isinstance(dtype, str) else None
+    if format is None:
+        raise UnsupportedModel(
+            f"{file_name}: tensor {name} has the dtype {dtype!r}, which cannot be read; {', '.join(_TYPES)} can. "
+            "Get an unquantised variant or a GGUF file."
+        )
+    # Eight dimensions are beyond any model, and bound the product of hostile sizes.
+    nbytes = format.nbytes(shape) if len(shape) <= 8 else -1
+    if len(offsets) != 2 or offsets[1] - offsets[0] != nbytes or offsets[1] > room:
+        raise BadCheckpoint(
+            f"{file_name}: tensor {name} of dtype {dtype} and shape {shape} lies at {offsets} of {room} data bytes; "
+            f"{nbytes} bytes inside the file were expected. Download it again."
+        )
+    return format, shape, offsets[0], offsets[1]
