@@ -1,1 +1,1 @@
-"""Engine part."""
+"""The key/value cache: its page table (`pages`) and its stores."""
