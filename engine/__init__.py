@@ -1,0 +1,48 @@
+"""Inglenook's engine: answers from a language model, without any window.
+
+    from engine import ChatRequest, Message, Text, finished, open_chat
+
+    chat = finished(open_chat("model.gguf"))
+    for event in chat.stream(ChatRequest((Message("user", "Hello!"),)), threading.Event()):
+        if isinstance(event, Text):
+            print(event.text, end="")
+
+Nothing heavy is imported until it is used: names are looked up in their modules on first access.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOMES = {
+    "engine.core": (
+        "ChatEvent", "ChatRequest", "ChatSource", "Done", "Loading", "Message", "ModelInfo", "Prefill", "Stats", "Text",
+        "TokenInfo", "Trimmed",
+    ),
+    "engine.settings": ("CacheSettings", "LoadSettings", "SamplerSettings", "StopSettings"),
+    "engine.errors": (
+        "BadCheckpoint", "BadSetting", "BadTemplate", "BenchmarkError", "Cancelled", "ContextTooLong", "DownloadError",
+        "EngineError", "ModelNotFound", "NotEnoughMemory", "NotSupportedYet", "UnsupportedModel",
+    ),
+    "engine.chat": ("LocalChat", "finished", "open_chat"),
+    "engine.generator.paged": ("PagedCache",),
+    "engine.generator.streaming": ("StreamingGenerator",),
+    "engine.models": ("describe",),
+}  # fmt: skip
+
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__version__ = "0.1.0"
+
+__all__ = sorted(_HOME_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'engine' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,7 +10,8 @@
     ├── ContextTooLong           the prompt does not fit into the context
     ├── NotSupportedYet          an argument this version knows but does not implement
     ├── DownloadError            a download failed: no network, no room, wrong hash
-    └── BenchmarkError           a benchmark cannot be run as asked (a peer is not installed)
+    ├── BenchmarkError           a benchmark cannot be run as asked (a peer is not installed)
+    └── Cancelled                loading was stopped by the user before it was done
 
 Each message says what was found, what was expected and what to do. Anything else that escapes is a bug.
 """
@@ -60,3 +61,7 @@ class DownloadError(EngineError):
 
 class BenchmarkError(EngineError):
     """A benchmark cannot be run as asked."""
+
+
+class Cancelled(EngineError):
+    """Loading was stopped by the user before it was done. (A stopped reply is no error: it ends with reason "cancelled".)"""
