@@ -76,6 +76,7 @@ class Recorder:
     def embed(self, table: Weight, scale: float = 1.0) -> Buffer:
         """See `Ops.embed`."""
         assert isinstance(table, CpuWeight)
+        self.constants.append(table)
         y = Buffer(table.shape[1])
         arguments: list[int | float | Buffer] = [table.address, table.tile_bytes, table.blocks, table.shape[1], y, y.stride, float(scale)]
         self._add(f"embed_{table.family.name}", arguments, [], [y])
@@ -91,6 +92,7 @@ class Recorder:
     def linear(self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None) -> Buffer:
         """See `Ops.linear`."""
         assert isinstance(weight, CpuWeight)
+        self.constants.append(weight)
         y = Buffer(weight.shape[0], x.on_logit_rows)
         group = max(2, _TILE_TARGET // weight.tile_bytes // 2 * 2)
         self.scratch = max(self.scratch, linear.scratch_bytes(weight.blocks * weight.family.unit))

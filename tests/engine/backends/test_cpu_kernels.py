@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -182,3 +183,13 @@ def test_other_cpus(cpu: str, features: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_a_tape_keeps_its_weights_alive() -> None:
+    backend = prepared(("F32",))
+    packed = [backend.load_weight(Matrix("F32", (64, 64), 1))]
+    alive = weakref.ref(packed[0])
+    tape = backend.record(lambda ops: ops.last_rows(ops.embed(packed[0])), backend.new_cache(1, TINY, 1, "fp16"), 4)
+    packed.clear()
+    assert alive() is not None
+    tape.close()
