@@ -190,6 +190,8 @@ class _Machine:
             return False
         marker = list_marker(line)
         inside = indentation(line) >= 2 or marker is not None
+        if block.blank and marker is not None and marker[0] <= 1 and (marker[1] == "") != (self._number_of(block) == ""):
+            return False
         if not inside and (block.blank or self._kind_at(line, 0) is not Kind.PROSE):
             return False
         full = block.size >= (LIMIT if marker is not None and marker[0] <= 1 else 2 * LIMIT)
@@ -199,6 +201,12 @@ class _Machine:
             block.add(line)
             block.blank = False
         return True
+
+    @staticmethod
+    def _number_of(block: _Open) -> str:
+        """The number of the first item of a list, "" for a bullet."""
+        marker = list_marker(block.lines[0])
+        return marker[1] if marker is not None else ""
 
     def _continues_table(self, block: _Open, line: str) -> bool:
         if not block.sure:

@@ -75,6 +75,7 @@ def test_plain_text_is_cut_without_loss(text: str, limit: int) -> None:
         ("Text\n\n---\nText", ["prose", "rule", "prose"]),
         ("- - -\n- a", ["rule", "list"]),
         ("Text\n- a\n- b\n\n  more of b\n\nEnd", ["prose", "list", "prose"]),
+        ("- a\n\n- b\n\n1. c\n2. d", ["list", "list"]),
         ("The year was\n1984. Good.", ["prose"]),
         ("Steps:\n1. a\n2. b", ["prose", "list"]),
         ("> a\nlazy\n\n> b", ["quote", "quote"]),

@@ -1,0 +1,175 @@
+"""Rows of code: a head with the language and a copy button, the code in the system's fixed font, colours when it is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from PySide6.QtCore import QPointF, QRect, QRectF, Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QBrush,
+    QPainter,
+    QPainterPath,
+    QTextBlockFormat,
+    QTextCharFormat,
+    QTextCursor,
+    QTextLayout,
+    QTextOption,
+)
+from PySide6.QtWidgets import QWidget
+
+from desktop.views.icons import IconButton
+from desktop.views.transcript.highlight import CodeColours, Span
+from desktop.views.transcript.look import Look
+from desktop.views.transcript.rows import Row
+from desktop.views.transcript.text_rows import SidewaysRow, inset, paint_thought_bar
+
+__all__ = ["CodeRow"]
+
+_AT_ONCE = 60
+_LINE_HEIGHT = 122.0
+_SHOWN_MS = 1400
+
+
+class CodeRow(SidewaysRow):
+    """One block of code. `copied(text)` is emitted by its button."""
+
+    copied = Signal(str)
+
+    def __init__(self, parent: QWidget, colours: CodeColours) -> None:
+        super().__init__(parent)
+        self._colours = colours
+        self._shown = ""
+        option = QTextOption()
+        option.setWrapMode(QTextOption.WrapMode.NoWrap)
+        option.setTabStopDistance(32)
+        self.document.setDefaultTextOption(option)
+        self.button = IconButton("copy", "Copy code", self)
+        self.button.clicked.connect(self._copy)
+        self.watch(self.button)
+        self._back = QTimer(self)
+        self._back.setSingleShot(True)
+        self._back.setInterval(_SHOWN_MS)
+        self._back.timeout.connect(self._show_copy)
+
+    def release(self) -> None:
+        super().release()
+        self._colours.runner.cancel(self)
+        self._back.stop()
+        self._show_copy()
+
+    def _copy(self) -> None:
+        self.copied.emit(self._shown)
+        self.button.set_face("check", "Copied")
+        self._back.start()
+
+    def _show_copy(self) -> None:
+        self.button.set_face("copy", "Copy code")
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        code = row.text
+        grown = not fresh and code.startswith(self._shown) and self._shown != ""
+        if grown:
+            self._append(code[len(self._shown) :])
+        elif fresh or code != self._shown:
+            self._set(code, look)
+        self._shown = code
+        if row.block is not None and row.block.closed:
+            self._colour(row.block.language, code)
+        self.button.setFont(look.small_font)
+
+    def _append(self, text: str) -> None:
+        if text:
+            cursor = QTextCursor(self.document)
+            cursor.movePosition(QTextCursor.MoveOperation.End)
+            cursor.insertText(text)
+
+    def _set(self, code: str, look: Look) -> None:
+        self.document.setDefaultFont(look.code_font)
+        self.document.setPlainText(code)
+        cursor = QTextCursor(self.document)
+        cursor.select(QTextCursor.SelectionType.Document)
+        shape = QTextBlockFormat()
+        shape.setLineHeight(_LINE_HEIGHT, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
+        cursor.mergeBlockFormat(shape)
+
+    def _colour(self, language: str, code: str) -> None:
+        spans = self._colours.get(language, code)
+        if spans is None:
+            self._colours.find(self, language, code, lambda: self._found(language, code))
+        elif len(spans) <= _AT_ONCE:
+            for _ in self._apply(spans):
+                pass
+        else:
+            self._colours.runner.run(self, self._apply(spans))
+
+    def _found(self, language: str, code: str) -> None:
+        if self.row is not None and self._shown == code:
+            self._colour(language, code)
+
+    def _apply(self, spans: tuple[tuple[Span, ...], ...]) -> Iterator[None]:
+        if self.look is None:
+            return
+        shapes: dict[str, QTextCharFormat] = {}
+        for style in ("keyword", "string", "number", "name", "comment"):
+            shapes[style] = QTextCharFormat()
+            shapes[style].setForeground(QBrush(getattr(self.look.colours, style)))
+        block = self.document.begin()
+        for number, line in enumerate(spans):
+            if not block.isValid():
+                return
+            if line:
+                block.layout().setFormats([_range(start, length, shapes[style]) for start, length, style in line])
+                self.document.markContentsDirty(block.position(), block.length())
+            block = block.next()
+            if number % 8 == 7:
+                yield
+        self.update()
+
+    def _metrics(self) -> tuple[int, int, int]:
+        """Left edge of the box, height of its head, padding."""
+        if self.look is None:
+            return 0, 0, 0
+        return inset(self.row, self.look), self.look.px(1.75), self.look.px(0.75)
+
+    def fit(self, width: int) -> int:
+        left, head, padding = self._metrics()
+        room = width - left - 2 * padding
+        self.document.setTextWidth(-1)
+        wide = round(self.document.idealWidth()) + 1
+        high = round(self.document.size().height())
+        below = padding + (round(padding * 0.4) if wide > room else 0)
+        whole = self.gap + head + high + below
+        self.place_bar(wide, room, QRect(left + padding, self.gap, room, whole - self.gap - 2))
+        side = max(24, head)
+        self.button.setGeometry(width - side - round(padding * 0.25), self.gap + 2, side, side)
+        return whole
+
+    def origin(self) -> QPointF:
+        left, head, padding = self._metrics()
+        return QPointF(left + padding - self.bar.value(), self.gap + head)
+
+    def area(self) -> QRectF:
+        left, head, padding = self._metrics()
+        return QRectF(left + padding * 0.5, self.gap + head, self.width() - left - padding, self.height() - self.gap - head)
+
+    def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
+        look, row = self.look, self.row
+        if look is None or row is None:
+            return
+        paint_thought_bar(self, painter)
+        left, head, padding = self._metrics()
+        path = QPainterPath()
+        path.addRoundedRect(QRectF(left, self.gap, self.width() - left, self.height() - self.gap), look.px(0.45), look.px(0.45))
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.fillPath(path, look.colours.code)
+        painter.setFont(look.small_font)
+        painter.setPen(look.colours.muted)
+        label = QRectF(left + padding, self.gap + 2, self.width() - left - 3 * padding, head)
+        language = row.block.language if row.block is not None and row.block.language else "text"
+        painter.drawText(label, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), language)
+
+
+def _range(start: int, length: int, shape: QTextCharFormat) -> QTextLayout.FormatRange:
+    made = QTextLayout.FormatRange()
+    made.start, made.length, made.format = start, length, shape
+    return made

@@ -1,0 +1,90 @@
+"""The row in which a message is edited."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+
+from desktop.views.transcript.look import Look
+from desktop.views.transcript.row_widget import RowWidget
+from desktop.views.transcript.rows import Row
+
+__all__ = ["EditorRow"]
+
+_LINES = (3, 18)
+
+
+class EditorRow(RowWidget):
+    """A text box with Save and Cancel. Ctrl+Enter saves, Esc cancels; Enter breaks the line."""
+
+    saved = Signal(int, str)
+    cancelled = Signal(int)
+    resized = Signal(object)
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.box = QPlainTextEdit(self)
+        self.box.setProperty("tone", "field")
+        self.box.setAccessibleName("Edit the message")
+        self.box.setTabChangesFocus(True)
+        self.box.installEventFilter(self)
+        self.box.document().blockCountChanged.connect(self._changed)
+        self.box.document().documentLayout().documentSizeChanged.connect(self._changed)
+        self.save = QPushButton("Save", self)
+        self.save.setToolTip("Save (Ctrl+Enter)")
+        self.cancel = QPushButton("Cancel", self)
+        self.cancel.setToolTip("Cancel (Esc)")
+        self.save.clicked.connect(self._save)
+        self.cancel.clicked.connect(self._cancel)
+        buttons = QHBoxLayout()
+        buttons.addStretch(1)
+        buttons.addWidget(self.cancel)
+        buttons.addWidget(self.save)
+        self._column = QVBoxLayout(self)
+        self._column.setSpacing(6)
+        self._column.addWidget(self.box, 1)
+        self._column.addLayout(buttons)
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        self.setAccessibleName("Editing the message")
+        self.box.setFont(look.text_font)
+        self._column.setContentsMargins(0, self.gap, 0, 0)
+
+    def begin(self, text: str) -> None:
+        """Put `text` in the box and the keyboard behind its end."""
+        self.box.setPlainText(text)
+        self.box.moveCursor(self.box.textCursor().MoveOperation.End)
+        self.box.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def fit(self, width: int) -> int:
+        self.resize(width, self.height())
+        lines = round(self.box.document().size().height())
+        margin = round(2 * self.box.document().documentMargin()) + 12
+        shown = min(max(lines, _LINES[0]), _LINES[1])
+        return self.gap + shown * self.box.fontMetrics().lineSpacing() + margin + 6 + self.save.sizeHint().height()
+
+    def _changed(self) -> None:
+        if self.row is not None:
+            self.resized.emit(self.row)
+
+    def _save(self) -> None:
+        if self.row is not None:
+            self.saved.emit(self.row.item.id, self.box.toPlainText())
+
+    def _cancel(self) -> None:
+        if self.row is not None:
+            self.cancelled.emit(self.row.item.id)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if watched is self.box and event.type() in (QEvent.Type.KeyPress, QEvent.Type.ShortcutOverride) and isinstance(event, QKeyEvent):
+            saves = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and event.modifiers() & Qt.KeyboardModifier.ControlModifier
+            if saves or event.key() == Qt.Key.Key_Escape:
+                if event.type() == QEvent.Type.ShortcutOverride:
+                    event.accept()
+                elif saves:
+                    self._save()
+                else:
+                    self._cancel()
+                return True
+        return super().eventFilter(watched, event)

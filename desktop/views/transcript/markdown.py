@@ -1,0 +1,182 @@
+"""Markdown of one block -> a QTextDocument in the transcript's look. Nothing is ever loaded, from disk or net."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QUrl
+from PySide6.QtGui import (
+    QBrush,
+    QFont,
+    QImage,
+    QTextBlock,
+    QTextBlockFormat,
+    QTextCharFormat,
+    QTextCursor,
+    QTextDocument,
+    QTextFormat,
+    QTextFrameFormat,
+    QTextLength,
+    QTextTable,
+    QTextTableCellFormat,
+    QTextTableFormat,
+)
+
+from desktop.views.transcript.look import Look
+
+__all__ = ["SafeDocument", "set_markdown", "style_tables"]
+
+_GITHUB = QTextDocument.MarkdownFeature(
+    QTextDocument.MarkdownFeature.MarkdownDialectGitHub.value | QTextDocument.MarkdownFeature.MarkdownNoHTML.value
+)
+_LINE_HEIGHT = 132.0
+_PROPORTIONAL = QTextBlockFormat.LineHeightTypes.ProportionalHeight.value
+
+
+class SafeDocument(QTextDocument):
+    """A document without undo that answers every request for a resource with an empty picture."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setUndoRedoEnabled(False)
+        self.setDocumentMargin(0)
+        self._empty = QImage(1, 1, QImage.Format.Format_ARGB32)
+        self._empty.fill(0)
+
+    def loadResource(self, kind: int, name: QUrl | str) -> object:
+        """No file is read and no address is asked, whatever a message names."""
+        return self._empty
+
+
+def set_markdown(document: QTextDocument, source: str, look: Look, muted: bool = False) -> None:
+    """Show `source` (one block, or a few) in `document`."""
+    document.setDefaultFont(look.text_font)
+    document.setIndentWidth(look.px(1.35))
+    document.setMarkdown(source, _GITHUB)
+    cursor = QTextCursor(document)
+    cursor.beginEditBlock()
+    if "![" in source:
+        _replace_images(document, look)
+    _style_blocks(document, cursor, look)
+    if "`" in source or "](" in source or "://" in source or "www." in source or "    " in source or "@" in source:
+        _style_fragments(document, cursor, look)
+    cursor.endEditBlock()
+
+
+def _style_blocks(document: QTextDocument, cursor: QTextCursor, look: Look) -> None:
+    block = document.begin()
+    last = document.lastBlock().blockNumber()
+    while block.isValid():
+        before = block.blockFormat()
+        made = QTextBlockFormat()
+        made.setLineHeight(_LINE_HEIGHT, _PROPORTIONAL)
+        made.setTopMargin(0)
+        in_list = block.textList() is not None
+        made.setBottomMargin(0 if block.blockNumber() == last else look.px(0.22 if in_list else 0.6))
+        if before.hasProperty(QTextFormat.Property.BlockQuoteLevel.value):
+            made.setLeftMargin(look.px(0.9) * before.intProperty(QTextFormat.Property.BlockQuoteLevel.value))
+        cursor.setPosition(block.position())
+        cursor.mergeBlockFormat(made)
+        if before.headingLevel():
+            _style_heading(block, cursor, look, before.headingLevel())
+        block = block.next()
+
+
+def _style_heading(block: QTextBlock, cursor: QTextCursor, look: Look, level: int) -> None:
+    cursor.setPosition(block.position())
+    made = QTextBlockFormat()
+    made.setLineHeight(116.0, _PROPORTIONAL)
+    cursor.mergeBlockFormat(made)
+    for start, length, shape in _fragments(block):
+        bigger = QTextCharFormat(shape)
+        bigger.clearProperty(QTextFormat.Property.FontSizeAdjustment.value)
+        bigger.setFontPointSize(look.text_font.pointSizeF() * look.heading_sizes[min(level, 6) - 1])
+        bigger.setFontWeight(QFont.Weight.DemiBold)
+        cursor.setPosition(start)
+        cursor.setPosition(start + length, QTextCursor.MoveMode.KeepAnchor)
+        cursor.setCharFormat(bigger)
+
+
+def _fragments(block: QTextBlock) -> list[tuple[int, int, QTextCharFormat]]:
+    """(position, length, format) of the runs of text of a paragraph."""
+    found: list[tuple[int, int, QTextCharFormat]] = []
+    iterator = block.begin()
+    while not iterator.atEnd():
+        fragment = iterator.fragment()
+        found.append((fragment.position(), fragment.length(), fragment.charFormat()))
+        iterator += 1
+    return found
+
+
+def _style_fragments(document: QTextDocument, cursor: QTextCursor, look: Look) -> None:
+    """Code inside text on its tint, links in the link colour."""
+    code = QTextCharFormat()
+    code.setFontFamilies(look.code_font.families() or [look.code_font.family()])
+    code.setFontPointSize(look.text_font.pointSizeF() * 0.93)
+    code.setBackground(QBrush(look.colours.code))
+    link = QTextCharFormat()
+    link.setForeground(QBrush(look.colours.link))
+    found: list[tuple[int, int, QTextCharFormat]] = []
+    block = document.begin()
+    while block.isValid():
+        for start, length, shape in _fragments(block):
+            if shape.isAnchor():
+                found.append((start, length, link))
+            if shape.fontFixedPitch() or "monospace" in (shape.fontFamilies() or []):
+                found.append((start, length, code))
+        block = block.next()
+    for start, length, shape in found:
+        cursor.setPosition(start)
+        cursor.setPosition(start + length, QTextCursor.MoveMode.KeepAnchor)
+        cursor.mergeCharFormat(shape)
+
+
+def _replace_images(document: QTextDocument, look: Look) -> None:
+    """A picture becomes a link with its description: the reader decides whether anything is fetched."""
+    found: list[tuple[int, int, str, str]] = []
+    block = document.begin()
+    while block.isValid():
+        for start, length, before in _fragments(block):
+            if before.isImageFormat():
+                picture = before.toImageFormat()
+                alt = str(picture.property(QTextFormat.Property.ImageAltText.value) or "")
+                found.append((start, length, alt or "picture", picture.name()))
+        block = block.next()
+    cursor = QTextCursor(document)
+    for start, length, alt, address in reversed(found):
+        cursor.setPosition(start)
+        cursor.setPosition(start + length, QTextCursor.MoveMode.KeepAnchor)
+        shape = QTextCharFormat()
+        shape.setAnchor(True)
+        shape.setAnchorHref(address)
+        shape.setForeground(QBrush(look.colours.link))
+        cursor.insertText(alt, shape)
+
+
+def style_tables(document: QTextDocument, look: Look) -> None:
+    """Thin lines between rows, room in the cells, a bold head."""
+    solid = QTextFrameFormat.BorderStyle.BorderStyle_Solid
+    for frame in document.rootFrame().childFrames():
+        if not isinstance(frame, QTextTable):
+            continue
+        shape = QTextTableFormat(frame.format().toTableFormat())
+        shape.setBorder(0)
+        shape.setBorderCollapse(True)
+        shape.setCellSpacing(0)
+        shape.setCellPadding(0)
+        shape.setMargin(0)
+        shape.setWidth(QTextLength(QTextLength.Type.PercentageLength, 100))
+        frame.setFormat(shape)
+        for row in range(frame.rows()):
+            for column in range(frame.columns()):
+                cell = frame.cellAt(row, column)
+                room = QTextTableCellFormat(cell.format().toTableCellFormat())
+                room.setLeftPadding(look.px(0.6))
+                room.setRightPadding(look.px(0.6))
+                room.setTopPadding(look.px(0.4))
+                room.setBottomPadding(look.px(0.32))
+                if row == 0:
+                    room.setBackground(QBrush(look.colours.code))
+                if row < frame.rows() - 1:
+                    room.setBottomBorder(1)
+                    room.setBottomBorderStyle(solid)
+                    room.setBottomBorderBrush(QBrush(look.colours.line))
+                cell.setFormat(room)

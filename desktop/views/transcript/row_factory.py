@@ -1,0 +1,76 @@
+"""Makes the row widgets and connects what can be done in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from PySide6.QtWidgets import QWidget
+
+from desktop.views.transcript.code_row import CodeRow
+from desktop.views.transcript.editor_row import EditorRow
+from desktop.views.transcript.footer_row import FooterRow
+from desktop.views.transcript.highlight import CodeColours
+from desktop.views.transcript.row_widget import RowWidget
+from desktop.views.transcript.rows import Row, RowKind
+from desktop.views.transcript.small_rows import HeaderRow, NoticeRow, RuleRow, ThoughtRow, WaitingRow
+from desktop.views.transcript.text_rows import BubbleRow, TableRow, TextRow
+
+__all__ = ["RowFactory", "RowHooks"]
+
+_PLAIN: dict[RowKind, type[RowWidget]] = {
+    RowKind.HEADER: HeaderRow,
+    RowKind.TEXT: TextRow,
+    RowKind.BUBBLE: BubbleRow,
+    RowKind.TABLE: TableRow,
+    RowKind.RULE: RuleRow,
+    RowKind.WAITING: WaitingRow,
+    RowKind.NOTICE: NoticeRow,
+}
+
+
+@dataclass(frozen=True)
+class RowHooks:
+    """What rows call: methods of the view."""
+
+    copy: Callable[[str], None]
+    act: Callable[[str, int], None]
+    focus: Callable[[Row], None]
+    fold: Callable[[Row], None]
+    save_edit: Callable[[int, str], None]
+    cancel_edit: Callable[[int], None]
+    remeasure: Callable[[Row], None]
+
+
+class RowFactory:
+    """Calling it with a kind gives a new widget below `parent`."""
+
+    def __init__(self, parent: QWidget, colours: CodeColours, hooks: RowHooks) -> None:
+        self._parent = parent
+        self._colours = colours
+        self._hooks = hooks
+
+    def __call__(self, kind: RowKind) -> RowWidget:
+        hooks = self._hooks
+        if kind is RowKind.CODE:
+            code = CodeRow(self._parent, self._colours)
+            code.copied.connect(hooks.copy)
+            code.focused.connect(hooks.focus)
+            return code
+        if kind is RowKind.FOOTER:
+            footer = FooterRow(self._parent)
+            footer.action.connect(hooks.act)
+            footer.focused.connect(hooks.focus)
+            return footer
+        if kind is RowKind.THOUGHT:
+            thought = ThoughtRow(self._parent)
+            thought.toggled.connect(hooks.fold)
+            thought.focused.connect(hooks.focus)
+            return thought
+        if kind is RowKind.EDITOR:
+            editor = EditorRow(self._parent)
+            editor.saved.connect(hooks.save_edit)
+            editor.cancelled.connect(hooks.cancel_edit)
+            editor.resized.connect(hooks.remeasure)
+            return editor
+        return _PLAIN[kind](self._parent)

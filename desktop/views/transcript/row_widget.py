@@ -1,0 +1,202 @@
+"""What every row widget can do, and the rows that are a text document: painting, hit testing, selection."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRect, QRectF, Qt, Signal
+from PySide6.QtGui import QAbstractTextDocumentLayout, QBrush, QPainter, QPaintEvent, QPalette, QTextCharFormat, QTextCursor
+from PySide6.QtWidgets import QWidget
+
+from desktop.items.messages import role_label
+from desktop.views.transcript.look import Look
+from desktop.views.transcript.markdown import SafeDocument
+from desktop.views.transcript.rows import Row
+
+__all__ = ["DocumentRow", "RowWidget"]
+
+_NAMED = 400
+_LINE_ENDS = {0x2028: "\n", 0x2029: "\n", 0xFDD0: "", 0xFDD1: "", 0xFFFC: "", 0x200B: ""}
+
+
+class RowWidget(QWidget):
+    """A row on the screen. It is bound to one `Row` after the other; the free space above the row is part of it.
+
+    `focused(row)` is emitted when a control of the row that was given to `watch` gets the keyboard.
+    """
+
+    focused = Signal(object)
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.row: Row | None = None
+        self.look: Look | None = None
+        self.revision = -1
+        self.setMouseTracking(True)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+
+    def bind(self, row: Row, look: Look) -> None:
+        """Show `row`; does nothing when it is shown already as it is now."""
+        if row is self.row and look is self.look and row.revision == self.revision:
+            return
+        fresh = row is not self.row or look is not self.look
+        self.row, self.look, self.revision = row, look, row.revision
+        words = row.text if len(row.text) <= _NAMED else row.text[:_NAMED] + "…"
+        self.setAccessibleName(f"{role_label(row.item.role)}: {words}" if words else role_label(row.item.role))
+        self.show_row(row, look, fresh)
+        self.update()
+
+    def release(self) -> None:
+        """The row is off the screen; the widget waits for another one."""
+        self.row = None
+        self.look = None
+        self.hide()
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        """Take what `row` shows; `fresh` is false when the same row has only grown or changed a little."""
+
+    def fit(self, width: int) -> int:
+        """Lay out for `width` pixels and return the height, gap included."""
+        return self.gap + self.fontMetrics().height()
+
+    def watch(self, control: QWidget) -> None:
+        """Tell when `control` gets the keyboard."""
+        control.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.FocusIn and self.row is not None:
+            self.focused.emit(self.row)
+        return super().eventFilter(watched, event)
+
+    @property
+    def gap(self) -> int:
+        """The free space above in pixels."""
+        return self.look.px(self.row.gap) if self.row is not None and self.look is not None else 0
+
+    def reveal(self, shown: bool) -> None:
+        """The pointer or the focus is in this message, or it is the last one."""
+
+    def position_at(self, point: QPoint) -> int:
+        """The text position nearest to `point`; 0 for a row without text."""
+        return 0
+
+    def link_at(self, point: QPoint) -> str:
+        """The address of the link at `point`, or nothing."""
+        return ""
+
+    def over_text(self, point: QPoint) -> bool:
+        """Whether a text cursor is right at `point`."""
+        return False
+
+    def select(self, start: int, end: int) -> None:
+        """Select the text between two positions; equal ones select nothing, (0, -1) all."""
+
+    def selected_text(self) -> str:
+        """The selected text exactly as shown."""
+        return ""
+
+    def word_at(self, point: QPoint) -> tuple[int, int]:
+        """The positions around the word at `point`."""
+        return 0, 0
+
+
+class DocumentRow(RowWidget):
+    """A row whose text is a document, painted at `origin` and cut to `area`."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.document = SafeDocument()
+        self._selection = (0, 0)
+
+    def release(self) -> None:
+        super().release()
+        self._selection = (0, 0)
+
+    def origin(self) -> QPointF:
+        """Where the document's top left corner is in the widget."""
+        return QPointF(0, self.gap)
+
+    def area(self) -> QRectF:
+        """The part of the widget that shows the document."""
+        return QRectF(0, self.gap, self.width(), self.height() - self.gap)
+
+    def muted(self) -> bool:
+        """Whether the text steps back: thoughts do."""
+        return self.row is not None and self.row.block is not None and self.row.block.thought
+
+    def fit(self, width: int) -> int:
+        self.document.setTextWidth(width)
+        return self.gap + round(self.document.size().height())
+
+    def position_at(self, point: QPoint) -> int:
+        spot = QPointF(point) - self.origin()
+        if spot.y() < 0:
+            return 0
+        return max(0, self.document.documentLayout().hitTest(spot, Qt.HitTestAccuracy.FuzzyHit))
+
+    def link_at(self, point: QPoint) -> str:
+        if not self.area().contains(QPointF(point)):
+            return ""
+        return self.document.documentLayout().anchorAt(QPointF(point) - self.origin())
+
+    def over_text(self, point: QPoint) -> bool:
+        return self.area().contains(QPointF(point))
+
+    def select(self, start: int, end: int) -> None:
+        wanted = (0, self.document.characterCount() - 1) if end < 0 else (min(start, end), max(start, end))
+        if wanted != self._selection:
+            self._selection = wanted
+            self.update()
+
+    def cursor_of(self, start: int, end: int) -> QTextCursor:
+        """A cursor that holds the text between two positions, moved inside the document when it became shorter."""
+        last = self.document.characterCount() - 1
+        cursor = QTextCursor(self.document)
+        cursor.setPosition(min(start, last))
+        cursor.setPosition(min(end, last), QTextCursor.MoveMode.KeepAnchor)
+        return cursor
+
+    def selected_text(self) -> str:
+        return self.cursor_of(*self._selection).selectedText().translate(_LINE_ENDS)
+
+    def word_at(self, point: QPoint) -> tuple[int, int]:
+        cursor = self.cursor_of(*[self.position_at(point)] * 2)
+        cursor.select(QTextCursor.SelectionType.WordUnderCursor)
+        return cursor.selectionStart(), cursor.selectionEnd()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self.look is None:
+            return
+        painter = QPainter(self)
+        self.paint_ground(painter, event.rect())
+        self.paint_document(painter, event.rect())
+        painter.end()
+
+    def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
+        """What lies under the text."""
+
+    def paint_document(self, painter: QPainter, exposed: QRect) -> None:
+        """The document with its selection, inside `area`."""
+        look = self.look
+        if look is None:
+            return
+        window = self.area().intersected(QRectF(exposed))
+        if window.isEmpty():
+            return
+        origin = self.origin()
+        context = QAbstractTextDocumentLayout.PaintContext()
+        colours = QPalette(self.palette())
+        colours.setColor(QPalette.ColorRole.Text, look.colours.muted if self.muted() else look.colours.text)
+        context.palette = colours
+        context.clip = window.translated(-origin)
+        start, end = self._selection
+        if start != end:
+            chosen = QAbstractTextDocumentLayout.Selection()
+            chosen.cursor = self.cursor_of(start, end)
+            shape = QTextCharFormat()
+            shape.setBackground(QBrush(look.colours.selection))
+            chosen.format = shape
+            context.selections = [chosen]
+        painter.save()
+        painter.setClipRect(window)
+        painter.translate(origin)
+        self.document.documentLayout().draw(painter, context)
+        painter.restore()

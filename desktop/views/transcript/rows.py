@@ -1,0 +1,252 @@
+"""The rows of the transcript as plain data: what each message turns into, with as little as possible made anew while it grows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import accumulate
+
+from desktop.blocks import Block, BlockSplitter, Kind, split_plain
+from desktop.items.messages import MessageItem, role_label
+
+__all__ = ["MessageRows", "Row", "RowKind"]
+
+
+class RowKind(StrEnum):
+    """One kind for each class of row widget."""
+
+    HEADER = "header"
+    TEXT = "text"
+    BUBBLE = "bubble"
+    CODE = "code"
+    TABLE = "table"
+    RULE = "rule"
+    THOUGHT = "thought"
+    WAITING = "waiting"
+    NOTICE = "notice"
+    FOOTER = "footer"
+    EDITOR = "editor"
+
+
+_KINDS = {Kind.CODE: RowKind.CODE, Kind.TABLE: RowKind.TABLE, Kind.RULE: RowKind.RULE, Kind.THINKING: RowKind.THOUGHT}
+_FIRST_GAP, _AFTER_HEADER, _TEXT_GAP = 1.0, 0.4, 0.75
+
+
+@dataclass(eq=False, slots=True)
+class Row:
+    """A row: what it shows, and where the layout stands with it.
+
+    `text` is what is shown, `source` what is copied and where it `start`s in the message; `gap` the free space above it in
+    lines of text; `height` in pixels with the gap, an estimate until `measured`; `revision` counts the changes of what is shown.
+    """
+
+    kind: RowKind
+    item: MessageItem
+    text: str = ""
+    source: str = ""
+    block: Block | None = None
+    gap: float = 0.0
+    first: bool = True
+    last: bool = True
+    open: bool = False
+    ordinal: int = 0
+    start: int = 0
+    height: int = 0
+    measured: bool = False
+    index: int = 0
+    revision: int = 0
+
+    def take(self, other: Row) -> bool:
+        """Show what `other` shows; tells whether that is something new."""
+        same = (
+            self.text == other.text and self.source == other.source and self.gap == other.gap
+            and (self.first, self.last, self.open) == (other.first, other.last, other.open)
+            and (self.block is other.block or self.block == other.block)
+        )  # fmt: skip
+        footer = self.kind in (RowKind.FOOTER, RowKind.HEADER)
+        if same and (not footer or self._head() == other._head()):
+            self.item, self.start = other.item, other.start
+            return False
+        for name in ("item", "text", "source", "block", "gap", "first", "last", "open", "ordinal", "start"):
+            setattr(self, name, getattr(other, name))
+        self.measured = False
+        self.revision += 1
+        return True
+
+    def _head(self) -> tuple[object, ...]:
+        item = self.item
+        return (item.id, item.role, item.running, item.variant_index, item.variant_count, item.footer)
+
+
+class MessageRows:
+    """The rows of one message; `sync` brings them up to date after `append`, `update` or a fold."""
+
+    def __init__(self, item: MessageItem) -> None:
+        self.item = item
+        self.rows: list[Row] = []
+        self.editing = False
+        self._folds: dict[int, bool] = {}
+        self._frame: dict[tuple[RowKind, int], Row] = {}
+        self._changed: set[Row] = set()
+        self._restart()
+        self.sync()
+
+    def _restart(self) -> None:
+        self._splitter = BlockSplitter()
+        self._settled: list[Row] = []
+        self._tail: list[Row] = []
+        self._taken = self._offset = 0
+        if self.item.role != "user":
+            self._splitter.feed(self.item.text)
+
+    def append(self, item: MessageItem, text: str) -> None:
+        """The message is now `item`: `text` longer than it was."""
+        self.item = item
+        if item.role != "user":
+            self._splitter.feed(text)
+
+    def update(self, item: MessageItem) -> None:
+        """The message is now `item`."""
+        old = self.item
+        if item.id == old.id and item.role == old.role and item.text.startswith(old.text):
+            self.append(item, item.text[len(old.text) :])
+            return
+        self.item = item
+        if item.id != old.id:
+            self._folds.clear()
+            self.editing = False
+        self._restart()
+
+    def fold(self, ordinal: int, folded: bool) -> None:
+        """Fold or unfold a thought of this message, counted from 0."""
+        self._folds[ordinal] = folded
+
+    def sync(self) -> int:
+        """Make `rows` fit the message; returns how many rows at the start are the very same and unchanged."""
+        self._changed.clear()
+        old, self.rows = self.rows, self._make()
+        unchanged = 0
+        for before, now in zip(old, self.rows, strict=False):
+            if before is not now or now in self._changed:
+                break
+            unchanged += 1
+        return unchanged
+
+    def copied(self, first: int, last: int) -> str:
+        """The Markdown source of the rows from `first` to `last` (indexes in `rows`), without what a folded thought hides."""
+        text = self.item.text
+        parts: list[str] = []
+        before: Row | None = None
+        for row in self.rows[first : last + 1]:
+            if not row.source or (row.kind is RowKind.THOUGHT and not row.open):
+                continue
+            if before is not None:
+                between = text[before.start + len(before.source) : row.start]
+                if not between.strip() or (before.block is not None and before.block.thought):
+                    parts.append(between)
+            parts.append(row.source)
+            before = row
+        return "".join(parts)
+
+    def _keep(self, made: Row, number: int = 0) -> Row:
+        """The row object of this kind and number from last time, now showing what `made` shows."""
+        known = self._frame.setdefault((made.kind, number), made)
+        if known is not made and known.take(made):
+            self._changed.add(known)
+        return known
+
+    def _make(self) -> list[Row]:
+        item = self.item
+        rows = [self._keep(Row(RowKind.HEADER, item, role_label(item.role), gap=_FIRST_GAP))]
+        if self.editing:
+            return [*rows, self._keep(Row(RowKind.EDITOR, item, source=item.text, gap=_AFTER_HEADER))]
+        rows += self._bubbles() if item.role == "user" else self._blocks()
+        if item.running and not any(row.kind not in (RowKind.HEADER, RowKind.THOUGHT) for row in rows):
+            rows.append(self._keep(Row(RowKind.WAITING, item, gap=_AFTER_HEADER)))
+        if item.notice:
+            rows.append(self._keep(Row(RowKind.NOTICE, item, item.notice, gap=0.6)))
+        rows.append(self._keep(Row(RowKind.FOOTER, item, gap=0.15)))
+        return rows
+
+    def _bubbles(self) -> list[Row]:
+        pieces = split_plain(self.item.text) or [""]
+        last = len(pieces) - 1
+        starts = list(accumulate((len(piece) for piece in pieces), initial=0))
+        made = (
+            Row(RowKind.BUBBLE, self.item, piece.removesuffix("\n") if i < last else piece, piece, gap=0.0 if i else _AFTER_HEADER,
+                first=i == 0, last=i == last, start=starts[i])
+            for i, piece in enumerate(pieces)
+        )  # fmt: skip
+        return [self._keep(row, number) for number, row in enumerate(made)]
+
+    def _blocks(self) -> list[Row]:
+        """Rows of closed blocks are made once; those of the tail each time, in the row objects that the last tail had."""
+        reusable = self._tail
+        closed = self._splitter.closed
+        for block in closed[self._taken :]:
+            self._add(self._settled, block, reusable, self._offset)
+            self._offset += len(block.source)
+        self._taken = len(closed)
+        rows = list(self._settled)
+        offset = self._offset
+        for block in self._splitter.tail(ended=not self.item.running):
+            self._add(rows, block, reusable, offset)
+            offset += len(block.source)
+        self._tail = rows[len(self._settled) :]
+        return self._fold_thoughts(rows)
+
+    def _add(self, rows: list[Row], block: Block, reusable: list[Row], start: int) -> None:
+        if block.kind is Kind.MARKUP:
+            thought = next((row for row in reversed(rows) if row.kind is RowKind.THOUGHT), None)
+            if thought is not None and block.thought and block.closed and block.source.strip():
+                thought.open = False
+            return
+        kind = _KINDS.get(block.kind, RowKind.TEXT)
+        ordinal = sum(row.kind is RowKind.THOUGHT for row in rows) if kind is RowKind.THOUGHT else 0
+        gap = _gap(rows[-1].block if rows else None, block)
+        made = Row(kind, self.item, block.body, block.source, block, gap, open=kind is RowKind.THOUGHT, ordinal=ordinal, start=start)
+        while reusable and kind is not RowKind.THOUGHT:
+            known = reusable.pop(0)
+            if known.kind is kind:
+                if known.take(made):
+                    self._changed.add(known)
+                made = known
+                break
+        rows.append(made)
+
+    def _fold_thoughts(self, rows: list[Row]) -> list[Row]:
+        """Leave out the rows of folded thoughts; a thought is folded when it ends unless the reader wants it otherwise."""
+        shown: list[Row] = []
+        folded = False
+        for row in rows:
+            if row.kind is RowKind.THOUGHT:
+                folded = self._folds.get(row.ordinal, not row.open)
+                label = "Thinking…" if row.open and self.item.running else "Thoughts"
+                state = replace(row, item=self.item, text=label, open=not folded)
+                shown.append(self._keep(state, row.ordinal))
+            elif not (folded and row.block is not None and row.block.thought):
+                shown.append(row)
+        return shown
+
+
+def _gap(previous: Block | None, block: Block) -> float:
+    """Free space above a block, in lines of text."""
+    if previous is None:
+        return _AFTER_HEADER
+    if block.joined:
+        return 0.0
+    if block.kind is Kind.HEADING:
+        return 1.15
+    if previous.kind is Kind.HEADING:
+        return 0.45
+    if previous.kind is Kind.THINKING:
+        return 0.4
+    if block.kind is Kind.RULE or previous.kind is Kind.RULE:
+        return 0.9
+    if max(block.indent, previous.indent) >= 2:
+        return 0.5
+    if Kind.CODE in (block.kind, previous.kind) or Kind.TABLE in (block.kind, previous.kind):
+        return 0.85
+    if previous.kind is Kind.PROSE and block.kind is Kind.LIST:
+        return 0.5
+    return _TEXT_GAP

@@ -1,0 +1,128 @@
+"""The small rows: who speaks, a rule, the head of a thought, the wait for a reply, a notice."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPainterPath, QPaintEvent
+from PySide6.QtWidgets import QToolButton, QWidget
+
+from desktop.items.messages import role_label
+from desktop.views.icons import tinted
+from desktop.views.transcript.look import Look
+from desktop.views.transcript.row_widget import DocumentRow, RowWidget
+from desktop.views.transcript.rows import Row
+
+__all__ = ["HeaderRow", "NoticeRow", "RuleRow", "ThoughtRow", "WaitingRow"]
+
+
+class HeaderRow(RowWidget):
+    """Who speaks: at the right for the reader, at the left for all others."""
+
+    def fit(self, width: int) -> int:
+        return self.gap + QFontMetrics(self._font()).height() if self.look else 0
+
+    def _font(self) -> QFont:
+        font = QFont(self.look.small_font) if self.look else QFont()
+        font.setWeight(QFont.Weight.DemiBold)
+        return font
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self.look is None or self.row is None:
+            return
+        painter = QPainter(self)
+        painter.setFont(self._font())
+        painter.setPen(self.look.colours.muted)
+        side = Qt.AlignmentFlag.AlignRight if self.row.item.role == "user" else Qt.AlignmentFlag.AlignLeft
+        painter.drawText(QRect(0, self.gap, self.width(), self.height() - self.gap), int(side), role_label(self.row.item.role))
+        painter.end()
+
+
+class RuleRow(RowWidget):
+    """A thin line."""
+
+    def fit(self, width: int) -> int:
+        return self.gap + 1
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self.look is not None:
+            painter = QPainter(self)
+            painter.fillRect(0, self.gap, self.width(), 1, self.look.colours.line)
+            painter.end()
+
+
+class WaitingRow(RowWidget):
+    """Three dots while the first word of a reply has not come."""
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        self.setAccessibleName("Waiting for the reply")
+
+    def fit(self, width: int) -> int:
+        return self.gap + self.look.px(1.3) if self.look else 0
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self.look is None:
+            return
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(self.look.colours.muted)
+        size = self.look.em * 0.26
+        for dot in range(3):
+            painter.drawEllipse(QRectF(dot * size * 2, self.gap + self.look.em * 0.5, size, size))
+        painter.end()
+
+
+class ThoughtRow(RowWidget):
+    """The head of a thought: a button that folds and unfolds it."""
+
+    toggled = Signal(object)
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.button = QToolButton(self)
+        self.button.setAutoRaise(True)
+        self.button.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.button.clicked.connect(lambda: self.toggled.emit(self.row))
+        self.watch(self.button)
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        muted = look.colours.muted.name()
+        self.button.setFont(look.small_font)
+        self.button.setIcon(tinted("chevron-down" if row.open else "chevron-right", muted, muted))
+        side = round(look.em * 0.9)
+        self.button.setIconSize(QSize(side, side))
+        self.button.setText(row.text)
+        self.button.setToolTip("Hide the thoughts" if row.open else "Show the thoughts")
+        self.button.setAccessibleName(f"{row.text} ({'shown' if row.open else 'hidden'})")
+
+    def fit(self, width: int) -> int:
+        wanted = self.button.sizeHint()
+        self.button.setGeometry(-round(wanted.height() * 0.28), self.gap, min(width, wanted.width()), wanted.height())
+        return self.gap + wanted.height()
+
+
+class NoticeRow(DocumentRow):
+    """A sentence that the reader should see, on a tint of its own."""
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        self.document.setDefaultFont(look.small_font)
+        self.document.setPlainText(row.text)
+        self.setAccessibleName(f"Notice: {row.text}")
+
+    def _padding(self) -> int:
+        return self.look.px(0.5) if self.look else 0
+
+    def fit(self, width: int) -> int:
+        return super().fit(width - 3 * self._padding()) + 2 * self._padding()
+
+    def origin(self) -> QPointF:
+        return QPointF(self._padding() * 1.5, self.gap + self._padding())
+
+    def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
+        if self.look is None:
+            return
+        path = QPainterPath()
+        path.addRoundedRect(QRectF(0, self.gap, self.width(), self.height() - self.gap), self.look.px(0.4), self.look.px(0.4))
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.fillPath(path, self.look.colours.notice)

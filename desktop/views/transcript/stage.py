@@ -1,0 +1,118 @@
+"""The rows that exist as widgets: those near the screen, taken from a pool and put at their places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from PySide6.QtCore import QRect
+from PySide6.QtWidgets import QWidget
+
+from desktop.views.transcript.layout import RowLayout
+from desktop.views.transcript.look import Look
+from desktop.views.transcript.row_widget import RowWidget
+from desktop.views.transcript.rows import Row, RowKind
+
+__all__ = ["Column", "Stage"]
+
+_SPARE = 12
+
+
+@dataclass(frozen=True)
+class Column:
+    """The column of rows in the viewport: `left` and `width` of the column, `height` of the viewport, `foot` free below the last row."""
+
+    left: int
+    width: int
+    height: int
+    foot: int
+
+
+class Stage:
+    """Owns the live row widgets. `make(kind)` builds one; released ones are used again for rows of the same kind."""
+
+    def __init__(self, make: Callable[[RowKind], RowWidget]) -> None:
+        self._make = make
+        self.live: dict[Row, RowWidget] = {}
+        self._spare: dict[RowKind, list[RowWidget]] = {}
+        self._width = 0
+
+    def widget(self, row: Row) -> RowWidget | None:
+        """The widget that shows `row` now."""
+        return self.live.get(row)
+
+    def footers(self) -> Iterable[tuple[Row, RowWidget]]:
+        """The live rows below messages."""
+        return [(row, widget) for row, widget in self.live.items() if row.kind is RowKind.FOOTER]
+
+    def arrange(self, layout: RowLayout, look: Look, column: Column, scroll: Callable[[], int], pinned: Collection[Row]) -> int:
+        """Make, measure and place the rows within half a viewport of the screen; returns the scroll position, `scroll()`, after that.
+
+        Measuring changes heights and so the position; both are repeated until every row in reach has its true height.
+        """
+        reach = column.height // 2
+        fitted = column.width == self._width
+        self._width = column.width
+        seen: set[Row] = set()
+        while True:
+            value = self._clamp(layout, column, scroll())
+            first = max(0, layout.at(value - reach))
+            wanted = layout.rows[first : layout.at(value + column.height + reach) + 1]
+            lowest = -1
+            for row in wanted:
+                if row in seen:
+                    continue
+                seen.add(row)
+                if self._fit(row, look, column.width, fitted) and lowest < 0:
+                    lowest = row.index
+            if lowest < 0:
+                break
+            layout.moved(lowest)
+        for row in pinned:
+            if layout.holds(row) and row not in seen:
+                self._fit(row, look, column.width, fitted)
+        keep = {*wanted, *(row for row in pinned if layout.holds(row))}
+        self._release([row for row in self.live if row not in keep])
+        for row in keep:
+            self._place(self.live[row], QRect(column.left, layout.top(row) - value, column.width, row.height))
+        return value
+
+    @staticmethod
+    def _clamp(layout: RowLayout, column: Column, value: int) -> int:
+        return max(0, min(value, layout.total + column.foot - column.height))
+
+    def _fit(self, row: Row, look: Look, width: int, fitted: bool) -> bool:
+        """Bind and measure a row; tells whether its height is another one than the layout has."""
+        widget = self.live.get(row)
+        fresh = widget is None
+        if widget is None:
+            spare = self._spare.get(row.kind)
+            widget = self.live[row] = spare.pop() if spare else self._make(row.kind)
+        fresh = fresh or widget.look is not look or widget.revision != row.revision
+        widget.bind(row, look)
+        if not fresh and fitted and row.measured:
+            return False
+        before, row.height, row.measured = row.height, widget.fit(width), True
+        return before != row.height
+
+    @staticmethod
+    def _place(widget: RowWidget, area: QRect) -> None:
+        if widget.geometry() != area:
+            widget.setGeometry(area)
+        if widget.isHidden():
+            widget.show()
+
+    def _release(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            widget = self.live.pop(row)
+            widget.release()
+            spare = self._spare.setdefault(row.kind, [])
+            if len(spare) < _SPARE and row.kind is not RowKind.EDITOR:
+                spare.append(widget)
+            else:
+                widget.setParent(None)
+                widget.deleteLater()
+
+    def widgets(self) -> Iterable[QWidget]:
+        """All live row widgets."""
+        return self.live.values()

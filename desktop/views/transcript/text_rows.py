@@ -1,0 +1,188 @@
+"""Rows of text: Markdown of an answer, plain text of the reader in a bubble, a table that scrolls sideways."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPointF, QRect, QRectF, Qt
+from PySide6.QtGui import QPainter, QPainterPath, QTextBlockFormat, QTextCursor, QTextOption, QWheelEvent
+from PySide6.QtWidgets import QScrollBar, QWidget
+
+from desktop.blocks import Kind
+from desktop.views.transcript.look import Look
+from desktop.views.transcript.markdown import set_markdown, style_tables
+from desktop.views.transcript.row_widget import DocumentRow
+from desktop.views.transcript.rows import Row
+
+__all__ = ["BubbleRow", "SidewaysRow", "TableRow", "TextRow", "inset"]
+
+_BUBBLE_SHARE = 0.86
+
+
+def inset(row: Row | None, look: Look | None) -> int:
+    """Pixels that a block lies further right because it belongs to a thought or a list item."""
+    if row is None or look is None or row.block is None:
+        return 0
+    return (look.px(0.85) if row.block.thought else 0) + (look.px(1.35) if row.block.indent >= 2 else 0)
+
+
+class TextRow(DocumentRow):
+    """Prose, a heading, a list or a quote."""
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        set_markdown(self.document, row.text, look)
+
+    def _bar(self) -> bool:
+        return self.row is not None and self.row.block is not None and self.row.block.kind is Kind.QUOTE
+
+    def _left(self) -> int:
+        return inset(self.row, self.look) + (self.look.px(0.9) if self._bar() and self.look else 0)
+
+    def muted(self) -> bool:
+        return super().muted() or self._bar()
+
+    def origin(self) -> QPointF:
+        return QPointF(self._left(), self.gap)
+
+    def fit(self, width: int) -> int:
+        return super().fit(width - self._left())
+
+    def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
+        look = self.look
+        if look is None:
+            return
+        paint_thought_bar(self, painter)
+        if self._bar():
+            x = inset(self.row, look)
+            painter.fillRect(QRect(x, self.gap, 3, self.height() - self.gap), look.colours.line)
+
+
+def paint_thought_bar(widget: DocumentRow, painter: QPainter) -> None:
+    """The thin line that holds the rows of a thought together, through the gaps between them."""
+    if widget.muted() and widget.look is not None and widget.row is not None and widget.row.block is not None and widget.row.block.thought:
+        painter.fillRect(QRect(0, 0, 2, widget.height()), widget.look.colours.line)
+
+
+class BubbleRow(DocumentRow):
+    """What the reader wrote, as written, in a tinted bubble at the right; a long text is several rows that look like one."""
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        self.document.setDefaultFont(look.text_font)
+        option = QTextOption()
+        option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
+        self.document.setDefaultTextOption(option)
+        self.document.setPlainText(row.text)
+        cursor = QTextCursor(self.document)
+        cursor.select(QTextCursor.SelectionType.Document)
+        shape = QTextBlockFormat()
+        shape.setLineHeight(128.0, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
+        cursor.mergeBlockFormat(shape)
+
+    def _padding(self) -> tuple[int, int, int]:
+        """Left and right, top, bottom."""
+        if self.look is None or self.row is None:
+            return 0, 0, 0
+        return self.look.px(0.75), self.look.px(0.5) if self.row.first else 0, self.look.px(0.45) if self.row.last else 0
+
+    def fit(self, width: int) -> int:
+        side, top, bottom = self._padding()
+        widest = round(width * _BUBBLE_SHARE) - 2 * side
+        self.document.setTextWidth(widest)
+        if self.row is not None and self.row.first and self.row.last:
+            self.document.setTextWidth(min(widest, round(self.document.idealWidth() + 1)))
+        return self.gap + top + round(self.document.size().height()) + bottom
+
+    def _bubble(self) -> QRectF:
+        wide = self.document.textWidth() + 2 * self._padding()[0]
+        return QRectF(self.width() - wide, self.gap, wide, self.height() - self.gap)
+
+    def origin(self) -> QPointF:
+        side, top, _ = self._padding()
+        return self._bubble().topLeft() + QPointF(side, top)
+
+    def area(self) -> QRectF:
+        return self._bubble()
+
+    def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
+        if self.look is None or self.row is None:
+            return
+        radius = self.look.px(0.7)
+        shape = self._bubble().adjusted(0, 0 if self.row.first else -2 * radius, 0, 0 if self.row.last else 2 * radius)
+        path = QPainterPath()
+        path.addRoundedRect(shape, radius, radius)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.fillPath(path, self.look.colours.bubble)
+
+
+class SidewaysRow(DocumentRow):
+    """A row whose document may be wider than the column and then scrolls sideways."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.bar = QScrollBar(Qt.Orientation.Horizontal, self)
+        self.bar.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.bar.setCursor(Qt.CursorShape.ArrowCursor)
+        self.bar.setSingleStep(24)
+        self.bar.valueChanged.connect(self.update)
+        self.bar.hide()
+
+    def release(self) -> None:
+        super().release()
+        self.bar.setValue(0)
+
+    def place_bar(self, wide: int, room: int, area: QRect) -> None:
+        """Show the scroll bar at the bottom of `area` when `wide` pixels do not fit in `room`."""
+        over = max(0, wide - room)
+        self.bar.setRange(0, over)
+        self.bar.setPageStep(room)
+        self.bar.setVisible(over > 0)
+        if over:
+            high = self.bar.sizeHint().height()
+            self.bar.setGeometry(area.left(), area.bottom() - high + 1, area.width(), high)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        delta = event.pixelDelta() if not event.pixelDelta().isNull() else event.angleDelta()
+        shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
+        along = delta.x() or (delta.y() if shift else 0)
+        if along and (shift or abs(delta.x()) >= abs(delta.y())) and self.bar.maximum():
+            self.bar.setValue(self.bar.value() - along)
+            event.accept()
+        else:
+            event.ignore()
+
+
+class TableRow(SidewaysRow):
+    """A table; its columns wrap before it gets much wider than the column of text."""
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        set_markdown(self.document, row.text, look)
+        style_tables(self.document, look)
+        cursor = QTextCursor(self.document)
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        if not cursor.block().text() and cursor.currentTable() is None:
+            after = QTextBlockFormat()
+            after.setLineHeight(1, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
+            cursor.setBlockFormat(after)
+        self._columns = max(1, row.text.split("\n", 1)[0].count("|") - 1)
+
+    def fit(self, width: int) -> int:
+        if self.look is None:
+            return 0
+        left = inset(self.row, self.look)
+        room = width - left
+        self.document.setTextWidth(-1)
+        ideal = self.document.idealWidth()
+        self.document.setTextWidth(max(min(room, ideal), min(ideal, self._columns * self.look.px(7.0))))
+        wide = round(self.document.size().width())
+        high = round(self.document.size().height())
+        bar = self.bar.sizeHint().height() if wide > room else 0
+        self.place_bar(wide, room, QRect(left, self.gap, room, high + bar))
+        return self.gap + high + bar
+
+    def origin(self) -> QPointF:
+        return QPointF(inset(self.row, self.look) - self.bar.value(), self.gap)
+
+    def area(self) -> QRectF:
+        left = inset(self.row, self.look)
+        return QRectF(left, self.gap, self.width() - left, self.height() - self.gap - (self.bar.height() if self.bar.isVisible() else 0))
+
+    def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
+        paint_thought_bar(self, painter)

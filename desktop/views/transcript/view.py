@@ -1,0 +1,411 @@
+"""The transcript widget: a `MessagesModel` as a virtual list of block rows with anchored scrolling, selection and editing."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QContextMenuEvent,
+    QFocusEvent,
+    QGuiApplication,
+    QHideEvent,
+    QKeyEvent,
+    QKeySequence,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QResizeEvent,
+)
+from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QMenu, QWidget
+
+from desktop.items.messages import MessagesModel
+from desktop.views.transcript.conversation import Conversation
+from desktop.views.transcript.editor_row import EditorRow
+from desktop.views.transcript.feed import ModelFeed
+from desktop.views.transcript.highlight import CodeColours, IdleRunner
+from desktop.views.transcript.jump_button import JumpButton
+from desktop.views.transcript.links import LinkDialog
+from desktop.views.transcript.look import Look, TranscriptColours, make_look
+from desktop.views.transcript.pointer import Pointer
+from desktop.views.transcript.row_factory import RowFactory, RowHooks
+from desktop.views.transcript.rows import Row, RowKind
+from desktop.views.transcript.selection import Selection
+from desktop.views.transcript.stage import Column, Stage
+
+__all__ = ["TranscriptView"]
+
+_FRAME = 0.016
+
+
+class TranscriptView(QAbstractScrollArea):
+    """Shows `model`. The view follows the end of the conversation while it is there and else never moves by itself.
+
+    `action(name, message id)`: "edit", "regenerate", "continue", "delete", "previous" or "next" was asked for (copying is done here).
+    `edited(message id, text)`: an inline edit that `begin_edit` began was saved.
+    """
+
+    action = Signal(str, int)
+    edited = Signal(int, str)
+
+    def __init__(self, model: MessagesModel, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._percent = 100
+        self._given: TranscriptColours | None = None
+        self._look = self._make_look()
+        self._conversation = Conversation(self._look)
+        self._colours = CodeColours(IdleRunner(self))
+        hooks = RowHooks(self._copy, self._act, self._show_row, self._fold, self._save_edit, self.cancel_edit, self._remeasure)
+        self.stage = Stage(RowFactory(self.viewport(), self._colours, hooks))
+        self.selection = Selection(self._conversation, self.stage)
+        self._pointer = Pointer(self)
+        self._at_end = True
+        self._anchor: tuple[Row, int] | None = None
+        self._arranging = self._restyle = False
+        self._dirty: set[int] = set()
+        self._hovered: int | None = None
+        self._editing: int | None = None
+        self._empty: QWidget | None = None
+        self._feed: ModelFeed | None = None
+        self._last = 0.0
+        self._flush = QTimer(self)
+        self._flush.setSingleShot(True)
+        self._flush.setTimerType(Qt.TimerType.PreciseTimer)
+        self._flush.timeout.connect(self.flush)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setAccessibleName("Conversation")
+        self.viewport().setMouseTracking(True)
+        self._jump = JumpButton(self)
+        self._jump.clicked.connect(self.scroll_to_end)
+        self.set_model(model)
+
+    # --- the model
+
+    def set_model(self, model: MessagesModel) -> None:
+        """Show another model."""
+        if self._feed is not None:
+            self._feed.stop()
+        self._feed = ModelFeed(self._conversation, model, self)
+        self._feed.changed.connect(self._schedule)
+        self._feed.renewed.connect(self._renewed)
+        self._feed.spoken.connect(self.scroll_to_end)
+        self._feed.reset()
+
+    def _renewed(self) -> None:
+        self._editing = None
+        self.selection.clear()
+        self._at_end, self._anchor = True, None
+        self._schedule()
+
+    # --- frames
+
+    def _schedule(self) -> None:
+        """Arrange soon, at most once a frame."""
+        if not self._flush.isActive():
+            wait = _FRAME - (perf_counter() - self._last)
+            self._flush.start(max(0, round(wait * 1000)))
+
+    def flush(self) -> None:
+        """Show the model as it is now. Happens by itself within a frame of each change."""
+        self._flush.stop()
+        if self._restyle:
+            self._restyle = False
+            self._look = self._make_look()
+            self._conversation.look = self._look
+            self._conversation.forget_heights()
+        if self._feed is not None:
+            self._feed.sync()
+        self._arrange()
+        self._last = perf_counter()
+
+    def _column(self) -> Column:
+        wide = self.viewport().width()
+        margin = 28 if wide >= 640 else 14
+        width = max(120, min(self._look.column, wide - 2 * margin))
+        return Column((wide - width) // 2, width, self.viewport().height(), self._look.px(1.6))
+
+    def _arrange(self) -> None:
+        if self._arranging:
+            return
+        self._arranging = True
+        layout, column = self._conversation.layout, self._column()
+        if column.width != self._conversation.width:
+            self._conversation.width = column.width
+            self._conversation.forget_heights()
+        self.selection.check()
+        if self._anchor is not None and not layout.holds(self._anchor[0]):
+            self._anchor = None
+        if self._anchor is None and not self._at_end and layout.rows:
+            self._take_anchor()
+        pinned = self._pointer.pinned() | self.selection.pinned() | self._editors()
+        value = self.stage.arrange(layout, self._look, column, self._wanted, pinned)
+        bar = self.verticalScrollBar()
+        bar.setRange(0, max(0, layout.total + column.foot - column.height))
+        bar.setPageStep(column.height)
+        bar.setSingleStep(self._look.px(1.4))
+        bar.setValue(value)
+        self._arranging = False
+        self.selection.show()
+        self._reveal()
+        self._place_overlays()
+
+    def _wanted(self) -> int:
+        """The scroll position that the anchor asks for."""
+        if self._at_end or self._anchor is None:
+            return 1 << 40
+        return self._conversation.layout.top(self._anchor[0]) - self._anchor[1]
+
+    def _take_anchor(self) -> None:
+        """Hold on to the row at the top of the screen."""
+        layout = self._conversation.layout
+        value = self.verticalScrollBar().value()
+        index = layout.at(value)
+        self._anchor = (layout.rows[index], layout.top(layout.rows[index]) - value) if index >= 0 else None
+
+    def scrollContentsBy(self, dx: int, dy: int) -> None:
+        """The scroll bar moved: by the reader, unless the view is arranging itself."""
+        if self._arranging:
+            return
+        bar = self.verticalScrollBar()
+        self._at_end = bar.value() >= bar.maximum() - 2
+        self._take_anchor()
+        self._arrange()
+
+    def scroll_to_end(self) -> None:
+        """Go to the end and stay there while it grows."""
+        self._at_end = True
+        self._schedule()
+
+    def scroll_to_message(self, message_id: int) -> None:
+        """Put the top of a message at the top of the screen. Raises KeyError when it is not here."""
+        row = self._conversation.messages[self._conversation.position(message_id)].rows[0]
+        self._at_end, self._anchor = False, (row, 0)
+        self._schedule()
+
+    def at_end(self) -> bool:
+        """Whether the view follows the end."""
+        return self._at_end
+
+    def row_at(self, y: int) -> Row | None:
+        """The row at, or nearest to, a height of the viewport."""
+        layout = self._conversation.layout
+        index = layout.at(self.verticalScrollBar().value() + y)
+        return layout.rows[index] if index >= 0 else None
+
+    # --- rows
+
+    def _act(self, name: str, message_id: int) -> None:
+        if name == "copy":
+            self._copy(self._conversation.item(message_id).text)
+        else:
+            self.action.emit(name, message_id)
+
+    def _fold(self, row: Row) -> None:
+        message = self._conversation.message_of(row)
+        message.fold(row.ordinal, row.open)
+        if self._anchor is None or self._at_end:
+            self._at_end = False
+            self._take_anchor()
+        self._conversation.sync(self._conversation.position(row.item.id))
+        self._schedule()
+
+    def _remeasure(self, row: Row) -> None:
+        row.measured = False
+        self._schedule()
+
+    def _show_row(self, row: Row) -> None:
+        """Bring a row that has the keyboard on the screen."""
+        layout, bar = self._conversation.layout, self.verticalScrollBar()
+        top = layout.top(row)
+        if top < bar.value():
+            bar.setValue(top)
+        elif top + row.height > bar.value() + self.viewport().height():
+            bar.setValue(top + row.height - self.viewport().height())
+
+    def set_hovered(self, message_id: int | None) -> None:
+        """The pointer is over this message, or over none."""
+        if message_id != self._hovered:
+            self._hovered = message_id
+            self._reveal()
+
+    def _reveal(self) -> None:
+        rows = self._conversation.layout.rows
+        last = rows[-1].item.id if rows else None
+        for row, widget in self.stage.footers():
+            widget.reveal(row.item.id in (self._hovered, last))
+
+    # --- editing
+
+    def begin_edit(self, message_id: int) -> None:
+        """Turn a message into a text box. Raises KeyError when the message is not here."""
+        position = self._conversation.position(message_id)
+        if self._editing is not None:
+            self.cancel_edit(self._editing)
+        self._editing = message_id
+        message = self._conversation.messages[position]
+        message.editing = True
+        self._conversation.sync(position)
+        head = message.rows[0]
+        self._at_end, self._anchor = False, (head, self._conversation.layout.top(head) - self.verticalScrollBar().value())
+        self.flush()
+        editor = self.stage.widget(message.rows[-1])
+        if isinstance(editor, EditorRow):
+            editor.begin(message.item.text)
+            self.flush()
+            self._show_row(message.rows[-1])
+
+    def cancel_edit(self, message_id: int) -> None:
+        """Show the message again as it was."""
+        if message_id == self._editing:
+            self._editing = None
+            position = self._conversation.position(message_id)
+            self._conversation.messages[position].editing = False
+            self._conversation.sync(position)
+            self.setFocus(Qt.FocusReason.OtherFocusReason)
+            self._schedule()
+
+    def _save_edit(self, message_id: int, text: str) -> None:
+        self.cancel_edit(message_id)
+        self.edited.emit(message_id, text)
+
+    def _editors(self) -> set[Row]:
+        """The text box must live on when it is scrolled away. An edit ends when its message goes or another variant is shown."""
+        if self._editing is None:
+            return set()
+        rows = self._conversation.rows_of(self._editing)
+        editors = {row for row in rows if row.kind is RowKind.EDITOR}
+        if not editors:
+            self._editing = None
+        return editors
+
+    # --- look
+
+    def _make_look(self) -> Look:
+        return make_look(self.font(), self._percent, self._given or TranscriptColours.from_palette(self.palette()))
+
+    def set_text_scale(self, percent: int) -> None:
+        """Show text at `percent` of the widget's font."""
+        if percent != self._percent:
+            self._percent = percent
+            self._relook()
+
+    def set_colours(self, colours: TranscriptColours | None) -> None:
+        """Use these colours; None takes them from the palette."""
+        self._given = colours
+        self._relook()
+
+    def _relook(self) -> None:
+        self._restyle = True
+        self._schedule()
+        self.viewport().update()
+
+    def set_empty_widget(self, widget: QWidget) -> None:
+        """Show `widget`, which now belongs to the view, while there are no messages."""
+        if self._empty is not None:
+            self._empty.deleteLater()
+        self._empty = widget
+        widget.setParent(self.viewport())
+        self._place_overlays()
+
+    def _place_overlays(self) -> None:
+        area = self.viewport().rect()
+        if self._empty is not None:
+            self._empty.setGeometry(area)
+            self._empty.setVisible(not self._conversation.messages)
+        self._jump.colours = self._look.colours
+        corner = self.viewport().mapTo(self, QPoint(area.center().x() - self._jump.width() // 2, area.bottom() - self._jump.height() - 12))
+        self._jump.move(corner)
+        self._jump.setVisible(bool(self._conversation.messages) and not self._at_end)
+        self._jump.raise_()
+
+    # --- Qt events
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange, QEvent.Type.StyleChange) and hasattr(self, "_flush"):
+            self._relook()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._pointer.stop()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self.viewport())
+        painter.fillRect(event.rect(), self._look.colours.background)
+        painter.end()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.viewport().update()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self.set_hovered(None)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        self._pointer.press(event)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self._pointer.double_click(event)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        self._pointer.move(event)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self._pointer.release(event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        bar = self.verticalScrollBar()
+        if event.matches(QKeySequence.StandardKey.Copy):
+            self.copy()
+        elif event.matches(QKeySequence.StandardKey.SelectAll):
+            self.select_all()
+        elif event.key() == Qt.Key.Key_Home:
+            bar.setValue(0)
+        elif event.key() == Qt.Key.Key_End:
+            self.scroll_to_end()
+        elif event.key() == Qt.Key.Key_Space:
+            bar.setValue(bar.value() + (-1 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1) * bar.pageStep() * 9 // 10)
+        else:
+            super().keyPressEvent(event)
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        copy = menu.addAction("Copy", self.copy)
+        copy.setEnabled(bool(self.selection.text()))
+        found = self._pointer.hit(event.pos())
+        link = found[1].link_at(found[2]) if found is not None else ""
+        if link:
+            menu.addAction("Copy link address", lambda: self._copy(link))
+        if found is not None:
+            message_id = found[0].item.id
+            menu.addAction("Copy message", lambda: self._act("copy", message_id))
+        menu.addAction("Select all", self.select_all)
+        menu.popup(event.globalPos())
+
+    # --- selection and links
+
+    def copy(self) -> None:
+        """Put what is selected on the clipboard."""
+        text = self.selection.text()
+        if text:
+            self._copy(text)
+
+    def select_all(self) -> None:
+        """Select the whole conversation."""
+        self.selection.take_all()
+        self.selection.show()
+
+    def _copy(self, text: str) -> None:
+        QGuiApplication.clipboard().setText(text)
+
+    def ask_link(self, address: str) -> None:
+        """Ask whether to open a link outside the program."""
+        LinkDialog.ask(self, address)
