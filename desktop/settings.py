@@ -1,0 +1,47 @@
+"""The window's own settings, and the table of panes: every title with the dataclass that its form is built from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, StopSettings, setting
+
+__all__ = ["CONVERSATION_SETTINGS", "MODEL_SETTINGS", "PANES", "Appearance", "Behaviour"]
+
+
+@dataclass(frozen=True)
+class Appearance(Settings):
+    """How the window looks."""
+
+    theme: str = setting(
+        "system", "Theme", "Light or dark colours, or what the system uses.",
+        choices=(("system", "Like the system"), ("light", "Light"), ("dark", "Dark")),
+    )
+    text_scale: int = setting(100, "Text size", "Size of all text in the window.", low=80, high=200, step=10, unit="%")
+
+
+@dataclass(frozen=True)
+class Behaviour(Settings):
+    """How the window reacts."""
+
+    send_with: str = setting(
+        "enter", "Send with", "Which key sends the message; Shift+Enter always breaks the line.",
+        choices=(("enter", "Enter"), ("ctrl+enter", "Ctrl+Enter")),
+    )
+
+
+PANES: tuple[tuple[str, type[Settings]], ...] = (
+    ("Sampling", SamplerSettings),
+    ("Stop conditions", StopSettings),
+    ("Context", CacheSettings),
+    ("Model", LoadSettings),
+    ("Appearance", Appearance),
+    ("Behaviour", Behaviour),
+)
+"""Title and settings class of every pane, in the order they are shown."""
+
+CONVERSATION_SETTINGS: tuple[type[Settings], ...] = (SamplerSettings, StopSettings)
+"""Kept per conversation, over the saved defaults; all others hold for the whole program."""
+
+MODEL_SETTINGS: tuple[type[Settings], ...] = (CacheSettings, LoadSettings)
+"""Take effect when a model is loaded."""

@@ -1,0 +1,228 @@
+"""All conversations and their messages: a tree in SQLite of which one path is shown.
+
+Every change is one short transaction, so that the death of the process loses nothing that a method has returned from.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from desktop.store.database import Database, StoreError
+from desktop.store.records import STATES, Conversation, ConversationSummary, SearchHit, StoredMessage, auto_title
+from desktop.store.search import find
+from desktop.store.tree import Node, Tree
+
+__all__ = ["Conversation", "ConversationStore", "ConversationSummary", "SearchHit", "StoredMessage"]
+
+
+class ConversationStore:
+    """Reads and writes conversations. Used by the thread that opened the database.
+
+    On opening, replies that a killed process left "running" become "stopped" with their last checkpoint; `recovered` is
+    how many. Methods raise `StoreError` for an id that is not there and for trouble with the file.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        with database.transaction():
+            self.recovered = database.execute("UPDATE messages SET state = 'stopped' WHERE state = 'running'").rowcount
+
+    # -- conversations ------------------------------------------------------------------------------------------------
+
+    def create(self, title: str = "", settings: Mapping[str, Mapping[str, Any]] | None = None) -> Conversation:
+        """A new, empty conversation. Without a title, the first message will give it one."""
+        now = time.time()
+        cursor = self._database.execute(
+            "INSERT INTO conversations (title, auto_title, created_at, updated_at, settings) VALUES (?, ?, ?, ?, ?)",
+            (title, not title, now, now, json.dumps(settings or {})),
+        )
+        return self.get(int(cursor.lastrowid or 0))
+
+    def list(self, deleted: bool = False) -> tuple[ConversationSummary, ...]:
+        """All present (or all deleted) conversations, latest first."""
+        rows = self._database.execute(
+            "SELECT id, title, updated_at FROM conversations WHERE deleted = ? ORDER BY updated_at DESC, id DESC", (int(deleted),)
+        )
+        return tuple(map(ConversationSummary._make, rows))
+
+    def get(self, conversation_id: int) -> Conversation:
+        """One conversation, deleted or not."""
+        row = self._database.execute(
+            "SELECT id, title, created_at, updated_at, deleted, settings, system_prompt, model_path FROM conversations WHERE id = ?",
+            (conversation_id,),
+        ).fetchone()
+        if row is None:
+            raise StoreError(f"There is no conversation number {conversation_id}; it may have been removed by another window.")
+        number, title, created, updated, deleted, settings, system_prompt, model_path = row
+        return Conversation(number, title, created, updated, bool(deleted), json.loads(settings), system_prompt, model_path)
+
+    def rename(self, conversation_id: int, title: str) -> None:
+        """Give it a title; an empty one brings back the automatic title. Does not move it in the list."""
+        title = " ".join(title.split())
+        self._set(conversation_id, "title = ?, auto_title = ?", title or self._first_title(conversation_id), not title)
+
+    def delete(self, conversation_id: int) -> None:
+        """Take it out of the list and the search; `restore` brings it back."""
+        self._set(conversation_id, "deleted = 1")
+
+    def restore(self, conversation_id: int) -> None:
+        """Undo `delete`."""
+        self._set(conversation_id, "deleted = 0")
+
+    def set_settings(self, conversation_id: int, settings: Mapping[str, Mapping[str, Any]]) -> None:
+        """Replace the values that this conversation changed."""
+        self._set(conversation_id, "settings = ?", json.dumps(settings))
+
+    def set_system_prompt(self, conversation_id: int, text: str) -> None:
+        """Replace the text that goes before all messages; empty is none."""
+        self._set(conversation_id, "system_prompt = ?", text)
+
+    def set_model_path(self, conversation_id: int, path: str) -> None:
+        """Remember which model answers here."""
+        self._set(conversation_id, "model_path = ?", path)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def add_message(self, conversation_id: int, parent_id: int | None, role: str, text: str, state: str = "complete") -> StoredMessage:
+        """A new message under `parent_id` (None is the top); it becomes the shown one there."""
+        _check_state(state)
+        now = time.time()
+        with self._database.transaction():
+            parent = self.message(parent_id) if parent_id is not None else None
+            if parent is not None and parent.conversation_id != conversation_id:
+                raise StoreError(f"Message {parent_id} belongs to another conversation than number {conversation_id}.")
+            cursor = self._database.execute(
+                "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+                (conversation_id, parent_id, role, text, state, now),
+            )
+            message_id = int(cursor.lastrowid or 0)
+            self._show(conversation_id, parent_id, message_id)
+            self._touch(conversation_id, now)
+            if role == "user":
+                self._database.execute(
+                    "UPDATE conversations SET title = ? WHERE id = ? AND auto_title AND title = ''", (auto_title(text), conversation_id)
+                )
+        return self.message(message_id)
+
+    def checkpoint(self, message_id: int, text: str) -> None:
+        """Save the text so far of a running reply: one small write."""
+        self._database.execute("UPDATE messages SET text = ? WHERE id = ? AND state = 'running'", (text, message_id))
+
+    def resume(self, message_id: int) -> None:
+        """Mark a reply as running again, to be continued."""
+        self._database.execute("UPDATE messages SET state = 'running' WHERE id = ?", (message_id,))
+
+    def finish(self, message_id: int, text: str, state: str, stats: Mapping[str, Any]) -> StoredMessage:
+        """Save how a reply ended; also for a message deleted meanwhile."""
+        _check_state(state)
+        now = time.time()
+        with self._database.transaction():
+            self._database.execute(
+                "UPDATE messages SET text = ?, state = ?, stats = ? WHERE id = ?", (text, state, json.dumps(stats), message_id)
+            )
+            self._touch(self.message(message_id).conversation_id, now)
+        return self.message(message_id)
+
+    def message(self, message_id: int) -> StoredMessage:
+        """One message, deleted or not."""
+        row = self._database.execute(f"SELECT {_COLUMNS} FROM messages WHERE id = ?", (message_id,)).fetchone()
+        if row is None:
+            raise StoreError(f"There is no message number {message_id}; it may have been removed by another window.")
+        beside = self._database.execute(
+            "SELECT id FROM messages WHERE conversation_id = ? AND parent_id IS ? AND (deleted = 0 OR id = ?) ORDER BY id",
+            (row[1], row[2], message_id),
+        )
+        return _message(row, tuple(int(found[0]) for found in beside))
+
+    def path(self, conversation_id: int) -> tuple[StoredMessage, ...]:
+        """The shown messages from the first to the last."""
+        tree = self._tree(conversation_id)
+        ids = tree.path()
+        rows = self._database.execute(
+            f"SELECT {_COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(ids),)
+        ).fetchall()
+        by_id = {int(row[0]): row for row in rows}
+        return tuple(_message(by_id[message_id], tree.variants(message_id)) for message_id in ids)
+
+    def variants(self, message_id: int) -> tuple[int, ...]:
+        """The ids of the message and of its present siblings, oldest first."""
+        tree = self._tree(self.message(message_id).conversation_id)
+        if message_id not in tree.nodes:
+            raise StoreError(f"Message {message_id} is deleted; undo that before changing it.")
+        return tree.variants(message_id)
+
+    def show_variant(self, message_id: int) -> None:
+        """Put the message, and what leads to it, on the shown path; what was shown below it comes back with it."""
+        with self._database.transaction():
+            message: StoredMessage | None = self.message(message_id)
+            while message is not None:
+                self._show(message.conversation_id, message.parent_id, message.id)
+                message = self.message(message.parent_id) if message.parent_id is not None else None
+
+    def delete_message(self, message_id: int) -> None:
+        """Take the message and all that follows under it off the path; another variant is shown if there is one."""
+        self._database.execute("UPDATE messages SET deleted = 1 WHERE id = ?", (self.message(message_id).id,))
+
+    def undelete_message(self, message_id: int) -> None:
+        """Undo `delete_message`: it is shown again, with what followed."""
+        with self._database.transaction():
+            message = self.message(message_id)
+            self._database.execute("UPDATE messages SET deleted = 0 WHERE id = ?", (message_id,))
+            self._show(message.conversation_id, message.parent_id, message_id)
+
+    def edit_message(self, message_id: int, text: str) -> StoredMessage:
+        """A new variant beside the message with another text; the old one keeps its text and what follows it."""
+        old = self.message(message_id)
+        return self.add_message(old.conversation_id, old.parent_id, old.role, text)
+
+    def search(self, query: str, limit: int = 50) -> tuple[SearchHit, ...]:
+        """Messages that contain all words of `query` (parts of words count), latest first; every query is valid."""
+        hits = find(self._database, query, limit)
+        trees = {number: self._tree(number) for number in {hit.conversation_id for hit in hits}}
+        return tuple(hit for hit in hits if trees[hit.conversation_id].reachable(hit.message_id))
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _set(self, conversation_id: int, assignment: str, *values: object) -> None:
+        changed = self._database.execute(f"UPDATE conversations SET {assignment} WHERE id = ?", (*values, conversation_id)).rowcount
+        if not changed:
+            raise StoreError(f"There is no conversation number {conversation_id}; it may have been removed by another window.")
+
+    def _touch(self, conversation_id: int, now: float) -> None:
+        self._database.execute("UPDATE conversations SET updated_at = ? WHERE id = ?", (now, conversation_id))
+
+    def _show(self, conversation_id: int, parent_id: int | None, message_id: int) -> None:
+        if parent_id is None:
+            self._database.execute("UPDATE conversations SET shown_root = ? WHERE id = ?", (message_id, conversation_id))
+        else:
+            self._database.execute("UPDATE messages SET shown_child = ? WHERE id = ?", (message_id, parent_id))
+
+    def _first_title(self, conversation_id: int) -> str:
+        row = self._database.execute(
+            "SELECT text FROM messages WHERE conversation_id = ? AND role = 'user' AND deleted = 0 ORDER BY id LIMIT 1", (conversation_id,)
+        ).fetchone()
+        return auto_title(str(row[0])) if row else ""
+
+    def _tree(self, conversation_id: int) -> Tree:
+        row = self._database.execute("SELECT shown_root FROM conversations WHERE id = ?", (conversation_id,)).fetchone()
+        nodes = self._database.execute(
+            "SELECT id, parent_id, shown_child FROM messages WHERE conversation_id = ? AND deleted = 0 ORDER BY id", (conversation_id,)
+        )
+        return Tree.build((Node(*found) for found in nodes), row[0] if row else None)
+
+
+_COLUMNS = "id, conversation_id, parent_id, role, text, state, created_at, stats"
+
+
+def _message(row: tuple[Any, ...], variants: tuple[int, ...]) -> StoredMessage:
+    number, conversation, parent, role, text, state, created, stats = row
+    place = variants.index(number)
+    return StoredMessage(number, conversation, parent, role, text, state, created, json.loads(stats), place, len(variants))
+
+
+def _check_state(state: str) -> None:
+    if state not in STATES:
+        raise ValueError(f"A message cannot be in state {state!r}; it is one of {', '.join(STATES)}.")

@@ -1,0 +1,190 @@
+"""The user's saved defaults and recent models: one small JSON file, replaced as a whole so that it is never half written.
+
+Only values that the user changed are in it, so that a later version's better defaults reach everyone else. Keys this
+version does not know are kept as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from desktop.settings import PANES
+from desktop.store.database import StoreError, set_aside
+from engine.errors import BadSetting
+from engine.settings import Settings, check_value
+
+__all__ = ["FILE_NAME", "Preferences", "checked_values", "without_defaults"]
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "preferences.json"
+RECENT_MODELS = 10
+S = TypeVar("S", bound=Settings)
+
+
+class Preferences:
+    """Saved defaults by settings class, the last and recent models, added model folders, the last conversation.
+
+    `notices` holds sentences about what reading had to replace; usually empty. Every change is written at once.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.notices: tuple[str, ...] = ()
+        self._data = self._read()
+        saved = self._data.get("settings")
+        self._saved: dict[str, dict[str, Any]] = {}
+        for _, cls in PANES:
+            values, problems = checked_values(cls, saved.get(cls.__name__) if isinstance(saved, dict) else None)
+            self._saved[cls.__name__] = values
+            self.notices += tuple(f"A saved default was replaced by the built-in one: {problem}" for problem in problems)
+
+    def settings(self, cls: type[S]) -> S:
+        """The saved defaults of a settings class over its built-in ones."""
+        return cls(**self._saved.get(cls.__name__, {}))
+
+    def saved_names(self, cls: type[Settings]) -> frozenset[str]:
+        """The fields whose default the user changed."""
+        return frozenset(self._saved.get(cls.__name__, {}))
+
+    def save_settings(self, settings: Settings) -> None:
+        """Make these the defaults."""
+        self._saved[type(settings).__name__] = without_defaults(settings)
+        self._write()
+
+    def forget_setting(self, cls: type[Settings], name: str) -> None:
+        """Bring back the built-in default of one field."""
+        if self._saved.get(cls.__name__, {}).pop(name, None) is not None:
+            self._write()
+
+    @property
+    def last_model(self) -> str:
+        """The path of the model that was loaded last; empty when there was none."""
+        return self._text("last_model")
+
+    @property
+    def recent_models(self) -> tuple[str, ...]:
+        """Paths of the models loaded before, latest first."""
+        return self._texts("recent_models")
+
+    @property
+    def model_folders(self) -> tuple[str, ...]:
+        """Folders the user added, in which to look for models."""
+        return self._texts("model_folders")
+
+    @property
+    def last_conversation(self) -> int:
+        """The conversation that was open last; 0 when there was none."""
+        value = self._data.get("last_conversation")
+        return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+    def remember_model(self, path: str) -> None:
+        """Note a model that was just loaded."""
+        others = [recent for recent in self.recent_models if recent != path]
+        self._data["last_model"] = path
+        self._data["recent_models"] = [path, *others][:RECENT_MODELS]
+        self._write()
+
+    def forget_model(self, path: str) -> None:
+        """Take a model out of the recent ones, for example because its file is gone."""
+        self._data["recent_models"] = [recent for recent in self.recent_models if recent != path]
+        if self.last_model == path:
+            self._data["last_model"] = ""
+        self._write()
+
+    def add_model_folder(self, path: str) -> None:
+        """Look for models in this folder too."""
+        if path not in self.model_folders:
+            self._data["model_folders"] = [*self.model_folders, path]
+            self._write()
+
+    def remove_model_folder(self, path: str) -> None:
+        """Look there no longer; nothing on disk changes."""
+        self._data["model_folders"] = [folder for folder in self.model_folders if folder != path]
+        self._write()
+
+    def remember_conversation(self, conversation_id: int) -> None:
+        """Note the conversation that is open."""
+        if conversation_id != self.last_conversation:
+            self._data["last_conversation"] = conversation_id
+            self._write()
+
+    def _text(self, key: str) -> str:
+        value = self._data.get(key)
+        return value if isinstance(value, str) else ""
+
+    def _texts(self, key: str) -> tuple[str, ...]:
+        value = self._data.get(key)
+        return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            data = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StoreError(f"The preferences in {self.path} cannot be read ({error.strerror}); check its permissions.") from error
+        except ValueError:  # no JSON, or no UTF-8
+            data = None
+        if isinstance(data, dict):
+            return data
+        target = set_aside(self.path)
+        self.notices = (f"The preferences file was damaged; it is kept as {target.name}, and all settings have their defaults.",)
+        return {}
+
+    def _write(self) -> None:
+        """Write a new file beside the old one and put it in its place."""
+        unknown = self._data.get("settings")
+        kept: dict[str, Any] = dict(unknown) if isinstance(unknown, dict) else {}
+        for _, cls in PANES:
+            own = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+            before = kept.get(cls.__name__)
+            foreign = {key: value for key, value in before.items() if key not in own} if isinstance(before, dict) else {}
+            kept[cls.__name__] = {**foreign, **self._saved[cls.__name__]}
+        self._data["settings"] = {name: values for name, values in kept.items() if values}
+        try:
+            _replace_file(self.path, json.dumps(self._data, indent=2, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise StoreError(f"The preferences cannot be saved in {self.path} ({error.strerror}); check free space and permissions.") from error
+
+
+def checked_values(cls: type[Settings], values: object) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The good ones among saved `values` of a settings class, and a sentence for each bad one. Unknown names are left out."""
+    good: dict[str, Any] = {}
+    problems: list[str] = []
+    own = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for name, value in values.items() if isinstance(values, Mapping) else ():
+        if name in own:
+            try:
+                good[name] = check_value(cls, name, value)
+            except BadSetting as error:
+                problems.append(str(error))
+    return good, tuple(problems)
+
+
+def without_defaults(settings: Settings) -> dict[str, Any]:
+    """The values that differ from the class's defaults, ready for JSON."""
+    defaults = type(settings)().to_json()
+    return {name: value for name, value in settings.to_json().items() if value != defaults[name]}
+
+
+def _replace_file(path: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=".new")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise

@@ -1,0 +1,81 @@
+"""What the store hands out: frozen records of a conversation, a message and a search hit, and the automatic title."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+__all__ = ["STATES", "Conversation", "ConversationSummary", "SearchHit", "StoredMessage", "auto_title"]
+
+STATES = ("complete", "running", "stopped", "failed")
+"""Every value `StoredMessage.state` can have."""
+TITLE_CHARACTERS = 48
+
+
+class ConversationSummary(NamedTuple):
+    """A row of the sidebar; `updated_at` is seconds since 1970. A tuple, because 10,000 are made at once."""
+
+    id: int
+    title: str
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One conversation without its messages.
+
+    `settings` maps a settings class name to the values that this conversation changed; `model_path` is the model that
+    answered last; times are seconds since 1970.
+    """
+
+    id: int
+    title: str
+    created_at: float
+    updated_at: float
+    deleted: bool
+    settings: Mapping[str, Mapping[str, Any]]
+    system_prompt: str
+    model_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """One message of the tree; it is variant `variant_index` (from 0) of `variant_count` with the same parent.
+
+    `stats` is plain JSON: how the reply ended, its counts and times, notices about it.
+    """
+
+    id: int
+    conversation_id: int
+    parent_id: int | None
+    role: str
+    text: str
+    state: str
+    created_at: float
+    stats: Mapping[str, Any]
+    variant_index: int = 0
+    variant_count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """A message that contains the words; `snippet` is the text around the first of them, on one line."""
+
+    message_id: int
+    conversation_id: int
+    title: str
+    snippet: str
+    updated_at: float
+
+
+def auto_title(text: str) -> str:
+    """The first line with something in it, shortened at a word to 48 characters."""
+    line = next((" ".join(part.split()) for part in text.splitlines() if part.strip()), "")
+    line = re.sub(r"^(?:#{1,6}|>|[*-])\s+(?=\S)", "", line)
+    if len(line) <= TITLE_CHARACTERS:
+        return line
+    cut = line[: TITLE_CHARACTERS - 1]
+    words = cut.rsplit(" ", 1)[0] if " " in cut and not line[TITLE_CHARACTERS - 1].isspace() else cut
+    return words.rstrip(" ,;:.-") + "…"
