@@ -1,0 +1,97 @@
+"""The frame of every test: a home of its own, no network, nothing left over, and the starter model when asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import platformdirs
+import pytest
+
+from tests.guards import Network, nothing_left_over, watch_threads
+
+ROOT = Path(__file__).resolve().parent.parent
+_REAL_ENVIRON = dict(os.environ)
+_REAL_CACHE = platformdirs.user_cache_path("inglenook-tests", appauthor=False)
+_network = Network()
+_home: tempfile.TemporaryDirectory[str]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before any import of the program: a temporary home, and kernels compiled once for the whole run."""
+    global _home
+    _home = tempfile.TemporaryDirectory(prefix="inglenook-tests-", ignore_cleanup_errors=True)
+    home = Path(_home.name)
+    for name in ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        os.environ[name] = str(home / name.lower())
+        (home / name.lower()).mkdir()
+    os.environ.setdefault("INGLENOOK_CACHE", str(home / "kernels"))
+    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    watch_threads()
+    _network.install()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the temporary home."""
+    _home.cleanup()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """GPU tests need a GPU; everything else runs everywhere."""
+    gpu_items = [item for item in items if item.get_closest_marker("gpu")]
+    if not gpu_items:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in gpu_items:
+            item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU on this machine"))
+
+
+@pytest.fixture(autouse=True)
+def _guards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A data folder of its own for each test; no network; nothing left over."""
+    monkeypatch.setenv("INGLENOOK_DATA", str(tmp_path_factory.mktemp("data")))
+    allowed = "loopback" if request.node.get_closest_marker("loopback") else "none"
+    _network.refused.clear()
+    with nothing_left_over(), _network.allowing(allowed):
+        yield
+    if _network.refused:
+        pytest.fail("\n".join(_network.refused), pytrace=False)
+
+
+@pytest.fixture
+def allow_network() -> Iterator[None]:
+    """Let this test reach the outside world, with the user's own settings for proxies and package indexes."""
+    with _network.allowing("all"), mock.patch.dict(os.environ, _real_environ()):
+        yield
+
+
+@pytest.fixture(scope="session")
+def starter_path() -> Path:
+    """The starter model's file: `INGLENOOK_STARTER` if set, else fetched once into a cache of the user's. Hash checked."""
+    given = _REAL_ENVIRON.get("INGLENOOK_STARTER")
+    if given:
+        wanted = json.loads((ROOT / "resources" / "starter.json").read_text("utf-8"))["sha256"]
+        with open(given, "rb") as file:
+            assert hashlib.file_digest(file, "sha256").hexdigest() == wanted, "INGLENOOK_STARTER is not the starter model"
+        return Path(given)
+    from engine.core import Downloaded
+    from engine.hub import fetch_starter
+
+    with _network.allowing("all"), mock.patch.dict(os.environ, _real_environ()):
+        last = list(fetch_starter(_REAL_CACHE))[-1]
+    assert isinstance(last, Downloaded)
+    return Path(last.path)
+
+
+def _real_environ() -> dict[str, str]:
+    """The variables that tell where the user's settings are."""
+    names = ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
+    return {name: _REAL_ENVIRON[name] for name in names if name in _REAL_ENVIRON}

@@ -1,0 +1,178 @@
+"""What a test may not leave behind: threads, Qt timers, Qt threads, top-level widgets, and connections nobody allowed.
+
+Each guard remembers where a thing was started, so that a failing test names the line. PySide6 is looked at only when a
+test has imported it: the engine's tests run without Qt.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+GRACE_SECONDS = 3.0
+"""A thread that was told to stop may take this long to be gone."""
+
+_started_at: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+def _origin(depth: int = 6) -> str:
+    """The innermost lines of this call, without the guards' own and pytest's."""
+    skipped = (__file__, f"{os.sep}_pytest{os.sep}", f"{os.sep}pluggy{os.sep}", f"{os.sep}pytestqt{os.sep}")
+    frames = [frame for frame in traceback.extract_stack() if not any(part in frame.filename for part in skipped)]
+    return "".join(traceback.format_list(frames[-depth:]))
+
+
+def _remembering(start: Callable[..., Any]) -> Callable[..., Any]:
+    """`start` of a thread or timer, noting where it was called."""
+
+    @functools.wraps(start)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _started_at[self] = _origin()
+        return start(self, *args, **kwargs)
+
+    return wrapper
+
+
+def watch_threads() -> None:
+    """Note the origin of every Python thread from now on."""
+    threading.Thread.start = _remembering(threading.Thread.start)  # type: ignore[method-assign]
+
+
+@functools.cache
+def watch_qt() -> None:
+    """Note the origin of every QTimer and QThread that Python starts from now on."""
+    from PySide6.QtCore import QThread, QTimer
+
+    for kind in (QTimer, QThread):
+        kind.start = _remembering(kind.start)  # type: ignore[method-assign]
+
+
+def _report(kind: str, things: list[Any]) -> list[str]:
+    return [f"{kind} {thing!r} is left over; it was started at\n{_started_at.get(thing, '(unknown place)')}" for thing in things]
+
+
+def _left_threads(before: set[threading.Thread]) -> list[str]:
+    end = time.monotonic() + GRACE_SECONDS
+    left = [t for t in threading.enumerate() if t not in before]
+    while left and time.monotonic() < end:
+        left[0].join(0.02)
+        left = [t for t in threading.enumerate() if t not in before]
+    return _report("thread", left)
+
+
+def _running_qt() -> tuple[list[Any], list[Any]]:
+    """All living, active QTimers and QThreads that Python started."""
+    import shiboken6
+    from PySide6.QtCore import QThread, QTimer
+
+    alive = [thing for thing in list(_started_at) if not isinstance(thing, threading.Thread) and shiboken6.isValid(thing)]
+    timers = [thing for thing in alive if isinstance(thing, QTimer) and thing.isActive()]
+    return timers, [thing for thing in alive if isinstance(thing, QThread) and thing.isRunning()]
+
+
+def _widgets() -> list[Any]:
+    if "PySide6.QtWidgets" not in sys.modules:
+        return []
+    from PySide6.QtWidgets import QApplication
+
+    return QApplication.topLevelWidgets() if QApplication.instance() is not None else []
+
+
+def _delete_later() -> None:
+    """Carry out all `deleteLater` now, as returning to the event loop would."""
+    from PySide6.QtCore import QCoreApplication, QEvent
+
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+
+
+def _left_qt(timers_before: list[Any], threads_before: list[Any], widgets_before: list[Any]) -> list[str]:
+    _delete_later()
+    timers, threads = _running_qt()
+    found = _report("QTimer", [timer for timer in timers if timer not in timers_before])
+    found += _report("QThread", [thread for thread in threads if thread not in threads_before])
+    left = [w for w in _widgets() if w not in widgets_before]
+    if left:
+        gc.collect()  # a widget in a reference cycle dies with it; only a widget that something still holds is a leak
+        _delete_later()
+        left = [w for w in _widgets() if w not in widgets_before]
+    return found + [f"top-level widget {w!r} (visible: {w.isVisible()}, title {w.windowTitle()!r}) is left over" for w in left]
+
+
+@contextmanager
+def nothing_left_over() -> Iterator[None]:
+    """Fail when the block leaves a thread, a Qt timer, a QThread or a top-level widget behind."""
+    uses_qt = "PySide6.QtCore" in sys.modules
+    before = set(threading.enumerate())
+    qt_before: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    if uses_qt:
+        watch_qt()
+        qt_before = (*_running_qt(), _widgets())
+    yield
+    found = _left_threads(before)
+    if "PySide6.QtCore" in sys.modules:
+        found = _left_qt(*qt_before) + found
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+class Network:
+    """Refuses every connection that was not allowed; `mode` is "none", "loopback" or "all".
+
+    The refusal is pytest's own failure, which no `except Exception` swallows. One raised on another thread would get
+    lost, so refusals are also kept in `refused` and fail the test at its end.
+    """
+
+    def __init__(self) -> None:
+        self.mode = "none"
+        self.refused: list[str] = []
+
+    def install(self) -> None:
+        """Replace the doors of `socket` for this whole run."""
+        real_getaddrinfo = socket.getaddrinfo
+
+        def getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> Any:
+            self._check(host, f"look up {host!r}")
+            return real_getaddrinfo(host, *args, **kwargs)
+
+        socket.getaddrinfo = getaddrinfo
+        for name in ("connect", "connect_ex", "sendto"):
+            setattr(socket.socket, name, self._guarded(getattr(socket.socket, name)))
+
+    def _guarded(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(real)
+        def wrapper(sock: socket.socket, *args: Any) -> Any:
+            address = args[-1]
+            if sock.family in (socket.AF_INET, socket.AF_INET6) and isinstance(address, tuple):
+                self._check(address[0], f"connect to {address!r}")
+            return real(sock, *args)
+
+        return wrapper
+
+    def _check(self, host: Any, what: str) -> None:
+        local = host in (None, "", "localhost", "127.0.0.1", "::1")
+        if self.mode == "all" or (local and self.mode == "loopback"):
+            return
+        message = f"this test tried to {what}; allow it with the fixture `allow_network`, or the marker `loopback` for this machine"
+        self.refused.append(f"{message}\n{_origin(12)}")
+        pytest.fail(message)
+
+    @contextmanager
+    def allowing(self, mode: str) -> Iterator[None]:
+        """Allow more inside the block."""
+        before, self.mode = self.mode, mode
+        try:
+            yield
+        finally:
+            self.mode = before

@@ -1,0 +1,85 @@
+"""The guards of conftest.py themselves: each fault below must fail, each proper use must pass."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+FAULTS = """
+    import socket, threading, time, warnings
+    import pytest
+
+    def test_bad_thread():
+        threading.Thread(target=time.sleep, args=(5,), daemon=True).start()
+
+    def test_bad_connection_that_is_swallowed():
+        try:
+            socket.create_connection(("example.org", 80))
+        except BaseException:
+            pass
+
+    def test_bad_loopback_without_the_marker():
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname())
+
+    @pytest.mark.loopback
+    def test_good_loopback():
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname()).close()
+
+    def test_bad_warning():
+        warnings.warn("something is off")
+
+    def test_bad_timer(qapp):
+        from PySide6.QtCore import QTimer
+        qapp.kept_timer = QTimer()
+        qapp.kept_timer.start(1000)
+
+    def test_bad_qthread(qapp):
+        from PySide6.QtCore import QThread
+        qapp.kept_thread = QThread()
+        qapp.kept_thread.start()
+
+    def test_good_ending(qapp):
+        qapp.kept_thread.quit()
+        qapp.kept_thread.wait()
+        qapp.kept_timer.stop()
+
+    def test_bad_widget(qapp):
+        from PySide6.QtWidgets import QWidget
+        qapp.kept_widget = QWidget()
+
+    def test_bad_qt_warning(qapp):
+        from PySide6.QtCore import qWarning
+        qWarning("something is off")
+
+    def test_good_widget_and_timer(qtbot):
+        from PySide6.QtCore import QTimer
+        from PySide6.QtWidgets import QWidget
+        widget = QWidget()
+        qtbot.addWidget(widget)
+        widget.show()
+        QTimer(widget).start(10)
+        qtbot.wait(30)
+"""
+
+
+def test_each_guard_catches_its_fault(tmp_path: Path) -> None:
+    """A run of eleven tiny tests: those named bad fail or error, those named good pass; the thread's origin is printed."""
+    file = tmp_path / "test_faults.py"
+    file.write_text(textwrap.dedent(FAULTS), "utf-8")
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "tests.conftest"]
+    command += ["-p", "no:cacheprovider", "-rA", "--confcutdir", str(tmp_path), str(file)]
+    run = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, check=False)
+    verdicts = re.findall(r"^(PASSED|FAILED|ERROR) \S*::(test_\w+)", run.stdout, re.MULTILINE)
+    bad = {name for verdict, name in verdicts if verdict != "PASSED"}
+    names = set(re.findall(r"def (test_\w+)", FAULTS))
+    assert bad == {name for name in names if name.startswith("test_bad")}, run.stdout
+    assert "in test_bad_thread\n" in run.stdout
+    assert "kept_timer.start(1000)" in run.stdout
