@@ -33,8 +33,6 @@ _HOMES = {
 
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__version__ = "0.1.0"
-
 __all__ = sorted(_HOME_OF)
 
 

@@ -1,0 +1,9 @@
+"""The command line's doors, one module a door or a pair of them; `DOORS` is the table that `engine.__main__` reads."""
+
+from __future__ import annotations
+
+from engine.doors import bench, chat, info, logits, perplexity, run, text
+from engine.doors.door import Door
+
+DOORS: tuple[Door, ...] = (info.INFO, run.RUN, chat.CHAT, text.TOKENIZE, text.RENDER, logits.LOGITS, perplexity.PERPLEXITY, bench.BENCH)
+"""In the order of the help text."""

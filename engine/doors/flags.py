@@ -1,0 +1,87 @@
+"""Command-line flags from settings dataclasses, and the arguments that several doors share."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import types
+import typing
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, TypeVar
+
+from engine.errors import BadSetting
+from engine.settings import CacheSettings, LoadSettings, Settings, setting_info
+
+S = TypeVar("S", bound=Settings)
+
+
+def add_settings(parser: argparse.ArgumentParser, cls: type[Settings], *, without: Collection[str] = ()) -> None:
+    """A flag for each field of a settings class: `top_k` becomes --top-k. Lists take several values, or the flag several times."""
+    group = parser.add_argument_group((cls.__doc__ or "").split(".")[0])
+    kinds = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if field.name in without:
+            continue
+        info, kind = setting_info(field), kinds[field.name]
+        if isinstance(kind, types.UnionType):
+            kind = next(k for k in typing.get_args(kind) if k is not types.NoneType)
+        more: dict[str, Any] = {"type": kind, "metavar": kind.__name__.upper() if isinstance(kind, type) else None}
+        if typing.get_origin(kind) is tuple:
+            item = typing.get_args(kind)[0]
+            more = {"type": item if item is str else whole_numbers, "nargs": "+", "action": "extend", "metavar": item.__name__.upper()}
+        elif info.choices:
+            more = {"choices": [value for value, _ in info.choices]}
+        help = f"{info.help} Default: {_shown(field.default)}.".replace("%", "%%")
+        group.add_argument(f"--{field.name.replace('_', '-')}", dest=field.name, default=None, help=help, **more)
+
+
+def read_settings(cls: type[S], options: argparse.Namespace) -> S:
+    """The settings object from parsed flags; fields without a flag keep their default. Raises `BadSetting`."""
+    given = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    flat = {name: _flatten(value) for name, value in given.items() if value is not None}
+    return cls(**flat)
+
+
+def add_model(parser: argparse.ArgumentParser, *, cache: bool = True) -> None:
+    """MODEL, and how it is loaded."""
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file or a model folder")
+    add_settings(parser, LoadSettings)
+    if cache:
+        add_settings(parser, CacheSettings)
+
+
+def add_prompt(parser: argparse.ArgumentParser, *, messages: bool) -> None:
+    """--prompt or --ids, and --messages where the door knows conversations; exactly one is needed."""
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--prompt", metavar="TEXT", help="plain text to go on from; the tokenizer decides about a BOS token")
+    group.add_argument("--ids", metavar="1,2,3", type=whole_numbers, help="token ids to go on from, as they are")
+    if messages:
+        group.add_argument("--messages", metavar="FILE", type=Path, help="a JSON list of {role, content}; the model's template is used")
+
+
+def whole_numbers(text: str) -> list[int]:
+    """"1,2,3" or "1 2 3" as numbers; ValueError, which argparse reports, for anything else."""
+    return [int(part) for part in text.replace(",", " ").split()]
+
+
+def read_file(path: Path) -> str:
+    """A UTF-8 text file; raises `BadSetting` when it cannot be read."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise BadSetting(f"{path} cannot be read ({error.strerror}); give another file.") from error
+    except UnicodeDecodeError as error:
+        raise BadSetting(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8 first.") from error
+
+
+def _flatten(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(part for item in value for part in (item if isinstance(item, list) else [item]))
+    return value
+
+
+def _shown(default: Any) -> str:
+    if default is None or default == ():
+        return "none"
+    return str(default)

@@ -1,0 +1,101 @@
+"""Door `info`: what a model file is, from its headers alone; without a model, what this machine and installation are."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import platform
+import tomllib
+from pathlib import Path
+
+from engine.doors.door import Answer, Console, Door
+
+_MODEL_KEYS = (
+    "architecture", "format", "parameters", "bits_per_weight", "weights_bytes", "layers", "context_length", "vocab_size",
+    "kv_bytes_per_token", "stop_token_ids", "has_chat_template",
+)  # fmt: skip
+_PACKAGES = ("numba", "llvmlite", "numpy", "torch", "tokenizers", "safetensors", "llama-cpp-python")
+
+
+def version() -> str:
+    """The version of the installed distribution, or of pyproject.toml when run from a clone."""
+    try:
+        return importlib.metadata.version("inglenook")
+    except importlib.metadata.PackageNotFoundError:
+        project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+        return str(project["project"]["version"])
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="a GGUF file or a model folder; without it: about this machine")
+
+
+def _answer(options: argparse.Namespace, console: Console) -> Answer:
+    if options.model is None:
+        return machine()
+    from engine.models import describe
+
+    info = describe(options.model)
+    answer: Answer = {key: getattr(info, key) for key in _MODEL_KEYS}
+    answer["stop_token_ids"] = list(info.stop_token_ids)
+    return answer
+
+
+def machine() -> Answer:
+    """Versions, processor, memory (bytes), and whether the CPU kernels lie compiled in the disk cache."""
+    import psutil
+
+    from engine.backends.cpu.kernels import cache_folder
+
+    folder = cache_folder()
+    memory = psutil.virtual_memory()
+    return {
+        "version": version(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: found for name in _PACKAGES if (found := _package_version(name))},
+        "cpu": cpu_name(),
+        "physical_cores": psutil.cpu_count(logical=False) or psutil.cpu_count() or 1,
+        "logical_cores": psutil.cpu_count() or 1,
+        "memory_bytes": memory.total,
+        "memory_available_bytes": memory.available,
+        "kernels_cached": folder is not None and any(folder.rglob("*.nbc")),
+        "kernel_cache": str(folder) if folder else None,
+    }
+
+
+def cpu_name() -> str:
+    """The processor's name for people."""
+    table = Path("/proc/cpuinfo")
+    lines = table.read_text(encoding="utf-8", errors="replace").splitlines() if table.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def _package_version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _show(answer: Answer) -> str:
+    width = max(len(key) for key in answer)
+    return "\n".join(f"{key.replace('_', ' ').ljust(width)}  {_readable(key, value)}" for key, value in answer.items())
+
+
+def _readable(key: str, value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {text}" for name, text in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if key.endswith("bytes") and isinstance(value, int):
+        return f"{value:,} ({value / 2**30:.2f} GiB)"
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value) or "none"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+INFO = Door("info", "describe a model, or this machine", _arguments, _answer, _show)
