@@ -10,7 +10,6 @@ from typing import Any
 from PySide6.QtCore import QEvent, QObject, QRegularExpression, Qt, Signal
 from PySide6.QtGui import QRegularExpressionValidator, QValidator
 from PySide6.QtWidgets import (
-    QAbstractSpinBox,
     QCheckBox,
     QComboBox,
     QDoubleSpinBox,
@@ -83,8 +82,9 @@ class _NumberBox(QDoubleSpinBox):
     def __init__(self, info: SettingInfo, decimals: int) -> None:
         super().__init__()
         self._off = None if info.neutral is None else float(info.neutral)
-        self.setButtonSymbols(QAbstractSpinBox.ButtonSymbols.NoButtons)
+        # Qt gives the text of a styled box with NoButtons one pixel of width: the style sheet makes the buttons invisible instead
         self.setAlignment(Qt.AlignmentFlag.AlignRight)
+        self.lineEdit().setTextMargins(0, 0, 5, 0)
         self.setKeyboardTracking(False)
         self.setDecimals(decimals)
         self.setRange(-1e9 if info.low is None else info.low, 1e9 if info.high is None else info.high)
@@ -115,12 +115,13 @@ class NumberEditor(Editor):
 
     def __init__(self, info: SettingInfo, kind: type) -> None:
         super().__init__()
-        self._kind, self._low, self._step = kind, float(info.low or 0), float(info.step or 1)
+        self._kind, self._step = kind, float(info.step or 1)
+        self._low = _slider_low(info)
         decimals = 0 if kind is int else max(2, len(f"{self._step:g}".partition(".")[2]))
         self._box = self.beside = _NumberBox(info, decimals)
         self._box.setAccessibleName(info.label)
         self._box.lineEdit().setAccessibleName(info.label)
-        self._box.setFixedWidth(self._box.fontMetrics().horizontalAdvance("0" * 9))
+        self._fit_box()
         self._slider: QSlider | None = None
         end = info.slider_high if info.slider_high is not None else info.high
         layout = QVBoxLayout(self)
@@ -137,6 +138,14 @@ class NumberEditor(Editor):
             self._guard(self._slider)
         self._guard(self._box)
         self._box.valueChanged.connect(self._typed)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange):
+            self._fit_box()
+
+    def _fit_box(self) -> None:
+        self._box.setFixedWidth(self.fontMetrics().horizontalAdvance("0" * 8) + 16)
 
     def value(self) -> Any:
         return self._kind(round(self._box.value(), self._box.decimals()))
@@ -166,6 +175,12 @@ class NumberEditor(Editor):
 
     def _tell(self) -> None:
         self.edited.emit(self.value())
+
+
+def _slider_low(info: SettingInfo) -> float:
+    """Where the slider begins: like its end, nearer than a true bound that is far away."""
+    low = float(info.low or 0)
+    return low if info.slider_high is None else max(low, -info.slider_high)
 
 
 class BoolEditor(Editor):

@@ -32,6 +32,7 @@ class _Row(QWidget):
         keep = self.reset.sizePolicy()
         keep.setRetainSizeWhenHidden(True)  # nothing moves when it comes and goes
         self.reset.setSizePolicy(keep)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(3)
@@ -45,15 +46,12 @@ class _Row(QWidget):
         if self.editor.labelled:
             head.addWidget(self.editor, 1)
         else:
-            self.label = QLabel(self._info.label)
-            self.label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-            self.label.setMinimumWidth(self.label.fontMetrics().horizontalAdvance("m" * 6))
-            self.label.setTextInteractionFlags(Qt.TextInteractionFlag.NoTextInteraction)
-            head.addWidget(self.label, 1)
-            if self._info.unit and self._info.unit not in self._info.label.lower():
-                unit = QLabel(self._info.unit)
-                unit.setProperty("tone", "muted")
-                head.addWidget(unit)
+            unit = self._info.unit
+            unit_told = not unit or unit in self._info.label.lower()
+            label = QLabel(self._info.label if unit_told else f"{self._info.label} ({unit})")
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setWordWrap(True)
+            head.addWidget(label, 1)
         head.addWidget(self.reset)
         if self.editor.beside is not None:
             head.addWidget(self.editor.beside)

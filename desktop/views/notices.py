@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from PySide6.QtCore import Qt, QTimer, Signal, qVersion
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal, qVersion
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplication, QPalette
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
 
@@ -66,17 +66,27 @@ class Banner(QFrame):
         self.setProperty("level", level)
         self.style().unpolish(self)
         self.style().polish(self)
-        side = round(self.fontMetrics().height() * 1.2)
-        ratio = self.devicePixelRatioF()
-        picture = pixmap(level, self.palette().color(QPalette.ColorRole.WindowText).name(), round(side * ratio)).copy()
-        picture.setDevicePixelRatio(ratio)
-        self._picture.setPixmap(picture)
+        self._draw()
         self.show()
         announce(self, f"{WORDS[level]}: {text}")
         if level == "info":
             self._timer.start(round(_INFO_SECONDS * 1000))
         else:
             self._timer.stop()
+
+    def _draw(self) -> None:
+        """The picture of the level, in the colour and size of the text."""
+        ratio = self.devicePixelRatioF()
+        side = round(self.fontMetrics().height() * 1.2 * ratio)
+        picture = pixmap(self._level, self.palette().color(QPalette.ColorRole.WindowText).name(), side).copy()
+        picture.setDevicePixelRatio(ratio)
+        self._picture.setPixmap(picture)
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the theme and the text size."""
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and hasattr(self, "_timer"):
+            self._draw()
 
     def hide_undo(self) -> None:
         """There is nothing to undo any more."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, Qt, Signal
+from PySide6.QtGui import QFont
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from desktop.views.icons import application_icon
@@ -14,14 +15,12 @@ OTHER_WAYS = "Or bring your own: a GGUF file, or a folder with safetensors. You 
 EXAMPLES = ("Explain how a rainbow forms", "Write a short poem about autumn rain", "Give me three ideas for dinner")
 
 
-def _label(text: str, tone: str = "", points: float = 0) -> QLabel:
+def _label(text: str, tone: str = "") -> QLabel:
     label = QLabel(text)
     label.setTextFormat(Qt.TextFormat.PlainText)
     label.setWordWrap(True)
     label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
     label.setProperty("tone", tone)
-    if points:
-        label.setStyleSheet(f"font-size: {points:g}em; font-weight: 600;")
     return label
 
 
@@ -122,7 +121,8 @@ class WelcomePage(QWidget):
         self._mark = QLabel()
         self._mark.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self._mark.setPixmap(application_icon().pixmap(56, 56))
-        self.title = _label("Welcome to Inglenook", points=1.6)
+        self.title = _label("Welcome to Inglenook")
+        self._enlarge_title()
         self.first_run, self.ready, self.loading = _FirstRun(), _Ready(), QWidget()
         self.loading_bar = _ActivityBar("Loading of the model")
         loading = QVBoxLayout(self.loading)
@@ -181,6 +181,18 @@ class WelcomePage(QWidget):
         self.title.setText("What is on your mind?")
         self.ready.text.setText(f"{model_name} is ready on this computer. Write below, or start with one of these.")
         self._pages.setCurrentWidget(self.ready)
+
+    def _enlarge_title(self) -> None:
+        font = self.font()
+        font.setPointSizeF(font.pointSizeF() * 1.6)
+        font.setWeight(QFont.Weight.DemiBold)
+        self.title.setFont(font)
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the text size."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange and hasattr(self, "title"):
+            self._enlarge_title()
 
     def _set_busy(self, busy: bool) -> None:
         self.first_run.progress.setVisible(busy)
