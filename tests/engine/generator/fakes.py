@@ -1,0 +1,118 @@
+"""A model whose answers depend on every token in its cache, so that any mistake with pages changes what it says."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from engine.backends.base import Floats, Step
+from engine.core import PAGE_TOKENS
+from engine.generator.paged import PagedCache
+from engine.generator.streaming import StreamingGenerator
+from engine.settings import CacheSettings
+from engine.text.tokenizer import Tokenizer
+from tests.engine.text.vocabularies import byte_level_metadata
+
+Answering = Callable[[list[int]], Floats]
+
+
+@lru_cache
+def tokenizer() -> Tokenizer:
+    """A real byte-level tokenizer, small."""
+    return Tokenizer.from_gguf(byte_level_metadata())
+
+
+def random_logits(sequence: list[int]) -> Floats:
+    """Logits drawn from a generator seeded with the whole sequence; control tokens are out of reach."""
+    seed = zlib.crc32(np.array(sequence, np.int64).tobytes())
+    logits = np.random.default_rng(seed).normal(size=tokenizer().vocab_size).astype(np.float32)
+    logits[sorted(tokenizer().special_ids)] = -50.0
+    return logits
+
+
+class Scripted:
+    """Says given ids after a prompt of a given length, whatever the prompt says."""
+
+    def __init__(self, prompt_tokens: int, ids: Sequence[int]) -> None:
+        self.prompt_tokens, self.ids = prompt_tokens, list(ids)
+
+    def __call__(self, sequence: list[int]) -> Floats:
+        logits = np.zeros(tokenizer().vocab_size, np.float32)
+        logits[self.ids[len(sequence) - self.prompt_tokens]] = 30.0
+        return logits
+
+
+class FakeStore:
+    """Keeps the token id where a real cache keeps keys and values; -1 was never written."""
+
+    def __init__(self, page_count: int) -> None:
+        self.page_count = page_count
+        self.nbytes = 0
+        self.slots = np.full((page_count, PAGE_TOKENS), -1, np.int64)
+
+    def copy_page(self, source: int, target: int) -> None:
+        self.slots[target] = self.slots[source]
+
+
+class FakeProgram:
+    """Runs steps over a `FakeStore`; `ran` has the rows of each run."""
+
+    def __init__(self, model: FakeModel, store: FakeStore, max_rows: int) -> None:
+        self.model, self.store, self.max_rows = model, store, max_rows
+        self.ran: list[int] = []
+        self.before_run: Callable[[], None] = lambda: None
+
+    def run(self, step: Step) -> Floats:
+        self.before_run()
+        count = len(step.token_ids)
+        assert 0 < count <= self.max_rows
+        self.ran.append(count)
+        places = step.pages[step.positions // PAGE_TOKENS], step.positions % PAGE_TOKENS
+        self.store.slots[places] = step.token_ids
+        length = int(step.positions[-1]) + 1
+        everywhere = np.arange(length)
+        sequence = self.store.slots[step.pages[everywhere // PAGE_TOKENS], everywhere % PAGE_TOKENS].tolist()
+        assert -1 not in sequence, "the model would read keys that were never written"
+        return np.stack([self.model.answering(sequence[: length - back]) for back in reversed(range(step.logit_rows))])
+
+    def close(self) -> None:
+        pass
+
+
+class FakeModel:
+    """Just enough of `engine.models` for the generator."""
+
+    def __init__(self, answering: Answering = random_logits, context_length: int = 4096) -> None:
+        self.answering = answering
+        self.config = SimpleNamespace(vocab_size=tokenizer().vocab_size, context_length=context_length)
+        self.parameters = 1000
+        self.program: FakeProgram
+
+    def new_cache(self, tokens: int, dtype: str) -> FakeStore:
+        return FakeStore(-(-tokens // PAGE_TOKENS))
+
+    def record(self, cache: FakeStore, max_rows: int) -> FakeProgram:
+        self.program = FakeProgram(self, cache, max_rows)
+        return self.program
+
+
+def make(answering: Answering = random_logits, context: int = 1024, rows: int | None = None) -> tuple[StreamingGenerator, FakeModel]:
+    """A generator over a fresh fake; `rows` makes prefill chunks small."""
+    model: Any = FakeModel(answering)
+    cache = PagedCache(model, CacheSettings(context_length=context))
+    if rows:
+        cache.rows = rows
+    return StreamingGenerator(model, cache, tokenizer()), model
+
+
+def fresh_reply(ids: Sequence[int], count: int) -> list[int]:
+    """What the fake says greedily after `ids`, worked out without any cache."""
+    sequence = list(ids)
+    for _ in range(count):
+        sequence.append(int(random_logits(sequence).argmax()))
+    return sequence[len(ids) :]
