@@ -56,7 +56,7 @@ class Budget:
 
     def start(self, content: int) -> None:
         """Begin a rendering."""
-        self.size = SIZE_LIMIT + 4 * content
+        self.size = SIZE_LIMIT + 8 * content
         self.work = WORK_LIMIT + 64 * content
         self.deadline = time.perf_counter() + TIME_LIMIT
 

@@ -56,10 +56,19 @@ def _indent(text: Any, width: Any = 4, first: bool = False, blank: bool = False)
 
 
 def _to_json(value: Any, ensure_ascii: Any = False, indent: Any = None, separators: Any = None, sort_keys: Any = False) -> int:
-    size = text_size(value)
-    # Nested lists are indented once more for each level; a hundred levels are more than any tool description has.
-    step = 100 * (indent if isinstance(indent, int) else text_size(indent)) if indent is not None else 0
-    return 6 * size + size * (step + text_size(separators) if indent is not None or separators is not None else 0)
+    characters = nodes = deepest = 0
+    stack = [(value, 1)]
+    while stack:
+        value, depth = stack.pop()
+        nodes, deepest = nodes + 1, max(deepest, depth)
+        if isinstance(value, dict):
+            stack += [(part, depth + 1) for pair in value.items() for part in pair]
+        elif isinstance(value, (list, tuple)):
+            stack += [(part, depth + 1) for part in value]
+        else:
+            characters += text_size(value)
+    step = 0 if indent is None else indent if isinstance(indent, int) else text_size(indent)
+    return 6 * characters + nodes * (4 + deepest * step + (0 if separators is None else text_size(separators)))
 
 
 def _format(pattern: Any, *args: Any, **kwargs: Any) -> int:

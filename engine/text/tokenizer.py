@@ -13,6 +13,7 @@ from engine.text.folder_tokenizer import facts_from_folder
 from engine.text.gguf_tokenizer import SPACE, facts_from_gguf
 from engine.text.vocabulary import TokenizerFacts, byte_level_alphabet, hide_specials, special_pattern
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -73,11 +74,10 @@ class Tokenizer:
         return starts, frozenset(text[n:] for text in self._secret for n in range(1, len(text)))
 
     def _encode(self, text: str) -> list[int]:
-        try:
-            return list(self._backend.encode(text, add_special_tokens=False).ids)
-        except UnicodeEncodeError:
+        if _SURROGATE.search(text):
             # Half a surrogate pair (seen in pasted text) has no UTF-8; it becomes U+FFFD, and whole pairs are joined.
-            return self._encode(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
+            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return list(self._backend.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """The text of `ids`. Bytes that are no UTF-8 become U+FFFD, one for each maximal invalid part; unknown ids are nothing."""

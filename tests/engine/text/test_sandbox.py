@@ -1,0 +1,142 @@
+"""Hostile chat templates end in one sentence, within the time limit and without filling the memory."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from engine.core import Message
+from engine.errors import BadTemplate
+from engine.text import sandbox
+from engine.text.template import ChatTemplate
+
+DOUBLING = "{% set ns = namespace(v='xxxxxxxx') %}{% for i in range(99) %}STEP{% endfor %}{{ ns.v | length }}"
+NESTED = "{% for a in range(99999) %}{% for b in range(99999) %}BODY{% endfor %}{% endfor %}"
+BIG = "{% set big = 'x' * 1000000 %}"
+
+HOSTILE = {
+    "nested loops": NESTED.replace("BODY", ""),
+    "nested loops that print": NESTED.replace("BODY", "some text"),
+    "nested loops that compute": NESTED.replace("BODY", "{% set x = a + b %}"),
+    "long range": "{% for a in range(10**12) %}{% endfor %}",
+    "endless recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "branching recursion": "{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+    "recursive loop": "{% for x in [1] recursive %}{{ loop([1]) }}{{ loop([1]) }}{% endfor %}",
+    "power": "{{ 10 ** (10 ** 9) }}",
+    "power chain": "{% set ns = namespace(v=3) %}{% for i in range(99) %}{% set ns.v = ns.v ** 9 %}{% endfor %}",
+    "times": "{{ 'x' * 10000000000 }}",
+    "list times": "{{ [1] * 10000000000 }}",
+    "squares": "{% set ns = namespace(v=3) %}{% for i in range(99) %}{% set ns.v = ns.v * ns.v %}{% endfor %}{{ ns.v }}",
+    "doubling by +": DOUBLING.replace("STEP", "{% set ns.v = ns.v + ns.v %}"),
+    "doubling by ~": DOUBLING.replace("STEP", "{% set ns.v = ns.v ~ ns.v %}"),
+    "doubling by block": DOUBLING.replace("STEP", "{% set ns.v %}{{ ns.v }}{{ ns.v }}{% endset %}"),
+    "doubling by join": DOUBLING.replace("STEP", "{% set ns.v = [ns.v, ns.v] | join %}"),
+    "doubling by replace": DOUBLING.replace("STEP", "{% set ns.v = ns.v.replace('x', 'xx') %}"),
+    "doubling by format": DOUBLING.replace("STEP", "{% set ns.v = '%s%s' % (ns.v, ns.v) %}"),
+    "doubling by method": DOUBLING.replace("STEP", "{% set ns.v = '{0}{0}'.format(ns.v) %}"),
+    "doubling by list": DOUBLING.replace("STEP", "{% set ns.v = [ns.v, ns.v] %}"),
+    "doubling by dict": DOUBLING.replace("STEP", "{% set ns.v = dict(a=ns.v, b=ns.v) %}"),
+    "doubling by macro": "{% macro f(v) %}{{ v }}{{ v }}{% endmacro %}" + DOUBLING.replace("STEP", "{% set ns.v = f(ns.v) %}"),
+    "wide center": "{{ 'x' | center(10000000000) }}",
+    "wide ljust": "{{ 'x'.ljust(10000000000) }}",
+    "wide format": "{{ '%10000000000d' % 1 }}",
+    "wide format filter": "{{ '%10000000000d' | format(1) }}",
+    "wide format method": "{{ '{:10000000000}'.format(1) }}",
+    "wide format by argument": "{{ '{:{w}}'.format(1, w=10000000000) }}",
+    "star format": "{{ '%*d' % (10000000, 1) }}",
+    "replace all": BIG + "{{ big.replace('x', big) }}",
+    "replace nothing": BIG + "{{ big.replace('', big) }}",
+    "replace filter": BIG + "{{ big | replace('x', big) }}",
+    "join": BIG + "{{ ([big] * 1000) | join(big) }}",
+    "join method": BIG + "{{ big.join([big] * 1000) }}",
+    "join characters": BIG + "{{ big.join(big) }}",
+    "indent": "{% set lines = '\\n' * 1000000 %}{{ lines | indent(99999, true, true) }}",
+    "indent by text": BIG + "{{ ('\\n' * 1000000) | indent(big, true, true) }}",
+    "tojson": BIG + "{{ ([big] * 1000) | tojson }}",
+    "tojson indent": "{{ ([[1]] * 100000) | tojson(indent=99999) }}",
+    "tojson separators": BIG + "{{ ([1] * 100000) | tojson(separators=(big, big)) }}",
+    "expandtabs": "{{ ('\\t' * 1000000).expandtabs(99999) }}",
+    "translate": BIG + "{{ big.translate({120: big}) }}",
+    "string": BIG + "{{ ([big] * 1000) | string }}",
+    "upper": BIG + "{{ ([big] * 1000) | upper }}",
+    "sum": "{{ ([[1] * 1000] * 100000) | sum(start=[]) }}",
+    "map": BIG + "{{ range(99999) | map('replace', '1', big) | join }}",
+    "lipsum": "{{ lipsum(1000000000) }}",
+    "batch": "{{ [1] | batch(10000000000, 0) | list }}",
+    "slice": "{{ [1] | slice(10000000000) | list }}",
+    "urlize": "{{ 'http://x' | urlize }}",
+    "call block": "{% macro f() %}{{ caller() }}{{ caller() }}{% endmacro %}" + "{% call f() %}" * 40 + "x" + "{% endcall %}" * 40,
+    "filter block": "{% filter replace('x', 'xxxxxxxxxx') %}" * 20 + "x" + "{% endfilter %}" * 20,
+    "long output in blocks": BIG + "{% set a %}" + "{{ big }}" * 1000 + "{% endset %}",
+    "long source": "x" * 1_000_000,
+    "deep brackets": "{{ " + "[" * 5000 + "]" * 5000 + " }}",
+    "deep blocks": "{% if 1 %}" * 500 + "{% endif %}" * 500,
+    "deep operators": "{{ " + "-" * 5000 + "1 }}",
+    "long concatenation": "{{ 'a'" + " ~ 'a'" * 5000 + " }}",
+    "globals": "{{ namespace.__init__.__globals__ }}",
+    "cycler": "{{ cycler.__init__.__globals__.os }}",
+    "self": "{{ self.__init__.__globals__ }}",
+    "private name": "{% set ns = namespace(__class__=1) %}{{ ns }}",
+    "format leak": "{{ '{0.__class__.__mro__}'.format('') }}",
+    "map leak": "{{ [''] | map(attribute='__class__') | map(attribute='__mro__') | first | first }}",
+}
+HARMLESS_TEXT = {"map leak"}  # Jinja's own sandbox makes it an undefined value that prints nothing
+
+
+@pytest.fixture
+def _traced() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.usefixtures("_traced")
+@pytest.mark.parametrize("name", [name for name in HOSTILE if name not in HARMLESS_TEXT])
+def test_hostile_templates_are_stopped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "TIME_LIMIT", 0.4)
+    start = time.perf_counter()
+    with pytest.raises(BadTemplate) as caught:
+        ChatTemplate(HOSTILE[name], "<s>", "</s>").render([Message("user", "Hi")])
+    assert time.perf_counter() - start < 2.5
+    assert tracemalloc.get_traced_memory()[1] < 150_000_000
+    sentence = str(caught.value)
+    assert sentence.startswith("The chat template ")
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+    assert len(sentence) < 400
+
+
+@pytest.mark.parametrize("name", sorted(HARMLESS_TEXT))
+def test_leaks_show_nothing(name: str) -> None:
+    try:
+        text = ChatTemplate(HOSTILE[name], "<s>", "</s>").render([Message("user", "Hi")])
+    except BadTemplate:
+        return
+    assert "class" not in text
+
+
+def test_time_limit_names_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "TIME_LIMIT", 0.2)
+    with pytest.raises(BadTemplate, match=r"failed in line 2: the template runs longer than 0.2 seconds\."):
+        ChatTemplate("first\n" + NESTED.replace("BODY", ""), None, None).render([Message("user", "Hi")])
+
+
+def test_long_conversations_are_within_the_bounds() -> None:
+    from tests.engine.text.chat_templates import TEMPLATES
+
+    roles = ("user", "assistant")
+    many = [Message(roles[i % 2], f"message {i} " + "word " * 50) for i in range(1001)]
+    long = [Message("user", "漢字 text\n" * 1_000_000)]
+    for source in TEMPLATES.values():
+        for messages in (many, long):
+            assert len(ChatTemplate(source, "<s>", "</s>").render(messages)) >= sum(len(message.content) for message in messages) * 0.9
+
+
+def test_a_template_can_be_used_again_after_a_failure() -> None:
+    template = ChatTemplate("{{ 'x' * (messages[0].content | length) * 1000000 }}", None, None)
+    with pytest.raises(BadTemplate, match="too much text"):
+        template.render([Message("user", "y" * 1000)])
+    assert len(template.render([Message("user", "y")])) == 1_000_000
