@@ -15,6 +15,7 @@ from engine.settings import CacheSettings
 
 if TYPE_CHECKING:
     from engine.models.base import Model
+    from engine.models.config import ModelConfig
 
 DEFAULT_CONTEXT = 8192
 """The longest context taken when none was chosen: key/value memory grows with it."""
@@ -24,10 +25,12 @@ STEP_FLOPS = 1.5e11
 """Work in one prefill step: about half a second on two cores, so that a stop is obeyed soon even with a large model."""
 
 
-def prefill_rows(parameters: int) -> int:
-    """Rows of one prefill step for a model of this size: a power of two, fixed for a model so that results repeat exactly."""
+def prefill_rows(config: ModelConfig) -> int:
+    """Rows of one prefill step: a power of two, fixed by the model's size so that results repeat exactly."""
+    attention = 2 * (config.heads + config.kv_heads) * config.head_dim
+    weights = config.layers * config.width * (attention + 3 * config.ffn_width)
     rows = MAX_ROWS
-    while rows > MIN_ROWS and 2.0 * parameters * rows > STEP_FLOPS:
+    while rows > MIN_ROWS and 2.0 * weights * rows > STEP_FLOPS:
         rows //= 2
     return rows
 
@@ -54,7 +57,7 @@ class PagedCache:
         # One page more than a full context, so that a conversation that forks in mid-page can be copied, not cut.
         self.store = model.new_cache((pages_for(self.context_length) + 1) * PAGE_TOKENS, settings.dtype)
         self.table = PageTable(self.store.page_count)
-        self.rows = min(prefill_rows(model.parameters), self.context_length)
+        self.rows = min(prefill_rows(model.config), self.context_length)
         self.program = model.record(self.store, self.rows)
 
     def open(self, ids: Sequence[int]) -> Lease:

@@ -89,8 +89,8 @@ class FakeModel:
 
     def __init__(self, answering: Answering = random_logits, context_length: int = 4096) -> None:
         self.answering = answering
-        self.config = SimpleNamespace(vocab_size=tokenizer().vocab_size, context_length=context_length)
-        self.parameters = 1000
+        shape = {"layers": 1, "width": 8, "heads": 1, "kv_heads": 1, "head_dim": 8, "ffn_width": 8}
+        self.config = SimpleNamespace(vocab_size=tokenizer().vocab_size, context_length=context_length, **shape)
         self.program: FakeProgram
 
     def new_cache(self, tokens: int, dtype: str) -> FakeStore:

@@ -140,7 +140,11 @@ def test_special_tokens_are_hidden_unless_asked_for():
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.text(alphabet="abc 🦊é", max_size=30), st.lists(st.text(alphabet="abc 🦊", min_size=1, max_size=4), max_size=3), st.integers(0, 40))
+@given(
+    st.text(alphabet="abc 🦊é", max_size=30),
+    st.lists(st.text(alphabet="abc 🦊", min_size=1, max_size=4), max_size=3),
+    st.integers(0, 40),
+)
 def test_against_plain_search(text, strings, limit):
     """Over bytes as tokens: the text before the first stop string, the token texts the same, ids a beginning of those fed."""
     ids = byte_ids(text)
