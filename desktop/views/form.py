@@ -15,7 +15,7 @@ from engine.settings import SettingInfo, Settings, setting_info
 
 __all__ = ["SettingsForm"]
 
-SOURCES = {"conversation": "Set in this conversation", "saved": "Your saved default", "default": "The program's default"}
+SOURCES = {"conversation": "Set in this conversation", "saved default": "Your saved default", "default": "The program's default"}
 """Where a value can come from, in the words of the form."""
 
 
@@ -94,7 +94,7 @@ class SettingsForm(QWidget):
             layout.addWidget(row)
 
     def show_values(self, settings: Settings, sources: dict[str, str]) -> None:
-        """Show the fields of `settings`; `sources` gives for each field "conversation", "saved" or "default"."""
+        """Show the fields of `settings`; `sources` gives for each field "conversation", "saved default" or "default"."""
         for name, row in self._rows.items():
             row.editor.set_value(getattr(settings, name))
             row.tell_source(sources[name])
