@@ -10,7 +10,7 @@ from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawT
 from engine.backends.cpu.kernels import KERNELS, kernel_names
 from engine.backends.cpu.store import CpuCache
 from engine.backends.cpu.tape import Tape
-from engine.backends.cpu.weight import CpuWeight
+from engine.backends.cpu.weight import CpuWeight, packed_bytes
 from engine.core import Loading
 
 
@@ -30,6 +30,10 @@ class CpuBackend:
     def cache_dtype(dtype: str) -> str:
         """What "auto" means here: fp16, half the memory and traffic of fp32 at an error far below the sampler's grain."""
         return "fp16" if dtype == "auto" else dtype
+
+    def weight_bytes(self, tensor: RawTensor) -> int:
+        """See `Backend.weight_bytes`."""
+        return packed_bytes(tensor)
 
     def load_weight(self, tensor: RawTensor) -> Weight:
         """Pack a matrix into tiles of 16 rows."""

@@ -15,6 +15,13 @@ _ROWS_AT_ONCE = 4096
 """Rows packed in one go: bounds the temporary memory of loading."""
 
 
+def packed_bytes(tensor: RawTensor) -> int:
+    """Bytes of `tensor` in tiles, padding included, from its header alone."""
+    family = family_for(tensor.type)
+    n, k = tensor.shape
+    return -(-n // LANES) * -(-k // family.unit) * family.block_bytes
+
+
 class CpuWeight:
     """(N, K) in tiles of 16 rows. `nbytes` counts the padding rows that a pass reads too."""
 
@@ -28,7 +35,7 @@ class CpuWeight:
         self.blocks = -(-k // self.family.unit)
         self.tiles = -(-n // LANES)
         self.tile_bytes = self.blocks * self.family.block_bytes
-        self.nbytes = self.tiles * self.tile_bytes
+        self.nbytes = packed_bytes(tensor)
         self._data = aligned(self.nbytes + 4096)  # kernels prefetch a little past the end
         row_bytes = raw.size // n
         for first in range(0, n, _ROWS_AT_ONCE):
