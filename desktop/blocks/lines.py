@@ -6,7 +6,7 @@ import re
 
 __all__ = ["cells", "closes_fence", "dedent", "delimiter", "fence", "indentation", "is_rule", "list_marker", "piece_length"]
 
-PIECE = 2048
+PIECE = 1024
 """A line longer than this is cut for layout at the next space, at twice this length wherever that is."""
 
 _FENCE = re.compile(r"( *(?:(?:[-*+]|\d{1,9}[.)]) +)?)(`{3,}|~{3,})([^\n]*)\n?$")

@@ -20,7 +20,7 @@ THINKING_TAGS: tuple[tuple[str, str], ...] = (
     ("<thinking>", "</thinking>"),
     ("<|think|>", "<|/think|>"),
 )
-LIMIT = 4096
+LIMIT = 2048
 """Characters after which a block of text is closed at the next good place: layout of one document must stay short."""
 
 _HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
@@ -126,7 +126,9 @@ class _Machine:
 
     def _rest_of_line(self, line: str) -> None:
         block = self.open
-        if block is None or (block.kind is not Kind.TABLE and block.size >= LIMIT):
+        if not line.strip():
+            self._start(Kind.MARKUP, line) if block is None else block.add(line)
+        elif block is None or (block.kind is not Kind.TABLE and block.size >= LIMIT):
             kind = block.kind if block is not None and block.kind is Kind.QUOTE else Kind.PROSE
             self._start(kind, line, block.indent if block else 0, joined=True)
         else:

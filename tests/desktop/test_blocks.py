@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from desktop.blocks import Block, BlockSplitter, Kind, split, split_plain
-from desktop.blocks.lines import PIECE
+from desktop.blocks.lines import PIECE, list_marker
+from desktop.blocks.splitter import LIMIT
 
 LINES = [
     "word", "two words  ", "", "", "   ", "# Head", "## Head ##", "```", "```python", "   ```", "~~~", "~~~~ js",
@@ -172,9 +173,11 @@ def test_long_blocks_are_cut_and_say_that_they_go_on() -> None:
 
 
 def test_a_cut_paragraph_does_not_turn_into_a_list() -> None:
-    text = "x" * 4094 + " y\n" + "x" * 3 + "\n" + "- no" * 0 + "2. not an item\n"
-    assert {block.kind for block in split(text)} == {Kind.PROSE}
-    assert all("2. not" not in block.body[:6] for block in split(text))
+    text = "word " * (LIMIT // 5 + 1) + "\n2. not an item\n"
+    first, second = split(text)
+    assert (first.kind, second.kind, second.joined) == (Kind.PROSE, Kind.PROSE, True)
+    assert second.source == "2. not an item\n"
+    assert list_marker(second.body) is None
 
 
 def test_no_qt_is_needed() -> None:

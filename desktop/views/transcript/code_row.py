@@ -134,7 +134,6 @@ class CodeRow(SidewaysRow):
     def fit(self, width: int) -> int:
         left, head, padding = self._metrics()
         room = width - left - 2 * padding
-        self.document.setTextWidth(-1)
         wide = round(self.document.idealWidth()) + 1
         high = round(self.document.size().height())
         below = padding + (round(padding * 0.4) if wide > room else 0)

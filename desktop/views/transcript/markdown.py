@@ -22,7 +22,7 @@ from PySide6.QtGui import (
 
 from desktop.views.transcript.look import Look
 
-__all__ = ["SafeDocument", "set_markdown", "style_tables"]
+__all__ = ["SafeDocument", "set_markdown"]
 
 _GITHUB = QTextDocument.MarkdownFeature(
     QTextDocument.MarkdownFeature.MarkdownDialectGitHub.value | QTextDocument.MarkdownFeature.MarkdownNoHTML.value
@@ -46,38 +46,54 @@ class SafeDocument(QTextDocument):
         return self._empty
 
 
-def set_markdown(document: QTextDocument, source: str, look: Look, muted: bool = False) -> None:
-    """Show `source` (one block, or a few) in `document`."""
+def set_markdown(document: QTextDocument, source: str, look: Look, table: bool = False) -> None:
+    """Show `source`, one block, in `document`; a `table` gets lines and room in its cells."""
+    document.clear()  # so that nothing below lays out the old text once more
     document.setDefaultFont(look.text_font)
     document.setIndentWidth(look.px(1.35))
-    document.setMarkdown(source, _GITHUB)
+    if table:
+        document.setTextWidth(-1)
     cursor = QTextCursor(document)
     cursor.beginEditBlock()
+    document.setMarkdown(source.replace("![](", "![picture]("), _GITHUB)
     if "![" in source:
         _replace_images(document, look)
-    _style_blocks(document, cursor, look)
+    _style_blocks(document, cursor, look, loop=not table)
     if "`" in source or "](" in source or "://" in source or "www." in source or "    " in source or "@" in source:
         _style_fragments(document, cursor, look)
+    if table:
+        _style_tables(document, look)
     cursor.endEditBlock()
 
 
-def _style_blocks(document: QTextDocument, cursor: QTextCursor, look: Look) -> None:
+def _style_blocks(document: QTextDocument, cursor: QTextCursor, look: Look, loop: bool) -> None:
+    """One format for all paragraphs, then with `loop` what differs: list items, quotes, headings, the last one."""
+    usual = QTextBlockFormat()
+    usual.setLineHeight(_LINE_HEIGHT, _PROPORTIONAL)
+    usual.setTopMargin(0)
+    usual.setBottomMargin(look.px(0.6) if loop else 0)
+    cursor.select(QTextCursor.SelectionType.Document)
+    cursor.mergeBlockFormat(usual)
+    if not loop:
+        return
+    item, last, quote = QTextBlockFormat(), QTextBlockFormat(), QTextBlockFormat()
+    item.setBottomMargin(look.px(0.22))
+    last.setBottomMargin(0)
     block = document.begin()
-    last = document.lastBlock().blockNumber()
     while block.isValid():
-        before = block.blockFormat()
-        made = QTextBlockFormat()
-        made.setLineHeight(_LINE_HEIGHT, _PROPORTIONAL)
-        made.setTopMargin(0)
-        in_list = block.textList() is not None
-        made.setBottomMargin(0 if block.blockNumber() == last else look.px(0.22 if in_list else 0.6))
-        if before.hasProperty(QTextFormat.Property.BlockQuoteLevel.value):
-            made.setLeftMargin(look.px(0.9) * before.intProperty(QTextFormat.Property.BlockQuoteLevel.value))
         cursor.setPosition(block.position())
-        cursor.mergeBlockFormat(made)
+        before = block.blockFormat()
+        if block.textList() is not None:
+            cursor.mergeBlockFormat(item)
+        level = before.intProperty(QTextFormat.Property.BlockQuoteLevel.value)
+        if level:
+            quote.setLeftMargin(look.px(0.9) * level)
+            cursor.mergeBlockFormat(quote)
         if before.headingLevel():
             _style_heading(block, cursor, look, before.headingLevel())
         block = block.next()
+    cursor.movePosition(QTextCursor.MoveOperation.End)
+    cursor.mergeBlockFormat(last)
 
 
 def _style_heading(block: QTextBlock, cursor: QTextCursor, look: Look, level: int) -> None:
@@ -138,7 +154,7 @@ def _replace_images(document: QTextDocument, look: Look) -> None:
             if before.isImageFormat():
                 picture = before.toImageFormat()
                 alt = str(picture.property(QTextFormat.Property.ImageAltText.value) or "")
-                found.append((start, length, alt or "picture", picture.name()))
+                found.append((start, length, alt, picture.name()))
         block = block.next()
     cursor = QTextCursor(document)
     for start, length, alt, address in reversed(found):
@@ -151,9 +167,8 @@ def _replace_images(document: QTextDocument, look: Look) -> None:
         cursor.insertText(alt, shape)
 
 
-def style_tables(document: QTextDocument, look: Look) -> None:
+def _style_tables(document: QTextDocument, look: Look) -> None:
     """Thin lines between rows, room in the cells, a bold head."""
-    solid = QTextFrameFormat.BorderStyle.BorderStyle_Solid
     for frame in document.rootFrame().childFrames():
         if not isinstance(frame, QTextTable):
             continue
@@ -166,17 +181,21 @@ def style_tables(document: QTextDocument, look: Look) -> None:
         shape.setWidth(QTextLength(QTextLength.Type.PercentageLength, 100))
         frame.setFormat(shape)
         for row in range(frame.rows()):
+            room = _cell_format(look, head=row == 0, line=row < frame.rows() - 1)
             for column in range(frame.columns()):
-                cell = frame.cellAt(row, column)
-                room = QTextTableCellFormat(cell.format().toTableCellFormat())
-                room.setLeftPadding(look.px(0.6))
-                room.setRightPadding(look.px(0.6))
-                room.setTopPadding(look.px(0.4))
-                room.setBottomPadding(look.px(0.32))
-                if row == 0:
-                    room.setBackground(QBrush(look.colours.code))
-                if row < frame.rows() - 1:
-                    room.setBottomBorder(1)
-                    room.setBottomBorderStyle(solid)
-                    room.setBottomBorderBrush(QBrush(look.colours.line))
-                cell.setFormat(room)
+                frame.cellAt(row, column).setFormat(room)
+
+
+def _cell_format(look: Look, head: bool, line: bool) -> QTextTableCellFormat:
+    room = QTextTableCellFormat()
+    room.setLeftPadding(look.px(0.6))
+    room.setRightPadding(look.px(0.6))
+    room.setTopPadding(look.px(0.4))
+    room.setBottomPadding(look.px(0.32))
+    if head:
+        room.setBackground(QBrush(look.colours.code))
+    if line:
+        room.setBottomBorder(1)
+        room.setBottomBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
+        room.setBottomBorderBrush(QBrush(look.colours.line))
+    return room

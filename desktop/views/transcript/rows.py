@@ -234,7 +234,7 @@ def _gap(previous: Block | None, block: Block) -> float:
     if previous is None:
         return _AFTER_HEADER
     if block.joined:
-        return 0.0
+        return 0.22 if block.kind is Kind.LIST else 0.0
     if block.kind is Kind.HEADING:
         return 1.15
     if previous.kind is Kind.HEADING:

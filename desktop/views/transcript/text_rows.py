@@ -8,13 +8,14 @@ from PySide6.QtWidgets import QScrollBar, QWidget
 
 from desktop.blocks import Kind
 from desktop.views.transcript.look import Look
-from desktop.views.transcript.markdown import set_markdown, style_tables
+from desktop.views.transcript.markdown import set_markdown
 from desktop.views.transcript.row_widget import DocumentRow
 from desktop.views.transcript.rows import Row
 
 __all__ = ["BubbleRow", "SidewaysRow", "TableRow", "TextRow", "inset"]
 
 _BUBBLE_SHARE = 0.86
+_BIG_TABLE = 800
 
 
 def inset(row: Row | None, look: Look | None) -> int:
@@ -150,11 +151,21 @@ class SidewaysRow(DocumentRow):
 
 
 class TableRow(SidewaysRow):
-    """A table; its columns wrap before it gets much wider than the column of text."""
+    """A table; its columns wrap before it gets much wider than the column of text. A big one grows by whole rows."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._shown = ""
+        self._columns = 1
 
     def show_row(self, row: Row, look: Look, fresh: bool) -> None:
-        set_markdown(self.document, row.text, look)
-        style_tables(self.document, look)
+        text = row.text
+        if row.block is not None and not row.block.closed and len(text) > _BIG_TABLE and not row.block.source.endswith("\n"):
+            text = text[: text.rstrip("\n").rfind("\n") + 1]
+            if text == self._shown and not fresh:
+                return
+        self._shown = text
+        set_markdown(self.document, text, look, table=True)
         cursor = QTextCursor(self.document)
         cursor.movePosition(QTextCursor.MoveOperation.End)
         if not cursor.block().text() and cursor.currentTable() is None:
@@ -168,7 +179,8 @@ class TableRow(SidewaysRow):
             return 0
         left = inset(self.row, self.look)
         room = width - left
-        self.document.setTextWidth(-1)
+        if self.document.textWidth() != -1:
+            self.document.setTextWidth(-1)
         ideal = self.document.idealWidth()
         self.document.setTextWidth(max(min(room, ideal), min(ideal, self._columns * self.look.px(7.0))))
         wide = round(self.document.size().width())

@@ -120,6 +120,10 @@ class TranscriptView(QAbstractScrollArea):
         self._arrange()
         self._last = perf_counter()
 
+    def settled(self) -> bool:
+        """Whether everything is shown and coloured: nothing of this view waits for its turn."""
+        return not self._flush.isActive() and self._colours.runner.idle()
+
     def _column(self) -> Column:
         wide = self.viewport().width()
         margin = 28 if wide >= 640 else 14

@@ -1,0 +1,197 @@
+"""Replays a 100k-token chat into the transcript at 200 tokens/s, off screen; figures for people, one JSON object in the last line.
+
+    python -m tests.bench.bench_transcript [--seconds 20]
+
+Times are processor time of this process in milliseconds, so that a shared machine does not blur them; `frame` is all GUI
+work from the arrival of a frame's text to its painted pixels. Gates: open < 300, p99 of a frame < 10, no call > 20.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from statistics import median
+from time import process_time
+
+from PySide6.QtCore import QElapsedTimer, qVersion
+from PySide6.QtWidgets import QApplication
+
+from desktop.items.messages import MessageItem, MessagesModel
+from desktop.views.theme import Theme
+from desktop.views.transcript import TranscriptView
+
+TOKENS, CHARACTERS, RATE, FRAMES = 100_000, 4, 200, 60
+_WORDS = ("the", "model", "reads", "a", "prompt", "and", "then", "writes", "one", "token", "after", "another", "while", "cache", "keys")
+
+
+def reply(random_: random.Random, characters: int) -> str:
+    """Markdown as a model writes it: headings, paragraphs, lists, code, a table now and then."""
+    parts: list[str] = []
+    size = 0
+    while size < characters:
+        part = random_.choices((_paragraph, _list, _code, _table, _heading), (6, 2, 2, 1, 2))[0](random_)
+        parts.append(part)
+        size += len(part) + 2
+    return "\n\n".join(parts)
+
+
+def _sentence(random_: random.Random, words: int) -> str:
+    chosen = [random_.choice(_WORDS) for _ in range(words)]
+    chosen[len(chosen) // 2] = random_.choice((f"**{chosen[0]}**", f"`{chosen[0]}`", f"*{chosen[0]}*", chosen[0], chosen[0]))
+    return " ".join(chosen).capitalize() + "."
+
+
+def _paragraph(random_: random.Random) -> str:
+    return " ".join(_sentence(random_, random_.randint(8, 18)) for _ in range(random_.randint(2, 6)))
+
+
+def _list(random_: random.Random) -> str:
+    return "\n".join(f"{i}. {_sentence(random_, 10)}" for i in range(1, random_.randint(4, 9)))
+
+
+def _code(random_: random.Random) -> str:
+    lines = (f"    value_{i} = compute({i}, 'text {i}')  # {_sentence(random_, 4)}" for i in range(random_.randint(5, 40)))
+    return "```python\ndef work(self):\n" + "\n".join(lines) + "\n```"
+
+
+def _table(random_: random.Random) -> str:
+    rows = (f"| {i} | {_sentence(random_, 4)} | {random_.random():.3f} |" for i in range(random_.randint(3, 9)))
+    return "| Number | Words | Value |\n|---:|---|---:|\n" + "\n".join(rows)
+
+
+def _heading(random_: random.Random) -> str:
+    return f"## {_sentence(random_, 4)}"
+
+
+def conversation(random_: random.Random) -> list[MessageItem]:
+    """A chat of `TOKENS` tokens in replies of 200 to 1,500 tokens."""
+    items: list[MessageItem] = []
+    size = 0
+    while size < TOKENS * CHARACTERS:
+        text = reply(random_, random_.randint(800, 6000))
+        items.append(MessageItem(len(items), "user", _paragraph(random_)))
+        items.append(MessageItem(len(items), "assistant", text, footer="42 tokens/s"))
+        size += len(items[-1].text) + len(items[-2].text)
+    return items
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Processor milliseconds of `work`."""
+    start = process_time()
+    work()
+    return (process_time() - start) * 1000
+
+
+def pieces(text: str) -> Iterator[str]:
+    """The text in what arrives during one frame."""
+    step = RATE * CHARACTERS / FRAMES
+    position = 0.0
+    while position < len(text):
+        yield text[round(position) : round(position + step)]
+        position += step
+
+
+def paint(app: QApplication, view: TranscriptView) -> None:
+    """Let the view arrange itself and paint what is out of date."""
+    view.flush()
+    app.processEvents()
+
+
+def settle(app: QApplication, milliseconds: int) -> None:
+    """Give idle work, such as colours of code, time to finish."""
+    clock = QElapsedTimer()
+    clock.start()
+    while clock.elapsed() < milliseconds:
+        app.processEvents()
+
+
+def stream(app: QApplication, view: TranscriptView, model: MessagesModel, text: str) -> list[float]:
+    """Milliseconds of each frame while `text` arrives."""
+    key = model.rowCount() + 1_000_000
+    model.append(MessageItem(key, "assistant", "", running=True))
+    paint(app, view)
+
+    def frame(piece: str) -> None:
+        model.append_text(key, piece)
+        paint(app, view)
+
+    times = [timed(partial(frame, piece)) for piece in pieces(text)]
+    model.replace(key, MessageItem(key, "assistant", text))
+    paint(app, view)
+    return times
+
+
+def scroll(app: QApplication, view: TranscriptView, frames: int) -> list[float]:
+    """Milliseconds of each frame while the reader scrolls up by 300 pixels a frame."""
+    bar = view.verticalScrollBar()
+
+    def frame() -> None:
+        bar.setValue(bar.value() - 300)
+        app.processEvents()
+
+    return [timed(frame) for _ in range(frames)]
+
+
+def summary(times: list[float]) -> dict[str, float]:
+    """p50, p99 and maximum."""
+    ordered = sorted(times)
+    return {"p50": round(median(ordered), 2), "p99": round(ordered[int(len(ordered) * 0.99)], 2), "max": round(ordered[-1], 2)}
+
+
+def resize(app: QApplication, view: TranscriptView) -> list[float]:
+    """Milliseconds of each step of making the window narrower."""
+
+    def step(width: int) -> None:
+        view.resize(width, 800)
+        app.processEvents()
+
+    return [timed(partial(step, width)) for width in range(890, 500, -30)]
+
+
+def main() -> int:
+    """Run everything; the exit code is 1 when a gate is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds of streaming at 200 tokens/s")
+    seconds = parser.parse_args().seconds
+    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    app = QApplication([])
+    Theme(app).apply("light", 100)
+    random_ = random.Random(7)
+    items = conversation(random_)
+    model = MessagesModel()
+    view = TranscriptView(model)
+    view.resize(900, 800)
+    view.show()
+    settle(app, 200)
+
+    def open_chat() -> None:
+        model.reset(items)
+        paint(app, view)
+
+    opening = timed(open_chat)
+    settle(app, 400)
+    frames = summary(stream(app, view, model, reply(random_, round(seconds * RATE * CHARACTERS))))
+    settle(app, 400)
+    live = len(list(view.stage.widgets()))
+    scrolling = summary(scroll(app, view, 200))
+    resizing = summary(resize(app, view))
+    passed = opening < 300 and frames["p99"] < 10 and frames["max"] < 20
+    print(f"open {opening:.0f} ms; a frame at {RATE} tokens/s {frames}; scrolling {scrolling}; resizing {resizing}; passed: {passed}")
+    result = {
+        "tokens": sum(len(item.text) for item in items) // CHARACTERS, "messages": len(items), "open_ms": round(opening, 1),
+        "frame_ms": frames, "scroll_ms": scrolling, "resize_ms": resizing, "live_widgets": live, "passed": passed,
+        "qt": qVersion(), "python": platform.python_version(), "processor": platform.processor() or platform.machine(),
+    }  # fmt: skip
+    print(json.dumps(result))
+    view.close()
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

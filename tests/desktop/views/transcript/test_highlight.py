@@ -1,0 +1,79 @@
+"""Colours of code: found in small slices, right to the UTF-16 unit, and kept."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from pytestqt.qtbot import QtBot
+
+from desktop.views.transcript.highlight import CodeColours, IdleRunner
+
+
+def found(qtbot: QtBot, language: str, code: str) -> list[list[tuple[str, str]]]:
+    runner = IdleRunner()
+    colours = CodeColours(runner)
+    done: list[bool] = []
+    colours.find("key", language, code, lambda: done.append(True))
+    qtbot.waitUntil(runner.idle)
+    spans = colours.get(language, code)
+    assert spans is not None
+    assert done == [True]
+    lines = code.split("\n")
+    result = []
+    for line, text in zip(spans, lines, strict=False):
+        units = text.encode("utf-16-le")
+        result.append([(units[2 * start : 2 * (start + length)].decode("utf-16-le"), style) for start, length, style in line])
+    return result
+
+
+def test_styles_of_python(qtbot: QtBot) -> None:
+    lines = found(qtbot, "python", "def f():\n    return 'a' + 12  # why")
+    assert ("def", "keyword") in lines[0]
+    assert ("f", "name") in lines[0]
+    assert ("12", "number") in lines[1]
+    assert ("# why", "comment") in lines[1]
+
+
+def test_positions_after_emoji_are_right(qtbot: QtBot) -> None:
+    [line] = found(qtbot, "python", "x = '🎉🎉' + 34")
+    assert ("34", "number") in line
+
+
+def test_leading_empty_lines_do_not_shift_the_rest(qtbot: QtBot) -> None:
+    lines = found(qtbot, "python", "\n\nreturn 1\n")
+    assert ("return", "keyword") in lines[2]
+
+
+def test_an_unknown_language_is_left_alone(qtbot: QtBot) -> None:
+    runner = IdleRunner()
+    colours = CodeColours(runner)
+    colours.find("key", "no-such-language", "x", lambda: None)
+    qtbot.waitUntil(runner.idle)
+    assert colours.get("no-such-language", "x") is None
+
+
+def test_work_is_sliced(qtbot: QtBot) -> None:
+    runner = IdleRunner()
+    steps: list[float] = []
+
+    def job() -> object:
+        for _ in range(40):
+            end = perf_counter() + 0.0005
+            while perf_counter() < end:
+                pass
+            steps.append(perf_counter())
+            yield
+
+    runner.run("slow", job())  # type: ignore[arg-type]
+    runner._work()
+    assert 1 <= len(steps) < 10
+    qtbot.waitUntil(runner.idle)
+    assert len(steps) == 40
+
+
+def test_a_cancelled_job_stops(qtbot: QtBot) -> None:
+    runner = IdleRunner()
+    runner.run("endless", iter(lambda: None, 1))
+    assert not runner.idle()
+    runner.cancel("endless")
+    assert runner.idle()

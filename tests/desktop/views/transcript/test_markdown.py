@@ -1,0 +1,91 @@
+"""What Markdown becomes in a document: nothing is loaded, HTML stays text, the look is applied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QUrl
+from PySide6.QtGui import QFont, QImage, QTextDocument
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from desktop.views.transcript.links import allowed
+from desktop.views.transcript.look import Look, TranscriptColours, make_look
+from desktop.views.transcript.markdown import SafeDocument, set_markdown
+
+
+@pytest.fixture
+def look(qtbot: QtBot) -> Look:
+    return make_look(QFont(), 100, TranscriptColours.from_palette(QApplication.palette()))
+
+
+def links(document: QTextDocument) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    block = document.begin()
+    while block.isValid():
+        iterator = block.begin()
+        while not iterator.atEnd():
+            shape = iterator.fragment().charFormat()
+            if shape.isAnchor():
+                found.append((iterator.fragment().text(), shape.anchorHref()))
+            assert not shape.isImageFormat()
+            iterator += 1
+        block = block.next()
+    return found
+
+
+def test_pictures_become_links_and_no_file_is_read(look: Look, tmp_path: Path) -> None:
+    picture = QImage(40, 40, QImage.Format.Format_RGB32)
+    picture.fill(0xFF0000)
+    path = tmp_path / "secret.png"
+    assert picture.save(str(path))
+    document = SafeDocument()
+    set_markdown(document, f"Look: ![a cat]({path.as_uri()}) and ![]({path}) and ![x](https://example.org/x.png)", look)
+    assert document.toPlainText() == "Look: a cat and picture and x"
+    assert [text for text, _ in links(document)] == ["a cat", "picture", "x"]
+    for name in (path.as_uri(), str(path), "https://example.org/x.png"):
+        answer = document.resource(QTextDocument.ResourceType.ImageResource.value, QUrl(name))
+        assert isinstance(answer, QImage)
+        assert answer.width() == 1
+
+
+def test_html_is_text(look: Look) -> None:
+    document = SafeDocument()
+    set_markdown(document, "a <b>bold</b> <script>x</script> <img src='file:///etc/hostname'>", look)
+    assert "<b>bold</b> <script>x</script> <img" in document.toPlainText()
+
+
+def test_headings_are_bigger_by_level(look: Look) -> None:
+    sizes = []
+    for level in range(1, 5):
+        document = SafeDocument()
+        set_markdown(document, "#" * level + " Title *slanted*", look)
+        iterator = document.begin().begin()
+        sizes.append(iterator.fragment().charFormat().fontPointSize())
+        iterator += 1
+        assert iterator.fragment().charFormat().fontItalic()
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[3] > look.text_font.pointSizeF()
+
+
+def test_numbers_of_a_list_go_on(look: Look) -> None:
+    document = SafeDocument()
+    set_markdown(document, "3. three\n4. four\n", look)
+    assert document.begin().textList().itemText(document.begin()) == "3."
+
+
+def test_undo_is_off_and_links_have_the_look(look: Look) -> None:
+    document = SafeDocument()
+    assert not document.isUndoRedoEnabled()
+    set_markdown(document, "[a](https://example.org)", look)
+    assert document.begin().begin().fragment().charFormat().foreground().color() == look.colours.link
+
+
+@pytest.mark.parametrize(
+    ("address", "opens"),
+    [("https://example.org", True), ("HTTP://example.org", True), ("mailto:a@b.c", True), ("file:///etc/passwd", False), ("/bin/sh", False),
+     ("javascript:alert(1)", False), ("smb://host/share", False), ("", False)],
+)  # fmt: skip
+def test_only_web_and_mail_links_are_opened(address: str, opens: bool) -> None:
+    assert allowed(address) is opens

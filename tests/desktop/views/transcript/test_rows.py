@@ -1,0 +1,112 @@
+"""Rows of a message: grown in pieces they are what they are at once, and objects stay while what they show stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from desktop.items.messages import MessageItem
+from desktop.views.transcript.rows import MessageRows, Row, RowKind
+
+LINES = [
+    "word", "", "# Head", "```py", "code", "```", "- item", "| a | b |", "|---|---|", "> quote", "---", "<think>", "</think>", "x" * 900,
+]  # fmt: skip
+TEXTS = st.lists(st.sampled_from(LINES), max_size=16).map("\n".join)
+
+
+def shown(rows: list[Row]) -> list[tuple[object, ...]]:
+    return [(row.kind, row.text, row.source, row.gap, row.open, row.start, row.block) for row in rows]
+
+
+@settings(max_examples=250, deadline=None)
+@given(TEXTS, st.data())
+def test_grown_rows_are_the_rows_of_the_whole(text: str, data: st.DataObject) -> None:
+    item = MessageItem(1, "assistant", "", running=True)
+    message = MessageRows(item)
+    position = 0
+    while position < len(text):
+        step = data.draw(st.integers(1, 40))
+        item = replace(item, text=text[: position + step])
+        message.append(item, text[position : position + step])
+        before = [(row, row.revision) for row in message.rows]
+        unchanged = message.sync()
+        assert [(row, row.revision) for row in message.rows[:unchanged]] == before[:unchanged]
+        assert len(set(map(id, message.rows))) == len(message.rows), "one row object stands at two places"
+        position += step
+    message.update(replace(item, running=False))
+    message.sync()
+    assert shown(message.rows) == shown(MessageRows(replace(item, running=False)).rows)
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS)
+def test_all_rows_unfolded_copy_the_message(text: str) -> None:
+    message = MessageRows(MessageItem(1, "assistant", text))
+    for ordinal in range(5):
+        message.fold(ordinal, False)
+    message.sync()
+    copied = message.copied(0, len(message.rows) - 1)
+    assert copied in text
+    if "<think>" not in text and "</think>" not in text:
+        assert copied.strip() == text.strip()
+
+
+def test_a_finished_paragraph_keeps_its_row_while_the_next_one_grows() -> None:
+    item = MessageItem(1, "assistant", "One", running=True)
+    message = MessageRows(item)
+    first = message.rows[1]
+    message.append(replace(item, text="One\n\nTwo"), "\n\nTwo")
+    message.sync()
+    assert message.rows[1] is first
+    revision = first.revision
+    message.append(replace(item, text="One\n\nTwo three"), " three")
+    assert message.sync() == 2
+    assert first.revision == revision
+
+
+def test_a_thought_is_open_while_it_grows_and_folded_when_it_ends_unless_the_reader_opened_it() -> None:
+    item = MessageItem(1, "assistant", "<think>\nhm", running=True)
+    message = MessageRows(item)
+    assert [row.kind for row in message.rows] == [RowKind.HEADER, RowKind.THOUGHT, RowKind.TEXT, RowKind.FOOTER]
+    assert (message.rows[1].text, message.rows[1].open) == ("Thinking…", True)
+    message.append(replace(item, text="<think>\nhm\n</think>\nYes"), "\n</think>\nYes")
+    message.sync()
+    assert [row.text for row in message.rows] == ["Assistant", "Thoughts", "Yes", ""]
+    assert not message.rows[1].open
+    message.fold(0, False)
+    message.sync()
+    assert [row.text.strip() for row in message.rows] == ["Assistant", "Thoughts", "hm", "Yes", ""]
+    assert message.copied(0, 4) == "<think>\nhm\n</think>\nYes"
+    message.fold(0, True)
+    message.sync()
+    assert message.copied(0, 4) == "Yes"
+
+
+def test_rows_around_the_text() -> None:
+    item = MessageItem(1, "assistant", "", running=True)
+    assert [row.kind for row in MessageRows(item).rows] == [RowKind.HEADER, RowKind.WAITING, RowKind.FOOTER]
+    done = MessageRows(MessageItem(1, "assistant", "Hi", notice="The reply was cut."))
+    assert [row.kind for row in done.rows] == [RowKind.HEADER, RowKind.TEXT, RowKind.NOTICE, RowKind.FOOTER]
+    done.editing = True
+    done.sync()
+    assert [row.kind for row in done.rows] == [RowKind.HEADER, RowKind.EDITOR]
+
+
+def test_a_long_user_text_is_several_rows_that_join_to_the_text() -> None:
+    text = "line of text\n" * 1000
+    rows = [row for row in MessageRows(MessageItem(1, "user", text)).rows if row.kind is RowKind.BUBBLE]
+    assert len(rows) > 2
+    assert "".join(row.source for row in rows) == text
+    assert [row.first for row in rows] == [True] + [False] * (len(rows) - 1)
+    assert [row.last for row in rows] == [False] * (len(rows) - 1) + [True]
+
+
+def test_another_variant_starts_anew() -> None:
+    message = MessageRows(MessageItem(1, "assistant", "<think>a</think>b"))
+    message.fold(0, False)
+    message.update(MessageItem(2, "assistant", "<think>c</think>d", variant_index=1, variant_count=2))
+    message.sync()
+    assert [row.text for row in message.rows] == ["Assistant", "Thoughts", "d", ""]
+    assert {row.item.id for row in message.rows} == {2}
