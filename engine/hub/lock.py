@@ -1,0 +1,45 @@
+"""One download at a time: a lock on the `.part` file that ends with the process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+from engine.errors import DownloadError
+
+if sys.platform == "win32":
+    import msvcrt
+
+    _FAR = 1 << 40
+    """Windows locks forbid reading the locked bytes: lock one far behind the end."""
+
+    def _take(file: IO[bytes]) -> None:
+        file.seek(_FAR)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+
+    def _give(file: IO[bytes]) -> None:
+        file.seek(_FAR)
+        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+else:
+    import fcntl
+
+    def _take(file: IO[bytes]) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _give(file: IO[bytes]) -> None:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+@contextmanager
+def locked(file: IO[bytes]) -> Iterator[None]:
+    """Hold the lock of an open file. Raises `DownloadError` when another process or window has it."""
+    try:
+        _take(file)
+    except OSError as error:
+        raise DownloadError("another download of it is under way or just ending; try again in a moment") from error
+    try:
+        yield
+    finally:
+        _give(file)

@@ -1,0 +1,208 @@
+"""The starter model: a file inside a Python wheel, fetched as plain data. Nothing of the package is installed or run."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import queue
+import shutil
+import tempfile
+import threading
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import IO
+
+import platformdirs
+
+from engine.core import Downloaded, Downloading
+from engine.errors import DownloadError
+from engine.hub.lock import locked
+from engine.hub.pip_settings import PipSettings, read_pip_settings
+from engine.hub.search import fetch_wheel
+from engine.hub.transfer import CHUNK_BYTES, WrongFile
+from engine.hub.web import Web
+
+OTHER_WAYS = "you can also open a model file or folder from this computer, or drag it onto the window"
+SPARE_BYTES = 32 << 20
+"""Room that stays free on the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedFile:
+    """A file inside a wheel: `member` of `wheel` of `package` becomes `file`, `bytes` long with hash `sha256` (hex)."""
+
+    name: str
+    licence: str
+    package: str
+    version: str
+    wheel: str
+    wheel_bytes: int
+    member: str
+    file: str
+    bytes: int
+    sha256: str
+
+
+def starter() -> PackagedFile:
+    """The manifest of the starter model, from `resources/starter.json`."""
+    text = (resources.files("resources") / "starter.json").read_text("utf-8")
+    return PackagedFile(**json.loads(text))
+
+
+def data_dir() -> Path:
+    """The folder of everything the program keeps for this user; the environment variable INGLENOOK_DATA moves it."""
+    override = os.environ.get("INGLENOOK_DATA")
+    return Path(override) if override else platformdirs.user_data_path("inglenook", appauthor=False)
+
+
+def models_dir() -> Path:
+    """The folder of fetched models."""
+    return data_dir() / "models"
+
+
+def fetch_starter(target_dir: Path | None = None, stop: threading.Event | None = None) -> Iterator[Downloading | Downloaded]:
+    """Fetch the starter model into `target_dir` (default `models_dir()`); see `fetch`."""
+    return fetch(starter(), target_dir or models_dir(), stop or threading.Event())
+
+
+def fetch(wanted: PackagedFile, target_dir: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
+    """Fetch one file through the user's own package index; the last event is `Downloaded`.
+
+    A file that is there already and has the right hash ends at once. An interrupted download is continued. Setting `stop`
+    ends it within a moment and keeps what came. Raises `DownloadError`: one sentence with the reason and the other ways.
+    """
+    try:
+        yield from _on_a_thread(wanted, target_dir, stop)
+    except DownloadError as error:
+        raise DownloadError(f"The model {wanted.name} could not be fetched: {str(error).rstrip('.')}; {OTHER_WAYS}.") from error
+    except OSError as error:
+        raise DownloadError(f"The model {wanted.name} could not be saved: {_disk_trouble(error, target_dir)}; {OTHER_WAYS}.") from error
+
+
+def _on_a_thread(wanted: PackagedFile, target_dir: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
+    """Events of `_work` on a thread of its own, so that no wait for the network delays a stop."""
+    settings = read_pip_settings(os.environ)
+    web = Web(settings, os.environ)
+    events: queue.Queue[Downloading | Downloaded | Exception] = queue.Queue(maxsize=64)
+
+    def put(event: Downloading | Downloaded | Exception) -> None:
+        while not web.stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                events.put(event, timeout=0.1)
+                break
+
+    def work() -> None:
+        try:
+            for event in _work(web, settings, wanted, target_dir):
+                put(event)
+        except (DownloadError, OSError) as error:
+            put(error)
+
+    thread = threading.Thread(target=work, name="download", daemon=True)
+    thread.start()
+    try:
+        while not stop.is_set():
+            alive = thread.is_alive()
+            try:
+                event = events.get(timeout=0.05)
+            except queue.Empty:
+                if not alive:
+                    raise RuntimeError("the download thread ended without a result") from None
+                continue
+            if isinstance(event, Exception):
+                raise event
+            yield event
+            if isinstance(event, Downloaded):
+                return
+        raise DownloadError("it was stopped (the next try goes on from there)")
+    finally:
+        web.cut()
+        thread.join(1.0)
+
+
+def _work(web: Web, settings: PipSettings, wanted: PackagedFile, target_dir: Path) -> Iterator[Downloading | Downloaded]:
+    target = target_dir / wanted.file
+    if target.is_file() and target.stat().st_size == wanted.bytes:
+        yield Downloading("Checking the model", 0, wanted.bytes)
+        if _sha256(target) == wanted.sha256:
+            yield Downloaded(str(target))
+            return
+    target_dir.mkdir(parents=True, exist_ok=True)
+    part_path = target_dir / f"{wanted.wheel}.part"
+    with part_path.open("a+b") as part, locked(part):
+        _check_room(target_dir, wanted, part.seek(0, 2))
+        yield from fetch_wheel(web, settings, wanted.package, wanted.wheel, wanted.wheel_bytes, part)
+        try:
+            yield from _unpack(web, wanted, part, target)
+        except WrongFile:
+            part.truncate(0)  # kept bytes that are wrong would spoil every later try
+            raise
+    part_path.unlink()
+    yield Downloaded(str(target))
+
+
+def _unpack(web: Web, wanted: PackagedFile, part: IO[bytes], target: Path) -> Iterator[Downloading]:
+    """Copy the member out of the wheel, check it, and only then give it its name."""
+    stage = f"Unpacking {wanted.name}"
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{wanted.file}.")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            digest, done = hashlib.sha256(), 0
+            for chunk in _member(part, wanted):
+                if web.stopped.is_set():
+                    raise DownloadError("it was stopped")
+                digest.update(chunk)
+                out.write(chunk)
+                done += len(chunk)
+                yield Downloading(stage, done, wanted.bytes)
+            if done != wanted.bytes or digest.hexdigest() != wanted.sha256:
+                raise WrongFile(f"the file in the package has SHA-256 {digest.hexdigest()[:12]}..., expected was {wanted.sha256[:12]}...")
+            out.flush()
+            os.fsync(out.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _member(part: IO[bytes], wanted: PackagedFile) -> Iterator[bytes]:
+    """Chunks of the member, never more than its stated size: a wheel made to swell does not fill the disk."""
+    try:
+        with zipfile.ZipFile(part) as wheel, wheel.open(wanted.member) as member:
+            left = wanted.bytes
+            while chunk := member.read(min(CHUNK_BYTES * 4, left + 1)):
+                left -= len(chunk)
+                if left < 0:
+                    raise WrongFile("the file in the package is longer than expected")
+                yield chunk
+    except (zipfile.BadZipFile, KeyError, RuntimeError, NotImplementedError, EOFError, zlib.error) as error:
+        raise WrongFile("the package is damaged or has no such file") from error
+
+
+def _check_room(folder: Path, wanted: PackagedFile, have: int) -> None:
+    needed = wanted.wheel_bytes - min(have, wanted.wheel_bytes) + wanted.bytes + SPARE_BYTES
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise DownloadError(f"it needs {needed >> 20} MB in {folder}, but only {free >> 20} MB are free there")
+
+
+def _disk_trouble(error: OSError, folder: Path) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk of {folder} is full"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return f"the folder {folder} cannot be written to"
+    return f"{folder}: {error.strerror or error}"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
