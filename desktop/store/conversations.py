@@ -22,11 +22,13 @@ class ConversationStore:
     """Reads and writes conversations. Used by the thread that opened the database.
 
     On opening, replies that a killed process left "running" become "stopped" with their last checkpoint; `recovered` is
-    how many. Methods raise `StoreError` for an id that is not there and for trouble with the file.
+    how many. `notices` says what opening the file had to do. Methods raise `StoreError` for an id that is not there and for
+    trouble with the file.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.notices = database.notices
         with database.transaction():
             self.recovered = database.execute("UPDATE messages SET state = 'stopped' WHERE state = 'running'").rowcount
 
@@ -113,7 +115,7 @@ class ConversationStore:
 
     def resume(self, message_id: int) -> None:
         """Mark a reply as running again, to be continued."""
-        self._database.execute("UPDATE messages SET state = 'running' WHERE id = ?", (message_id,))
+        self._database.execute("UPDATE messages SET state = 'running', stats = '{}' WHERE id = ?", (message_id,))
 
     def finish(self, message_id: int, text: str, state: str, stats: Mapping[str, Any]) -> StoredMessage:
         """Save how a reply ended; also for a message deleted meanwhile."""

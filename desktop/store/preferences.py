@@ -7,7 +7,6 @@ version does not know are kept as they are.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import logging
 import os
@@ -62,7 +61,8 @@ class Preferences:
 
     def forget_setting(self, cls: type[Settings], name: str) -> None:
         """Bring back the built-in default of one field."""
-        if self._saved.get(cls.__name__, {}).pop(name, None) is not None:
+        if name in self._saved[cls.__name__]:
+            del self._saved[cls.__name__][name]
             self._write()
 
     @property
@@ -145,7 +145,7 @@ class Preferences:
         unknown = self._data.get("settings")
         kept: dict[str, Any] = dict(unknown) if isinstance(unknown, dict) else {}
         for _, cls in PANES:
-            own = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+            own = cls().to_json()
             before = kept.get(cls.__name__)
             foreign = {key: value for key, value in before.items() if key not in own} if isinstance(before, dict) else {}
             kept[cls.__name__] = {**foreign, **self._saved[cls.__name__]}
@@ -153,14 +153,14 @@ class Preferences:
         try:
             _replace_file(self.path, json.dumps(self._data, indent=2, ensure_ascii=False) + "\n")
         except OSError as error:
-            raise StoreError(f"The preferences cannot be saved in {self.path} ({error.strerror}); check free space and permissions.") from error
+            raise StoreError(f"The preferences cannot be saved in {self.path} ({error.strerror}); check space and permissions.") from error
 
 
 def checked_values(cls: type[Settings], values: object) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The good ones among saved `values` of a settings class, and a sentence for each bad one. Unknown names are left out."""
     good: dict[str, Any] = {}
     problems: list[str] = []
-    own = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    own = cls().to_json()
     for name, value in values.items() if isinstance(values, Mapping) else ():
         if name in own:
             try:

@@ -1,0 +1,147 @@
+"""The engine as the GUI thread sees it: one state, jobs in order, and the events of the one reply that runs.
+
+States: "no_model", "loading" (a model comes or goes), "idle", "prefill" (the prompt is read), "answering", "stopping".
+The state is that of the oldest job that has not ended, so a model can be asked for while a reply is still being stopped.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from desktop.services.model_slot import Describe, ModelSlot, OpenChat
+from desktop.services.worker import Job, MakeGenerator, StreamThread
+from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Text
+from engine.settings import CacheSettings, LoadSettings
+
+__all__ = ["STATES", "EngineRoom"]
+
+STATES = ("no_model", "loading", "idle", "prefill", "answering", "stopping")
+
+_LOAD, _UNLOAD, _ANSWER = "load", "unload", "answer"
+
+
+class EngineRoom(QObject):
+    """Loads models and runs replies on the engine's thread.
+
+    Signals:
+        state_changed(str): one of `STATES`.
+        progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
+        model_changed(object): the `ModelInfo` of the loaded model, or None.
+        event_arrived(object): one `ChatEvent` of the running reply.
+        reply_ended(str sentence, str details): the reply is over; both empty when nothing went wrong.
+        load_failed(str path, str sentence, str details)
+    """
+
+    state_changed = Signal(str)
+    progress = Signal(str, int, int)
+    model_changed = Signal(object)
+    event_arrived = Signal(object)
+    reply_ended = Signal(str, str)
+    load_failed = Signal(str, str, str)
+
+    def __init__(self, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._slot = ModelSlot(open_chat, describe)
+        self._worker = StreamThread("engine", self)
+        self._worker.yielded.connect(self._on_yielded)
+        self._worker.finished.connect(self._on_finished)
+        self._worker.failed.connect(self._on_failed)
+        self._jobs: dict[int, tuple[str, Job, str]] = {}
+        self._has_text = False
+        self._state = "no_model"
+        self._model: ModelInfo | None = None
+
+    @property
+    def state(self) -> str:
+        """One of `STATES`."""
+        return self._state
+
+    @property
+    def model(self) -> ModelInfo | None:
+        """The loaded model."""
+        return self._model
+
+    def open_model(self, path: Path, load: LoadSettings, cache: CacheSettings) -> None:
+        """Load a model in place of the present one; whatever runs is stopped first."""
+        self.stop()
+        self._start(_LOAD, lambda stop: self._slot.load(path, load, cache, stop), str(path))
+
+    def unload_model(self) -> None:
+        """Release the model; whatever runs is stopped first."""
+        self.stop()
+        self._start(_UNLOAD, self._slot.unload)
+
+    def answer(self, request: ChatRequest) -> None:
+        """Run a reply. Only in state "idle"."""
+        if self._state != "idle":
+            raise RuntimeError(f"A reply cannot start in state {self._state!r}.")
+        self._has_text = False
+        self._start(_ANSWER, lambda stop: self._slot.answer(request, stop))
+
+    def stop(self) -> None:
+        """Ask everything that runs or waits to end; a reply still ends with its `Done`."""
+        for _, job, _ in self._jobs.values():
+            job.stop()
+        self._update()
+
+    def close(self) -> bool:
+        """Stop all, release the model and join the thread; False when it did not end in time."""
+        self.stop()
+        return self._worker.close(last=self._slot.unload)
+
+    def _start(self, kind: str, make_generator: MakeGenerator, path: str = "") -> None:
+        job = self._worker.start(make_generator)
+        self._jobs[job.id] = (kind, job, path)
+        self._update()
+
+    def _update(self) -> None:
+        """Tell the model and the state when they have changed."""
+        if self._slot.info is not self._model:
+            self._model = self._slot.info
+            self.model_changed.emit(self._model)
+        state = self._current_state()
+        if state != self._state:
+            self._state = state
+            self.state_changed.emit(state)
+
+    def _current_state(self) -> str:
+        kind, job, _ = next(iter(self._jobs.values()), ("", None, ""))
+        if job is None:
+            return "idle" if self._model is not None else "no_model"
+        if job.stopping:
+            return "stopping"
+        if kind != _ANSWER:
+            return "loading"
+        return "answering" if self._has_text else "prefill"
+
+    @Slot(int, object)
+    def _on_yielded(self, job_id: int, event: Any) -> None:
+        kind = self._jobs[job_id][0] if job_id in self._jobs else ""
+        if isinstance(event, Loading):
+            self.progress.emit(event.stage, event.done, event.total)
+        elif isinstance(event, Prefill):
+            self.progress.emit("Reading the prompt", event.done, event.total)
+        elif isinstance(event, Text):
+            self._has_text = True
+        if kind == _ANSWER:
+            self.event_arrived.emit(event)
+        self._update()
+
+    @Slot(int, object)
+    def _on_finished(self, job_id: int, result: object) -> None:
+        kind, _, _ = self._jobs.pop(job_id, ("", None, ""))
+        if kind == _ANSWER:
+            self.reply_ended.emit("", "")
+        self._update()
+
+    @Slot(int, str, str)
+    def _on_failed(self, job_id: int, sentence: str, details: str) -> None:
+        kind, _, path = self._jobs.pop(job_id, ("", None, ""))
+        if kind == _ANSWER:
+            self.reply_ended.emit(sentence, details)
+        elif kind:
+            self.load_failed.emit(path, sentence, details)
+        self._update()

@@ -1,0 +1,82 @@
+"""The text of the reply that runs: gathered from events, handed on once a frame to the eye and twice a second to the disk."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
+
+from engine.core import Done
+
+__all__ = ["CHECKPOINT_MS", "FRAME_MS", "GrowingReply"]
+
+FRAME_MS = 16
+"""One frame of a 60 Hz display."""
+CHECKPOINT_MS = 400
+"""A checkpoint is promised within 500 ms of a text's arrival; the rest is for a busy event loop and the write itself."""
+
+
+class GrowingReply(QObject):
+    """One running reply: where it belongs, its text so far, and what its stream said about it.
+
+    Signals:
+        grown(str): text that arrived since the last frame.
+        checkpoint_due(): at most `CHECKPOINT_MS` after text that was not saved yet.
+    """
+
+    grown = Signal(str)
+    checkpoint_due = Signal()
+
+    def __init__(self, conversation_id: int, message_id: int, text: str = "", parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.conversation_id = conversation_id
+        self.message_id = message_id
+        self.trimmed = 0
+        self.done: Done | None = None
+        self._parts = [text]
+        self._waiting: list[str] = []
+        self._frame = self._timer(FRAME_MS, self.flush)
+        self._checkpoint = self._timer(CHECKPOINT_MS, self._on_checkpoint)
+
+    @property
+    def text(self) -> str:
+        """All text so far, that which waits for the next frame included."""
+        if len(self._parts) > 1:
+            self._parts = ["".join(self._parts)]
+        return self._parts[0] + "".join(self._waiting)
+
+    def add(self, text: str) -> None:
+        """Text has arrived."""
+        if not text:
+            return
+        self._waiting.append(text)
+        if not self._frame.isActive():
+            self._frame.start()
+        if not self._checkpoint.isActive():
+            self._checkpoint.start()
+
+    @Slot()
+    def flush(self) -> None:
+        """Hand on what waits, now."""
+        self._frame.stop()
+        if self._waiting:
+            text = "".join(self._waiting)
+            self._parts.append(text)
+            self._waiting = []
+            self.grown.emit(text)
+
+    def end(self) -> None:
+        """Hand on the rest and stop both clocks."""
+        self.flush()
+        self._checkpoint.stop()
+        self.deleteLater()
+
+    def _timer(self, interval_ms: int, slot: object) -> QTimer:
+        timer = QTimer(self)
+        timer.setSingleShot(True)
+        timer.setTimerType(Qt.TimerType.PreciseTimer)
+        timer.setInterval(interval_ms)
+        timer.timeout.connect(slot)
+        return timer
+
+    @Slot()
+    def _on_checkpoint(self) -> None:
+        self.checkpoint_due.emit()

@@ -1,0 +1,96 @@
+"""The place of the loaded model, on the engine's thread: every method is a generator that a StreamThread runs.
+
+The GUI thread only ever reads `info`, which is frozen.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+from engine.core import ChatEvent, ChatRequest, ChatSource, Loading, ModelInfo
+from engine.errors import EngineError
+from engine.settings import CacheSettings, LoadSettings
+
+__all__ = ["Describe", "ModelSlot", "OpenChat", "describe", "open_chat"]
+
+OpenChat = Callable[[Path, LoadSettings, CacheSettings, threading.Event], Generator[Loading, None, ChatSource]]
+"""Loads a model: yields progress and returns the chat source; as `engine.chat.open_chat`."""
+Describe = Callable[[Path], ModelInfo]
+"""Reads a model's headers; as `engine.models.describe`."""
+
+
+def open_chat(path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event) -> Generator[Loading, None, ChatSource]:
+    """`engine.chat.open_chat`, whose heavy imports happen here: on the engine's thread, after the window is there."""
+    yield Loading("Starting the engine", 0, 1)
+    from engine.chat import open_chat as open_local
+
+    return (yield from open_local(path, load, cache, stop))
+
+
+def describe(path: Path) -> ModelInfo:
+    """`engine.models.describe`, imported when first needed."""
+    from engine.models import describe as describe_local
+
+    return describe_local(path)
+
+
+class ModelSlot:
+    """Holds at most one chat source. `info` is None while there is none."""
+
+    def __init__(self, open_chat: OpenChat = open_chat, describe: Describe = describe) -> None:
+        self._open_chat = open_chat
+        self._describe = describe
+        self._source: ChatSource | None = None
+        self.info: ModelInfo | None = None
+
+    def load(
+        self, path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event
+    ) -> Generator[Loading, None, ModelInfo | None]:
+        """Replace the model by the one at `path`; returns its facts, or None when `stop` was set.
+
+        The headers are read first, so that a file that is no model does not cost the one that is loaded. From then on
+        there is room for one model only: the old one goes before the new one comes.
+        """
+        yield Loading("Reading the headers", 0, 1)
+        self._describe(path)
+        if stop.is_set():
+            return None
+        self._release()
+        try:
+            source = yield from self._open_chat(path, load, cache, stop)
+        except EngineError:
+            if stop.is_set():
+                return None
+            raise
+        if stop.is_set():
+            source.close()
+            return None
+        self._source, self.info = source, source.info
+        return source.info
+
+    def answer(self, request: ChatRequest, stop: threading.Event) -> Generator[ChatEvent, None, None]:
+        """The events of one reply. Raises `EngineError` when no model is loaded."""
+        if self._source is None:
+            raise EngineError("No model is loaded: open one, then send again.")
+        yield from _closing(self._source.stream(request, stop))
+
+    def unload(self, stop: threading.Event) -> Generator[Loading, None, None]:
+        """Release the model's memory; `stop` changes nothing, for it is soon done."""
+        yield Loading("Unloading the model", 0, 1)
+        self._release()
+
+    def _release(self) -> None:
+        source, self._source, self.info = self._source, None, None
+        if source is not None:
+            source.close()
+
+
+def _closing(events: Iterator[ChatEvent]) -> Generator[ChatEvent, None, None]:
+    """The same events; a generator is closed at the end, whichever way the end comes."""
+    try:
+        yield from events
+    finally:
+        if isinstance(events, Generator):
+            events.close()

@@ -1,0 +1,97 @@
+"""How a reply ended, as the store keeps it (plain JSON) and as a person reads it below the message."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from desktop.items.messages import MessageItem
+from desktop.store.records import StoredMessage
+from engine.core import Done, Stats
+
+__all__ = ["footer", "message_item", "notice", "reason_text", "record", "stats_of", "trimmed_text"]
+
+_REASONS = {
+    "max_tokens": "stopped at the token limit",
+    "context_full": "stopped because the context is full",
+    "cancelled": "stopped by you",
+}
+
+
+def record(done: Done | None, trimmed: int, error: str, model: str) -> dict[str, Any]:
+    """What `ConversationStore.finish` saves: reason, trigger, stats, left-out messages, an error's sentence, the model's name."""
+    found: dict[str, Any] = {"model": model}
+    if done is not None:
+        found |= {"reason": done.reason, "trigger": done.trigger, "stats": dataclasses.asdict(done.stats)}
+    elif not error:
+        found["reason"] = "cancelled"
+    if trimmed:
+        found["trimmed"] = trimmed
+    if error:
+        found["error"] = error
+    return found
+
+
+def stats_of(saved: Mapping[str, Any]) -> Stats | None:
+    """The `Stats` in a record; None where there are none. Fields of another version are left out."""
+    values = saved.get("stats")
+    if not isinstance(values, dict):
+        return None
+    known = {field.name for field in dataclasses.fields(Stats)}
+    return Stats(**{name: value for name, value in values.items() if name in known})
+
+
+def reason_text(saved: Mapping[str, Any]) -> str:
+    """Why the reply ended, in a few words; empty where it is not known."""
+    reason, trigger = str(saved.get("reason", "")), str(saved.get("trigger", ""))
+    if reason == "stop_token":
+        return f"stopped at {trigger}" if trigger else "finished"
+    if reason == "stop_string":
+        return f"stopped at “{trigger}”"
+    return _REASONS.get(reason, "")
+
+
+def footer(saved: Mapping[str, Any]) -> str:
+    """For example "42 tokens · 38.1 tok/s · stopped at <|im_end|>"."""
+    stats = stats_of(saved)
+    parts = []
+    if stats is not None and stats.new_tokens:
+        parts.append("1 token" if stats.new_tokens == 1 else f"{stats.new_tokens:,} tokens")
+    if stats is not None and stats.decode_tokens_per_second > 0:
+        parts.append(f"{stats.decode_tokens_per_second:.1f} tok/s")
+    parts.append(reason_text(saved))
+    return " · ".join(part for part in parts if part)
+
+
+def notice(message: StoredMessage) -> str:
+    """What the reader should know about the message: an error, left-out turns, an interruption; mostly empty."""
+    saved = message.stats
+    if message.state == "stopped" and not saved:
+        return "Inglenook ended while this reply was being written; what had arrived is kept."
+    parts = []
+    trimmed = saved.get("trimmed", 0)
+    if isinstance(trimmed, int) and trimmed > 0:
+        parts.append(trimmed_text(trimmed))
+    parts.append(str(saved.get("error", "")))
+    return " ".join(part for part in parts if part)
+
+
+def trimmed_text(count: int) -> str:
+    """That the oldest messages were left out of the prompt."""
+    what = "the oldest message was" if count == 1 else f"the {count} oldest messages were"
+    return f"The context was full: {what} not read for this reply."
+
+
+def message_item(message: StoredMessage) -> MessageItem:
+    """The message as the transcript shows it."""
+    return MessageItem(
+        id=message.id,
+        role=message.role,
+        text=message.text,
+        running=message.state == "running",
+        variant_index=message.variant_index,
+        variant_count=message.variant_count,
+        footer=footer(message.stats),
+        notice=notice(message),
+    )

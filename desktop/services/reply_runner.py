@@ -1,0 +1,145 @@
+"""ReplyRunner: the one reply that runs, from the request to its last write in the store, whoever looks at it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from PySide6.QtCore import QCoreApplication, QEvent, QObject, Signal, Slot
+
+from desktop.items.messages import MessageItem
+from desktop.services.engine_room import EngineRoom
+from desktop.services.growing import GrowingReply
+from desktop.services.model_slot import Describe, OpenChat
+from desktop.services.replies import message_item, record, trimmed_text
+from desktop.store.conversations import ConversationStore, StoredMessage
+from desktop.store.database import StoreError
+from engine.core import ChatEvent, ChatRequest, Done, Text, Trimmed
+
+__all__ = ["ReplyRunner"]
+
+
+class ReplyRunner(QObject):
+    """Runs one reply at a time and saves it into its own message: twice a second while it grows, and at its end.
+
+    `engine` is the engine room; it is closed by `close`.
+
+    Signals:
+        grown(int message, str text): the text of one frame.
+        changed(int message): something else about the running reply (a notice) is to be shown.
+        ended(int conversation, int message): it is over and saved.
+        trouble(str sentence, str details): saving failed, or a bug ended the reply.
+    """
+
+    grown = Signal(int, str)
+    changed = Signal(int)
+    ended = Signal(int, int)
+    trouble = Signal(str, str)
+
+    def __init__(self, store: ConversationStore, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.engine = EngineRoom(open_chat, describe, self)
+        self.engine.event_arrived.connect(self._on_event)
+        self.engine.reply_ended.connect(self._on_ended)
+        self._store = store
+        self._reply: GrowingReply | None = None
+        self._model_name = ""
+        self._save_failed = False
+        self._unsaved: dict[int, tuple[str, str, dict[str, Any]]] = {}
+
+    @property
+    def message_id(self) -> int:
+        """The message that grows; 0 when no reply runs."""
+        return self._reply.message_id if self._reply is not None else 0
+
+    @property
+    def conversation_id(self) -> int:
+        """The conversation it belongs to; 0 when no reply runs."""
+        return self._reply.conversation_id if self._reply is not None else 0
+
+    def begin(self, request: ChatRequest, message: StoredMessage) -> None:
+        """Start a reply into `message` (state "running" in the store), after the text it has. Only while the engine is idle."""
+        self._reply = GrowingReply(message.conversation_id, message.id, message.text, self)
+        self._reply.grown.connect(self._on_grown)
+        self._reply.checkpoint_due.connect(self._checkpoint)
+        self._model_name = self.engine.model.name if self.engine.model is not None else ""
+        self._save_failed = False
+        self.engine.answer(request)
+
+    def item(self, message: StoredMessage) -> MessageItem:
+        """A stored message as the transcript shows it; for the running reply, with the text that is not in the store yet."""
+        if message.id in self._unsaved:
+            text, state, saved = self._unsaved[message.id]
+            message = dataclasses.replace(message, text=text, state=state, stats=saved)
+        item = message_item(message)
+        if self._reply is None or message.id != self._reply.message_id:
+            return item
+        notice = trimmed_text(self._reply.trimmed) if self._reply.trimmed else ""
+        return dataclasses.replace(item, text=self._reply.text, running=True, footer="", notice=notice)
+
+    def flush(self) -> None:
+        """Hand on the text that waits for the next frame, now."""
+        if self._reply is not None:
+            self._reply.flush()
+
+    def close(self) -> bool:
+        """Save what is there, stop the reply, end the engine's thread; False when that did not end in time."""
+        self._checkpoint()
+        in_time = self.engine.close()
+        QCoreApplication.sendPostedEvents(self.engine, QEvent.Type.MetaCall)  # the last texts, and usually the reply's end
+        self._on_ended("", "")
+        self._save_ended()
+        return in_time
+
+    def _save_ended(self) -> None:
+        """Save the replies that are over; one that cannot be saved (disk full) stays here and is tried again at the next end."""
+        for message_id, (text, state, saved) in tuple(self._unsaved.items()):
+            try:
+                self._store.finish(message_id, text, state, saved)
+            except StoreError as error:
+                self.trouble.emit(str(error), "")
+                return
+            del self._unsaved[message_id]
+
+    @Slot(str)
+    def _on_grown(self, text: str) -> None:
+        self.grown.emit(self.message_id, text)
+
+    @Slot()
+    def _checkpoint(self) -> None:
+        if self._reply is None:
+            return
+        try:
+            self._store.checkpoint(self._reply.message_id, self._reply.text)
+        except StoreError as error:
+            if not self._save_failed:  # once a reply is enough, and the end of the reply tries again
+                self._save_failed = True
+                self.trouble.emit(str(error), "")
+
+    @Slot(object)
+    def _on_event(self, event: ChatEvent) -> None:
+        if self._reply is None:
+            return
+        if isinstance(event, Text):
+            self._reply.add(event.text)
+        elif isinstance(event, Trimmed):
+            self._reply.trimmed = event.dropped_messages
+            self.changed.emit(self._reply.message_id)
+        elif isinstance(event, Done):
+            self._reply.done = event
+
+    @Slot(str, str)
+    def _on_ended(self, sentence: str, details: str) -> None:
+        """The stream is over. Without a `Done` and without an error it was stopped before it began, or the window closes."""
+        reply = self._reply
+        if reply is None:
+            return
+        reply.end()
+        self._reply = None
+        cancelled = reply.done is None or reply.done.reason == "cancelled"
+        state = "failed" if sentence else "stopped" if cancelled else "complete"
+        self._unsaved[reply.message_id] = (reply.text, state, record(reply.done, reply.trimmed, sentence, self._model_name))
+        self._save_ended()
+        if details:
+            self.trouble.emit(sentence, details)
+        self.ended.emit(reply.conversation_id, reply.message_id)

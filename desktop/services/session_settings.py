@@ -1,0 +1,122 @@
+"""The part of a session that knows the open conversation and the settings in force there."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
+
+from PySide6.QtCore import QObject, Signal
+
+from desktop.services.layers import SettingsLayers
+from desktop.settings import CONVERSATION_SETTINGS
+from desktop.store.conversations import ConversationStore
+from desktop.store.database import StoreError
+from desktop.store.preferences import Preferences
+from engine.settings import Settings
+
+__all__ = ["SettingsSession", "told"]
+
+P = ParamSpec("P")
+Q = TypeVar("Q", bound="SettingsSession")
+S = TypeVar("S", bound=Settings)
+
+
+def told(method: Callable[Concatenate[Q, P], bool]) -> Callable[Concatenate[Q, P], bool]:
+    """Trouble of the store becomes a notice, and the method returns False."""
+
+    @functools.wraps(method)
+    def wrapper(self: Q, /, *args: P.args, **kwargs: P.kwargs) -> bool:
+        try:
+            return method(self, *args, **kwargs)
+        except StoreError as error:
+            self.notice.emit(str(error), "error")
+            return False
+
+    return wrapper
+
+
+class SettingsSession(QObject):
+    """Settings and system prompt of the open conversation, and the saved defaults under them.
+
+    Signals:
+        notice(str sentence, str level): "info", "warning" or "error".
+        settings_changed(object): the settings class whose values changed.
+    """
+
+    notice = Signal(str, str)
+    settings_changed = Signal(object)
+
+    def __init__(self, store: ConversationStore, preferences: Preferences, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.preferences = preferences
+        self._store = store
+        self._layers = SettingsLayers(preferences)
+        self._conversation = 0
+
+    @property
+    def conversation(self) -> int:
+        """The open conversation's id; 0 before there is one."""
+        return self._conversation
+
+    @property
+    def title(self) -> str:
+        """The open conversation's title; empty before its first message."""
+        return self._store.get(self._conversation).title if self._conversation else ""
+
+    @property
+    def system_prompt(self) -> str:
+        """The text that goes before all messages of the open conversation."""
+        return self._store.get(self._conversation).system_prompt if self._conversation else ""
+
+    @told
+    def set_system_prompt(self, text: str) -> bool:
+        """Replace the open conversation's system prompt."""
+        self._store.set_system_prompt(self._conversation, text)
+        return True
+
+    def settings(self, cls: type[S]) -> S:
+        """The values in force."""
+        return self._layers.settings(cls)
+
+    def source_of(self, cls: type[Settings], name: str) -> str:
+        """Where a value comes from: "default", "saved default" or "conversation"."""
+        return self._layers.source_of(cls, name)
+
+    @told
+    def set_settings(self, settings: Settings) -> bool:
+        """Put settings in force: for the open conversation, or for the whole program where they are not a conversation's."""
+        if settings != self.settings(type(settings)):
+            self._layers.put(settings)
+            self._settings_put(type(settings))
+        return True
+
+    @told
+    def reset_setting(self, cls: type[Settings], name: str) -> bool:
+        """Bring one value back to the layer below."""
+        self._layers.reset(cls, name)
+        self._settings_put(cls)
+        return True
+
+    @told
+    def save_as_defaults(self) -> bool:
+        """Make the open conversation's values the defaults of all conversations without their own."""
+        self._layers.save_as_defaults()
+        for cls in CONVERSATION_SETTINGS:
+            self._settings_put(cls)
+        return True
+
+    def _enter(self, conversation_id: int) -> None:
+        """Take over the settings of another conversation. Raises `StoreError` when there is none."""
+        problems = self._layers.enter(self._store.get(conversation_id).settings)
+        self._conversation = conversation_id
+        for problem in problems:
+            self.notice.emit(f"A setting of this conversation was replaced by its default: {problem}", "warning")
+        for cls in CONVERSATION_SETTINGS:
+            self.settings_changed.emit(cls)
+
+    def _settings_put(self, cls: type[Settings]) -> None:
+        """Save the conversation's layer and tell."""
+        if cls in CONVERSATION_SETTINGS and self._conversation:
+            self._store.set_settings(self._conversation, self._layers.own)
+        self.settings_changed.emit(cls)

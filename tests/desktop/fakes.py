@@ -1,0 +1,133 @@
+"""A chat source without a model for all desktop tests: it says back what the user said, word by word."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from engine.core import ChatEvent, ChatRequest, Done, Loading, ModelInfo, Prefill, Stats, Text, TokenInfo, Trimmed
+from engine.errors import EngineError, ModelNotFound
+from engine.settings import CacheSettings, LoadSettings
+
+__all__ = ["ECHO_INFO", "EchoChat", "EchoDoor"]
+
+ECHO_INFO = ModelInfo(
+    path="/models/echo.gguf", name="Echo", architecture="echo", format="gguf", parameters=1_000_000, bits_per_weight=4.5,
+    weights_bytes=562_500, layers=2, context_length=4096, vocab_size=256, kv_bytes_per_token=1024, stop_token_ids=(2,),
+    has_chat_template=True,
+)
+"""What a fake model's headers tell."""
+
+
+@dataclass
+class EchoChat:
+    """Streams the last user text back, one word with its white space for each `Text`.
+
+    `delay_s` passes before each word and `prefill_delay_s` between the `prefill_steps` progress events; both end at once
+    when the stop event is set. `reply` (if any) is said instead; `error` is raised after `error_after` words; `trimmed`
+    oldest messages are said to be left out; `hold` blocks the stream before its first word until it is set. Continuing
+    goes on with what the reply still lacks. Every request is kept in `requests`; `threads` are the threads that used it.
+    """
+
+    info: ModelInfo = ECHO_INFO
+    delay_s: float = 0.0
+    prefill_delay_s: float = 0.0
+    prefill_steps: int = 1
+    reply: str | None = None
+    error: Exception | None = None
+    error_after: int = 0
+    trimmed: int = 0
+    hold: threading.Event | None = None
+    requests: list[ChatRequest] = field(default_factory=list)
+    threads: set[int] = field(default_factory=set)
+    closed: bool = False
+
+    def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
+        """One reply; ends with reason "cancelled" soon after `stop` is set."""
+        assert not self.closed, "the model was closed"
+        self.requests.append(request)
+        self.threads.add(threading.get_ident())
+        started = time.perf_counter()
+        prompt = sum(len(message.content.split()) for message in request.messages)
+        if self.trimmed:
+            yield Trimmed(self.trimmed)
+        for step in range(1, self.prefill_steps + 1):
+            stop.wait(self.prefill_delay_s)
+            yield Prefill(prompt * step // self.prefill_steps, prompt, 0)
+            if stop.is_set():
+                break
+        while self.hold is not None and not self.hold.wait(0.005) and not stop.is_set():
+            pass
+        prefilled = time.perf_counter()
+        count = 0
+        reason, trigger = "stop_token", "<|im_end|>"
+        for word in self._words(request):
+            if self.error is not None and count == self.error_after:
+                raise self.error
+            if stop.wait(self.delay_s) if self.delay_s else stop.is_set():
+                break
+            if request.stops.max_tokens and count == request.stops.max_tokens:
+                reason, trigger = "max_tokens", ""
+                break
+            count += 1
+            yield Text(word, (TokenInfo(count, word, 1.0, 1.0),))
+        if stop.is_set():
+            reason, trigger = "cancelled", ""
+        now = time.perf_counter()
+        stats = Stats(
+            prompt_tokens=prompt, prefill_tokens=prompt, new_tokens=count, context_tokens=prompt + count, context_length=self.info.context_length,
+            prefill_seconds=prefilled - started, first_token_seconds=prefilled - started, decode_seconds=max(now - prefilled, 1e-6), seed=1,
+        )
+        yield Done(reason, trigger, stats)
+
+    def close(self) -> None:
+        """Note that the model was released."""
+        self.threads.add(threading.get_ident())
+        self.closed = True
+
+    def _words(self, request: ChatRequest) -> list[str]:
+        said = [message.content for message in request.messages if message.role == "user"]
+        text = self.reply if self.reply is not None else (said[-1] if said else "")
+        if request.continue_last:
+            text = text.removeprefix(request.messages[-1].content)
+        return re.findall(r"\s*\S+|\s+$", text)
+
+
+@dataclass
+class EchoDoor:
+    """Stands for `engine.chat.open_chat` and `engine.models.describe`: pass `door.open_chat` and `door.describe`.
+
+    `chat` is the source handed out (its `info` follows the opened path); `load_steps` progress events come `load_delay_s`
+    apart; `fail_with` is raised after them; a path named "missing..." has no headers. `opened` lists the opened paths.
+    """
+
+    chat: EchoChat = field(default_factory=EchoChat)
+    load_steps: int = 2
+    load_delay_s: float = 0.0
+    fail_with: Exception | None = None
+    opened: list[Path] = field(default_factory=list)
+    settings: list[tuple[LoadSettings, CacheSettings]] = field(default_factory=list)
+
+    def describe(self, path: Path) -> ModelInfo:
+        """The headers of a fake model, named after its file."""
+        if path.name.startswith("missing"):
+            raise ModelNotFound(f"There is no model at {path}: choose another file.")
+        return replace(ECHO_INFO, path=str(path), name=path.stem)
+
+    def open_chat(self, path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event) -> Generator[Loading, None, EchoChat]:
+        """Progress, then the chat. A set `stop` raises, as the engine does."""
+        self.opened.append(path)
+        self.settings.append((load, cache))
+        for step in range(self.load_steps):
+            yield Loading("Loading weights", step, self.load_steps)
+            if stop.wait(self.load_delay_s) if self.load_delay_s else stop.is_set():
+                raise EngineError(f"Loading {path.name} was stopped.")
+        if self.fail_with is not None:
+            raise self.fail_with
+        self.chat.info = self.describe(path)
+        self.chat.closed = False
+        return self.chat
