@@ -77,6 +77,7 @@ class LocalChat:
         """Release the model's memory and threads; the chat cannot answer afterwards."""
         self.generator.close()
         self.generator.cache.close()
+        self.generator.model.close()
 
     def _prompt(self, request: ChatRequest) -> tuple[int, list[int]]:
         """How many messages are left out, and the prompt's ids. Raises `ContextTooLong`."""
@@ -112,16 +113,21 @@ def open_chat(
     """
     # Numba and torch come in here, not when the module is imported.
     from engine.backends import make_backend
-    from engine.generator.paged import PagedCache
+    from engine.generator.paged import PagedCache, chosen_context
     from engine.generator.streaming import StreamingGenerator
     from engine.models import describe, read_model
     from engine.weights.checkpoint import open_checkpoint
 
     def steps() -> Generator[Loading, None, LocalChat]:
         yield Loading("Reading the headers", 0, 1)
-        info, checkpoint = describe(path), open_checkpoint(path)
-        tokenizer, template = open_text(checkpoint)
-        model = yield from read_model(checkpoint, make_backend(load))
+        info = describe(path)
+        chosen_context(cache, info.context_length)  # a context that cannot be is told before the weights are read
+        checkpoint = open_checkpoint(path)
+        try:
+            tokenizer, template = open_text(checkpoint)
+            model = yield from read_model(checkpoint, make_backend(load), cache.dtype)
+        finally:
+            checkpoint.close()
         yield Loading("Making room for the context", 0, 1)
         return LocalChat(info, StreamingGenerator(model, PagedCache(model, cache), tokenizer), template)
 

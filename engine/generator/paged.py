@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.backends.base import Floats, Step
-from engine.cache.pages import Lease, PageTable, pages_for
-from engine.core import PAGE_TOKENS
+from engine.cache.pages import Lease, PageTable
 from engine.errors import BadSetting
 from engine.settings import CacheSettings
 
@@ -54,8 +53,7 @@ class PagedCache:
     def __init__(self, model: Model, settings: CacheSettings = CacheSettings()) -> None:
         self.model = model
         self.context_length = chosen_context(settings, model.config.context_length)
-        # One page more than a full context, so that a conversation that forks in mid-page can be copied, not cut.
-        self.store = model.new_cache((pages_for(self.context_length) + 1) * PAGE_TOKENS, settings.dtype)
+        self.store = model.new_cache(self.context_length, settings.dtype)
         self.table = PageTable(self.store.page_count)
         self.rows = min(prefill_rows(model.config), self.context_length)
         self.program = model.record(self.store, self.rows)

@@ -14,6 +14,7 @@ from engine.backends.base import Floats, Step
 from engine.core import PAGE_TOKENS
 from engine.generator.paged import PagedCache
 from engine.generator.streaming import StreamingGenerator
+from engine.models.base import SPARE_PAGES
 from engine.settings import CacheSettings
 from engine.text.tokenizer import Tokenizer
 from tests.engine.text.vocabularies import byte_level_metadata
@@ -94,7 +95,7 @@ class FakeModel:
         self.program: FakeProgram
 
     def new_cache(self, tokens: int, dtype: str) -> FakeStore:
-        return FakeStore(-(-tokens // PAGE_TOKENS))
+        return FakeStore(-(-tokens // PAGE_TOKENS) + SPARE_PAGES)
 
     def record(self, cache: FakeStore, max_rows: int) -> FakeProgram:
         self.program = FakeProgram(self, cache, max_rows)
