@@ -31,13 +31,14 @@ from engine.text.sandbox_sizes import FILTER_SIZES, INT_LIMIT, LAZY_FILTERS, MET
 
 TIME_LIMIT = 2.0
 """Seconds that one template may compile, and that it may render."""
-SIZE_LIMIT = 4_000_000
+SIZE_LIMIT = 1_000_000
 """Characters and items of one value, beyond what the messages themselves need."""
-WORK_LIMIT = 32_000_000
+WORK_LIMIT = 16_000_000
 """Characters and items made in one rendering, beyond what the messages themselves need."""
-SOURCE_LIMIT = 200_000
+SOURCE_LIMIT = 100_000
 """Characters of a template's source."""
-_LEFT_OUT = ("urlize", "wordwrap", "xmlattr")  # made for web pages; they can multiply their input
+_LEFT_OUT = ("pprint", "striptags", "urlize", "wordwrap", "xmlattr")  # made for web pages; slow or multiplying on large input
+_PRIVATE = ("_loop_vars", "_block_vars")  # what Jinja itself adds to calls inside loops and blocks
 _FAILURES = (
     jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, AssertionError, RuntimeError, MemoryError,
     SyntaxError,
@@ -46,6 +47,14 @@ _FAILURES = (
 
 class _Refusal(jinja2.TemplateError):
     """What a template's raise_exception() raises."""
+
+
+class _OverLimit(SecurityError):
+    """What the budget raises."""
+
+
+class TemplateOverLimit(BadTemplate):
+    """The template is too slow or makes too much; asking again would cost as much again."""
 
 
 class Budget:
@@ -64,9 +73,9 @@ class Budget:
         """Count a step that makes `amount` characters or items; raises `SecurityError` when it is too much."""
         self.work -= amount + 1
         if amount > self.size or self.work < 0:
-            raise SecurityError("the template makes too much text")
+            raise _OverLimit("the template makes too much text")
         if time.perf_counter() > self.deadline:
-            raise SecurityError(f"the template runs longer than {TIME_LIMIT:g} seconds")
+            raise _OverLimit(f"the template runs longer than {TIME_LIMIT:g} seconds")
 
     def check(self, *values: Any) -> int:
         """The size of all values together, lists within lists included; raises `SecurityError` beyond the bound."""
@@ -83,7 +92,7 @@ class Budget:
                 stack += value
             size += 1
             if size + len(stack) > self.size:
-                raise SecurityError("the template makes too large a value")
+                raise _OverLimit("the template makes too large a value")
         return size
 
     def made(self, value: Any) -> Any:
@@ -134,6 +143,10 @@ class _Bounds(NodeTransformer):
             pair = [self._hook("(out)", joined), self._hook("(out)", part)]
             joined = self._hook("(made)", nodes.Concat(pair, lineno=node.lineno, environment=node.environment))
         return joined
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        self.generic_visit(node)
+        return self._hook("(made)", node) if isinstance(node.arg, nodes.Slice) else node
 
     def _literal(self, node: nodes.Expr) -> nodes.Node:
         self.generic_visit(node)
@@ -248,9 +261,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         """Every call a template makes passes here."""
         method = getattr(__obj, "__wrapped__", __obj)  # Jinja wraps str.format
         owner = getattr(method, "__self__", None)
-        if isinstance(owner, (str, bytes)):
+        if isinstance(owner, (str, bytes, int)):
             args = tuple(list(value) if isinstance(value, Iterator) else value for value in args)
-            __self._check(method.__name__, METHOD_SIZES.get(method.__name__), (owner, *args), kwargs)
+            named = {name: value for name, value in kwargs.items() if name not in _PRIVATE}
+            __self._check(method.__name__, METHOD_SIZES.get(method.__name__), (owner, *args), named)
         return __self._budget.made(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -268,9 +282,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         if not lazy:
             self._budget.check(*values)
         if numbers and any(isinstance(value, int) and abs(value) > INT_LIMIT for value in values[1:]):
-            raise SecurityError(f"the template gives {name} too large a number")
+            raise _OverLimit(f"the template gives {name} too large a number")
         if size is not None and size(*args, **kwargs) > self._budget.size:
-            raise SecurityError(f"the template makes too much text with {name}")
+            raise _OverLimit(f"the template makes too much text with {name}")
 
 
 def _explain(what: str, error: BaseException) -> BadTemplate:
@@ -282,4 +296,5 @@ def _explain(what: str, error: BaseException) -> BadTemplate:
     for frame in traceback.extract_tb(error.__traceback__):
         line = frame.lineno if frame.filename == "<template>" else line
     where = f" in line {line}" if line else ""
-    return BadTemplate(f"The chat template {what}{where}: {reason}.")
+    kind = TemplateOverLimit if isinstance(error, _OverLimit) else BadTemplate
+    return kind(f"The chat template {what}{where}: {reason}.")

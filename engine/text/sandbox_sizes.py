@@ -21,6 +21,7 @@ LAZY_FILTERS = frozenset({
 
 _HUGE = 1 << 62
 _FORMAT_LIMIT = 10_000
+_SEARCH_LIMIT = 256
 _WIDE = re.compile(r"\d{5}")
 
 
@@ -94,7 +95,7 @@ def _percent(left: Any, right: Any) -> int:
 def _times(left: Any, right: Any) -> int:
     for items, number in ((left, right), (right, left)):
         if isinstance(items, (str, bytes, list, tuple)) and isinstance(number, int):
-            return max(0, number) * (text_size(items) + 1)
+            return max(0, number) * (len(items) if isinstance(items, (str, bytes)) else text_size(items))
     if isinstance(left, int) and isinstance(right, int):
         return _digits(left.bit_length() + right.bit_length())
     return 0
@@ -116,15 +117,22 @@ def _sum(items: Any, attribute: Any = None, start: Any = 0) -> int:
     return 0 if isinstance(start, (int, float)) else _HUGE  # adding lists one by one takes quadratic time
 
 
+def _short(text: Any, part: Any = None, *more: Any, **named: Any) -> int:
+    """For searches that take time in proportion to both lengths: only short things may be searched for."""
+    parts = [part, *named.values()]
+    return _HUGE if any(isinstance(value, (str, bytes)) and len(value) > _SEARCH_LIMIT for value in parts) else text_size(text)
+
+
 def _never(*args: Any, **kwargs: Any) -> int:
     return _HUGE
 
 
 FILTER_SIZES: Mapping[str, Callable[..., int]] = {
-    "replace": _replace, "join": _join, "indent": _indent, "tojson": _to_json, "format": _format, "sum": _sum,
+    "replace": _replace, "join": _join, "indent": _indent, "tojson": _to_json, "format": _format, "sum": _sum, "trim": _short,
 }
 METHOD_SIZES: Mapping[str, Callable[..., int]] = {
     "replace": _replace, "join": lambda separator, items: _join(items, separator), "format": _format, "format_map": _format,
-    "expandtabs": _never, "translate": _never,
+    "strip": _short, "lstrip": _short, "rstrip": _short, "rfind": _short, "rindex": _short, "rsplit": _short, "rpartition": _short,
+    "expandtabs": _never, "translate": _never, "striptags": _never, "to_bytes": _never,
 }
 OPERATOR_SIZES: Mapping[str, Callable[[Any, Any], int]] = {"+": _plus, "*": _times, "**": _power, "%": _percent}

@@ -14,7 +14,7 @@ from typing import Any, Self
 from engine.core import Message
 from engine.errors import BadTemplate
 from engine.text.folder_tokenizer import special_tokens
-from engine.text.sandbox import BoundedEnvironment
+from engine.text.sandbox import BoundedEnvironment, TemplateOverLimit
 from engine.text.template_source import folder_template, gguf_template
 from engine.text.tokenizer import Tokenizer
 
@@ -70,9 +70,9 @@ class ChatTemplate:
             raise BadTemplate("There is no message to render; write one first.")
         try:
             return self._render(messages, add_generation_prompt, continue_last)
-        except BadTemplate:
+        except BadTemplate as error:
             folded = fold_system(messages)
-            if folded is None:
+            if folded is None or isinstance(error, TemplateOverLimit):
                 raise
             return self._render(folded, add_generation_prompt, continue_last)
 

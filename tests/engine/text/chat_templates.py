@@ -234,7 +234,8 @@ JSON_AND_FILTERS = """{% set roles = messages | map(attribute='role') | list %}{
 {{- messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | map('trim') | join(' | ') }}
 {%- set text %}block {{ roles[0] }}{% endset %}{{ text | indent(2, true) | replace('block', 'BLOCK') }}
 {%- filter upper %}shout {{ roles | last }}{% endfilter %}
-{%- for n in range(3) %}{{ loop.index }}/{{ loop.length }}{{ ',' if not loop.last }}{% else %}none{% endfor %}
+{%- for n in range(3) %}{{ 'a-b'.replace('-', '+').split('+') | join('&') }}\
+{{ '%d' | format(n) }}{{ loop.index }}/{{ loop.length }}{{ ',' if not loop.last }}{% else %}none{% endfor %}
 {%- set c = cycler('x', 'y') %}{{ c.next() }}{{ c.next() }}{{ [1, [2, 3]] | string }}{{ none }}{{ undefined_name }}{{ dict(a=1).a }}
 {%- macro wrapper() %}<{{ caller("in") }}>{% endmacro %}{% call(x) wrapper() %}{{ x }}{% endcall %}"""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import tracemalloc
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,7 +14,7 @@ from engine.text.template import ChatTemplate
 
 DOUBLING = "{% set ns = namespace(v='xxxxxxxx') %}{% for i in range(99) %}STEP{% endfor %}{{ ns.v | length }}"
 NESTED = "{% for a in range(99999) %}{% for b in range(99999) %}BODY{% endfor %}{% endfor %}"
-BIG = "{% set big = 'x' * 1000000 %}"
+BIG = "{% set big = 'x' * 900000 %}"
 
 HOSTILE = {
     "nested loops": NESTED.replace("BODY", ""),
@@ -54,12 +53,22 @@ HOSTILE = {
     "join method": BIG + "{{ big.join([big] * 1000) }}",
     "join characters": BIG + "{{ big.join(big) }}",
     "indent": "{% set lines = '\\n' * 1000000 %}{{ lines | indent(99999, true, true) }}",
-    "indent by text": BIG + "{{ ('\\n' * 1000000) | indent(big, true, true) }}",
+    "indent by text": BIG + "{{ ('\\n' * 900000) | indent(big, true, true) }}",
     "tojson": BIG + "{{ ([big] * 1000) | tojson }}",
     "tojson indent": "{{ ([[1]] * 100000) | tojson(indent=99999) }}",
     "tojson separators": BIG + "{{ ([1] * 100000) | tojson(separators=(big, big)) }}",
-    "expandtabs": "{{ ('\\t' * 1000000).expandtabs(99999) }}",
+    "expandtabs": "{{ ('\\t' * 900000).expandtabs(99999) }}",
     "translate": BIG + "{{ big.translate({120: big}) }}",
+    "strip": "{{ ('x' * 900000).strip('y' * 999999 ~ 'x') }}",
+    "trim": "{{ ('x' * 900000) | trim('y' * 999999 ~ 'x') }}",
+    "search backwards": "{{ ('a' * 900000).rfind('b' ~ 'a' * 500000) }}",
+    "tags": "{{ ('<>' * 400000) | striptags }}",
+    "tags method": "{{ (('<>' * 400000) | safe).striptags() }}",
+    "bytes of a number": "{{ (1).to_bytes(10000000000, 'big') }}",
+    "slices": BIG + "{{ [" + "big[1:]," * 9000 + "] | length }}",
+    "pprint": "{{ ([[1] * 10] * 50000) | pprint }}",
+    "many statements": "{% if a %}{{ a.b }}{% endif %}" * 3000 + NESTED,
+    "number of a long text": BIG + "{{ (big | replace('x', '9')) | int }}{{ big | replace('x', '9') | float }}" + NESTED,
     "string": BIG + "{{ ([big] * 1000) | string }}",
     "upper": BIG + "{{ ([big] * 1000) | upper }}",
     "sum": "{{ ([[1] * 1000] * 100000) | sum(start=[]) }}",
@@ -83,39 +92,33 @@ HOSTILE = {
     "format leak": "{{ '{0.__class__.__mro__}'.format('') }}",
     "map leak": "{{ [''] | map(attribute='__class__') | map(attribute='__mro__') | first | first }}",
 }
-HARMLESS_TEXT = {"map leak"}  # Jinja's own sandbox makes it an undefined value that prints nothing
 
 
-@pytest.fixture
-def _traced() -> Iterator[None]:
+def compile_and_render(source: str) -> int:
+    """Returns the highest memory use of the rendering in bytes, should it come to an end."""
+    template = ChatTemplate(source, "<s>", "</s>")
     tracemalloc.start()
-    yield
-    tracemalloc.stop()
+    try:
+        template.render([Message("user", "Hi")])
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 150_000_000
+    return peak
 
 
-@pytest.mark.usefixtures("_traced")
-@pytest.mark.parametrize("name", [name for name in HOSTILE if name not in HARMLESS_TEXT])
+@pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_templates_are_stopped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "TIME_LIMIT", 0.4)
     start = time.perf_counter()
     with pytest.raises(BadTemplate) as caught:
-        ChatTemplate(HOSTILE[name], "<s>", "</s>").render([Message("user", "Hi")])
-    assert time.perf_counter() - start < 2.5
-    assert tracemalloc.get_traced_memory()[1] < 150_000_000
+        compile_and_render(HOSTILE[name])
+    assert time.perf_counter() - start < 5  # tracing memory costs most of it
     sentence = str(caught.value)
     assert sentence.startswith("The chat template ")
     assert sentence.endswith(".")
     assert "\n" not in sentence
     assert len(sentence) < 400
-
-
-@pytest.mark.parametrize("name", sorted(HARMLESS_TEXT))
-def test_leaks_show_nothing(name: str) -> None:
-    try:
-        text = ChatTemplate(HOSTILE[name], "<s>", "</s>").render([Message("user", "Hi")])
-    except BadTemplate:
-        return
-    assert "class" not in text
 
 
 def test_time_limit_names_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +139,7 @@ def test_long_conversations_are_within_the_bounds() -> None:
 
 
 def test_a_template_can_be_used_again_after_a_failure() -> None:
-    template = ChatTemplate("{{ 'x' * (messages[0].content | length) * 1000000 }}", None, None)
+    template = ChatTemplate("{{ 'x' * (messages[0].content | length) * 500000 }}", None, None)
     with pytest.raises(BadTemplate, match="too much text"):
         template.render([Message("user", "y" * 1000)])
-    assert len(template.render([Message("user", "y")])) == 1_000_000
+    assert len(template.render([Message("user", "y")])) == 500_000
