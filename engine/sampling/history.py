@@ -1,0 +1,100 @@
+"""How often each token occurred in the latest part of a text, kept up to date as the text grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import EngineError
+
+_FIRST_CAPACITY = 256
+
+
+def _as_list(part: Sequence[int]) -> list[int]:
+    """A slice as a list; the slice of a list is one already, and nobody else's."""
+    return part if isinstance(part, list) else [int(token) for token in part]
+
+
+class History:
+    """Unique ids and their counts within the last `reach` tokens (-1: all; 0: none).
+
+    `update` compares the text with the one before: tokens that were added and that left the window cost a few steps each,
+    any other change (rewind, edit) counts afresh.
+    """
+
+    def __init__(self, reach: int, vocabulary: int) -> None:
+        self._reach = reach
+        self._vocabulary = vocabulary
+        self._window: list[int] = []
+        self._end = 0  # where the window ends in the text
+        self._place: dict[int, int] = {}  # id -> index in the arrays
+        self._ids = np.zeros(_FIRST_CAPACITY, np.int64)
+        self._counts = np.zeros(_FIRST_CAPACITY, np.int64)
+
+    @property
+    def ids(self) -> npt.NDArray[np.int64]:
+        """(n,) each id that occurs, once, in no particular order."""
+        return self._ids[: len(self._place)]
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """(n,) how often each of `ids` occurs, >= 1."""
+        return self._counts[: len(self._place)]
+
+    def update(self, text: Sequence[int]) -> None:
+        """`text` is the whole text so far. Raises EngineError when an id is not in the vocabulary."""
+        end = len(text)
+        start = 0 if self._reach < 0 else max(0, end - self._reach)
+        old_start = self._end - len(self._window)
+        grown = old_start <= start <= self._end <= end and _as_list(text[old_start : self._end]) == self._window
+        if not grown or end - self._end > _FIRST_CAPACITY:
+            self._count(_as_list(text[start:]))
+        else:
+            new = _as_list(text[self._end :])
+            self._check(new)
+            for token in self._window[: start - old_start]:
+                self._remove(token)
+            for token in new:
+                self._add(token)
+            del self._window[: start - old_start]
+            self._window.extend(new)
+        self._end = end
+
+    def _check(self, ids: list[int]) -> None:
+        if ids and (min(ids) < 0 or max(ids) >= self._vocabulary):
+            wrong = next(token for token in ids if not 0 <= token < self._vocabulary)
+            raise EngineError(
+                f"The text holds token id {wrong}, but the model knows ids 0 to {self._vocabulary - 1}; "
+                "model and tokenizer do not belong together, load the model again from its own files."
+            )
+
+    def _count(self, window: list[int]) -> None:
+        self._check(window)
+        ids, counts = np.unique(np.asarray(window, np.int64), return_counts=True)
+        capacity = max(_FIRST_CAPACITY, 2 * len(ids))
+        self._ids, self._counts = np.zeros(capacity, np.int64), np.zeros(capacity, np.int64)
+        self._ids[: len(ids)], self._counts[: len(ids)] = ids, counts
+        self._place = {int(token): index for index, token in enumerate(ids)}
+        self._window = window
+
+    def _add(self, token: int) -> None:
+        place = self._place.get(token)
+        if place is None:
+            place = self._place[token] = len(self._place)
+            if place == len(self._ids):
+                self._ids = np.concatenate((self._ids, np.zeros_like(self._ids)))
+                self._counts = np.concatenate((self._counts, np.zeros_like(self._counts)))
+            self._ids[place], self._counts[place] = token, 0
+        self._counts[place] += 1
+
+    def _remove(self, token: int) -> None:
+        place = self._place[token]
+        self._counts[place] -= 1
+        if not self._counts[place]:
+            last = len(self._place) - 1
+            moved = int(self._ids[last])
+            self._ids[place], self._counts[place] = moved, self._counts[last]
+            self._place[moved] = place
+            del self._place[token]
