@@ -163,6 +163,10 @@ class Backend(Protocol):
         """Get ready for these GGUF weight types, compiling kernels where needed; yields progress."""
         ...
 
+    def weight_bytes(self, tensor: RawTensor) -> int:
+        """Bytes that `load_weight(tensor)` will hold: known before anything is loaded."""
+        ...
+
     def load_weight(self, tensor: RawTensor) -> Weight:
         """Bring a matrix into this backend's own layout."""
         ...

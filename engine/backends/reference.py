@@ -1,0 +1,164 @@
+"""The reference backend: plain torch in float32, one readable line for each formula. The oracle of every kernel.
+
+Nothing is fused, cached or approximated; `record` keeps the forward function and `run` calls it eagerly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from engine.backends.base import Array, AttentionShape, Floats, Forward, KVCache, RawTensor, RotaryTable, Step, Weight
+from engine.core import PAGE_TOKENS, Loading
+
+_CACHE_TYPES = {"auto": torch.float32, "fp32": torch.float32, "fp16": torch.float16}
+
+
+class ReferenceBackend:
+    """See `engine.backends.base.Backend`. Weights are dequantised to float32 once, when they are loaded."""
+
+    name = "reference"
+
+    def prepare(self, weight_types: frozenset[str], cache_dtype: str) -> Iterator[Loading]:
+        """Nothing to compile."""
+        return iter(())
+
+    def weight_bytes(self, tensor: RawTensor) -> int:
+        """Four for each value."""
+        return 4 * int(np.prod(tensor.shape, dtype=np.int64))
+
+    def load_weight(self, tensor: RawTensor) -> Weight:
+        """Dequantised to float32."""
+        return ReferenceWeight(tensor)
+
+    def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
+        """See `Backend.new_cache`; "auto" is fp32 here."""
+        return ReferenceCache(layers, shape, page_count, dtype)
+
+    def record(self, forward: Forward, cache: KVCache, max_rows: int) -> ReferenceProgram:
+        """See `Backend.record`."""
+        assert isinstance(cache, ReferenceCache)
+        return ReferenceProgram(forward, cache, max_rows)
+
+
+class ReferenceWeight:
+    """A matrix (N, K) float32 in `values`."""
+
+    def __init__(self, tensor: RawTensor) -> None:
+        self.shape = tensor.shape
+        self.values = torch.from_numpy(tensor.dequantise())
+        self.nbytes = self.values.nbytes
+
+
+class ReferenceCache:
+    """Keys and values: (L, P, 256, G, D) each."""
+
+    def __init__(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> None:
+        self.page_count = page_count
+        size = (layers, page_count, PAGE_TOKENS, shape.kv_heads, shape.head_dim)
+        self.keys = torch.zeros(size, dtype=_CACHE_TYPES[dtype])
+        self.values = torch.zeros(size, dtype=_CACHE_TYPES[dtype])
+        self.nbytes = self.keys.nbytes + self.values.nbytes
+
+    def copy_page(self, source: int, target: int) -> None:
+        """See `KVCache.copy_page`."""
+        self.keys[:, target] = self.keys[:, source]
+        self.values[:, target] = self.values[:, source]
+
+
+class ReferenceProgram:
+    """See `engine.backends.base.Program`."""
+
+    def __init__(self, forward: Forward, cache: ReferenceCache, max_rows: int) -> None:
+        self.max_rows = max_rows
+        self._forward: Forward | None = forward
+        self._cache = cache
+
+    def run(self, step: Step) -> Floats:
+        """See `Program.run`; the array is the caller's own."""
+        assert self._forward is not None, "the program is closed"
+        assert 1 <= len(step.token_ids) <= self.max_rows
+        with torch.inference_mode():
+            logits: Floats = self._forward(ReferenceOps(step, self._cache)).numpy()
+        return logits
+
+    def close(self) -> None:
+        """Forget the forward function."""
+        self._forward = None
+
+
+class ReferenceOps:
+    """See `engine.backends.base.Ops`: one step's operations, carried out at once. Arrays are float32 tensors (T, width)."""
+
+    def __init__(self, step: Step, cache: ReferenceCache) -> None:
+        self._cache = cache
+        self._tokens = torch.tensor(step.token_ids, dtype=torch.long)
+        self._positions = torch.tensor(step.positions, dtype=torch.long)
+        self._pages = torch.tensor(step.pages, dtype=torch.long)
+        self._logit_rows = step.logit_rows
+
+    def embed(self, table: Weight, scale: float = 1.0) -> Array:
+        """See `Ops.embed`."""
+        return _values(table)[self._tokens] * scale
+
+    def rms_norm(self, x: Array, weight: Floats, eps: float) -> Array:
+        """See `Ops.rms_norm`."""
+        return x / torch.sqrt((x * x).mean(dim=-1, keepdim=True) + eps) * torch.tensor(weight)
+
+    def linear(self, x: Array, weight: Weight, bias: Floats | None = None, residual: Array | None = None) -> Array:
+        """See `Ops.linear`."""
+        y = x @ _values(weight).T
+        if bias is not None:
+            y = y + torch.tensor(bias)
+        return y if residual is None else y + residual
+
+    def rope(self, x: Array, table: RotaryTable, heads: int) -> Array:
+        """See `Ops.rope`."""
+        rows = self._positions.numpy()
+        cos, sin = (torch.from_numpy(part[rows])[:, None, :] for part in (table.cos, table.sin))  # (T, 1, R / 2)
+        half = table.cos.shape[1]
+        out = x.reshape(len(x), heads, -1).clone()  # (T, heads, D)
+        if table.interleaved:
+            first, second = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+        else:
+            first, second = slice(0, half), slice(half, 2 * half)
+        a, b = out[..., first].clone(), out[..., second].clone()
+        out[..., first] = a * cos - b * sin
+        out[..., second] = b * cos + a * sin
+        return out.reshape(x.shape)
+
+    def attention(self, layer: int, q: Array, k: Array, v: Array, shape: AttentionShape) -> Array:
+        """See `Ops.attention`."""
+        rows, heads, dim = len(q), shape.heads, shape.head_dim
+        keys, values = self._cache.keys[layer], self._cache.values[layer]
+        pages, places = self._pages[self._positions // PAGE_TOKENS], self._positions % PAGE_TOKENS
+        keys[pages, places] = k.reshape(rows, shape.kv_heads, dim).to(keys.dtype)
+        values[pages, places] = v.reshape(rows, shape.kv_heads, dim).to(values.dtype)
+
+        length = int(self._positions[-1]) + 1
+        used = self._pages[: -(-length // PAGE_TOKENS)]
+        seen_keys = keys[used].reshape(-1, shape.kv_heads, dim)[:length].float()  # (S, G, D)
+        seen_values = values[used].reshape(-1, shape.kv_heads, dim)[:length].float()
+        future = torch.arange(length)[None, :] > self._positions[:, None]  # (T, S)
+        out = torch.empty(rows, heads, dim)
+        for head in range(heads):
+            group = head // (heads // shape.kv_heads)
+            scores = q.reshape(rows, heads, dim)[:, head] @ seen_keys[:, group].T * shape.scale  # (T, S)
+            weights = torch.softmax(scores.masked_fill(future, -torch.inf), dim=-1)
+            out[:, head] = weights @ seen_values[:, group]
+        return out.reshape(rows, heads * dim)
+
+    def silu_mul(self, gate: Array, up: Array) -> Array:
+        """See `Ops.silu_mul`."""
+        return gate * torch.sigmoid(gate) * up
+
+    def last_rows(self, x: Array) -> Array:
+        """See `Ops.last_rows`."""
+        return x[len(x) - self._logit_rows :]
+
+
+def _values(weight: Weight) -> torch.Tensor:
+    assert isinstance(weight, ReferenceWeight)
+    return weight.values

@@ -1,0 +1,84 @@
+"""A loaded model: its parts on a backend, its caches, its recorded programs."""
+
+from __future__ import annotations
+
+import psutil
+
+from engine.backends.base import Array, AttentionShape, Backend, KVCache, Ops, Program, RotaryTable
+from engine.core import PAGE_TOKENS
+from engine.errors import BadSetting, NotEnoughMemory
+from engine.models.config import ModelConfig
+from engine.models.layers import Parts
+from engine.models.rope import rotary_table
+
+SPARE_PAGES = 2
+"""Pages a cache has beyond the tokens asked for: copies for conversations that fork within a page."""
+
+
+class Model:
+    """A decoder ready to record programs. Used by one thread.
+
+    `parameters` counts weights; `resident_bytes` is what they take in memory; `weight_bytes_per_token` is what one decode
+    step reads of them: all, but one row only of an embedding table that is not also the head.
+    """
+
+    def __init__(self, config: ModelConfig, backend: Backend, parts: Parts, parameters: int, resident_bytes: int) -> None:
+        self.config = config
+        self.backend = backend
+        self.parameters = parameters
+        self.resident_bytes = resident_bytes
+        table = parts.embed
+        unread = 0 if parts.head.weight is table else table.nbytes - table.nbytes // table.shape[0]
+        self.weight_bytes_per_token = resident_bytes - unread
+        self._parts: Parts | None = parts
+        self._rotary = rotary_table(config.rope, min(config.context_length, 4096))
+
+    @property
+    def attention_shape(self) -> AttentionShape:
+        """Of every layer."""
+        return self.config.attention_shape
+
+    def forward(self, ops: Ops) -> Array:
+        """The whole pass: logits (logit_rows, V) of the step's tokens."""
+        assert self._parts is not None, "the model is closed"
+        return self._parts(ops, self._rotary)
+
+    def new_cache(self, tokens: int, dtype: str = "auto") -> KVCache:
+        """A zeroed cache for `tokens` positions and two spare pages. Raises `NotEnoughMemory` and `BadSetting`."""
+        if tokens < 1:
+            raise BadSetting(f"A cache for {tokens} tokens was asked for; at least 1 was expected.")
+        pages = -(-tokens // PAGE_TOKENS) + SPARE_PAGES
+        # The least it can take, before a backend is asked to reserve it; the exact figure is checked after.
+        self._check_memory(pages * PAGE_TOKENS * self.config.kv_bytes_per_token(4 if dtype == "fp32" else 2), tokens)
+        try:
+            cache = self.backend.new_cache(self.config.layers, self.attention_shape, pages, dtype)
+        except MemoryError as error:
+            raise NotEnoughMemory(f"The system has no room for a context of {tokens} tokens; choose a shorter context length.") from error
+        self._check_memory(cache.nbytes, tokens)
+        return cache
+
+    def record(self, cache: KVCache, max_rows: int) -> Program:
+        """Record the pass over `cache` for steps of up to `max_rows` rows."""
+        self._rotary = self._table(cache.page_count * PAGE_TOKENS)
+        return self.backend.record(self.forward, cache, max_rows)
+
+    def close(self) -> None:
+        """Let go of the weights; programs that were recorded keep theirs until they are closed."""
+        self._parts = None
+
+    def _table(self, positions: int) -> RotaryTable:
+        """The rotary table, made longer when a cache holds more positions than it has."""
+        return self._rotary if len(self._rotary.cos) >= positions else rotary_table(self.config.rope, positions)
+
+    def _check_memory(self, needed: int, tokens: int) -> None:
+        free = psutil.virtual_memory().available
+        if needed > free:
+            raise NotEnoughMemory(
+                f"A context of {tokens} tokens needs {gigabytes(needed)} for keys and values, but {gigabytes(free)} of memory are free; "
+                "choose a shorter context length, or close other programs."
+            )
+
+
+def gigabytes(count: int) -> str:
+    """Bytes for people: "1.25 GB"."""
+    return f"{count / 1e9:.2f} GB"

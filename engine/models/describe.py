@@ -1,0 +1,58 @@
+"""What a model's headers tell, without loading it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from engine.core import ModelInfo
+from engine.models.load import read_config
+from engine.weights.checkpoint import Checkpoint, open_checkpoint
+
+_AUTO_CACHE_BYTES = 2
+"""Of one number in the automatic cache type of the CPU backend, fp16."""
+
+
+def describe(path: str | Path) -> ModelInfo:
+    """The facts of a model file or folder. Raises `ModelNotFound`, `BadCheckpoint` and `UnsupportedModel`."""
+    checkpoint = open_checkpoint(path)
+    try:
+        return describe_checkpoint(checkpoint)
+    finally:
+        checkpoint.close()
+
+
+def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
+    """As `describe`, of an open checkpoint."""
+    config = read_config(checkpoint)
+    tensors = checkpoint.tensors.values()
+    parameters = sum(int(np.prod(tensor.shape, dtype=np.int64)) for tensor in tensors)
+    weights_bytes = sum(tensor.nbytes for tensor in tensors)
+    stop_token_ids, has_chat_template = _text_facts(checkpoint)
+    return ModelInfo(
+        path=str(checkpoint.path),
+        name=config.name or (checkpoint.path.stem if checkpoint.format == "gguf" else checkpoint.path.resolve().name),
+        architecture=config.architecture,
+        format=checkpoint.format,
+        parameters=parameters,
+        bits_per_weight=8 * weights_bytes / max(parameters, 1),
+        weights_bytes=weights_bytes,
+        layers=config.layers,
+        context_length=config.context_length,
+        vocab_size=config.vocab_size,
+        kv_bytes_per_token=config.kv_bytes_per_token(_AUTO_CACHE_BYTES),
+        stop_token_ids=stop_token_ids,
+        has_chat_template=has_chat_template,
+    )
+
+
+def _text_facts(checkpoint: Checkpoint) -> tuple[tuple[int, ...], bool]:
+    """The ids that end a turn, and whether there is a chat template; the tokenizer itself is not built."""
+    from engine.text.folder_tokenizer import facts_from_folder
+    from engine.text.gguf_tokenizer import facts_from_gguf
+    from engine.text.template_source import folder_template, gguf_template
+
+    if checkpoint.format == "gguf":
+        return facts_from_gguf(checkpoint.metadata).stop_ids, gguf_template(checkpoint.metadata) is not None
+    return facts_from_folder(checkpoint.path).stop_ids, folder_template(checkpoint.path) is not None
