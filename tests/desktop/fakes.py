@@ -79,7 +79,8 @@ class EchoChat:
             reason, trigger = "cancelled", ""
         now = time.perf_counter()
         stats = Stats(
-            prompt_tokens=prompt, prefill_tokens=prompt, new_tokens=count, context_tokens=prompt + count, context_length=self.info.context_length,
+            prompt_tokens=prompt, prefill_tokens=prompt, new_tokens=count, context_tokens=prompt + count,
+            context_length=self.info.context_length,
             prefill_seconds=prefilled - started, first_token_seconds=prefilled - started, decode_seconds=max(now - prefilled, 1e-6), seed=1,
         )
         yield Done(reason, trigger, stats)

@@ -1,0 +1,265 @@
+"""StreamThread: order, threads, cancelling, errors, queueing, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import pytest
+from PySide6.QtCore import QCoreApplication, QObject, QThread, Slot
+from pytestqt.qtbot import QtBot
+
+from desktop.services.worker import StreamThread
+from engine.errors import ModelNotFound
+
+
+class Listener(QObject):
+    """Notes each signal with the thread its slot ran on."""
+
+    def __init__(self, worker: StreamThread) -> None:
+        super().__init__()
+        self.seen: list[tuple[Any, ...]] = []
+        self.threads: set[int] = set()
+        worker.yielded.connect(self.on_yielded)
+        worker.finished.connect(self.on_finished)
+        worker.failed.connect(self.on_failed)
+
+    @Slot(int, object)
+    def on_yielded(self, job: int, event: object) -> None:
+        self.note("yielded", job, event)
+
+    @Slot(int, object)
+    def on_finished(self, job: int, result: object) -> None:
+        self.note("finished", job, result)
+
+    @Slot(int, str, str)
+    def on_failed(self, job: int, sentence: str, details: str) -> None:
+        self.note("failed", job, sentence, details)
+
+    def note(self, *what: object) -> None:
+        self.threads.add(threading.get_ident())
+        self.seen.append(what)
+
+    def ended(self, job: int) -> bool:
+        return any(what[0] in ("finished", "failed") and what[1] == job for what in self.seen)
+
+    def events(self, job: int) -> list[Any]:
+        return [what[2] for what in self.seen if what[0] == "yielded" and what[1] == job]
+
+
+@pytest.fixture
+def worker(qapp: QCoreApplication) -> Iterator[StreamThread]:
+    found = StreamThread("test worker")
+    yield found
+    assert found.close(timeout_s=5)
+
+
+@pytest.fixture
+def listener(worker: StreamThread) -> Listener:
+    return Listener(worker)
+
+
+def counting(count: int, result: object = None) -> Callable[[threading.Event], Generator[int, None, object]]:
+    def generate(stop: threading.Event) -> Generator[int, None, object]:
+        yield from range(count)
+        return result
+
+    return generate
+
+
+def test_five_thousand_events_in_order_on_the_gui_thread(qtbot: QtBot, worker: StreamThread, listener: Listener) -> None:
+    ran_on: list[int] = []
+
+    def generate(stop: threading.Event) -> Generator[int, None, str]:
+        ran_on.append(threading.get_ident())
+        yield from range(5000)
+        return "the end"
+
+    job = worker.start(generate)
+    qtbot.waitUntil(lambda: listener.ended(job.id), timeout=20_000)
+    assert listener.events(job.id) == list(range(5000))
+    assert listener.seen[-1] == ("finished", job.id, "the end")
+    assert listener.threads == {threading.get_ident()}
+    assert ran_on != [threading.get_ident()]
+    assert QThread.currentThread() is QCoreApplication.instance().thread()  # type: ignore[union-attr]
+
+
+def test_signals_do_not_eat_references(qtbot: QtBot, worker: StreamThread, listener: Listener) -> None:
+    singletons: tuple[object, ...] = (None, True, False)
+
+    def generate(stop: threading.Event) -> Generator[object, None, None]:
+        for _ in range(5000):
+            yield from singletons
+
+    before = [sys.getrefcount(thing) for thing in singletons]
+    job = worker.start(generate)
+    qtbot.waitUntil(lambda: listener.ended(job.id), timeout=30_000)
+    assert listener.events(job.id) == [*singletons] * 5000
+    listener.seen.clear()
+    gc.collect()
+    for thing, count in zip(singletons, before, strict=True):
+        assert abs(sys.getrefcount(thing) - count) < 500, f"references of {thing} moved"
+
+
+def test_stop_ends_a_job_with_its_own_last_event(qtbot: QtBot, worker: StreamThread, listener: Listener) -> None:
+    closed = threading.Event()
+
+    def generate(stop: threading.Event) -> Generator[str, None, str]:
+        try:
+            yield "begun"
+            assert stop.wait(10)
+            yield "stopped"
+            return "result"
+        finally:
+            closed.set()
+
+    job = worker.start(generate)
+    qtbot.waitUntil(lambda: listener.events(job.id) == ["begun"])
+    assert not job.stopping
+    job.stop()
+    qtbot.waitUntil(lambda: listener.ended(job.id))
+    assert listener.seen[1:] == [("yielded", job.id, "stopped"), ("finished", job.id, "result")]
+    assert closed.is_set()
+
+
+def test_a_known_error_comes_after_the_text_before_it(qtbot: QtBot, worker: StreamThread, listener: Listener) -> None:
+    def generate(stop: threading.Event) -> Generator[str, None, None]:
+        yield "some text"
+        raise ModelNotFound("There is no model here: choose another folder.")
+
+    job = worker.start(generate)
+    qtbot.waitUntil(lambda: listener.ended(job.id))
+    assert listener.seen == [("yielded", job.id, "some text"), ("failed", job.id, "There is no model here: choose another folder.", "")]
+
+
+def test_a_bug_is_told_with_its_traceback_and_logged(
+    qtbot: QtBot, worker: StreamThread, listener: Listener, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Heavy:
+        """Stands for a tensor in a frame of the traceback."""
+
+    alive: list[weakref.ref[Heavy]] = []
+
+    def generate(stop: threading.Event) -> Generator[str, None, None]:
+        tensor = Heavy()
+        alive.append(weakref.ref(tensor))
+        yield "text"
+        raise ZeroDivisionError("in the middle of a kernel")
+
+    with caplog.at_level(logging.ERROR):
+        job = worker.start(generate)
+        qtbot.waitUntil(lambda: listener.ended(job.id))
+    kind, _, sentence, details = listener.seen[-1]
+    assert kind == "failed"
+    assert sentence.startswith("Something went wrong inside Inglenook")
+    assert "ZeroDivisionError" in sentence
+    assert "in the middle of a kernel" in details
+    assert "in generate" in details
+    assert "in the middle of a kernel" in caplog.text
+    del generate, job
+    gc.collect()
+    qtbot.waitUntil(lambda: alive[0]() is None)  # nothing keeps the frames
+
+    again = worker.start(counting(1))  # the thread lives on
+    qtbot.waitUntil(lambda: listener.ended(again.id))
+
+
+def test_an_error_before_the_first_event(qtbot: QtBot, worker: StreamThread, listener: Listener) -> None:
+    def make(stop: threading.Event) -> Generator[str, None, None]:
+        raise LookupError("no generator at all")
+
+    job = worker.start(make)
+    qtbot.waitUntil(lambda: listener.ended(job.id))
+    assert listener.seen[0][0] == "failed"
+    assert "no generator at all" in listener.seen[0][3]
+
+
+def test_jobs_queue_and_a_stopped_one_never_begins(qtbot: QtBot, worker: StreamThread, listener: Listener) -> None:
+    gate = threading.Event()
+
+    def gated(stop: threading.Event) -> Generator[str, None, None]:
+        assert gate.wait(10)
+        yield "first"
+
+    first = worker.start(gated)
+    second = worker.start(counting(3, "second"))
+    third = worker.start(counting(1))
+    second.stop()
+    gate.set()
+    qtbot.waitUntil(lambda: listener.ended(third.id))
+    assert [what[:3] for what in listener.seen] == [
+        ("yielded", first.id, "first"),
+        ("finished", first.id, None),
+        ("finished", second.id, None),
+        ("yielded", third.id, 0),
+        ("finished", third.id, None),
+    ]
+
+
+def test_close_stops_what_runs_and_runs_the_last_job(qapp: QCoreApplication) -> None:
+    worker = StreamThread("closing")
+    begun, order = threading.Event(), []
+
+    def forever(stop: threading.Event) -> Generator[int, None, None]:
+        try:
+            while not stop.is_set():
+                begun.set()
+                yield 1
+                time.sleep(0.001)
+        finally:
+            order.append("forever ended")
+
+    def last(stop: threading.Event) -> Generator[int, None, None]:
+        order.append("last began")
+        yield 1
+
+    worker.start(forever)
+    waiting = worker.start(counting(10))
+    assert begun.wait(5)
+    assert worker.close(last=last, timeout_s=5)
+    assert order == ["forever ended", "last began"]
+    assert waiting.stopping
+    assert worker.close()
+    assert "closing" not in [thread.name for thread in threading.enumerate()]
+    with pytest.raises(RuntimeError, match="closed"):
+        worker.start(counting(1))
+
+
+def test_close_gives_up_on_a_job_that_hangs(qapp: QCoreApplication, caplog: pytest.LogCaptureFixture) -> None:
+    worker = StreamThread("hanging")
+    begun, release = threading.Event(), threading.Event()
+
+    def hang(stop: threading.Event) -> Generator[int, None, None]:
+        begun.set()
+        release.wait(10)
+        yield 1
+
+    worker.start(hang)
+    assert begun.wait(5)
+    assert not worker.close(timeout_s=0.05)
+    assert "hanging did not end" in caplog.text
+    release.set()
+    assert worker.close(timeout_s=5)
+
+
+def test_ended_jobs_are_forgotten(qtbot: QtBot, worker: StreamThread, listener: Listener) -> None:
+    class Request:
+        pass
+
+    request = Request()
+    alive = weakref.ref(request)
+
+    def make(stop: threading.Event, request: Request = request) -> Generator[int, None, None]:
+        yield 1
+
+    job = worker.start(make)
+    qtbot.waitUntil(lambda: listener.ended(job.id))
+    del job, make, request
+    gc.collect()
+    qtbot.waitUntil(lambda: alive() is None)
