@@ -72,10 +72,12 @@ def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dic
         model["unk_token"] = secret[model["unk_token"]]
     if "merges" in model:
         model["merges"] = [merge for merge in model["merges"] if not _spells(merge, secret)]
-    plain = {"single_word": False, "lstrip": False, "rstrip": False}
+    plain = {"lstrip": False, "rstrip": False}
     flags = {entry["id"]: entry for entry in definition["added_tokens"]}
     for i, text in special.items():
-        flags[i] = {**plain, **flags.get(i, {}), "id": i, "content": secret[text], "normalized": False, "special": True}
+        flags[i] = {
+            **plain, **flags.get(i, {}), "id": i, "content": secret[text], "single_word": False, "normalized": False, "special": True,
+        }
     definition["added_tokens"] = [flags[i] for i in sorted(flags)]
     return secret
 

@@ -3,6 +3,9 @@
 `tests/golden/starter_tokens.json` was written by llama-cpp-python 0.3.36 (`Llama.tokenize` of the same file): a list of
 [text, ids as plain text, ids with control tokens]. Texts with characters for whose bytes the vocabulary
 has no token (some control characters, planes 4 to 11: they get lost in llama.cpp too) are left out.
+
+`tests/golden/starter_pretokenizers.json` is the same for every cutting rule: a file with the starter's vocabulary and that
+`tokenizer.ggml.pre`, made with the gguf package without weights.
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ import pytest
 
 from engine.core import Message
 from engine.text.detokenizer import Detokenizer
+from engine.text.pretokenizers import PRETOKENIZERS
 from engine.text.template import ChatTemplate, encode_chat
 from engine.text.tokenizer import Tokenizer
 from tests.engine.text.test_template import by_transformers
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "starter_tokens.json"
+GOLDEN = Path(__file__).parents[2] / "golden"
 pytestmark = pytest.mark.real_model
 
 
@@ -42,7 +46,7 @@ def test_facts(tokenizer: Tokenizer) -> None:
 
 
 def test_ids_are_those_of_llama_cpp(tokenizer: Tokenizer) -> None:
-    cases = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    cases = json.loads((GOLDEN / "starter_tokens.json").read_text(encoding="utf-8"))
     assert len(cases) >= 200
     for text, plain, special in cases:
         assert tokenizer.encode(text) == plain
@@ -50,6 +54,16 @@ def test_ids_are_those_of_llama_cpp(tokenizer: Tokenizer) -> None:
         assert tokenizer.decode(plain) == text
         detokenizer = Detokenizer(tokenizer, skip_special=False)
         assert "".join(map(detokenizer.add, special)) + detokenizer.finish() == text
+
+
+def test_cutting_rules_are_those_of_llama_cpp(metadata: dict[str, Any]) -> None:
+    golden = json.loads((GOLDEN / "starter_pretokenizers.json").read_text(encoding="utf-8"))
+    assert set(golden["rules"]) == set(PRETOKENIZERS)
+    silent = {key: value for key, value in metadata.items() if key != "tokenizer.ggml.add_bos_token"}
+    for rule, expected in golden["rules"].items():
+        tokenizer = Tokenizer.from_gguf({**silent, "tokenizer.ggml.pre": rule})
+        assert tokenizer.add_bos == expected["add_bos"]
+        assert [tokenizer.encode(text) for text in golden["texts"]] == expected["ids"]
 
 
 def test_chat(metadata: dict[str, Any], tokenizer: Tokenizer) -> None:

@@ -13,7 +13,7 @@ from engine.errors import BadTemplate
 from engine.text.template import ChatTemplate, encode_chat, fold_system
 from engine.text.tokenizer import Tokenizer
 from tests.engine.text.chat_templates import CHATML, GEMMA, MISTRAL, PHI4_MINI, TEMPLATES
-from tests.engine.text.vocabularies import byte_level_metadata, sentencepiece_metadata
+from tests.engine.text.vocabularies import byte_level_folder, byte_level_metadata, sentencepiece_metadata
 
 SYSTEM, USER = Message("system", "Be brief. "), Message("user", " What is 2+2?\n")
 REPLY = Message("assistant", "<think>\nsum\n</think>\n\nFour. ")
@@ -106,6 +106,18 @@ def test_encode_chat_is_rendering_then_encoding(tokenizer: Tokenizer) -> None:
         text, ids = encode_chat(tokenizer, template, messages)
         assert text == template.render(messages)
         assert ids == tokenizer.encode(text, special=True)
+
+
+def test_encode_chat_gives_the_ids_of_transformers(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    folder = byte_level_folder(tmp_path)
+    theirs, ours = AutoTokenizer.from_pretrained(folder), Tokenizer.from_folder(folder)
+    for source in TEMPLATES.values():
+        turns = [{"role": message.role, "content": message.content} for message in CONVERSATIONS["turns"]]
+        expected = theirs.apply_chat_template(turns, chat_template=source, add_generation_prompt=True, tokenize=True, return_dict=False)
+        template = ChatTemplate(source, theirs.bos_token, theirs.eos_token)
+        assert encode_chat(ours, template, CONVERSATIONS["turns"])[1] == expected
 
 
 ATTACKS = [

@@ -290,6 +290,19 @@ def test_bos_of_a_folder(folders: dict[str, Path], tmp_path: Path) -> None:
     assert not Tokenizer.from_folder(folder).add_bos
 
 
+def test_flags_of_control_tokens_are_kept(tmp_path: Path) -> None:
+    from tokenizers import AddedToken
+    from tokenizers import Tokenizer as Library
+
+    library = Library.from_str(byte_level_json())
+    library.add_special_tokens([AddedToken("<|end|>", rstrip=True), AddedToken("<|mask|>", lstrip=True)])
+    folder = byte_level_folder(tmp_path)
+    library.save(str(folder / "tokenizer.json"))
+    ours = Tokenizer.from_folder(folder)
+    for text in ("a <|end|> \n b", "a \n<|mask|> b", "<|end|><|mask|> \n<|end|>\n"):
+        assert ours.encode(text, special=True) == library.encode(text, add_special_tokens=False).ids
+
+
 def test_saved_truncation_is_ignored(tmp_path: Path) -> None:
     from tokenizers import Tokenizer as Library
 
