@@ -151,6 +151,10 @@ class CodeRow(SidewaysRow):
         left, head, padding = self._metrics()
         return QRectF(left + padding * 0.5, self.gap + head, self.width() - left - padding, self.height() - self.gap - head)
 
+    def box(self) -> QRectF:
+        left = self._metrics()[0]
+        return QRectF(left, self.gap, self.width() - left, self.height() - self.gap)
+
     def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
         look, row = self.look, self.row
         if look is None or row is None:
@@ -158,7 +162,7 @@ class CodeRow(SidewaysRow):
         paint_thought_bar(self, painter)
         left, head, padding = self._metrics()
         path = QPainterPath()
-        path.addRoundedRect(QRectF(left, self.gap, self.width() - left, self.height() - self.gap), look.px(0.45), look.px(0.45))
+        path.addRoundedRect(self.box(), look.px(0.45), look.px(0.45))
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.fillPath(path, look.colours.code)
         painter.setFont(look.small_font)

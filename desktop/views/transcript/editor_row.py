@@ -60,8 +60,10 @@ class EditorRow(RowWidget):
     def fit(self, width: int) -> int:
         self.resize(width, self.height())
         lines = round(self.box.document().size().height())
-        margin = round(2 * self.box.document().documentMargin()) + 12
+        margin = round(2 * self.box.document().documentMargin()) + (self.look.px(1.4) if self.look else 0)
         shown = min(max(lines, _LINES[0]), _LINES[1])
+        fits = Qt.ScrollBarPolicy.ScrollBarAlwaysOff if lines <= _LINES[1] else Qt.ScrollBarPolicy.ScrollBarAsNeeded
+        self.box.setVerticalScrollBarPolicy(fits)
         return self.gap + shown * self.box.fontMetrics().lineSpacing() + margin + 6 + self.save.sizeHint().height()
 
     def _changed(self) -> None:

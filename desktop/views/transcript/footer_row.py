@@ -75,6 +75,8 @@ class FooterRow(RowWidget):
             wanted = item.variant_count > 1 if name in _VARIANTS else not (item.running and name != "copy")
             if name in _REPLY_ONLY and item.role != "assistant":
                 wanted = False
+            if not wanted:
+                self.yield_focus(button)
             button.setVisible(wanted)
             button.setFont(look.small_font)
         self.buttons["previous"].setEnabled(item.variant_index > 0 and not item.running)

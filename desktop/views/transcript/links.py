@@ -22,6 +22,7 @@ class LinkDialog(QMessageBox):
     def __init__(self, parent: QWidget, address: str) -> None:
         super().__init__(parent)
         self._address = address
+        self.setObjectName("linkDialog")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setInformativeText(address if len(address) <= 600 else address[:600] + "…")

@@ -41,7 +41,7 @@ class TranscriptColours:
         background, text = palette.color(role.Window), palette.color(role.WindowText)
         dark = background.lightnessF() < 0.5
         selection = QColor(palette.color(role.Highlight))
-        selection.setAlphaF(0.38 if dark else 0.26)
+        selection.setAlphaF(0.32 if dark else 0.22)
         syntax = [QColor(name) for name in (_DARK_SYNTAX if dark else _LIGHT_SYNTAX)]
         bubble = palette.color(role.AlternateBase)
         if abs(bubble.lightnessF() - background.lightnessF()) < 0.02:

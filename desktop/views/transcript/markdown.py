@@ -20,6 +20,7 @@ from PySide6.QtGui import (
     QTextTableFormat,
 )
 
+from desktop.blocks import Kind
 from desktop.views.transcript.look import Look
 
 __all__ = ["SafeDocument", "set_markdown"]
@@ -46,19 +47,23 @@ class SafeDocument(QTextDocument):
         return self._empty
 
 
-def set_markdown(document: QTextDocument, source: str, look: Look, table: bool = False) -> None:
-    """Show `source`, one block, in `document`; a `table` gets lines and room in its cells."""
+def set_markdown(document: QTextDocument, source: str, look: Look, kind: Kind = Kind.PROSE) -> None:
+    """Show `source`, the body of one block of this `kind`, in `document`."""
+    table = kind is Kind.TABLE
     document.clear()  # so that nothing below lays out the old text once more
     document.setDefaultFont(look.text_font)
     document.setIndentWidth(look.px(1.35))
     if table:
         document.setTextWidth(-1)
     cursor = QTextCursor(document)
-    cursor.beginEditBlock()
+    if not table:  # the frames of a table are known only after the edit
+        cursor.beginEditBlock()
     document.setMarkdown(source.replace("![](", "![picture]("), _GITHUB)
+    if table:
+        cursor.beginEditBlock()
     if "![" in source:
         _replace_images(document, look)
-    _style_blocks(document, cursor, look, loop=not table)
+    _style_blocks(document, cursor, look, kind)
     if "`" in source or "](" in source or "://" in source or "www." in source or "    " in source or "@" in source:
         _style_fragments(document, cursor, look)
     if table:
@@ -66,15 +71,18 @@ def set_markdown(document: QTextDocument, source: str, look: Look, table: bool =
     cursor.endEditBlock()
 
 
-def _style_blocks(document: QTextDocument, cursor: QTextCursor, look: Look, loop: bool) -> None:
-    """One format for all paragraphs, then with `loop` what differs: list items, quotes, headings, the last one."""
+def _style_blocks(document: QTextDocument, cursor: QTextCursor, look: Look, kind: Kind) -> None:
+    """One format for all paragraphs, then what differs: list items, quotes, headings, the last one.
+
+    Qt makes a paragraph of its own after each hard line break; in a block of prose there are no others, so they have no space.
+    """
     usual = QTextBlockFormat()
     usual.setLineHeight(_LINE_HEIGHT, _PROPORTIONAL)
     usual.setTopMargin(0)
-    usual.setBottomMargin(look.px(0.6) if loop else 0)
+    usual.setBottomMargin(look.px(0.6) if kind in (Kind.LIST, Kind.QUOTE) else 0)
     cursor.select(QTextCursor.SelectionType.Document)
     cursor.mergeBlockFormat(usual)
-    if not loop:
+    if kind is Kind.TABLE:
         return
     item, last, quote = QTextBlockFormat(), QTextBlockFormat(), QTextBlockFormat()
     item.setBottomMargin(look.px(0.22))

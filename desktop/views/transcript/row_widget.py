@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRect, QRectF, Qt, Signal
-from PySide6.QtGui import QAbstractTextDocumentLayout, QBrush, QPainter, QPaintEvent, QPalette, QTextCharFormat, QTextCursor
-from PySide6.QtWidgets import QWidget
+from PySide6.QtGui import QAbstractTextDocumentLayout, QBrush, QPainter, QPainterPath, QPaintEvent, QPalette, QTextCharFormat, QTextCursor
+from PySide6.QtWidgets import QApplication, QWidget
 
 from desktop.items.messages import role_label
 from desktop.views.transcript.look import Look
@@ -47,6 +47,7 @@ class RowWidget(QWidget):
     def release(self) -> None:
         """The row is off the screen; the widget waits for another one."""
         self.row = None
+        self.yield_focus(self)
         self.look = None
         self.hide()
 
@@ -60,6 +61,13 @@ class RowWidget(QWidget):
     def watch(self, control: QWidget) -> None:
         """Tell when `control` gets the keyboard."""
         control.installEventFilter(self)
+
+    def yield_focus(self, control: QWidget) -> None:
+        """Before `control` is hidden: give the keyboard to the view, else Qt hands it to the next button anywhere."""
+        focused = QApplication.focusWidget()
+        viewport = self.parentWidget()
+        if viewport is not None and focused is not None and (focused is control or control.isAncestorOf(focused)):
+            viewport.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.FocusIn and self.row is not None:
@@ -105,10 +113,11 @@ class DocumentRow(RowWidget):
         super().__init__(parent)
         self.document = SafeDocument()
         self._selection = (0, 0)
+        self._whole = False
 
     def release(self) -> None:
         super().release()
-        self._selection = (0, 0)
+        self._selection, self._whole = (0, 0), False
 
     def origin(self) -> QPointF:
         """Where the document's top left corner is in the widget."""
@@ -117,6 +126,10 @@ class DocumentRow(RowWidget):
     def area(self) -> QRectF:
         """The part of the widget that shows the document."""
         return QRectF(0, self.gap, self.width(), self.height() - self.gap)
+
+    def box(self) -> QRectF:
+        """What is tinted when the whole row is selected."""
+        return self.area().adjusted(0, -min(3, self.gap), 0, 0)
 
     def muted(self) -> bool:
         """Whether the text steps back: thoughts do."""
@@ -141,9 +154,9 @@ class DocumentRow(RowWidget):
         return self.area().contains(QPointF(point))
 
     def select(self, start: int, end: int) -> None:
-        wanted = (0, self.document.characterCount() - 1) if end < 0 else (min(start, end), max(start, end))
-        if wanted != self._selection:
-            self._selection = wanted
+        wanted = (0, 0) if end < 0 else (min(start, end), max(start, end))
+        if wanted != self._selection or self._whole != (end < 0):
+            self._selection, self._whole = wanted, end < 0
             self.update()
 
     def cursor_of(self, start: int, end: int) -> QTextCursor:
@@ -167,6 +180,10 @@ class DocumentRow(RowWidget):
             return
         painter = QPainter(self)
         self.paint_ground(painter, event.rect())
+        if self._whole:
+            path = QPainterPath()
+            path.addRoundedRect(self.box(), 4, 4)
+            painter.fillPath(path, self.look.colours.selection)
         self.paint_document(painter, event.rect())
         painter.end()
 
@@ -193,6 +210,7 @@ class DocumentRow(RowWidget):
             chosen.cursor = self.cursor_of(start, end)
             shape = QTextCharFormat()
             shape.setBackground(QBrush(look.colours.selection))
+            shape.setForeground(QBrush(colours.color(QPalette.ColorRole.Text)))
             chosen.format = shape
             context.selections = [chosen]
         painter.save()

@@ -29,7 +29,7 @@ class TextRow(DocumentRow):
     """Prose, a heading, a list or a quote."""
 
     def show_row(self, row: Row, look: Look, fresh: bool) -> None:
-        set_markdown(self.document, row.text, look)
+        set_markdown(self.document, row.text, look, row.block.kind if row.block is not None else Kind.PROSE)
 
     def _bar(self) -> bool:
         return self.row is not None and self.row.block is not None and self.row.block.kind is Kind.QUOTE
@@ -102,6 +102,9 @@ class BubbleRow(DocumentRow):
     def area(self) -> QRectF:
         return self._bubble()
 
+    def box(self) -> QRectF:
+        return self._bubble()
+
     def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
         if self.look is None or self.row is None:
             return
@@ -165,7 +168,7 @@ class TableRow(SidewaysRow):
             if text == self._shown and not fresh:
                 return
         self._shown = text
-        set_markdown(self.document, text, look, table=True)
+        set_markdown(self.document, text, look, Kind.TABLE)
         cursor = QTextCursor(self.document)
         cursor.movePosition(QTextCursor.MoveOperation.End)
         if not cursor.block().text() and cursor.currentTable() is None:

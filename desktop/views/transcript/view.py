@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import perf_counter
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QContextMenuEvent,
-    QFocusEvent,
     QGuiApplication,
     QHideEvent,
     QKeyEvent,
@@ -24,9 +24,9 @@ from desktop.views.transcript.conversation import Conversation
 from desktop.views.transcript.editor_row import EditorRow
 from desktop.views.transcript.feed import ModelFeed
 from desktop.views.transcript.highlight import CodeColours, IdleRunner
-from desktop.views.transcript.jump_button import JumpButton
 from desktop.views.transcript.links import LinkDialog
 from desktop.views.transcript.look import Look, TranscriptColours, make_look
+from desktop.views.transcript.overlays import Overlays
 from desktop.views.transcript.pointer import Pointer
 from desktop.views.transcript.row_factory import RowFactory, RowHooks
 from desktop.views.transcript.rows import Row, RowKind
@@ -59,13 +59,13 @@ class TranscriptView(QAbstractScrollArea):
         self.stage = Stage(RowFactory(self.viewport(), self._colours, hooks))
         self.selection = Selection(self._conversation, self.stage)
         self._pointer = Pointer(self)
+        self._overlays = Overlays(self.viewport(), self.scroll_to_end)
         self._at_end = True
         self._anchor: tuple[Row, int] | None = None
         self._arranging = self._restyle = False
         self._dirty: set[int] = set()
         self._hovered: int | None = None
         self._editing: int | None = None
-        self._empty: QWidget | None = None
         self._feed: ModelFeed | None = None
         self._last = 0.0
         self._flush = QTimer(self)
@@ -77,11 +77,7 @@ class TranscriptView(QAbstractScrollArea):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setAccessibleName("Conversation")
         self.viewport().setMouseTracking(True)
-        self._jump = JumpButton(self)
-        self._jump.clicked.connect(self.scroll_to_end)
         self.set_model(model)
-
-    # --- the model
 
     def set_model(self, model: MessagesModel) -> None:
         """Show another model."""
@@ -98,8 +94,6 @@ class TranscriptView(QAbstractScrollArea):
         self.selection.clear()
         self._at_end, self._anchor = True, None
         self._schedule()
-
-    # --- frames
 
     def _schedule(self) -> None:
         """Arrange soon, at most once a frame."""
@@ -198,8 +192,6 @@ class TranscriptView(QAbstractScrollArea):
         index = layout.at(self.verticalScrollBar().value() + y)
         return layout.rows[index] if index >= 0 else None
 
-    # --- rows
-
     def _act(self, name: str, message_id: int) -> None:
         if name == "copy":
             self._copy(self._conversation.item(message_id).text)
@@ -222,6 +214,8 @@ class TranscriptView(QAbstractScrollArea):
     def _show_row(self, row: Row) -> None:
         """Bring a row that has the keyboard on the screen."""
         layout, bar = self._conversation.layout, self.verticalScrollBar()
+        if not layout.holds(row):
+            return
         top = layout.top(row)
         if top < bar.value():
             bar.setValue(top)
@@ -239,8 +233,6 @@ class TranscriptView(QAbstractScrollArea):
         last = rows[-1].item.id if rows else None
         for row, widget in self.stage.footers():
             widget.reveal(row.item.id in (self._hovered, last))
-
-    # --- editing
 
     def begin_edit(self, message_id: int) -> None:
         """Turn a message into a text box. Raises KeyError when the message is not here."""
@@ -284,8 +276,6 @@ class TranscriptView(QAbstractScrollArea):
             self._editing = None
         return editors
 
-    # --- look
-
     def _make_look(self) -> Look:
         return make_look(self.font(), self._percent, self._given or TranscriptColours.from_palette(self.palette()))
 
@@ -307,24 +297,11 @@ class TranscriptView(QAbstractScrollArea):
 
     def set_empty_widget(self, widget: QWidget) -> None:
         """Show `widget`, which now belongs to the view, while there are no messages."""
-        if self._empty is not None:
-            self._empty.deleteLater()
-        self._empty = widget
-        widget.setParent(self.viewport())
+        self._overlays.set_empty(widget)
         self._place_overlays()
 
     def _place_overlays(self) -> None:
-        area = self.viewport().rect()
-        if self._empty is not None:
-            self._empty.setGeometry(area)
-            self._empty.setVisible(not self._conversation.messages)
-        self._jump.colours = self._look.colours
-        corner = self.viewport().mapTo(self, QPoint(area.center().x() - self._jump.width() // 2, area.bottom() - self._jump.height() - 12))
-        self._jump.move(corner)
-        self._jump.setVisible(bool(self._conversation.messages) and not self._at_end)
-        self._jump.raise_()
-
-    # --- Qt events
+        self._overlays.place(self._look.colours, empty=not self._conversation.messages, at_end=self._at_end)
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
@@ -343,10 +320,6 @@ class TranscriptView(QAbstractScrollArea):
         painter = QPainter(self.viewport())
         painter.fillRect(event.rect(), self._look.colours.background)
         painter.end()
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        super().focusOutEvent(event)
-        self.viewport().update()
 
     def leaveEvent(self, event: QEvent) -> None:
         super().leaveEvent(event)
@@ -380,21 +353,21 @@ class TranscriptView(QAbstractScrollArea):
             super().keyPressEvent(event)
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        self.make_menu(event.pos()).popup(event.globalPos())
+
+    def make_menu(self, point: QPoint) -> QMenu:
+        """What can be done at a point of the viewport."""
+        found = self._pointer.hit(point)
+        link = found[1].link_at(found[2]) if found is not None else ""
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        copy = menu.addAction("Copy", self.copy)
-        copy.setEnabled(bool(self.selection.text()))
-        found = self._pointer.hit(event.pos())
-        link = found[1].link_at(found[2]) if found is not None else ""
+        menu.addAction("Copy", self.copy).setEnabled(bool(self.selection.text()))
         if link:
-            menu.addAction("Copy link address", lambda: self._copy(link))
+            menu.addAction("Copy link address", partial(self._copy, link))
         if found is not None:
-            message_id = found[0].item.id
-            menu.addAction("Copy message", lambda: self._act("copy", message_id))
+            menu.addAction("Copy message", partial(self._act, "copy", found[0].item.id))
         menu.addAction("Select all", self.select_all)
-        menu.popup(event.globalPos())
-
-    # --- selection and links
+        return menu
 
     def copy(self) -> None:
         """Put what is selected on the clipboard."""

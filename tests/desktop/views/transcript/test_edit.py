@@ -1,0 +1,124 @@
+"""Editing a message in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from pytestqt.qtbot import QtBot
+
+from desktop.items.messages import MessageItem, MessagesModel
+from desktop.views.transcript import TranscriptView
+from desktop.views.transcript.editor_row import EditorRow
+
+Show = Callable[..., tuple[TranscriptView, MessagesModel]]
+CONTROL = Qt.KeyboardModifier.ControlModifier
+
+
+def editor(view: TranscriptView) -> EditorRow:
+    [found] = [widget for widget in view.stage.widgets() if isinstance(widget, EditorRow)]
+    return found
+
+
+def editors(view: TranscriptView) -> int:
+    return sum(isinstance(widget, EditorRow) for widget in view.stage.widgets())
+
+
+@pytest.fixture
+def pair(show: Show) -> tuple[TranscriptView, MessagesModel]:
+    return show([MessageItem(1, "user", "First\nsecond"), MessageItem(2, "assistant", "Answer **bold**")])
+
+
+def test_control_enter_saves_and_enter_breaks_the_line(pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot) -> None:
+    view, _ = pair
+    view.begin_edit(1)
+    box = editor(view).box
+    assert box.toPlainText() == "First\nsecond"
+    QTest.keyClick(box, Qt.Key.Key_Return)
+    QTest.keyClicks(box, "third")
+    with qtbot.waitSignal(view.edited) as saved:
+        QTest.keyClick(box, Qt.Key.Key_Return, CONTROL)
+    assert saved.args == [1, "First\nsecond\nthird"]
+    qtbot.waitUntil(view.settled)
+    assert editors(view) == 0
+
+
+def test_escape_and_cancel_leave_the_message(pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot) -> None:
+    view, _ = pair
+    with qtbot.assertNotEmitted(view.edited):
+        view.begin_edit(2)
+        QTest.keyClicks(editor(view).box, "x")
+        QTest.keyClick(editor(view).box, Qt.Key.Key_Escape)
+        qtbot.waitUntil(view.settled)
+        assert editors(view) == 0
+        view.begin_edit(2)
+        assert editor(view).box.toPlainText() == "Answer **bold**"
+        QTest.mouseClick(editor(view).cancel, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(view.settled)
+    assert editors(view) == 0
+
+
+def test_the_buttons_save(pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot) -> None:
+    view, _ = pair
+    view.begin_edit(2)
+    editor(view).box.setPlainText("New")
+    with qtbot.waitSignal(view.edited) as saved:
+        QTest.mouseClick(editor(view).save, Qt.MouseButton.LeftButton)
+    assert saved.args == [2, "New"]
+
+
+def test_only_one_message_is_edited(pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot) -> None:
+    view, _ = pair
+    view.begin_edit(1)
+    view.begin_edit(2)
+    assert editors(view) == 1
+    assert editor(view).box.toPlainText() == "Answer **bold**"
+    with pytest.raises(KeyError):
+        view.begin_edit(77)
+
+
+def test_the_box_grows_with_its_text(pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot) -> None:
+    view, _ = pair
+    view.begin_edit(1)
+    before = editor(view).height()
+    editor(view).box.setPlainText("line\n" * 12)
+    qtbot.waitUntil(lambda: editor(view).height() > before)
+
+
+def test_what_was_typed_outlives_scrolling_and_a_growing_reply(show: Show, qtbot: QtBot) -> None:
+    items = [MessageItem(i, "assistant", "Text.\n\n" * 30, running=i == 9) for i in range(10)]
+    view, model = show(items, 600, 400)
+    view.scroll_to_message(0)
+    view.flush()
+    view.begin_edit(0)
+    editor(view).box.setPlainText("typed")
+    view.scroll_to_end()
+    model.append_text(9, "More.")
+    view.flush()
+    assert editor(view).box.toPlainText() == "typed"
+
+
+def test_the_edit_ends_when_its_message_goes(pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot) -> None:
+    view, model = pair
+    view.begin_edit(2)
+    model.remove([2])
+    qtbot.waitUntil(view.settled)
+    assert editors(view) == 0
+    view.begin_edit(1)
+    model.replace(1, MessageItem(5, "user", "other variant"))
+    qtbot.waitUntil(view.settled)
+    assert editors(view) == 0
+    view.begin_edit(5)
+    assert editor(view).box.toPlainText() == "other variant"
+
+
+def test_the_keyboard_goes_into_the_box_and_back(pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot) -> None:
+    view, _ = pair
+    view.activateWindow()
+    QTest.qWaitForWindowActive(view)
+    view.begin_edit(1)
+    qtbot.waitUntil(editor(view).box.hasFocus)
+    QTest.keyClick(editor(view).box, Qt.Key.Key_Escape)
+    qtbot.waitUntil(view.hasFocus)

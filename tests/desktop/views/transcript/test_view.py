@@ -1,0 +1,399 @@
+"""The transcript on the screen: streaming, the bound on live rows, scrolling that never jumps, look."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from PySide6.QtCore import QEvent, QPoint, Qt
+from PySide6.QtGui import QColor, QImage, QPalette
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QLabel, QMessageBox, QWidget
+from pytestqt.qtbot import QtBot
+
+from desktop.items.messages import MessageItem, MessagesModel
+from desktop.views.transcript import TranscriptColours, TranscriptView
+from desktop.views.transcript.code_row import CodeRow
+from desktop.views.transcript.footer_row import FooterRow
+from desktop.views.transcript.row_widget import DocumentRow, RowWidget
+from desktop.views.transcript.rows import RowKind
+from desktop.views.transcript.text_rows import TableRow, TextRow
+
+Show = Callable[..., tuple[TranscriptView, MessagesModel]]
+
+RICH = """<think>
+Let me see. - no list
+</think>
+
+# Heading
+
+Some **bold** text with `code`, a [link](https://example.org) and 漢字 🎉.
+
+- item
+- item
+
+```python
+def f(x):
+    return x + 1  # 🎉
+```
+
+| a | b |
+|---|--:|
+| 1 | two words |
+
+> quote
+
+1. one
+   ```sh
+   ls
+   ```
+2. two
+
+***
+
+The end."""
+
+
+def picture(view: TranscriptView) -> QImage:
+    return view.grab().toImage()
+
+
+def long_chat(messages: int = 40, lines: int = 12) -> list[MessageItem]:
+    text = "\n\n".join(f"Paragraph {i} with a few words that fill the line and some more of them, so that it wraps." for i in range(lines))
+    return [MessageItem(i, "user" if i % 2 == 0 else "assistant", "A question?" if i % 2 == 0 else text) for i in range(messages)]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_streamed_text_looks_exactly_like_the_same_text_at_once(show: Show, qtbot: QtBot, seed: int) -> None:
+    random_ = random.Random(seed)
+    view, model = show([MessageItem(1, "assistant", "", running=True)], 640, 900)
+    position = 0
+    while position < len(RICH):
+        step = random_.randint(1, 30)
+        model.append_text(1, RICH[position : position + step])
+        position += step
+        if random_.random() < 0.7:
+            view.flush()
+    model.replace(1, MessageItem(1, "assistant", RICH))
+    whole, _ = show([MessageItem(1, "assistant", RICH)], 640, 900)
+    for shown in (view, whole):
+        shown.setFocus()
+        shown.verticalScrollBar().setValue(0)
+        qtbot.waitUntil(shown.settled)
+    assert picture(view) == picture(whole)
+
+
+def test_growing_code_is_appended_to_and_not_set_again(show: Show, qtbot: QtBot) -> None:
+    view, model = show([MessageItem(1, "assistant", "```python\nx = 1", running=True)])
+    [code] = [widget for widget in view.stage.widgets() if isinstance(widget, CodeRow)]
+    contents: list[tuple[int, int]] = []
+    code.document.contentsChange.connect(lambda position, removed, added: contents.append((removed, added)))
+    model.append_text(1, "\ny = 2")
+    view.flush()
+    assert code.document.toPlainText() == "x = 1\ny = 2"
+    assert sum(removed for removed, _ in contents) <= 1
+    assert sum(added for _, added in contents) <= len("\ny = 2") + 1
+
+
+def test_only_rows_near_the_screen_exist(show: Show, qtbot: QtBot) -> None:
+    items = long_chat(260, 16)
+    assert sum(len(item.text) for item in items) // 4 > 40_000
+    view, _ = show(items, 700, 800)
+    bar = view.verticalScrollBar()
+    most = 0
+    for value in range(bar.maximum(), 0, -max(1, bar.maximum() // 60)):
+        bar.setValue(value)
+        most = max(most, len(list(view.stage.widgets())))
+        tops = [widget.y() for widget in view.stage.widgets()]
+        assert all(-view.viewport().height() * 3 < top < view.viewport().height() * 2 for top in tops)
+    assert 10 < most < 80
+    assert len(view.viewport().findChildren(RowWidget)) < 160
+
+
+def test_visible_rows_lie_one_below_the_other_without_gap_or_overlap(show: Show, qtbot: QtBot) -> None:
+    view, _ = show([MessageItem(1, "user", "Hi"), MessageItem(2, "assistant", RICH)], 500, 600)
+    for value in (0, 150, 10_000):
+        view.verticalScrollBar().setValue(value)
+        widgets = sorted(view.stage.widgets(), key=lambda widget: widget.y())
+        for above, below in pairwise(widgets):
+            assert above.y() + above.height() == below.y()
+
+
+def test_the_view_follows_the_end_only_while_it_is_there(show: Show, qtbot: QtBot) -> None:
+    view, model = show(long_chat())
+    bar = view.verticalScrollBar()
+    assert view.at_end()
+    assert bar.value() == bar.maximum() > 0
+    model.append(MessageItem(900, "assistant", "", running=True))
+    for _ in range(20):
+        model.append_text(900, "More text that comes.\n\n")
+        view.flush()
+    assert bar.value() == bar.maximum()
+    bar.setValue(bar.value() - 300)
+    assert not view.at_end()
+    row = view.row_at(100)
+    assert row is not None
+    before = view.stage.live[row].y()
+    for _ in range(20):
+        model.append_text(900, "More text that comes.\n\n")
+        view.flush()
+        assert view.stage.live[row].y() == before
+    bar.setValue(bar.maximum())
+    assert view.at_end()
+
+
+def test_scrolling_up_by_pixels_moves_the_text_by_these_pixels(show: Show, qtbot: QtBot) -> None:
+    """Rows above the screen have estimated heights; finding the true ones must not move what is on it."""
+    items = [replace(item, text=item.text + "\n\n" + RICH) if item.role == "assistant" else item for item in long_chat(30, 3)]
+    view, _ = show(items, 600, 500)
+    bar = view.verticalScrollBar()
+    for step in (37, 120, 211, 64) * 12:
+        row = view.row_at(10)
+        assert row is not None
+        before = view.stage.live[row].y()
+        bar.setValue(bar.value() - step)
+        assert view.stage.live[row].y() == before + step
+
+
+def test_resizing_keeps_the_row_at_the_top(show: Show, qtbot: QtBot) -> None:
+    view, _ = show(long_chat(), 800, 500)
+    view.verticalScrollBar().setValue(view.verticalScrollBar().maximum() // 2)
+    row = view.row_at(0)
+    for width in (500, 360, 900):
+        view.resize(width, 500)
+        qtbot.waitUntil(view.settled)
+        assert view.row_at(0) is row
+
+
+def test_the_readers_own_message_and_the_button_lead_to_the_end(show: Show, qtbot: QtBot) -> None:
+    view, model = show(long_chat())
+    bar = view.verticalScrollBar()
+    jump = view.findChild(QWidget, "jumpToLatest")
+    assert jump is not None
+    assert not jump.isVisible()
+    bar.setValue(0)
+    assert jump.isVisible()
+    QTest.mouseClick(jump, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: bar.value() == bar.maximum())
+    assert not jump.isVisible()
+    bar.setValue(0)
+    model.append(MessageItem(901, "user", "And now?"))
+    qtbot.waitUntil(lambda: bar.value() == bar.maximum())
+
+
+def test_keys_scroll(show: Show, qtbot: QtBot) -> None:
+    view, _ = show(long_chat())
+    bar = view.verticalScrollBar()
+    view.setFocus()
+    QTest.keyClick(view, Qt.Key.Key_Home)
+    assert bar.value() == 0
+    QTest.keyClick(view, Qt.Key.Key_PageDown)
+    page = bar.value()
+    assert page > 300
+    QTest.keyClick(view, Qt.Key.Key_PageUp)
+    assert bar.value() == 0
+    QTest.keyClick(view, Qt.Key.Key_Down)
+    assert 0 < bar.value() < page
+    QTest.keyClick(view, Qt.Key.Key_End)
+    qtbot.waitUntil(lambda: bar.value() == bar.maximum())
+
+
+def test_messages_come_go_and_change(show: Show, qtbot: QtBot) -> None:
+    view, model = show(long_chat(6, 1))
+    model.remove([1, 2])
+    model.replace(3, MessageItem(33, "assistant", "Another answer"))
+    model.append(MessageItem(50, "user", "New"))
+    qtbot.waitUntil(view.settled)
+    view.verticalScrollBar().setValue(0)
+    order = sorted(view.stage.live, key=lambda row: row.index)
+    assert list(dict.fromkeys(row.item.id for row in order)) == [0, 33, 4, 5, 50]
+    assert any(row.text == "Another answer" for row in order)
+    model.reset([])
+    qtbot.waitUntil(view.settled)
+    assert not list(view.stage.widgets())
+    assert view.row_at(5) is None
+
+
+def test_the_empty_widget_shows_while_there_are_no_messages(show: Show, qtbot: QtBot) -> None:
+    view, model = show([])
+    label = QLabel("Say something")
+    view.set_empty_widget(label)
+    assert label.isVisible()
+    assert label.size() == view.viewport().size()
+    model.append(MessageItem(1, "user", "Hi"))
+    qtbot.waitUntil(lambda: not label.isVisible())
+    model.remove([1])
+    qtbot.waitUntil(label.isVisible)
+
+
+def test_buttons_of_a_message_ask_for_actions(show: Show, qtbot: QtBot) -> None:
+    view, _ = show([MessageItem(7, "assistant", "Hi **you**", variant_index=1, variant_count=3)])
+    [footer] = [widget for widget in view.stage.widgets() if isinstance(widget, FooterRow)]
+    asked: list[tuple[str, int]] = []
+    view.action.connect(lambda name, message_id: asked.append((name, message_id)))
+    for name, button in footer.buttons.items():
+        assert button.isVisible()
+        assert button.accessibleName()
+        assert button.toolTip()
+        QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+        assert asked[-1:] == ([(name, 7)] if name != "copy" else asked[-1:])
+    assert [name for name, _ in asked] == ["previous", "next", "edit", "regenerate", "continue", "delete"]
+    assert QApplication.clipboard().text() == "Hi **you**"
+
+
+@pytest.mark.parametrize(
+    ("item", "names"),
+    [
+        (MessageItem(1, "user", "x"), {"copy", "edit", "delete"}),
+        (MessageItem(1, "assistant", "x"), {"copy", "edit", "regenerate", "continue", "delete"}),
+        (MessageItem(1, "assistant", "x", running=True), {"copy"}),
+        (MessageItem(1, "user", "x", variant_count=2), {"previous", "next", "copy", "edit", "delete"}),
+    ],
+)
+def test_only_fitting_actions_are_offered(show: Show, item: MessageItem, names: set[str]) -> None:
+    view, _ = show([item])
+    [footer] = [widget for widget in view.stage.widgets() if isinstance(widget, FooterRow)]
+    assert {name for name, button in footer.buttons.items() if button.isVisible()} == names
+
+
+def test_actions_appear_under_the_pointer_and_for_the_last_message(show: Show, qtbot: QtBot) -> None:
+    view, _ = show([MessageItem(1, "assistant", "one"), MessageItem(2, "assistant", "two")])
+    feet = {row.item.id: widget for row, widget in view.stage.footers() if isinstance(widget, FooterRow)}
+    shown = {key: foot.buttons["copy"].shown for key, foot in feet.items()}
+    assert shown == {1: False, 2: True}
+    QTest.mouseMove(view.viewport(), QPoint(view.viewport().width() // 2, feet[1].y() - 5))
+    assert feet[1].buttons["copy"].shown
+    QApplication.sendEvent(view, QEvent(QEvent.Type.Leave))
+    assert not feet[1].buttons["copy"].shown
+
+
+def test_the_keyboard_reaches_buttons_and_never_scrolls_by_losing_one(show: Show, qtbot: QtBot) -> None:
+    view, model = show(long_chat(6))
+    view.activateWindow()
+    qtbot.waitUntil(view.isActiveWindow)
+    [button] = [widget.buttons["edit"] for row, widget in view.stage.footers() if row.item.id == 5 and isinstance(widget, FooterRow)]
+    button.setFocus(Qt.FocusReason.TabFocusReason)
+    qtbot.waitUntil(button.hasFocus)
+    bar = view.verticalScrollBar()
+    bar.setValue(200)
+    assert bar.value() < 300
+    assert view.hasFocus()
+    view.scroll_to_end()
+    view.flush()
+    button.setFocus(Qt.FocusReason.TabFocusReason)
+    model.replace(5, replace(model.item(5), running=True))
+    view.flush()
+    assert view.hasFocus()
+
+
+def test_thoughts_fold_by_their_button(show: Show, qtbot: QtBot) -> None:
+    view, _ = show([MessageItem(1, "assistant", "<think>\nsecret\n</think>\nAnswer")])
+
+    def texts() -> list[str]:
+        return [row.text.strip() for row in sorted(view.stage.live, key=lambda row: row.index) if row.kind is RowKind.TEXT]
+
+    assert texts() == ["Answer"]
+    for expected in (["secret", "Answer"], ["Answer"]):
+        [button] = [widget.button for row, widget in view.stage.live.items() if row.kind is RowKind.THOUGHT]  # type: ignore[attr-defined]
+        QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(view.settled)
+        assert texts() == expected
+
+
+def test_wide_code_and_tables_scroll_sideways_inside_the_column(show: Show, qtbot: QtBot) -> None:
+    table = "|" + " a long head |" * 14 + "\n|" + "---|" * 14 + "\n|" + " some words |" * 14
+    view, _ = show([MessageItem(1, "assistant", "```\n" + "x" * 400 + "\n```\n\n" + table)], 360, 600)
+    wide = [widget for widget in view.stage.widgets() if isinstance(widget, CodeRow | TableRow)]
+    assert len(wide) == 2
+    for widget in wide:
+        assert widget.geometry().right() <= view.viewport().width()
+        assert widget.bar.isVisible()
+        before = widget.position_at(QPoint(40, widget.height() // 2))
+        widget.bar.setValue(widget.bar.maximum())
+        assert widget.position_at(QPoint(40, widget.height() // 2)) > before
+    assert view.horizontalScrollBar().maximum() == 0
+
+
+def test_no_text_is_cut_off_at_360_pixels(show: Show, qtbot: QtBot) -> None:
+    items = [MessageItem(1, "user", "word " * 60), MessageItem(2, "assistant", RICH, notice="A notice that is long. " * 6)]
+    view, _ = show(items, 360, 2400)
+    for widget in view.stage.widgets():
+        assert widget.x() >= 0
+        assert widget.geometry().right() < view.viewport().width()
+        if isinstance(widget, DocumentRow) and not isinstance(widget, CodeRow | TableRow):
+            assert widget.origin().x() + widget.document.size().width() <= widget.width() + 1
+            assert widget.origin().y() + widget.document.size().height() <= widget.height() + 1
+
+
+def test_the_column_is_centred_and_not_wider_than_reading_allows(show: Show, qtbot: QtBot) -> None:
+    view, _ = show([MessageItem(1, "assistant", "word " * 300)], 1600, 500)
+    [text] = [widget for widget in view.stage.widgets() if isinstance(widget, TextRow)]
+    assert text.width() == 820
+    assert abs(text.x() * 2 + text.width() - view.viewport().width()) <= 1
+
+
+def test_text_scale_and_colours_reach_rows_that_exist(show: Show, qtbot: QtBot) -> None:
+    view, _ = show([MessageItem(1, "assistant", RICH)], 600, 700)
+    [text] = [widget for row, widget in view.stage.live.items() if row.text.startswith("Some")]
+    before = text.height()
+    view.set_text_scale(150)
+    qtbot.waitUntil(view.settled)
+    assert text.height() > before * 1.3
+    dark = QPalette(view.palette())
+    dark.setColor(QPalette.ColorRole.Window, QColor("#101010"))
+    dark.setColor(QPalette.ColorRole.WindowText, QColor("#f0f0f0"))
+    view.setPalette(dark)
+    qtbot.waitUntil(view.settled)
+    assert picture(view).pixelColor(2, 2) == QColor("#101010")
+    view.set_colours(replace(TranscriptColours.from_palette(dark), background=QColor("#123456")))
+    qtbot.waitUntil(view.settled)
+    assert picture(view).pixelColor(2, 2) == QColor("#123456")
+
+
+def test_code_is_coloured_when_it_is_complete(show: Show, qtbot: QtBot) -> None:
+    view, model = show([MessageItem(1, "assistant", "```python\nreturn 1\n", running=True)])
+    [code] = [widget for widget in view.stage.widgets() if isinstance(widget, CodeRow)]
+    assert code.document.begin().layout().formats() == []
+    model.append_text(1, "```\n")
+    view.flush()
+    qtbot.waitUntil(view.settled)
+    formats = code.document.begin().layout().formats()
+    keyword = TranscriptColours.from_palette(view.palette()).keyword
+    assert (formats[0].start, formats[0].length, formats[0].format.foreground().color()) == (0, 6, keyword)
+    QTest.mouseClick(code.button, Qt.MouseButton.LeftButton)
+    assert QApplication.clipboard().text() == "return 1"
+
+
+def test_rows_have_names_for_screen_readers(show: Show) -> None:
+    view, _ = show([MessageItem(1, "user", "Why?"), MessageItem(2, "assistant", "Because.", notice="Cut.")])
+    names = {widget.accessibleName() for widget in view.stage.widgets()}
+    assert {"You: Why?", "Assistant: Because.", "Notice: Cut."} <= names
+
+
+def test_a_link_is_opened_only_after_a_question(show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("desktop.views.transcript.links.QDesktopServices.openUrl", lambda url: opened.append(url.toString()))
+    view, _ = show([MessageItem(1, "assistant", "[here](https://example.org/a)")])
+    [text] = [widget for widget in view.stage.widgets() if isinstance(widget, TextRow)]
+    place = text.pos() + QPoint(8, text.height() - 10)
+    QTest.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=place)
+    dialog = view.findChild(QMessageBox, "linkDialog")
+    assert dialog is not None
+    assert opened == []
+    assert "https://example.org/a" in dialog.informativeText()
+    [accept] = [button for button in dialog.buttons() if button.text().replace("&", "") == "Open"]
+    QTest.mouseClick(accept, Qt.MouseButton.LeftButton)
+    assert opened == ["https://example.org/a"]
+
+
+def test_another_model_takes_over(show: Show, qtbot: QtBot) -> None:
+    view, first = show([MessageItem(1, "user", "one")])
+    second = MessagesModel()
+    second.reset([MessageItem(1, "user", "two")])
+    view.set_model(second)
+    first.reset([MessageItem(9, "user", "gone")])
+    qtbot.waitUntil(view.settled)
+    assert {row.text for row in view.stage.live if row.kind is RowKind.BUBBLE} == {"two"}
