@@ -198,7 +198,7 @@ def test_no_messages():
 
 
 def test_closing_an_abandoned_reply_gives_the_pages_back():
-    chat, _ = fake_chat()
+    chat, model = fake_chat()
     events = chat.stream(ChatRequest((user("Hello"),), GREEDY), threading.Event())
     while not isinstance(next(events), Text):
         pass
@@ -206,3 +206,4 @@ def test_closing_an_abandoned_reply_gives_the_pages_back():
     table = chat.generator.cache.table
     assert table.free + table.idle == table.page_count
     chat.close()
+    assert model.closed

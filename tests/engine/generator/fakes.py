@@ -93,6 +93,7 @@ class FakeModel:
         shape = {"layers": 1, "width": 8, "heads": 1, "kv_heads": 1, "head_dim": 8, "ffn_width": 8}
         self.config = SimpleNamespace(vocab_size=tokenizer().vocab_size, context_length=context_length, **shape)
         self.program: FakeProgram
+        self.closed = False
 
     def new_cache(self, tokens: int, dtype: str) -> FakeStore:
         return FakeStore(-(-tokens // PAGE_TOKENS) + SPARE_PAGES)
@@ -100,6 +101,9 @@ class FakeModel:
     def record(self, cache: FakeStore, max_rows: int) -> FakeProgram:
         self.program = FakeProgram(self, cache, max_rows)
         return self.program
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def make(answering: Answering = random_logits, context: int = 1024, rows: int | None = None) -> tuple[StreamingGenerator, FakeModel]:
