@@ -167,7 +167,10 @@ def _proxies(settings: PipSettings) -> dict[str, str]:
 
 def _password(url: str) -> tuple[str, str]:
     """(host with port, value of the Authorization header or "") of a URL with `user:password@`."""
-    parts = urllib.parse.urlsplit(url)
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError as error:
+        raise DownloadError("An index address in the pip settings is not a valid URL") from error
     if "@" not in parts.netloc:
         return "", ""
     login, _, host = parts.netloc.rpartition("@")

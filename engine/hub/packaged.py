@@ -136,15 +136,18 @@ def _work(web: Web, settings: PipSettings, wanted: PackagedFile, target_dir: Pat
             return
     target_dir.mkdir(parents=True, exist_ok=True)
     part_path = target_dir / f"{wanted.wheel}.part"
-    with part_path.open("a+b") as part, locked(part):
-        _check_room(target_dir, wanted, part.seek(0, 2))
-        yield from fetch_wheel(web, settings, wanted.package, wanted.wheel, wanted.wheel_bytes, part)
-        try:
-            yield from _unpack(web, wanted, part, target)
-        except WrongFile:
-            part.truncate(0)  # kept bytes that are wrong would spoil every later try
-            raise
-    part_path.unlink()
+    try:
+        with part_path.open("a+b") as part, locked(part):
+            _check_room(target_dir, wanted, part.seek(0, 2))
+            yield from fetch_wheel(web, settings, wanted.package, wanted.wheel, wanted.wheel_bytes, part)
+            try:
+                yield from _unpack(web, wanted, part, target)
+            except WrongFile:
+                part.truncate(0)  # wrong bytes that are kept would spoil every later try
+                raise
+            part.truncate(0)
+    finally:
+        _remove_if_empty(part_path)
     yield Downloaded(str(target))
 
 
@@ -193,6 +196,13 @@ def _check_room(folder: Path, wanted: PackagedFile, have: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise DownloadError(f"it needs {needed >> 20} MB in {folder}, but only {free >> 20} MB are free there")
+
+
+def _remove_if_empty(path: Path) -> None:
+    """Only a part that a later try can continue stays."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size == 0:
+            path.unlink()
 
 
 def _disk_trouble(error: OSError, folder: Path) -> str:
