@@ -1,0 +1,44 @@
+"""One model that was found on this computer, as a menu or list shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.core import ModelInfo
+
+__all__ = ["ModelEntry", "entry", "size_text"]
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model that can be chosen; `detail` is small text beside its name, `trouble` the reason why it cannot be used."""
+
+    path: str
+    name: str
+    detail: str = ""
+    trouble: str = ""
+
+
+def entry(info: ModelInfo) -> ModelEntry:
+    """The entry of a readable model: its size in parameters, bits per weight and bytes."""
+    parts = (count_text(info.parameters), f"{info.bits_per_weight:.3g} bit", size_text(info.weights_bytes))
+    return ModelEntry(info.path, info.name, " · ".join(part for part in parts if part))
+
+
+def count_text(parameters: int) -> str:
+    """For example "135 M" or "8.03 B"; empty when not known."""
+    if parameters <= 0:
+        return ""
+    if parameters >= 1_000_000_000:
+        return f"{parameters / 1e9:.3g} B"
+    return f"{parameters / 1e6:.3g} M" if parameters < 999_500_000 else "1 B"
+
+
+def size_text(count: int) -> str:
+    """Bytes for people, in powers of 1000 as file managers show them."""
+    value, unit = float(count), "bytes"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 999.5:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.3g} {unit}"
