@@ -70,7 +70,8 @@ class FooterRow(RowWidget):
 
     def show_row(self, row: Row, look: Look, fresh: bool) -> None:
         item = row.item
-        self.setAccessibleName(f"{row.item.footer} {item.variant_index + 1} of {item.variant_count}".strip())
+        variant = f"Variant {item.variant_index + 1} of {item.variant_count}" if item.variant_count > 1 else ""
+        self.setAccessibleName(" ".join(part for part in (item.footer, variant) if part) or "Message actions")
         for name, button in self.buttons.items():
             wanted = item.variant_count > 1 if name in _VARIANTS else not (item.running and name != "copy")
             if name in _REPLY_ONLY and item.role != "assistant":

@@ -30,6 +30,7 @@ class Selection:
 
     def extend(self, row: Row, position: int) -> None:
         """Move the second end."""
+        self.check()
         if self._anchor is None:
             self.start(row, position)
         else:
@@ -73,6 +74,7 @@ class Selection:
 
     def text(self) -> str:
         """What Copy puts on the clipboard: the shown text inside one row, the Markdown source of several."""
+        self.check()
         if self._anchor is None or self._head is None:
             return ""
         if self._anchor[0] is self._head[0] and not self._whole:

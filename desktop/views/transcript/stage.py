@@ -53,7 +53,10 @@ class Stage:
         reach = column.height // 2
         fitted = column.width == self._width
         self._width = column.width
-        seen: set[Row] = set()
+        seen = {row for row in pinned if layout.holds(row)}
+        for row in seen:
+            if self._fit(row, look, column.width, fitted):
+                layout.moved(row.index)
         while True:
             value = self._clamp(layout, column, scroll())
             first = max(0, layout.at(value - reach))
@@ -68,9 +71,6 @@ class Stage:
             if lowest < 0:
                 break
             layout.moved(lowest)
-        for row in pinned:
-            if layout.holds(row) and row not in seen:
-                self._fit(row, look, column.width, fitted)
         keep = {*wanted, *(row for row in pinned if layout.holds(row))}
         self._release([row for row in self.live if row not in keep])
         for row in keep:

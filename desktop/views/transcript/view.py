@@ -144,6 +144,7 @@ class TranscriptView(QAbstractScrollArea):
         bar.setPageStep(column.height)
         bar.setSingleStep(self._look.px(1.4))
         bar.setValue(value)
+        self._at_end = bar.value() >= bar.maximum() - 2
         self._arranging = False
         self.selection.show()
         self._reveal()
@@ -193,12 +194,16 @@ class TranscriptView(QAbstractScrollArea):
         return layout.rows[index] if index >= 0 else None
 
     def _act(self, name: str, message_id: int) -> None:
+        if not self._conversation.rows_of(message_id):
+            return  # the message has gone and its widget goes within this frame
         if name == "copy":
             self._copy(self._conversation.item(message_id).text)
         else:
             self.action.emit(name, message_id)
 
     def _fold(self, row: Row) -> None:
+        if not self._conversation.layout.holds(row):
+            return
         message = self._conversation.message_of(row)
         message.fold(row.ordinal, row.open)
         if self._anchor is None or self._at_end:
@@ -254,8 +259,10 @@ class TranscriptView(QAbstractScrollArea):
 
     def cancel_edit(self, message_id: int) -> None:
         """Show the message again as it was."""
-        if message_id == self._editing:
-            self._editing = None
+        if message_id != self._editing:
+            return
+        self._editing = None
+        if self._conversation.rows_of(message_id):
             position = self._conversation.position(message_id)
             self._conversation.messages[position].editing = False
             self._conversation.sync(position)
