@@ -84,13 +84,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
     from engine.backends.cpu import default_threads
     from engine.backends.cpu.bandwidth import read_bandwidth
+    from engine.models import describe
 
     _check(options)
+    path = Path(describe(options.model).path)
     threads = options.threads or default_threads()
     settings = replace(read_settings(LoadSettings, options), backend=options.device, threads=threads)
     context = max(options.prompt_tokens, options.depth + options.new_tokens)
     with ExitStack() as stack:
-        peers = [_opened(stack, LlamaCpp(Path(options.model), threads, context)) for _ in dict.fromkeys(options.vs)]
+        peers = [_opened(stack, LlamaCpp(path, threads, context)) for _ in dict.fromkeys(options.vs)]
         chat = load(options.model, settings, replace(read_settings(CacheSettings, options), context_length=context), console)
         stack.callback(chat.close)
         cache = chat.generator.cache

@@ -17,11 +17,11 @@ import pytest
 from engine.__main__ import main
 from engine.chat import LocalChat, finished, open_chat, open_text
 from engine.core import ChatRequest, Message, Text
-from engine.doors import DOORS, peers
+from engine.doors import DOORS, bench, peers, text
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from engine.text.template import encode_chat
 from engine.weights.checkpoint import open_checkpoint
-from tests.tiny import TINY, write_gguf
+from tests.tiny import TINY, write_folder, write_gguf
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ("--backend", "reference")
@@ -262,6 +262,47 @@ def test_bench(answer, door, tiny):
     assert "of the read bandwidth" in door("bench", tiny, *sizes)[1]
 
 
+class FakePeer:
+    """Takes a second for a prefill and four for a decode."""
+
+    name, version = "llama.cpp", "9.9"
+    made: list[Any] = []
+
+    def __init__(self, path: Path, threads: int, context_length: int) -> None:
+        self.made.append((path, threads, context_length, self))
+        self.runs: list[tuple[int, int, bool]] = []
+        self.closed = False
+
+    def run(self, ids: list[int], start: int, *, one_by_one: bool) -> float:
+        self.runs.append((len(ids), start, one_by_one))
+        return 4.0 if one_by_one else 1.0
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_bench_beside_a_peer(answer, door, tiny, monkeypatch):
+    monkeypatch.setattr(bench, "LlamaCpp", FakePeer)
+    sizes = ("--prompt-tokens", 40, "--new-tokens", 8, "--depth", 10, "--repeat", 2, "--threads", 1, "--device", "reference")
+    found = answer("bench", tiny, *sizes, "--vs", "llama.cpp")
+    path, threads, context, peer = FakePeer.made[-1]
+    assert (path, threads, context, peer.closed) == (tiny, 1, 40, True)
+    assert peer.runs == [(32, 0, False), *[(40, 0, False), (10, 0, False), (8, 10, True)] * 2]
+    (row,) = found["peers"]
+    assert (row["name"], row["version"]) == ("llama.cpp", "9.9")
+    assert (row["prefill_tokens_per_second"], row["decode_tokens_per_second"]) == (40.0, 2.0)
+    assert row["prefill_ratio"] == pytest.approx(found["prefill_tokens_per_second"] / 40.0)
+    assert row["decode_ratio"] == pytest.approx(found["decode_tokens_per_second"] / 2.0)
+    assert "llama.cpp 9.9: prefill 40.0 tokens/s" in door("bench", tiny, *sizes, "--vs", "llama.cpp")[1]
+
+
+def test_the_peer_reads_gguf_only(door, tmp_path, monkeypatch):
+    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: object())
+    code, _, err = door("bench", write_folder(tmp_path / "tiny"), "--vs", "llama.cpp")
+    assert code == 1
+    assert "llama.cpp reads GGUF files only" in err
+
+
 def test_bench_without_the_peer(door, tiny, monkeypatch):
     monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None)
     code, out, err = door("bench", tiny, "--vs", "llama.cpp", "--json")
@@ -360,6 +401,14 @@ def test_wrong_usage(door, arguments):
     code, out, err = door(*arguments)
     assert (code, out) == (2, "")
     assert "usage:" in err
+
+
+def test_ctrl_c_leaves_without_a_traceback(door, tiny, monkeypatch):
+    def interrupted(path: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(text, "_open", interrupted)
+    assert door("tokenize", tiny, "--text", "a") == (130, "", "")
 
 
 def test_version(door):
