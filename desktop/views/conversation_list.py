@@ -10,13 +10,15 @@ from PySide6.QtWidgets import QLineEdit, QListView, QMenu, QStyle, QStyledItemDe
 
 from desktop.items.conversations import GROUP_ROLE, ID_ROLE
 
-__all__ = ["SNIPPET_ROLE", "ConversationList"]
+__all__ = ["MESSAGE_ROLE", "SNIPPET_ROLE", "ConversationList"]
 
 Index = QModelIndex | QPersistentModelIndex
 
 
 SNIPPET_ROLE = int(Qt.ItemDataRole.UserRole) + 20
 """The line of text around what a search found; other rows have none."""
+MESSAGE_ROLE = int(Qt.ItemDataRole.UserRole) + 21
+"""The id of the message a search found; 0 or nothing for a row that stands for a whole conversation."""
 
 
 class _Painter(QStyledItemDelegate):
@@ -86,10 +88,11 @@ def _snippet(index: Index) -> str:
 class ConversationList(QListView):
     """Shows a model with ID_ROLE and GROUP_ROLE (`ConversationsModel`), or with ID_ROLE and SNIPPET_ROLE (search results).
 
-    `opened(id)`, `renamed(id, title)`, `delete_requested(id)`.
+    `opened(id)`, `message_opened(message id)`, `renamed(id, title)`, `delete_requested(id)`.
     """
 
     opened = Signal(int)
+    message_opened = Signal(int)
     renamed = Signal(int, str)
     delete_requested = Signal(int)
 
@@ -143,10 +146,13 @@ class ConversationList(QListView):
         self._renaming = box
 
     def eventFilter(self, watched: Any, event: QEvent) -> bool:
-        """Esc leaves the title as it was."""
-        escape = event.type() == QEvent.Type.KeyPress and isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape
+        """Esc leaves the title as it was, also while it stops replies everywhere else."""
+        kinds = (QEvent.Type.KeyPress, QEvent.Type.ShortcutOverride)
+        escape = event.type() in kinds and isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape
         if watched is self._renaming and escape:
-            self._end_rename()
+            event.accept()
+            if event.type() == QEvent.Type.KeyPress:
+                self._end_rename()
             return True
         return False
 
@@ -178,7 +184,11 @@ class ConversationList(QListView):
             self.clearSelection()
 
     def _chosen(self, index: QModelIndex) -> None:
-        self.opened.emit(index.data(ID_ROLE))
+        message = index.data(MESSAGE_ROLE)
+        if message:
+            self.message_opened.emit(message)
+        else:
+            self.opened.emit(index.data(ID_ROLE))
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         by_mouse = event.reason() == QContextMenuEvent.Reason.Mouse

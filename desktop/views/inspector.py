@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QFocusEvent, QPalette
-from PySide6.QtWidgets import QFrame, QLabel, QPlainTextEdit, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.views.form import SettingsForm
-from desktop.views.icons import tinted
+from desktop.views.icons import IconButton, tinted
 from engine.settings import Settings
 
 __all__ = ["Group", "Inspector"]
@@ -93,13 +93,15 @@ class Inspector(QWidget):
     """System prompt, settings, "Save as defaults".
 
     `changed(cls, name, value)` and `reset_requested(cls, name)` name a field of a settings class of `panes`;
-    `system_prompt_changed(text)`; `save_requested()`. The owner answers with `show_values` and `show_system_prompt`.
+    `system_prompt_changed(text)`; `save_requested()`; `escaped()` from the button `back` of a narrow window.
+    The owner answers with `show_values` and `show_system_prompt`.
     """
 
     changed = Signal(object, str, object)
     reset_requested = Signal(object, str)
     system_prompt_changed = Signal(str)
     save_requested = Signal()
+    escaped = Signal()
 
     def __init__(self, panes: Sequence[tuple[str, type[Settings]]], parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -115,12 +117,18 @@ class Inspector(QWidget):
         column.setSpacing(6)
         heading = QLabel("System prompt")
         heading.setProperty("tone", "heading")
+        self.back = IconButton("close", "Back to the conversation")
+        self.back.clicked.connect(self.escaped)
+        self.back.hide()
         self.prompt = _PromptBox()
         heading.setBuddy(self.prompt)
         self.prompt.edited.connect(self.system_prompt_changed)
         top = QVBoxLayout()
         top.setContentsMargins(8, 0, 6, 8)
-        top.addWidget(heading)
+        first = QHBoxLayout()
+        first.addWidget(heading, 1)
+        first.addWidget(self.back)
+        top.addLayout(first)
         top.addWidget(self.prompt)
         column.addLayout(top)
         for position, (title, cls) in enumerate(panes):
@@ -135,7 +143,7 @@ class Inspector(QWidget):
         self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.save = QPushButton("Save as defaults")
-        self.save.setToolTip("New chats start with these settings and this system prompt.")
+        self.save.setToolTip("New chats start with these settings.")
         self.save.clicked.connect(self._save)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(1, 0, 0, 12)

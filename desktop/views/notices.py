@@ -29,7 +29,7 @@ class Banner(QFrame):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("banner")
-        self._level = "info"
+        self._level, self._details = "info", ""
         self._picture = QLabel()
         self.text = QLabel()
         self.text.setTextFormat(Qt.TextFormat.PlainText)
@@ -56,9 +56,10 @@ class Banner(QFrame):
         self._timer.timeout.connect(self._fade)
         self.hide()
 
-    def show_notice(self, text: str, level: str, undo: bool = False) -> None:
-        """Show `text`; `level` is "info", "warning" or "error"; `undo` offers the Undo button."""
+    def show_notice(self, text: str, level: str, undo: bool = False, details: str = "") -> None:
+        """Show `text`; `level` is "info", "warning" or "error"; `undo` offers the Undo button; `details` is only copied."""
         self._level = level
+        self._details = details
         self.text.setText(text)
         self.text.setAccessibleName(f"{WORDS[level]}: {text}")
         self.undo.setVisible(undo)
@@ -96,7 +97,8 @@ class Banner(QFrame):
     def details(self) -> str:
         """The notice and what a bug report needs: versions and system, nothing personal."""
         system = f"{platform.system()} {platform.release()} {platform.machine()}"
-        return f"{WORDS[self._level]}: {self.text.text()}\nInglenook, Python {platform.python_version()}, Qt {qVersion()}, {system}"
+        head = f"{WORDS[self._level]}: {self.text.text()}\nInglenook, Python {platform.python_version()}, Qt {qVersion()}, {system}"
+        return f"{head}\n\n{self._details}" if self._details else head
 
     def _undo(self) -> None:
         self.hide()

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QAbstractItemModel, QAbstractListModel, QModelIndex, QPersistentModelIndex, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QPalette
-from PySide6.QtWidgets import QLabel, QLineEdit, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from desktop.items.conversations import ID_ROLE
 from desktop.store.records import SearchHit
-from desktop.views.conversation_list import SNIPPET_ROLE, ConversationList
-from desktop.views.icons import tinted
+from desktop.views.conversation_list import MESSAGE_ROLE, SNIPPET_ROLE, ConversationList
+from desktop.views.icons import IconButton, tinted
 
 __all__ = ["Sidebar"]
 
@@ -53,17 +53,19 @@ class _HitsModel(QAbstractListModel):
             return hit.title
         if role == Qt.ItemDataRole.AccessibleTextRole:
             return f"{hit.title}: {hit.snippet}"
-        return {ID_ROLE: hit.id, SNIPPET_ROLE: hit.snippet}.get(role)
+        return {ID_ROLE: hit.id, SNIPPET_ROLE: hit.snippet, MESSAGE_ROLE: hit.message_id}.get(role)
 
 
 class Sidebar(QWidget):
     """Shows `conversations` (a `ConversationsModel`); `search(query)` finds messages.
 
-    `new_requested()`, `opened(id)`, `renamed(id, title)`, `delete_requested(id)`, `escaped()` (Esc in an empty search box).
+    `new_requested()`, `opened(id)`, `message_opened(message id)` for a search hit, `renamed(id, title)`, `delete_requested(id)`,
+    `escaped()` for Esc in an empty search box and for the button that `back` is in a narrow window.
     """
 
     new_requested = Signal()
     opened = Signal(int)
+    message_opened = Signal(int)
     renamed = Signal(int, str)
     delete_requested = Signal(int)
     escaped = Signal()
@@ -76,9 +78,13 @@ class Sidebar(QWidget):
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setAccessibleName("Chats")
         self._conversations, self._search = conversations, search
-        self.new = QPushButton("New chat")
+        self.new = QPushButton("  New chat")  # the spaces keep the words away from the icon
+        self.new.setAccessibleName("New chat")
         self.new.setToolTip("New chat (Ctrl+N)")
         self.new.clicked.connect(self.new_requested)
+        self.back = IconButton("close", "Back to the conversation")
+        self.back.clicked.connect(self.escaped)
+        self.back.hide()
         self.query = QLineEdit()
         self.query.setProperty("tone", "search")
         self.query.setPlaceholderText("Search chats")
@@ -101,6 +107,7 @@ class Sidebar(QWidget):
         self._arrange()
         for each in (self.list, self.results):
             each.opened.connect(self.opened)
+            each.message_opened.connect(self.message_opened)
             each.renamed.connect(self.renamed)
             each.delete_requested.connect(self.delete_requested)
         self._timer = QTimer(self)
@@ -120,7 +127,10 @@ class Sidebar(QWidget):
         top = QVBoxLayout()
         top.setContentsMargins(0, 0, 5, 0)
         top.setSpacing(8)
-        top.addWidget(self.new)
+        first = QHBoxLayout()
+        first.addWidget(self.new, 1)
+        first.addWidget(self.back)
+        top.addLayout(first)
         top.addWidget(self.query)
         layout.addLayout(top)
         layout.addWidget(self._pages, 1)
@@ -166,7 +176,8 @@ class Sidebar(QWidget):
 
     def _texts(self, query: str) -> Iterable[Hit]:
         for hit in self._search(query):
-            yield Hit(hit.conversation_id, hit.title, hit.snippet, hit.message_id)
+            if hit.snippet != hit.title:  # else it is the message that gave the chat its title, which is found already
+                yield Hit(hit.conversation_id, hit.title, hit.snippet, hit.message_id)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Esc empties the search box, then leaves the sidebar; Down goes from the box into the list."""

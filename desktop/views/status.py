@@ -8,17 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QSizePolicy, QW
 
 from engine.core import Stats
 
-__all__ = ["REASONS", "StatusLine"]
-
-REASONS = {
-    "stop_token": "finished",
-    "stop_string": "stop string found",
-    "max_tokens": "max tokens reached",
-    "context_full": "context full",
-    "cancelled": "stopped",
-}
-"""Why a reply ended, in words for people."""
-
+__all__ = ["StatusLine"]
 
 class StatusLine(QWidget):
     """State and progress on the left, figures on the right; the least important figures leave first when it gets narrow."""
@@ -71,10 +61,10 @@ class StatusLine(QWidget):
         self._fit()
 
     def show_stats(self, stats: Stats | None, reason: str) -> None:
-        """Show the figures of a reply; `reason` is one of `engine.core.STOP_REASONS`, or "" while it is written."""
+        """Show the figures of a reply; `reason` says in words why it ended."""
         prompt = stats.prefill_tokens_per_second if stats else 0
         reply = stats.decode_tokens_per_second if stats else 0
-        self._write(self.reason, REASONS.get(reason, reason))
+        self._write(self.reason, reason)
         self._write(self.prompt, f"prompt {prompt:,.0f} tok/s" if prompt else "")
         self._write(self.reply, f"reply {reply:,.1f} tok/s" if reply else "")
         self._write(self.context, f"{stats.context_tokens:,} / {stats.context_length:,} tokens" if stats and stats.context_length else "")

@@ -72,6 +72,11 @@ class Theme(QObject):
         app.styleHints().colorSchemeChanged.connect(self._system_changed)
 
     @property
+    def base_font(self) -> QFont:
+        """The system's font in its own size, from which `apply` scales."""
+        return QFont(self._base)
+
+    @property
     def scheme(self) -> str:
         """The scheme that is shown: "light" or "dark"."""
         if self._choice in SCHEMES:
@@ -87,6 +92,7 @@ class Theme(QObject):
         if text_scale != self._scale:
             self._scale = text_scale
             self._set_font()
+            self._applied = ""  # widgets under a style sheet take another font only when the sheet is set again
         self._show()
 
     def _set_font(self) -> None:

@@ -150,10 +150,9 @@ class WelcomePage(QWidget):
         self.first_run.open_folder_requested.connect(self.open_folder_requested)
         self.ready.example_chosen.connect(self.example_chosen)
 
-    def show_first_run(self, starter_there: bool = False) -> None:
-        """No model is loaded; `starter_there` when the starter was downloaded before and needs only loading."""
+    def show_first_run(self) -> None:
+        """No model is loaded."""
         self.title.setText("Welcome to Inglenook")
-        self.first_run.download.setText("Load starter model (SmolLM2)" if starter_there else STARTER_LABEL)
         self._pages.setCurrentWidget(self.first_run)
 
     def show_download(self, sentence: str, done: int, total: int) -> None:

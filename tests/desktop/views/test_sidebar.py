@@ -86,9 +86,9 @@ def test_search_finds_titles_and_texts_after_a_pause(sidebar, qtbot) -> None:
     qtbot.waitUntil(lambda: sidebar.asked[-1] == "wheat")
     assert sidebar.hits.rowCount() == 1
     place = sidebar.results.visualRect(sidebar.hits.index(0, 0)).center()
-    with qtbot.waitSignal(sidebar.opened) as opened:
+    with qtbot.waitSignal(sidebar.message_opened) as opened:
         qtbot.mouseClick(sidebar.results.viewport(), Qt.MouseButton.LeftButton, pos=place)
-    assert opened.args == [4]
+    assert opened.args == [9]
     sidebar.query.setText("nowhere")
     qtbot.waitUntil(sidebar.nothing.isVisible)
     assert "nowhere" in sidebar.nothing.text()

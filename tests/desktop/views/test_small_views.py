@@ -9,9 +9,9 @@ from PySide6.QtWidgets import QAbstractSpinBox, QLineEdit, QPushButton, QVBoxLay
 
 from desktop.views.inspector import Inspector
 from desktop.views.notices import Banner
-from desktop.views.status import REASONS, StatusLine
+from desktop.views.status import StatusLine
 from desktop.views.welcome import STARTER_LABEL, WelcomePage
-from engine.core import STOP_REASONS, Stats
+from engine.core import Stats
 from engine.settings import CacheSettings, SamplerSettings, StopSettings
 
 STATS = Stats(
@@ -70,7 +70,7 @@ def test_status_line_shows_the_figures_of_a_reply(qtbot) -> None:
     qtbot.addWidget(line)
     line.resize(900, 30)
     line.show()
-    line.show_stats(STATS, "stop_token")
+    line.show_stats(STATS, "finished")
     shown = [line.reason.text(), line.prompt.text(), line.reply.text(), line.context.text()]
     assert shown == ["finished", "prompt 600 tok/s", "reply 50.0 tok/s", "1,001 / 8,192 tokens"]
     assert all(label.isVisible() for label in (line.reason, line.prompt, line.reply, line.context))
@@ -82,7 +82,7 @@ def test_narrow_status_line_keeps_the_most_important(qtbot) -> None:
     line = StatusLine()
     qtbot.addWidget(line)
     line.show()
-    line.show_stats(STATS, "max_tokens")
+    line.show_stats(STATS, "stopped at the token limit")
     line.resize(line.context.sizeHint().width() + 60, 30)
     assert line.context.isVisible()
     assert not line.prompt.isVisible()
@@ -100,10 +100,6 @@ def test_status_line_progress(qtbot) -> None:
     line.show_state("Ready")
     assert not line.bar.isVisible()
     assert line.state.text() == "Ready"
-
-
-def test_every_reason_has_words() -> None:
-    assert set(REASONS) == set(STOP_REASONS)
 
 
 def test_welcome_download_with_cancel_and_retry(qtbot) -> None:

@@ -1,0 +1,173 @@
+"""The composition root: makes every object of the desktop, connects them, and runs Qt until the window is closed.
+
+Order of a start: folder and lock, log and crash file, store, session (its engine thread waits), window, first paint, and
+only then the model: torch and the kernels are imported on the engine's thread, never before the window can be used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import qasync
+from PySide6.QtCore import QEvent, QLockFile, QObject, QSettings, Qt, QTimer
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication, QMessageBox
+
+from desktop.diagnostics import Diagnostics
+from desktop.services.catalogue import CatalogueService
+from desktop.services.download import DownloadService, Fetch, fetch_starter
+from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
+from desktop.services.session import ChatSession
+from desktop.store.conversations import ConversationStore
+from desktop.store.database import FILE_NAME as DATABASE
+from desktop.store.database import Database, StoreError, data_folder
+from desktop.store.preferences import FILE_NAME as PREFERENCES
+from desktop.store.preferences import Preferences
+from desktop.views.icons import application_icon
+from desktop.views.main_window import MainWindow
+from desktop.views.model_desk import ModelDesk
+from desktop.views.theme import Theme
+
+__all__ = ["Desktop", "Doors", "make_application", "run"]
+
+log = logging.getLogger(__name__)
+
+EXIT_TROUBLE = 1
+
+
+@dataclass(frozen=True)
+class Doors:
+    """The engine as the desktop uses it; tests put fakes in their place."""
+
+    open_chat: OpenChat = open_chat
+    describe: Describe = describe
+    fetch: Fetch = fetch_starter
+
+
+class _FirstPaint(QObject):
+    """Calls `then` once, in the event loop's next round after `window` was painted for the first time."""
+
+    def __init__(self, window: QObject, then: Callable[[], None]) -> None:
+        super().__init__(window)
+        self._then = then
+        window.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Paint:
+            watched.removeEventFilter(self)
+            QTimer.singleShot(0, self, self._then)
+        return False
+
+
+class Desktop(QObject):
+    """Everything behind one window, over the data in `folder`. Raises `StoreError` when that cannot be used."""
+
+    def __init__(self, app: QApplication, folder: Path, doors: Doors = Doors()) -> None:
+        super().__init__()
+        self._lock = _take_lock(folder)
+        try:
+            self._database = Database(folder / DATABASE)
+            preferences = Preferences(folder / PREFERENCES)
+            self.session = ChatSession(ConversationStore(self._database), preferences, doors.open_chat, doors.describe, self)
+        except StoreError:
+            self._lock.unlock()
+            raise
+        models = folder / "models"
+        self._catalogue = CatalogueService(doors.describe, self)
+        self._download = DownloadService(models, doors.fetch, self)
+        self.desk = ModelDesk(self.session, self._catalogue, self._download, models, self)
+        self.theme = Theme(app)
+        places = QSettings(str(folder / "window.ini"), QSettings.Format.IniFormat)
+        self.window = MainWindow(self.session, self.desk, self.theme, places, self.close)
+        self._closed = False
+
+    def start(self, model: Path | None = None, starter: bool = False) -> None:
+        """Show the window with the last conversation, and after the first paint bring in a model: `model`, the starter, or the last one."""
+        _FirstPaint(self.window, lambda: self._bring_model(model, starter))
+        self.window.show()
+        self.session.restore()
+
+    def _bring_model(self, model: Path | None, starter: bool) -> None:
+        last = self.session.preferences.last_model
+        if self._closed:
+            return
+        if model is not None:
+            self.desk.open(model)
+        elif starter:
+            self.desk.get_starter()
+        elif last and Path(last).exists():
+            self.desk.open(Path(last))
+
+    def show_trouble(self, sentence: str) -> None:
+        """Tell the user of an error that nothing handled."""
+        self.window.chat.show_notice(sentence, "error")
+
+    def close(self) -> None:
+        """Stop and save what runs, end the threads, close the files; calling again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        ended = [self._download.close(), self._catalogue.close(), self.session.close()]
+        if not all(ended):
+            log.error("a thread did not end in time")
+        self._database.close()
+        self._lock.unlock()
+
+
+def _take_lock(folder: Path) -> QLockFile:
+    """The lock of the data folder, so that no second program writes to it. Raises `StoreError` when another one has it."""
+    lock = QLockFile(str(folder / "inglenook.lock"))
+    lock.setStaleLockTime(0)  # never by age; the lock of a process that is gone is taken over all the same
+    if not lock.tryLock(0):
+        raise StoreError(f"Inglenook is already open with the data in {folder}: use that window, or start with another --data folder.")
+    return lock
+
+
+def make_application(arguments: list[str]) -> QApplication:
+    """The QApplication with the program's name, icon and exact fractional scaling."""
+    QGuiApplication.setHighDpiScaleFactorRoundingPolicy(Qt.HighDpiScaleFactorRoundingPolicy.PassThrough)
+    app = QApplication(arguments)
+    app.setApplicationName("Inglenook")
+    app.setDesktopFileName("inglenook")
+    app.setWindowIcon(application_icon())
+    app.setQuitOnLastWindowClosed(False)  # `_live` ends when the window is closed
+    return app
+
+
+async def _live(app: QApplication, desktop: Desktop) -> None:
+    """Until the last window is closed or the session's manager ends the program."""
+    ended = asyncio.Event()
+    app.lastWindowClosed.connect(ended.set)
+    app.aboutToQuit.connect(ended.set)
+    await ended.wait()
+    desktop.close()
+
+
+def run(*, model: Path | None = None, data: Path | None = None, starter: bool = False, debug: bool = False) -> int:
+    """Run the desktop until its window is closed; returns the exit code."""
+    if data is not None:
+        os.environ["INGLENOOK_DATA"] = str(data.expanduser().resolve())
+    app = make_application(sys.argv[:1])
+    try:
+        folder = data_folder()
+        diagnostics = Diagnostics(folder / "logs", debug)
+        desktop = Desktop(app, folder)
+    except (StoreError, OSError) as error:
+        print(error, file=sys.stderr)
+        QMessageBox.critical(None, "Inglenook", str(error))
+        return EXIT_TROUBLE
+    log.info("Inglenook starts with the data in %s", folder)
+    diagnostics.trouble.connect(desktop.show_trouble, Qt.ConnectionType.QueuedConnection)
+    loop = qasync.QEventLoop(app)
+    asyncio.set_event_loop(loop)
+    with loop:
+        desktop.start(model, starter)
+        loop.run_until_complete(_live(app, desktop))
+    diagnostics.close()
+    return 0

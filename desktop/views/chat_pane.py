@@ -1,0 +1,192 @@
+"""The centre of the window: the transcript, notices, the composer and the status line, wired to the session."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+
+from desktop.items.messages import MessageItem
+from desktop.services.session import ChatSession
+from desktop.views.composer import COLUMN_WIDTH, Composer
+from desktop.views.notices import Banner, announce
+from desktop.views.status import StatusLine
+from desktop.views.transcript import TranscriptView
+from desktop.views.welcome import WelcomePage
+
+__all__ = ["ChatPane"]
+
+BUSY = ("prefill", "answering", "stopping")
+"""States in which a reply is under way."""
+
+
+class ChatPane(QWidget):
+    """Shows and drives the open conversation of `session`. `header` is put at the top."""
+
+    busy_changed = Signal(bool)
+
+    def __init__(self, session: ChatSession, header: QWidget, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self.transcript = TranscriptView(session.messages)
+        self.welcome = WelcomePage()
+        self.transcript.set_empty_widget(self.welcome)
+        self.banner = Banner()
+        self.banner.setMaximumWidth(COLUMN_WIDTH)
+        self.composer = Composer()
+        self.status = StatusLine()
+        self._arrange(header)
+        self._connect()
+        self.show_state(session.state)
+        self.show_model()
+
+    def _arrange(self, header: QWidget) -> None:
+        strip = QHBoxLayout()
+        strip.setContentsMargins(14, 0, 14, 0)
+        strip.addStretch(1)
+        strip.addWidget(self.banner, 1000)
+        strip.addStretch(1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(header)
+        layout.addWidget(self.transcript, 1)
+        layout.addLayout(strip)
+        layout.addWidget(self.composer)
+        layout.addWidget(self.status)
+
+    def _connect(self) -> None:
+        session = self._session
+        session.state_changed.connect(self.show_state)
+        session.progress.connect(self._show_progress)
+        session.stats_changed.connect(self.status.show_stats)
+        session.model_changed.connect(self.show_model)
+        session.conversation_changed.connect(self._show_conversation)
+        session.notice.connect(self.show_notice)
+        session.undo_available.connect(self._undo_changed)
+        self.banner.undo_requested.connect(session.undo)
+        self.composer.submitted.connect(self._send)
+        self.composer.stop_requested.connect(session.stop)
+        self.composer.previous_wanted.connect(self.edit_last_own)
+        self.transcript.action.connect(self._act)
+        self.transcript.edited.connect(self._edited)
+        self.welcome.example_chosen.connect(self._take_example)
+
+    # -- what the session says
+
+    def show_state(self, state: str) -> None:
+        """Show what the engine does now."""
+        busy = state in BUSY
+        self.composer.set_answering(busy)
+        self.busy_changed.emit(busy or state == "loading")
+        elsewhere = bool(self._session.replying_in) and self._session.replying_in != self._session.conversation
+        if state in ("no_model", "idle", "answering", "stopping"):
+            words = {"no_model": "No model loaded", "idle": "Ready", "answering": "Answering", "stopping": "Stopping"}[state]
+            self.status.show_state(f"{words} in another chat" if elsewhere and busy else words)
+        else:
+            self.status.show_progress({"loading": "Loading the model", "prefill": "Reading the prompt"}[state], 0, 0)
+        if state == "loading":
+            self.welcome.show_loading("Starting", 0, 0)
+        elif state in ("no_model", "idle"):
+            self.show_model()
+            announce(self, words)
+
+    def _show_progress(self, stage: str, done: int, total: int) -> None:
+        counted = f"{stage}, {done:,} of {total:,}" if self._session.state == "prefill" and total else stage
+        self.status.show_progress(counted, done, total)
+        if self._session.state == "loading":
+            self.welcome.show_loading(stage, done, total)
+
+    def show_model(self) -> None:
+        """Let the empty page fit the model that is loaded, or that there is none."""
+        model = self._session.model
+        if model is not None:
+            self.welcome.show_ready(model.name)
+        elif self._session.state != "loading":
+            self.welcome.show_first_run()
+
+    def _show_conversation(self, conversation: int) -> None:
+        self.composer.switch_conversation(conversation)
+        self.show_state(self._session.state)
+        if self.isVisible():
+            self.composer.setFocus()
+
+    def show_notice(self, text: str, level: str) -> None:
+        """Show what the session has to say; the details of a bug go with it once."""
+        details, self._session.error_details = (self._session.error_details if level == "error" else ""), ""
+        self.banner.show_notice(text, level, details=details)
+
+    def _undo_changed(self, available: bool, _what: str) -> None:
+        if not available:
+            self.banner.hide_undo()
+
+    # -- what the user does
+
+    def _send(self, text: str) -> None:
+        if self._session.submit(text):
+            self.composer.accept()
+
+    def _take_example(self, text: str) -> None:
+        self.composer.set_text(text)
+        self.composer.setFocus()
+
+    def _act(self, name: str, message: int) -> None:
+        """One of the buttons below a message."""
+        if name == "edit":
+            self.transcript.begin_edit(message)
+        elif name == "regenerate":
+            self._session.regenerate(message)
+        elif name == "continue":
+            self._session.continue_reply(message)
+        elif name == "delete":
+            if self._session.delete_message(message):
+                self.banner.show_notice("Message deleted, with what followed it.", "info", undo=True)
+        else:
+            self._session.show_variant(message, {"previous": -1, "next": 1}[name])
+
+    def _edited(self, message: int, text: str) -> None:
+        """An inline edit was saved; a refused text goes where it is not lost."""
+        if not self._session.edit(message, text) and self._session.messages.item(message).text != text and not self.composer.text():
+            self.composer.set_text(text)
+        self.composer.setFocus()
+
+    def last_reply(self) -> MessageItem | None:
+        """The reply at the end of the conversation, if it ends with one."""
+        items = self._session.messages.items()
+        return items[-1] if items and items[-1].role == "assistant" else None
+
+    def regenerate_last(self) -> None:
+        """Another reply to the last message of the user."""
+        items = self._session.messages.items()
+        if items:
+            self._session.regenerate(items[-1].id)
+
+    def continue_last(self) -> None:
+        """Write on at the end of the last reply."""
+        reply = self.last_reply()
+        if reply is not None:
+            self._session.continue_reply(reply.id)
+
+    def step_variant(self, step: int) -> None:
+        """Show the version before (-1) or after (+1) the last reply."""
+        reply = self.last_reply()
+        if reply is not None:
+            self._session.show_variant(reply.id, step)
+
+    def copy_last(self) -> None:
+        """Put the Markdown of the last reply on the clipboard."""
+        replies = [item for item in self._session.messages.items() if item.role == "assistant"]
+        if replies:
+            QGuiApplication.clipboard().setText(replies[-1].text)
+            self.banner.show_notice("The last reply was copied.", "info")
+
+    def edit_last_own(self) -> None:
+        """Edit the user's last message."""
+        own = [item for item in self._session.messages.items() if item.role == "user"]
+        if own:
+            self.transcript.begin_edit(own[-1].id)
+
+    def open_message(self, message: int) -> None:
+        """Show a message that a search found."""
+        if self._session.open_message(message) and any(item.id == message for item in self._session.messages.items()):
+            self.transcript.scroll_to_message(message)

@@ -1,0 +1,286 @@
+"""The window: places the views and connects them; what they do is theirs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from PySide6.QtCore import QEvent, QSettings, Qt
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent
+from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
+
+from desktop.services.session import ChatSession
+from desktop.settings import PANES, Appearance, Behaviour
+from desktop.views.actions import ShortcutsDialog, add_menus
+from desktop.views.chat_pane import ChatPane
+from desktop.views.drop import DropHint, dropped_model
+from desktop.views.icons import IconButton, application_icon
+from desktop.views.inspector import Inspector
+from desktop.views.model_desk import ModelDesk
+from desktop.views.model_picker import STARTER_WORDS, ModelPicker
+from desktop.views.panes import LEFT, RIGHT, Panes
+from desktop.views.sidebar import Sidebar
+from desktop.views.theme import Theme
+from engine.settings import Settings, setting_info
+
+__all__ = ["MainWindow"]
+
+ABOUT = """<h3>Inglenook</h3><p>A chat with language models that run on your own machine. Nothing you write leaves it.</p>
+<p>Licence: Apache-2.0. Qt and PySide6 are used under the LGPL-3.0.</p>"""
+
+
+class MainWindow(QMainWindow):
+    """One window over one session. `geometry` keeps its place and panes; `close_session` ends everything behind it."""
+
+    def __init__(
+        self, session: ChatSession, desk: ModelDesk, theme: Theme, geometry: QSettings, close_session: Callable[[], None]
+    ) -> None:
+        super().__init__()
+        self.session, self.desk, self.theme = session, desk, theme
+        self._geometry, self._close_session = geometry, close_session
+        self.setWindowTitle("Inglenook")
+        self.setWindowIcon(application_icon())
+        self.setAcceptDrops(True)
+        self.picker = ModelPicker()
+        self.chat = ChatPane(session, self._top_bar())
+        self.sidebar = Sidebar(session.conversations, session.search)
+        self.inspector = Inspector(PANES)
+        self.panes = Panes(self.sidebar, self.chat, self.inspector)
+        self.setCentralWidget(self.panes)
+        self.drop_hint = DropHint(self)
+        self.actions_by_name = add_menus(self, self._handlers())
+        self._connect()
+        for cls in self.inspector.forms:
+            self._show_settings(cls)
+        self._restore_geometry()
+
+    def _top_bar(self) -> QWidget:
+        bar = QWidget()
+        bar.setObjectName("topBar")
+        bar.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.left_button = IconButton("sidebar", "Show or hide chats")
+        self.left_button.setToolTip("Chats (Ctrl+B)")
+        self.right_button = IconButton("inspector", "Show or hide settings")
+        self.right_button.setToolTip("Settings (Ctrl+.)")
+        layout = QHBoxLayout(bar)
+        layout.setContentsMargins(8, 6, 8, 6)
+        layout.addWidget(self.left_button)
+        layout.addWidget(self.picker)
+        layout.addStretch(1)
+        layout.addWidget(self.right_button)
+        return bar
+
+    def _handlers(self) -> dict[str, Callable[[], Any]]:
+        session, chat, desk = self.session, self.chat, self.desk
+        return {
+            "new_chat": self.new_chat,
+            "open_file": desk.ask_for_file,
+            "open_folder": desk.ask_for_folder,
+            "starter": desk.get_starter,
+            "unload": session.unload_model,
+            "reload": session.reload_model,
+            "quit": self.close,
+            "undo": session.undo,
+            "copy_reply": chat.copy_last,
+            "search": self.search,
+            "stop": session.stop,
+            "regenerate": chat.regenerate_last,
+            "continue": chat.continue_last,
+            "previous_variant": lambda: chat.step_variant(-1),
+            "next_variant": lambda: chat.step_variant(1),
+            "rename": self.rename,
+            "delete_chat": lambda: self.delete_chat(session.conversation),
+            "write": self.write,
+            "sidebar": lambda: self.panes.toggle(LEFT),
+            "inspector": lambda: self.panes.toggle(RIGHT),
+            "larger": lambda: self.scale_text(10),
+            "smaller": lambda: self.scale_text(-10),
+            "normal": lambda: self.scale_text(0),
+            "shortcuts": lambda: ShortcutsDialog(self).open(),
+            "about": lambda: QMessageBox.about(self, "About Inglenook", ABOUT),
+        }
+
+    def _connect(self) -> None:
+        session, sidebar, inspector = self.session, self.sidebar, self.inspector
+        session.model_changed.connect(self._show_model)
+        session.conversation_changed.connect(self._show_conversation)
+        session.title_changed.connect(self._show_title)
+        session.settings_changed.connect(self._show_settings)
+        session.undo_available.connect(self._show_undo)
+        sidebar.new_requested.connect(self.new_chat)
+        sidebar.opened.connect(self.open_chat)
+        sidebar.message_opened.connect(self._open_message)
+        sidebar.renamed.connect(session.rename_conversation)
+        sidebar.delete_requested.connect(self.delete_chat)
+        sidebar.escaped.connect(self.write)
+        inspector.changed.connect(self._set)
+        inspector.reset_requested.connect(session.reset_setting)
+        inspector.system_prompt_changed.connect(session.set_system_prompt)
+        inspector.save_requested.connect(self._save_defaults)
+        self.left_button.clicked.connect(lambda: self.panes.toggle(LEFT))
+        self.right_button.clicked.connect(lambda: self.panes.toggle(RIGHT))
+        inspector.escaped.connect(self.write)
+        self.panes.alone_changed.connect(self._show_alone)
+        self.chat.busy_changed.connect(self._show_busy)
+        self.desk.connect_views(self.picker, self.chat.welcome)
+        self.desk.notice.connect(self.chat.show_notice)
+        self.desk.fetching.connect(self._show_fetching)
+        self.desk.fetch_ended.connect(self._end_fetching)
+        self.theme.changed.connect(self._fit_text)
+        self._show_model(session.model)
+        self._show_undo(False, "")
+        self._show_busy(session.state not in ("no_model", "idle"))
+
+    # -- what the session says
+
+    def _show_model(self, model: Any) -> None:
+        self.picker.show_model(model.path if model else "", model.name if model else "")
+        for name in ("unload", "reload"):
+            self.actions_by_name[name].setEnabled(model is not None)
+
+    def _show_conversation(self, conversation: int) -> None:
+        self.sidebar.set_open(conversation)
+        self.inspector.show_system_prompt(self.session.system_prompt)
+
+    def _show_title(self, title: str) -> None:
+        self.setWindowTitle(f"{title} – Inglenook" if title else "Inglenook")
+
+    def _show_settings(self, cls: type[Settings]) -> None:
+        if cls in self.inspector.forms:
+            sources = {field.name: self.session.source_of(cls, field.name) for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+            self.inspector.show_values(self.session.settings(cls), sources)
+        if cls is Appearance:
+            look = self.session.settings(Appearance)
+            self.theme.apply(look.theme, look.text_scale)
+            self.chat.transcript.setFont(self.theme.base_font)
+            self.chat.transcript.set_text_scale(look.text_scale)
+            self._fit_text()
+        if cls is Behaviour:
+            self.chat.composer.set_send_with(self.session.settings(Behaviour).send_with)
+
+    def _show_undo(self, available: bool, what: str) -> None:
+        self.actions_by_name["undo"].setEnabled(available)
+        self.actions_by_name["undo"].setText(f"Undo {what}" if what else "Undo delete")
+
+    def _show_busy(self, busy: bool) -> None:
+        # While nothing runs Esc belongs to whatever has the focus: it clears a selection or ends an edit.
+        self.actions_by_name["stop"].setEnabled(busy)
+
+    def _show_fetching(self, sentence: str, done: int, total: int) -> None:
+        self.chat.status.show_progress(sentence, done, total)
+        self.picker.show_fetching(True)
+        self.actions_by_name["starter"].setText("Cancel the download")
+
+    def _end_fetching(self) -> None:
+        self.chat.show_state(self.session.state)
+        self.picker.show_fetching(False)
+        self.actions_by_name["starter"].setText(STARTER_WORDS)
+
+    def _show_alone(self, side: str) -> None:
+        self.sidebar.back.setVisible(side == LEFT)
+        self.inspector.back.setVisible(side == RIGHT)
+
+    def _fit_text(self) -> None:
+        self.sidebar.fit_text()
+        self.inspector.fit_text()
+
+    # -- what the user does
+
+    def new_chat(self) -> None:
+        """Open an empty conversation, ready to write."""
+        self.session.new_conversation()
+        self.write()
+
+    def open_chat(self, conversation: int) -> None:
+        """Show a conversation."""
+        self.panes.leave_side()
+        self.session.open_conversation(conversation)
+
+    def _open_message(self, message: int) -> None:
+        self.panes.leave_side()
+        self.chat.open_message(message)
+
+    def delete_chat(self, conversation: int) -> None:
+        """Delete a conversation, with a way back."""
+        if self.session.delete_conversation(conversation):
+            self.chat.banner.show_notice("Chat deleted.", "info", undo=True)
+
+    def rename(self) -> None:
+        """Write another title for the open chat."""
+        if self.sidebar.isHidden():
+            self.panes.toggle(LEFT)
+        self.sidebar.begin_rename(self.session.conversation)
+
+    def search(self) -> None:
+        """Put the cursor into the search box."""
+        if self.sidebar.isHidden():
+            self.panes.toggle(LEFT)
+        self.sidebar.query.setFocus()
+        self.sidebar.query.selectAll()
+
+    def write(self) -> None:
+        """Put the cursor into the message box."""
+        self.panes.leave_side()
+        self.chat.composer.setFocus()
+
+    def scale_text(self, step: int) -> None:
+        """Text larger or smaller by `step` percent; 0 is the normal size."""
+        field = next(field for field in dataclasses.fields(Appearance) if field.name == "text_scale")
+        info, now = setting_info(field), self.session.settings(Appearance)
+        scale = max(int(info.low or 0), min(int(info.high or 0), now.text_scale + step)) if step else 100
+        self.session.set_settings(dataclasses.replace(now, text_scale=scale))
+
+    def _set(self, cls: type[Settings], name: str, value: Any) -> None:
+        self.session.set_settings(dataclasses.replace(self.session.settings(cls), **{name: value}))  # type: ignore[type-var]
+
+    def _save_defaults(self) -> None:
+        if self.session.save_as_defaults():
+            self.chat.banner.show_notice("New chats will start with these settings.", "info")
+
+    # -- files dropped onto the window
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if dropped_model(event.mimeData()) is not None:
+            event.acceptProposedAction()
+            self.drop_hint.cover()
+
+    def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
+        self.drop_hint.hide()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        self.drop_hint.hide()
+        path = dropped_model(event.mimeData())
+        if path is not None:
+            event.acceptProposedAction()
+            self.desk.open(path)
+
+    # -- the window itself
+
+    def _restore_geometry(self) -> None:
+        place = self._geometry.value("window")
+        if place is None or not self.restoreGeometry(place):
+            self.resize(1180, 780)
+        sizes = self._geometry.value("panes")
+        if sizes is not None:
+            self.panes.restoreState(sizes)
+        for side in (LEFT, RIGHT):
+            self.panes.set_wanted(side, str(self._geometry.value(side, "true")) == "true")
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange and hasattr(self, "actions_by_name"):
+            self._fit_text()
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        """Keep the window's place; stop, save and end what runs."""
+        self.inspector.prompt.tell()
+        self._geometry.setValue("window", self.saveGeometry())
+        self._geometry.setValue("panes", self.panes.saveState())
+        for side in (LEFT, RIGHT):
+            self._geometry.setValue(side, "true" if self.panes.wanted(side) else "false")
+        self._geometry.sync()
+        self.hide()
+        self._close_session()
+        event.accept()
+

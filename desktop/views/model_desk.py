@@ -1,0 +1,125 @@
+"""Getting a model into the session: file dialogs, the menu of found models, the download of the starter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QApplication, QFileDialog
+
+from desktop.services.catalogue import CatalogueService
+from desktop.services.download import DownloadService
+from desktop.services.session import ChatSession
+from desktop.views.model_picker import ModelPicker
+from desktop.views.welcome import WelcomePage
+
+__all__ = ["ModelDesk"]
+
+_MEGABYTE = 1_000_000
+
+
+class ModelDesk(QObject):
+    """Stands between the model picker, the welcome page and the services; `models` is the folder of fetched models.
+
+    What the welcome page shows of a download is told to others, too, because a conversation may be in its place:
+    `fetching(sentence, done, total)` with bytes, `fetch_ended()`, and `notice(sentence, level)` when it failed.
+    """
+
+    notice = Signal(str, str)
+    fetching = Signal(str, object, object)
+    fetch_ended = Signal()
+
+    def __init__(
+        self, session: ChatSession, catalogue: CatalogueService, download: DownloadService, models: Path, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._session, self._catalogue, self._download, self._models = session, catalogue, download, models
+        self._picker: ModelPicker | None = None
+        self._welcome: WelcomePage | None = None
+
+    def connect_views(self, picker: ModelPicker, welcome: WelcomePage) -> None:
+        """Serve these two views."""
+        self._picker, self._welcome = picker, welcome
+        for view in (picker, welcome):
+            view.open_file_requested.connect(self.ask_for_file)
+            view.open_folder_requested.connect(self.ask_for_folder)
+        picker.entries_wanted.connect(self.look_for_models)
+        picker.chosen.connect(self._session.open_model)
+        picker.starter_requested.connect(self.get_starter)
+        picker.unload_requested.connect(self._session.unload_model)
+        welcome.download_requested.connect(self.get_starter)
+        welcome.cancel_requested.connect(self._download.cancel)
+        self._catalogue.changed.connect(picker.show_entries)
+        self._download.progress.connect(self._show_progress)
+        self._download.finished.connect(self._fetched)
+        self._download.failed.connect(self._fetch_failed)
+        self._download.cancelled.connect(self._fetch_cancelled)
+
+    def look_for_models(self) -> None:
+        """Bring the menu's entries up to date, in the background."""
+        preferences = self._session.preferences
+        self._catalogue.refresh(preferences.recent_models, (self._models, *preferences.model_folders))
+
+    def open(self, path: Path) -> None:
+        """Load the model at `path`; a folder that holds one GGUF file and no config.json stands for that file."""
+        if path.is_dir() and not (path / "config.json").exists():
+            found = sorted(path.glob("*.gguf"))
+            path = found[0] if len(found) == 1 else path
+        self._session.open_model(path)
+
+    def get_starter(self) -> None:
+        """Fetch the starter model (nothing is fetched when it is there already) and load it; while that runs, cancel it."""
+        if self._download.running:
+            self._download.cancel()
+        else:
+            self._show_progress("Looking for the starter model", 0, 0)
+            self._download.start()
+
+    def ask_for_file(self) -> None:
+        """Let the user choose a GGUF file."""
+        self._ask("Open a model file", QFileDialog.FileMode.ExistingFile, "Models (*.gguf);;All files (*)")
+
+    def ask_for_folder(self) -> None:
+        """Let the user choose a folder with safetensors."""
+        self._ask("Open a model folder", QFileDialog.FileMode.Directory, "")
+
+    def _ask(self, title: str, mode: QFileDialog.FileMode, name_filter: str) -> None:
+        """A dialog that does not stop the window: the answer comes as a signal."""
+        dialog = QFileDialog(QApplication.activeWindow(), title, self._start_folder())
+        dialog.setFileMode(mode)
+        if name_filter:
+            dialog.setNameFilter(name_filter)
+        dialog.fileSelected.connect(lambda chosen: self.open(Path(chosen)))
+        dialog.finished.connect(dialog.deleteLater)
+        dialog.open()
+
+    def _start_folder(self) -> str:
+        last = self._session.preferences.last_model
+        folder = Path(last).parent if last else Path.home()
+        return str(folder if folder.is_dir() else Path.home())
+
+    # -- the download
+
+    def _show_progress(self, stage: str, done: int, total: int) -> None:
+        sentence = f"{stage}: {done / _MEGABYTE:,.0f} of {total / _MEGABYTE:,.0f} MB" if total else stage
+        if self._welcome is not None:
+            self._welcome.show_download(sentence, done, total)
+        self.fetching.emit(sentence, done, total)
+
+    def _end(self, trouble: str = "") -> None:
+        if self._welcome is not None:
+            self._welcome.end_download(trouble)
+        self.fetch_ended.emit()
+
+    def _fetched(self, path: str) -> None:
+        self._end()
+        self._session.open_model(path)
+
+    def _fetch_failed(self, sentence: str, details: str) -> None:
+        self._end(sentence)
+        if self._session.messages.rowCount() or self._session.model is not None:  # the welcome page is not what is seen
+            self._session.error_details = details
+            self.notice.emit(sentence, "error")
+
+    def _fetch_cancelled(self) -> None:
+        self._end()
