@@ -98,14 +98,17 @@ class EngineRoom(QObject):
         self._update()
 
     def _update(self) -> None:
-        """Tell the model and the state when they have changed."""
-        if self._slot.info is not self._model:
-            self._model = self._slot.info
-            self.model_changed.emit(self._model)
+        """Tell the state when it has changed."""
         state = self._current_state()
         if state != self._state:
             self._state = state
             self.state_changed.emit(state)
+
+    def _look_at_model(self) -> None:
+        """A load or unload is over: tell the model when it is another one. If the next load has begun, its end tells again."""
+        if self._slot.info is not self._model:
+            self._model = self._slot.info
+            self.model_changed.emit(self._model)
 
     def _current_state(self) -> str:
         kind, job, _ = next(iter(self._jobs.values()), ("", None, ""))
@@ -135,6 +138,8 @@ class EngineRoom(QObject):
         kind, _, _ = self._jobs.pop(job_id, ("", None, ""))
         if kind == _ANSWER:
             self.reply_ended.emit("", "")
+        elif kind:
+            self._look_at_model()
         self._update()
 
     @Slot(int, str, str)
@@ -143,5 +148,6 @@ class EngineRoom(QObject):
         if kind == _ANSWER:
             self.reply_ended.emit(sentence, details)
         elif kind:
+            self._look_at_model()
             self.load_failed.emit(path, sentence, details)
         self._update()

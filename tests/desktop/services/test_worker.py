@@ -153,8 +153,8 @@ def test_a_bug_is_told_with_its_traceback_and_logged(
         raise ZeroDivisionError("in the middle of a kernel")
 
     with caplog.at_level(logging.ERROR):
-        job = worker.start(generate)
-        qtbot.waitUntil(lambda: listener.ended(job.id))
+        number = worker.start(generate).id
+        qtbot.waitUntil(lambda: listener.ended(number))
     kind, _, sentence, details = listener.seen[-1]
     assert kind == "failed"
     assert sentence.startswith("Something went wrong inside Inglenook")
@@ -162,7 +162,7 @@ def test_a_bug_is_told_with_its_traceback_and_logged(
     assert "in the middle of a kernel" in details
     assert "in generate" in details
     assert "in the middle of a kernel" in caplog.text
-    del generate, job
+    del generate
     gc.collect()
     qtbot.waitUntil(lambda: alive[0]() is None)  # nothing keeps the frames
 
@@ -258,8 +258,8 @@ def test_ended_jobs_are_forgotten(qtbot: QtBot, worker: StreamThread, listener: 
     def make(stop: threading.Event, request: Request = request) -> Generator[int, None, None]:
         yield 1
 
-    job = worker.start(make)
-    qtbot.waitUntil(lambda: listener.ended(job.id))
-    del job, make, request
+    number = worker.start(make).id
+    qtbot.waitUntil(lambda: listener.ended(number))
+    del make, request
     gc.collect()
     qtbot.waitUntil(lambda: alive() is None)

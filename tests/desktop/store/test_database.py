@@ -40,7 +40,8 @@ def fill(path: Path, count: int = 50) -> None:
 
 def test_pragmas(tmp_path: Path) -> None:
     database = Database(tmp_path / "a.sqlite3")
-    found = {name: database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "foreign_keys", "synchronous", "busy_timeout")}
+    names = ("journal_mode", "foreign_keys", "synchronous", "busy_timeout")
+    found = {name: database.execute(f"PRAGMA {name}").fetchone()[0] for name in names}
     database.close()
     assert found == {"journal_mode": "wal", "foreign_keys": 1, "synchronous": 1, "busy_timeout": 5000}
 
@@ -86,7 +87,7 @@ def test_a_newer_file_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
     Database(path, (*MIGRATIONS, add_a_colour)).close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="newer version of Inglenook.*add_a_colour.*update"):
+    with pytest.raises(StoreError, match=r"newer version of Inglenook.*add_a_colour.*update"):
         Database(path)
     assert path.read_bytes() == before
 
@@ -123,9 +124,14 @@ def test_a_folder_in_the_way_is_one_sentence(tmp_path: Path) -> None:
 def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
     database = Database(tmp_path / "a.sqlite3")
     store = ConversationStore(database)
-    with pytest.raises(RuntimeError, match="in the middle"), database.transaction():
-        store.create("lost")
-        raise RuntimeError("in the middle")
+
+    def fail_half_way() -> None:
+        with database.transaction():
+            store.create("lost")
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail_half_way()
     assert store.list() == ()
     store.create("kept")
     assert [row.title for row in store.list()] == ["kept"]

@@ -1,0 +1,95 @@
+"""A session over a fake model and a store in a temporary folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import QObject
+from PySide6.QtTest import QAbstractItemModelTester
+from pytestqt.qtbot import QtBot
+
+from desktop.services.session import ChatSession
+from desktop.store.conversations import ConversationStore
+from desktop.store.database import Database
+from desktop.store.preferences import Preferences
+from tests.desktop.fakes import EchoChat, EchoDoor
+
+
+class Desk(QObject):
+    """The session with its fakes, and notes of all it said."""
+
+    def __init__(self, qtbot: QtBot, folder: Path) -> None:
+        super().__init__()
+        self.qtbot = qtbot
+        self.folder = folder
+        self.door = EchoDoor()
+        self.database = Database(folder / "conversations.sqlite3")
+        self.store = ConversationStore(self.database)
+        self.session = ChatSession(self.store, Preferences(folder / "preferences.json"), self.door.open_chat, self.door.describe)
+        self.testers = [QAbstractItemModelTester(model) for model in (self.session.messages, self.session.conversations)]
+        self.said: dict[str, list[tuple[Any, ...]]] = {}
+        for name in ("state_changed", "progress", "stats_changed", "notice", "model_changed", "conversation_changed", "title_changed",
+                     "settings_changed", "undo_available"):
+            self.said[name] = []
+            getattr(self.session, name).connect(self._note(name))
+        self.closed = False
+
+    @property
+    def chat(self) -> EchoChat:
+        return self.door.chat
+
+    def load(self, path: str = "/models/echo.gguf") -> None:
+        self.session.open_model(path)
+        self.until_idle()
+
+    def until_idle(self) -> None:
+        self.qtbot.waitUntil(lambda: self.session.state in ("idle", "no_model"), timeout=10_000)
+
+    def ask(self, text: str) -> None:
+        assert self.session.submit(text), self.said["notice"]
+        self.until_idle()
+
+    def texts(self) -> list[str]:
+        return [item.text for item in self.session.messages.items()]
+
+    def saved(self) -> list[str]:
+        return [message.text for message in self.store.path(self.session.conversation)]
+
+    def ids(self) -> list[int]:
+        return [item.id for item in self.session.messages.items()]
+
+    def states(self) -> list[str]:
+        return [state for (state,) in self.said["state_changed"]]
+
+    def notices(self) -> list[str]:
+        return [sentence for sentence, _ in self.said["notice"]]
+
+    def close_session(self) -> None:
+        assert self.session.close()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            assert self.session.close()
+            self.testers.clear()
+            self.database.close()
+
+    def _note(self, name: str) -> Callable[..., None]:
+        return lambda *values: self.said[name].append(values)
+
+
+@pytest.fixture
+def desk(qtbot: QtBot, tmp_path: Path) -> Iterator[Desk]:
+    found = Desk(qtbot, tmp_path)
+    found.session.restore()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def talking(desk: Desk) -> Desk:
+    desk.load()
+    return desk
