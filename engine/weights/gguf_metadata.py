@@ -28,6 +28,7 @@ _MAX_KEYS = 1 << 16
 _MAX_STRINGS = 1 << 23
 """Strings in all arrays together; the largest vocabularies with merges have under a million."""
 _MAX_DEPTH = 4
+_MAX_SENTENCE = 400
 
 
 class Cursor:
@@ -42,6 +43,8 @@ class Cursor:
 
     def fail(self, text: str) -> BadCheckpoint:
         """The error to raise: file name, what was found, and the advice."""
+        if len(text) > _MAX_SENTENCE:  # a hostile name may be long
+            text = text[: _MAX_SENTENCE // 2] + " ... " + text[-_MAX_SENTENCE // 2 :]
         return BadCheckpoint(f"{self.file_name}: {text}; the file is truncated or damaged. Download it again.")
 
     def skip(self, count: int, what: str) -> int:

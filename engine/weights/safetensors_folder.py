@@ -20,6 +20,8 @@ from engine.weights.tensor import FileTensor, check_overlap, file_bytes, find_fo
 _TYPES = {"F32": "F32", "F16": "F16", "BF16": "BF16"}
 _MAX_HEADER_BYTES = 32 << 20
 _MAX_JSON_BYTES = 64 << 20
+_MAX_NAME = 1024
+_MAX_DIMENSIONS = 8
 INDEX_NAME = "model.safetensors.index.json"
 
 
@@ -142,18 +144,24 @@ def _whole_numbers(value: Any) -> bool:
 
 def _check_entry(file_name: str, name: str, entry: Any, room: int) -> tuple[Format, tuple[int, ...], int, int]:
     """Format, shape, start and end of one header entry."""
+    if len(name) > _MAX_NAME:
+        raise BadCheckpoint(f"{file_name}: a tensor's name has {len(name)} characters, at most {_MAX_NAME} were expected. Download it again.")
     if not isinstance(entry, dict) or not _whole_numbers(entry.get("shape")) or not _whole_numbers(entry.get("data_offsets")):
         raise BadCheckpoint(f"{file_name}: tensor {name} has no proper dtype, shape and data_offsets in the header. Download it again.")
     dtype, shape, offsets = entry.get("dtype"), tuple(entry["shape"]), entry["data_offsets"]
+    if len(shape) > _MAX_DIMENSIONS or len(offsets) != 2:
+        raise BadCheckpoint(
+            f"{file_name}: tensor {name} has {len(shape)} dimensions and {len(offsets)} data_offsets; "
+            f"at most {_MAX_DIMENSIONS} and exactly 2 were expected. Download it again."
+        )
     format = find_format(_TYPES.get(dtype, "")) if isinstance(dtype, str) else None
     if format is None:
         raise UnsupportedModel(
-            f"{file_name}: tensor {name} has the dtype {dtype!r}, which cannot be read; {', '.join(_TYPES)} can. "
+            f"{file_name}: tensor {name} has the dtype {str(dtype)[:40]!r}, which cannot be read; {', '.join(_TYPES)} can. "
             "Get an unquantised variant or a GGUF file."
         )
-    # Eight dimensions are beyond any model, and bound the product of hostile sizes.
-    nbytes = format.nbytes(shape) if len(shape) <= 8 else -1
-    if len(offsets) != 2 or offsets[1] - offsets[0] != nbytes or offsets[1] > room:
+    nbytes = format.nbytes(shape)
+    if offsets[1] - offsets[0] != nbytes or offsets[1] > room:
         raise BadCheckpoint(
             f"{file_name}: tensor {name} of dtype {dtype} and shape {shape} lies at {offsets} of {room} data bytes; "
             f"{nbytes} bytes inside the file were expected. Download it again."
