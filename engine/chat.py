@@ -6,6 +6,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,16 +59,13 @@ class LocalChat:
             yield Trimmed(dropped)
         stops = dataclasses.replace(request.stops, stop_strings=request.stops.stop_strings + self.template.stop_strings)
         reply: list[int] = []
-        events = self.generator.stream(ids, request.sampler, stops, stop_event=stop, started=started)
-        try:
+        with closing(self.generator.stream(ids, request.sampler, stops, stop_event=stop, started=started)) as events:
             for event in events:
                 if isinstance(event, Text):
                     reply += (token.id for token in event.tokens)
                 if isinstance(event, Done):
                     self._written.remember(ids, reply)
                 yield event
-        finally:
-            self.generator.close()
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Tokens that these messages take as the prompt of a reply; 0 for none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +82,7 @@ class StreamingGenerator:
         stop_event: threading.Event | None = None,
         top: int = 0,
         started: float | None = None,
-    ) -> Iterator[Prefill | Text | Done]:
+    ) -> Generator[Prefill | Text | Done, None, None]:
         """Go on from `ids`: `Prefill` progress, then `Text`, then one `Done`.
 
         The model's own stop tokens always end it, besides those of `stops`. The seed is `seed`, else the sampler's, else a
@@ -206,7 +206,7 @@ class _Begun:
         return out
 
 
-def _events(steps: Steps, job: Job, clock: Clock, seed: int) -> Iterator[Prefill | Text | Done]:
+def _events(steps: Steps, job: Job, clock: Clock, seed: int) -> Generator[Prefill | Text | Done, None, None]:
     try:
         for step in steps:
             if isinstance(step, Prefill):

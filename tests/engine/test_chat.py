@@ -207,3 +207,15 @@ def test_closing_an_abandoned_reply_gives_the_pages_back():
     assert table.free + table.idle == table.page_count
     chat.close()
     assert model.closed
+
+
+def test_a_late_goodbye_of_an_old_reply_leaves_the_new_one_alone():
+    chat, _ = fake_chat()
+    request = ChatRequest((user("Hello"),), GREEDY, StopSettings(max_tokens=12))
+    old = chat.stream(request, threading.Event())
+    while not isinstance(next(old), Text):
+        pass
+    new = chat.stream(request, threading.Event())
+    first = next(new)
+    old.close()  # type: ignore[attr-defined]
+    assert [first, *new][-1].reason == "max_tokens"
