@@ -160,7 +160,8 @@ class SamplerSettings(Settings):
         0.05, "Min P", "Tokens less likely than this share of the likeliest token are dropped.", low=0.0, high=1.0, step=0.01, neutral=0.0
     )
     repetition_penalty: float = setting(
-        1.0, "Repeat penalty", "Makes tokens that already occurred less likely.", low=0.1, high=10.0, slider_high=2.0, step=0.01, neutral=1.0
+        1.0, "Repeat penalty", "Makes tokens that already occurred less likely.", low=0.1, high=10.0, slider_high=2.0, step=0.01,
+        neutral=1.0,
     )
     repetition_range: int = setting(
         -1, "Repeat window", "How many of the latest tokens the penalties look at; -1 is the whole context.",
@@ -174,7 +175,9 @@ class SamplerSettings(Settings):
         0.0, "Frequency penalty", "Taken from a token's score for each time it already occurred.", low=-10.0, high=10.0, slider_high=2.0,
         step=0.05, neutral=0.0,
     )
-    seed: int | None = setting(None, "Seed", "The same seed and settings give the same reply; empty draws a new one each time.", low=0, high=(1 << 63) - 1)
+    seed: int | None = setting(
+        None, "Seed", "The same seed and settings give the same reply; empty draws a new one each time.", low=0, high=(1 << 63) - 1
+    )
 
 
 @dataclass(frozen=True)
