@@ -77,7 +77,8 @@ def tiny_weights(tiny: Tiny) -> dict[str, Floats]:
     queries, keys = tiny.heads * tiny.head_dim, tiny.kv_heads * tiny.head_dim
 
     def matrix(rows: int, columns: int, scale: float = 1.0) -> Floats:
-        return (rng.standard_normal((rows, columns)) * scale / np.sqrt(columns)).astype(np.float32)
+        values: Floats = rng.standard_normal((rows, columns), np.float32)
+        return values * np.float32(scale / np.sqrt(columns))
 
     def near_one(size: int) -> Floats:
         return (1 + 0.2 * rng.standard_normal(size)).astype(np.float32)

@@ -6,6 +6,7 @@ Each packs (B, 256) float32 into (B, block bytes) uint8, written from the layout
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import gguf
 import numpy as np
@@ -15,12 +16,13 @@ Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 
-def quantise(values: Floats, type_name: str) -> Bytes | Floats | npt.NDArray[np.float16]:
+def quantise(values: Floats, type_name: str) -> npt.NDArray[Any]:
     """(N, K) float32 as `GGUFWriter.add_tensor` wants it: bytes (N, row bytes) of quantised types, else numbers."""
     kind = gguf.GGMLQuantizationType[type_name]
     own = _QUANTISERS.get(type_name)
     if own is None:
-        return gguf.quants.quantize(values, kind)
+        packed: npt.NDArray[Any] = gguf.quants.quantize(values, kind)
+        return packed
     blocks = values.reshape(-1, 256)
     return own(blocks).reshape(len(values), -1)
 
@@ -28,7 +30,8 @@ def quantise(values: Floats, type_name: str) -> Bytes | Floats | npt.NDArray[np.
 def dequantise(data: npt.NDArray[np.generic], type_name: str) -> Floats:
     """The `gguf` package's own decoder."""
     with np.errstate(all="ignore"):
-        return gguf.quants.dequantize(data, gguf.GGMLQuantizationType[type_name])
+        values: Floats = gguf.quants.dequantize(data, gguf.GGMLQuantizationType[type_name])
+    return values
 
 
 def _halves(values: Floats) -> Bytes:
@@ -44,7 +47,8 @@ def _rounded(values: Floats, step: Floats, low: int, high: int) -> npt.NDArray[n
 
 def _unit(peaks: Floats, levels: int) -> Floats:
     """The float16-rounded unit (B, 1) in which the largest peak of each block is `levels`."""
-    return (peaks.max(axis=1, keepdims=True) / levels).astype(np.float16).astype(np.float32)
+    highest: Floats = peaks.max(axis=1, keepdims=True)
+    return (highest / levels).astype(np.float16).astype(np.float32)
 
 
 def _symmetric(blocks: Floats, most: int, levels: int) -> tuple[Floats, npt.NDArray[np.int32], npt.NDArray[np.int32]]:

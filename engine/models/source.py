@@ -90,7 +90,7 @@ class Survey:
         if self.missing:
             more = f" and {len(self.missing) - 5} more" if len(self.missing) > 5 else ""
             raise BadCheckpoint(
-                f"{file_name} lacks {len(self.missing)} tensors that its headers call for: {', '.join(self.missing[:5])}{more}. "
+                f"{file_name} lacks tensors that its headers call for: {', '.join(self.missing[:5])}{more}. "
                 "The file is incomplete; download it again."
             )
 

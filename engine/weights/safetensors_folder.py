@@ -145,7 +145,7 @@ def _whole_numbers(value: Any) -> bool:
 def _check_entry(file_name: str, name: str, entry: Any, room: int) -> tuple[Format, tuple[int, ...], int, int]:
     """Format, shape, start and end of one header entry."""
     if len(name) > _MAX_NAME:
-        raise BadCheckpoint(f"{file_name}: a tensor's name has {len(name)} characters, at most {_MAX_NAME} were expected. Download it again.")
+        raise BadCheckpoint(f"{file_name}: a tensor name has {len(name)} characters, at most {_MAX_NAME} were expected. Download it again.")
     if not isinstance(entry, dict) or not _whole_numbers(entry.get("shape")) or not _whole_numbers(entry.get("data_offsets")):
         raise BadCheckpoint(f"{file_name}: tensor {name} has no proper dtype, shape and data_offsets in the header. Download it again.")
     dtype, shape, offsets = entry.get("dtype"), tuple(entry["shape"]), entry["data_offsets"]

@@ -1,0 +1,183 @@
+"""What the headers of a model may say, and how a bad one is refused: the key, what was found, what was expected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from engine.backends import make_backend
+from engine.backends.reference import ReferenceBackend
+from engine.core import Loading
+from engine.errors import BadCheckpoint, BadSetting, EngineError, NotEnoughMemory, UnsupportedModel
+from engine.models import ARCHITECTURES, describe, read_model
+from engine.models.keys import Keys
+from engine.settings import LoadSettings
+from engine.weights import open_checkpoint
+from tests.engine.models.oracle import load
+from tests.tiny import TINY, WIDE, tiny_config, write_folder, write_gguf
+
+GGUF_CASES: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
+    "missing layers": ({"llama__block_count": None}, BadCheckpoint, r"has no llama\.block_count; a whole number"),
+    "layers text": ({"llama__block_count": "2"}, BadCheckpoint, r"llama\.block_count is '2', but a whole number"),
+    "layers true": ({"llama__block_count": True}, BadCheckpoint, r"llama\.block_count is True"),
+    "no layers": ({"llama__block_count": 0}, BadCheckpoint, r"llama\.block_count is 0, but a whole number from 1"),
+    "wide": ({"llama__embedding_length": 1 << 31}, BadCheckpoint, r"embedding_length is 2147483648"),
+    "heads each layer": ({"llama__attention__head_count": [6, 6]}, BadCheckpoint, r"head_count is \[6, 6\]"),
+    "kv heads": ({"llama__attention__head_count_kv": 4}, BadCheckpoint, "6 heads and 4 key/value heads"),
+    "eps": ({"llama__attention__layer_norm_rms_epsilon": -1.0}, BadCheckpoint, r"rms_epsilon is -1\.0"),
+    "eps nan": ({"llama__attention__layer_norm_rms_epsilon": float("nan")}, BadCheckpoint, "rms_epsilon is nan"),
+    "odd rope": ({"llama__rope__dimension_count": 31}, BadCheckpoint, "turns 31 dimensions"),
+    "long rope": ({"llama__rope__dimension_count": 34}, BadCheckpoint, "turns 34 dimensions"),
+    "value length": ({"llama__attention__value_length": 16}, UnsupportedModel, "keys and values differ in length"),
+    "yarn": ({"llama__rope__scaling__type": "yarn"}, UnsupportedModel, "'yarn'"),
+    "experts": ({"llama__expert_count": 8}, UnsupportedModel, r"llama\.expert_count"),
+    "soft-cap": ({"llama__attn_logit_softcapping": 50.0}, UnsupportedModel, r"attn_logit_softcapping"),
+    "more layers": ({"llama__block_count": 3}, BadCheckpoint, r"lacks tensors.*blk\.2\.attn_norm\.weight.* and 4 more"),
+    "other ffn": ({"llama__feed_forward_length": 128}, BadCheckpoint, r"blk\.0\.ffn_gate\.weight has the shape \(160, 96\)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("keys", "error", "message"), GGUF_CASES.values(), ids=GGUF_CASES.keys())
+def test_bad_gguf_metadata(tmp_path: Path, keys: dict[str, Any], error: type[EngineError], message: str) -> None:
+    path = write_gguf(tmp_path / "m.gguf", TINY, "F16", **keys)
+    with pytest.raises(error, match=message):
+        load(path)
+
+
+HF_CASES: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
+    "no architecture": ({"architectures": None}, BadCheckpoint, "architectures is None"),
+    "unknown architecture": ({"architectures": ["GPT2LMHeadModel"]}, UnsupportedModel, "'GPT2LMHeadModel'.*one of: Llama.*, Mis"),
+    "no width": ({"hidden_size": None}, BadCheckpoint, "config.json has no hidden_size"),
+    "layers 2.0": ({"num_hidden_layers": 2.0}, BadCheckpoint, r"num_hidden_layers is 2\.0, but a whole number"),
+    "tied 1": ({"tie_word_embeddings": 1}, BadCheckpoint, "tie_word_embeddings is 1, but true or false"),
+    "odd width": ({"hidden_size": 97, "head_dim": None}, BadCheckpoint, "width 97 is not a multiple of its 6 heads"),
+    "gelu": ({"hidden_act": "gelu"}, UnsupportedModel, "activation is 'gelu'"),
+    "quantised": ({"quantization_config": {"quant_method": "awq"}}, UnsupportedModel, "quantised"),
+    "yarn": ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, UnsupportedModel, "'yarn'"),
+    "scaling text": ({"rope_scaling": "linear"}, BadCheckpoint, "rope_scaling is 'linear', but an object"),
+    "no factor": ({"rope_scaling": {"rope_type": "linear"}}, BadCheckpoint, "rope_scaling has no factor"),
+    "factor 0": ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, BadCheckpoint, "factor is 0"),
+    "llama3 bounds": (
+        {"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}},
+        BadCheckpoint, "high_freq_factor is 4",
+    ),
+    "biases": ({"attention_bias": True}, BadCheckpoint, r"lacks tensors.*self_attn\.q_proj\.bias"),
+    "fewer tokens": ({"vocab_size": 300}, BadCheckpoint, r"embed_tokens\.weight has the shape \(307, 96\)"),
+    "long value": ({"hidden_act": ["x" * 9000]}, BadCheckpoint, "hidden_act is"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "error", "message"), HF_CASES.values(), ids=HF_CASES.keys())
+def test_bad_config_json(tmp_path: Path, changes: dict[str, Any], error: type[EngineError], message: str) -> None:
+    folder = write_folder(tmp_path / "m")
+    (folder / "config.json").write_text(json.dumps(tiny_config(TINY) | changes))
+    with pytest.raises(error, match=message) as caught:
+        load(folder)
+    assert len(str(caught.value)) < 1000
+
+
+def test_missing_head_and_unknown_gguf_architecture(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "m", TINY.but(tied=True))
+    (folder / "config.json").write_text(json.dumps(tiny_config(TINY)))  # says untied, but there is no head
+    with pytest.raises(BadCheckpoint, match=r"lacks tensors.*lm_head\.weight"):
+        load(folder)
+    path = write_gguf(tmp_path / "m.gguf")
+    path.write_bytes(path.read_bytes().replace(b"llama", b"mamba", 1))
+    with pytest.raises(UnsupportedModel, match=r"m\.gguf has the architecture 'mamba'.*one of: llama\."):
+        describe(path)
+    assert all(family.gguf_names or family.hf_names for family in ARCHITECTURES)
+
+
+def test_bad_rope_factors(tmp_path: Path) -> None:
+    """One factor too few, and a negative one."""
+    from engine.models.rope import rope_from_gguf
+    from engine.weights import FileTensor
+
+    for values in ([1.0] * 15, [1.0] * 15 + [-1.0], [1.0] * 15 + [float("inf")]):
+        raw = np.array(values, np.float32).view(np.uint8)
+        with pytest.raises(BadCheckpoint, match=r"rope_freqs\.weight"):
+            rope_from_gguf(Keys({}, "x"), 32, FileTensor("rope_freqs.weight", "F32", (len(values),), raw))
+
+
+def test_older_linear_scaling_key_of_gguf(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", llama__rope__scale_linear=4.0)
+    assert load(path).config.rope.divisors == (4.0,) * 16
+    path = write_gguf(tmp_path / "n.gguf", llama__attention__sliding_window=256)
+    assert describe(path).context_length == 256
+
+
+def test_names_for_people(tmp_path: Path) -> None:
+    for given, expected in {"HuggingFaceTB/SmolLM2": "SmolLM2", "/home/someone/x": "m", "./x": "m", "": "m"}.items():
+        folder = write_folder(tmp_path / "m")
+        (folder / "config.json").write_text(json.dumps(tiny_config(TINY) | {"_name_or_path": given}))
+        assert describe(folder).name == expected
+
+
+def _free_memory(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=count))
+
+
+def test_not_enough_memory_says_how_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_gguf(tmp_path / "m.gguf", WIDE, "Q4_K")
+    model = load(path)
+    needed = model.resident_bytes
+    cache_bytes = 4 * 256 * 2 * 4 * 2 * 2 * 64  # four pages, keys and values, fp32, two layers, two heads
+    assert model.new_cache(512, "fp32").nbytes == cache_bytes
+    _free_memory(monkeypatch, needed)
+    load(path)
+    _free_memory(monkeypatch, needed - 1)
+    with pytest.raises(NotEnoughMemory, match=r"m\.gguf needs 0\.01 GB of memory for its weights, but 0\.01 GB are free; close other"):
+        load(path)
+    _free_memory(monkeypatch, cache_bytes - 1)
+    for dtype in ("fp32", "auto"):
+        with pytest.raises(NotEnoughMemory, match=r"context of 512 tokens needs 0\.00 GB.*shorter context"):
+            model.new_cache(512, dtype)
+    _free_memory(monkeypatch, cache_bytes)
+    assert model.new_cache(512, "auto").page_count == 4
+
+
+def test_a_system_without_room_for_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(write_gguf(tmp_path / "m.gguf"))
+
+    def refuse(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(model.backend, "new_cache", refuse)
+    with pytest.raises(NotEnoughMemory, match="no room for a context of 512 tokens"):
+        model.new_cache(512)
+    with pytest.raises(BadSetting, match="0 tokens"):
+        model.new_cache(0)
+
+
+def test_progress_of_loading(tmp_path: Path) -> None:
+    class Preparing(ReferenceBackend):
+        def prepare(self, weight_types: frozenset[str], cache_dtype: str) -> Any:
+            yield Loading(f"{sorted(weight_types)} {cache_dtype}", 0, 1)
+
+    checkpoint = open_checkpoint(write_gguf(tmp_path / "m.gguf", TINY, "Q4_1", {"token_embd": "Q8_0"}))
+    events = list(read_model(checkpoint, Preparing(), "fp16"))
+    assert events[0] == Loading("['Q4_1', 'Q8_0'] fp16", 0, 1)
+    assert [(event.done, event.total) for event in events[1:]] == [(0, 2), (1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize(("choice", "name"), [("reference", "reference"), ("cpu", "cpu"), ("auto", "cpu")])
+def test_make_backend(choice: str, name: str) -> None:
+    backend = make_backend(LoadSettings(backend=choice, threads=3))
+    assert backend.name == name
+    assert getattr(backend, "threads", 3) == 3
+
+
+@pytest.mark.parametrize(
+    ("read", "value"),
+    [(lambda k: k.integer("x", 0, 9, 5), 5), (lambda k: k.number("x", 0, 9, 5), 5.0), (lambda k: k.flag("x", True), True),
+     (lambda k: k.text("x", "a"), "a"), (lambda k: k.table("x"), None)],
+)  # fmt: skip
+def test_null_counts_as_absent(read: Callable[[Keys], Any], value: Any) -> None:
+    assert read(Keys({"x": None}, "f")) == read(Keys({}, "f")) == value
