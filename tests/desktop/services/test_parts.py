@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import random
+from typing import Any
 
 import pytest
 from PySide6.QtTest import QAbstractItemModelTester
@@ -50,7 +52,7 @@ def test_notices() -> None:
 
 
 def test_records_of_another_version_are_read() -> None:
-    saved = {"stats": {"new_tokens": 3, "joules": 5}, "reason": "boredom", "trimmed": "many"}
+    saved: dict[str, Any] = {"stats": {"new_tokens": 3, "joules": 5}, "reason": "boredom", "trimmed": "many"}
     assert stats_of(saved) == Stats(new_tokens=3)
     assert footer(saved) == "3 tokens"
     assert notice(stored(**saved)) == ""
@@ -83,10 +85,12 @@ def test_show_items_reaches_any_path(qtbot: QtBot, seed: int) -> None:
 
 
 def test_undo_stack(qtbot: QtBot) -> None:
-    stack, done, told = UndoStack(), [], []
+    stack = UndoStack()
+    done: list[int] = []
+    told: list[tuple[bool, str]] = []
     stack.available_changed.connect(lambda available, what: told.append((available, what)))
     for number in range(60):
-        stack.push(f"step {number}", lambda number=number: done.append(number))
+        stack.push(f"step {number}", functools.partial(done.append, number))
     assert stack.what == "step 59"
     while stack.undo():
         pass

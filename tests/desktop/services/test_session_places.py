@@ -233,7 +233,7 @@ def test_settings_of_the_whole_program(desk: Desk) -> None:
 
 
 def test_a_bad_saved_setting_is_told_and_replaced(desk: Desk) -> None:
-    bad = {"SamplerSettings": {"temperature": -3, "top_k": 9}, "StopSettings": {"max_tokens": "x"}}
+    bad: dict[str, dict[str, object]] = {"SamplerSettings": {"temperature": -3, "top_k": 9}, "StopSettings": {"max_tokens": "x"}}
     desk.store.set_settings(desk.session.conversation, bad)
     desk.session.open_conversation(desk.session.conversation)
     assert desk.session.settings(SamplerSettings) == SamplerSettings(top_k=9)
