@@ -1,0 +1,167 @@
+"""The borders of the house: floors, Qt, light imports, file sizes. A new file that breaks one fails here by name."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted(path for floor in ("desktop", "engine", "resources") for path in (ROOT / floor).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+MAX_LINES, MAX_FUNCTION_LINES, MAX_ARGUMENTS = 400, 60, 8
+MAX_KERNEL_LINES = 80
+"""A kernel's loop nest stays in one function: splitting it would pass a dozen addresses on for each call."""
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def python(code: str, **environ: str) -> str:
+    """Output of a fresh interpreter."""
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_floors() -> None:
+    """The import contracts of pyproject.toml."""
+    code = "from importlinter.cli import lint_imports_command; lint_imports_command(['--no-cache', '--no-logo'])"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "5 kept, 0 broken" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "allowed"),
+    [("desktop/views/new.py", True), ("desktop/app.py", True), ("desktop/services/new.py", False), ("desktop/items/new.py", False)],
+)
+@pytest.mark.parametrize("line", ["from PySide6.QtWidgets import QWidget", "from PySide6 import QtWidgets", "import PySide6.QtWidgets"])
+def test_widgets_only_in_views(file: str, allowed: bool, line: str) -> None:
+    """Ruff reports a planted import of widgets outside the views."""
+    command = [sys.executable, "-m", "ruff", "check", "--select", "TID251", "--no-cache", "--stdin-filename", file, "-"]
+    run = subprocess.run(command, cwd=ROOT, input=line + "\n", capture_output=True, text=True, check=False)
+    assert ("TID251" not in run.stdout) == allowed, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("package", ["engine", "desktop", "engine.hub", "engine.settings", "desktop.__main__", "engine.__main__"])
+def test_light_imports(package: str) -> None:
+    """A window must stand before torch is read, and `--version` needs no Qt."""
+    heavy = ["torch", "numba", "llvmlite", "transformers", "tokenizers", "PySide6.QtWidgets", "sqlite3"]
+    assert python(f"import sys, {package}; print([m for m in {heavy} if m in sys.modules])") == "[]\n"
+
+
+def test_engine_modules_without_qt() -> None:
+    """Every module of engine and resources can be imported where PySide6 does not exist."""
+    code = """
+import importlib, pkgutil, sys
+class NoQt:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("PySide6", "shiboken6", "qasync"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, NoQt())
+import engine, resources
+names = [m.name for p in (engine, resources) for m in pkgutil.walk_packages(p.__path__, p.__name__ + ".")]
+for name in names:
+    if not name.endswith("__main__"):
+        importlib.import_module(name)
+print(len(names))
+"""
+    assert int(python(code)) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_engine_tests_without_qt(tmp_path: Path) -> None:
+    """The engine's quick tests pass where PySide6 and pytest-qt do not exist."""
+    import tomllib
+
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
+    lines = ["[pytest]", f"pythonpath = {ROOT}"]
+    for key, value in options.items():
+        if not key.startswith(("qt_", "pythonpath", "testpaths")):
+            lines += [f"{key} =", *[f"    {item}" for item in value]] if isinstance(value, list) else [f"{key} = {value}"]
+    (tmp_path / "pytest.ini").write_text("\n".join(lines) + "\n", "utf-8")
+    code = """
+import sys
+class NoQt:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("PySide6", "shiboken6", "qasync", "pytestqt"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, NoQt())
+import pytest
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+    arguments = ["-c", str(tmp_path / "pytest.ini"), "--rootdir", str(ROOT), "-p", "no:pytest-qt", "-p", "no:cacheprovider", "-q"]
+    arguments += ["-m", "not slow and not real_model and not gpu", "tests/engine"]
+    run = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+
+
+@pytest.mark.gui
+def test_signals_keep_reference_counts() -> None:
+    """PySide6 6.12.0 on Python 3.11 loses a reference to True at each emission and ends the process; ours must not."""
+    code = """
+import sys
+from PySide6.QtCore import QCoreApplication, QObject, Signal
+app = QCoreApplication([])
+class Source(QObject):
+    fired = Signal(object, bool)
+source, seen = Source(), []
+source.fired.connect(lambda value, flag: seen.append(flag) if len(seen) < 3 else None)
+for value in (None, True, False):
+    source.fired.emit(value, True)
+before = [sys.getrefcount(thing) for thing in (None, True, False)]
+for i in range(5000):
+    source.fired.emit((None, True, False)[i % 3], bool(i & 1))
+after = [sys.getrefcount(thing) for thing in (None, True, False)]
+print(max(abs(a - b) for a, b in zip(after, before)))
+"""
+    assert int(python(code)) < 50
+
+
+def test_every_folder_is_a_package() -> None:
+    """A folder of modules without `__init__.py` would be missing from the wheel."""
+    assert [name(path.parent) for path in SOURCES if not (path.parent / "__init__.py").exists()] == []
+
+
+def test_files_are_short_and_say_their_job() -> None:
+    """At most 400 lines, unless line one says why not (`# Long: ...`); a docstring in every module."""
+    texts = {name(path): path.read_text("utf-8") for path in SOURCES}
+    long = [file for file, text in texts.items() if len(text.splitlines()) > MAX_LINES and not text.startswith("# Long: ")]
+    silent = [file for file, text in texts.items() if not ast.get_docstring(ast.parse(text))]
+    assert (long, silent) == ([], [])
+
+
+def test_functions_are_short() -> None:
+    """At most 60 lines of a function (80 of a kernel), and 8 arguments of a constructor besides self."""
+    long, wide = [], []
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                where = f"{name(path)}:{node.lineno} {node.name}"
+                limit = MAX_KERNEL_LINES if "backends/cpu" in where else MAX_FUNCTION_LINES
+                long += [where] if (node.end_lineno or 0) - node.lineno >= limit else []
+                wide += [where] if node.name == "__init__" and len(node.args.args + node.args.kwonlyargs) > MAX_ARGUMENTS + 1 else []
+    assert (long, wide) == ([], [])
+
+
+def test_nothing_is_left_half_done() -> None:
+    """No note about work to do, no placeholder that raises."""
+    marks = ("TO" "DO", "FIX" "ME", "XX" "X", "raise NotImpl" "ementedError")
+    found = [(name(path), mark) for path in (*SOURCES, *TESTS) for mark in marks if mark in path.read_text("utf-8")]
+    assert found == []
+
+
+def test_no_machine_path_in_the_tree() -> None:
+    """Nothing names a folder of one person's machine."""
+    roots = tuple("/" + folder for folder in ("work/", "root/", "home/", "Users/"))
+    files = [*SOURCES, *TESTS, *ROOT.glob("*.md"), *ROOT.glob(".ci/*"), ROOT / "pyproject.toml"]
+    texts = {name(path): path.read_text("utf-8") for path in files}
+    found = [(file, root) for file, text in texts.items() for root in roots if f'"{root}' in text or f" {root}" in text]
+    assert found == []
