@@ -22,7 +22,9 @@ class Model:
     step reads of them: all, but one row only of an embedding table that is not also the head.
     """
 
-    def __init__(self, config: ModelConfig, backend: Backend, parts: Parts, parameters: int, resident_bytes: int) -> None:
+    def __init__(
+        self, config: ModelConfig, backend: Backend, parts: Parts, weight_types: frozenset[str], parameters: int, resident_bytes: int
+    ) -> None:
         self.config = config
         self.backend = backend
         self.parameters = parameters
@@ -30,6 +32,7 @@ class Model:
         table = parts.embed
         unread = 0 if parts.head.weight is table else table.nbytes - table.nbytes // table.shape[0]
         self.weight_bytes_per_token = resident_bytes - unread
+        self._weight_types = weight_types
         self._parts: Parts | None = parts
         self._rotary = rotary_table(config.rope, min(config.context_length, 4096))
 
@@ -48,6 +51,9 @@ class Model:
         if tokens < 1:
             raise BadSetting(f"A cache for {tokens} tokens was asked for; at least 1 was expected.")
         pages = -(-tokens // PAGE_TOKENS) + SPARE_PAGES
+        # Loading prepared the cache type that was expected then; for another one this compiles what is missing.
+        for _ in self.backend.prepare(self._weight_types, dtype):
+            pass
         # The least it can take, before a backend is asked to reserve it; the exact figure is checked after.
         self._check_memory(pages * PAGE_TOKENS * self.config.kv_bytes_per_token(4 if dtype == "fp32" else 2), tokens)
         try:

@@ -58,7 +58,8 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
 def read_model(checkpoint: Checkpoint, backend: Backend, cache_dtype: str = "auto") -> Generator[Loading, None, Model]:
     """Load all weights (`model = yield from read_model(...)`): the backend's preparations first, then layer by layer.
 
-    The checkpoint is not needed afterwards. Raises `BadCheckpoint`, `UnsupportedModel` and `NotEnoughMemory`.
+    `cache_dtype` is the type of the caches to come, so that what they need is compiled here, with progress. The checkpoint is
+    not needed afterwards. Raises `BadCheckpoint`, `UnsupportedModel` and `NotEnoughMemory`.
     """
     build, config = find_architecture(checkpoint).build, read_config(checkpoint)
     survey = Survey(checkpoint.tensors, backend)
@@ -66,7 +67,8 @@ def read_model(checkpoint: Checkpoint, backend: Backend, cache_dtype: str = "aut
         pass
     survey.check(checkpoint.path.name)
     _check_memory(checkpoint.path.name, survey.bytes)
-    yield from backend.prepare(frozenset(survey.matrix_types), cache_dtype)
+    types = frozenset(survey.matrix_types)
+    yield from backend.prepare(types, cache_dtype)
     yield Loading("Loading the weights", 0, config.layers)
     loader = Loader(checkpoint.tensors, backend)
     layers = build(loader, config, checkpoint.format)
@@ -74,7 +76,7 @@ def read_model(checkpoint: Checkpoint, backend: Backend, cache_dtype: str = "aut
         try:
             done = next(layers)
         except StopIteration as end:
-            return Model(config, backend, end.value, survey.parameters, loader.bytes)
+            return Model(config, backend, end.value, types, survey.parameters, loader.bytes)
         yield Loading("Loading the weights", done, config.layers)
 
 
