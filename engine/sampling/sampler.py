@@ -18,6 +18,8 @@ from engine.settings import SamplerSettings
 
 Floats = npt.NDArray[np.float32]
 
+_BLOCK = 512
+
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
@@ -112,11 +114,24 @@ def _ban(candidates: Candidates, banned: Sequence[int]) -> None:
 def _draw(candidates: Candidates, uniform: float) -> tuple[int, float]:
     """The index of the candidate in whose share of the mass `uniform` (0 <= u < 1) falls, and the sum of the weights."""
     weights = candidates.weights()
-    mass = weights.cumsum(dtype=np.float64)
-    index = int(np.searchsorted(mass, uniform * mass[-1], side="right"))
-    if index == mass.shape[0]:  # the product was rounded up to the whole mass
-        index = int(np.flatnonzero(weights)[-1])
-    return index, float(mass[-1])
+    size = weights.shape[0]
+    if size <= 2 * _BLOCK:
+        mass = weights.cumsum(dtype=np.float64)
+        return _first_beyond(mass, uniform * mass[-1]), float(mass[-1])
+    # Running sums of a whole vocabulary are slow: first the block, then the place in it.
+    body = size - size % _BLOCK
+    sums = np.append(weights[:body].reshape(-1, _BLOCK).sum(axis=1), weights[body:].sum())
+    mass = sums.cumsum(dtype=np.float64)
+    wanted = uniform * mass[-1]
+    block = _first_beyond(mass, wanted)
+    within = weights[block * _BLOCK : (block + 1) * _BLOCK].cumsum(dtype=np.float64)
+    before = mass[block - 1] if block else 0.0
+    return block * _BLOCK + _first_beyond(within, wanted - before), float(mass[-1])
+
+
+def _first_beyond(mass: npt.NDArray[np.float64], wanted: float) -> int:
+    """The first index whose running sum exceeds `wanted`; where rounding left none, the last one that added anything."""
+    return min(int(np.searchsorted(mass, wanted, side="right")), int(np.searchsorted(mass, mass[-1])))
 
 
 def _likeliest(candidates: Candidates, mass: float, count: int) -> tuple[tuple[int, float], ...]:
