@@ -7,7 +7,6 @@ so that one near-tie does not decide the rest.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +75,14 @@ def tokenizer(starter_path: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def rows(starter_path: Path) -> Iterator[dict[str, list[Array]]]:
+def rows(starter_path: Path) -> dict[str, list[Array]]:
     """For both backends and each prompt: log-probabilities after the prompt and after each token of the continuation."""
     found = {}
     for backend in ("reference", "cpu"):
         scorer = Scorer(starter_path, backend)
         found[backend] = [scorer.rows(p["ids"] + p["greedy"], CONTINUATION + 1) for p in RECORDED["prompts"]]
         scorer.close()
-    yield found
+    return found
 
 
 def test_token_ids(starter_path: Path, tokenizer: Tokenizer) -> None:

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba.core import types
 
 from engine.backends.cpu.gemm import ATTENTION_ROW_STEPS, ATTENTION_VECTORS, register_tile
-from engine.backends.cpu.linear import specialise
+from engine.backends.cpu.linear import Jit, specialise, words
 from engine.backends.cpu.simd import (
     I64,
     VF32,
@@ -47,7 +47,6 @@ MINUS_INFINITY = -float("inf")
 (C_PARTIAL, C_Y, C_Y_STRIDE, C_HEADS, C_KV_HEADS, C_DIM) = range(6)
 
 SCRATCH = 64
-PRODUCTS_SIGNATURE = types.void(*[types.int64] * 10)
 
 
 def padded(dim: int) -> int:
@@ -116,6 +115,11 @@ thin_many: Any = None
 thin_few: Any = None
 thin_one: Any = None
 put: Any = None
+products: Any = None
+begin: Any = None
+weigh: Any = None
+keep_partial: Any = None
+write_out: Any = None
 SIZE = 0
 MANY, FEW = ATTENTION_ROW_STEPS[:2]
 VECTORS = ATTENTION_VECTORS
@@ -156,19 +160,10 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
     scores = q + 4 * SMALL_ROWS * ratio * dim
     out = scores + 4 * SMALL_ROWS * ratio * PAGE_TOKENS
     state = out + 4 * SMALL_ROWS * ratio * width
-    positions, scale = ld_i64(step + 8 * POSITIONS) + 4 * first_row, ld_f64(args + 8 * A_SCALE)
-    for i in range(queries):
-        source = ld_i64(args + 8 * A_Q) + (first_row + i // ratio) * ld_i64(args + 8 * A_Q_STRIDE) + 4 * dim * (g * ratio + i % ratio)
-        for d in range(dim):
-            st_f32(q + 4 * (i * dim + d), ld_f32(source + 4 * d) * scale)
-        for d in range(width):
-            st_f32(out + 4 * (i * width + d), 0.0)
-        st_f32(state + 8 * i, MINUS_INFINITY)
-        st_f32(state + 8 * i + 4, 0.0)
+    positions = ld_i64(step + 8 * POSITIONS) + 4 * first_row
+    begin(args, g, first_row, queries, q, out, state)
     last = ld_i32(positions + 4 * (here - 1))
-    pages = last // PAGE_TOKENS + 1
-    page_step = SPLITS if short else 1
-    for j in range(part if short else 0, pages, page_step):
+    for j in range(part if short else 0, last // PAGE_TOKENS + 1, SPLITS if short else 1):
         page = ld_i32(ld_i64(step + 8 * PAGES) + 4 * j)
         start = j * PAGE_TOKENS
         filled = min(PAGE_TOKENS, last - start + 1)
@@ -176,34 +171,62 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
         keys = ld_i64(args + 8 * A_K) + SIZE * (page * groups + g) * PAGE_TOKENS * dim
         for i in range(queries):
             row_clear(scores + 4 * PAGE_TOKENS * i, vectors)
-        _products(keys, SIZE * 16, SIZE * 16 * dim, vectors, q, 4 * dim, queries, dim, scores, 4 * PAGE_TOKENS)
+        products(keys, SIZE * 16, SIZE * 16 * dim, vectors, q, 4 * dim, queries, dim, scores, 4 * PAGE_TOKENS)
         for i in range(queries):
-            row = scores + 4 * PAGE_TOKENS * i
             valid = ld_i32(positions + 4 * (i // ratio)) - start + 1
-            for p in range(max(valid, 0), vectors * 16):
-                st_f32(row + 4 * p, MINUS_INFINITY)
-            before = ld_f32(state + 8 * i)
-            if valid > 0:
-                top = max(before, row_max(row, vectors))
-                total = row_exp(row, vectors, top)
-                factor = exp_scalar(before - top)
-                st_f32(state + 8 * i, top)
-                st_f32(state + 8 * i + 4, ld_f32(state + 8 * i + 4) * factor + total)
-                row_scale(out + 4 * width * i, width // 16, factor)
-            else:
-                for p in range(vectors * 16):
-                    st_f32(row + 4 * p, 0.0)
+            weigh(scores + 4 * PAGE_TOKENS * i, vectors, valid, state + 8 * i, out + 4 * width * i, width // 16)
         values = ld_i64(args + 8 * A_V) + SIZE * (page * groups + g) * PAGE_TOKENS * width
-        _products(values, SIZE * width, SIZE * 16, width // 16, scores, 4 * PAGE_TOKENS, queries, filled, out, 4 * width)
+        products(values, SIZE * width, SIZE * 16, width // 16, scores, 4 * PAGE_TOKENS, queries, filled, out, 4 * width)
     if short:
         target = ld_i64(args + 8 * A_PARTIAL) + 4 * (2 + width) * SMALL_ROWS * ratio * (part * groups + g)
-        for i in range(queries):
-            st_f32(target, ld_f32(state + 8 * i))
-            st_f32(target + 4, ld_f32(state + 8 * i + 4))
-            for d in range(width):
-                st_f32(target + 8 + 4 * d, ld_f32(out + 4 * (i * width + d)))
-            target += 4 * (2 + width)
+        keep_partial(queries, width, state, out, target)
+    else:
+        write_out(args, g, first_row, queries, state, out)
+
+
+def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, state: int) -> None:
+    """Scaled queries of the head group into scratch; outputs zero, maxima minus infinity, sums zero."""
+    groups, dim, scale = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_f64(args + 8 * A_SCALE)
+    ratio, width = ld_i64(args + 8 * A_HEADS) // groups, (dim + 15) // 16 * 16
+    for i in range(queries):
+        source = ld_i64(args + 8 * A_Q) + (first_row + i // ratio) * ld_i64(args + 8 * A_Q_STRIDE) + 4 * dim * (g * ratio + i % ratio)
+        for d in range(dim):
+            st_f32(q + 4 * (i * dim + d), ld_f32(source + 4 * d) * scale)
+        row_clear(out + 4 * i * width, width // 16)
+        st_f32(state + 8 * i, MINUS_INFINITY)
+        st_f32(state + 8 * i + 4, 0.0)
+
+
+def _weigh(row: int, vectors: int, valid: int, state: int, out: int, out_vectors: int) -> None:
+    """Scores of one page to weights relative to the running maximum; earlier sums and outputs follow a new maximum."""
+    if valid <= 0:
+        row_clear(row, vectors)
         return
+    for p in range(valid, vectors * 16):
+        st_f32(row + 4 * p, MINUS_INFINITY)
+    before = ld_f32(state)
+    top = max(before, row_max(row, vectors))
+    total = row_exp(row, vectors, top)
+    factor = exp_scalar(before - top)
+    st_f32(state, top)
+    st_f32(state + 4, ld_f32(state + 4) * factor + total)
+    row_scale(out, out_vectors, factor)
+
+
+def _keep_partial(queries: int, width: int, state: int, out: int, target: int) -> None:
+    """Maximum, sum and unnormalised output of each query, for `combine`."""
+    for i in range(queries):
+        st_f32(target, ld_f32(state + 8 * i))
+        st_f32(target + 4, ld_f32(state + 8 * i + 4))
+        for d in range(width):
+            st_f32(target + 8 + 4 * d, ld_f32(out + 4 * (i * width + d)))
+        target += 4 * (2 + width)
+
+
+def _write_out(args: int, g: int, first_row: int, queries: int, state: int, out: int) -> None:
+    """Normalised outputs into y."""
+    groups, dim = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM)
+    ratio, width = ld_i64(args + 8 * A_HEADS) // groups, (dim + 15) // 16 * 16
     for i in range(queries):
         target = ld_i64(args + 8 * A_Y) + (first_row + i // ratio) * ld_i64(args + 8 * A_Y_STRIDE) + 4 * dim * (g * ratio + i % ratio)
         total = ld_f32(state + 8 * i + 4)
@@ -243,9 +266,6 @@ def _products_template(
         m += VECTORS if wide else 1
 
 
-_products: Any = _products_template
-
-
 def combine(args: int, step: int, tile: int, scratch: int) -> None:
     """One tile a head: join the splits of a short step. out = sum of e^(m_s - M) out_s / sum of e^(m_s - M) l_s."""
     rows, groups, dim = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * C_KV_HEADS), ld_i64(args + 8 * C_DIM)
@@ -272,18 +292,25 @@ def combine(args: int, step: int, tile: int, scratch: int) -> None:
             st_f32(y + 4 * d, ld_f32(y + 4 * d) / total)
 
 
-def attention_kernels(dtype: str, jit: Any) -> dict[str, Any]:
-    """store_keys, store_values and attention for "fp16" or "fp32"; `jit` compiles the inner product helper."""
+def attention_kernels(dtype: str, jit: Jit) -> dict[str, Any]:
+    """store_keys, store_values and attention for "fp16" or "fp32"; `jit(function, signature)` compiles their parts."""
     half = dtype == "fp16"
     many, few, one = ((register_tile(ATTENTION_VECTORS, n, half), register_tile(1, n, half)) for n in ATTENTION_ROW_STEPS)
-    products = specialise(
+    products_part = specialise(
         _products_template,
         f"products_{dtype}",
         wide_many=many[0], thin_many=many[1], wide_few=few[0], thin_few=few[1], wide_one=one[0], thin_one=one[1],
     )  # fmt: skip
+    parts = {
+        "products": jit(products_part, words(10)),
+        "begin": jit(_begin, words(7)),
+        "weigh": jit(_weigh, words(6)),
+        "keep_partial": jit(_keep_partial, words(5)),
+        "write_out": jit(_write_out, words(6)),
+    }
     values = {"SIZE": 2 if half else 4, "put": st_f16 if half else st_f32}
     return {
         f"store_keys_{dtype}": specialise(_store_keys_template, f"store_keys_{dtype}", **values),
         f"store_values_{dtype}": specialise(_store_values_template, f"store_values_{dtype}", **values),
-        f"attention_{dtype}": specialise(_attention_template, f"attention_{dtype}", _products=jit(products), **values),
+        f"attention_{dtype}": specialise(_attention_template, f"attention_{dtype}", **parts, **values),
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from engine.backends.cpu.family_plain import PLAIN
 from engine.backends.cpu.family_q4 import Q4
 from engine.backends.cpu.family_q6 import Q6K
 from engine.backends.cpu.family_q8 import Q8
-from engine.backends.cpu.linear import linear_kernel
+from engine.backends.cpu.linear import Jit, linear_kernel
 from engine.backends.cpu.simd import FEATURES
 from engine.backends.cpu.team import team_functions
 from engine.core import Loading
@@ -88,39 +88,42 @@ class KernelTable:
         folder = cache_folder()
         if folder is None:
             options["cache"] = False
+
+        def jit(function: Any, signature: Any) -> Any:
+            return numba.njit(signature, nogil=True, **options)(function)
+
         try:
             config.CACHE_DIR = str(folder or "")
             if not self.team:
                 yield Loading("Preparing the CPU kernels", 0, len(missing))
-                self.team = team_functions(lambda f, signature: numba.njit(signature, nogil=True, **options)(f))
-            sources = _sources(missing, lambda f: numba.njit(attention.PRODUCTS_SIGNATURE, **options)(f))
+                self.team = team_functions(jit)
             for done, name in enumerate(missing):
                 yield Loading("Preparing the CPU kernels", done, len(missing))
-                self._compiled[name] = numba.cfunc(SIGNATURE, **options)(sources[name])
+                self._compiled[name] = numba.cfunc(SIGNATURE, **options)(_source(name, jit))
         finally:
             config.CACHE_DIR = before
         yield Loading("Preparing the CPU kernels", len(missing), len(missing))
 
 
-def _sources(names: list[str], jit: Callable[[Any], Any]) -> dict[str, Any]:
-    """The plain Python kernels of these names."""
-    found: dict[str, Any] = {
-        "rms_norm": rows.rms_norm,
-        "silu_mul": rows.silu_mul,
-        "last_rows": rows.last_rows,
-        "rope": rope.rope,
-        "combine": attention.combine,
-        "read_memory": bandwidth.read_memory,
-    }
-    for family in FAMILIES:
-        if f"linear_{family.name}" in names:
-            found[f"linear_{family.name}"] = linear_kernel(family)
-        if f"embed_{family.name}" in names:
-            found[f"embed_{family.name}"] = rows.embed_kernel(family)
-    for dtype in ("fp16", "fp32"):
-        if f"attention_{dtype}" in names:
-            found.update(attention.attention_kernels(dtype, jit))
-    return found
+_SIMPLE: dict[str, Any] = {
+    "rms_norm": rows.rms_norm,
+    "silu_mul": rows.silu_mul,
+    "last_rows": rows.last_rows,
+    "rope": rope.rope,
+    "combine": attention.combine,
+    "read_memory": bandwidth.read_memory,
+}
+
+
+def _source(name: str, jit: Jit) -> Any:
+    """The plain Python kernel of this name: `<operation>_<family or cache type>`, or a simple one."""
+    if name in _SIMPLE:
+        return _SIMPLE[name]
+    kind = name.rsplit("_", 1)[1]
+    if kind in ("fp16", "fp32"):
+        return attention.attention_kernels(kind, jit)[name]
+    family = next(f for f in FAMILIES if f.name == kind)
+    return linear_kernel(family, jit) if name.startswith("linear_") else rows.embed_kernel(family)
 
 
 def kernel_names(weight_types: frozenset[str], cache_dtype: str) -> list[str]:

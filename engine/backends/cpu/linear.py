@@ -7,6 +7,7 @@ Activations stay float32 throughout, so the answer differs from the exact one on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -43,6 +44,15 @@ SCRATCH_TAGS = 0
 SCRATCH_OUT = 64
 SCRATCH_PANEL = SCRATCH_OUT + 64 * SMALL_ROWS
 SCRATCH_SUMS = SCRATCH_PANEL + COLUMN_VECTORS * PANEL * 64
+
+
+Jit = Callable[[Any, Any], Any]
+"""Compiles a function for a signature."""
+
+
+def words(count: int) -> Any:
+    """The signature of a helper: `count` int64 arguments, no result."""
+    return types.void(*[types.int64] * count)
 
 
 def scratch_bytes(columns: int) -> int:
@@ -109,17 +119,25 @@ def _emit_clear(b: ir.IRBuilder, address: Any) -> None:
 block_sums = intrinsic_function("block_sums", types.void, (types.int64,) * 3, _emit_sums)
 finish = intrinsic_function("finish", types.void, (types.int64,) * 4, _emit_finish)
 clear = intrinsic_function("clear", types.void, (types.int64,), _emit_clear)
-tile_big, tile_middle, tile_one = (register_tile(COLUMN_VECTORS, n) for n in ROW_STEPS)
-tile_big_1, tile_middle_1, tile_one_1 = (register_tile(1, n) for n in ROW_STEPS)
+_WIDE_TILES = tuple(register_tile(COLUMN_VECTORS, n) for n in ROW_STEPS)
+_THIN_TILES = tuple(register_tile(1, n) for n in ROW_STEPS)
 STEP_BIG, STEP_MIDDLE = ROW_STEPS[:2]
 WIDE_DOT = WIDE
 
-# Filled in for each family by `linear_kernel`; named here so that the template below is complete for readers and checkers.
+# Filled in for each family by `linear_kernel`; named here so that the templates below are complete for readers and checkers.
 dot1: Any = None
 dot2: Any = None
 dot4: Any = None
 dot8: Any = None
 unpack: Any = None
+few_rows: Any = None
+many_rows: Any = None
+finish_row: Any = None
+wide_rows: Any = None
+thin_rows: Any = None
+tile_big: Any = None
+tile_middle: Any = None
+tile_one: Any = None
 UNIT = BLOCK_BYTES = 0
 NEEDS_SUMS = False
 
@@ -128,45 +146,62 @@ def _template(args: int, step: int, tile: int, scratch: int) -> None:
     rows = ld_i64(step + 8 * (LOGIT_ROWS if ld_i64(args + 8 * A_LOGITS) else ROWS))
     first = tile * ld_i64(args + 8 * A_GROUP)
     last = min(first + ld_i64(args + 8 * A_GROUP), ld_i64(args + 8 * A_TILES))
+    if rows <= SMALL_ROWS:
+        few_rows(args, ld_i64(step + 8 * SERIAL), rows, first, last, scratch)
+    else:
+        many_rows(args, rows, first, last, scratch)
+
+
+def _few_rows_template(args: int, serial: int, rows: int, first: int, last: int, scratch: int) -> None:
+    """Every packed block of tiles first .. last - 1 is read once and multiplied with all rows."""
+    weight, tile_bytes, blocks = ld_i64(args + 8 * A_WEIGHT), ld_i64(args + 8 * A_TILE_BYTES), ld_i64(args + 8 * A_BLOCKS)
+    x, x_stride = ld_i64(args + 8 * A_X), ld_i64(args + 8 * A_X_STRIDE)
+    sums, sums_stride = scratch + SCRATCH_SUMS, 4 * (blocks * UNIT // SUM_UNIT)
+    if NEEDS_SUMS and (ld_i64(scratch) != serial or ld_i64(scratch + 8) != args):
+        # Once for each thread and operation: the tag says whose sums are there.
+        for r in range(rows):
+            block_sums(x + r * x_stride, blocks * UNIT // SUM_UNIT, sums + r * sums_stride)
+        st_i64(scratch, serial)
+        st_i64(scratch + 8, args)
+    out = scratch + SCRATCH_OUT
+    for j in range(first, last):
+        source = weight + j * tile_bytes
+        r = 0
+        while r < rows:
+            xr, sr = x + r * x_stride, sums + r * sums_stride
+            if WIDE_DOT and rows - r >= 8:
+                dot8(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
+                r += 8
+            elif rows - r >= 4:
+                dot4(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
+                r += 4
+            elif rows - r >= 2:
+                dot2(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
+                r += 2
+            else:
+                dot1(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
+                r += 1
+        for r in range(rows):
+            finish_row(args, j, r, out + 64 * r)
+
+
+def _finish_row(args: int, j: int, r: int, value: int) -> None:
+    """y[r, 16 j ..] = value + bias + residual."""
+    column = r * ld_i64(args + 8 * A_Y_STRIDE) + 64 * j
+    bias, residual = ld_i64(args + 8 * A_BIAS), ld_i64(args + 8 * A_RESIDUAL)
+    finish(value, bias + 64 * j if bias else 0, residual + column if residual else 0, ld_i64(args + 8 * A_Y) + column)
+
+
+def _many_rows_template(args: int, rows: int, first: int, last: int, scratch: int) -> None:
+    """Tiles first .. last - 1 are unpacked panel by panel, and register tiles run over all rows."""
     weight, tile_bytes, blocks = ld_i64(args + 8 * A_WEIGHT), ld_i64(args + 8 * A_TILE_BYTES), ld_i64(args + 8 * A_BLOCKS)
     x, x_stride = ld_i64(args + 8 * A_X), ld_i64(args + 8 * A_X_STRIDE)
     y, y_stride = ld_i64(args + 8 * A_Y), ld_i64(args + 8 * A_Y_STRIDE)
-    bias, residual = ld_i64(args + 8 * A_BIAS), ld_i64(args + 8 * A_RESIDUAL)
-    if rows <= SMALL_ROWS:
-        sums, sums_stride = scratch + SCRATCH_SUMS, 4 * (blocks * UNIT // SUM_UNIT)
-        if NEEDS_SUMS and (ld_i64(scratch) != ld_i64(step + 8 * SERIAL) or ld_i64(scratch + 8) != args):
-            for r in range(rows):
-                block_sums(x + r * x_stride, blocks * UNIT // SUM_UNIT, sums + r * sums_stride)
-            st_i64(scratch, ld_i64(step + 8 * SERIAL))
-            st_i64(scratch + 8, args)
-        out = scratch + SCRATCH_OUT
-        for j in range(first, last):
-            r = 0
-            source = weight + j * tile_bytes
-            while r < rows:
-                xr, sr = x + r * x_stride, sums + r * sums_stride
-                if WIDE_DOT and rows - r >= 8:
-                    dot8(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
-                    r += 8
-                elif rows - r >= 4:
-                    dot4(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
-                    r += 4
-                elif rows - r >= 2:
-                    dot2(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
-                    r += 2
-                else:
-                    dot1(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
-                    r += 1
-            for r in range(rows):
-                column = r * y_stride + 64 * j
-                finish(out + 64 * r, bias + 64 * j if bias else 0, residual + column if residual else 0, y + column)
-        return
     panel, zero = scratch + SCRATCH_PANEL, scratch + SCRATCH_OUT
     clear(zero)
     for j in range(first, last):
         for r in range(rows):
-            column = r * y_stride + 64 * j
-            finish(zero, bias + 64 * j if bias else 0, residual + column if residual else 0, y + column)
+            finish_row(args, j, r, zero)
     j = first
     while j < last:
         wide = COLUMN_VECTORS if last - j >= COLUMN_VECTORS else 1
@@ -174,29 +209,27 @@ def _template(args: int, step: int, tile: int, scratch: int) -> None:
             count = min(PANEL // UNIT, blocks - start)
             for m in range(wide):
                 unpack(weight + (j + m) * tile_bytes + start * BLOCK_BYTES, count, panel + m * PANEL * 64)
-            k, xk, yj = count * UNIT, x + 4 * start * UNIT, y + 64 * j
-            r = 0
-            while r < rows:
-                xr, yr = xk + r * x_stride, yj + r * y_stride
-                if rows - r >= STEP_BIG:
-                    if wide > 1:
-                        tile_big(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
-                    else:
-                        tile_big_1(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
-                    r += STEP_BIG
-                elif rows - r >= STEP_MIDDLE:
-                    if wide > 1:
-                        tile_middle(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
-                    else:
-                        tile_middle_1(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
-                    r += STEP_MIDDLE
-                else:
-                    if wide > 1:
-                        tile_one(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
-                    else:
-                        tile_one_1(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
-                    r += 1
+            if wide > 1:
+                wide_rows(panel, x + 4 * start * UNIT, x_stride, count * UNIT, rows, y + 64 * j, y_stride)
+            else:
+                thin_rows(panel, x + 4 * start * UNIT, x_stride, count * UNIT, rows, y + 64 * j, y_stride)
         j += wide
+
+
+def _panel_rows_template(panel: int, x: int, x_stride: int, k: int, rows: int, y: int, y_stride: int) -> None:
+    """y += x times the panel, in register tiles of as many rows as fit."""
+    r = 0
+    while r < rows:
+        xr, yr = x + r * x_stride, y + r * y_stride
+        if rows - r >= STEP_BIG:
+            tile_big(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
+            r += STEP_BIG
+        elif rows - r >= STEP_MIDDLE:
+            tile_middle(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
+            r += STEP_MIDDLE
+        else:
+            tile_one(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
+            r += 1
 
 
 def specialise(template: Any, name: str, **values: Any) -> Any:
@@ -207,17 +240,34 @@ def specialise(template: Any, name: str, **values: Any) -> Any:
     return function
 
 
-def linear_kernel(family: Family) -> Any:
-    """The plain Python kernel for one family, ready to be compiled."""
-    return specialise(
-        _template,
-        f"linear_{family.name}",
+def linear_kernel(family: Family, jit: Jit) -> Any:
+    """The plain Python kernel for one family, ready to be compiled; `jit(function, signature)` compiles its parts."""
+    constants = {"UNIT": family.unit, "BLOCK_BYTES": family.block_bytes, "NEEDS_SUMS": family.needs_sums}
+    finish_part = jit(_finish_row, words(4))
+    wide, thin = (
+        jit(
+            specialise(_panel_rows_template, name, tile_big=tiles[0], tile_middle=tiles[1], tile_one=tiles[2]),
+            words(7),
+        )
+        for name, tiles in (("panel_rows_wide", _WIDE_TILES), ("panel_rows_thin", _THIN_TILES))
+    )
+    few = specialise(
+        _few_rows_template,
+        f"few_rows_{family.name}",
         dot1=_dot(family, 1),
         dot2=_dot(family, 2),
         dot4=_dot(family, 4),
         dot8=_dot(family, 8 if WIDE else 4),
-        unpack=_unpack(family),
-        UNIT=family.unit,
-        BLOCK_BYTES=family.block_bytes,
-        NEEDS_SUMS=family.needs_sums,
+        finish_row=finish_part,
+        **constants,
     )
+    many = specialise(
+        _many_rows_template,
+        f"many_rows_{family.name}",
+        unpack=_unpack(family),
+        wide_rows=wide,
+        thin_rows=thin,
+        finish_row=finish_part,
+        **constants,
+    )
+    return specialise(_template, f"linear_{family.name}", few_rows=jit(few, words(6)), many_rows=jit(many, words(5)))
