@@ -73,7 +73,7 @@ class ModelConfig:
         context = keys.integer("context_length", 1, _MAX_CONTEXT)
         return cls(
             architecture=architecture,
-            name=general.text("general.name", ""),
+            name="",
             layers=keys.integer("block_count", 1, 1 << 12),
             width=width,
             heads=heads,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     stop_token_ids, has_chat_template = _text_facts(checkpoint)
     return ModelInfo(
         path=str(checkpoint.path),
-        name=config.name or (checkpoint.path.stem if checkpoint.format == "gguf" else checkpoint.path.resolve().name),
+        name=_name(checkpoint, config.name),
         architecture=config.architecture,
         format=checkpoint.format,
         parameters=parameters,
@@ -45,6 +46,13 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         stop_token_ids=stop_token_ids,
         has_chat_template=has_chat_template,
     )
+
+
+def _name(checkpoint: Checkpoint, own: str) -> str:
+    """What people call the model: a GGUF file's own name is often a build note, so its file name is better known."""
+    if checkpoint.format == "gguf":
+        return re.sub(r"-\d{5}-of-\d{5}$", "", checkpoint.path.stem)
+    return own or checkpoint.path.resolve().name
 
 
 def _text_facts(checkpoint: Checkpoint) -> tuple[tuple[int, ...], bool]:

@@ -181,3 +181,11 @@ def test_make_backend(choice: str, name: str) -> None:
 )  # fmt: skip
 def test_null_counts_as_absent(read: Callable[[Keys], Any], value: Any) -> None:
     assert read(Keys({"x": None}, "f")) == read(Keys({}, "f")) == value
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"), [("Some-Model.Q4_1.gguf", "Some-Model.Q4_1"), ("big-00001-of-00001.gguf", "big"), ("v2-2024.gguf", "v2-2024")]
+)
+def test_a_gguf_file_is_called_by_its_file_name(tmp_path: Path, file: str, expected: str) -> None:
+    write_gguf(tmp_path / file, TINY, "F32")
+    assert describe(tmp_path / file).name == expected
