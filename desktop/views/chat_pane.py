@@ -79,6 +79,8 @@ class ChatPane(QWidget):
         busy = state in BUSY
         self.composer.set_answering(busy)
         self.busy_changed.emit(busy or state == "loading")
+        if state == "prefill":
+            self.status.show_stats(None, "")  # those of the reply before
         elsewhere = bool(self._session.replying_in) and self._session.replying_in != self._session.conversation
         if state in ("no_model", "idle", "answering", "stopping"):
             words = {"no_model": "No model loaded", "idle": "Ready", "answering": "Answering", "stopping": "Stopping"}[state]
@@ -139,10 +141,15 @@ class ChatPane(QWidget):
         elif name == "continue":
             self._session.continue_reply(message)
         elif name == "delete":
-            if self._session.delete_message(message):
-                self.banner.show_notice("Message deleted, with what followed it.", "info", undo=True)
+            self._delete(message)
         else:
             self._session.show_variant(message, {"previous": -1, "next": 1}[name])
+
+    def _delete(self, message: int) -> None:
+        others = self._session.messages.item(message).variant_count - 1
+        if self._session.delete_message(message):
+            words = "This version was deleted; another one is shown." if others else "Message deleted, with what followed it."
+            self.banner.show_notice(words, "info", undo=True)
 
     def _edited(self, message: int, text: str) -> None:
         """An inline edit was saved; a refused text goes where it is not lost."""

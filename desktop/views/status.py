@@ -52,10 +52,10 @@ class StatusLine(QWidget):
         self._write(self.state, text)
 
     def show_progress(self, text: str, done: int, total: int) -> None:
-        """Show a state with `done` of `total`; a `total` of 0 is unknown."""
+        """Show a state with `done` of `total`; a `total` of 0 or 1 has no measure and only moves."""
         self._write(self.state, text)
-        self.bar.setRange(0, 1000 if total else 0)
-        if total:
+        self.bar.setRange(0, 1000 if total > 1 else 0)
+        if total > 1:
             self.bar.setValue(min(1000, done * 1000 // total))
         self.bar.show()
         self._fit()

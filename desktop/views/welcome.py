@@ -25,7 +25,7 @@ def _label(text: str, tone: str = "") -> QLabel:
 
 
 class _ActivityBar(QWidget):
-    """A progress bar with a sentence above it; without a known total it only moves."""
+    """A progress bar with a sentence above it; without a total of 2 or more it only moves."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -41,8 +41,8 @@ class _ActivityBar(QWidget):
 
     def show_progress(self, sentence: str, done: int, total: int) -> None:
         self.sentence.setText(sentence)
-        self.bar.setRange(0, 1000 if total else 0)
-        if total:
+        self.bar.setRange(0, 1000 if total > 1 else 0)
+        if total > 1:
             self.bar.setValue(min(1000, done * 1000 // total))
 
 

@@ -146,6 +146,20 @@ def test_delete_and_undo_by_key_and_by_button(hand) -> None:
     assert len(hand.texts()) == 4
 
 
+def test_deleting_one_version_shows_the_other(hand) -> None:
+    hand.door.chat.reply = "first"
+    hand.say("question")
+    hand.door.chat.reply = "second"
+    hand.press(Key.Key_R, CTRL)
+    hand.qtbot.waitUntil(lambda: hand.texts() == ["question", "second"])
+    hand.wait_for("idle")
+    hand.window.chat.transcript.action.emit("delete", hand.items()[-1].id)
+    assert hand.texts() == ["question", "first"]
+    assert "version was deleted" in banner(hand)
+    hand.click("Undo", hand.window.chat.banner)
+    assert hand.texts() == ["question", "second"]
+
+
 def test_ctrl_z_in_a_text_box_is_the_box_s_own(hand) -> None:
     hand.say("first")
     hand.window.chat.transcript.action.emit("delete", hand.items()[0].id)
