@@ -1,1 +1,1 @@
-"""Engine part."""
+"""From a model to a stream of text: one sequence's cache, prompt, loop and stops."""

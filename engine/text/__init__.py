@@ -1,1 +1,1 @@
-"""Engine part."""
+"""Between text and token ids: tokenizers, chat templates, streaming decoding, stop strings."""

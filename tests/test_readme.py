@@ -1,0 +1,57 @@
+"""README.md tells the truth: its files exist, its tables equal the source, its commands are the ones that CI runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.readme import README, ROOT, filled, tree
+
+TEXT = README.read_text("utf-8")
+
+
+def test_generated_parts_are_current() -> None:
+    """After a change of a module's docstring, a setting or a door: `python -m tests.readme`."""
+    assert filled(TEXT) == TEXT
+
+
+def test_tree_lists_every_module() -> None:
+    listed = tree().splitlines()
+    for floor in ("engine", "desktop", "resources"):
+        for path in (ROOT / floor).rglob("*.py"):
+            entry = f"{path.parent.name}/" if path.name == "__init__.py" else path.name
+            assert any(line.split()[:1] == [entry] and len(line.split()) > 2 for line in listed), path
+
+
+FILE = re.compile(r"[\w./]+\.(py|md|toml|json|png)|(desktop|engine|resources|tests|\.ci)/[\w./]*")
+
+
+def named_files() -> set[str]:
+    """Paths in links and in backticks outside code blocks."""
+    prose = re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)
+    found = set(re.findall(r"\]\(([^)#:]+)\)", prose))
+    for code in re.findall(r"`([^`]+)`", prose):
+        found |= {word for word in code.split() if FILE.fullmatch(word)}
+    return found
+
+
+def test_named_files_exist() -> None:
+    names = named_files()
+    assert {"tests/conftest.py", ".ci/run", "engine/chat.py"} <= names
+    assert [name for name in sorted(names) if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("command", re.findall(r"`python -m (tests\.[\w.]+)`", TEXT))
+def test_named_modules_exist(command: str) -> None:
+    assert (ROOT / Path(*command.split("."))).with_suffix(".py").is_file()
+
+
+def test_two_lines_install_and_start() -> None:
+    """One line each: install and chat, install and test. CI takes the second from this page."""
+    shell = re.findall(r"```sh\n(.*?)\n```", TEXT, re.DOTALL)
+    assert [block for block in shell if "\n" in block] == []
+    assert 'python3 -m venv .venv && .venv/bin/python -m pip install -e ".[test]" && .venv/bin/python -m pytest' in shell
+    assert "python3 -m venv .venv && .venv/bin/python -m pip install . && .venv/bin/inglenook --starter" in shell
+    assert "the test command: .ci/run takes it from here" in (ROOT / ".ci" / "run").read_text("utf-8")
