@@ -39,15 +39,12 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the desktop until its window is closed; the exit code is 1 when no window can be opened."""
     options = parser().parse_args(arguments)
-    trouble = preflight.trouble()
+    trouble = preflight.trouble() or preflight.import_trouble()
     if trouble:
         print(trouble, file=sys.stderr)
         return 1
-    try:
-        from desktop.app import run
-    except ImportError as error:
-        print(preflight.import_trouble(error), file=sys.stderr)
-        return 1
+    from desktop.app import run
+
     return run(model=options.model, data=options.data, starter=options.starter, debug=options.debug)
 
 

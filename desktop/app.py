@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -151,6 +152,7 @@ async def _live(app: QApplication, desktop: Desktop) -> None:
 
 def run(*, model: Path | None = None, data: Path | None = None, starter: bool = False, debug: bool = False) -> int:
     """Run the desktop until its window is closed; returns the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl+C in a terminal ends it at once; what is written down needs no farewell
     if data is not None:
         os.environ["INGLENOOK_DATA"] = str(data.expanduser().resolve())
     app = make_application(sys.argv[:1])

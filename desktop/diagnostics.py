@@ -67,8 +67,8 @@ class Diagnostics(QObject):
         qInstallMessageHandler(None)
         sys.excepthook, threading.excepthook, sys.unraisablehook = self._hooks_before
         faulthandler.disable()
-        if self._faults_before and sys.stderr is not None:
-            faulthandler.enable()
+        if self._faults_before and sys.__stderr__ is not None:
+            faulthandler.enable(sys.__stderr__)
         self._crash_file.close()
         for handler in self._handlers:
             self._root.removeHandler(handler)

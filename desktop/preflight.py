@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import importlib.util
 import os
 import re
@@ -25,14 +26,20 @@ def _install(what: str) -> str:
     return f"Inglenook cannot open a window because {what}; on Debian or Ubuntu install it with: sudo apt install {DEBIAN_PACKAGES}"
 
 
-def import_trouble(error: ImportError) -> str:
-    """One sentence for an ImportError of Qt: a missing system library, or a missing PySide6."""
-    library = re.search(r"(\S+\.so[.\d]*): cannot open shared object file", str(error))
-    if library:
-        return _install(f"the system library {library.group(1)} is missing")
-    if (error.name or "").startswith("PySide6"):
+def import_trouble() -> str:
+    """Import Qt's widgets; one sentence when a system library or PySide6 itself is missing, else "".
+
+    Done before anything else of the desktop is imported: qasync would hide the reason behind one of its own.
+    """
+    try:
+        importlib.import_module("PySide6.QtWidgets")
+        importlib.import_module("PySide6.QtSvg")
+    except ImportError as error:
+        library = re.search(r"(\S+\.so[.\d]*): cannot open shared object file", str(error))
+        if library:
+            return _install(f"the system library {library.group(1)} is missing")
         return f"Inglenook cannot open a window because its package PySide6-Essentials is not usable ({error}); install Inglenook again."
-    raise error
+    return ""
 
 
 def trouble(environment: Mapping[str, str] = os.environ) -> str:

@@ -64,9 +64,8 @@ def test_a_missing_pyside_says_so() -> None:
     assert "PySide6-Essentials" in done.stderr
 
 
-def test_another_import_error_is_a_bug_and_not_hidden() -> None:
-    with pytest.raises(ImportError, match="cannot import name"):
-        preflight.import_trouble(ImportError("cannot import name 'x' from 'desktop.y'", name="desktop.y"))
+def test_with_qt_there_is_no_trouble() -> None:
+    assert preflight.import_trouble() == ""
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
