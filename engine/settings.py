@@ -22,7 +22,8 @@ class SettingInfo:
     """What a form, a flag and a validator need to know about one field.
 
     `low`, `high` bound the value (inclusive); `slider_high` is where a slider ends when the true bound is far away;
-    `neutral` is the value at which the setting does nothing, shown as "off"; `choices` lists (value, label) pairs.
+    `neutral` is the value at which the setting does nothing, shown as "off"; `choices` lists (value, label) pairs;
+    `words` lists (number, word) pairs for numbers that have a meaning of their own, such as 0 for "auto".
     """
 
     label: str
@@ -33,6 +34,7 @@ class SettingInfo:
     slider_high: float | None = None
     neutral: Any = None
     choices: tuple[tuple[str, str], ...] = ()
+    words: tuple[tuple[float, str], ...] = ()
     unit: str = ""
     advanced: bool = False
     multiline: bool = False
@@ -127,7 +129,10 @@ class LoadSettings(Settings):
         "auto", "Backend", "Which code runs the model: the fast CPU kernels, or the slow exact reference.",
         choices=(("auto", "Automatic"), ("cpu", "CPU (Numba)"), ("reference", "Reference (torch, exact and slow)")),
     )
-    threads: int = setting(0, "Threads", "CPU threads for the model; 0 takes one for each physical core.", low=0, high=256, step=1)
+    threads: int = setting(
+        0, "Threads", "CPU threads for the model; 0 takes one for each physical core.", low=0, high=256, slider_high=32, step=1,
+        words=((0, "auto"),),
+    )
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,7 @@ class CacheSettings(Settings):
 
     context_length: int = setting(
         0, "Context length", "Tokens the model can see at once; 0 takes the model's own length, at most 8192.",
-        low=0, high=1 << 20, step=256, unit="tokens",
+        low=0, high=1 << 20, slider_high=32768, step=256, words=((0, "auto"),), unit="tokens",
     )
     dtype: str = setting(
         "auto", "Cache type", "How keys and values are stored; automatic is FP16 on the CPU and FP32 on the reference.",
@@ -165,7 +170,7 @@ class SamplerSettings(Settings):
     )
     repetition_range: int = setting(
         -1, "Repeat window", "How many of the latest tokens the penalties look at; -1 is the whole context.",
-        low=-1, high=1 << 20, slider_high=4096, step=1, neutral=0, unit="tokens",
+        low=-1, high=1 << 20, slider_high=4096, step=1, neutral=0, words=((-1, "all"),), unit="tokens",
     )
     presence_penalty: float = setting(
         0.0, "Presence penalty", "Taken once from the score of each token that already occurred.", low=-10.0, high=10.0, slider_high=2.0,

@@ -77,11 +77,12 @@ class Editor(QWidget):
 
 
 class _NumberBox(QDoubleSpinBox):
-    """A number box that writes the word "off" where the setting does nothing."""
+    """A number box that writes a word for numbers with a meaning: "off" where the setting does nothing, "auto"."""
 
     def __init__(self, info: SettingInfo, decimals: int) -> None:
         super().__init__()
-        self._off = None if info.neutral is None else float(info.neutral)
+        off = [] if info.neutral is None else [(float(info.neutral), "off")]
+        self._words = dict([*off, *((float(number), word) for number, word in info.words)])
         # Qt gives the text of a styled box with NoButtons one pixel of width: the style sheet makes the buttons invisible instead
         self.setAlignment(Qt.AlignmentFlag.AlignRight)
         self.lineEdit().setTextMargins(0, 0, 5, 0)
@@ -91,22 +92,22 @@ class _NumberBox(QDoubleSpinBox):
         self.setSingleStep(info.step or 1)
 
     def textFromValue(self, value: float) -> str:
-        return "off" if self._off is not None and value == self._off else f"{value:.{self.decimals()}f}"
+        return self._words.get(value, f"{value:.{self.decimals()}f}")
 
     def valueFromText(self, text: str) -> float:
-        if self._off is not None and text.strip().lower() == "off":
-            return self._off
-        return float(text.strip().replace(",", "."))
+        numbers = {word: number for number, word in self._words.items()}
+        given = text.strip().lower()
+        return numbers[given] if given in numbers else float(given.replace(",", "."))
 
     def validate(self, text: str, position: int) -> tuple[QValidator.State, str, int]:
-        word = text.strip().lower()
-        if self._off is not None and "off".startswith(word):
-            return (QValidator.State.Acceptable if word == "off" else QValidator.State.Intermediate), text, position
-        if word in ("", "-", ".", "-.", ","):
+        given = text.strip().lower()
+        if given in self._words.values():
+            return QValidator.State.Acceptable, text, position
+        if given in ("", "-", ".", "-.", ",") or any(word.startswith(given) for word in self._words.values()):
             return QValidator.State.Intermediate, text, position
-        if not re.fullmatch(r"-?\d*[.,]?\d*" if self.decimals() else r"-?\d*", word):
+        if not re.fullmatch(r"-?\d*[.,]?\d*" if self.decimals() else r"-?\d*", given):
             return QValidator.State.Invalid, text, position
-        inside = self.minimum() <= float(word.replace(",", ".")) <= self.maximum()
+        inside = self.minimum() <= float(given.replace(",", ".")) <= self.maximum()
         return (QValidator.State.Acceptable if inside else QValidator.State.Intermediate), text, position
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, Qt, Signal
-from PySide6.QtGui import QFont
+from PySide6.QtGui import QFont, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from desktop.views.icons import application_icon
 
 __all__ = ["STARTER_LABEL", "WelcomePage"]
 
-STARTER_LABEL = "Download starter model (SmolLM2, 98 MB)"
+STARTER_LABEL, STARTER_SHORT = "Download starter model (SmolLM2, 98 MB)", "Download starter (98 MB)"
+RETRY_LABEL = "Try the download again"
 OTHER_WAYS = "Or bring your own: a GGUF file, or a folder with safetensors. You can also drag it onto this window."
 EXAMPLES = ("Explain how a rainbow forms", "Write a short poem about autumn rain", "Give me three ideas for dinner")
 
@@ -167,7 +168,7 @@ class WelcomePage(QWidget):
         self._set_busy(False)
         self.first_run.trouble.setVisible(bool(trouble))
         self.first_run.trouble.setText(trouble)
-        self.first_run.download.setText("Try the download again" if trouble else STARTER_LABEL)
+        self._label_download()
 
     def show_loading(self, sentence: str, done: int, total: int) -> None:
         """A model is being loaded."""
@@ -192,6 +193,20 @@ class WelcomePage(QWidget):
         super().changeEvent(event)
         if event.type() == QEvent.Type.FontChange and hasattr(self, "title"):
             self._enlarge_title()
+
+    def _label_download(self) -> None:
+        """The longest words that find room on the button."""
+        button = self.first_run.download
+        button.setAccessibleName(STARTER_LABEL if self.first_run.trouble.isHidden() else RETRY_LABEL)
+        for words in (STARTER_LABEL, STARTER_SHORT) if self.first_run.trouble.isHidden() else (RETRY_LABEL,):
+            button.setText(words)
+            if button.sizeHint().width() <= self.width() - 36:
+                break
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Keep the words on the button whole."""
+        super().resizeEvent(event)
+        self._label_download()
 
     def _set_busy(self, busy: bool) -> None:
         self.first_run.progress.setVisible(busy)

@@ -130,6 +130,21 @@ def test_off_can_be_typed(sampling, qtbot) -> None:
     assert sampling.told[-1] == ("top_k", 12)
 
 
+def test_numbers_with_a_meaning_are_words(qtbot) -> None:
+    form = SettingsForm(LoadSettings)
+    qtbot.addWidget(form)
+    form.show_values(LoadSettings(), sources(LoadSettings))
+    box = find(form, QAbstractSpinBox, "Threads")
+    assert box.text() == "auto"
+    box.setValue(4)
+    assert box.text() == "4"
+    box.selectAll()
+    qtbot.keyClicks(box, "Auto")
+    with qtbot.waitSignal(form.changed) as change:
+        qtbot.keyClick(box, Qt.Key.Key_Return)
+    assert change.args == ["threads", 0]
+
+
 def test_letters_cannot_be_typed_into_a_number(sampling, qtbot) -> None:
     box = find(sampling, QAbstractSpinBox, "Min P")
     box.selectAll()
