@@ -13,6 +13,7 @@ from desktop.views.notices import Banner, announce
 from desktop.views.status import StatusLine
 from desktop.views.transcript import TranscriptView
 from desktop.views.welcome import WelcomePage
+from engine.core import Stats
 
 __all__ = ["ChatPane"]
 
@@ -28,6 +29,7 @@ class ChatPane(QWidget):
     def __init__(self, session: ChatSession, header: QWidget, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._session = session
+        self._awaited = False  # a reply was begun and its end was not told yet
         self.transcript = TranscriptView(session.messages)
         self.welcome = WelcomePage()
         self.transcript.set_empty_widget(self.welcome)
@@ -59,7 +61,7 @@ class ChatPane(QWidget):
         session = self._session
         session.state_changed.connect(self.show_state)
         session.progress.connect(self._show_progress)
-        session.stats_changed.connect(self.status.show_stats)
+        session.stats_changed.connect(self._show_stats)
         session.model_changed.connect(self.show_model)
         session.conversation_changed.connect(self._show_conversation)
         session.notice.connect(self.show_notice)
@@ -81,6 +83,8 @@ class ChatPane(QWidget):
         self.busy_changed.emit(busy or state == "loading")
         if state == "prefill":
             self.status.show_stats(None, "")  # those of the reply before
+            self._awaited = True
+            announce(self, "Generating the reply")
         elsewhere = bool(self._session.replying_in) and self._session.replying_in != self._session.conversation
         if state in ("no_model", "idle", "answering", "stopping"):
             words = {"no_model": "No model loaded", "idle": "Ready", "answering": "Answering", "stopping": "Stopping"}[state]
@@ -91,7 +95,12 @@ class ChatPane(QWidget):
             self.welcome.show_loading("Starting", 0, 0)
         elif state in ("no_model", "idle"):
             self.show_model()
-            announce(self, words)
+
+    def _show_stats(self, stats: Stats | None, reason: str) -> None:
+        self.status.show_stats(stats, reason)
+        if self._awaited and stats is not None:
+            self._awaited = False
+            announce(self, f"Done, {stats.decode_tokens_per_second:.0f} tokens per second, {reason}")
 
     def _show_progress(self, stage: str, done: int, total: int) -> None:
         counted = f"{stage}, {done:,} of {total:,}" if self._session.state == "prefill" and total else stage

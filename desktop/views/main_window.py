@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from PySide6.QtCore import QEvent, QSettings, Qt
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
 
 from desktop.services.session import ChatSession
@@ -256,6 +256,16 @@ class MainWindow(QMainWindow):
             self.desk.open(path)
 
     # -- the window itself
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Esc that nothing else wanted: dismiss the notice, then clear the selection."""
+        if event.key() != Qt.Key.Key_Escape:
+            super().keyPressEvent(event)
+        elif self.chat.banner.isVisible():
+            self.chat.banner.hide()
+        else:
+            self.chat.transcript.selection.clear()
+            self.chat.transcript.selection.show()
 
     def _restore_geometry(self) -> None:
         place = self._geometry.value("window")

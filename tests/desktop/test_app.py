@@ -9,7 +9,7 @@ import threading
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QAccessible, QDragEnterEvent, QDropEvent, QGuiApplication
-from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QWidget
+from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QFileDialog, QWidget
 
 from desktop.app import Desktop, Doors
 from desktop.settings import Appearance
@@ -83,6 +83,20 @@ def test_escape_stops_while_the_prompt_is_read(make_hand) -> None:
     hand.qtbot.waitUntil(lambda: "Reading the prompt" in hand.window.chat.status.state.text())
     hand.press(Key.Key_Escape)
     hand.wait_for("idle")
+
+
+def test_escape_with_nothing_to_stop_dismisses_the_notice_then_clears_the_selection(hand) -> None:
+    hand.say("some words to select")
+    transcript = hand.window.chat.transcript
+    transcript.setFocus()
+    hand.press(Key.Key_A, CTRL)
+    assert transcript.selection.text()
+    hand.window.chat.show_notice("A note.", "info")
+    hand.press(Key.Key_Escape)
+    assert banner(hand) == ""
+    assert transcript.selection.text()
+    hand.press(Key.Key_Escape)
+    assert not transcript.selection.text()
 
 
 def test_regenerate_keeps_the_earlier_reply(hand) -> None:
@@ -396,6 +410,27 @@ class FakeFetch:
         yield Downloaded(str(folder / "starter.gguf"))
 
 
+def test_a_model_file_is_chosen_in_a_dialog_that_does_not_stop_the_window(hand, tmp_path) -> None:
+    chosen = tmp_path / "chosen.gguf"
+    chosen.touch()
+    hand.window.actions_by_name["open_file"].trigger()
+    dialog = hand.window.findChild(QFileDialog)
+    dialog.selectFile(str(chosen))
+    dialog.accept()
+    hand.qtbot.waitUntil(lambda: hand.door.opened[-1] == chosen)
+    hand.wait_for("idle")
+
+
+def test_a_screen_reader_hears_the_beginning_and_the_end_and_no_token(hand, monkeypatch) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr("desktop.views.chat_pane.announce", lambda widget, text: heard.append(text))
+    hand.say("one two three four five six")
+    assert heard[0] == "Generating the reply"
+    assert len(heard) == 2
+    assert heard[1].startswith("Done, ")
+    assert "tokens per second" in heard[1]
+
+
 def test_first_run_download_cancel_fail_retry_and_load(make_hand) -> None:
     fetch = FakeFetch()
     hand = make_hand(fetch=fetch)
@@ -554,7 +589,7 @@ def test_an_unhandled_error_is_one_sentence_in_the_window(hand) -> None:
 
 def test_neither_torch_nor_numba_is_imported_before_the_model(tmp_path) -> None:
     code = f"""
-import os, sys, pathlib
+import os, sys, pathlib, time
 os.environ["QT_QPA_PLATFORM"] = "offscreen"
 from desktop.app import Desktop, make_application
 app = make_application(["inglenook"])
@@ -562,6 +597,8 @@ desktop = Desktop(app, pathlib.Path({str(tmp_path)!r}))
 desktop.start()
 app.processEvents()
 assert desktop.window.isVisible()
+used = time.process_time()
+assert used < 1.5, f"the window took {{used:.2f}} s of processor time"
 heavy = [name for name in ("torch", "numba", "transformers", "numpy", "tokenizers", "jinja2") if name in sys.modules]
 desktop.window.close()
 sys.exit(f"imported too early: {{heavy}}" if heavy else 0)

@@ -10,12 +10,11 @@ from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QWheelEvent
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QCheckBox, QComboBox, QLineEdit, QPushButton, QSlider
 
+from desktop.settings import PANES
 from desktop.views.editors import escape, make_editor, unescape
 from desktop.views.form import SettingsForm
 from desktop.views.icons import IconButton
-from engine.settings import CacheSettings, LoadSettings, SamplerSettings, SettingInfo, Settings, StopSettings, setting_info
-
-CLASSES = (SamplerSettings, StopSettings, CacheSettings, LoadSettings)
+from engine.settings import LoadSettings, SamplerSettings, SettingInfo, Settings, StopSettings, setting_info
 
 
 def sources(cls: type[Settings], value: str = "default") -> dict[str, str]:
@@ -48,7 +47,7 @@ def values_of(cls: type[Settings]) -> st.SearchStrategy[Settings]:
     return st.builds(cls, **parts)
 
 
-@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("cls", [cls for _, cls in PANES])
 def test_what_goes_in_comes_out_and_is_not_told_as_a_change(qtbot, cls: type[Settings]) -> None:
     form = SettingsForm(cls)
     qtbot.addWidget(form)
