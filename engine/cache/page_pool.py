@@ -142,7 +142,7 @@ class PagePool:
                 self.free.append(page)
 
     def _settle(self, page: Page) -> None:
-        """Put a page that nobody has where it belongs: free when it is empty, unreachable or repeated, else idle."""
+        """Put a page that nobody has where it belongs: free when it is empty or repeated by another, else idle."""
         if page.refs:
             return
         if not page.ids:
@@ -151,9 +151,6 @@ class PagePool:
         self.idle.pop(page, None)
         self.idle[page] = None
         if page.pins:
-            return
-        if page.depth and page.parent not in self._full:
-            self.drop([page])
             return
         for other in [other for other in self._children[page.parent] if other is not page and other in self.idle]:
             if len(other.ids) > len(page.ids) and other.ids[: len(page.ids)] == page.ids:
@@ -165,7 +162,10 @@ class PagePool:
                 self.drop([other])
 
     def _unseal(self, page: Page) -> list[Page]:
-        """Take a page's digest away; returns the idle pages that cannot be found any more."""
+        """Take a page's digest away; returns the pages that cannot be found any more.
+
+        These are idle and not being copied from: whoever holds or copies a page holds the pages before it, too.
+        """
         digest, page.digest = page.digest, None
         if digest is None:
             return []
@@ -173,10 +173,10 @@ class PagePool:
         if self._full[digest]:
             return []
         del self._full[digest]
-        return [child for child in self._children.get(digest, ()) if self.may_be_taken(child)]
+        return list(self._children.get(digest, ()))
 
     def _clear(self, page: Page) -> list[Page]:
-        """Forget all content of a page; returns the idle pages that cannot be found any more."""
+        """Forget all content of a page; returns the pages that cannot be found any more."""
         siblings = self._children[page.parent]
         del siblings[page]
         if not siblings:
@@ -202,7 +202,8 @@ class PagePool:
             yield "the table of digests is wrong"
         if sum(len(pages) for pages in self._children.values()) != sum(1 for page in self.pages if page.ids):
             yield "the index holds pages without content"
-        if not any(page.pins for page in self.pages):
-            for page in self.idle:
-                if page.depth and page.parent not in full:
-                    yield f"page {page.index} is idle and cannot be found"
+        for page in self.pages:
+            if page.ids and page.depth and page.parent not in full:
+                yield f"page {page.index} cannot be found"
+            if page.pins and not page.ids:
+                yield f"page {page.index} is to be copied from, but empty"

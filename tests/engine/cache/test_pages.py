@@ -211,6 +211,49 @@ def test_a_copied_page_is_found_by_others_only_once_confirmed() -> None:
     table.check()
 
 
+def test_a_page_to_copy_from_is_not_cut_for_another_lease() -> None:
+    table = PageTable(3)
+    cache(table, ids(100))
+    copier = table.open([*ids(50), 9999])
+    filler = table.open([7777])
+    filler.reserve(P)
+    with table.open([*ids(10), 8888]) as other:  # no page is free, and the idle one is needed
+        assert (other.length, other.pages) == (0, [])
+        table.check()
+    copier.copied()
+    assert found(table, [*ids(10), 8888]) == 10
+
+
+def test_a_page_to_copy_from_is_not_dropped_as_repeated() -> None:
+    table = PageTable(4)
+    cache(table, ids(100))
+    copier = table.open([*ids(50), 9999])
+    longer = table.open(ids(150))
+    longer.copied()
+    longer.reserve(150)
+    longer.extend(ids(50, 100))
+    longer.close()
+    table.check()
+    assert table.idle == 2
+    copier.copied()
+    assert table.idle == 1
+    assert found(table, ids(150)) == 150
+
+
+def test_a_page_that_two_leases_copy_from_is_not_cut_by_one_of_them() -> None:
+    table = PageTable(4)
+    cache(table, ids(100))
+    long, short = table.open([*ids(80), 9999]), table.open([*ids(40), 8888])
+    with pytest.raises(ContextTooLong):
+        short.reserve(3 * P)
+    assert (len(long.copies), len(short.copies)) == (1, 1)
+    table.check()
+    long.copied()
+    short.reserve(3 * P)
+    assert (short.copies, short.ids, long.ids) == ([], ids(40), ids(80))
+    table.check()
+
+
 def test_unconfirmed_copies_are_not_left_behind() -> None:
     table = PageTable(4)
     source = write(table, ids(100))

@@ -33,3 +33,14 @@ def test_scores_cannot_change_after_candidates_were_dropped() -> None:
         candidates.writable()
     with pytest.raises(ValueError, match="only before"):
         candidates.divide(2.0)
+
+
+def test_weights_follow_every_change() -> None:
+    candidates = Candidates(np.asarray([0.0, 1.0, 2.0], np.float32), np.zeros(3, np.float32))
+    assert candidates.weights() == pytest.approx(np.exp([-2.0, -1.0, 0.0]))
+    candidates.divide(0.5)
+    assert candidates.weights() == pytest.approx(np.exp([-4.0, -2.0, 0.0]))
+    candidates.writable()[1] = 0.0
+    assert candidates.weights() == pytest.approx(np.exp([-4.0, 0.0, 0.0]))
+    candidates.keep(np.asarray([0, 1]))
+    assert candidates.weights() == pytest.approx(np.exp([-4.0, 0.0]))

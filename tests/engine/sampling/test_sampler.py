@@ -11,7 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import EngineError
-from engine.sampling.sampler import Sampler
+from engine.sampling.candidates import Candidates
+from engine.sampling.sampler import Sampler, _draw
 from engine.settings import SamplerSettings
 from tests.engine.sampling.exact import final_distribution
 
@@ -47,6 +48,15 @@ def test_draws_from_a_large_vocabulary_follow_the_probabilities() -> None:
     for _ in range(8000):
         groups[group[drawer.sample(logits, []).id]] += 1
     assert chi_squared(groups, np.bincount(group, probabilities)) < 16.27  # 99.9 %, 3 degrees
+
+
+@pytest.mark.parametrize("size", [4, 5000])
+def test_tokens_without_probability_are_never_drawn(size: int) -> None:
+    logits = np.full(size, -np.inf, np.float32)
+    logits[[1, size - 2]] = 0.0
+    candidates = Candidates(logits, np.empty_like(logits))
+    drawn = [_draw(candidates, uniform)[0] for uniform in (0.0, 0.4999, 0.5, math.nextafter(1.0, 0.0), 1.0)]
+    assert drawn == [1, 1, size - 2, size - 2, size - 2]
 
 
 def test_same_seed_same_ids_and_probabilities() -> None:
