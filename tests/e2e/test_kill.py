@@ -25,9 +25,10 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKI
 
 
 class Report(NamedTuple):
-    """What the typist saw on the screen: the number of messages, and how long the last one was."""
+    """What the typist saw on the screen: which chat, its number of messages, and how long the last one was."""
 
     moment: float
+    chat: int
     messages: int
     length: int
 
@@ -42,7 +43,7 @@ def killed_in_mid_reply(data: Path, model: str) -> tuple[list[Report], float]:
         try:
             for line in typist.stdout:
                 reports.append(_report(line))
-                same = [report for report in reports if report.messages == reports[-1].messages]
+                same = [report for report in reports if report.chat == reports[-1].chat]
                 if reports[-1].length > ENOUGH_CHARACTERS and reports[-1].moment - same[0].moment > 2 * PROMISE_SECONDS:
                     break
         finally:
@@ -50,12 +51,12 @@ def killed_in_mid_reply(data: Path, model: str) -> tuple[list[Report], float]:
             killed = time.monotonic()
         reports += [_report(line) for line in typist.stdout if line.endswith("\n")]
     assert typist.returncode == -signal.SIGKILL, "the typist ended by itself"
-    return [report for report in reports if report.messages == reports[-1].messages], killed
+    return [report for report in reports if report.chat == reports[-1].chat], killed
 
 
 def _report(line: str) -> Report:
-    moment, messages, length = line.split()
-    return Report(float(moment), int(messages), int(length))
+    moment, chat, messages, length = line.split()
+    return Report(float(moment), int(chat), int(messages), int(length))
 
 
 def check_what_is_left(data: Path, reports: list[Report], killed: float) -> None:

@@ -1,7 +1,7 @@
 """A process of its own for the kill test: opens the desktop, types a message, and prints how much of the reply is on the screen.
 
-Run as `python -m tests.e2e.typist DATA (MODEL | echo)`; each line of the output is "seconds messages characters", seconds of
-the monotonic clock that all processes of a machine share. A reply that ends is followed by the next message.
+Run as `python -m tests.e2e.typist DATA (MODEL | echo)`; each line of the output is "seconds chat messages characters", seconds of
+the monotonic clock that all processes of a machine share. A reply that ends is followed by the same question in a new chat.
 """
 
 from __future__ import annotations
@@ -31,14 +31,19 @@ def main(data: Path, model: str) -> None:
     desktop.start(model=Path(model))
     session, box = desktop.session, desktop.window.chat.composer.box
 
+    chat = 0
+
     def report() -> None:
+        nonlocal chat
         if session.state == "idle" and not session.replying_in:
+            chat += 1
+            session.new_conversation()
             box.setFocus()
             QTest.keyClicks(box, QUESTION)
             QTest.keyClick(box, Qt.Key.Key_Return)
         items = session.messages.items()
         if items:
-            print(f"{time.monotonic():.4f} {len(items)} {len(items[-1].text)}", flush=True)
+            print(f"{time.monotonic():.4f} {chat} {len(items)} {len(items[-1].text)}", flush=True)
 
     timer = QTimer()
     timer.timeout.connect(report)
