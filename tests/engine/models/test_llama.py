@@ -143,7 +143,7 @@ def test_sizes(tmp_path: Path) -> None:
 def test_describe_gguf_and_folder_of_the_same_model(tmp_path: Path) -> None:
     folder = describe(write_folder(tmp_path / "some-name"))
     file = describe(write_gguf(tmp_path / "m.gguf", TINY, "F32"))
-    assert (folder.name, file.name) == ("some-name", "Tiny")
+    assert (folder.name, file.name) == ("some-name", "m")
     assert (folder.format, file.format) == ("safetensors", "gguf")
     assert folder.stop_token_ids == (2, 0)
     assert file.stop_token_ids == (2,)
