@@ -139,7 +139,7 @@ def _work(web: Web, settings: PipSettings, wanted: PackagedFile, target_dir: Pat
     try:
         with part_path.open("a+b") as part, locked(part):
             _check_room(target_dir, wanted, part.seek(0, 2))
-            yield from fetch_wheel(web, settings, wanted.package, wanted.wheel, wanted.wheel_bytes, part)
+            yield from fetch_wheel(web, settings, wanted.package, wanted.wheel, wanted.wheel_bytes, part, wanted.name)
             try:
                 yield from _unpack(web, wanted, part, target)
             except WrongFile:

@@ -16,11 +16,11 @@ from engine.hub.transfer import transfer
 from engine.hub.web import Web, describe
 
 
-def fetch_wheel(web: Web, settings: PipSettings, package: str, wheel: str, size: int, part: IO[bytes]) -> Iterator[Downloading]:
-    """Bring the wheel into `part`. Raises `DownloadError` with what each place answered, in its order."""
-    stage = f"Fetching {package}"
+def fetch_wheel(web: Web, settings: PipSettings, package: str, wheel: str, size: int, part: IO[bytes], title: str) -> Iterator[Downloading]:
+    """Bring the wheel into `part`; progress names the `title`. Raises `DownloadError` with what each place answered, in its order."""
+    stage = f"Fetching {title}"
     troubles: list[str] = []
-    yield Downloading(f"Looking for {package}", 0, 0)
+    yield Downloading(f"Looking for {title}", 0, 0)
     for place in places(settings, package):
         found, trouble = _look(web, place, wheel)
         for link in found:
