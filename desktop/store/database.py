@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import platformdirs
-
 from desktop.store.migrations import MIGRATIONS
+from engine.folders import DATA_VARIABLE, data_dir
 
 __all__ = ["DATA_VARIABLE", "FILE_NAME", "Database", "StoreError", "data_folder", "set_aside"]
 
 log = logging.getLogger(__name__)
 
-DATA_VARIABLE = "INGLENOOK_DATA"
 """Environment variable that moves the data folder."""
 FILE_NAME = "conversations.sqlite3"
 BUSY_TIMEOUT_S = 5.0
@@ -41,8 +38,7 @@ def data_folder(folder: Path | None = None) -> Path:
 
     Raises `StoreError` when it cannot be made.
     """
-    named = os.environ.get(DATA_VARIABLE, "")
-    place = folder or (Path(named).expanduser() if named else platformdirs.user_data_path("inglenook", appauthor=False))
+    place = folder or data_dir()
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:

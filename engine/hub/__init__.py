@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from engine.hub.packaged import PackagedFile, data_dir, fetch, fetch_starter, models_dir, starter
+from engine.hub.packaged import PackagedFile, fetch, fetch_starter, models_dir, starter
 
-__all__ = ["PackagedFile", "data_dir", "fetch", "fetch_starter", "models_dir", "starter"]
+__all__ = ["PackagedFile", "fetch", "fetch_starter", "models_dir", "starter"]

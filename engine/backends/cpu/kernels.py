@@ -16,7 +16,6 @@ from typing import Any
 
 import llvmlite
 import numba
-import platformdirs
 from llvmlite import binding as llvm
 from numba import config, types
 
@@ -30,6 +29,7 @@ from engine.backends.cpu.linear import Jit, linear_kernel
 from engine.backends.cpu.simd import FEATURES
 from engine.backends.cpu.team import team_functions
 from engine.core import Loading
+from engine.folders import cache_dir
 
 FAMILIES: tuple[Family, ...] = (Q4(), Q8(), Q6K(), *PLAIN)
 """All packed layouts."""
@@ -51,9 +51,7 @@ def cache_folder() -> Path | None:
     machine = [llvm.get_host_cpu_name(), *sorted(FEATURES), str(config.CPU_NAME), str(config.CPU_FEATURES)]
     digest.update("\0".join([numba.__version__, llvmlite.__version__, *machine]).encode())
     name = f"kernels-{digest.hexdigest()[:16]}"
-    override = os.environ.get("INGLENOOK_CACHE")
-    places = [Path(override)] if override else [Path(platformdirs.user_cache_dir("inglenook", appauthor=False))]
-    places.append(Path(tempfile.gettempdir()) / f"inglenook-{os.getuid() if hasattr(os, 'getuid') else 'user'}")
+    places = [cache_dir(), Path(tempfile.gettempdir()) / f"inglenook-{os.getuid() if hasattr(os, 'getuid') else 'user'}"]
     for place in places:
         folder = place / name
         try:

@@ -19,6 +19,7 @@ import pytest
 from engine import hub
 from engine.core import Downloaded, Downloading
 from engine.errors import DownloadError
+from engine.folders import data_dir
 from engine.hub import transfer as transfer_module
 from tests.engine.hub.server import MODEL, WHEEL, Index, manifest, serving, wheel_of
 
@@ -364,7 +365,7 @@ def test_manifest_of_the_starter() -> None:
     wanted = hub.starter()
     assert wanted.licence == "Apache-2.0"
     assert len(bytes.fromhex(wanted.sha256)) == 32
-    assert hub.models_dir() == hub.data_dir() / "models"
+    assert hub.models_dir() == data_dir() / "models"
 
 
 @pytest.mark.real_model
