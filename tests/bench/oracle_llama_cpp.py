@@ -148,7 +148,7 @@ def main() -> None:
     arguments = parser.parse_args()
     result = record(arguments.model)
     arguments.output.write_text(json.dumps(result, ensure_ascii=False, separators=(",", ":")) + "\n")
-    print(json.dumps({"perplexity": result["perplexity"], **result["quantised"]}))
+    print(json.dumps({"exact": {"perplexity": result["perplexity"]}, "quantised": result["quantised"]}))
 
 
 if __name__ == "__main__":
