@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
-import importlib.util
 import netrc
 import os
 import socket
@@ -133,7 +132,7 @@ def _tls(settings: PipSettings, environ: Mapping[str, str]) -> ssl.SSLContext:
         if settings.cert:
             folder = os.path.isdir(settings.cert)
             context = ssl.create_default_context(cafile=None if folder else settings.cert, capath=settings.cert if folder else None)
-        elif not context.get_ca_certs() and not _system_folder(environ) and importlib.util.find_spec("certifi"):
+        elif not context.get_ca_certs() and not _system_folder(environ):
             import certifi
 
             context.load_verify_locations(certifi.where())
