@@ -66,13 +66,13 @@ def read_bandwidth(threads: int, megabytes: int = 512, seconds: float = 0.5) -> 
     tiles = data.size // _TILE
     tape = np.zeros(OPERATION, np.int64)
     tape[:6] = [KERNELS.address("read_memory"), block.ctypes.data, tiles, 1, tiles, 1]
-    step = np.ones(8, np.int64)
+    step, phases, tickets = np.ones(8, np.int64), np.array([0, 1], np.int64), ticket_words(1)
     team = Team(KERNELS.team, threads, 4096)
     best, until = 0.0, time.perf_counter() + seconds
     try:
         while time.perf_counter() < until:
             start = time.perf_counter()
-            team.replay(tape, np.array([0, 1], np.int64), step, ticket_words(1))
+            team.replay(tape, phases, step, tickets)
             best = max(best, data.size / (time.perf_counter() - start))
     finally:
         team.close()

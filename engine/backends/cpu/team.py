@@ -3,7 +3,8 @@
 A tape is a list of *phases*; the operations of one phase do not depend on each other. Each phase has a ticket word: the
 epoch (number of the replay) in the high half, the next tile in the low half. Every thread takes tiles by compare-and-swap
 until none is left, so a thread that loses its core delays nothing but its present tile, and one that wakes up late finds a
-newer epoch and leaves. Between replays helper threads spin briefly, then sleep on a lock without using a core.
+newer epoch and leaves. When a replay is done its tickets are retired, so that the step block may be written again at once: a
+late thread finds no ticket of its epoch. Between replays helper threads spin briefly, then sleep on a lock without using a core.
 """
 
 from __future__ import annotations
@@ -103,6 +104,12 @@ def _publish(control: int, tape: int, phases: int, phase_count: int, step: int, 
     return asleep
 
 
+def _retire(phase_count: int, tickets: int) -> None:
+    """End the epoch: from here on no thread can take a tile of it, whatever the step block says."""
+    for p in range(phase_count):
+        atomic_store(tickets + 8 * _LINE * p, 0)
+
+
 def _help(control: int, helper: int, seen: int, scratch: int) -> int:
     """A helper thread's loop: work on each new epoch; returns the last one seen when it should sleep, -1 to end."""
     parked = control + 8 * (PARKED + _LINE * (helper + 1))
@@ -143,6 +150,7 @@ def team_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
     return {
         "work": compiled_work,
         "publish": jit(_publish, word(*[word] * 7)),
+        "retire": jit(_retire, types.void(word, word)),
         "help": jit(specialise(_help, "help", work=compiled_work), word(*[word] * 4)),
     }
 
@@ -175,13 +183,17 @@ class Team:
             self._wake[helper].acquire()
 
     def replay(self, tape: Words, phases: Words, step: Words, tickets: Words) -> None:
-        """Run every operation of the tape once; returns when all are done."""
+        """Run every operation of the tape once; returns when all are done.
+
+        The four arrays must outlive the team: a thread that lost its core may look at them later, though at nothing else.
+        """
         addresses = (tape.ctypes.data, phases.ctypes.data, len(phases) - 1, step.ctypes.data, tickets.ctypes.data)
         asleep = self._functions["publish"](self._control.ctypes.data, *addresses, len(self._threads))
         for helper, lock in enumerate(self._wake):
             if asleep >> helper & 1:
                 lock.release()
         self._functions["work"](*addresses, int(self._words[EPOCH]), self._scratch[0].ctypes.data)
+        self._functions["retire"](len(phases) - 1, tickets.ctypes.data)
 
     @property
     def _words(self) -> Words:

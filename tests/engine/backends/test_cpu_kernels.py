@@ -17,6 +17,8 @@ import pytest
 
 from engine.backends.base import AttentionShape, RotaryTable, Step
 from engine.backends.cpu import CpuBackend
+from engine.backends.cpu.kernels import KERNELS
+from engine.backends.cpu.step import LOGIT_ROWS, ROWS, TOKENS
 from engine.backends.cpu.tape import Tape
 from tests.engine.backends.kernel_oracles import WEIGHT_TYPES, Matrix, causal_attention, rotate
 
@@ -193,3 +195,17 @@ def test_a_tape_keeps_its_weights_alive() -> None:
     packed.clear()
     assert alive() is not None
     tape.close()
+
+
+def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
+    """A thread that lost its core wakes up while the next step is being written: it must not run with half of it."""
+    backend = prepared(("F32",), threads=1)
+    table = backend.load_weight(Matrix("F32", (16, 16), 1))
+    with recorded(backend, lambda ops: ops.last_rows(ops.embed(table)), 8) as tape:
+        tape.run(step(np.arange(2)))
+        words, tickets = tape._step, tape._tickets.copy()
+        words[ROWS], words[LOGIT_ROWS], words[TOKENS] = 8, 8, 0
+        addresses = [a.ctypes.data for a in (tape._tape, tape._phases)]
+        scratch = np.zeros(1 << 20, np.uint8)
+        KERNELS.team["work"](*addresses, tape.phase_count, words.ctypes.data, tape._tickets.ctypes.data, 1, scratch.ctypes.data)
+        assert np.array_equal(tape._tickets, tickets)
