@@ -13,7 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engine.settings import SamplerSettings, StopSettings
+from engine.settings import (
+    ConstraintSettings,
+    GuidanceSettings,
+    OutputSettings,
+    SamplerSettings,
+    SpeculationSettings,
+    StopSettings,
+)
 
 PAGE_TOKENS = 256
 """Token positions in one page of the key/value cache."""
@@ -31,18 +38,28 @@ class Message:
 class ChatRequest:
     """One question to a chat source.
 
-    `continue_last` keeps the last (assistant) message open and writes on from its end instead of starting a new turn.
+    `continue_last` keeps the last (assistant) message open and writes on from its end instead of starting a new turn. Then
+    `continue_ids`, when there are any, are the exact token ids of that message: they stand in the prompt in place of its text.
     """
 
     messages: tuple[Message, ...]
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
     stops: StopSettings = field(default_factory=StopSettings)
     continue_last: bool = False
+    speculation: SpeculationSettings = field(default_factory=SpeculationSettings)
+    constraint: ConstraintSettings = field(default_factory=ConstraintSettings)
+    guidance: GuidanceSettings = field(default_factory=GuidanceSettings)
+    output: OutputSettings = field(default_factory=OutputSettings)
+    continue_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts and times of one reply. Times are seconds; `first_token_seconds` counts from the request."""
+    """Counts and times of one reply. Times are seconds; `first_token_seconds` counts from the request.
+
+    `passes` of the model were run after the prompt; `drafted_tokens` were proposed by a drafter and `accepted_tokens` of them
+    kept. `speedup` is the measured speed with drafting over the measured speed without it, 0 while either is unknown.
+    """
 
     prompt_tokens: int = 0
     prefill_tokens: int = 0
@@ -54,6 +71,20 @@ class Stats:
     first_token_seconds: float = 0.0
     decode_seconds: float = 0.0
     seed: int = 0
+    passes: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    speedup: float = 0.0
+
+    @property
+    def acceptance_rate(self) -> float:
+        """The share of drafted tokens that were kept; 0 when none were drafted."""
+        return self.accepted_tokens / self.drafted_tokens if self.drafted_tokens else 0.0
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Tokens for each pass of the model after the prompt's; 1 without drafting, 0 before the first such pass."""
+        return (self.new_tokens - 1) / self.passes if self.passes and self.new_tokens > 1 else 0.0
 
     @property
     def prefill_tokens_per_second(self) -> float:
@@ -92,10 +123,22 @@ class Trimmed:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """A token that could have stood there: its own text, the model's probability and the final one (0 when a step dropped it)."""
+
+    id: int
+    text: str
+    raw_probability: float
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
 class TokenInfo:
     """One token of a reply: `raw_probability` is the model's own, `probability` the one after all sampler steps.
 
-    `top` holds (id, final probability) pairs, likeliest first, when asked for.
+    When asked for, `top` holds (id, final probability) pairs, likeliest first, and `alternatives` the tokens that the model
+    itself held likeliest. `entropy` is that of the model's own distribution, nats. `drafted`: a drafter proposed it.
+    `healed`: it took the place of the prompt's last token, whose text it begins with. `seconds` counts from the request.
     """
 
     id: int
@@ -103,31 +146,50 @@ class TokenInfo:
     probability: float
     raw_probability: float
     top: tuple[tuple[int, float], ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    entropy: float = 0.0
+    drafted: bool = False
+    healed: bool = False
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of the reply that is certain: never half a character, never part of a stop string."""
+    """A piece of the reply that is certain: never half a character, never part of a stop string or of a banned one.
+
+    `suppressed` is text that was taken back, unseen, because a banned string had come up; other words are written in its place.
+    """
 
     text: str
     tokens: tuple[TokenInfo, ...] = ()
+    suppressed: str = ""
 
 
-STOP_REASONS = ("stop_token", "stop_string", "max_tokens", "context_full", "cancelled")
-"""Every value `Done.reason` can have."""
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How the reply goes, a few times a second."""
+
+    stats: Stats
+
+
+STOP_REASONS = (
+    "stop_token", "stop_string", "stop_regex", "end_filter", "max_tokens", "time_limit", "loop", "context_full", "cancelled",
+)  # fmt: skip
+"""Every value `Done.reason` can have; "end_filter" says that a constraint was fulfilled and allows nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The last event of a reply. `trigger` is what fired: the stop string, or the stop token's text."""
+    """The last event of a reply. `trigger` is the text that fired: the stop string, what the expression matched, the stop
+    token's text, the repeated part of a loop; empty for limits."""
 
     reason: str
     trigger: str
     stats: Stats
 
 
-ChatEvent = Loading | Prefill | Trimmed | Text | Done
-"""What a chat source yields: any number of the first four kinds, then one `Done`."""
+ChatEvent = Loading | Prefill | Trimmed | Text | Running | Done
+"""What a chat source yields: any number of the other kinds, then one `Done`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,118 +7,14 @@ that one field. Settings are frozen: a change makes a new object (`dataclasses.r
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import types
-import typing
 from dataclasses import dataclass
-from typing import Any
 
-from engine.errors import BadSetting
+from engine.fields import SettingInfo, Settings, check_value, setting, setting_info
 
-
-@dataclass(frozen=True, slots=True)
-class SettingInfo:
-    """What a form, a flag and a validator need to know about one field.
-
-    `low`, `high` bound the value (inclusive); `slider_high` is where a slider ends when the true bound is far away;
-    `neutral` is the value at which the setting does nothing, shown as "off"; `choices` lists (value, label) pairs;
-    `words` lists (number, word) pairs for numbers that have a meaning of their own, such as 0 for "auto".
-    """
-
-    label: str
-    help: str
-    low: float | None = None
-    high: float | None = None
-    step: float | None = None
-    slider_high: float | None = None
-    neutral: Any = None
-    choices: tuple[tuple[str, str], ...] = ()
-    words: tuple[tuple[float, str], ...] = ()
-    unit: str = ""
-    advanced: bool = False
-    multiline: bool = False
-
-
-def setting(default: Any, label: str, help: str, **info: Any) -> Any:
-    """A dataclass field with its `SettingInfo` under metadata key "setting"."""
-    return dataclasses.field(default=default, metadata={"setting": SettingInfo(label=label, help=help, **info)})
-
-
-def setting_info(field: dataclasses.Field[Any]) -> SettingInfo:
-    """The `SettingInfo` of a field declared with `setting()`."""
-    info = field.metadata["setting"]
-    assert isinstance(info, SettingInfo)
-    return info
-
-
-def _field_types(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-def _check_scalar(where: str, value: Any, kind: Any, info: SettingInfo) -> Any:
-    """`value` as `kind` (bool, int, float, str) inside the range of `info`; raises `BadSetting`."""
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise BadSetting(f"{where} is {value!r}, but it must be {_KIND_NAMES[kind]}.")
-    if kind is float and not math.isfinite(value):
-        raise BadSetting(f"{where} is {value!r}, but it must be a finite number.")
-    if kind in (int, float) and not _inside(value, info):
-        raise BadSetting(f"{where} is {value!r}, but it must be {_range_text(info)}.")
-    if info.choices and value not in [choice for choice, _ in info.choices]:
-        allowed = ", ".join(choice for choice, _ in info.choices)
-        raise BadSetting(f"{where} is {value!r}, but it must be one of: {allowed}.")
-    return value
-
-
-_KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-
-
-def _inside(value: float, info: SettingInfo) -> bool:
-    return (info.low is None or value >= info.low) and (info.high is None or value <= info.high)
-
-
-def _range_text(info: SettingInfo) -> str:
-    if info.low is not None and info.high is not None:
-        return f"between {info.low:g} and {info.high:g}"
-    return f"at least {info.low:g}" if info.low is not None else f"at most {info.high:g}"
-
-
-def check_value(cls: type, name: str, value: Any) -> Any:
-    """`value` as the type of field `name` of `cls`; lists become tuples. Raises `BadSetting` in one sentence."""
-    field = {f.name: f for f in dataclasses.fields(cls)}.get(name)
-    if field is None:
-        raise BadSetting(f"{cls.__name__} has no setting named {name!r}.")
-    info, kind, where = setting_info(field), _field_types(cls)[name], f"{cls.__name__}.{name}"
-    if isinstance(kind, types.UnionType):
-        if value is None:
-            return None
-        kind = next(k for k in typing.get_args(kind) if k is not types.NoneType)
-    if typing.get_origin(kind) is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise BadSetting(f"{where} is {value!r}, but it must be a list.")
-        return tuple(_check_scalar(where, item, typing.get_args(kind)[0], info) for item in value)
-    return _check_scalar(where, value, kind, info)
-
-
-class Settings:
-    """Base of all settings dataclasses: validation on creation, and JSON both ways."""
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            object.__setattr__(self, field.name, check_value(type(self), field.name, getattr(self, field.name)))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dict of str, int, float, bool, list, None."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}  # type: ignore[call-overload]
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> typing.Self:
-        """The inverse of `to_json`; unknown names and bad values raise `BadSetting`."""
-        for name, value in data.items():
-            check_value(cls, name, value)
-        return cls(**data)
+__all__ = [
+    "SAMPLER_STEP_NAMES", "CacheSettings", "ConstraintSettings", "GuidanceSettings", "LoadSettings", "OutputSettings", "SamplerSettings",
+    "SettingInfo", "Settings", "SpeculationSettings", "StopSettings", "check_value", "setting", "setting_info",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -144,44 +40,173 @@ class CacheSettings(Settings):
         low=0, high=1 << 20, slider_high=32768, step=256, words=((0, "auto"),), unit="tokens",
     )
     dtype: str = setting(
-        "auto", "Cache type", "How keys and values are stored; automatic is FP16 on the CPU and FP32 on the reference.",
-        choices=(("auto", "Automatic"), ("fp16", "FP16"), ("fp32", "FP32")),
+        "auto", "Cache type", "How keys and values are stored: fewer bits hold more text in the same memory; automatic is FP16 on the "
+        "CPU and FP32 on the reference.",
+        choices=(
+            ("auto", "Automatic"), ("fp32", "FP32"), ("fp16", "FP16"), ("fp8", "FP8"), ("q8", "Q8"),
+            ("q6", "Q6 (8-bit keys, 4-bit values)"), ("q4", "Q4"),
+        ),
     )
+    value_dtype: str = setting(
+        "same", "Cache type of the values", "Another type for the values than for the keys.", advanced=True,
+        choices=(("same", "As the cache type"), ("fp32", "FP32"), ("fp16", "FP16"), ("fp8", "FP8"), ("q8", "Q8"), ("q4", "Q4")),
+    )
+    memory: int = setting(
+        0, "Memory for conversations", "Room for the caches of several conversations, so that going back to one need not read it again; "
+        "at least one context is always held, and 0 chooses by the free memory.",
+        low=0, high=1 << 20, slider_high=16384, step=64, words=((0, "auto"),), unit="MiB",
+    )
+    keep_on_disk: bool = setting(
+        False, "Keep caches on disk", "Save a conversation's cache when the model is closed and take it up again at the next start.",
+        advanced=True,
+    )
+
+
+SAMPLER_STEP_NAMES = (
+    ("repetition", "Repeat penalty"), ("occurrence", "Presence and frequency"), ("dry", "DRY"), ("top_n_sigma", "Top N sigma"),
+    ("smoothing", "Smoothing"), ("temperature", "Temperature"), ("top_k", "Top K"), ("top_p", "Top P"), ("top_a", "Top A"),
+    ("min_p", "Min P"), ("tail_free", "Tail free"), ("typical", "Typical"), ("mirostat", "Mirostat"),
+    ("dynamic_temperature", "Dynamic temperature"), ("xtc", "XTC"), ("adaptive_p", "Adaptive P"), ("skew", "Skew"),
+)  # fmt: skip
+"""(name, label) of every sampler step in the default order of application; `engine.sampling.SAMPLER_STEPS` has the same names."""
+
+_VARIETY, _TRUNCATION, _REPETITION, _SPECIAL, _ORDER = "Variety", "Truncation", "Repetition", "Special", "Order"
 
 
 @dataclass(frozen=True)
 class SamplerSettings(Settings):
-    """How the next token is drawn. The order of the steps is `engine.sampling.SAMPLER_STEPS`."""
+    """How the next token is drawn."""
 
     temperature: float = setting(
         0.7, "Temperature", "Higher is more varied, lower more predictable; 0 always takes the likeliest token.",
-        low=0.0, high=10.0, slider_high=2.0, step=0.05, neutral=1.0,
+        low=0.0, high=10.0, slider_high=2.0, step=0.05, neutral=1.0, group=_VARIETY,
     )
-    top_k: int = setting(40, "Top K", "Only the K likeliest tokens stay.", low=0, high=1 << 20, slider_high=200, step=1, neutral=0)
+    top_k: int = setting(
+        40, "Top K", "Only the K likeliest tokens stay.", low=0, high=1 << 20, slider_high=200, step=1, neutral=0, group=_TRUNCATION
+    )
     top_p: float = setting(
-        0.95, "Top P", "Only the likeliest tokens that together reach this probability stay.", low=0.0, high=1.0, step=0.01, neutral=1.0
+        0.95, "Top P", "Only the likeliest tokens that together reach this probability stay.", low=0.0, high=1.0, step=0.01, neutral=1.0,
+        group=_TRUNCATION,
     )
     min_p: float = setting(
-        0.05, "Min P", "Tokens less likely than this share of the likeliest token are dropped.", low=0.0, high=1.0, step=0.01, neutral=0.0
+        0.05, "Min P", "Tokens less likely than this share of the likeliest token are dropped.", low=0.0, high=1.0, step=0.01, neutral=0.0,
+        group=_TRUNCATION,
     )
     repetition_penalty: float = setting(
         1.0, "Repeat penalty", "Makes tokens that already occurred less likely.", low=0.1, high=10.0, slider_high=2.0, step=0.01,
-        neutral=1.0,
+        neutral=1.0, group=_REPETITION,
     )
     repetition_range: int = setting(
         -1, "Repeat window", "How many of the latest tokens the penalties look at; -1 is the whole context.",
-        low=-1, high=1 << 20, slider_high=4096, step=1, neutral=0, words=((-1, "all"),), unit="tokens",
+        low=-1, high=1 << 20, slider_high=4096, step=1, neutral=0, words=((-1, "all"),), unit="tokens", group=_REPETITION,
+    )
+    repetition_decay: int = setting(
+        0, "Repeat fade", "Over so many tokens before the repeat window the penalties fade to nothing.", low=0, high=1 << 20,
+        slider_high=4096, step=1, neutral=0, unit="tokens", group=_REPETITION, advanced=True,
     )
     presence_penalty: float = setting(
         0.0, "Presence penalty", "Taken once from the score of each token that already occurred.", low=-10.0, high=10.0, slider_high=2.0,
-        step=0.05, neutral=0.0,
+        step=0.05, neutral=0.0, group=_REPETITION,
     )
     frequency_penalty: float = setting(
         0.0, "Frequency penalty", "Taken from a token's score for each time it already occurred.", low=-10.0, high=10.0, slider_high=2.0,
-        step=0.05, neutral=0.0,
+        step=0.05, neutral=0.0, group=_REPETITION,
+    )
+    dry_multiplier: float = setting(
+        0.0, "DRY strength", "Makes tokens less likely that would repeat a longer passage word for word; 0.8 is usual.", low=0.0,
+        high=100.0,
+        slider_high=5.0, step=0.05, neutral=0.0, group=_REPETITION, advanced=True,
+    )
+    dry_base: float = setting(
+        1.75, "DRY base", "How fast the DRY penalty grows with the length of the repeated passage.", low=1.0, high=10.0, slider_high=4.0,
+        step=0.05, group=_REPETITION, advanced=True,
+    )
+    dry_allowed_length: int = setting(
+        2, "DRY allowed length", "Passages of up to so many tokens may be repeated freely.", low=1, high=1 << 20, slider_high=20, step=1,
+        unit="tokens", group=_REPETITION, advanced=True,
+    )
+    dry_range: int = setting(
+        0, "DRY window", "How many of the latest tokens DRY looks at; 0 is the whole context.", low=0, high=1 << 20, slider_high=8192,
+        step=64,
+        words=((0, "all"),), unit="tokens", group=_REPETITION, advanced=True,
+    )
+    dry_breakers: tuple[str, ...] = setting(
+        ("\\n", ":", '"', "*"), "DRY breakers", "A repeated passage ends at any token with one of these texts; \\n is a line break.",
+        group=_REPETITION, advanced=True, multiline=True,
+    )
+    min_temperature: float = setting(
+        0.0, "Lowest temperature", "Dynamic temperature goes from here, where the model is sure, ...", low=0.0, high=10.0, slider_high=3.0,
+        step=0.05, neutral=0.0, group=_VARIETY, advanced=True,
+    )
+    max_temperature: float = setting(
+        0.0, "Highest temperature", "... to here, where it is unsure; off unless above the lowest.", low=0.0, high=10.0, slider_high=3.0,
+        step=0.05, neutral=0.0, group=_VARIETY, advanced=True,
+    )
+    temperature_exponent: float = setting(
+        1.0, "Temperature curve", "How dynamic temperature rises with the model's doubt: 1 is even.", low=0.1, high=10.0, slider_high=3.0,
+        step=0.05, group=_VARIETY, advanced=True,
+    )
+    smoothing_factor: float = setting(
+        0.0, "Smoothing", "Quadratic sampling: lowers unlikely tokens by the square of their distance.", low=0.0, high=10.0,
+        slider_high=2.0,
+        step=0.01, neutral=0.0, group=_VARIETY, advanced=True,
+    )
+    skew: float = setting(
+        0.0, "Skew", "Above 0 leans towards less likely tokens, below 0 towards the likeliest.", low=-5.0, high=5.0, step=0.05, neutral=0.0,
+        group=_VARIETY, advanced=True,
+    )
+    top_n_sigma: float = setting(
+        0.0, "Top N sigma", "Only tokens whose score is within so many standard deviations of the best stay.", low=0.0, high=20.0,
+        slider_high=5.0, step=0.05, neutral=0.0, group=_TRUNCATION, advanced=True,
+    )
+    top_a: float = setting(
+        0.0, "Top A", "Tokens less likely than this times the square of the best probability are dropped.", low=0.0, high=1.0, step=0.01,
+        neutral=0.0, group=_TRUNCATION, advanced=True,
+    )
+    tail_free: float = setting(
+        1.0, "Tail free", "Cuts the tail where the curve of probabilities becomes flat.", low=0.0, high=1.0, step=0.01, neutral=1.0,
+        group=_TRUNCATION, advanced=True,
+    )
+    typical: float = setting(
+        1.0, "Typical", "Keeps the tokens whose surprise is nearest to the expected one, up to this probability.", low=0.0, high=1.0,
+        step=0.01, neutral=1.0, group=_TRUNCATION, advanced=True,
+    )
+    xtc_probability: float = setting(
+        0.0, "XTC probability", "How often all but the least likely of the likely tokens are dropped.", low=0.0, high=1.0, step=0.05,
+        neutral=0.0, group=_SPECIAL, advanced=True,
+    )
+    xtc_threshold: float = setting(
+        0.1, "XTC threshold", "From which probability on a token counts as likely for XTC.", low=0.0, high=0.5, step=0.01, group=_SPECIAL,
+        advanced=True,
+    )
+    mirostat: bool = setting(
+        False, "Mirostat 2", "Keeps the text's surprise at a set level by cutting more or less of the tail.", neutral=False, group=_SPECIAL,
+        advanced=True,
+    )
+    mirostat_tau: float = setting(
+        5.0, "Mirostat surprise", "The level to keep.", low=0.0, high=20.0, slider_high=10.0, step=0.1, unit="bits", group=_SPECIAL,
+        advanced=True
+    )
+    mirostat_eta: float = setting(
+        0.1, "Mirostat rate", "How fast it follows.", low=0.0, high=1.0, step=0.01, group=_SPECIAL, advanced=True
+    )
+    adaptive_target: float = setting(
+        0.0, "Adaptive P target", "Prefers tokens near this probability, corrected by what was drawn before.", low=0.0, high=1.0, step=0.01,
+        neutral=0.0, group=_SPECIAL, advanced=True,
+    )
+    adaptive_decay: float = setting(
+        0.9, "Adaptive P memory", "How long what was drawn before counts: 0 not at all, 0.99 about a hundred tokens.", low=0.0, high=0.99,
+        step=0.01, group=_SPECIAL, advanced=True,
+    )
+    order: tuple[str, ...] = setting(
+        tuple(name for name, _ in SAMPLER_STEP_NAMES), "Order of the steps",
+        "Steps are applied from top to bottom; missing ones keep their "
+        "usual place.",
+        choices=SAMPLER_STEP_NAMES, group=_ORDER, advanced=True,
     )
     seed: int | None = setting(
-        None, "Seed", "The same seed and settings give the same reply; empty draws a new one each time.", low=0, high=(1 << 63) - 1
+        None, "Seed", "The same seed and settings give the same reply; empty draws a new one each time.", low=0, high=(1 << 63) - 1,
+        group=_VARIETY,
     )
 
 
@@ -193,9 +218,108 @@ class StopSettings(Settings):
         2048, "Max tokens", "The longest reply in tokens; 0 goes on until the context is full.", low=0, high=1 << 20, slider_high=8192,
         step=64, neutral=0, unit="tokens",
     )
+    min_tokens: int = setting(
+        0, "Min tokens", "Before so many tokens the model's own end-of-turn tokens cannot be drawn.", low=0, high=1 << 20, slider_high=1024,
+        step=1, neutral=0, unit="tokens", advanced=True,
+    )
     stop_strings: tuple[str, ...] = setting((), "Stop strings", "The reply ends before any of these texts.", multiline=True)
-    stop_token_ids: tuple[int, ...] = setting((), "Stop token ids", "The reply ends at any of these token ids.", low=0)
+    stop_regex: str = setting("", "Stop expression", "The reply ends where this regular expression first matches.", neutral="")
+    stop_token_ids: tuple[int, ...] = setting((), "Stop token ids", "The reply ends at any of these token ids.", low=0, advanced=True)
+    keep_stop: bool = setting(False, "Keep the stop text", "The text that ended the reply stays at its end.", neutral=False)
+    time_limit: float = setting(
+        0.0, "Time limit", "The longest time a reply may take, counted from its first token.", low=0.0, high=86400.0, slider_high=600.0,
+        step=1.0,
+        neutral=0.0, unit="seconds",
+    )
+    loop_window: int = setting(
+        0, "Loop window", "The reply ends when its last so many tokens are one passage over and over.", low=0, high=1 << 16,
+        slider_high=512,
+        step=8, neutral=0, unit="tokens",
+    )
+    loop_repeats: int = setting(
+        4, "Loop repeats", "How often at least the passage must fill the loop window.", low=2, high=1000, slider_high=20, step=1,
+        advanced=True
+    )
     when_full: str = setting(
         "drop_oldest", "When the context is full", "What happens when conversation and reply no longer fit.",
         choices=(("drop_oldest", "Drop the oldest turns"), ("stop", "Stop and say so")),
+    )
+
+
+@dataclass(frozen=True)
+class SpeculationSettings(Settings):
+    """Drafting: cheap guesses of the next tokens, checked by the model in one pass. Never changes what is written."""
+
+    method: str = setting(
+        "none", "Drafting", "Who guesses: nobody, the text so far, or a smaller model with the same vocabulary.",
+        choices=(("none", "None"), ("ngram", "Repeats in the text"), ("model", "Draft model")),
+    )
+    draft_model: str = setting("", "Draft model", "The smaller model's file or folder.", neutral="")
+    draft_tokens: int = setting(5, "Draft length", "The most tokens guessed at a time.", low=1, high=7, step=1, unit="tokens")
+    adaptive: bool = setting(
+        True, "Adapt to success", "Guesses fewer tokens while few are right, and pauses while drafting is slower than plain writing."
+    )
+    ngram_min: int = setting(1, "Shortest match", "How many of the last tokens must have occurred before.", low=1, high=5, step=1,
+        advanced=True)
+    ngram_max: int = setting(5, "Longest match", "The longest match that is looked for first.", low=1, high=5, step=1, advanced=True)
+    ngram_prompt: bool = setting(True, "Guess from the prompt", "Repeats of the prompt are guessed too, not only the reply's own.",
+        advanced=True)
+
+
+@dataclass(frozen=True)
+class ConstraintSettings(Settings):
+    """What a reply must look like, and what it must not contain."""
+
+    format: str = setting(
+        "none", "Format", "A form that the whole reply is forced into.",
+        choices=(
+            ("none", "Free"), ("json", "JSON"), ("json_schema", "JSON schema"), ("regex", "Regular expression"), ("grammar",
+            "Lark grammar"),
+            ("choices", "One of these lines"),
+        ),
+    )
+    pattern: str = setting("", "Schema, expression, grammar or lines", "The text of the chosen format.", neutral="", multiline=True)
+    begin_with: str = setting("", "The reply begins with", "The reply is forced to begin with this text.", neutral="", multiline=True)
+    banned_strings: tuple[str, ...] = setting(
+        (), "Banned strings", "These texts never appear: the reply goes back and takes other words.", multiline=True
+    )
+    ban_ignore_case: bool = setting(True, "Ignore case", "Banned strings are found in capital and small letters alike.")
+    logit_bias: tuple[str, ...] = setting(
+        (), "Token bias", "One a line: a token's text or its id, an equals sign, and what is added to its score; for example: "
+        "' sure' = -5.",
+        multiline=True, advanced=True,
+    )
+    allowed_tokens: tuple[int, ...] = setting((), "Allowed token ids", "Only these tokens may be drawn.", low=0, advanced=True)
+    banned_tokens: tuple[int, ...] = setting((), "Banned token ids", "These tokens are never drawn.", low=0, advanced=True)
+    heal: bool = setting(
+        False, "Token healing", "When a reply is continued, its last token is chosen anew, so that a word cut short can be completed well.",
+        neutral=False, advanced=True,
+    )
+
+
+@dataclass(frozen=True)
+class GuidanceSettings(Settings):
+    """Classifier-free guidance: away from what a negative system prompt would give. Each token costs two passes."""
+
+    negative_prompt: str = setting("", "Negative system prompt", "What the reply should not be like.", neutral="", multiline=True)
+    cfg_scale: float = setting(
+        1.0, "Guidance scale", "How far the reply is pushed away from the negative prompt; 1 is off.", low=0.0, high=20.0, slider_high=5.0,
+        step=0.1, neutral=1.0,
+    )
+
+
+@dataclass(frozen=True)
+class OutputSettings(Settings):
+    """What is told of each token, and how often."""
+
+    alternatives: int = setting(
+        5, "Alternatives kept", "How many likely tokens are kept for each place, for the token inspector.", low=0, high=50, slider_high=20,
+        step=1, neutral=0,
+    )
+    stream_interval: int = setting(
+        1, "Stream interval", "The text is handed on every so many tokens.", low=1, high=100, slider_high=20, step=1, unit="tokens",
+        advanced=True,
+    )
+    show_special: bool = setting(
+        False, "Show special tokens", "Control tokens appear as text instead of being hidden.", neutral=False, advanced=True
     )

@@ -1,0 +1,1 @@
+"""Constraints: which tokens a reply may go on with, and texts it must not contain."""

@@ -1,0 +1,48 @@
+"""What a filter is: something that knows, token by token, how the reply may go on."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Mask = npt.NDArray[np.uint32]
+"""(ceil(V / 32),) packed bits: bit i % 32 of word i // 32 is set where token i is allowed."""
+
+
+class Filter(Protocol):
+    """One constraint on one sequence. Used by one thread at a time; made anew, or begun anew, for each sequence.
+
+    Several filters at once: a token must be allowed by all of them.
+    """
+
+    def begin(self, prefix: bytes) -> None:
+        """Forget everything and start at the beginning of a reply.
+
+        With token healing the first token repeats the bytes of the prompt's last one: `prefix`, which the filter then expects
+        before what it constrains; else it is empty.
+        """
+        ...
+
+    def mask(self) -> Mask | None:
+        """The tokens allowed next; None allows all. Stop tokens are allowed exactly where the text may end."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """The sequence goes on with this token, which the last mask allowed."""
+        ...
+
+    def rollback(self, tokens: int) -> None:
+        """Take back the last accepted tokens."""
+        ...
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the text fulfils the constraint as it is."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing but a stop token may follow: the reply is then over, without drawing one."""
+        ...

@@ -1,0 +1,123 @@
+"""How a setting is declared: a dataclass field with label, help, range and neutral value; validation and JSON both ways.
+
+A field made with `setting()` carries its default, label, help, range and neutral value in its dataclass metadata. The
+form in the window, the JSON in the store, the flags of the command line, validation and the README table all read
+that one field. Settings are frozen: a change makes a new object (`dataclasses.replace`); run-time state lives elsewhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+from engine.errors import BadSetting
+
+
+@dataclass(frozen=True, slots=True)
+class SettingInfo:
+    """What a form, a flag and a validator need to know about one field.
+
+    `low`, `high` bound the value (inclusive); `slider_high` is where a slider ends when the true bound is far away;
+    `neutral` is the value at which the setting does nothing, shown as "off"; `choices` lists (value, label) pairs;
+    `words` lists (number, word) pairs for numbers that have a meaning of their own, such as 0 for "auto". `group` is the
+    heading under which a long form shows the field, `advanced` hides it behind a switch.
+    """
+
+    label: str
+    help: str
+    low: float | None = None
+    high: float | None = None
+    step: float | None = None
+    slider_high: float | None = None
+    neutral: Any = None
+    choices: tuple[tuple[str, str], ...] = ()
+    words: tuple[tuple[float, str], ...] = ()
+    unit: str = ""
+    advanced: bool = False
+    multiline: bool = False
+    group: str = ""
+
+
+def setting(default: Any, label: str, help: str, **info: Any) -> Any:
+    """A dataclass field with its `SettingInfo` under metadata key "setting"."""
+    return dataclasses.field(default=default, metadata={"setting": SettingInfo(label=label, help=help, **info)})
+
+
+def setting_info(field: dataclasses.Field[Any]) -> SettingInfo:
+    """The `SettingInfo` of a field declared with `setting()`."""
+    info = field.metadata["setting"]
+    assert isinstance(info, SettingInfo)
+    return info
+
+
+def _field_types(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _check_scalar(where: str, value: Any, kind: Any, info: SettingInfo) -> Any:
+    """`value` as `kind` (bool, int, float, str) inside the range of `info`; raises `BadSetting`."""
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+        raise BadSetting(f"{where} is {value!r}, but it must be {_KIND_NAMES[kind]}.")
+    if kind is float and not math.isfinite(value):
+        raise BadSetting(f"{where} is {value!r}, but it must be a finite number.")
+    if kind in (int, float) and not _inside(value, info):
+        raise BadSetting(f"{where} is {value!r}, but it must be {_range_text(info)}.")
+    if info.choices and value not in [choice for choice, _ in info.choices]:
+        allowed = ", ".join(choice for choice, _ in info.choices)
+        raise BadSetting(f"{where} is {value!r}, but it must be one of: {allowed}.")
+    return value
+
+
+_KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+def _inside(value: float, info: SettingInfo) -> bool:
+    return (info.low is None or value >= info.low) and (info.high is None or value <= info.high)
+
+
+def _range_text(info: SettingInfo) -> str:
+    if info.low is not None and info.high is not None:
+        return f"between {info.low:g} and {info.high:g}"
+    return f"at least {info.low:g}" if info.low is not None else f"at most {info.high:g}"
+
+
+def check_value(cls: type, name: str, value: Any) -> Any:
+    """`value` as the type of field `name` of `cls`; lists become tuples. Raises `BadSetting` in one sentence."""
+    field = {f.name: f for f in dataclasses.fields(cls)}.get(name)
+    if field is None:
+        raise BadSetting(f"{cls.__name__} has no setting named {name!r}.")
+    info, kind, where = setting_info(field), _field_types(cls)[name], f"{cls.__name__}.{name}"
+    if isinstance(kind, types.UnionType):
+        if value is None:
+            return None
+        kind = next(k for k in typing.get_args(kind) if k is not types.NoneType)
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise BadSetting(f"{where} is {value!r}, but it must be a list.")
+        return tuple(_check_scalar(where, item, typing.get_args(kind)[0], info) for item in value)
+    return _check_scalar(where, value, kind, info)
+
+
+class Settings:
+    """Base of all settings dataclasses: validation on creation, and JSON both ways."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            object.__setattr__(self, field.name, check_value(type(self), field.name, getattr(self, field.name)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dict of str, int, float, bool, list, None."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}  # type: ignore[call-overload]
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> typing.Self:
+        """The inverse of `to_json`; unknown names and bad values raise `BadSetting`."""
+        for name, value in data.items():
+            check_value(cls, name, value)
+        return cls(**data)

@@ -1,0 +1,33 @@
+"""What a drafter is: something that guesses how a sequence goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.sampling.distribution import Distribution
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A guessed token. `distribution` is what it was drawn from; None where the guess was certain to be this one."""
+
+    id: int
+    distribution: Distribution | None = None
+
+
+class Drafter(Protocol):
+    """Guesses for one generator, sequence after sequence. Used by one thread."""
+
+    def begin(self, ids: Sequence[int]) -> None:
+        """A new sequence starts with this prompt."""
+        ...
+
+    def propose(self, ids: Sequence[int], count: int) -> list[Proposal]:
+        """At most `count` guesses of what follows `ids`, prompt and reply so far; `ids` may have been cut since the last call."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the sequence held (cache pages); `begin` may follow."""
+        ...
