@@ -26,7 +26,7 @@ _HOMES = {
         "EngineError", "ModelNotFound", "NotEnoughMemory", "NotSupportedYet", "UnsupportedModel",
     ),
     "engine.chat": ("LocalChat", "finished", "open_chat"),
-    "engine.generator.paged": ("PagedCache",),
+    "engine.models.paged": ("PagedCache",),
     "engine.generator.streaming": ("StreamingGenerator",),
     "engine.models": ("describe",),
 }  # fmt: skip

@@ -111,9 +111,9 @@ def open_chat(
     """
     # Numba and torch come in here, not when the module is imported.
     from engine.backends import make_backend
-    from engine.generator.paged import PagedCache, chosen_context
     from engine.generator.streaming import StreamingGenerator
     from engine.models import describe, read_model
+    from engine.models.paged import PagedCache, chosen_context
     from engine.weights.checkpoint import open_checkpoint
 
     def steps() -> Generator[Loading, None, LocalChat]:

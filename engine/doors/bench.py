@@ -25,7 +25,7 @@ from engine.errors import BenchmarkError
 from engine.settings import CacheSettings, LoadSettings
 
 if TYPE_CHECKING:
-    from engine.generator.paged import PagedCache
+    from engine.models.paged import PagedCache
 
 
 class Runner(Protocol):

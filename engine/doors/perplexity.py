@@ -22,7 +22,7 @@ from engine.errors import BadSetting
 from engine.settings import CacheSettings
 
 if TYPE_CHECKING:
-    from engine.generator.paged import PagedCache
+    from engine.models.paged import PagedCache
 
 _SCORED_ROWS = 64
 """Rows of logits kept at once: with a large vocabulary each takes a megabyte in float64."""

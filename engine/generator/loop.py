@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from engine.core import Prefill, Stats
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.job import Emission, Job
-from engine.generator.paged import PagedCache
 from engine.generator.prefill import prefill
+from engine.models.paged import PagedCache
 
 Steps = Generator[Prefill | Emission, None, None]
 """What `write` returns: progress of the prompt, then what each token made certain."""

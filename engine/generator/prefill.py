@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from engine.backends.base import Floats
 from engine.cache.pages import Lease
 from engine.core import Prefill
-from engine.generator.paged import PagedCache
+from engine.models.paged import PagedCache
 
 
 def prefill(cache: PagedCache, lease: Lease, ids: Sequence[int], stop: threading.Event | None) -> Generator[Prefill, None, Floats | None]:

@@ -16,7 +16,7 @@ from engine.core import Done, Prefill, Text
 from engine.errors import NotSupportedYet
 from engine.generator.job import Emission, Job, StopRules, Wanted, WrittenToken
 from engine.generator.loop import Clock, Steps, check_prompt, write
-from engine.generator.paged import PagedCache
+from engine.models.paged import PagedCache
 from engine.sampling.sampler import Sampler
 from engine.settings import SamplerSettings, StopSettings
 from engine.text.tokenizer import Tokenizer

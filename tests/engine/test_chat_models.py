@@ -13,7 +13,7 @@ import pytest
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Done, Loading, Message, Text
 from engine.errors import BadSetting, Cancelled, EngineError, ModelNotFound
-from engine.generator.paged import PagedCache
+from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from engine.text.template import encode_chat
 from tests.tiny import TINY, write_folder, write_gguf

@@ -12,9 +12,9 @@ import numpy as np
 
 from engine.backends.base import Floats, Step
 from engine.core import PAGE_TOKENS
-from engine.generator.paged import PagedCache
 from engine.generator.streaming import StreamingGenerator
 from engine.models.base import SPARE_PAGES
+from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
 from engine.text.tokenizer import Tokenizer
 from tests.engine.text.vocabularies import byte_level_metadata

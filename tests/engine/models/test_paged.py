@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.errors import BadSetting
-from engine.generator.paged import chosen_context, prefill_rows
+from engine.models.paged import chosen_context, prefill_rows
 from engine.settings import CacheSettings
 from tests.engine.generator.fakes import make
 
