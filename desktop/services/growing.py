@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 
-from engine.core import Done
+from engine.core import Done, Stats
 
 __all__ = ["CHECKPOINT_MS", "FRAME_MS", "GrowingReply"]
 
@@ -30,6 +30,8 @@ class GrowingReply(QObject):
         self.conversation_id = conversation_id
         self.message_id = message_id
         self.trimmed = 0
+        self.avoided = 0
+        self.stats: Stats | None = None
         self.done: Done | None = None
         self._parts = [text]
         self._waiting: list[str] = []

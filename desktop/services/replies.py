@@ -10,17 +10,30 @@ from desktop.items.messages import MessageItem
 from desktop.store.records import StoredMessage
 from engine.core import Done, Stats
 
-__all__ = ["footer", "message_item", "notice", "reason_text", "record", "stats_of", "trimmed_text"]
+__all__ = [
+    "avoided_text", "drafting_text", "footer", "message_item", "notice", "reason_text", "record", "short", "stats_of", "trimmed_text",
+]  # fmt: skip
 
 _REASONS = {
+    "end_filter": "the wanted form is complete",
     "max_tokens": "stopped at the token limit",
+    "time_limit": "stopped at the time limit",
     "context_full": "stopped because the context is full",
     "cancelled": "stopped by you",
 }
+_TRIGGERED = {
+    "stop_token": ("finished", "stopped at {}"),
+    "stop_string": ("stopped at a stop string", "stopped at “{}”"),
+    "stop_regex": ("stopped at the stop expression", "stopped at “{}”, which the stop expression matches"),
+    "loop": ("stopped because it went round in circles", "stopped because it repeated “{}”"),
+}
+"""Words for reasons with a trigger: without it, and with it."""
+_TRIGGER_CHARACTERS = 40
 
 
-def record(done: Done | None, trimmed: int, error: str, model: str) -> dict[str, Any]:
-    """What `ConversationStore.finish` saves: reason, trigger, stats, left-out messages, an error's sentence, the model's name."""
+def record(done: Done | None, trimmed: int, error: str, model: str, avoided: int = 0) -> dict[str, Any]:
+    """What `ConversationStore.finish` saves: reason, trigger, stats, left-out messages, an error's sentence, the model's name,
+    how often a banned text was taken back."""
     found: dict[str, Any] = {"model": model}
     if done is not None:
         found |= {"reason": done.reason, "trigger": done.trigger, "stats": dataclasses.asdict(done.stats)}
@@ -28,6 +41,8 @@ def record(done: Done | None, trimmed: int, error: str, model: str) -> dict[str,
         found["reason"] = "cancelled"
     if trimmed:
         found["trimmed"] = trimmed
+    if avoided:
+        found["avoided"] = avoided
     if error:
         found["error"] = error
     return found
@@ -44,12 +59,29 @@ def stats_of(saved: Mapping[str, Any]) -> Stats | None:
 
 def reason_text(saved: Mapping[str, Any]) -> str:
     """Why the reply ended, in a few words; empty where it is not known."""
-    reason, trigger = str(saved.get("reason", "")), str(saved.get("trigger", ""))
-    if reason == "stop_token":
-        return f"stopped at {trigger}" if trigger else "finished"
-    if reason == "stop_string":
-        return f"stopped at “{trigger}”"
+    reason, trigger = str(saved.get("reason", "")), short(str(saved.get("trigger", "")))
+    if reason in _TRIGGERED:
+        without, with_trigger = _TRIGGERED[reason]
+        return with_trigger.format(trigger) if trigger else without
     return _REASONS.get(reason, "")
+
+
+def short(text: str) -> str:
+    """`text` on one line and not too long, for a place among other words."""
+    line = " ".join(text.split())
+    return line if len(line) <= _TRIGGER_CHARACTERS else line[: _TRIGGER_CHARACTERS - 1].rstrip() + "…"
+
+
+def avoided_text(count: int) -> str:
+    """That the reply went back because banned strings had come up; empty when none had."""
+    return "" if count <= 0 else "1 banned phrase avoided" if count == 1 else f"{count:,} banned phrases avoided"
+
+
+def drafting_text(stats: Stats) -> str:
+    """What drafting brought, for example "2.4 tokens per pass, 71 % of drafts kept"; empty when nothing was drafted."""
+    if not stats.drafted_tokens:
+        return ""
+    return f"{stats.tokens_per_pass:.1f} tokens per pass, {100 * stats.acceptance_rate:.0f} % of drafts kept"
 
 
 def footer(saved: Mapping[str, Any]) -> str:
@@ -60,7 +92,11 @@ def footer(saved: Mapping[str, Any]) -> str:
         parts.append("1 token" if stats.new_tokens == 1 else f"{stats.new_tokens:,} tokens")
     if stats is not None and stats.decode_tokens_per_second > 0:
         parts.append(f"{stats.decode_tokens_per_second:.1f} tok/s")
+    if stats is not None:
+        parts.append(drafting_text(stats))
     parts.append(reason_text(saved))
+    avoided = saved.get("avoided", 0)
+    parts.append(avoided_text(avoided) if isinstance(avoided, int) else "")
     return " · ".join(part for part in parts if part)
 
 

@@ -11,10 +11,10 @@ from desktop.items.messages import MessageItem
 from desktop.services.engine_room import EngineRoom
 from desktop.services.growing import GrowingReply
 from desktop.services.model_slot import Describe, OpenChat
-from desktop.services.replies import message_item, record, trimmed_text
+from desktop.services.replies import avoided_text, message_item, record, trimmed_text
 from desktop.store.conversations import ConversationStore, StoredMessage
 from desktop.store.database import StoreError
-from engine.core import ChatEvent, ChatRequest, Done, Text, Trimmed
+from engine.core import ChatEvent, ChatRequest, Done, Running, Stats, Text, Trimmed
 
 __all__ = ["ReplyRunner"]
 
@@ -27,12 +27,16 @@ class ReplyRunner(QObject):
     Signals:
         grown(int message, str text): the text of one frame.
         changed(int message): something else about the running reply (a notice) is to be shown.
+        ran(int conversation, object stats): the `Stats` of the running reply so far, a few times a second.
+        avoided(int conversation, int count, str text): a banned text was taken back, the reply's `count`-th.
         ended(int conversation, int message): it is over and saved.
         trouble(str sentence, str details): saving failed, or a bug ended the reply.
     """
 
     grown = Signal(int, str)
     changed = Signal(int)
+    ran = Signal(int, object)
+    avoided = Signal(int, int, str)
     ended = Signal(int, int)
     trouble = Signal(str, str)
 
@@ -57,6 +61,11 @@ class ReplyRunner(QObject):
         """The conversation it belongs to; 0 when no reply runs."""
         return self._reply.conversation_id if self._reply is not None else 0
 
+    @property
+    def stats(self) -> Stats | None:
+        """The latest figures of the running reply, if it told any."""
+        return self._reply.stats if self._reply is not None else None
+
     def begin(self, request: ChatRequest, message: StoredMessage) -> None:
         """Start a reply into `message` (state "running" in the store), after the text it has. Only while the engine is idle."""
         self._reply = GrowingReply(message.conversation_id, message.id, message.text, self)
@@ -75,7 +84,7 @@ class ReplyRunner(QObject):
         if self._reply is None or message.id != self._reply.message_id:
             return item
         notice = trimmed_text(self._reply.trimmed) if self._reply.trimmed else ""
-        return dataclasses.replace(item, text=self._reply.text, running=True, footer="", notice=notice)
+        return dataclasses.replace(item, text=self._reply.text, running=True, footer=avoided_text(self._reply.avoided), notice=notice)
 
     def flush(self) -> None:
         """Hand on the text that waits for the next frame, now."""
@@ -122,9 +131,16 @@ class ReplyRunner(QObject):
             return
         if isinstance(event, Text):
             self._reply.add(event.text)
+            if event.suppressed:
+                self._reply.avoided += 1
+                self.avoided.emit(self._reply.conversation_id, self._reply.avoided, event.suppressed)
+                self.changed.emit(self._reply.message_id)
         elif isinstance(event, Trimmed):
             self._reply.trimmed = event.dropped_messages
             self.changed.emit(self._reply.message_id)
+        elif isinstance(event, Running):
+            self._reply.stats = event.stats
+            self.ran.emit(self._reply.conversation_id, event.stats)
         elif isinstance(event, Done):
             self._reply.done = event
 
@@ -138,7 +154,7 @@ class ReplyRunner(QObject):
         self._reply = None
         cancelled = reply.done is None or reply.done.reason == "cancelled"
         state = "failed" if sentence else "stopped" if cancelled else "complete"
-        self._unsaved[reply.message_id] = (reply.text, state, record(reply.done, reply.trimmed, sentence, self._model_name))
+        self._unsaved[reply.message_id] = (reply.text, state, record(reply.done, reply.trimmed, sentence, self._model_name, reply.avoided))
         self._save_ended()
         if details:
             self.trouble.emit(sentence, details)

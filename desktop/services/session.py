@@ -7,24 +7,31 @@ statistics. A reply belongs to its own conversation: the user may look at anothe
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.items.conversations import ConversationsModel
-from desktop.items.messages import MessageItem, MessagesModel
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
-from desktop.services.paths import find_item, request_messages, show_items
-from desktop.services.replies import reason_text, stats_of
-from desktop.services.reply_runner import ReplyRunner
-from desktop.services.session_settings import SettingsSession, told
-from desktop.services.undo import UndoStack
+from desktop.services.paths import request_messages
+from desktop.services.session_conversations import ConversationSession
+from desktop.services.session_settings import told
 from desktop.settings import MODEL_SETTINGS
-from desktop.store.conversations import ConversationStore, ConversationSummary, SearchHit, StoredMessage
-from desktop.store.database import StoreError
+from desktop.store.conversations import ConversationStore, StoredMessage
 from desktop.store.preferences import Preferences
-from engine.core import ChatRequest, ModelInfo
-from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, StopSettings
+from engine.core import ChatRequest, Message, ModelInfo
+from engine.settings import (
+    CacheSettings,
+    ConstraintSettings,
+    GuidanceSettings,
+    LoadSettings,
+    OutputSettings,
+    SamplerSettings,
+    Settings,
+    SpeculationSettings,
+    StopSettings,
+)
 
 __all__ = ["ChatSession"]
 
@@ -37,29 +44,18 @@ _REFUSALS = {
 }
 
 
-class ChatSession(SettingsSession):
+class ChatSession(ConversationSession):
     """The open conversation and the running reply. Lives on the GUI thread; methods that return False said why in `notice`.
 
-    `messages` and `conversations` are the item models of the transcript and the sidebar.
-
-    Signals:
+    Signals, with those of `ConversationSession` and `SettingsSession`:
         state_changed(str): one of `engine_room.STATES`.
         progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
-        stats_changed(object, str reason): the `Stats` (or None) of the latest reply of the open conversation.
         model_changed(object): the `ModelInfo` of the loaded model, or None.
-        conversation_changed(int): another conversation is open.
-        title_changed(str): the open conversation's title.
-        and `notice` and `settings_changed` of `SettingsSession`; `error_details` has the traceback of the last bug told.
-        undo_available(bool, str what)
     """
 
     state_changed = Signal(str)
     progress = Signal(str, int, int)
-    stats_changed = Signal(object, str)
     model_changed = Signal(object)
-    conversation_changed = Signal(int)
-    title_changed = Signal(str)
-    undo_available = Signal(bool, str)
 
     def __init__(
         self,
@@ -69,18 +65,8 @@ class ChatSession(SettingsSession):
         describe: Describe = describe,
         parent: QObject | None = None,
     ) -> None:
-        super().__init__(store, preferences, parent)
-        self.messages = MessagesModel(self)
-        self.conversations = ConversationsModel(self)
-        self.error_details = ""
-        self._undo = UndoStack(self)
-        self._undo.available_changed.connect(self.undo_available)
+        super().__init__(store, preferences, open_chat, describe, parent)
         self._outdated_told = False
-        self._runner = ReplyRunner(store, open_chat, describe, self)
-        self._runner.grown.connect(self._on_grown)
-        self._runner.changed.connect(self._on_changed)
-        self._runner.ended.connect(self._on_ended)
-        self._runner.trouble.connect(self._on_trouble)
         self._engine = self._runner.engine
         self._engine.state_changed.connect(self.state_changed)
         self._engine.progress.connect(self.progress)
@@ -96,21 +82,6 @@ class ChatSession(SettingsSession):
     def model(self) -> ModelInfo | None:
         """The loaded model."""
         return self._engine.model
-
-    @property
-    def replying_in(self) -> int:
-        """The conversation whose reply runs; 0 when none does."""
-        return self._runner.conversation_id
-
-    @told
-    def restore(self) -> bool:
-        """At the start: fill the sidebar, open the conversation of last time (else a new one), tell what had to be repaired."""
-        for sentence in (*self._store.notices, *self.preferences.notices):
-            self.notice.emit(sentence, "warning")
-        rows = self._store.list()
-        self.conversations.reset(rows)
-        last = self.preferences.last_conversation
-        return self._open(last) if any(row.id == last for row in rows) else self.new_conversation()
 
     def close(self) -> bool:
         """Save what runs, release the model and end the engine's thread; False when that did not end in time."""
@@ -132,63 +103,6 @@ class ChatSession(SettingsSession):
         """Release the model's memory."""
         self._engine.unload_model()
 
-    # -- conversations ------------------------------------------------------------------------------------------------
-
-    @told
-    def new_conversation(self) -> bool:
-        """Open an empty conversation; one that is there already is used, so that they do not pile up."""
-        newest = self._store.list()[:1]
-        if newest and not newest[0].title and not self._store.path(newest[0].id):
-            return self._open(newest[0].id)
-        made = self._store.create()
-        self._touched(made.id)
-        return self._open(made.id)
-
-    @told
-    def open_conversation(self, conversation_id: int) -> bool:
-        """Show another conversation; a reply that runs goes on."""
-        return self._open(conversation_id)
-
-    @told
-    def open_message(self, message_id: int) -> bool:
-        """Show the conversation and the variants that lead to a message: for a hit of the search."""
-        self._store.show_variant(message_id)
-        return self._open(self._store.message(message_id).conversation_id)
-
-    @told
-    def rename_conversation(self, conversation_id: int, title: str) -> bool:
-        """Give a title; an empty one brings the automatic title back."""
-        self._store.rename(conversation_id, title)
-        self._touched(conversation_id)
-        return True
-
-    @told
-    def delete_conversation(self, conversation_id: int) -> bool:
-        """Take it out of the list (undoable); a reply that runs in it is stopped."""
-        if self.replying_in == conversation_id:
-            self.stop()
-        self._store.delete(conversation_id)
-        self.conversations.remove(conversation_id)
-        self._undo.push("delete conversation", lambda: self._restore_conversation(conversation_id))
-        if conversation_id == self._conversation:
-            rest = self._store.list()[:1]
-            return self._open(rest[0].id) if rest else self.new_conversation()
-        return True
-
-    @told
-    def restore_conversation(self, conversation_id: int) -> bool:
-        """Bring a deleted conversation back and open it."""
-        self._restore_conversation(conversation_id)
-        return True
-
-    def search(self, query: str, limit: int = 50) -> tuple[SearchHit, ...]:
-        """Messages with all the words of `query`, latest first; none, with a notice, when the store has trouble."""
-        try:
-            return self._store.search(query, limit)
-        except StoreError as error:
-            self.notice.emit(str(error), "error")
-            return ()
-
     # -- turns --------------------------------------------------------------------------------------------------------
 
     @told
@@ -199,10 +113,6 @@ class ChatSession(SettingsSession):
         items = self.messages.items()
         message = self._store.add_message(self._conversation, items[-1].id if items else None, "user", text.strip("\n").rstrip())
         return self._begin(message.id)
-
-    def stop(self) -> None:
-        """End the running reply within one token, or the loading of a model at its next step."""
-        self._engine.stop()
 
     @told
     def regenerate(self, message_id: int) -> bool:
@@ -220,6 +130,18 @@ class ChatSession(SettingsSession):
             self.notice.emit("Only the last reply can be continued: regenerate this one, or delete what follows it.", "warning")
             return False
         return self._ready() and self._begin(self._store.message(message_id).parent_id, self._store.message(message_id))
+
+    @told
+    def branch(self, message_id: int, text: str, ids: Sequence[int]) -> bool:
+        """A new reply beside this one that begins with `text`, whose exact token ids are `ids`; the model writes on from there."""
+        if message_id not in [item.id for item in self.messages.items() if item.role == "assistant"]:
+            self.notice.emit("Only a reply that is shown can be continued from its middle.", "warning")
+            return False
+        if not self._ready():
+            return False
+        parent_id = self._store.message(message_id).parent_id
+        begun = self._store.add_message(self._conversation, parent_id, "assistant", text, "running")
+        return self._begin(parent_id, begun, tuple(ids))
 
     @told
     def edit(self, message_id: int, text: str) -> bool:
@@ -241,33 +163,6 @@ class ChatSession(SettingsSession):
             self.notice.emit("What followed is kept with the earlier version of the reply: the arrows below it lead there.", "info")
         return True
 
-    @told
-    def delete_message(self, message_id: int) -> bool:
-        """Take a message and what follows it away (undoable); a reply that runs among them is stopped."""
-        ids = [item.id for item in self.messages.items()]
-        if message_id in ids and self._runner.message_id in ids[ids.index(message_id) :]:
-            self.stop()
-        self._store.delete_message(message_id)
-        self._undo.push("delete message", lambda: self._restore_message(message_id))
-        self._show_path()
-        return True
-
-    @told
-    def show_variant(self, message_id: int, step: int) -> bool:
-        """Show the variant `step` (-1 or +1) beside the message; False when there is none."""
-        variants = self._store.variants(message_id)
-        place = variants.index(message_id) + step
-        if not 0 <= place < len(variants):
-            return False
-        self._store.show_variant(variants[place])
-        self._show_path()
-        return True
-
-    @told
-    def undo(self) -> bool:
-        """Take back the latest deletion."""
-        return self._undo.undo()
-
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _ready(self) -> bool:
@@ -279,13 +174,12 @@ class ChatSession(SettingsSession):
         self.notice.emit(_REFUSALS.get(self.state, _REFUSALS["stopping"]).format(where=where), "warning")
         return False
 
-    def _begin(self, parent_id: int | None, continued: StoredMessage | None = None) -> bool:
-        """Start a reply under `parent_id`, or at the end of `continued`."""
+    def _begin(self, parent_id: int | None, continued: StoredMessage | None = None, ids: tuple[int, ...] = ()) -> bool:
+        """Start a reply under `parent_id`, or at the end of `continued`, whose exact token ids are `ids` where they are known."""
         prompt = self._store.get(self._conversation).system_prompt
         path = self._store.path(self._conversation)
-        goes_on = continued is not None and bool(continued.text.strip())
-        last = continued.id if goes_on and continued is not None else parent_id
-        request = ChatRequest(request_messages(prompt, path, last), self.settings(SamplerSettings), self.settings(StopSettings), goes_on)
+        last = continued.id if continued is not None and (ids or continued.text.strip()) else parent_id
+        request = self._request(request_messages(prompt, path, last), last != parent_id, ids)
         if continued is None:
             message = self._store.add_message(self._conversation, parent_id, "assistant", "", "running")
         else:
@@ -298,83 +192,26 @@ class ChatSession(SettingsSession):
         self._show_path()
         return True
 
-    def _open(self, conversation_id: int) -> bool:
-        self._enter(conversation_id)
-        self.messages.reset(self._items())
-        self.conversation_changed.emit(conversation_id)
-        self.title_changed.emit(self.title)
-        self._tell_stats()
-        self.preferences.remember_conversation(conversation_id)
-        return True
-
-    def _items(self) -> tuple[MessageItem, ...]:
-        self._runner.flush()
-        return tuple(map(self._runner.item, self._store.path(self._conversation)))
-
-    def _show_path(self) -> None:
-        show_items(self.messages, self._items())
-
-    def _touched(self, conversation_id: int) -> None:
-        """Bring title and place in the sidebar up to date."""
-        found = self._store.get(conversation_id)
-        if not found.deleted:
-            self.conversations.put(ConversationSummary(found.id, found.title, found.updated_at))
-        if conversation_id == self._conversation:
-            self.title_changed.emit(found.title)
-
-    def _tell_stats(self) -> None:
-        last = next((m for m in reversed(self._store.path(self._conversation)) if m.role == "assistant"), None)
-        saved = last.stats if last is not None else {}
-        self.stats_changed.emit(stats_of(saved), reason_text(saved))
-
-    def _restore_conversation(self, conversation_id: int) -> None:
-        self._store.restore(conversation_id)
-        self._touched(conversation_id)
-        self._open(conversation_id)
-
-    def _restore_message(self, message_id: int) -> None:
-        self._store.undelete_message(message_id)
-        conversation_id = self._store.message(message_id).conversation_id
-        if self._store.get(conversation_id).deleted:
-            self._store.restore(conversation_id)
-            self._touched(conversation_id)
-        self._open(conversation_id) if conversation_id != self._conversation else self._show_path()
+    def _request(self, messages: tuple[Message, ...], goes_on: bool, ids: tuple[int, ...]) -> ChatRequest:
+        """The request with all settings of the open conversation. Exact ids stay as they are: their last token is not healed."""
+        constraint = self.settings(ConstraintSettings)
+        return ChatRequest(
+            messages,
+            sampler=self.settings(SamplerSettings),
+            stops=self.settings(StopSettings),
+            continue_last=goes_on,
+            speculation=self.settings(SpeculationSettings),
+            constraint=dataclasses.replace(constraint, heal=False) if ids else constraint,
+            guidance=self.settings(GuidanceSettings),
+            output=self.settings(OutputSettings),
+            continue_ids=ids,
+        )
 
     def _settings_put(self, cls: type[Settings]) -> None:
         super()._settings_put(cls)
         if cls in MODEL_SETTINGS and self.model is not None and not self._outdated_told:
             self._outdated_told = True
             self.notice.emit("This takes effect when the model is loaded again.", "info")
-
-    @Slot(int, str)
-    def _on_grown(self, message_id: int, text: str) -> None:
-        if find_item(self.messages, message_id) is not None:
-            self.messages.append_text(message_id, text)
-
-    @Slot(int)
-    def _on_changed(self, message_id: int) -> None:
-        if find_item(self.messages, message_id) is not None:
-            self._refresh()
-
-    @Slot(int, int)
-    def _on_ended(self, conversation_id: int, message_id: int) -> None:
-        self._refresh(conversation_id)
-
-    @told
-    def _refresh(self, conversation_id: int = 0) -> bool:
-        """Show the path as it is now; for a conversation whose reply ended, its place and statistics too."""
-        if conversation_id:
-            self._touched(conversation_id)
-        if conversation_id in (0, self._conversation):
-            self._show_path()
-        if conversation_id == self._conversation:
-            self._tell_stats()
-        return True
-
-    @Slot(str, str)
-    def _on_trouble(self, sentence: str, details: str) -> None:
-        self.error_details = details
-        self.notice.emit(sentence, "error")
 
     @Slot(object)
     def _on_model(self, info: ModelInfo | None) -> None:

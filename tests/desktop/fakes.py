@@ -9,7 +9,20 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from engine.core import ChatEvent, ChatRequest, Done, Loading, ModelInfo, Prefill, Stats, Text, TokenInfo, Trimmed
+from engine.core import (
+    Alternative,
+    ChatEvent,
+    ChatRequest,
+    Done,
+    Loading,
+    ModelInfo,
+    Prefill,
+    Running,
+    Stats,
+    Text,
+    TokenInfo,
+    Trimmed,
+)
 from engine.errors import EngineError, ModelNotFound
 from engine.settings import CacheSettings, LoadSettings
 
@@ -30,7 +43,11 @@ class EchoChat:
     `delay_s` passes before each word and `prefill_delay_s` between the `prefill_steps` progress events; both end at once
     when the stop event is set. `reply` (if any) is said instead; `error` is raised after `error_after` words; `trimmed`
     oldest messages are said to be left out; `hold` blocks the stream before its first word until it is set. Continuing
-    goes on with what the reply still lacks. Every request is kept in `requests`; `threads` are the threads that used it.
+    goes on with what the reply still lacks (as many words as it has are left out when it has others). `suppressed` maps the
+    number of a word to a text that is taken back before it; `running_every` words `Running` tells the figures; `ending` is
+    the (reason, trigger) of a reply that was said whole. The request's wishes are followed: each token has the alternatives
+    asked for, which the likeliest leads; with drafting, `accepted` of 4 drafted tokens are kept in each pass, and with the method "model"
+    `draft_error` is raised if there is one. Every request is kept in `requests`; `threads` are the threads that used it.
     """
 
     info: ModelInfo = ECHO_INFO
@@ -42,6 +59,12 @@ class EchoChat:
     error_after: int = 0
     trimmed: int = 0
     hold: threading.Event | None = None
+    suppressed: dict[int, str] = field(default_factory=dict)
+    running_every: int = 0
+    ending: tuple[str, str] = ("stop_token", "<|im_end|>")
+    accepted: int = 3
+    speedup: float = 0.0
+    draft_error: Exception | None = None
     requests: list[ChatRequest] = field(default_factory=list)
     threads: set[int] = field(default_factory=set)
     closed: bool = False
@@ -52,6 +75,8 @@ class EchoChat:
         self.requests.append(request)
         self.threads.add(threading.get_ident())
         started = time.perf_counter()
+        if self.draft_error is not None and request.speculation.method == "model":
+            raise self.draft_error
         prompt = sum(len(message.content.split()) for message in request.messages)
         if self.trimmed:
             yield Trimmed(self.trimmed)
@@ -64,7 +89,7 @@ class EchoChat:
             pass
         prefilled = time.perf_counter()
         count = 0
-        reason, trigger = "stop_token", "<|im_end|>"
+        reason, trigger = self.ending
         for word in self._words(request):
             if self.error is not None and count == self.error_after:
                 raise self.error
@@ -74,28 +99,50 @@ class EchoChat:
                 reason, trigger = "max_tokens", ""
                 break
             count += 1
-            yield Text(word, (TokenInfo(count, word, 1.0, 1.0),))
+            yield Text(word, (_token(count, word, request.output.alternatives),), self.suppressed.get(count, ""))
+            if self.running_every and count % self.running_every == 0:
+                yield Running(self._stats(request, prompt, count, started, prefilled))
         if stop.is_set():
             reason, trigger = "cancelled", ""
-        now = time.perf_counter()
-        stats = Stats(
-            prompt_tokens=prompt, prefill_tokens=prompt, new_tokens=count, context_tokens=prompt + count,
-            context_length=self.info.context_length,
-            prefill_seconds=prefilled - started, first_token_seconds=prefilled - started, decode_seconds=max(now - prefilled, 1e-6), seed=1,
-        )
-        yield Done(reason, trigger, stats)
+        yield Done(reason, trigger, self._stats(request, prompt, count, started, prefilled))
 
     def close(self) -> None:
         """Note that the model was released."""
         self.threads.add(threading.get_ident())
         self.closed = True
 
+    def _stats(self, request: ChatRequest, prompt: int, count: int, started: float, prefilled: float) -> Stats:
+        drafting = request.speculation.method != "none"
+        passes = -(-max(0, count - 1) // (1 + self.accepted)) if drafting else max(0, count - 1)
+        return Stats(
+            prompt_tokens=prompt, prefill_tokens=prompt, new_tokens=count, context_tokens=prompt + count,
+            context_length=self.info.context_length, prefill_seconds=prefilled - started, first_token_seconds=prefilled - started,
+            decode_seconds=max(time.perf_counter() - prefilled, 1e-6), seed=1, passes=passes,
+            drafted_tokens=4 * passes if drafting else 0, accepted_tokens=self.accepted * passes if drafting else 0,
+            speedup=self.speedup if drafting else 0.0,
+        )  # fmt: skip
+
     def _words(self, request: ChatRequest) -> list[str]:
         said = [message.content for message in request.messages if message.role == "user"]
         text = self.reply if self.reply is not None else (said[-1] if said else "")
-        if request.continue_last:
-            text = text.removeprefix(request.messages[-1].content)
-        return re.findall(r"\s*\S+|\s+$", text)
+        words: list[str] = re.findall(r"\s*\S+|\s+$", text)
+        if not request.continue_last:
+            return words
+        begun = request.messages[-1].content
+        if text.startswith(begun):
+            return re.findall(r"\s*\S+|\s+$", text.removeprefix(begun))
+        return words[len(begun.split()) :]
+
+
+def _token(number: int, word: str, alternatives: int) -> TokenInfo:
+    """A token as likely as 0.6, and so many alternatives of which it is the first and each has half of what is left."""
+    shares = [0.6, *(0.4 / 2**place for place in range(1, alternatives))][:alternatives]
+    others = tuple(
+        Alternative(number + 1000 * place, word if place == 0 else f"{word}{place}", share, share) for place, share in enumerate(shares)
+    )
+    return TokenInfo(
+        number, word, 0.6, 0.6, top=tuple((other.id, other.probability) for other in others), alternatives=others, entropy=1.0
+    )
 
 
 @dataclass

@@ -32,7 +32,7 @@ class Desk(QObject):
         self.testers = [QAbstractItemModelTester(model) for model in (self.session.messages, self.session.conversations)]
         self.said: dict[str, list[tuple[Any, ...]]] = {}
         for name in ("state_changed", "progress", "stats_changed", "notice", "model_changed", "conversation_changed", "title_changed",
-                     "settings_changed", "undo_available"):
+                     "settings_changed", "undo_available", "running_changed", "avoided"):
             self.said[name] = []
             getattr(self.session, name).connect(self._note(name))
         self.closed = False

@@ -31,6 +31,14 @@ def stored(number: int = 1, role: str = "assistant", text: str = "x", state: str
         (Done("context_full", "", Stats()), "stopped because the context is full"),
         (Done("cancelled", "", Stats()), "stopped by you"),
         (Done("stop_token", "", Stats()), "finished"),
+        (Done("stop_regex", "sum = 12\n", Stats()), "stopped at “sum = 12”, which the stop expression matches"),
+        (Done("end_filter", "", Stats()), "the wanted form is complete"),
+        (Done("time_limit", "", Stats()), "stopped at the time limit"),
+        (Done("loop", "again and " * 9, Stats()), "stopped because it repeated “again and again and again and again and…”"),
+        (
+            Done("max_tokens", "", Stats(new_tokens=25, passes=10, drafted_tokens=40, accepted_tokens=14)),
+            "25 tokens · 2.4 tokens per pass, 35 % of drafts kept · stopped at the token limit",
+        ),
     ],
 )
 def test_footers(done: Done, text: str) -> None:
@@ -41,6 +49,13 @@ def test_footers(done: Done, text: str) -> None:
 
 def test_every_reason_has_words() -> None:
     assert all(reason_text(record(Done(reason, "", Stats()), 0, "", "")) for reason in STOP_REASONS)
+
+
+def test_avoided_phrases_are_counted_in_the_footer() -> None:
+    done = Done("stop_token", "", Stats(new_tokens=2))
+    assert footer(record(done, 0, "", "Echo", avoided=1)) == "2 tokens · finished · 1 banned phrase avoided"
+    assert footer(record(done, 0, "", "Echo", avoided=1200)) == "2 tokens · finished · 1,200 banned phrases avoided"
+    assert footer({"avoided": "many"}) == ""
 
 
 def test_notices() -> None:

@@ -1,0 +1,252 @@
+"""The part of a session that shows conversations: which one is open, its path of messages, and what can be taken back."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from desktop.items.conversations import ConversationsModel
+from desktop.items.messages import MessageItem, MessagesModel
+from desktop.services.model_slot import Describe, OpenChat
+from desktop.services.paths import find_item, show_items
+from desktop.services.replies import reason_text, stats_of
+from desktop.services.reply_runner import ReplyRunner
+from desktop.services.session_settings import SettingsSession, told
+from desktop.services.undo import UndoStack
+from desktop.store.conversations import ConversationStore, ConversationSummary, SearchHit
+from desktop.store.database import StoreError
+from desktop.store.preferences import Preferences
+from engine.core import Stats
+
+__all__ = ["ConversationSession"]
+
+
+class ConversationSession(SettingsSession):
+    """The list of conversations and the open one. A reply that runs in any of them goes on, whichever is open.
+
+    `messages` and `conversations` are the item models of the transcript and the sidebar; `error_details` has the traceback
+    of the last bug told.
+
+    Signals:
+        stats_changed(object, str reason): the `Stats` (or None) of the latest reply of the open conversation.
+        running_changed(object): the `Stats` so far of the reply that runs in the open conversation, a few times a second.
+        avoided(int count, str text): a banned text was taken back, the `count`-th of the reply that runs in the open conversation.
+        conversation_changed(int): another conversation is open.
+        title_changed(str): the open conversation's title.
+        undo_available(bool, str what)
+    """
+
+    stats_changed = Signal(object, str)
+    running_changed = Signal(object)
+    avoided = Signal(int, str)
+    conversation_changed = Signal(int)
+    title_changed = Signal(str)
+    undo_available = Signal(bool, str)
+
+    def __init__(
+        self, store: ConversationStore, preferences: Preferences, open_chat: OpenChat, describe: Describe, parent: QObject | None = None
+    ) -> None:
+        super().__init__(store, preferences, parent)
+        self.messages = MessagesModel(self)
+        self.conversations = ConversationsModel(self)
+        self.error_details = ""
+        self._undo = UndoStack(self)
+        self._undo.available_changed.connect(self.undo_available)
+        self._runner = ReplyRunner(store, open_chat, describe, self)
+        self._runner.grown.connect(self._on_grown)
+        self._runner.changed.connect(self._on_changed)
+        self._runner.ran.connect(self._on_ran)
+        self._runner.avoided.connect(self._on_avoided)
+        self._runner.ended.connect(self._on_ended)
+        self._runner.trouble.connect(self._on_trouble)
+
+    @property
+    def replying_in(self) -> int:
+        """The conversation whose reply runs; 0 when none does."""
+        return self._runner.conversation_id
+
+    def stop(self) -> None:
+        """End the running reply within one token, or the loading of a model at its next step."""
+        self._runner.engine.stop()
+
+    # -- conversations ------------------------------------------------------------------------------------------------
+
+    @told
+    def restore(self) -> bool:
+        """At the start: fill the sidebar, open the conversation of last time (else a new one), tell what had to be repaired."""
+        for sentence in (*self._store.notices, *self.preferences.notices):
+            self.notice.emit(sentence, "warning")
+        rows = self._store.list()
+        self.conversations.reset(rows)
+        last = self.preferences.last_conversation
+        return self._open(last) if any(row.id == last for row in rows) else self.new_conversation()
+
+    @told
+    def new_conversation(self) -> bool:
+        """Open an empty conversation; one that is there already is used, so that they do not pile up."""
+        newest = self._store.list()[:1]
+        if newest and not newest[0].title and not self._store.path(newest[0].id):
+            return self._open(newest[0].id)
+        made = self._store.create()
+        self._touched(made.id)
+        return self._open(made.id)
+
+    @told
+    def open_conversation(self, conversation_id: int) -> bool:
+        """Show another conversation; a reply that runs goes on."""
+        return self._open(conversation_id)
+
+    @told
+    def open_message(self, message_id: int) -> bool:
+        """Show the conversation and the variants that lead to a message: for a hit of the search."""
+        self._store.show_variant(message_id)
+        return self._open(self._store.message(message_id).conversation_id)
+
+    @told
+    def rename_conversation(self, conversation_id: int, title: str) -> bool:
+        """Give a title; an empty one brings the automatic title back."""
+        self._store.rename(conversation_id, title)
+        self._touched(conversation_id)
+        return True
+
+    @told
+    def delete_conversation(self, conversation_id: int) -> bool:
+        """Take it out of the list (undoable); a reply that runs in it is stopped."""
+        if self.replying_in == conversation_id:
+            self.stop()
+        self._store.delete(conversation_id)
+        self.conversations.remove(conversation_id)
+        self._undo.push("delete conversation", lambda: self._restore_conversation(conversation_id))
+        if conversation_id == self._conversation:
+            rest = self._store.list()[:1]
+            return self._open(rest[0].id) if rest else self.new_conversation()
+        return True
+
+    @told
+    def restore_conversation(self, conversation_id: int) -> bool:
+        """Bring a deleted conversation back and open it."""
+        self._restore_conversation(conversation_id)
+        return True
+
+    def search(self, query: str, limit: int = 50) -> tuple[SearchHit, ...]:
+        """Messages with all the words of `query`, latest first; none, with a notice, when the store has trouble."""
+        try:
+            return self._store.search(query, limit)
+        except StoreError as error:
+            self.notice.emit(str(error), "error")
+            return ()
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    @told
+    def delete_message(self, message_id: int) -> bool:
+        """Take a message and what follows it away (undoable); a reply that runs among them is stopped."""
+        ids = [item.id for item in self.messages.items()]
+        if message_id in ids and self._runner.message_id in ids[ids.index(message_id) :]:
+            self.stop()
+        self._store.delete_message(message_id)
+        self._undo.push("delete message", lambda: self._restore_message(message_id))
+        self._show_path()
+        return True
+
+    @told
+    def show_variant(self, message_id: int, step: int) -> bool:
+        """Show the variant `step` (-1 or +1) beside the message; False when there is none."""
+        variants = self._store.variants(message_id)
+        place = variants.index(message_id) + step
+        if not 0 <= place < len(variants):
+            return False
+        self._store.show_variant(variants[place])
+        self._show_path()
+        return True
+
+    @told
+    def undo(self) -> bool:
+        """Take back the latest deletion."""
+        return self._undo.undo()
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _open(self, conversation_id: int) -> bool:
+        self._enter(conversation_id)
+        self.messages.reset(self._items())
+        self.conversation_changed.emit(conversation_id)
+        self.title_changed.emit(self.title)
+        self._tell_stats()
+        self.preferences.remember_conversation(conversation_id)
+        return True
+
+    def _items(self) -> tuple[MessageItem, ...]:
+        self._runner.flush()
+        return tuple(map(self._runner.item, self._store.path(self._conversation)))
+
+    def _show_path(self) -> None:
+        show_items(self.messages, self._items())
+
+    def _touched(self, conversation_id: int) -> None:
+        """Bring title and place in the sidebar up to date."""
+        found = self._store.get(conversation_id)
+        if not found.deleted:
+            self.conversations.put(ConversationSummary(found.id, found.title, found.updated_at))
+        if conversation_id == self._conversation:
+            self.title_changed.emit(found.title)
+
+    def _tell_stats(self) -> None:
+        """The figures of the last reply; of one that runs here, those so far."""
+        last = next((m for m in reversed(self._store.path(self._conversation)) if m.role == "assistant"), None)
+        saved = last.stats if last is not None else {}
+        self.stats_changed.emit(stats_of(saved), reason_text(saved))
+        if self.replying_in == self._conversation and self._runner.stats is not None:
+            self.running_changed.emit(self._runner.stats)
+
+    def _restore_conversation(self, conversation_id: int) -> None:
+        self._store.restore(conversation_id)
+        self._touched(conversation_id)
+        self._open(conversation_id)
+
+    def _restore_message(self, message_id: int) -> None:
+        self._store.undelete_message(message_id)
+        conversation_id = self._store.message(message_id).conversation_id
+        if self._store.get(conversation_id).deleted:
+            self._store.restore(conversation_id)
+            self._touched(conversation_id)
+        self._open(conversation_id) if conversation_id != self._conversation else self._show_path()
+
+    @Slot(int, str)
+    def _on_grown(self, message_id: int, text: str) -> None:
+        if find_item(self.messages, message_id) is not None:
+            self.messages.append_text(message_id, text)
+
+    @Slot(int)
+    def _on_changed(self, message_id: int) -> None:
+        if find_item(self.messages, message_id) is not None:
+            self._refresh()
+
+    @Slot(int, object)
+    def _on_ran(self, conversation_id: int, stats: Stats) -> None:
+        if conversation_id == self._conversation:
+            self.running_changed.emit(stats)
+
+    @Slot(int, int, str)
+    def _on_avoided(self, conversation_id: int, count: int, text: str) -> None:
+        if conversation_id == self._conversation:
+            self.avoided.emit(count, text)
+
+    @Slot(int, int)
+    def _on_ended(self, conversation_id: int, message_id: int) -> None:
+        self._refresh(conversation_id)
+
+    @told
+    def _refresh(self, conversation_id: int = 0) -> bool:
+        """Show the path as it is now; for a conversation whose reply ended, its place and statistics too."""
+        if conversation_id:
+            self._touched(conversation_id)
+        if conversation_id in (0, self._conversation):
+            self._show_path()
+        if conversation_id == self._conversation:
+            self._tell_stats()
+        return True
+
+    @Slot(str, str)
+    def _on_trouble(self, sentence: str, details: str) -> None:
+        self.error_details = details
+        self.notice.emit(sentence, "error")
