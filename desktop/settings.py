@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, StopSettings, setting
+from engine.settings import (
+    CacheSettings,
+    ConstraintSettings,
+    GuidanceSettings,
+    LoadSettings,
+    OutputSettings,
+    SamplerSettings,
+    Settings,
+    SpeculationSettings,
+    StopSettings,
+    setting,
+)
 
 __all__ = ["CONVERSATION_SETTINGS", "MODEL_SETTINGS", "PANES", "Appearance", "Behaviour"]
 
@@ -28,19 +39,28 @@ class Behaviour(Settings):
         "enter", "Send with", "Which key sends the message; Shift+Enter always breaks the line.",
         choices=(("enter", "Enter"), ("ctrl+enter", "Ctrl+Enter")),
     )
+    show_advanced: bool = setting(
+        False, "Show advanced settings", "The panes show every setting, also those that are seldom changed.", neutral=False
+    )
 
 
 PANES: tuple[tuple[str, type[Settings]], ...] = (
     ("Sampling", SamplerSettings),
+    ("Drafting", SpeculationSettings),
     ("Stop conditions", StopSettings),
+    ("Constraints", ConstraintSettings),
+    ("Guidance", GuidanceSettings),
     ("Context", CacheSettings),
+    ("Output", OutputSettings),
     ("Model", LoadSettings),
     ("Appearance", Appearance),
     ("Behaviour", Behaviour),
 )
 """Title and settings class of every pane, in the order they are shown."""
 
-CONVERSATION_SETTINGS: tuple[type[Settings], ...] = (SamplerSettings, StopSettings)
+CONVERSATION_SETTINGS: tuple[type[Settings], ...] = (
+    SamplerSettings, SpeculationSettings, StopSettings, ConstraintSettings, GuidanceSettings, OutputSettings,
+)  # fmt: skip
 """Kept per conversation, over the saved defaults; all others hold for the whole program."""
 
 MODEL_SETTINGS: tuple[type[Settings], ...] = (CacheSettings, LoadSettings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
@@ -82,7 +83,7 @@ class SettingsForm(QWidget):
         super().__init__(parent)
         self.cls = cls
         self._rows: dict[str, _Row] = {}
-        layout = QVBoxLayout(self)
+        layout = self._layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(12)
         kinds = typing.get_type_hints(cls)
@@ -102,6 +103,15 @@ class SettingsForm(QWidget):
     def values(self) -> Settings:
         """What the form shows. Raises `BadSetting` when the engine refuses a value."""
         return self.cls(**{name: row.editor.value() for name, row in self._rows.items()})
+
+    def hide_fields(self, names: Sequence[str]) -> None:
+        """Leave these fields to another widget: their rows are not shown, their values stay as `show_values` gave them."""
+        for name in names:
+            self._rows[name].hide()
+
+    def add_extra(self, widget: QWidget, below: bool) -> None:
+        """Put a widget before the first row, or after the last one."""
+        self._layout.insertWidget(self._layout.count() if below else 0, widget)
 
     def editor(self, name: str) -> Editor:
         """The editor of the field `name`."""

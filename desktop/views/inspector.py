@@ -152,6 +152,12 @@ class Inspector(QWidget):
         layout.addWidget(self.save, 0, Qt.AlignmentFlag.AlignHCenter)
         self.fit_text()
 
+    def set_extra(self, cls: type[Settings], widget: QWidget, *, replaces: Sequence[str] = (), below: bool = False) -> None:
+        """Put `widget` above (or `below`) the form of `cls`; the fields that it `replaces` leave the form."""
+        form = self.forms[cls]
+        form.hide_fields(replaces)
+        form.add_extra(widget, below)
+
     def _form(self, cls: type[Settings]) -> SettingsForm:
         form = SettingsForm(cls)
         form.changed.connect(lambda name, value: self.changed.emit(cls, name, value))
