@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ class Page:
 
     `refs` counts the leases that have it in their block table, `pins` the unconfirmed copies that read it; `pending` says
     that its own content still has to be copied in. `depth` is its place in the sequence; `digest` is None until it is full.
+    `unread` is the number of the page in a file from which its keys and values still have to be read, -1 when they are here.
     """
 
     index: int
@@ -32,6 +34,7 @@ class Page:
     refs: int = 0
     pins: int = 0
     pending: bool = False
+    unread: int = -1
 
 
 def chain_digest(parent: bytes, ids: Sequence[int]) -> bytes:
@@ -55,7 +58,7 @@ class PagePool:
     def __init__(self, page_count: int) -> None:
         self.pages = [Page(index) for index in range(page_count)]
         self.free = list(reversed(self.pages))
-        self.idle: dict[Page, None] = {}  # oldest first
+        self.idle: OrderedDict[Page, None] = OrderedDict()  # the first is reclaimed first
         self._children: dict[bytes, dict[Page, None]] = {}  # parent digest -> pages with content, full or partial
         self._full: dict[bytes, int] = {}  # digest -> how many full pages have it
 
@@ -106,6 +109,11 @@ class PagePool:
         if page.pending:
             self.drop(self._clear(page))
         self._settle(page)
+
+    def reclaim_first(self, page: Page) -> None:
+        """Let an idle page be the next one to be reclaimed: nobody is likely to want it."""
+        if page in self.idle:
+            self.idle.move_to_end(page, last=False)
 
     def unpin(self, page: Page) -> None:
         """One unconfirmed copy from this page less."""
@@ -181,7 +189,7 @@ class PagePool:
         del siblings[page]
         if not siblings:
             del self._children[page.parent]
-        page.ids, page.pending = [], False
+        page.ids, page.pending, page.unread = [], False, -1
         return self._unseal(page)
 
     def problems(self) -> Iterator[str]:
@@ -196,6 +204,8 @@ class PagePool:
                 yield f"page {page.index} is indexed wrongly"
             if page.digest != (chain_digest(page.parent, page.ids) if len(page.ids) == PAGE_TOKENS else None):
                 yield f"page {page.index} has the wrong digest"
+            if page.unread >= 0 and (page.refs > 1 or page.pending or not page.ids):
+                yield f"page {page.index} cannot be unread"
             if page.digest is not None:
                 full[page.digest] = full.get(page.digest, 0) + 1
         if full != self._full:

@@ -27,27 +27,27 @@ def pages_for(tokens: int) -> int:
 
 
 class PageTable:
-    """All pages of one cache: `page_count` pages of `PAGE_TOKENS` positions."""
+    """All pages of one cache: `page_count` pages of `PAGE_TOKENS` positions; `pool` is what they are and what lies in them."""
 
     def __init__(self, page_count: int) -> None:
         self.page_count = page_count
-        self._pool = PagePool(page_count)
+        self.pool = PagePool(page_count)
         self._leases: dict[Lease, None] = {}
 
     @property
     def free(self) -> int:
         """Pages that hold nothing and that nobody has."""
-        return len(self._pool.free)
+        return len(self.pool.free)
 
     @property
     def idle(self) -> int:
         """Pages that nobody has, with content that can be found again."""
-        return len(self._pool.idle)
+        return len(self.pool.idle)
 
     @property
     def cached(self) -> int:
         """Pages with content, idle or held."""
-        return sum(1 for page in self._pool.pages if page.ids)
+        return sum(1 for page in self.pool.pages if page.ids)
 
     def open(self, ids: Sequence[int], *, key: str = "") -> Lease:
         """A lease on the longest cached prefix of `ids`; see `Lease` for what to do with it. Never fails.
@@ -55,7 +55,7 @@ class PageTable:
         The prefix can be all of `ids`: open with `ids[:-1]` to have a token left to run. `key` names what else keys and
         values depend on (model, adapter): content is found only under the key it was written with.
         """
-        wanted, pool = [int(token) for token in ids], self._pool
+        wanted, pool = [int(token) for token in ids], self.pool
         lease = Lease(self, pool, key)
         self._leases[lease] = None
         while len(wanted) - lease.length >= PAGE_TOKENS:
@@ -69,9 +69,17 @@ class PageTable:
             lease._take_part(found, common)
         return lease
 
+    def read(self, page: int) -> None:
+        """Confirm that an `unread` page's keys and values are in place now."""
+        self.pool.pages[page].unread = -1
+
+    def lose(self, page: int) -> None:
+        """Forget an idle page that cannot be read, and what follows it."""
+        self.pool.drop([self.pool.pages[page]])
+
     def forget(self) -> None:
         """Drop all idle content, except pages that a lease is still copying from."""
-        self._pool.drop([page for page in self._pool.idle if not page.pins])
+        self.pool.drop([page for page in self.pool.idle if not page.pins])
 
     def check(self) -> None:
         """Raise AssertionError when the bookkeeping contradicts itself. For tests and quiet moments: it looks at everything."""
@@ -89,10 +97,10 @@ class PageTable:
                 refs[page] = refs.get(page, 0) + 1
             for source, _ in lease._copying:
                 pins[source] = pins.get(source, 0) + 1
-        for page in self._pool.pages:
+        for page in self.pool.pages:
             if (page.refs, page.pins) != (refs.get(page, 0), pins.get(page, 0)):
                 yield f"page {page.index} counts {page.refs} references and {page.pins} pins, but the leases say otherwise"
-        yield from self._pool.problems()
+        yield from self.pool.problems()
 
 
 class Lease:
@@ -127,6 +135,15 @@ class Lease:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def unread(self) -> list[tuple[int, int, int]]:
+        """What must be read from a file before anything else is done: (depth in the block table, page, its number in the file).
+
+        Only after `engine.cache.chains.take_up`. A page that is to be copied stands at the depth of its copy.
+        """
+        places = [*enumerate(self._block), *((self._block.index(target), source) for source, target in self._copying)]
+        return [(depth, page.index, page.unread) for depth, page in places if page.unread >= 0]
 
     def reserve(self, total_tokens: int) -> None:
         """Have pages for `total_tokens` positions. Raises `ContextTooLong`, nothing lost, when too few can be had.
@@ -173,7 +190,7 @@ class Lease:
             done += len(part)
 
     def truncate(self, length: int) -> None:
-        """Forget the tokens from `length` on and give back the pages behind it, reserved ones too.
+        """Forget the tokens from `length` on and give back the pages behind it, reserved ones too. Cheap: no key or value moves.
 
         A page that others need as it is gets replaced by a copy: look at `copies`. Raises ValueError when `length` is not in
         0 ... self.length, and `ContextTooLong`, with nothing changed, when no page for such a copy can be had.
@@ -192,6 +209,8 @@ class Lease:
             )
         del self._block[keep:], self.pages[keep:], self.ids[length:]
         self._release(surplus)
+        if surplus and surplus[-1].digest is None:
+            self._pool.reclaim_first(surplus[-1])  # mostly rejected drafts
         if last is not None and shared:
             self._replace_by_copy(last, cut)
         elif last is not None:
@@ -230,17 +249,23 @@ class Lease:
         self.ids.extend(page.ids)
 
     def _take_part(self, page: Page, common: int) -> None:
-        """Use the first `common` tokens of `page`: itself where nothing is lost or no room is left, else a copy, if one can be had."""
+        """Use the first `common` tokens of `page`: itself where nothing is lost, else a copy, if a page for it can be had.
+
+        For the copy, what was used longest ago is given up rather than what `page` belongs to.
+        """
         pool = self._pool
-        if pool.may_be_taken(page) and (common == len(page.ids) or not pool.free):
+        target = None
+        if not pool.may_be_taken(page) or common < len(page.ids):
+            page.pins += 1  # before `acquire`, which could reclaim it
+            target = pool.acquire()
+            if target is None:
+                page.pins -= 1
+                if not pool.may_be_taken(page):
+                    return
+        if target is None:
             pool.hold(page)
             pool.cut(page, common)
             self._append(page)
-            return
-        page.pins += 1  # before `acquire`, which could reclaim it
-        target = pool.acquire()
-        if target is None:
-            pool.unpin(page)
             return
         pool.begin(target, page.parent, page.depth, page.ids[:common])
         self._append(target)

@@ -355,13 +355,39 @@ def test_repeated_content_is_kept_once() -> None:
     table.check()
 
 
-def test_a_cut_of_a_very_long_idle_conversation() -> None:
-    table = PageTable(2001)
-    cache(table, ids(2000 * P))
-    cache(table, ids(P, 10**6))
-    with table.open(ids(5)) as lease:  # no free page: taken in place, all that followed is lost
-        assert (lease.length, lease.copies, table.free) == (5, [], 1999)
+def test_a_cut_of_a_very_long_conversation() -> None:
+    table = PageTable(2000)
+    lease = write(table, ids(2000 * P))
+    lease.truncate(5)
+    assert (lease.length, lease.copies, table.free, table.idle) == (5, [], 1999, 0)
     table.check()
+
+
+def test_in_a_full_table_a_fork_costs_what_was_used_longest_ago() -> None:
+    table = PageTable(5)
+    cache(table, ids(100, 5000))
+    cache(table, ids(2 * P))
+    cache(table, ids(2 * P, 1000))
+    assert table.free == 0
+    with table.open([*ids(100), 9999]) as lease:  # begins as the second one does, which stays whole
+        assert (lease.length, len(lease.copies)) == (100, 1)
+    table.check()
+    assert [found(table, ids(100, 5000)), found(table, ids(2 * P)), found(table, ids(2 * P, 1000))] == [0, 2 * P, 2 * P]
+
+
+def test_rejected_drafts_in_a_page_of_their_own_are_reclaimed_first() -> None:
+    table = PageTable(3)
+    cache(table, ids(50, 5000))
+    lease = write(table, ids(P))
+    for draft in range(3):
+        lease.reserve(P + 3)
+        lease.extend(ids(3, 7000 + 10 * draft))
+        lease.truncate(P)
+        table.check()
+    assert found(table, ids(50, 5000)) == 50
+    lease.reserve(P + 1)
+    lease.extend([1])
+    assert found(table, ids(50, 5000)) == 50
 
 
 def test_check_notices_damage() -> None:
@@ -372,6 +398,6 @@ def test_check_notices_damage() -> None:
         table.check()
     lease.ids.append(9)
     table.check()
-    table._pool.pages[0].pins = 1
+    table.pool.pages[0].pins = 1
     with pytest.raises(AssertionError, match="1 references and 1 pins"):
         table.check()

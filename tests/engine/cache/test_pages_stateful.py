@@ -143,7 +143,7 @@ class PagedMemory(RuleBasedStateMachine):
     def idle_content_is_what_the_table_says(self) -> None:
         if not hasattr(self, "table"):
             return
-        for page in self.table._pool.idle:
+        for page in self.table.pool.idle:
             assert [value and value[1] for value in self.memory[page.index][: len(page.ids)]] == page.ids
 
 
