@@ -1,0 +1,159 @@
+"""Guessing from repeats: what followed the last few tokens where they occurred before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.speculation.drafter import Proposal
+from engine.speculation.ngram_index import NgramIndex
+
+_PLACES = 8
+"""Of the places where a run occurred, so many of the latest are compared."""
+_LONGEST_MATCH = 24
+"""A match is not followed further back than this."""
+_PRIOR = 6.0
+_MEMORY = 0.97
+_CLASSES = (1, 2, 3, 4, 5, 6, 9, 13)
+_FIRST_RATES = (0.10, 0.25, 0.40, 0.50, 0.60, 0.70, 0.80, 0.90)
+"""How often the next token is guessed right after a match of at least so many tokens, before anything was learnt."""
+
+
+def _class_of(length: int) -> int:
+    return next(i for i in range(len(_CLASSES) - 1, -1, -1) if length >= _CLASSES[i])
+
+
+class _Rates:
+    """How often guesses after matches of each length were right, with fading memory."""
+
+    def __init__(self) -> None:
+        self._right = [rate * _PRIOR for rate in _FIRST_RATES]
+        self._tried = [_PRIOR] * len(_FIRST_RATES)
+
+    def rate(self, match: int) -> float:
+        """The share of right guesses after a match of this many tokens."""
+        i = _CLASS[min(match, _LONGEST_MATCH)]
+        return self._right[i] / self._tried[i]
+
+    def learn(self, match: int, right: bool) -> None:
+        """A guess after a match of this many tokens was right or wrong."""
+        i = _CLASS[min(match, _LONGEST_MATCH)]
+        self._right[i] = self._right[i] * _MEMORY + right
+        self._tried[i] = self._tried[i] * _MEMORY + 1.0
+
+
+_CLASS = [0, *(_class_of(length) for length in range(1, _LONGEST_MATCH + 1))]
+
+
+class NgramDrafter:
+    """A `Drafter` that looks for the last tokens, `longest` down to `shortest` of them, earlier in the text.
+
+    Of several places the one with the longest match counts, then the latest. It learns within a sequence how often matches of
+    each length go on alike, also from guesses that were not asked for, and proposes only as far as the guess is likely enough
+    to be worth a row of a pass: `row_cost` is what one more row costs as a share of a pass. `use_prompt` off leaves out the
+    prompt, so that only the reply's own repeats are guessed.
+    """
+
+    def __init__(self, shortest: int = 1, longest: int = 5, use_prompt: bool = True) -> None:
+        """1 <= shortest <= longest <= 5, else ValueError."""
+        if not 1 <= shortest <= longest <= 5:
+            raise ValueError(f"runs of {shortest} to {longest} tokens were asked for; 1 to 5 can be looked up, the shortest first")
+        self.row_cost = 0.3
+        self._shortest, self._longest = shortest, longest
+        self._use_prompt = use_prompt
+        self._reference = NgramIndex(shortest, longest)
+        self.close()
+
+    def preload(self, ids: Sequence[int]) -> None:
+        """A text whose repeats are guessed in every sequence from now on, until `forget`."""
+        self._reference.extend(ids)
+
+    def forget(self) -> None:
+        """Drop what was preloaded."""
+        self._reference = NgramIndex(self._shortest, self._longest)
+
+    def begin(self, ids: Sequence[int]) -> None:
+        """A new sequence; nothing of the one before is kept."""
+        self.close()
+        self._prompt_tokens = len(ids)
+        self._start = 0 if self._use_prompt else len(ids)
+        self._own.extend(ids[self._start :])
+
+    def close(self) -> None:
+        """Forget the sequence; what was preloaded stays."""
+        self._own = NgramIndex(self._shortest, self._longest)
+        self._start = self._prompt_tokens = 0
+        self._rates = _Rates()
+        self._guess: list[int] = []
+        self._guess_match = 0
+
+    def propose(self, ids: Sequence[int], count: int) -> list[Proposal]:
+        """At most `count` guesses, as far as each is likely enough; see `Drafter.propose`."""
+        self._follow(ids)
+        found = self._longest_match()
+        if found is None:
+            self._guess = []
+            return []
+        source, place, match = found
+        guess = source[place : place + max(count, 1)]
+        while source is self._own.text and len(guess) < count:  # the text repeats itself up to its end: so will the guess
+            guess.append(guess[place + len(guess) - len(source)])
+        self._guess, self._guess_match = guess, match
+        likely, length = 1.0, 0
+        while length < min(count, len(guess)):
+            likely *= self._rates.rate(match + length)
+            if likely < self.row_cost:
+                break
+            length += 1
+        return [Proposal(token) for token in guess[:length]]
+
+    def _follow(self, ids: Sequence[int]) -> None:
+        """Bring the index up to `ids`, and learn from the last guess how it went."""
+        own = self._own
+        known = self._known(ids)
+        if known < len(own.text):
+            own.cut(known)
+            self._guess = []
+        new = ids[self._start + known :]
+        for offset, (token, guess) in enumerate(zip(new, self._guess, strict=False)):
+            self._rates.learn(self._guess_match + offset, token == guess)
+            if token != guess:
+                break
+        own.extend(new)
+
+    def _known(self, ids: Sequence[int]) -> int:
+        """How much of the indexed text `ids` still begins with. The prompt is only looked at where it was cut."""
+        text, start = self._own.text, self._start
+        end = min(len(text), max(0, len(ids) - start))
+        begin = max(0, self._prompt_tokens - start - _LONGEST_MATCH)
+        if end <= begin:
+            begin = 0
+        if text[begin:end] == ids[start + begin : start + end]:
+            return end
+        return next(i for i in range(begin, end) if text[i] != ids[start + i])
+
+    def _longest_match(self) -> tuple[list[int], int, int] | None:
+        """(text, place of what followed, length of the match) of the best match, or None."""
+        own, best = self._own, None
+        tail = own.text[-_LONGEST_MATCH:]
+        best_match = 0
+        keys = list(enumerate(own.keys(tail), self._shortest))
+        for index in (own, self._reference):
+            for k, key in reversed(keys):
+                if k < best_match:
+                    break
+                places = index.places(k, key, _PLACES)
+                for place in places:
+                    match = _matching(index.text, place, tail)
+                    if match > best_match:
+                        best, best_match = (index.text, place), match
+                if places:
+                    break
+        return None if best is None or best_match < self._shortest else (*best, best_match)
+
+
+def _matching(text: list[int], place: int, tail: list[int]) -> int:
+    """How many tokens before `place` are those at the end of `tail`."""
+    count, most = 0, min(place, len(tail))
+    while count < most and text[place - 1 - count] == tail[-1 - count]:
+        count += 1
+    return count

@@ -1,0 +1,70 @@
+"""Checking a guess: the token that stands at a place, drawn exactly as the target model alone would draw it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.sampling.distribution import Distribution
+from engine.speculation.drafter import Proposal
+
+DRAW, ACCEPT, RESIDUAL = 0, 1, 2
+"""What a random number is for: drawing from the target, the test of a guess, drawing anew after a guess was refused."""
+
+
+def choose(target: Distribution, proposal: Proposal | None, uniform: Callable[[int], float]) -> tuple[int, bool]:
+    """The token at one place and whether it is the guessed one; the token has exactly the distribution `target`.
+
+    `uniform(purpose)` gives a number in [0, 1) for `DRAW`, `ACCEPT` or `RESIDUAL`, each used at most once and independent of
+    what the guess was drawn with. A guess d that was drawn from q stays with probability min(1, p(d) / q(d)), else the token
+    is drawn from max(p - q, 0), normalised (Leviathan et al., arXiv 2211.17192, section 2.3). For a certain guess, q one at d,
+    that is the same as drawing from p and comparing, which is done here: the text does not depend on the drafter then.
+    """
+    if proposal is None:
+        return target.draw(uniform(DRAW)), False
+    q = proposal.distribution
+    if q is None or q.greedy or target.greedy:
+        return _compared(target, proposal.id, uniform(DRAW))
+    likely, guessed = target.probability(proposal.id), q.probability(proposal.id)
+    if guessed <= 0.0:  # nothing was drawn from q then: any guess may be compared
+        return _compared(target, proposal.id, uniform(DRAW))
+    if uniform(ACCEPT) * guessed < likely:
+        return proposal.id, True
+    left = residual(target, q)
+    if left is None:
+        return _compared(target, proposal.id, uniform(RESIDUAL))
+    return left.draw(uniform(RESIDUAL)), False
+
+
+def _compared(target: Distribution, guess: int, uniform: float) -> tuple[int, bool]:
+    token = target.draw(uniform)
+    return token, token == guess
+
+
+def residual(target: Distribution, q: Distribution) -> Distribution | None:
+    """max(p - q, 0), normalised, on the target's ids; None where nothing is left but rounding, so p and q are the same."""
+    left = target.probabilities - _aligned(q, target.ids, len(target.probabilities))
+    np.maximum(left, 0.0, out=left)
+    mass = float(left.sum(dtype=np.float64))
+    if not mass > 0.0:
+        return None
+    left /= mass
+    return Distribution(target.ids, left)
+
+
+def _aligned(q: Distribution, ids: npt.NDArray[np.int64] | None, size: int) -> npt.NDArray[np.float64]:
+    """The probability in `q` of each of `ids`, or of the ids 0 ... size - 1; float64. Vocabularies may differ in size."""
+    if q.ids is None and ids is None and len(q.probabilities) == size:
+        return q.probabilities.astype(np.float64)
+    # Only the touched parts of a fresh zero array take memory, so a dense one is cheap even for few ids.
+    wanted = size if ids is None else int(ids.max()) + 1
+    dense = np.zeros(wanted, np.float64)
+    if q.ids is None:
+        common = min(wanted, len(q.probabilities))
+        dense[:common] = q.probabilities[:common]
+    else:
+        inside = q.ids < wanted
+        dense[q.ids[inside]] = q.probabilities[inside]
+    return dense if ids is None else dense[ids]
