@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 
-from engine.backends.cpu.simd import LANES, Accumulators
+from engine.backends.cpu.simd import LANES, WIDE, Accumulators
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -58,6 +58,6 @@ def tiles(values: npt.NDArray[np.generic], rows: int) -> npt.NDArray[np.generic]
     return np.moveaxis(split, 1, -1)
 
 
-def chains(rows: int) -> int:
-    """Independent partial sums for each activation row: enough to hide the latency of the multiply-add."""
-    return max(1, 4 // rows)
+CHAINS = 2 if WIDE else 1
+"""Partial sums of each activation row within a block, the same for any number of rows: a row's answer is then the same to the
+last bit whichever rows are beside it. Without AVX-512 a vector is two registers or more, so one sum is two chains already."""

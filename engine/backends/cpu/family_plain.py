@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 
-from engine.backends.cpu.family import BlockRows, Bytes, chains, tiles
+from engine.backends.cpu.family import CHAINS, BlockRows, Bytes, tiles
 from engine.backends.cpu.simd import F32, LANES, VF32, Accumulators, const_vector, fma, load, load_bfloat, load_half, prefetch, splat, store
 
 _READ_AHEAD = 1024
@@ -35,13 +35,12 @@ class Plain:
         return load_half(b, block, offset) if self.name == "f16" else load_bfloat(b, block, offset)
 
     def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: BlockRows, totals: Accumulators) -> None:
-        """See `Family.emit_dot`; `chains` slots a row."""
-        count = chains(len(rows.x))
+        """See `Family.emit_dot`; `CHAINS` slots a row."""
         prefetch(b, block, _READ_AHEAD)
         for k in range(self.unit):
             weight = self._vector(b, block, k)
             for r, x in enumerate(rows.x):
-                slot = r + len(rows.x) * (k % count)
+                slot = r + len(rows.x) * (k % CHAINS)
                 totals.set(slot, fma(b, splat(b, load(b, x, F32, 4 * k)), weight, totals.get(slot)))
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 
-from engine.backends.cpu.family import BlockRows, Bytes, chains, tiles
+from engine.backends.cpu.family import CHAINS, BlockRows, Bytes, tiles
 from engine.backends.cpu.simd import (
     F32,
     LANES,
@@ -80,14 +80,13 @@ class Q4:
     def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: BlockRows, totals: Accumulators) -> None:
         """See `Family.emit_dot`."""
         prefetch_lines(b, block, self.block_bytes, _READ_AHEAD)
-        count = chains(len(rows.x))
-        parts: list[list[ir.Value | None]] = [[None] * count for _ in rows.x]
+        parts: list[list[ir.Value | None]] = [[None] * CHAINS for _ in rows.x]
         for j in range(4):
             word = load(b, block, VI32, j * LANES * 4)
             for n in range(8):
                 weight = emit_nibble(b, word, n)
                 for r, x in enumerate(rows.x):
-                    add_to_chain(b, parts[r], (8 * j + n) % count, splat(b, load(b, x, F32, 4 * (8 * j + n))), weight)
+                    add_to_chain(b, parts[r], (8 * j + n) % CHAINS, splat(b, load(b, x, F32, 4 * (8 * j + n))), weight)
         scale, minimum = load_half(b, block, _SCALES), load_half(b, block, _MINIMUMS)
         for r, s in enumerate(rows.sums):
             total = b.fadd(load(b, s, F32), load(b, s, F32, 4))

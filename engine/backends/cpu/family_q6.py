@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 
-from engine.backends.cpu.family import BlockRows, Bytes, chains, tiles
+from engine.backends.cpu.family import CHAINS, BlockRows, Bytes, tiles
 from engine.backends.cpu.family_q4 import add_to_chain, gather_nibbles, join_chains, prefetch_lines
 from engine.backends.cpu.simd import F32, I8, LANES, VF32, VI32, Accumulators, const_vector, fma, load, load_half, splat, store
 
@@ -66,15 +66,14 @@ class Q6K:
     def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: BlockRows, totals: Accumulators) -> None:
         """See `Family.emit_dot`."""
         prefetch_lines(b, block, self.block_bytes, self.block_bytes)
-        count = chains(len(rows.x))
         for group in range(16):
-            parts: list[list[ir.Value | None]] = [[None] * count for _ in rows.x]
+            parts: list[list[ir.Value | None]] = [[None] * CHAINS for _ in rows.x]
             high = load(b, block, VI32, _HIGH + group * LANES * 4)
             for k in range(16):
                 low = load(b, block, VI32, (2 * group + k // 8) * LANES * 4)
                 weight = self._vector(b, low, high, k)
                 for r, x in enumerate(rows.x):
-                    add_to_chain(b, parts[r], k % count, splat(b, load(b, x, F32, 4 * (16 * group + k))), weight)
+                    add_to_chain(b, parts[r], k % CHAINS, splat(b, load(b, x, F32, 4 * (16 * group + k))), weight)
             scale = self._scale(b, block, group)
             for r, s in enumerate(rows.sums):
                 offset = splat(b, load(b, s, F32, 4 * group))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 
-from engine.backends.cpu.family import BlockRows, Bytes, chains, tiles
+from engine.backends.cpu.family import CHAINS, BlockRows, Bytes, tiles
 from engine.backends.cpu.family_q4 import add_to_chain, join_chains, prefetch_lines
 from engine.backends.cpu.simd import F32, I8, LANES, VF32, VI32, Accumulators, fma, load, load_half, splat, store
 
@@ -43,12 +43,11 @@ class Q8:
     def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: BlockRows, totals: Accumulators) -> None:
         """See `Family.emit_dot`."""
         prefetch_lines(b, block, self.block_bytes, _READ_AHEAD)
-        count = chains(len(rows.x))
-        parts: list[list[ir.Value | None]] = [[None] * count for _ in rows.x]
+        parts: list[list[ir.Value | None]] = [[None] * CHAINS for _ in rows.x]
         for k in range(_UNIT):
             weight = self._vector(b, block, k)
             for r, x in enumerate(rows.x):
-                add_to_chain(b, parts[r], k % count, splat(b, load(b, x, F32, 4 * k)), weight)
+                add_to_chain(b, parts[r], k % CHAINS, splat(b, load(b, x, F32, 4 * k)), weight)
         scale = load_half(b, block, _SCALES)
         for r in range(len(rows.x)):
             totals.set(r, fma(b, scale, join_chains(b, parts[r]), totals.get(r)))

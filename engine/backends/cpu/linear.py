@@ -1,8 +1,9 @@
 """y = x W^T (+ bias) (+ residual): the matrix product, for one family of packed weights each.
 
-One to eight rows (decoding, checking drafts): every packed block is read once and multiplied with all rows. More rows (the
-prompt): the block is unpacked once into a float32 panel that stays in the L2 cache, and register tiles run over all rows.
-Activations stay float32 throughout, so the answer differs from the exact one only by the order of additions.
+One to eight rows (decoding, checking drafts): every packed block is read once and multiplied with all rows, each summed in
+the same order whatever rows are beside it, so that a drafted token gets to the last bit the logits it would have alone. More
+rows (the prompt): the block is unpacked once into a float32 panel that stays in the L2 cache, and register tiles run over all
+rows. Activations stay float32 throughout, so the answer differs from the exact one only by the order of additions.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from engine.backends.cpu.family import BlockRows, Family, chains
+from engine.backends.cpu.family import CHAINS, BlockRows, Family
 from engine.backends.cpu.gemm import COLUMN_VECTORS, ROW_STEPS, register_tile
 from engine.backends.cpu.simd import (
     F32,
@@ -61,27 +62,32 @@ def scratch_bytes(columns: int) -> int:
 
 
 def _dot(family: Family, rows: int) -> Any:
-    """dot(tile, blocks, x, x_stride, sums, sums_stride, out): `rows` vectors of 16 outputs, float32."""
+    """dot(tile, blocks, x, x_stride, sums, sums_stride, here, out): `rows` vectors of 16 outputs, float32.
 
-    def emit(b: ir.IRBuilder, tile: Any, blocks: Any, x: Any, x_stride: Any, sums: Any, sums_stride: Any, out: Any) -> None:
-        width = rows * chains(rows)
+    Rows from `here` on repeat the last one: 3 rows through the code for 4 are faster than through that for 2 and for 1.
+    """
+
+    def emit(b: ir.IRBuilder, tile: Any, blocks: Any, x: Any, x_stride: Any, sums: Any, sums_stride: Any, here: Any, out: Any) -> None:
+        width = rows * CHAINS
         totals = Accumulators(b, width)
         totals.clear()
-        x_rows = [b.add(x, b.mul(x_stride, ir.Constant(I64, r))) for r in range(rows)]
-        sum_rows = [b.add(sums, b.mul(sums_stride, ir.Constant(I64, r))) for r in range(rows)]
+        last = b.sub(here, ir.Constant(I64, 1))
+        index = [b.select(b.icmp_signed("<", here, ir.Constant(I64, r + 1)), last, ir.Constant(I64, r)) for r in range(rows)]
+        x_rows = [b.add(x, b.mul(x_stride, i)) for i in index]
+        sum_rows = [b.add(sums, b.mul(sums_stride, i)) for i in index]
         with counted_loop(b, blocks) as i:
             block = b.add(tile, b.mul(i, ir.Constant(I64, family.block_bytes)))
             x_offset = b.mul(i, ir.Constant(I64, 4 * family.unit))
             sum_offset = b.mul(i, ir.Constant(I64, 4 * family.unit // SUM_UNIT))
-            here = BlockRows(tuple(b.add(a, x_offset) for a in x_rows), tuple(b.add(a, sum_offset) for a in sum_rows))
-            family.emit_dot(b, block, here, totals)
+            block_rows = BlockRows(tuple(b.add(a, x_offset) for a in x_rows), tuple(b.add(a, sum_offset) for a in sum_rows))
+            family.emit_dot(b, block, block_rows, totals)
         for r in range(rows):
             value = totals.get(r)
             for slot in range(r + rows, width, rows):
                 value = b.fadd(value, totals.get(slot))
             store(b, value, out, 64 * r)
 
-    return intrinsic_function(f"dot_{family.name}_{rows}", types.void, (types.int64,) * 7, emit)
+    return intrinsic_function(f"dot_{family.name}_{rows}", types.void, (types.int64,) * 8, emit)
 
 
 def _unpack(family: Family) -> Any:
@@ -169,17 +175,18 @@ def _few_rows_template(args: int, serial: int, rows: int, first: int, last: int,
         r = 0
         while r < rows:
             xr, sr = x + r * x_stride, sums + r * sums_stride
-            if WIDE_DOT and rows - r >= 8:
-                dot8(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
+            here = rows - r
+            if WIDE_DOT and here > 4:
+                dot8(source, blocks, xr, x_stride, sr, sums_stride, here, out + 64 * r)
                 r += 8
-            elif rows - r >= 4:
-                dot4(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
+            elif here > 2:
+                dot4(source, blocks, xr, x_stride, sr, sums_stride, here, out + 64 * r)
                 r += 4
-            elif rows - r >= 2:
-                dot2(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
+            elif here > 1:
+                dot2(source, blocks, xr, x_stride, sr, sums_stride, here, out + 64 * r)
                 r += 2
             else:
-                dot1(source, blocks, xr, x_stride, sr, sums_stride, out + 64 * r)
+                dot1(source, blocks, xr, x_stride, sr, sums_stride, here, out + 64 * r)
                 r += 1
         for r in range(rows):
             finish_row(args, j, r, out + 64 * r)
