@@ -1,0 +1,181 @@
+"""How many tokens to guess next: what was accepted, what passes cost, and whether guessing pays at all."""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median, median_low
+
+_TIMES = 9
+"""Passes of one length whose median time counts: a busy machine makes single passes many times slower."""
+_SURE = 3
+"""From so many passes on a median is believed; until then the cost is guessed from other lengths."""
+_OLD = 100
+_WINDOW = 32
+"""Passes with guessing that the measured speed is taken from."""
+_MEMORY = 0.95
+_FIRST_RATE, _FIRST_WEIGHT = 0.7, 4.0
+_NOMINAL = 0.25
+"""Cost of one guess in plain passes, where clocks may not count or nothing was measured yet."""
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 128, 2048
+_PATIENCE, _MOST_PATIENCE, _RISK = 3.0, 24.0, 0.1
+"""Guessing pauses when it lost the time of so many plain passes, or the given share of what it had won before."""
+
+_START = (False, True) * 3 + (True,) * 12
+_PROBE = (True,) * 16
+_GOING = (True,) * 24 + (False,)
+_ALWAYS = (True,) * 63 + (False,)
+
+
+class Pace:
+    """Decides the length of each guess for one drafter, over any number of sequences.
+
+    `next_length` before each pass, `record` after it. With `adaptive` the length is the one with the most expected tokens for
+    its measured time, and guessing pauses while it is slower than plain passes; it is tried again after growing pauses.
+    Without, it is always `longest`, but for a few plain passes that measure. `free` says that asking costs nothing where
+    nothing is guessed, as with n-grams; that drafter cuts its guesses itself, by `row_cost`. `deterministic` lengths depend on
+    what was accepted only, never on clocks, so that a seed gives the same reply again.
+    """
+
+    def __init__(self, longest: int, adaptive: bool = True, *, free: bool = False, deterministic: bool = False) -> None:
+        if longest < 1:
+            raise ValueError(f"the longest guess has at least 1 token, not {longest}")
+        self.longest = longest
+        self.adaptive = adaptive
+        self.free = free
+        self.deterministic = deterministic
+        self._plain: deque[float] = deque(maxlen=_TIMES)
+        self._times: dict[int, deque[float]] = {}  # by guessed tokens, of the passes for which a guess was asked
+        self._used: dict[int, int] = {}  # the last pass of each of these
+        self._count = 0
+        self._window: deque[tuple[int, int]] = deque(maxlen=_WINDOW)  # (guessed, new tokens) of these passes
+        self._right, self._tested = _FIRST_RATE * _FIRST_WEIGHT, _FIRST_WEIGHT
+        self._plan = deque(_START if adaptive else (False, True, False, True))
+        self._state = "trying"  # then "going" or "pausing"
+        self._pause = _SHORTEST_PAUSE
+        self._won = 0.0  # by guessing so far, in plain passes
+        self._lost = 0.0  # since guessing was last tried, or since it last led
+        self._asked = 0
+
+    @property
+    def on(self) -> bool:
+        """False while guessing pauses because it was slower than plain passes."""
+        return self._state != "pausing"
+
+    @property
+    def acceptance(self) -> float:
+        """The running probability that a guess is accepted, given that those before it were."""
+        return self._right / self._tested
+
+    @property
+    def speedup(self) -> float:
+        """Measured tokens a second of the latest passes with guessing over those of plain passes; 0 while either is unknown."""
+        known = len(self._plain) > 1 and any(guessed for guessed, _ in self._window)
+        return self._ratio(self._measured()) if known else 0.0
+
+    @property
+    def row_cost(self) -> float:
+        """What one more guessed token costs, in plain passes."""
+        slopes = [(cost - 1.0) / guessed for guessed, cost in self._costs().items() if guessed]
+        return min(1.0, max(0.05, median(slopes))) if slopes else _NOMINAL
+
+    def next_length(self) -> int:
+        """How many tokens to guess before the next pass; 0 for a plain pass."""
+        if not self._plan:
+            self._plan_on()
+        if not self._plan[0]:
+            self._asked = 0
+        else:
+            self._asked = self._best_length() if self.adaptive and not self.free else self.longest
+        return self._asked
+
+    def record(self, drafted: int, accepted: int, new_tokens: int, seconds: float) -> None:
+        """A pass is done: `drafted` tokens were guessed, `accepted` of them kept, `new_tokens` written, all in `seconds`."""
+        if self._plan:
+            self._plan.popleft()
+        if not self._asked or (self.free and not drafted):
+            self._plain.append(seconds)
+        else:
+            self._times.setdefault(drafted, deque(maxlen=_TIMES)).append(seconds)
+            self._used[drafted] = self._count = self._count + 1
+            self._forget_old()
+        if not self._asked:
+            return
+        tested = min(accepted + 1, drafted)
+        fade = _MEMORY**tested
+        self._right, self._tested = self._right * fade + accepted, self._tested * fade + tested
+        self._window.append((drafted, new_tokens))
+        loss = self._cost(self._costs(), drafted) - new_tokens
+        self._won = max(0.0, self._won - loss)
+        self._lost = self._lost + loss if self._state == "trying" else max(0.0, self._lost + loss)
+        if self.adaptive and self._lost > self._patience() and (self.deterministic or len(self._plain) > 1):
+            self._begin_pause()
+
+    def _forget_old(self) -> None:
+        """Drop times of lengths that were not guessed lately: a wrong one would keep its length from being tried again."""
+        for guessed in [guessed for guessed, last in self._used.items() if self._count - last > _OLD]:
+            del self._times[guessed], self._used[guessed]
+
+    def _patience(self) -> float:
+        return max(_PATIENCE, min(_MOST_PATIENCE, _RISK * self._won)) if self._state == "going" else _PATIENCE
+
+    def _plan_on(self) -> None:
+        """Plan the next passes."""
+        if not self.adaptive:
+            self._plan.extend(_ALWAYS)
+        elif self._state == "pausing":
+            self._state, self._lost = "trying", 0.0
+            self._window.clear()
+            self._plan.extend(_PROBE)
+        elif self._state == "trying" and self._lost > 0.0:
+            self._begin_pause()
+        else:
+            if self._state == "trying":
+                self._state, self._pause, self._lost = "going", _SHORTEST_PAUSE, 0.0
+            self._plan.extend(_GOING)
+
+    def _begin_pause(self) -> None:
+        self._state = "pausing"
+        self._plan = deque((False,) * self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def _best_length(self) -> int:
+        """The length with the most expected tokens for its cost."""
+        rate, costs = self.acceptance, self._costs()
+        best, best_gain, tokens = 1, 0.0, 1.0
+        for length in range(1, self.longest + 1):
+            tokens += rate**length
+            gain = tokens / self._cost(costs, length)
+            if gain > best_gain:
+                best, best_gain = length, gain
+        return best
+
+    def _ratio(self, costs: dict[int, float]) -> float:
+        """Tokens of the window for each plain pass's time that it took."""
+        spent = sum(self._cost(costs, guessed) for guessed, _ in self._window)
+        return sum(tokens for _, tokens in self._window) / spent if spent else 1.0
+
+    def _costs(self) -> dict[int, float]:
+        """The known costs that lengths may depend on."""
+        return {} if self.deterministic else self._measured()
+
+    def _measured(self) -> dict[int, float]:
+        """Median times in plain passes, by guessed tokens; empty while plain passes are unknown."""
+        if len(self._plain) < 2:
+            return {}
+        plain = median(self._plain)
+        sure = {guessed: times for guessed, times in self._times.items() if len(times) >= _SURE} or self._times
+        return {guessed: median_low(times) / plain for guessed, times in sure.items()} if plain > 0 else {}
+
+    def _cost(self, costs: dict[int, float], guessed: int) -> float:
+        """The cost of a pass with so many guessed tokens: known, or on the line through the nearest known ones."""
+        if guessed in costs:
+            return costs[guessed]
+        if not guessed:
+            return 1.0
+        below = max((k for k in costs if k < guessed), default=0)
+        above = min((k for k in costs if k > guessed), default=0)
+        low = costs.get(below, 1.0)
+        if above:
+            return low + (costs[above] - low) * (guessed - below) / (above - below)
+        slope = (low - 1.0) / below if below else _NOMINAL
+        return low + max(0.0, slope) * (guessed - below)
