@@ -228,6 +228,8 @@ class ModelInfo:
     kv_bytes_per_token: int
     stop_token_ids: tuple[int, ...]
     has_chat_template: bool
+    kv_heads: int = 0
+    head_dim: int = 0
 
 
 class ChatSource(Protocol):

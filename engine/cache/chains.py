@@ -39,7 +39,7 @@ class Kept:
 def worth_keeping(table: PageTable, limit: int) -> list[Kept]:
     """Up to `limit` pages with content, in the order they would be reclaimed: what was used last is kept first."""
     pool = table.pool
-    full = {page.digest: page for page in pool.pages if page.digest is not None and not page.pending}
+    full: dict[bytes | None, Page] = {page.digest: page for page in pool.pages if page.digest is not None and not page.pending}
     held = [page for page in pool.pages if page.refs and page.ids and not page.pending]
     chosen: dict[Page, None] = {}
     for page in reversed([*pool.idle, *sorted(held, key=lambda page: -page.depth)]):

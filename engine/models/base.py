@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import psutil
-
 from engine.backends.base import Array, AttentionShape, Backend, KVCache, Ops, Program, RotaryTable
 from engine.core import PAGE_TOKENS
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
+from engine.models.estimate import SPARE_PAGES, context_pages, free_memory, gigabytes, page_bytes
 from engine.models.layers import Parts
 from engine.models.rope import rotary_table
+from engine.settings import CacheSettings
 
-SPARE_PAGES = 2
-"""Pages a cache has beyond the tokens asked for: copies for conversations that fork within a page."""
+__all__ = ["SPARE_PAGES", "Model", "gigabytes"]
 
 
 class Model:
@@ -46,26 +45,35 @@ class Model:
         assert self._parts is not None, "the model is closed"
         return self._parts(ops, self._rotary)
 
-    def new_cache(self, tokens: int, dtype: str = "auto") -> KVCache:
-        """A zeroed cache for `tokens` positions and two spare pages. Raises `NotEnoughMemory` and `BadSetting`."""
+    def page_bytes(self, settings: CacheSettings) -> int:
+        """Bytes of one cache page in all layers."""
+        config = self.config
+        return page_bytes(config.layers, config.kv_heads, config.head_dim, settings, self.backend.name)
+
+    def new_cache(self, tokens: int, dtype: str = "auto", further_pages: int = 0) -> KVCache:
+        """A zeroed cache for `tokens` positions, two spare pages, and `further_pages` for other sequences.
+
+        Raises `NotEnoughMemory` and `BadSetting`.
+        """
         if tokens < 1:
             raise BadSetting(f"A cache for {tokens} tokens was asked for; at least 1 was expected.")
-        pages = -(-tokens // PAGE_TOKENS) + SPARE_PAGES
+        pages = context_pages(tokens) + further_pages
         # Loading prepared the cache type that was expected then; for another one this compiles what is missing.
         for _ in self.backend.prepare(self._weight_types, dtype):
             pass
         # The least it can take, before a backend is asked to reserve it; the exact figure is checked after.
-        self._check_memory(pages * PAGE_TOKENS * self.config.kv_bytes_per_token(4 if dtype == "fp32" else 2), tokens)
+        self._check_memory(pages * PAGE_TOKENS * self.config.kv_bytes_per_token(4 if dtype == "fp32" else 2), tokens, pages)
         try:
             cache = self.backend.new_cache(self.config.layers, self.attention_shape, pages, dtype)
         except MemoryError as error:
             raise NotEnoughMemory(f"The system has no room for a context of {tokens} tokens; choose a shorter context length.") from error
-        self._check_memory(cache.nbytes, tokens)
+        self._check_memory(cache.nbytes, tokens, pages)
         return cache
 
     def record(self, cache: KVCache, max_rows: int) -> Program:
         """Record the pass over `cache` for steps of up to `max_rows` rows."""
-        self._rotary = self._table(cache.page_count * PAGE_TOKENS)
+        # One sequence is no longer than the model's context, however many pages there are for several.
+        self._rotary = self._table(min(cache.page_count, context_pages(self.config.context_length)) * PAGE_TOKENS)
         return self.backend.record(self.forward, cache, max_rows)
 
     def close(self) -> None:
@@ -76,15 +84,15 @@ class Model:
         """The rotary table, made longer when a cache holds more positions than it has."""
         return self._rotary if len(self._rotary.cos) >= positions else rotary_table(self.config.rope, positions)
 
-    def _check_memory(self, needed: int, tokens: int) -> None:
-        free = psutil.virtual_memory().available
+    def _check_memory(self, needed: int, tokens: int, pages: int) -> None:
+        free, alone = free_memory(), context_pages(tokens)
+        if needed > free and needed * alone // pages > free:
+            raise NotEnoughMemory(
+                f"A context of {tokens} tokens needs {gigabytes(needed * alone // pages)} for keys and values, but {gigabytes(free)} of "
+                "memory are free; choose a shorter context length, or close other programs."
+            )
         if needed > free:
             raise NotEnoughMemory(
-                f"A context of {tokens} tokens needs {gigabytes(needed)} for keys and values, but {gigabytes(free)} of memory are free; "
-                "choose a shorter context length, or close other programs."
+                f"Conversations may take {gigabytes(needed)} of memory, but {gigabytes(free)} are free; choose less memory for "
+                "conversations, or close other programs."
             )
-
-
-def gigabytes(count: int) -> str:
-    """Bytes for people: "1.25 GB"."""
-    return f"{count / 1e9:.2f} GB"

@@ -45,6 +45,8 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         kv_bytes_per_token=config.kv_bytes_per_token(_AUTO_CACHE_BYTES),
         stop_token_ids=stop_token_ids,
         has_chat_template=has_chat_template,
+        kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
     )
 
 

@@ -9,15 +9,16 @@ import numpy as np
 
 from engine.backends.base import Floats, Step
 from engine.cache.pages import Lease, PageTable
-from engine.errors import BadSetting
+from engine.core import PAGE_TOKENS
+from engine.errors import ContextTooLong
+from engine.models.estimate import chosen_context, free_memory, further_pages
 from engine.settings import CacheSettings
 
 if TYPE_CHECKING:
     from engine.models.base import Model
     from engine.models.config import ModelConfig
 
-DEFAULT_CONTEXT = 8192
-"""The longest context taken when none was chosen: key/value memory grows with it."""
+__all__ = ["PagedCache", "chosen_context", "prefill_rows"]
 
 MIN_ROWS, MAX_ROWS = 32, 512
 STEP_FLOPS = 1.5e11
@@ -34,47 +35,55 @@ def prefill_rows(config: ModelConfig) -> int:
     return rows
 
 
-def chosen_context(settings: CacheSettings, model_length: int) -> int:
-    """The context length in tokens; raises `BadSetting` for more than the model can address."""
-    if settings.context_length > model_length:
-        raise BadSetting(
-            f"The context length is set to {settings.context_length} tokens, but this model sees at most {model_length}; "
-            f"choose at most {model_length}, or 0 for automatic."
-        )
-    return settings.context_length or min(model_length, DEFAULT_CONTEXT)
-
-
 class PagedCache:
-    """Keys and values of one model for `context_length` positions. Used by one thread.
+    """Keys and values of one model, for sequences of up to `context_length` tokens each. Used by one thread.
 
-    Raises `BadSetting` for a context the model cannot address and `NotEnoughMemory` when the pages cannot be had.
+    There are pages for one such sequence, and for others beside it as far as `settings.memory` goes: conversations that were
+    not touched for longest are forgotten first. Raises `BadSetting` for a context the model cannot address and
+    `NotEnoughMemory` when the pages cannot be had.
     """
 
     def __init__(self, model: Model, settings: CacheSettings = CacheSettings()) -> None:
         self.model = model
+        self.settings = settings
         self.context_length = chosen_context(settings, model.config.context_length)
-        self.store = model.new_cache(self.context_length, settings.dtype)
+        further = further_pages(self.context_length, model.page_bytes(settings), settings.memory, free_memory())
+        self.store = model.new_cache(self.context_length, settings.dtype, further)
         self.table = PageTable(self.store.page_count)
         self.rows = min(prefill_rows(model.config), self.context_length)
         self.program = model.record(self.store, self.rows)
 
-    def open(self, ids: Sequence[int]) -> Lease:
-        """A lease on the longest cached prefix of `ids`, always leaving at least the last id to run."""
-        return self.table.open(ids[:-1])
+    def open(self, ids: Sequence[int], key: str = "") -> Lease:
+        """A lease on the longest cached prefix of `ids`, always leaving at least the last id to run.
+
+        `key` names what else keys and values depend on, as an adapter; another sequence of the same model, such as the
+        negative one of guidance, needs none.
+        """
+        return self.table.open(ids[:-1], key=key)
+
+    def room_for(self, sequences: int) -> int:
+        """How long each of so many sequences can get that are open at once, in tokens; they may share nothing."""
+        return min(self.context_length, self.store.page_count // sequences * PAGE_TOKENS)
 
     def run(self, lease: Lease, ids: Sequence[int], logit_rows: int = 1) -> Floats:
         """Run at most `rows` further tokens of a lease: logits (logit_rows, V) float32 of the last rows, valid until the next run.
 
-        Raises `ContextTooLong` when the pages are used up.
+        Raises `ContextTooLong`, with nothing changed, when the lease would be longer than `context_length`, or when other
+        open leases have the pages it needs.
         """
-        start = lease.length
-        lease.reserve(start + len(ids))
+        start, end = lease.length, lease.length + len(ids)
+        if end > self.context_length:
+            raise ContextTooLong(
+                f"The text would have {end} tokens, but the context holds {self.context_length}; shorten it or choose a larger "
+                "context length."
+            )
+        lease.reserve(end)
         for source, target in lease.copies:
             self.store.copy_page(source, target)
         lease.copied()
         step = Step(
             token_ids=np.asarray(ids, dtype=np.int32),
-            positions=np.arange(start, start + len(ids), dtype=np.int32),
+            positions=np.arange(start, end, dtype=np.int32),
             pages=np.asarray(lease.pages, dtype=np.int32),
             logit_rows=logit_rows,
         )

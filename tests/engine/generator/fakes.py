@@ -95,8 +95,11 @@ class FakeModel:
         self.program: FakeProgram
         self.closed = False
 
-    def new_cache(self, tokens: int, dtype: str) -> FakeStore:
-        return FakeStore(-(-tokens // PAGE_TOKENS) + SPARE_PAGES)
+    def page_bytes(self, settings: CacheSettings) -> int:
+        return 1 << 62  # so that the automatic memory holds one context
+
+    def new_cache(self, tokens: int, dtype: str, further_pages: int = 0) -> FakeStore:
+        return FakeStore(-(-tokens // PAGE_TOKENS) + SPARE_PAGES + further_pages)
 
     def record(self, cache: FakeStore, max_rows: int) -> FakeProgram:
         self.program = FakeProgram(self, cache, max_rows)

@@ -1,0 +1,96 @@
+"""How much memory keys and values take: one calculation for the cache that is made and for the window that asks before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psutil
+
+from engine.core import PAGE_TOKENS, ModelInfo
+from engine.errors import BadSetting
+from engine.settings import CacheSettings
+
+DEFAULT_CONTEXT = 8192
+"""The longest context taken when none was chosen: key/value memory grows with it."""
+SPARE_PAGES = 2
+"""Pages a cache has beyond the tokens asked for: copies for conversations that fork within a page."""
+FURTHER_CONTEXTS, FREE_SHARE = 3, 8
+"""The automatic room for conversations beyond one context: so many contexts at most, and this part of the free memory (1/8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEstimate:
+    """What a model's cache will take. `context_bytes` is one context's share of the `total_bytes` that all conversations have.
+
+    `free_bytes` are free now; the cache `fits` when that is enough. `sentence` says it all for people. Bytes are reserved, but
+    taken by the system only as conversations fill them.
+    """
+
+    context_length: int
+    bytes_per_token: float
+    context_bytes: int
+    total_bytes: int
+    free_bytes: int
+    fits: bool
+    sentence: str
+
+
+def chosen_context(settings: CacheSettings, model_length: int) -> int:
+    """The context length in tokens; raises `BadSetting` for more than the model can address."""
+    if settings.context_length > model_length:
+        raise BadSetting(
+            f"The context length is set to {settings.context_length} tokens, but this model sees at most {model_length}; "
+            f"choose at most {model_length}, or 0 for automatic."
+        )
+    return settings.context_length or min(model_length, DEFAULT_CONTEXT)
+
+
+def context_pages(tokens: int) -> int:
+    """Pages of a cache for one context of `tokens`."""
+    return -(-tokens // PAGE_TOKENS) + SPARE_PAGES
+
+
+def further_pages(tokens: int, page_bytes: int, memory: int, free: int) -> int:
+    """Pages beyond one context of `tokens`: what `memory` MiB hold, or for 0 a share of the `free` bytes."""
+    needed = context_pages(tokens)
+    if memory:
+        return max(0, memory * 2**20 // page_bytes - needed)
+    most = FURTHER_CONTEXTS * (needed - SPARE_PAGES)
+    return max(0, min(most, free // FREE_SHARE // page_bytes, free // page_bytes - needed))
+
+
+def free_memory() -> int:
+    """Bytes that programs can still have."""
+    return int(psutil.virtual_memory().available)
+
+
+def cache_bytes(info: ModelInfo, settings: CacheSettings, backend: str = "cpu", *, busy: int = 0) -> CacheEstimate:
+    """What the cache of this model will take with these settings, as `PagedCache` will reserve it.
+
+    `busy` bytes of the free memory are spoken for, as by weights still to be loaded. Raises `BadSetting` as `chosen_context`.
+    """
+    tokens = chosen_context(settings, info.context_length)
+    each = page_bytes(info.layers, info.kv_heads, info.head_dim, settings, backend)
+    free = max(0, free_memory() - busy)
+    needed = context_pages(tokens)
+    total = (needed + further_pages(tokens, each, settings.memory, free)) * each
+    fits = total <= free
+    text = f"A context of {tokens} tokens takes {gigabytes(needed * each)}"
+    if total > needed * each:
+        text += f", and up to {gigabytes(total)} with other conversations kept"
+    text += f"; {gigabytes(free)} of memory are free."
+    if not fits:
+        text += " That is too little: choose a shorter context, a smaller cache type, or less memory for conversations."
+    return CacheEstimate(tokens, each / PAGE_TOKENS, needed * each, total, free, fits, text)
+
+
+def page_bytes(layers: int, kv_heads: int, head_dim: int, settings: CacheSettings, backend: str) -> int:
+    """Bytes of one page of `PAGE_TOKENS` positions in all layers, keys and values."""
+    automatic = "fp32" if backend == "reference" else "fp16"
+    size = 4 if (automatic if settings.dtype == "auto" else settings.dtype) == "fp32" else 2
+    return PAGE_TOKENS * 2 * size * layers * kv_heads * head_dim
+
+
+def gigabytes(count: int) -> str:
+    """Bytes for people: "1.25 GB"."""
+    return f"{count / 1e9:.2f} GB"
