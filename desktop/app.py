@@ -23,6 +23,7 @@ from PySide6.QtWidgets import QApplication, QMessageBox
 from desktop.diagnostics import Diagnostics
 from desktop.services.catalogue import CatalogueService
 from desktop.services.download import DownloadService, Fetch, fetch_starter
+from desktop.services.drafts import DraftProblem, draft_problem
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
 from desktop.services.session import ChatSession
 from desktop.store.conversations import ConversationStore
@@ -49,6 +50,7 @@ class Doors:
     open_chat: OpenChat = open_chat
     describe: Describe = describe
     fetch: Fetch = fetch_starter
+    draft_problem: DraftProblem = draft_problem
 
 
 class _FirstPaint(QObject):
@@ -75,7 +77,8 @@ class Desktop(QObject):
         try:
             self._database = Database(folder / DATABASE)
             preferences = Preferences(folder / PREFERENCES)
-            self.session = ChatSession(ConversationStore(self._database), preferences, doors.open_chat, doors.describe, self)
+            store = ConversationStore(self._database)
+            self.session = ChatSession(store, preferences, doors.open_chat, doors.describe, doors.draft_problem, self)
         except StoreError:
             self._lock.unlock()
             raise

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal, Slot
 
+from desktop.services.drafts import DraftProblem, DraftService, draft_problem
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
 from desktop.services.paths import request_messages
 from desktop.services.session_conversations import ConversationSession
@@ -51,11 +52,13 @@ class ChatSession(ConversationSession):
         state_changed(str): one of `engine_room.STATES`.
         progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
         model_changed(object): the `ModelInfo` of the loaded model, or None.
+        draft_refused(str sentence): the chosen draft model cannot draft for the loaded one.
     """
 
     state_changed = Signal(str)
     progress = Signal(str, int, int)
     model_changed = Signal(object)
+    draft_refused = Signal(str)
 
     def __init__(
         self,
@@ -63,10 +66,15 @@ class ChatSession(ConversationSession):
         preferences: Preferences,
         open_chat: OpenChat = open_chat,
         describe: Describe = describe,
+        draft_problem: DraftProblem = draft_problem,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(store, preferences, open_chat, describe, parent)
         self._outdated_told = False
+        self.drafts = DraftService(draft_problem, self)
+        self.drafts.answered.connect(self._on_draft_answer)
+        self._draft_told = ("", "", "")
+        self._runner.ended.connect(self._check_draft)
         self._engine = self._runner.engine
         self._engine.state_changed.connect(self.state_changed)
         self._engine.progress.connect(self.progress)
@@ -85,7 +93,10 @@ class ChatSession(ConversationSession):
 
     def close(self) -> bool:
         """Save what runs, release the model and end the engine's thread; False when that did not end in time."""
-        return self._runner.close()
+        self._save_preferences()
+        ended = [self._runner.close(), self.drafts.close()]
+        self._save_preferences()  # what came with the last events
+        return all(ended)
 
     # -- model --------------------------------------------------------------------------------------------------------
 
@@ -102,6 +113,10 @@ class ChatSession(ConversationSession):
     def unload_model(self) -> None:
         """Release the model's memory."""
         self._engine.unload_model()
+
+    def switch_drafting_off(self) -> bool:
+        """Write without a drafter in the open conversation."""
+        return self.set_settings(dataclasses.replace(self.settings(SpeculationSettings), method="none"))
 
     # -- turns --------------------------------------------------------------------------------------------------------
 
@@ -168,11 +183,39 @@ class ChatSession(ConversationSession):
     def _ready(self) -> bool:
         """Whether a reply can start; if not, says why."""
         if self.state == "idle" and self._conversation:
-            return True
+            trouble = self._draft_trouble()
+            if trouble:
+                self.draft_refused.emit(f"{trouble} Your text is kept.")
+            return not trouble
         elsewhere = self.replying_in not in (0, self._conversation)
         where = f" in “{self._store.get(self.replying_in).title}”" if elsewhere else ""
         self.notice.emit(_REFUSALS.get(self.state, _REFUSALS["stopping"]).format(where=where), "warning")
         return False
+
+    def _draft_trouble(self) -> str:
+        """Why the chosen draft model cannot draft for the loaded one; "" when it can, nothing is known yet, or none is wanted."""
+        drafting = self.settings(SpeculationSettings)
+        if drafting.method != "model":
+            return ""
+        if not drafting.draft_model:
+            return "Drafting with a draft model is on, but no draft model is chosen: choose one, or switch drafting off."
+        problem = self.drafts.answer(drafting.draft_model)
+        return f"The draft model “{Path(drafting.draft_model).stem}” cannot be used: {problem}" if problem else ""
+
+    @Slot()
+    def _check_draft(self) -> None:
+        """Have it found out, off this thread, whether the chosen draft model fits."""
+        drafting = self.settings(SpeculationSettings)
+        if drafting.method == "model" and drafting.draft_model:
+            self.drafts.check(drafting.draft_model)
+
+    @Slot(str, str, str)
+    def _on_draft_answer(self, target: str, draft: str, problem: str) -> None:
+        """Tell of a draft model that does not fit as soon as it is known; once, for each message that is sent tells again."""
+        if draft == self.settings(SpeculationSettings).draft_model and (target, draft, problem) != self._draft_told:
+            self._draft_told = (target, draft, problem)
+            if trouble := self._draft_trouble():
+                self.draft_refused.emit(trouble)
 
     def _begin(self, parent_id: int | None, continued: StoredMessage | None = None, ids: tuple[int, ...] = ()) -> bool:
         """Start a reply under `parent_id`, or at the end of `continued`, whose exact token ids are `ids` where they are known."""
@@ -212,11 +255,21 @@ class ChatSession(ConversationSession):
         if cls in MODEL_SETTINGS and self.model is not None and not self._outdated_told:
             self._outdated_told = True
             self.notice.emit("This takes effect when the model is loaded again.", "info")
+        if cls is SpeculationSettings:
+            self._draft_told = ("", "", "")
+            self._check_draft()
+
+    def _enter(self, conversation_id: int) -> None:
+        super()._enter(conversation_id)
+        self._check_draft()
 
     @Slot(object)
     def _on_model(self, info: ModelInfo | None) -> None:
         if info is not None:
             self._remember_model(info.path)
+        self._draft_told = ("", "", "")
+        self.drafts.set_target(info.path if info is not None else "")
+        self._check_draft()
         self.model_changed.emit(info)
 
     @told

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from desktop.services.layers import SettingsLayers
 from desktop.settings import CONVERSATION_SETTINGS
@@ -17,6 +17,8 @@ from engine.settings import Settings
 
 __all__ = ["SettingsSession", "told"]
 
+SAVE_MS = 250
+"""Preferences are written at most four times a second: writing waits for the disk, and a slider changes at every step."""
 P = ParamSpec("P")
 Q = TypeVar("Q", bound="SettingsSession")
 S = TypeVar("S", bound=Settings)
@@ -53,6 +55,11 @@ class SettingsSession(QObject):
         self._store = store
         self._layers = SettingsLayers(preferences)
         self._conversation = 0
+        self._save_timer = QTimer(self)
+        self._save_timer.setSingleShot(True)
+        self._save_timer.setInterval(SAVE_MS)
+        self._save_timer.timeout.connect(self._save_preferences)
+        preferences.write_soon = self._save_soon
 
     @property
     def conversation(self) -> int:
@@ -104,6 +111,17 @@ class SettingsSession(QObject):
         self._layers.save_as_defaults()
         for cls in CONVERSATION_SETTINGS:
             self._settings_put(cls)
+        return True
+
+    def _save_soon(self) -> None:
+        if not self._save_timer.isActive():
+            self._save_timer.start()
+
+    @Slot()
+    @told
+    def _save_preferences(self) -> bool:
+        self._save_timer.stop()
+        self.preferences.save()
         return True
 
     def _enter(self, conversation_id: int) -> None:

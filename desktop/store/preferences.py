@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,11 +32,14 @@ S = TypeVar("S", bound=Settings)
 class Preferences:
     """Saved defaults by settings class, the last and recent models, added model folders, the last conversation.
 
-    `notices` holds sentences about what reading had to replace; usually empty. Every change is written at once.
+    `notices` holds sentences about what reading had to replace; usually empty. Every change is written at once; where
+    `write_soon` is set, that is called instead, and its owner calls `save` soon; `unsaved` says that there is something to save.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.write_soon: Callable[[], object] | None = None
+        self.unsaved = False
         self.notices: tuple[str, ...] = ()
         self._data = self._read()
         saved = self._data.get("settings")
@@ -57,13 +60,13 @@ class Preferences:
     def save_settings(self, settings: Settings) -> None:
         """Make these the defaults."""
         self._saved[type(settings).__name__] = without_defaults(settings)
-        self._write()
+        self._changed()
 
     def forget_setting(self, cls: type[Settings], name: str) -> None:
         """Bring back the built-in default of one field."""
         if name in self._saved[cls.__name__]:
             del self._saved[cls.__name__][name]
-            self._write()
+            self._changed()
 
     @property
     def last_model(self) -> str:
@@ -91,31 +94,31 @@ class Preferences:
         others = [recent for recent in self.recent_models if recent != path]
         self._data["last_model"] = path
         self._data["recent_models"] = [path, *others][:RECENT_MODELS]
-        self._write()
+        self._changed()
 
     def forget_model(self, path: str) -> None:
         """Take a model out of the recent ones, for example because its file is gone."""
         self._data["recent_models"] = [recent for recent in self.recent_models if recent != path]
         if self.last_model == path:
             self._data["last_model"] = ""
-        self._write()
+        self._changed()
 
     def add_model_folder(self, path: str) -> None:
         """Look for models in this folder too."""
         if path not in self.model_folders:
             self._data["model_folders"] = [*self.model_folders, path]
-            self._write()
+            self._changed()
 
     def remove_model_folder(self, path: str) -> None:
         """Look there no longer; nothing on disk changes."""
         self._data["model_folders"] = [folder for folder in self.model_folders if folder != path]
-        self._write()
+        self._changed()
 
     def remember_conversation(self, conversation_id: int) -> None:
         """Note the conversation that is open."""
         if conversation_id != self.last_conversation:
             self._data["last_conversation"] = conversation_id
-            self._write()
+            self._changed()
 
     def _text(self, key: str) -> str:
         value = self._data.get(key)
@@ -139,6 +142,19 @@ class Preferences:
         target = set_aside(self.path)
         self.notices = (f"The preferences file was damaged; it is kept as {target.name}, and all settings have their defaults.",)
         return {}
+
+    def save(self) -> None:
+        """Write what has changed since the last time, if anything. Raises `StoreError`; then the next `save` tries again."""
+        if self.unsaved:
+            self._write()
+            self.unsaved = False
+
+    def _changed(self) -> None:
+        self.unsaved = True
+        if self.write_soon is not None:
+            self.write_soon()
+        else:
+            self.save()
 
     def _write(self) -> None:
         """Write a new file beside the old one and put it in its place."""

@@ -29,7 +29,7 @@ class Hand:
 
     def __init__(self, qtbot, folder: Path, door: EchoDoor | None = None, fetch=no_fetch, doors: Doors | None = None) -> None:
         self.qtbot, self.folder, self.door = qtbot, folder, door or EchoDoor()
-        self.doors = doors or Doors(self.door.open_chat, self.door.describe, fetch)
+        self.doors = doors or Doors(self.door.open_chat, self.door.describe, fetch, self.door.draft_problem)
         self.open_window()
 
     def open_window(self, **start) -> None:

@@ -150,7 +150,8 @@ class EchoDoor:
     """Stands for `engine.chat.open_chat` and `engine.models.describe`: pass `door.open_chat` and `door.describe`.
 
     `chat` is the source handed out (its `info` follows the opened path); `load_steps` progress events come `load_delay_s`
-    apart; `fail_with` is raised after them; a path named "missing..." has no headers. `opened` lists the opened paths.
+    apart; `fail_with` is raised after them; a path named "missing..." has no headers, and one named "other..." cannot draft.
+    `opened` lists the opened paths.
     """
 
     chat: EchoChat = field(default_factory=EchoChat)
@@ -165,6 +166,10 @@ class EchoDoor:
         if path.name.startswith("missing"):
             raise ModelNotFound(f"There is no model at {path}: choose another file.")
         return replace(ECHO_INFO, path=str(path), name=path.stem)
+
+    def draft_problem(self, target: Path, draft: Path) -> str:
+        """Why `draft` cannot draft for `target`: by its name."""
+        return f"Its vocabulary is not that of {target.stem}." if draft.name.startswith("other") else ""
 
     def open_chat(self, path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event) -> Generator[Loading, None, EchoChat]:
         """Progress, then the chat. A set `stop` raises, as the engine does."""

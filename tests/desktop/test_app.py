@@ -608,6 +608,6 @@ sys.exit(f"imported too early: {{heavy}}" if heavy else 0)
 
 
 def test_doors_default_to_the_engine() -> None:
-    from desktop.services import download, model_slot
+    from desktop.services import download, drafts, model_slot
 
-    assert Doors() == Doors(model_slot.open_chat, model_slot.describe, download.fetch_starter)
+    assert Doors() == Doors(model_slot.open_chat, model_slot.describe, download.fetch_starter, drafts.draft_problem)

@@ -28,11 +28,12 @@ class Desk(QObject):
         self.door = EchoDoor()
         self.database = Database(folder / "conversations.sqlite3")
         self.store = ConversationStore(self.database)
-        self.session = ChatSession(self.store, Preferences(folder / "preferences.json"), self.door.open_chat, self.door.describe)
+        preferences = Preferences(folder / "preferences.json")
+        self.session = ChatSession(self.store, preferences, self.door.open_chat, self.door.describe, self.door.draft_problem)
         self.testers = [QAbstractItemModelTester(model) for model in (self.session.messages, self.session.conversations)]
         self.said: dict[str, list[tuple[Any, ...]]] = {}
         for name in ("state_changed", "progress", "stats_changed", "notice", "model_changed", "conversation_changed", "title_changed",
-                     "settings_changed", "undo_available", "running_changed", "avoided"):
+                     "settings_changed", "undo_available", "running_changed", "avoided", "draft_refused"):
             self.said[name] = []
             getattr(self.session, name).connect(self._note(name))
         self.closed = False
@@ -66,6 +67,11 @@ class Desk(QObject):
 
     def notices(self) -> list[str]:
         return [sentence for sentence, _ in self.said["notice"]]
+
+    def preferences(self) -> Preferences:
+        """What the file of the preferences says, once it is written."""
+        self.qtbot.waitUntil(lambda: not self.session.preferences.unsaved)
+        return Preferences(self.folder / "preferences.json")
 
     def close_session(self) -> None:
         assert self.session.close()

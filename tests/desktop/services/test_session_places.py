@@ -11,7 +11,6 @@ from pytestqt.qtbot import QtBot
 from desktop.items.conversations import ID_ROLE
 from desktop.settings import Appearance
 from desktop.store.database import StoreError
-from desktop.store.preferences import Preferences
 from engine.errors import NotEnoughMemory
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from tests.desktop.services.conftest import Desk
@@ -26,7 +25,7 @@ def test_loading_a_model(desk: Desk) -> None:
     assert desk.door.settings == [(LoadSettings(threads=3), CacheSettings())]
     desk.load("/models/two.gguf")
     assert [info.name if info else None for (info,) in desk.said["model_changed"]] == ["one", "two"]
-    preferences = Preferences(desk.folder / "preferences.json")
+    preferences = desk.preferences()
     assert preferences.last_model == "/models/two.gguf"
     assert preferences.recent_models == ("/models/two.gguf", "/models/one.gguf")
     desk.session.unload_model()
@@ -62,7 +61,7 @@ def test_a_file_that_is_no_model_does_not_cost_the_loaded_one(talking: Desk) -> 
     assert talking.session.model is not None
     assert talking.session.model.name == "echo"
     talking.ask("still here")
-    assert Preferences(talking.folder / "preferences.json").last_model == "/models/echo.gguf"
+    assert talking.preferences().last_model == "/models/echo.gguf"
 
 
 def test_another_model_in_mid_reply(talking: Desk) -> None:
@@ -227,7 +226,7 @@ def test_settings_of_the_whole_program(desk: Desk) -> None:
     assert desk.session.source_of(Appearance, "theme") == "saved default"
     desk.session.new_conversation()
     assert desk.session.settings(Appearance).theme == "dark"
-    assert Preferences(desk.folder / "preferences.json").settings(Appearance).theme == "dark"
+    assert desk.preferences().settings(Appearance).theme == "dark"
     desk.session.reset_setting(Appearance, "theme")
     assert desk.session.settings(Appearance) == Appearance()
 

@@ -1,4 +1,4 @@
-"""What a reply is asked with, how it begins inside another one, and what is told while it runs."""
+"""What a reply is asked with, how it begins inside another one, what is told while it runs; drafts that do not fit; preferences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import threading
 
 import pytest
 
+from desktop.settings import Appearance
+from desktop.store.preferences import Preferences
 from engine.core import Stats
+from engine.errors import EngineError
 from engine.settings import (
     ConstraintSettings,
     GuidanceSettings,
@@ -127,3 +130,112 @@ def test_avoided_phrases_are_told_and_counted(talking: Desk) -> None:
     assert reply.footer.endswith("2 banned phrases avoided")
     assert reply.text == "a b c d"
     assert talking.store.message(reply.id).stats["avoided"] == 2
+
+
+def drafting_with(desk: Desk, name: str) -> SpeculationSettings:
+    (desk.folder / name).write_bytes(b"x")
+    return SpeculationSettings(method="model", draft_model=str(desk.folder / name))
+
+
+def load_big(desk: Desk, name: str = "big.gguf") -> None:
+    (desk.folder / name).write_bytes(b"x")
+    desk.load(str(desk.folder / name))
+
+
+def test_a_draft_model_that_fits_is_asked_for(desk: Desk) -> None:
+    load_big(desk)
+    drafting = drafting_with(desk, "small.gguf")
+    with desk.qtbot.waitSignal(desk.session.drafts.answered):
+        desk.session.set_settings(drafting)
+    desk.ask("hello")
+    assert desk.chat.requests[-1].speculation == drafting
+    assert desk.said["draft_refused"] == []
+
+
+def test_a_draft_model_that_does_not_fit_is_told_at_once_and_nothing_is_sent(desk: Desk) -> None:
+    desk.session.set_settings(drafting_with(desk, "other.gguf"))
+    with desk.qtbot.waitSignal(desk.session.draft_refused) as told:
+        load_big(desk)
+    assert told.args == ["The draft model “other” cannot be used: Its vocabulary is not that of big."]
+    assert not desk.session.submit("hello")
+    assert desk.said["draft_refused"][-1][0].endswith("Its vocabulary is not that of big. Your text is kept.")
+    assert desk.texts() == []
+    assert desk.session.switch_drafting_off()
+    assert desk.session.settings(SpeculationSettings).draft_model.endswith("other.gguf")  # for the next time
+    desk.ask("hello")
+    assert desk.texts() == ["hello", "hello"]
+
+
+def test_going_through_the_chats_tells_once(desk: Desk) -> None:
+    load_big(desk)
+    desk.session.set_settings(drafting_with(desk, "other.gguf"))
+    desk.session.save_as_defaults()
+    desk.qtbot.waitUntil(lambda: bool(desk.said["draft_refused"]))
+    desk.qtbot.wait(50)
+    told = len(desk.said["draft_refused"])
+    for _ in range(3):
+        with desk.qtbot.waitSignal(desk.session.drafts.answered):
+            desk.session.open_conversation(desk.session.conversation)
+    assert len(desk.said["draft_refused"]) == told
+
+
+def test_another_model_for_which_the_draft_does_not_fit(desk: Desk) -> None:
+    load_big(desk)
+    desk.session.set_settings(drafting_with(desk, "other.gguf"))
+    desk.qtbot.waitUntil(lambda: bool(desk.said["draft_refused"]))
+    with desk.qtbot.waitSignal(desk.session.draft_refused) as told:
+        load_big(desk, "large.gguf")
+    assert "not that of large" in told.args[0]
+
+
+def test_a_draft_model_is_wanted_and_none_is_chosen(talking: Desk) -> None:
+    talking.session.set_settings(SpeculationSettings(method="model"))
+    assert not talking.session.submit("hello")
+    assert "no draft model is chosen" in talking.said["draft_refused"][-1][0]
+
+
+def test_what_the_engine_says_of_the_draft_is_kept_with_the_reply(desk: Desk) -> None:
+    load_big(desk)
+    with desk.qtbot.waitSignal(desk.session.drafts.answered):
+        desk.session.set_settings(drafting_with(desk, "small.gguf"))
+    (desk.folder / "small.gguf").unlink()
+    desk.chat.draft_error = EngineError("The draft model is gone: choose another one.")
+    desk.ask("hello")
+    assert desk.session.messages.items()[-1].notice == "The draft model is gone: choose another one."
+    desk.qtbot.waitUntil(lambda: bool(desk.said["draft_refused"]))
+    assert "cannot be read" in desk.said["draft_refused"][-1][0]
+    desk.session.switch_drafting_off()
+    assert desk.session.regenerate(desk.ids()[-1])
+    desk.until_idle()
+    assert desk.texts() == ["hello", "hello"]
+
+
+def test_preferences_are_written_a_little_later_and_not_at_each_step(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    real = Preferences.save
+    monkeypatch.setattr(Preferences, "save", lambda self: (written.append(1), real(self))[1])
+    for scale in range(80, 200, 10):
+        assert desk.session.set_settings(Appearance(text_scale=scale))
+    assert written == []
+    assert desk.preferences().settings(Appearance).text_scale == 190
+    assert len(written) == 1
+
+
+def test_preferences_are_written_at_the_end(desk: Desk) -> None:
+    desk.session.set_settings(Appearance(theme="dark"))
+    assert desk.session.preferences.unsaved
+    desk.close_session()
+    assert Preferences(desk.folder / "preferences.json").settings(Appearance).theme == "dark"
+
+
+def test_preferences_that_cannot_be_written_are_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: object, target: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    desk.preferences()
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", full)
+        desk.session.set_settings(Appearance(theme="dark"))
+        desk.qtbot.waitUntil(lambda: any("cannot be saved" in sentence for sentence in desk.notices()))
+    desk.session.set_settings(Appearance(theme="light"))
+    assert desk.preferences().settings(Appearance).theme == "light"

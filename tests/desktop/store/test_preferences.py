@@ -10,7 +10,7 @@ import pytest
 
 from desktop.settings import PANES, Appearance, Behaviour
 from desktop.store.database import StoreError
-from desktop.store.preferences import Preferences
+from desktop.store.preferences import FILE_NAME, Preferences
 from engine.settings import CacheSettings, SamplerSettings, StopSettings
 
 
@@ -114,3 +114,34 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         preferences.remember_model("/new.gguf")
     assert Preferences(preferences.path).last_model == "/old.gguf"
     assert os.listdir(tmp_path) == ["preferences.json"]
+
+
+def test_writing_can_wait(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    preferences = Preferences(path)
+    wanted: list[int] = []
+    preferences.write_soon = lambda: wanted.append(1)
+    preferences.save()
+    preferences.save_settings(SamplerSettings(top_k=7))
+    preferences.remember_conversation(3)
+    assert (len(wanted), preferences.unsaved, path.exists()) == (2, True, False)
+    preferences.save()
+    assert not preferences.unsaved
+    assert Preferences(path).settings(SamplerSettings).top_k == 7
+    assert Preferences(path).last_conversation == 3
+
+
+def test_what_could_not_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    preferences = Preferences(tmp_path / FILE_NAME)
+    preferences.write_soon = lambda: None
+    preferences.remember_conversation(3)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", _no_space)
+        with pytest.raises(StoreError, match="cannot be saved"):
+            preferences.save()
+    preferences.save()
+    assert Preferences(tmp_path / FILE_NAME).last_conversation == 3
+
+
+def _no_space(source: object, target: object) -> None:
+    raise OSError(28, "No space left on device")

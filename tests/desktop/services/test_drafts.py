@@ -1,0 +1,132 @@
+"""Which models can draft: asked off the GUI thread, once, and again when a file or the loaded model changes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from desktop.items.catalogue import ModelEntry
+from desktop.services.drafts import ITSELF, DraftService
+from engine.errors import BadCheckpoint
+
+
+class Judge:
+    """Refuses what is called "other...", cannot read "broken...", has a bug with "odd..."; counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.threads: set[int] = set()
+        self.gate: threading.Event | None = None
+
+    def __call__(self, target: Path, draft: Path) -> str:
+        self.calls.append((target.name, draft.name))
+        self.threads.add(threading.get_ident())
+        if self.gate is not None:
+            self.gate.wait(10)
+        if draft.name.startswith("broken"):
+            raise BadCheckpoint(f"The file {draft.name} ends too early: fetch it again.")
+        if draft.name.startswith("odd"):
+            raise ZeroDivisionError
+        return "Its vocabulary is another one." if draft.name.startswith("other") else ""
+
+
+@pytest.fixture
+def judge() -> Judge:
+    return Judge()
+
+
+@pytest.fixture
+def drafts(qtbot: QtBot, judge: Judge) -> Iterator[DraftService]:
+    found = DraftService(judge)
+    yield found
+    assert found.close()
+
+
+def entries(folder: Path, *names: str) -> tuple[ModelEntry, ...]:
+    for name in names:
+        (folder / name).write_bytes(b"x")
+    return tuple(ModelEntry(str(folder / name), name) for name in names)
+
+
+def known(drafts: DraftService) -> dict[str, str | None]:
+    return {candidate.entry.name: candidate.problem for candidate in drafts.candidates}
+
+
+def until_known(qtbot: QtBot, drafts: DraftService) -> dict[str, str | None]:
+    qtbot.waitUntil(lambda: None not in known(drafts).values(), timeout=10_000)
+    return known(drafts)
+
+
+def test_every_candidate_gets_an_answer(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
+    found = entries(tmp_path, "big", "small", "other", "broken", "odd", "later")
+    judge.gate = threading.Event()
+    drafts.set_entries((*found, ModelEntry("/nowhere", "gone", trouble="There is no model.")))
+    assert drafts.candidates == ()
+    assert judge.calls == []
+    drafts.set_target(str(tmp_path / "big"))
+    assert known(drafts) == dict.fromkeys(("big", "small", "other", "broken", "odd", "later")) | {"gone": "There is no model."}
+    judge.gate.set()
+    answers = until_known(qtbot, drafts)
+    assert answers["big"] == ITSELF
+    assert (answers["small"], answers["later"]) == ("", "")
+    assert answers["other"] == "Its vocabulary is another one."
+    assert "ends too early" in str(answers["broken"])
+    assert "could not be compared" in str(answers["odd"])
+    assert threading.get_ident() not in judge.threads
+
+
+def test_asked_once_until_a_file_changes(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
+    drafts.set_entries(entries(tmp_path, "big", "small"))
+    drafts.set_target(str(tmp_path / "big"))
+    until_known(qtbot, drafts)
+    drafts.set_target("")
+    assert drafts.candidates == ()
+    drafts.set_target(str(tmp_path / "big"))
+    assert until_known(qtbot, drafts) == {"big": ITSELF, "small": ""}
+    expected = (str(tmp_path / "big"), str(tmp_path / "small"), "")
+    with qtbot.waitSignal(drafts.answered, check_params_cb=lambda *answer: answer == expected):
+        drafts.check(str(tmp_path / "small"))
+    assert judge.calls == [("big", "small")]
+    os.utime(tmp_path / "small", (5, 5))
+    with qtbot.waitSignal(drafts.answered):
+        drafts.check(str(tmp_path / "small"))
+    assert len(judge.calls) == 2
+
+
+def test_a_folder_is_looked_into(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
+    entries(tmp_path, "big")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "tokenizer.json").write_text("{}")
+    drafts.set_target(str(tmp_path / "big"))
+    for text in ("{}", '{"a": 1}'):
+        (tmp_path / "folder" / "tokenizer.json").write_text(text)
+        with qtbot.waitSignal(drafts.answered):
+            drafts.check(str(tmp_path / "folder"))
+    assert len(judge.calls) == 2
+
+
+def test_another_target_while_the_first_is_being_looked_at(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
+    judge.gate = threading.Event()
+    drafts.set_entries(entries(tmp_path, "big", "small", "other", "large"))
+    drafts.set_target(str(tmp_path / "big"))
+    qtbot.waitUntil(lambda: bool(judge.calls))
+    drafts.set_target(str(tmp_path / "large"))
+    judge.gate.set()
+    assert until_known(qtbot, drafts)["large"] == ITSELF
+    assert sum(target == "big" for target, _ in judge.calls) <= 1
+
+
+def test_a_file_that_is_gone_is_said_so(qtbot: QtBot, drafts: DraftService, tmp_path: Path) -> None:
+    entries(tmp_path, "big")
+    drafts.set_target(str(tmp_path / "big"))
+    with qtbot.waitSignal(drafts.answered) as answer:
+        drafts.check(str(tmp_path / "gone.gguf"))
+    assert "gone.gguf cannot be read" in answer.args[2]
+    drafts.set_target("")
+    with qtbot.assertNotEmitted(drafts.answered, wait=50):
+        drafts.check(str(tmp_path / "gone.gguf"))
