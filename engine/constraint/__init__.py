@@ -1,1 +1,80 @@
 """Constraints: which tokens a reply may go on with, and texts it must not contain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.errors import BadSetting
+
+if TYPE_CHECKING:
+    from engine.constraint.filter import Filter
+    from engine.constraint.grammar import GrammarFilter
+    from engine.constraint.grammar_source import GrammarSource
+    from engine.constraint.select import SelectFilter
+    from engine.settings import ConstraintSettings
+    from engine.text.tokenizer import Tokenizer
+
+__all__ = ["check_constraint", "make_filters"]
+
+
+def make_filters(settings: ConstraintSettings, tokenizer: Tokenizer) -> list[Filter]:
+    """The filters that the settings ask for: one of the format, one of the beginning; none when neither is set.
+
+    Raises `BadSetting` with a sentence for people: a schema, expression or grammar that is not valid, no choices, a
+    beginning that the format does not allow.
+    """
+    from engine.constraint.prefix import PrefixFilter
+
+    form = _form_filter(settings.format, settings.pattern, tokenizer)
+    filters: list[Filter] = [] if form is None else [form]
+    if settings.begin_with:
+        filters.append(PrefixFilter(tokenizer, settings.begin_with))
+        if form is not None and not form.can_begin(settings.begin_with.encode("utf-8", "replace")):
+            shown = _short(settings.begin_with)
+            raise BadSetting(f"The reply is to begin with {shown}, which its format does not allow; change one of them.")
+    return filters
+
+
+def check_constraint(format: str, pattern: str) -> str:
+    """What is wrong with a format and its text, as a sentence for people; empty when nothing is. Needs no model."""
+    try:
+        if format == "choices":
+            _lines(pattern)
+        elif format != "none":
+            _source(format, pattern)
+    except BadSetting as error:
+        return str(error)
+    return ""
+
+
+def _form_filter(format: str, pattern: str, tokenizer: Tokenizer) -> GrammarFilter | SelectFilter | None:
+    from engine.constraint.grammar import GrammarFilter
+    from engine.constraint.select import SelectFilter
+
+    if format == "none":
+        return None
+    if format == "choices":
+        return SelectFilter(tokenizer, _lines(pattern))
+    return GrammarFilter(tokenizer, _source(format, pattern))
+
+
+def _source(format: str, pattern: str) -> GrammarSource:
+    from engine.constraint.grammar_source import json_source, lark_source, regex_source, schema_source
+
+    if format == "json":
+        return json_source()
+    sources = {"json_schema": schema_source, "regex": regex_source, "grammar": lark_source}
+    if format not in sources:
+        raise BadSetting(f"{format!r} is no format of a reply; it must be none, json, json_schema, regex, grammar or choices.")
+    return sources[format](pattern)
+
+
+def _lines(pattern: str) -> list[str]:
+    lines = [line.strip() for line in pattern.splitlines() if line.strip()]
+    if not lines:
+        raise BadSetting("There are no choices for the reply; write one a line.")
+    return lines
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:39] + "…")

@@ -1,0 +1,128 @@
+"""Several filters at once, their masks computed while the model works."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import numpy as np
+
+from engine.constraint.filter import Filter, Mask
+from engine.errors import BadSetting
+
+
+class FilterSet:
+    """All of `filters` on one sequence: a token must be allowed by each. Empty, it allows everything and is false.
+
+    With `prefer_end` the reply is over as soon as it may be. `prepare` computes the next mask on a thread of its own, which
+    starts with the first call and ends with `close`; between the two the set is used by one thread, as the filters are.
+    """
+
+    def __init__(self, filters: Sequence[Filter], *, prefer_end: bool = False) -> None:
+        self._filters = tuple(filters)
+        self._prefer_end = prefer_end
+        self._worker: ThreadPoolExecutor | None = None
+        self._coming: Future[Mask | None] | None = None
+        self._known = False
+        self._mask: Mask | None = None
+
+    def begin(self, prefix: bytes = b"") -> None:
+        """A new reply starts, with the bytes of a healed token first; see `Filter.begin`."""
+        self._forget()
+        for one in self._filters:
+            one.begin(prefix)
+
+    def prepare(self) -> None:
+        """Start computing the next mask in the background; `mask` then waits for it. Nothing when it is known or on its way."""
+        if self._known or self._coming is not None or not self._filters:
+            return
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix="filters")
+        self._coming = self._worker.submit(self._computed)
+
+    def mask(self) -> Mask | None:
+        """The tokens that all filters allow, not to be written to; None allows all; without a bit, nothing can follow at all.
+
+        Raises `BadSetting` when a filter cannot go on (its grammar is too complex) or its mask has a wrong form.
+        """
+        if not self._known:
+            coming, self._coming = self._coming, None
+            self._mask = self._computed() if coming is None else coming.result()
+            self._known = True
+        return self._mask
+
+    def accept(self, token: int) -> None:
+        """Go on with a token that the mask allowed. Raises `ValueError`, and changes nothing, when a filter does not allow it."""
+        self._settle()
+        done: list[Filter] = []
+        try:
+            for one in self._filters:
+                one.accept(token)
+                done.append(one)
+        except ValueError:
+            for one in done:
+                one.rollback(1)
+            raise
+        self._forget()
+
+    def rollback(self, tokens: int) -> None:
+        """Take back the last accepted tokens."""
+        if tokens:
+            self._forget()
+            for one in self._filters:
+                one.rollback(tokens)
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the text fulfils all filters as it is."""
+        self._settle()
+        return all(one.may_end for one in self._filters)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the reply is over without drawing a stop token: nothing may follow, or `prefer_end` and it may end.
+
+        Also when the mask is known to allow nothing, see `stuck`. Never without filters.
+        """
+        if not self._filters:
+            return False
+        self._settle()
+        return any(one.ended for one in self._filters) or (self._prefer_end and self.may_end) or self._nothing_follows()
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing can follow although the text is not complete: filters contradict each other, or characters are missing.
+
+        Known from the moment the mask is.
+        """
+        return self._nothing_follows() and not self.may_end
+
+    def close(self) -> None:
+        """End the thread. The set can still be used; a later `prepare` starts another."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.shutdown()
+
+    def __len__(self) -> int:
+        return len(self._filters)
+
+    def _nothing_follows(self) -> bool:
+        return self._known and self._mask is not None and not self._mask.any()
+
+    def _computed(self) -> Mask | None:
+        masks = [mask for mask in (one.mask() for one in self._filters) if mask is not None]
+        if any(mask.dtype != np.uint32 or mask.shape != masks[0].shape or mask.ndim != 1 for mask in masks):
+            raise BadSetting("A filter's mask has a wrong form; it must be uint32, one bit for each token of the vocabulary.")
+        if len(masks) < 2:
+            return masks[0] if masks else None
+        both: Mask = np.bitwise_and.reduce(masks)
+        return both
+
+    def _settle(self) -> None:
+        """Wait until no filter is in use by the other thread. What it found, also an error, is kept for `mask`."""
+        if self._coming is not None:
+            wait([self._coming])
+
+    def _forget(self) -> None:
+        self._settle()
+        self._coming, self._known, self._mask = None, False, None

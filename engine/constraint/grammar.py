@@ -1,0 +1,200 @@
+"""Replies that follow a grammar: a JSON schema, a regular expression or a Lark grammar, by llguidance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from engine.constraint.filter import Mask
+from engine.constraint.grammar_source import GrammarSource, json_source, lark_source, limits, regex_source, schema_source
+from engine.constraint.llguidance_tokens import byte_tokens, llguidance_tokenizer
+from engine.constraint.roomy import with_room
+from engine.constraint.vocabulary import vocabulary_of
+from engine.errors import BadSetting
+from engine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+
+class _Step(NamedTuple):
+    """One accepted token: what of the prefix was still to come before it, and the tokens that llguidance was given for it."""
+
+    pending: bytes
+    given: list[int]
+
+
+class GrammarFilter:
+    """The whole reply is a text of one grammar, cut into tokens in any way.
+
+    Masks are exact: a token is allowed when its bytes can go on in the grammar; stop tokens where the text is complete.
+    An empty mask means that the vocabulary lacks the characters that would have to follow. `mask` and `accept` raise
+    `BadSetting` when the grammar turns out too complex to follow in bounded time and memory.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, source: GrammarSource) -> None:
+        """Raises `BadSetting` when the grammar cannot be compiled or has no texts."""
+        self._vocabulary = vocabulary_of(tokenizer)
+        self._tokens = llguidance_tokenizer(tokenizer)
+        self._source = source
+        self._prefix_masks: dict[bytes, Mask] = {}
+        self._matcher = self._new_matcher()
+        if self._matcher.is_error():
+            raise BadSetting(self._too_complex())
+        self._steps: list[_Step] = []
+        self._pending = b""
+        self._stopped = False
+        self._mask: Mask | None = None
+        self._first = self.mask()
+        if not (self._first.any() or self.may_end):
+            raise BadSetting(f"No text fulfils {source.name}; check what it demands.")
+
+    @classmethod
+    def json_schema(cls, tokenizer: Tokenizer, schema: str | Mapping[str, Any]) -> Self:
+        """A JSON text that fulfils a schema, given as text or parsed. Properties come in the schema's order. Raises `BadSetting`."""
+        return cls(tokenizer, schema_source(schema))
+
+    @classmethod
+    def json(cls, tokenizer: Tokenizer) -> Self:
+        """Any JSON object or array."""
+        return cls(tokenizer, json_source())
+
+    @classmethod
+    def regex(cls, tokenizer: Tokenizer, pattern: str) -> Self:
+        """A text that a regular expression matches as a whole. Raises `BadSetting`."""
+        return cls(tokenizer, regex_source(pattern))
+
+    @classmethod
+    def lark(cls, tokenizer: Tokenizer, grammar: str) -> Self:
+        """A text of a Lark grammar, from its rule `start`. Raises `BadSetting`."""
+        return cls(tokenizer, lark_source(grammar))
+
+    def begin(self, prefix: bytes) -> None:
+        """Forget everything; the reply repeats `prefix` (any bytes) first, then follows the grammar."""
+        self.rollback(len(self._steps))
+        self._pending = prefix
+        self._mask = None if prefix else self._first
+
+    def mask(self) -> Mask:
+        """(ceil(V / 32),) uint32, not to be written to. It is computed without Python's lock."""
+        if self._mask is None:
+            if self._stopped:
+                self._mask = self._vocabulary.stop
+            elif self._pending:
+                self._mask = self._mask_with_prefix()
+            else:
+                self._mask = self._computed_mask()
+        return self._mask
+
+    def accept(self, token: int) -> None:
+        """Go on with a token. Raises `ValueError`, and changes nothing, for one that the mask does not allow."""
+        given = self._given_for(token)
+        if given and not self._matcher.consume_tokens(given):
+            self._recover()
+            if self._matcher.validate_tokens(given) == len(given):
+                raise BadSetting(self._too_complex())
+            raise _not_allowed(token)
+        self._steps.append(_Step(self._pending, given))
+        self._pending = self._pending[len(self._vocabulary.texts[token]) :]
+        self._stopped = token in self._vocabulary.stop_ids
+        self._mask = None
+
+    def rollback(self, tokens: int) -> None:
+        """Take back the last accepted tokens. Raises `ValueError` when there were fewer."""
+        if not 0 <= tokens <= len(self._steps):
+            raise ValueError(f"{tokens} tokens cannot be taken back, {len(self._steps)} were accepted")
+        if not tokens:
+            return
+        gone = self._steps[-tokens:]
+        del self._steps[-tokens:]
+        self._pending, self._stopped, self._mask = gone[0].pending, False, None
+        if not self._matcher.rollback(sum(len(step.given) for step in gone)):
+            self._recover()
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the text is complete as it is."""
+        return self._stopped or (not self._pending and self._matcher.is_accepting())
+
+    @property
+    def ended(self) -> bool:
+        """Whether the text is complete and nothing can follow. Found without computing a mask."""
+        return self._stopped or (self.may_end and self._matcher.is_stopped())
+
+    def can_begin(self, data: bytes) -> bool:
+        """Whether a text of the grammar begins with these bytes. Asked before anything is accepted."""
+        return self._valid_bytes(data) == len(data)
+
+    def _new_matcher(self) -> LLMatcher:
+        from llguidance import LLMatcher
+
+        return with_room(lambda: LLMatcher(self._tokens, self._source.text, log_level=0, limits=limits()))
+
+    def _recover(self) -> None:
+        """A new matcher where the old one was before its error, which it cannot leave."""
+        self._matcher = self._new_matcher()
+        self._matcher.consume_tokens([token for step in self._steps for token in step.given])
+
+    def _given_for(self, token: int) -> list[int]:
+        """The tokens for llguidance that a token stands for: itself, or the bytes of it that come after the prefix."""
+        if self._stopped:
+            raise _not_allowed(token)
+        if token in self._vocabulary.stop_ids:
+            if not self.may_end:
+                raise _not_allowed(token)
+            return []
+        data = self._vocabulary.texts[token] if 0 <= token < self._vocabulary.size else b""
+        pending = self._pending
+        if not data or not (data.startswith(pending) or pending.startswith(data)):
+            raise _not_allowed(token)
+        return byte_tokens(self._vocabulary.size, data[len(pending) :]) if pending else [token]
+
+    def _computed_mask(self) -> Mask:
+        from llguidance.numpy import fill_next_token_bitmask
+
+        bits = np.zeros((1, (self._tokens.vocab_size + 31) // 32), np.int32)
+        fill_next_token_bitmask(self._matcher, bits)
+        if self._matcher.is_error():
+            stuck = "NoExtension" in self._matcher.get_error()
+            self._recover()
+            if not stuck:
+                raise BadSetting(self._too_complex())
+            return self._vocabulary.empty()
+        mask: Mask = bits[0].view(np.uint32)[: self._vocabulary.text.shape[0]] & self._vocabulary.text
+        if self.may_end:
+            mask |= self._vocabulary.stop
+        return mask
+
+    def _mask_with_prefix(self) -> Mask:
+        """The tokens that repeat the pending bytes, or a part of them, or all of them and a beginning that the grammar allows."""
+        pending = self._pending
+        if pending not in self._prefix_masks:
+            words = self._vocabulary.words
+            parts = [pending[:end] for end in range(1, len(pending) + 1)]
+            places = [i for part in parts for i in range(*self._vocabulary.range_of(part)) if words[i] == part]
+            place, last = self._vocabulary.range_of(pending)
+            while place < last:
+                rest = words[place][len(pending) :]
+                valid = self._valid_bytes(rest)
+                if valid == len(rest):
+                    places.append(place)
+                    place += 1
+                else:
+                    place = self._vocabulary.range_of(pending + rest[: valid + 1], place, last)[1]
+            self._prefix_masks[pending] = self._vocabulary.mask_of(self._vocabulary.ids[places])
+        return self._prefix_masks[pending]
+
+    def _valid_bytes(self, data: bytes) -> int:
+        """How many of these bytes the grammar allows here. 0xFF is in no text, and llguidance has no token for it."""
+        usable = data.partition(b"\xff")[0]
+        return self._matcher.validate_tokens(byte_tokens(self._vocabulary.size, usable)) if usable else 0
+
+    def _too_complex(self) -> str:
+        name = self._source.name
+        return f"{name[:1].upper() + name[1:]} is too complex to follow; make it simpler, with fewer or smaller repeats and choices."
+
+
+def _not_allowed(token: int) -> ValueError:
+    return ValueError(f"token {token} is not allowed here")

@@ -1,0 +1,59 @@
+"""A tokenizer's vocabulary in llguidance's form, and 256 more tokens of one byte each.
+
+With a token for every byte a grammar can be walked along any bytes: through a part of a token, or through a character that
+the vocabulary has no token for. These tokens, and the one that stands for the end, come after the model's own: V + byte.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from engine.constraint.vocabulary import Vocabulary, vocabulary_of
+from engine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+_MARKER = 0xFF  # llguidance writes control tokens with this byte, which no UTF-8 text has
+_LONGEST = 1000  # bytes of a token; llguidance's tree of tokens is at most 1024 deep
+
+_lock = threading.Lock()
+_known: weakref.WeakKeyDictionary[Tokenizer, LLTokenizer] = weakref.WeakKeyDictionary()
+
+
+class _Words:
+    """What llguidance's constructor asks for; see `llguidance.TokenizerWrapper`."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        usable = [text if len(text) <= _LONGEST and _MARKER not in text else b"" for text in vocabulary.texts]
+        self.tokens = [*usable, *(bytes([byte]) if byte != _MARKER else b"" for byte in range(256)), b""]
+        self.eos_token_id = len(self.tokens) - 1
+        self.special_token_ids: list[int] = []
+        self._first_byte = vocabulary.size
+
+    def __call__(self, text: str) -> list[int]:
+        """A way to write a text. Grammars here never force tokens, so it needs to be no better than byte by byte."""
+        return byte_tokens(self._first_byte, text.encode())
+
+
+def byte_tokens(size: int, data: bytes) -> list[int]:
+    """The tokens of single bytes, for a vocabulary of `size`."""
+    return [size + byte for byte in data]
+
+
+def llguidance_tokenizer(tokenizer: Tokenizer) -> LLTokenizer:
+    """llguidance's tokenizer, made once while `tokenizer` lives (0.2 s for 49,000 tokens). From any thread."""
+    with _lock:
+        found = _known.get(tokenizer)
+        if found is None:
+            from llguidance import LLTokenizer
+
+            found = _known[tokenizer] = LLTokenizer(_Words(vocabulary_of(tokenizer)), n_vocab=None)  # type: ignore[arg-type]
+        return found
+
+

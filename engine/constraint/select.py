@@ -1,0 +1,24 @@
+"""A reply that is one of several given texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.constraint.text_filter import TextFilter, text_units
+from engine.errors import BadSetting
+from engine.text.tokenizer import Tokenizer
+
+
+class SelectFilter(TextFilter):
+    """The whole reply is one of `choices`, cut into tokens in any way.
+
+    `ended` once a choice is complete and no longer one can follow; where a longer one can, the reply may end or go on.
+    With `case_insensitive` each character may also be its lower, upper or folded form (ß also as SS or ss).
+    Raises `BadSetting` when there is no choice, or the vocabulary cannot write any of them.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, choices: Sequence[str], case_insensitive: bool = False) -> None:
+        if not choices or isinstance(choices, str):
+            raise BadSetting("There is no choice for the reply; give at least one text.")
+        units = [text_units(text, case_insensitive=case_insensitive) for text in dict.fromkeys(choices)]
+        super().__init__(tokenizer, units, free=False)
