@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from engine.text.tokenizer import Tokenizer
 
 _MAX_CHARACTER_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """`decoder` is the state of the incremental decoder, `repeated` are bytes that the next token repeats."""
+
+    decoder: tuple[bytes, int]
+    at_start: bool
+    repeated: bytes
 
 
 class Detokenizer:
@@ -15,26 +25,56 @@ class Detokenizer:
 
     The chunks of `add` and `finish` joined are exactly `tokenizer.decode(ids)`. `prompt_ids` are what stands before: when
     there are any, the text goes on from them, so a leading space is kept and a character begun there is completed.
+
+    With token healing `healed_prefix` are the bytes of the token that was taken off the prompt's end (`prompt_ids` is
+    without it). They were shown already, so the first token added, whose bytes begin with them, gives only what goes
+    beyond them. A first token that begins otherwise raises ValueError.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True, prompt_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, skip_special: bool = True, prompt_ids: Sequence[int] = (), healed_prefix: bytes = b""
+    ) -> None:
         self._tokenizer = tokenizer
         self._skipped = tokenizer.special_ids if skip_special else frozenset[int]()
         self._at_start = tokenizer.strips_leading_space and not prompt_ids
+        self._repeated = b""
         # An incremental decoder holds back the bytes of a character that is not complete yet.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for id in prompt_ids[-_MAX_CHARACTER_BYTES:]:
             self.add(id)
+        if healed_prefix:
+            self.add_bytes(healed_prefix)
+            self._at_start = False
+            self._repeated = healed_prefix
 
     def add(self, id: int) -> str:
         """The characters that token `id` completes; empty while a character is unfinished."""
-        if id in self._skipped:
+        data = self._tokenizer.token_bytes(id)
+        if self._repeated:
+            if not data.startswith(self._repeated):
+                raise ValueError(f"Token {id} ({data!r}) does not begin with the healed bytes {self._repeated!r}.")
+            data, self._repeated = data[len(self._repeated) :], b""
+        elif id in self._skipped:
             return ""
-        return self._from_start(self._decoder.decode(self._tokenizer.token_bytes(id)))
+        return self.add_bytes(data)
+
+    def add_bytes(self, data: bytes) -> str:
+        """The characters that `data` completes, as if a token had these bytes."""
+        return self._from_start(self._decoder.decode(data))
 
     def finish(self) -> str:
         """What is still held back: U+FFFD for the bytes of an unfinished character, or nothing."""
         return self._from_start(self._decoder.decode(b"", final=True))
+
+    def snapshot(self) -> object:
+        """The state as it is, for `restore`; immutable, and cheap to keep."""
+        return _State(self._decoder.getstate(), self._at_start, self._repeated)
+
+    def restore(self, snapshot: object) -> None:
+        """Go back to a `snapshot` of this detokenizer."""
+        assert isinstance(snapshot, _State)
+        self._decoder.setstate(snapshot.decoder)
+        self._at_start, self._repeated = snapshot.at_start, snapshot.repeated
 
     def _from_start(self, text: str) -> str:
         if self._at_start and text:

@@ -32,7 +32,7 @@ class Tokenizer:
         self.special_ids = frozenset(facts.special)
         self.stop_token_ids = facts.stop_ids
         self._bytes_of, self.strips_leading_space = _decoding(facts.definition.get("decoder"))
-        self._texts = _token_texts(facts)
+        self._texts = token_texts(facts)
         self._verbatim = {entry["id"] for entry in facts.definition["added_tokens"]} | self.special_ids
         self.vocab_size = max(self._texts) + 1
         self._secret = hide_specials(facts.definition, facts.special)
@@ -85,6 +85,11 @@ class Tokenizer:
         text = data.decode("utf-8", "replace")
         return text[1:] if self.strips_leading_space and text.startswith(" ") else text
 
+    @property
+    def texts(self) -> Mapping[int, str]:
+        """{id: text} of all tokens as stored in the file, in the alphabet of its kind; for comparing vocabularies."""
+        return self._texts
+
     def token_bytes(self, id: int) -> bytes:
         """The bytes that token `id` adds to a text; a control token's own name; nothing for an id without a token."""
         text = self._texts.get(id)
@@ -106,7 +111,8 @@ def _backend(definition: dict[str, Any]) -> Any:
         raise BadCheckpoint(f"The tokenizer cannot be built ({error}); the model's files are broken or incomplete.") from error
 
 
-def _token_texts(facts: TokenizerFacts) -> dict[int, str]:
+def token_texts(facts: TokenizerFacts) -> dict[int, str]:
+    """{id: text} as stored in the file; control tokens by their own names."""
     vocab = facts.definition["model"]["vocab"]
     pairs = vocab.items() if isinstance(vocab, dict) else ((entry[0], i) for i, entry in enumerate(vocab))
     texts = {i: text for text, i in pairs}

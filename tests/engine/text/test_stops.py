@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.stops import Released, StopMatcher
+from engine.text.stops import Released, StopMatch, StopMatcher
 
 
 def plain_search(text: str, strings: list[str]) -> tuple[str, str | None]:
@@ -27,9 +27,9 @@ def stream(chunks: list[str], strings: list[str]) -> tuple[str, str | None]:
         released.append(step.text)
         if step.matched is not None:
             assert matcher.matched == step.matched
-            return "".join(released), step.matched
+            return "".join(released), step.matched.text
     released.append(matcher.finish())
-    return "".join(released), matcher.matched
+    return "".join(released), matcher.matched.text if matcher.matched else None
 
 
 def every_split(text: str) -> list[list[str]]:
@@ -90,7 +90,7 @@ def test_known_cases(chunks: list[str], strings: list[str], expected: tuple[str,
 
 def test_nothing_follows_a_match() -> None:
     matcher = StopMatcher(["x"])
-    assert matcher.feed("axb") == Released("a", "x")
+    assert matcher.feed("axb") == Released("a", StopMatch("stop_string", "x", "x"))
     assert matcher.feed("more") == Released("", None)
     assert matcher.finish() == ""
 

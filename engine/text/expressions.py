@@ -1,0 +1,171 @@
+"""Regular expressions over a text that is still being written: what is found is what a search of the whole text would find.
+
+The package `regex` can say that an attempt reached the end of the text ("partial"), but it tries for a whole match first,
+and tests such as `$` take the end so far for the end. So the expression is searched in an altered form: it never matches
+as a whole, an empty group behind it tells whether it was completed before the end was reached, and every test that looks
+at the end reads a character there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import regex
+
+from engine.errors import BadSetting
+
+LONGEST_MATCH = 1024
+"""Characters: an attempt that has read so many is decided as if the text ended there, so that no more is ever held back."""
+
+_SECONDS = 1.0
+_ANY = "(?s:.)"
+_READ = f"(?={_ANY}|)"  # always true, but not before there is a next character
+_TESTS = {
+    "Z": f"(?!{_ANY})", "z": f"(?!{_ANY})", "X": rf"(?:\X{_READ})", "R": rf"(?:\R{_READ})",
+    "b": r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))", "B": r"(?:(?<=\w)(?=\w)|(?<!\w)(?!\w))",
+    "m": r"(?:(?<!\w)(?=\w))", "M": r"(?:(?<=\w)(?!\w))",
+}  # fmt: skip
+
+
+class Expression:
+    """One regular expression (syntax of the package `regex`). Matches are not empty; `^` is the beginning of the text,
+    `$` its end or, in multi-line mode, that of a line; looking behind works for at least `LONGEST_MATCH` characters.
+
+    Raises `BadSetting` for an expression that cannot be read, and from its methods when one takes more than a second.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        try:
+            self._whole = regex.compile(pattern)
+        except regex.error as error:
+            place = "" if error.pos is None else f" at character {error.pos + 1}"
+            raise BadSetting(f"The stop expression {pattern!r} cannot be read: {error.msg}{place}; correct it.") from None
+        except (OverflowError, RecursionError, MemoryError):
+            raise BadSetting(f"The stop expression {pattern[:40]!r} is too large; write it more simply.") from None
+        if self._whole.flags & regex.REVERSE:
+            raise BadSetting(f"The stop expression {pattern!r} searches backwards, but a reply is only read forwards; leave out (?r).")
+        flags = self._whole.flags
+        body = _open_ended(pattern, verbose=bool(flags & regex.VERBOSE), multiline=bool(flags & regex.MULTILINE))
+        # A comment at the end of a verbose expression must not swallow what is put behind it.
+        body += "\n" if flags & regex.VERBOSE else ""
+        self._open = regex.compile(f"(?:{body})(){_ANY}*+(?!)")
+        self._completed = self._open.groups
+
+    def advance(self, text: str, start: int) -> tuple[int, tuple[int, int] | None]:
+        """Search `text`, which goes on later, from index `start` on.
+
+        Returns the first index at which a match may still begin, and the match (start, end) once it is certain; the
+        answer for a longer text is the same.
+        """
+        while start < len(text):
+            end = min(len(text), start + LONGEST_MATCH)
+            attempt = self._attempt(text, start, end)
+            if attempt is None or attempt[0] >= end:
+                start = end
+                continue
+            at, stop = attempt
+            if stop is None and at > start:
+                start = at  # it may read further than the attempts before it
+            elif stop is None and end - at < LONGEST_MATCH:
+                return at, None
+            else:
+                stop = self._as_it_stands(text[:end], at) if stop is None else stop
+                if stop > at:
+                    return at, (at, stop)
+                start = at + 1
+        return start, None
+
+    def last(self, text: str, start: int) -> tuple[int, int] | None:
+        """The first match (start, end) from index `start` on in `text`, which is over."""
+        while start < len(text):
+            found = self._timed(self._whole.search, text, start)
+            if found is None:
+                return None
+            if found.end() > found.start():
+                return found.start(), found.end()
+            start = found.start() + 1
+        return None
+
+    def _attempt(self, text: str, start: int, end: int) -> tuple[int, int | None] | None:
+        """The first start in text[:end] that does not fail, and where its match ends; None while the end of the text decides."""
+        found = self._timed(self._open.match, text, start, end, partial=True)
+        if found is None:
+            found = self._timed(self._open.search, text, start + 1, end, partial=True)
+        if found is None:
+            return None
+        completed = found.start(self._completed)
+        return found.start(), completed if completed >= 0 else None
+
+    def _as_it_stands(self, text: str, start: int) -> int:
+        found = self._timed(self._whole.match, text, start)
+        return start if found is None else int(found.end())
+
+    def _timed(self, search: Any, text: str, *place: int, **options: bool) -> Any:
+        try:
+            return search(text, *place, timeout=_SECONDS, **options)
+        except TimeoutError:
+            raise BadSetting(f"The stop expression {self.pattern!r} takes too long on this reply; write it more simply.") from None
+
+
+def _open_ended(pattern: str, *, verbose: bool, multiline: bool) -> str:
+    """`pattern` with every test that looks at the end of the text made to read a character there.
+
+    The library passes by a repeated group at the end of the text without reading, so such groups read as well.
+    """
+    out: list[str] = []
+    groups: list[int] = []  # where in `out` the groups begin that are open
+    line_end = rf"(?=\n|(?!{_ANY}))" if multiline else rf"(?=\n?(?!{_ANY}))"
+    at = 0
+    while at < len(pattern):
+        size = _part(pattern, at, verbose)
+        part = pattern[at : at + size]
+        at += size
+        if part == r"\K" or part in ("(?R", "(?0"):
+            raise BadSetting(f"The stop expression {pattern!r} has {part}, which cannot be used here; leave it out.")
+        if part[0] == "(" and part[-1] != ")":
+            groups.append(len(out))
+        elif part == ")" and groups:
+            first = groups.pop()
+            if _repeated(pattern, at, verbose):
+                out[first] = f"{_READ}(?:{out[first]}"
+                part = f"){_READ})"
+        elif part == "$":
+            part = line_end
+        elif part[0] == "\\":
+            part = _TESTS.get(part[1:], part)
+        out.append(part)
+    return "".join(out)
+
+
+def _part(pattern: str, at: int, verbose: bool) -> int:
+    """Length of what stands at `at`: an escape, a set, a comment, the opening of a group, or one character."""
+    if pattern[at] == "\\":
+        return 2
+    if pattern[at] == "[":
+        return _set_size(pattern, at)
+    if pattern.startswith("(?#", at) or (verbose and pattern[at] == "#"):
+        end = pattern.find(")" if pattern[at] == "(" else "\n", at)
+        return (end + 1 if end >= 0 else len(pattern)) - at
+    return 3 if pattern.startswith("(?", at) and not pattern.startswith("(?(", at) else 1
+
+
+def _set_size(pattern: str, at: int) -> int:
+    """Length of the set that begins at `at`; a bracket right after its beginning belongs to it, [:names:] are passed over."""
+    end = at + (2 if pattern.startswith("[^", at) else 1)
+    end += pattern.startswith("]", end)
+    while end < len(pattern) and pattern[end] != "]":
+        if pattern[end] == "\\":
+            end += 2
+        elif pattern.startswith("[:", end) and (close := pattern.find(":]", end)) >= 0:
+            end = close + 2
+        else:
+            end += 1
+    return end + 1 - at
+
+
+def _repeated(pattern: str, at: int, verbose: bool) -> bool:
+    """Whether a quantifier stands at `at`."""
+    while verbose and at < len(pattern) and pattern[at].isspace():
+        at += 1
+    return at < len(pattern) and pattern[at] in "*+?{"
