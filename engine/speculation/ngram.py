@@ -88,7 +88,7 @@ class NgramDrafter:
 
     def propose(self, ids: Sequence[int], count: int) -> list[Proposal]:
         """At most `count` guesses, as far as each is likely enough; see `Drafter.propose`."""
-        self._follow(ids)
+        self._follow(ids if isinstance(ids, list) else list(ids))
         found = self._longest_match()
         if found is None:
             self._guess = []
@@ -106,7 +106,7 @@ class NgramDrafter:
             length += 1
         return [Proposal(token) for token in guess[:length]]
 
-    def _follow(self, ids: Sequence[int]) -> None:
+    def _follow(self, ids: list[int]) -> None:
         """Bring the index up to `ids`, and learn from the last guess how it went."""
         own = self._own
         known = self._known(ids)
@@ -120,7 +120,7 @@ class NgramDrafter:
                 break
         own.extend(new)
 
-    def _known(self, ids: Sequence[int]) -> int:
+    def _known(self, ids: list[int]) -> int:
         """How much of the indexed text `ids` still begins with. The prompt is only looked at where it was cut."""
         text, start = self._own.text, self._start
         end = min(len(text), max(0, len(ids) - start))

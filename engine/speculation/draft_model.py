@@ -1,0 +1,150 @@
+"""Guessing with a smaller model: its own cache follows the text, and its own draws are the guesses."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.backends.base import Floats
+from engine.core import Prefill
+from engine.errors import ContextTooLong
+from engine.sampling.sampler import Sampler
+from engine.speculation.drafter import Proposal
+
+if TYPE_CHECKING:
+    from engine.cache.pages import Lease
+    from engine.models.paged import PagedCache
+
+GUESS = 16
+"""Purpose of the random numbers that guesses are drawn with; the target uses smaller ones."""
+GREEDY_THRESHOLD, SAMPLED_THRESHOLD = 0.25, 0.1
+
+
+class DraftModel:
+    """A `Drafter` over a second model. Used by one thread; `close` gives back the pages, the cache stays its owner's.
+
+    `sampler_factory` makes the sampler of a sequence, at `begin`: the target's settings, without the steps that remember what
+    was drawn (mirostat, adaptive p) or are random themselves (XTC). A greedy sampler's guesses are certain ones; else each is
+    drawn and carries the distribution it was drawn from. Only ids below `vocabulary`, the target's size, are guessed (0: all).
+
+    A guess ends early where the model itself, before any sampler step, gives its likeliest token less than `threshold`
+    (None: 0.25 for greedy, 0.1 for sampled guesses). What was drawn does not decide that, so guesses stay true draws.
+    Setting `stop` ends reading and guessing after the running step.
+    """
+
+    def __init__(
+        self,
+        cache: PagedCache,
+        sampler_factory: Callable[[], Sampler],
+        *,
+        vocabulary: int = 0,
+        threshold: float | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self.cache = cache
+        self.sampler_factory = sampler_factory
+        self.threshold = threshold
+        self.stop = stop
+        own = cache.model.config.vocab_size
+        self._own_vocabulary = own
+        self._shared = min(own, vocabulary or own)
+        self._sampler = sampler_factory()
+        self._lease: Lease | None = None
+        self._agreed = 0  # tokens of the lease that stood in the text at the last call
+        self._calls = 0
+
+    def begin(self, ids: Sequence[int]) -> None:
+        """A new sequence: what the cache still holds of it is taken up, the rest is read by `catch_up` or `propose`."""
+        self.close()
+        self._sampler = self.sampler_factory()
+        self._lease = self.cache.open(_list(ids))
+        self._agreed, self._calls = self._lease.length, 0
+
+    def close(self) -> None:
+        """Give the sequence's pages back; what was run stays cached."""
+        if self._lease is not None:
+            self._lease.close()
+            self._lease = None
+
+    def catch_up(self, ids: Sequence[int]) -> Generator[Prefill, None, None]:
+        """Read what the cache lacks of `ids` but for the last chunk, with progress after each; ends early when `stop` is set.
+
+        Raises `ContextTooLong` when it does not fit; `propose` has no guesses then.
+        """
+        ids = _list(ids)
+        lease = self._aligned(ids)
+        cached, rows = lease.length, self.cache.rows
+        while len(ids) - lease.length > rows and not self._stopped():
+            self.cache.run(lease, ids[lease.length : lease.length + rows])
+            self._agreed = lease.length
+            yield Prefill(lease.length, len(ids), cached)
+
+    def propose(self, ids: Sequence[int], count: int) -> list[Proposal]:
+        """At most `count` guesses; none while `stop` is set, or where the text does not fit this model. See `Drafter.propose`."""
+        ids = _list(ids)
+        room = self.cache.context_length - len(ids) + 1
+        guesses: list[Proposal] = []
+        if count < 1 or room < 1 or not ids or max(ids[self._aligned(ids).length :]) >= self._own_vocabulary:
+            return guesses
+        self._calls += 1
+        with suppress(ContextTooLong):  # other sequences hold the pages: guess no further
+            self._guess(ids, min(count, room), guesses)
+        return guesses
+
+    def _guess(self, ids: list[int], count: int, guesses: list[Proposal]) -> None:
+        for _ in self.catch_up(ids):
+            pass
+        lease, text = self._aligned(ids), list(ids)
+        waiting = text[lease.length :]
+        while not self._stopped():
+            logits = self.cache.run(lease, waiting)[-1]
+            self._agreed = min(lease.length, len(ids))
+            proposal = self._next(logits[: self._shared], text)
+            if proposal is None:
+                return
+            guesses.append(proposal)
+            if len(guesses) == count:
+                return
+            text.append(proposal.id)
+            waiting = [proposal.id]
+
+    def _next(self, logits: Floats, text: list[int]) -> Proposal | None:
+        """The guess of what follows `text`; None where it is too unlikely to be right."""
+        distribution = self._sampler.look(logits, text).distribution
+        threshold = self.threshold
+        if threshold is None:
+            threshold = GREEDY_THRESHOLD if distribution.greedy else SAMPLED_THRESHOLD
+        if threshold > 0.0 and float(np.exp(logits - logits.max()).sum()) * threshold > 1.0:
+            return None
+        if distribution.greedy:
+            return Proposal(distribution.draw(0.0))
+        # Each call counts as an attempt of its own: a place that is guessed again gets fresh numbers.
+        return Proposal(distribution.draw(self._sampler.uniform(len(text), GUESS, self._calls)), distribution)
+
+    def _aligned(self, ids: list[int]) -> Lease:
+        """The lease, cut to where it parts from `ids`; at least the last of these is left to run."""
+        if self._lease is None:
+            self.begin(ids)
+        lease = self._lease
+        assert lease is not None
+        known, limit = lease.ids, min(lease.length, len(ids) - 1)
+        same = min(self._agreed, limit)
+        if known[:same] != ids[:same]:
+            same = 0
+        while same < limit and known[same] == ids[same]:
+            same += 1
+        if same < lease.length:
+            lease.truncate(same)
+        self._agreed = same
+        return lease
+
+    def _stopped(self) -> bool:
+        return self.stop is not None and self.stop.is_set()
+
+
+def _list(ids: Sequence[int]) -> list[int]:
+    return ids if isinstance(ids, list) else [int(token) for token in ids]
