@@ -8,6 +8,7 @@
     ├── BadSetting               a setting's value is outside its range, or of a wrong type
     ├── BadTemplate              the chat template cannot be compiled or refuses the messages
     ├── ContextTooLong           the prompt does not fit into the context
+    ├── NothingAllowed           filters, bans and allowed tokens together leave no token to write
     ├── NotSupportedYet          an argument this version knows but does not implement
     ├── DownloadError            a download failed: no network, no room, wrong hash
     ├── BenchmarkError           a benchmark cannot be run as asked (a peer is not installed)
@@ -49,6 +50,10 @@ class BadTemplate(EngineError):
 
 class ContextTooLong(EngineError):
     """The prompt does not fit into the context."""
+
+
+class NothingAllowed(EngineError):
+    """Filters, bans and allowed tokens together leave no token that the model could write next."""
 
 
 class NotSupportedYet(EngineError, NotImplementedError):

@@ -2,107 +2,228 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Scores = npt.NDArray[np.floating[Any]]
-Ids = npt.NDArray[np.int64]
+from engine.sampling.distribution import Distribution
+from engine.sampling.selection import Ids, Scores, at_least, column_maxima, dot, top_indices
 
-_GROUPS_PER_TOKEN = 16
+Floats = npt.NDArray[np.float32]
+
+_EIGHT_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(bool)
+_ADDED_BY_BITS = np.where(_EIGHT_BITS, np.float32(0), np.float32(-np.inf))
+"""(256, 8) float32: what a byte of a mask adds to the scores of its eight tokens."""
+
+_SPARSE = 32
+"""Masks that allow fewer than one token in so many are turned into a list of ids at once."""
 
 
-def top_indices(scores: Scores, count: int) -> Ids:
-    """Indices of the `count` largest of `scores` (n,), largest first, ties by lowest index. No NaN. Fewer when n is smaller.
+class Workspace:
+    """Arrays of the size of a vocabulary, (V,) float32, kept from draw to draw because new ones cost more than filling them."""
 
-    No full partition: the maxima of groups of elements give a lower bound for the count-th largest, and only what reaches
-    the bound is looked at closely. Each group is a column of a (rows, groups) view, so its maximum is taken by wide vectors.
-    """
-    size = scores.shape[0]
-    count = min(count, size)
-    if count <= 0:
-        return np.empty(0, np.int64)
-    rows = size // (_GROUPS_PER_TOKEN * count)
-    if rows >= 2:
-        groups = size // rows
-        maxima = scores[: rows * groups].reshape(rows, groups).max(axis=0)
-        near = np.flatnonzero(scores >= np.partition(maxima, groups - count)[groups - count])
-        values = scores[near]
-    else:
-        near, values = np.arange(size), scores
-    if near.shape[0] > count:
-        bound = np.partition(values, near.shape[0] - count)[near.shape[0] - count]
-        above, equal = np.flatnonzero(values > bound), np.flatnonzero(values == bound)
-        chosen = np.sort(np.concatenate((above, equal[: count - above.shape[0]])))
-        near, values = near[chosen], values[chosen]
-    return near[np.argsort(-values, kind="stable")]
+    def __init__(self, size: int) -> None:
+        self.scores: Floats = np.empty(size, np.float32)
+        self.weights: Floats = np.empty(size, np.float32)
+        self.added: Floats = np.empty(-(-size // 8) * 8, np.float32)
 
 
 class Candidates:
     """Token ids with scores (logits up to a constant). The probability of each is the softmax of the scores over all of them.
 
-    First *whole*: token i has score i of a float32 array over the vocabulary, which is copied into `scratch` at the first
-    change, so the logits stay as they are. After the first `keep`: explicit ids with float64 scores.
+    First *whole*: token i has score `_scale` times element i of a float32 array over the vocabulary, -inf where it was
+    dropped. The array is copied at the first other change, so the logits stay as they are. Once enough are dropped: explicit
+    ids with finite float64 scores, either in ascending order of ids, or *ordered*: likeliest first, ties by lowest id.
     """
 
-    def __init__(self, logits: npt.NDArray[np.float32], scratch: npt.NDArray[np.float32]) -> None:
-        """logits (V,) float32, not NaN, not all -inf; scratch (V,) float32 is overwritten when a step changes scores."""
+    def __init__(self, logits: Floats, space: Workspace) -> None:
+        """logits (V,) float32, not NaN, not all -inf; `space` for V is overwritten."""
         self._ids: Ids | None = None
         self._scores: Scores = logits
-        self._scratch = scratch
+        self._scale = 1.0
         self._ordered = False
+        self._space = space
+        # Worked out when they are wanted; any change forgets them.
         self._weights: npt.NDArray[Any] | None = None
+        self._mass: float | None = None
+        self._largest: float | None = None
+        self._maxima: Scores | None = None
+        self._has_maxima = False
 
     def __len__(self) -> int:
+        """How many there are; while whole, dropped ones count too."""
         return int(self._scores.shape[0])
 
     @property
+    def whole(self) -> bool:
+        """Whether scores still cover the vocabulary."""
+        return self._ids is None
+
+    @property
+    def largest(self) -> float:
+        """The largest score; -inf when nothing is left."""
+        if self._largest is None:
+            values = self._columns() if self._ids is None else self._scores
+            values = self._scores if values is None else values
+            self._largest = float(values.max(initial=-np.inf)) * self._scale
+        return self._largest
+
+    @property
+    def survivors(self) -> int:
+        """How many have a score above -inf."""
+        return len(self) if self._ids is not None else int(np.count_nonzero(self._scores > -np.inf))
+
     def scores(self) -> Scores:
         """(n,) scores in the candidates' present order; not to be written."""
-        return self._scores
+        return self._scores if self._scale == 1.0 else self._scores * self._scores.dtype.type(self._scale)
 
     def id_at(self, index: int) -> int:
         """The token id of a candidate."""
         return index if self._ids is None else int(self._ids[index])
 
+    def ids_at(self, indices: Ids) -> Ids:
+        """The token ids of candidates."""
+        return indices if self._ids is None else self._ids[indices]
+
     def weights(self) -> npt.NDArray[Any]:
-        """exp(score - largest score) of each candidate: its probability, not yet divided by the sum. float32 while whole."""
-        if self._weights is None:
-            self._weights = np.exp(self._scores - self._scores.max())
-        return self._weights
+        """exp(score - largest score) of each candidate: its probability times `mass`. float32 while whole. Not to be kept."""
+        if self._weights is not None:
+            return self._weights
+        if self._ids is not None:
+            return self._keep_weights(np.exp(self._scores - self.largest))
+        weights = np.subtract(self._scores, self._scores.dtype.type(self.largest / self._scale), out=self._room())
+        if self._scale != 1.0:
+            np.multiply(weights, weights.dtype.type(self._scale), out=weights)
+        return self._keep_weights(np.exp(weights, out=weights))
 
-    def writable(self) -> npt.NDArray[np.float32]:
-        """The scores of the whole vocabulary, (V,) float32, to be changed in place."""
-        if self._scores is not self._scratch:
-            np.copyto(self._scratch, self._whole())
-        return self._changed()
+    @property
+    def mass(self) -> float:
+        """The sum of the weights."""
+        if self._mass is None:
+            self._mass = dot(self.weights()) if self._ids is None else float(self.weights().sum())
+        return self._mass
 
-    def divide(self, divisor: float) -> None:
-        """Divide all scores of the whole vocabulary, counted from the largest, so that none grows beyond float32."""
-        whole = self._whole()
-        np.subtract(whole, whole.max(), out=self._scratch)
-        np.multiply(self._scratch, np.float32(1.0 / divisor), out=self._scratch)
+    def entropy(self) -> float:
+        """Of the distribution, nats."""
+        weights = self.weights()
+        depths = self.scores() - self._scores.dtype.type(self.largest)
+        total = dot(weights, depths)
+        if math.isnan(total):  # 0 times -inf is meant to be 0
+            total = dot(weights, np.nan_to_num(depths, neginf=0.0))
+        return max(0.0, math.log(self.mass) - total / self.mass)
+
+    def distribution(self) -> Distribution:
+        """What the candidates are now, with probabilities of their own."""
+        return Distribution(self._ids, self.weights() / self.weights().dtype.type(self.mass))
+
+    def deviation(self) -> float:
+        """The standard deviation of the scores above -inf (of the population: divided by their number)."""
+        if self._ids is not None:
+            return float(self._scores.std())
+        kept = self._scores > -np.inf
+        count = int(np.count_nonzero(kept))
+        values = self._scores
+        if count < len(self) and values.dtype == np.float32:
+            # Bits of dropped scores are cleared; np.where and boolean indices are ten times slower on a random mask.
+            np.bitwise_and(values.view(np.int32), np.negative(kept.view(np.int8)).astype(np.int32), out=self._room().view(np.int32))
+            values = self._room()
+            self._weights = self._mass = None
+        mean, square = dot(values) / count, dot(values, values) / count
+        if not math.isfinite(mean) or not math.isfinite(square):
+            return float(self._scores[kept].astype(np.float64).std()) * self._scale
+        return math.sqrt(max(0.0, square - mean * mean)) * self._scale
+
+    # Changes of scores
+
+    def add_everywhere(self, amounts: Floats) -> None:
+        """Add to every score of the whole vocabulary; `amounts` (V,) float32, finite or -inf."""
+        np.add(self._scores, amounts, out=self._space.scores)
+        self._scores = self._space.scores
         self._changed()
 
-    def _whole(self) -> Scores:
-        if self._ids is not None:
-            raise ValueError("scores can be changed only before candidates are dropped")
-        return self._scores
+    def allow(self, mask: npt.NDArray[np.uint32]) -> None:
+        """Drop the tokens whose bit is not set, and those beyond the mask (bit i % 32 of word i // 32 is token i). First of all."""
+        size = len(self)
+        octets = np.ascontiguousarray(mask[: -(-size // 32)].astype("<u4", copy=False)).view(np.uint8)[: -(-size // 8)]
+        if int(np.bitwise_count(octets).sum()) * _SPARSE < size:
+            allowed = np.flatnonzero(np.unpackbits(octets, bitorder="little"))
+            self.keep_ids(allowed[allowed < size])
+            return
+        added = self._space.added.reshape(-1, 8)
+        np.take(_ADDED_BY_BITS, octets, axis=0, out=added[: octets.shape[0]], mode="clip")
+        added[octets.shape[0] :] = -np.inf
+        self.add_everywhere(self._space.added[:size])
 
-    def _changed(self) -> npt.NDArray[np.float32]:
-        self._scores, self._weights = self._scratch, None
-        return self._scratch
+    def edit(self, ids: Ids) -> tuple[Scores, Ids, Ids | slice]:
+        """Scores to be changed in place, the places in them of those of `ids` (unique) that are there, and which of `ids` these are."""
+        if self._ids is None:
+            scores = self._own()
+            inside = ids < scores.shape[0]
+            return (scores, ids, slice(None)) if inside.all() else (scores, ids[inside], np.flatnonzero(inside))
+        self._by_id()
+        self._changed()
+        places = np.searchsorted(self._ids, ids)
+        which = np.flatnonzero(self._ids[np.minimum(places, len(self) - 1)] == ids)
+        return self._scores, places[which], which
+
+    def scale(self, factor: float) -> None:
+        """Multiply all scores by `factor` > 0."""
+        if self._ids is None:
+            self._scale *= factor
+            self._weights = self._mass = self._largest = None
+        else:
+            self._scores = self._scores * factor
+            self._changed()
+
+    def square(self, factor: float) -> None:
+        """Score l becomes -factor (l - largest)^2, which keeps their order."""
+        if self._ids is None:
+            scores = np.subtract(self._scores, self._scores.dtype.type(self.largest / self._scale), out=self._target())
+            np.multiply(scores, scores, out=scores)
+            self._scores = np.multiply(scores, scores.dtype.type(-factor * self._scale * self._scale), out=scores)
+            self._scale = 1.0
+        else:
+            self._scores = -factor * (self._scores - self.largest) ** 2
+        self._changed()
+
+    def replace(self, scores: npt.NDArray[np.float64]) -> None:
+        """Give explicit candidates new scores, (n,) in their present order; those of -inf are dropped."""
+        assert self._ids is not None
+        self._scores = scores
+        self._by_id()
+        kept = self._scores > -np.inf
+        self._ids, self._scores = self._ids[kept], self._scores[kept]
+        self._changed()
+
+    # Dropping
 
     def best(self) -> int:
         """The index of the likeliest candidate, of equals the one with the lowest id."""
-        if self._ids is None or self._ordered:
-            return int(self._scores.argmax())
-        return int(self.top(1)[0])
+        return int(self._scores.argmax())
 
     def top(self, count: int) -> Ids:
-        """Indices of the `count` likeliest candidates, likeliest first, ties by lowest id."""
-        return np.arange(min(count, len(self))) if self._ordered else top_indices(self._scores, count)
+        """Indices of the `count` likeliest candidates, likeliest first, ties by lowest id; fewer when fewer are left."""
+        if self._ordered:
+            return np.arange(min(count, len(self)))
+        if self._ids is not None:
+            return top_indices(self._scores, count)
+        found = top_indices(self._scores, count, self._columns())
+        return found[self._scores[found] > -np.inf]
+
+    def reaching(self, bound: float) -> Ids:
+        """Indices, ascending, of the candidates with a score >= `bound`, and above -inf."""
+        if self._ids is not None:
+            return np.flatnonzero(self._scores >= bound)
+        # The float32 bound is taken a little lower, then the scores are compared as they will be: in float64.
+        wide = bound / self._scale
+        near = at_least(self._scores, wide - 1e-6 * abs(wide), self._columns())
+        return near[self._scores[near].astype(np.float64) * self._scale >= bound]
+
+    def keep_reaching(self, bound: float) -> None:
+        """Keep the candidates with a score >= `bound`, and at least the likeliest ones."""
+        self.keep(self.reaching(min(bound, self.largest)))
 
     def keep_top(self, count: int) -> None:
         """Keep the `count` (>= 1) likeliest, likeliest first, ties by lowest id."""
@@ -110,8 +231,71 @@ class Candidates:
             self.keep(self.top(count))
             self._ordered = True
 
+    def keep_ids(self, ids: Ids) -> None:
+        """Keep only these ids (ascending, unique, inside the vocabulary), which may leave nothing."""
+        if self._ids is None:
+            self.keep(ids[self._scores[ids] > -np.inf])
+        else:
+            self.keep(np.flatnonzero(np.isin(self._ids, ids)))
+
     def keep(self, indices: Ids) -> None:
-        """Keep the candidates at these indices (at least one; in ascending order, unless they come from `top`)."""
-        self._ids = indices if self._ids is None else self._ids[indices]
-        self._scores = self._scores[indices].astype(np.float64)
-        self._weights = None
+        """Keep the candidates at these indices, none of them -inf; in ascending order, unless they come from `top`."""
+        if self._ids is None:
+            self._ids = indices
+            self._scores = self._scores[indices].astype(np.float64) * self._scale
+            self._scale = 1.0
+        else:
+            self._ids, self._scores = self._ids[indices], self._scores[indices]
+        self._changed()
+
+    def drop(self, indices: Ids) -> None:
+        """Drop the candidates at these indices."""
+        if self._ids is None:
+            self._own()[indices] = -np.inf
+            return
+        kept = np.ones(len(self), bool)
+        kept[indices] = False
+        self.keep(np.flatnonzero(kept))
+
+    # Inside
+
+    def _changed(self) -> None:
+        self._weights = self._mass = self._largest = self._maxima = None
+        self._has_maxima = False
+
+    def _keep_weights(self, weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        self._weights = weights
+        return weights
+
+    def _columns(self) -> Scores | None:
+        if not self._has_maxima:
+            self._maxima, self._has_maxima = column_maxima(self._scores), True
+        return self._maxima
+
+    def _room(self) -> npt.NDArray[Any]:
+        return self._space.weights if self._scores.dtype == np.float32 else np.empty_like(self._scores)
+
+    def _target(self) -> npt.NDArray[Any]:
+        return self._space.scores if self._scores.dtype == np.float32 else self._scores
+
+    def _own(self) -> Scores:
+        """The scores of the whole vocabulary, to be changed in place. float64 where float32 cannot hold the scaled ones."""
+        if self._scale != 1.0:
+            largest = self.largest
+            if abs(largest) < 1e38:
+                np.multiply(self._scores, self._scores.dtype.type(self._scale), out=(target := self._target()))
+                self._scores = target
+            else:
+                self._scores = self._scores.astype(np.float64) * self._scale
+            self._scale = 1.0
+        elif self._scores is not self._space.scores and self._scores.dtype == np.float32:
+            np.copyto(self._space.scores, self._scores)
+            self._scores = self._space.scores
+        self._changed()
+        return self._scores
+
+    def _by_id(self) -> None:
+        if self._ordered:
+            assert self._ids is not None
+            order = np.argsort(self._ids)
+            self._ids, self._scores, self._ordered = self._ids[order], self._scores[order], False

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from engine.sampling.selection import top_indices
+
+_BLOCK = 512
+
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
@@ -24,3 +28,42 @@ class Distribution:
             return float(self.probabilities[token]) if 0 <= token < len(self.probabilities) else 0.0
         found = np.flatnonzero(self.ids == token)
         return float(self.probabilities[found[0]]) if found.shape[0] else 0.0
+
+    def draw(self, uniform: float) -> int:
+        """The token in whose share of the running sum `uniform` (0 <= u <= 1) falls; never one without probability."""
+        index = _place(self.probabilities, uniform)
+        return index if self.ids is None else int(self.ids[index])
+
+    def likeliest(self, count: int) -> tuple[tuple[int, float], ...]:
+        """(id, probability) of the likeliest tokens, likeliest first, ties in their present order; none without probability."""
+        if count <= 0:
+            return ()
+        found = top_indices(self.probabilities, count).tolist()
+        pairs = ((index if self.ids is None else int(self.ids[index]), float(self.probabilities[index])) for index in found)
+        return tuple(pair for pair in pairs if pair[1] > 0.0)
+
+
+def certain(token: int) -> Distribution:
+    """The distribution of a greedy draw."""
+    return Distribution(np.asarray([token], np.int64), np.ones(1), greedy=True)
+
+
+def _place(weights: npt.NDArray[np.floating], uniform: float) -> int:
+    size = weights.shape[0]
+    if size <= 2 * _BLOCK:
+        mass = weights.cumsum(dtype=np.float64)
+        return _first_beyond(mass, uniform * mass[-1])
+    # Running sums of a whole vocabulary are slow: first the block, then the place in it.
+    body = size - size % _BLOCK
+    sums = np.append(weights[:body].reshape(-1, _BLOCK).sum(axis=1), weights[body:].sum())
+    mass = sums.cumsum(dtype=np.float64)
+    wanted = uniform * mass[-1]
+    block = _first_beyond(mass, wanted)
+    within = weights[block * _BLOCK : (block + 1) * _BLOCK].cumsum(dtype=np.float64)
+    before = mass[block - 1] if block else 0.0
+    return block * _BLOCK + _first_beyond(within, wanted - before)
+
+
+def _first_beyond(mass: npt.NDArray[np.float64], wanted: float) -> int:
+    """The first index whose running sum exceeds `wanted`; where rounding left none, the last one that added anything."""
+    return min(int(np.searchsorted(mass, wanted, side="right")), int(np.searchsorted(mass, mass[-1])))

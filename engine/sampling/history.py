@@ -1,4 +1,4 @@
-"""How often each token occurred in the latest part of a text, kept up to date as the text grows."""
+"""How often, and how lately, each token occurred in the latest part of a text, kept up to date as the text grows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ def _as_list(part: Sequence[int]) -> list[int]:
 
 
 class History:
-    """Unique ids and their counts within the last `reach` tokens (-1: all; 0: none).
+    """Unique ids and their counts within the last `reach` tokens (-1: all; 0: none), and before these within `fade` more.
 
     `update` compares the text with the one before: tokens that were added and that left the window cost a few steps each,
     any other change (rewind, edit) counts afresh.
     """
 
-    def __init__(self, reach: int, vocabulary: int) -> None:
-        self._reach = reach
+    def __init__(self, reach: int, vocabulary: int, fade: int = 0) -> None:
+        self._sustained = reach
+        self._fade = fade if reach > 0 else 0
+        self._reach = reach + self._fade
         self._vocabulary = vocabulary
         self._window: list[int] = []
         self._end = 0  # where the window ends in the text
@@ -42,6 +44,24 @@ class History:
     def counts(self) -> npt.NDArray[np.int64]:
         """(n,) how often each of `ids` occurs, >= 1."""
         return self._counts[: len(self._place)]
+
+    def strengths(self) -> tuple[npt.NDArray[np.float64] | None, npt.NDArray[np.float64]]:
+        """Of each of `ids` (n,) the strength of its latest occurrence (None: all 1), and (n,) the sum over all of its occurrences.
+
+        An occurrence has strength 1 within the last `reach` tokens; before them the strength falls in even steps, so that it
+        would be 0 just before the `fade` tokens.
+        """
+        counts = self.counts.astype(np.float64)
+        faded = self._window[: max(0, len(self._window) - self._sustained)] if self._fade else []
+        if not faded:
+            return None, counts
+        places = np.asarray([self._place[token] for token in faded])
+        # Oldest first: the token `fade` + `reach` places back has strength 1 / (fade + 1).
+        strengths = np.arange(self._fade - len(faded) + 1, self._fade + 1) / (self._fade + 1)
+        whole = counts - np.bincount(places, minlength=counts.shape[0])
+        latest = np.zeros_like(counts)
+        latest[places] = strengths  # of equal places the last one counts, which is the latest
+        return np.where(whole > 0, 1.0, latest), whole + np.bincount(places, strengths, counts.shape[0])
 
     def update(self, text: Sequence[int]) -> None:
         """`text` is the whole text so far. Raises EngineError when an id is not in the vocabulary."""

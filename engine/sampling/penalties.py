@@ -8,26 +8,28 @@ from typing import ClassVar, Self
 import numpy as np
 
 from engine.sampling.candidates import Candidates
-from engine.sampling.step import SamplerState
+from engine.sampling.step import SamplerState, SamplerStep
 from engine.settings import SamplerSettings
 
 
 @dataclass(frozen=True, slots=True)
-class RepetitionPenalty:
+class RepetitionPenalty(SamplerStep):
     """Score l of each token that occurred becomes l / p where l > 0, else l * p: less likely either way for p > 1.
 
-    Applied once for each token, however often it occurred. Source: CTRL, arXiv 1909.05858, section 4.1, in the sign-aware
-    form that Hugging Face made usual.
+    Applied once for each token, however often it occurred; p moves to 1 with the strength of the token's latest occurrence
+    (`History.strengths`). Source: CTRL, arXiv 1909.05858, section 4.1, in the sign-aware form that Hugging Face made usual;
+    the fading is ExLlamaV2's.
     """
 
+    name: ClassVar[str] = "repetition"
     penalty: float
     reach: int
     uses_history: ClassVar[bool] = True
-    keeps_argmax: ClassVar[bool] = False
+    when_greedy: ClassVar[bool] = True
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `repetition_penalty` and `repetition_range`."""
+        """From `repetition_penalty` and `repetition_range`; the history knows `repetition_decay`."""
         return cls(settings.repetition_penalty, settings.repetition_range)
 
     @property
@@ -37,29 +39,34 @@ class RepetitionPenalty:
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """Change the scores of the tokens in the history."""
-        ids = state.history.ids
-        if ids.shape[0]:
-            scores, penalty = candidates.writable(), np.float32(self.penalty)
-            old = scores[ids]
-            scores[ids] = np.where(old > 0, old / penalty, old * penalty)
+        history = state.history
+        if not history.ids.shape[0]:
+            return
+        latest, _ = history.strengths()
+        scores, places, which = candidates.edit(history.ids)
+        old = scores[places]
+        penalty = old.dtype.type(self.penalty) if latest is None else (1 + (self.penalty - 1) * latest[which]).astype(old.dtype)
+        scores[places] = np.where(old > 0, old / penalty, old * penalty)
 
 
 @dataclass(frozen=True, slots=True)
-class OccurrencePenalty:
+class OccurrencePenalty(SamplerStep):
     """Score l of each token that occurred n times becomes l - presence - n * frequency.
 
-    Source: the `presence_penalty` and `frequency_penalty` of the OpenAI API. Here the prompt counts too.
+    Faded occurrences count by their strength: presence by that of the latest one, frequency by the sum of all
+    (`History.strengths`). Source: the `presence_penalty` and `frequency_penalty` of the OpenAI API. Here the prompt counts too.
     """
 
+    name: ClassVar[str] = "occurrence"
     presence: float
     frequency: float
     reach: int
     uses_history: ClassVar[bool] = True
-    keeps_argmax: ClassVar[bool] = False
+    when_greedy: ClassVar[bool] = True
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
-        """From `presence_penalty`, `frequency_penalty` and `repetition_range`."""
+        """From `presence_penalty`, `frequency_penalty` and `repetition_range`; the history knows `repetition_decay`."""
         return cls(settings.presence_penalty, settings.frequency_penalty, settings.repetition_range)
 
     @property
@@ -70,5 +77,9 @@ class OccurrencePenalty:
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """Change the scores of the tokens in the history."""
         history = state.history
-        if history.ids.shape[0]:
-            candidates.writable()[history.ids] -= (self.presence + self.frequency * history.counts).astype(np.float32)
+        if not history.ids.shape[0]:
+            return
+        latest, amounts = history.strengths()
+        penalties = self.frequency * amounts + (self.presence if latest is None else self.presence * latest)
+        scores, places, which = candidates.edit(history.ids)
+        scores[places] -= penalties[which].astype(scores.dtype)

@@ -1,49 +1,76 @@
 """What a sampler step is: a small frozen object made from the settings, applied to the candidates of one token.
 
 A step holds no run-time state: what changes from token to token lives in `SamplerState`, which belongs to one sampler and so
-to one sequence. A new step is a class of this shape and one entry in `engine.sampling.SAMPLER_STEPS`.
+to one sequence. A new step is a class of this shape, an entry in `engine.sampling.SAMPLER_STEPS` and its name in
+`engine.settings.SAMPLER_STEP_NAMES`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
 
 from engine.sampling.candidates import Candidates
+from engine.sampling.distribution import Distribution
 from engine.sampling.history import History
+from engine.sampling.repeats import Repeats
+from engine.sampling.tables import TokenTables
 from engine.settings import SamplerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What was learnt from the tokens taken so far: mirostat's mu in bits, and adaptive-p's running mean probability."""
+
+    surprise: float
+    average: float
 
 
 @dataclass(slots=True)
 class SamplerState:
-    """What steps may read and change from token to token. `history` follows the text so far within the repetition range."""
+    """What steps may read and change while one token is drawn.
+
+    `history` and `repeats` follow the text so far. `coin(purpose)` is a random number in [0, 1) of this place in the text.
+    A step that learns from the token that is taken notes under its name the distribution in which it looks it up.
+    """
 
     history: History
+    repeats: Repeats
+    tables: TokenTables
+    memory: Memory
+    coin: Callable[[int], float]
+    notes: dict[str, Distribution] = field(default_factory=dict)
 
 
-class SamplerStep(Protocol):
+class SamplerStep(ABC):
     """One row of `SAMPLER_STEPS`."""
 
+    name: ClassVar[str]
+    uses_history: ClassVar[bool] = False
+    """Whether `apply` reads `state.history`, which is followed only if some step does."""
+    uses_repeats: ClassVar[bool] = False
+    """The same of `state.repeats`."""
+    when_greedy: ClassVar[bool] = False
+    """Whether greedy drawing applies the step too, because it says which token is best."""
+    learns: ClassVar[bool] = False
+    """Whether `learn` does anything; such a step is applied even to a single candidate."""
+
     @classmethod
+    @abstractmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
         """The step as these settings want it."""
-        ...
 
     @property
+    @abstractmethod
     def active(self) -> bool:
         """False when the settings are neutral: the step is then never applied."""
-        ...
 
-    @property
-    def uses_history(self) -> bool:
-        """Whether `apply` reads `state.history`, which is followed only if some step does."""
-        ...
-
-    @property
-    def keeps_argmax(self) -> bool:
-        """Whether the likeliest token always stays the likeliest: greedy drawing leaves such steps out."""
-        ...
-
+    @abstractmethod
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Change scores, or drop candidates; at least one always stays. Scores are changed only before any were dropped."""
-        ...
+        """Change scores, or drop candidates; at least one always stays. Steps come in any order."""
+
+    def learn(self, memory: Memory, probability: float) -> Memory:
+        """The memory after a token was taken that had this probability (> 0) in the noted distribution."""
+        return memory

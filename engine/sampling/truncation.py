@@ -1,4 +1,4 @@
-"""Steps that drop unlikely tokens: top-k, top-p, min-p. Each works on what the ones before left, with its mass made 1 again."""
+"""Steps that drop unlikely tokens by one bound. Each works on what the ones before left, with its mass made 1 again."""
 
 from __future__ import annotations
 
@@ -9,19 +9,44 @@ from typing import ClassVar, Self
 import numpy as np
 
 from engine.sampling.candidates import Candidates
-from engine.sampling.step import SamplerState
+from engine.sampling.step import SamplerState, SamplerStep
 from engine.settings import SamplerSettings
 
 _FIRST_NUCLEUS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class TopK:
+class TopNSigma(SamplerStep):
+    """Keeps tokens whose score is at least the largest less n standard deviations of all scores. Source: arXiv 2411.07641.
+
+    Before other steps the scores are the model's logits, as in the paper. Dividing all of them, as temperature does, changes
+    nothing, so it may as well come later. The deviation is that of the population (the paper's code divides by one less).
+    """
+
+    name: ClassVar[str] = "top_n_sigma"
+    n: float
+
+    @classmethod
+    def from_settings(cls, settings: SamplerSettings) -> Self:
+        """From `top_n_sigma`."""
+        return cls(settings.top_n_sigma)
+
+    @property
+    def active(self) -> bool:
+        """Whether n is not 0."""
+        return self.n > 0.0
+
+    def apply(self, candidates: Candidates, state: SamplerState) -> None:
+        """Compare scores."""
+        candidates.keep_reaching(candidates.largest - self.n * candidates.deviation())
+
+
+@dataclass(frozen=True, slots=True)
+class TopK(SamplerStep):
     """Keeps the k likeliest tokens; of equally likely ones those with the lowest ids. Source: arXiv 1805.04833."""
 
+    name: ClassVar[str] = "top_k"
     k: int
-    uses_history: ClassVar[bool] = False
-    keeps_argmax: ClassVar[bool] = True
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
@@ -40,16 +65,15 @@ class TopK:
 
 
 @dataclass(frozen=True, slots=True)
-class TopP:
+class TopP(SamplerStep):
     """Keeps the smallest set of likeliest tokens whose mass reaches p (nucleus sampling, arXiv 1904.09751).
 
     The token that crosses p is *included*, as in the paper, Hugging Face and llama.cpp; ExLlamaV2 leaves it out. At least one
     token stays, so p = 0 keeps the likeliest alone.
     """
 
+    name: ClassVar[str] = "top_p"
     p: float
-    uses_history: ClassVar[bool] = False
-    keeps_argmax: ClassVar[bool] = True
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
@@ -64,7 +88,7 @@ class TopP:
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """Keep the nucleus. Looks at ever larger heads of the distribution, so that it rarely has to sort all of it."""
         weights, size = candidates.weights(), len(candidates)
-        wanted = self.p * float(weights.sum(dtype=np.float64))
+        wanted = self.p * candidates.mass
         count = min(_FIRST_NUCLEUS, size)
         while True:
             head = candidates.top(count)
@@ -72,16 +96,40 @@ class TopP:
             if mass[-1] >= wanted or count == size:
                 break
             count = min(count * 8, size)
-        candidates.keep_top(min(int(np.searchsorted(mass, wanted)) + 1, size))
+        candidates.keep_top(min(int(np.searchsorted(mass, wanted)) + 1, head.shape[0]))
 
 
 @dataclass(frozen=True, slots=True)
-class MinP:
+class TopA(SamplerStep):
+    """Keeps tokens with p >= a * p_max^2: few where the model is sure, many where it is not.
+
+    Source: BlinkDL's RWKV-LM; the formula as in ExLlamaV2.
+    """
+
+    name: ClassVar[str] = "top_a"
+    a: float
+
+    @classmethod
+    def from_settings(cls, settings: SamplerSettings) -> Self:
+        """From `top_a`."""
+        return cls(settings.top_a)
+
+    @property
+    def active(self) -> bool:
+        """Whether a is not 0."""
+        return self.a > 0.0
+
+    def apply(self, candidates: Candidates, state: SamplerState) -> None:
+        """With weights w = p / p_max, whose sum is 1 / p_max, the condition is w >= a / sum."""
+        candidates.keep_reaching(candidates.largest + math.log(self.a / candidates.mass))
+
+
+@dataclass(frozen=True, slots=True)
+class MinP(SamplerStep):
     """Keeps tokens at least `share` times as likely as the likeliest one. Source: arXiv 2407.01082."""
 
+    name: ClassVar[str] = "min_p"
     share: float
-    uses_history: ClassVar[bool] = False
-    keeps_argmax: ClassVar[bool] = True
 
     @classmethod
     def from_settings(cls, settings: SamplerSettings) -> Self:
@@ -95,5 +143,4 @@ class MinP:
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """Compare scores, which needs no exponentials: p >= share * p_max where score >= largest score + ln(share)."""
-        scores = candidates.scores
-        candidates.keep(np.flatnonzero(scores >= scores.max() + math.log(self.share)))
+        candidates.keep_reaching(candidates.largest + math.log(self.share))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.errors import EngineError
 from engine.sampling.candidates import Candidates
-from engine.sampling.sampler import Sampler, _draw
+from engine.sampling.sampler import Sampler
 from engine.settings import SamplerSettings
 from tests.engine.sampling.exact import final_distribution
 

@@ -1,0 +1,95 @@
+"""Steps that drop tokens by the shape of the distribution: tail-free and locally typical sampling."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from engine.sampling.candidates import Candidates
+from engine.sampling.selection import Scores, top_indices
+from engine.sampling.step import SamplerState, SamplerStep
+from engine.settings import SamplerSettings
+
+_FIRST_HEAD = 256
+
+
+@dataclass(frozen=True, slots=True)
+class TailFree(SamplerStep):
+    """Cuts the tail where the sorted probabilities stop bending.
+
+    The absolute second differences of the sorted probabilities are divided by their sum; tokens stay while the running sum is
+    at most z, and one more. Fewer than three tokens, and equally likely ones, all stay. Source: Phénix and Egan, "Tail Free
+    Sampling", trentbrick.github.io; the number kept is that of its code and of ExLlamaV2.
+    """
+
+    name: ClassVar[str] = "tail_free"
+    z: float
+
+    @classmethod
+    def from_settings(cls, settings: SamplerSettings) -> Self:
+        """From `tail_free`."""
+        return cls(settings.tail_free)
+
+    @property
+    def active(self) -> bool:
+        """Whether z is below 1."""
+        return self.z < 1.0
+
+    def apply(self, candidates: Candidates, state: SamplerState) -> None:
+        """Looks at ever larger heads: beyond one that ends with weight w the second differences add up to at most 2 w."""
+        weights, size = candidates.weights(), len(candidates)
+        count = min(_FIRST_HEAD, size)
+        while True:
+            head = weights[candidates.top(count)].astype(np.float64)
+            if head.shape[0] < 3:
+                return
+            bend = np.abs(np.diff(head, 2)).cumsum()
+            rest = 2 * head[-1] if count < size else 0.0
+            kept, most = np.searchsorted(bend, [self.z * bend[-1], self.z * (bend[-1] + rest)], side="right").tolist()
+            if (kept == most and kept < bend.shape[0]) or count == size:
+                break
+            count = min(count * 8, size)
+        if bend[-1] > 0:
+            candidates.keep_top(kept + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Typical(SamplerStep):
+    """Keeps the tokens whose surprise -ln p is nearest to the entropy, as few as reach the mass. Source: arXiv 2202.00666.
+
+    The token that crosses the mass is included, as in the paper; of equally near ones the lowest ids come first.
+    """
+
+    name: ClassVar[str] = "typical"
+    mass: float
+
+    @classmethod
+    def from_settings(cls, settings: SamplerSettings) -> Self:
+        """From `typical`."""
+        return cls(settings.typical)
+
+    @property
+    def active(self) -> bool:
+        """Whether the mass is below 1."""
+        return self.mass < 1.0
+
+    def apply(self, candidates: Candidates, state: SamplerState) -> None:
+        """Looks at ever larger sets of the nearest tokens, so that it rarely has to sort all."""
+        entropy, size = candidates.entropy(), len(candidates)
+        weights, total = candidates.weights(), candidates.mass
+        # -ln p = ln(sum of weights) - (score - largest score)
+        offset = candidates.largest + entropy - math.log(total)
+        scores = candidates.scores()
+        nearness: Scores = -np.abs(scores - scores.dtype.type(offset))
+        wanted, count = self.mass * total, min(_FIRST_HEAD, size)
+        while True:
+            nearest = top_indices(nearness, count)
+            mass = weights[nearest].cumsum(dtype=np.float64)
+            if mass[-1] >= wanted or count == size:
+                break
+            count = min(count * 8, size)
+        kept = nearest[: int(np.searchsorted(mass, wanted)) + 1]
+        candidates.keep(np.sort(kept[scores[kept] > -np.inf]))

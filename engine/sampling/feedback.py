@@ -1,0 +1,86 @@
+"""Steps that learn from what was drawn: mirostat and adaptive-p."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+
+from engine.sampling.candidates import Candidates
+from engine.sampling.step import Memory, SamplerState, SamplerStep
+from engine.settings import SamplerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Mirostat(SamplerStep):
+    """Keeps tokens whose surprise is at most mu bits, p >= 2^-mu, and at least the likeliest.
+
+    mu starts at 2 tau; after a token of probability p, among those that were kept, mu grows by eta * (tau - (-log2 p)). So the
+    mean surprise comes near tau. Source: version 2 of arXiv 2007.14966, as in its authors' code and llama.cpp.
+    """
+
+    name: ClassVar[str] = "mirostat"
+    on: bool
+    tau: float
+    eta: float
+    learns: ClassVar[bool] = True
+
+    @classmethod
+    def from_settings(cls, settings: SamplerSettings) -> Self:
+        """From `mirostat`, `mirostat_tau` and `mirostat_eta`."""
+        return cls(settings.mirostat, settings.mirostat_tau, settings.mirostat_eta)
+
+    @property
+    def active(self) -> bool:
+        """Whether it is switched on."""
+        return self.on
+
+    def apply(self, candidates: Candidates, state: SamplerState) -> None:
+        """Keep the tokens below the surprise."""
+        candidates.keep_reaching(candidates.largest + math.log(candidates.mass) - state.memory.surprise * math.log(2))
+        state.notes[self.name] = candidates.distribution()
+
+    def learn(self, memory: Memory, probability: float) -> Memory:
+        """Move mu."""
+        return replace(memory, surprise=memory.surprise + self.eta * (self.tau + math.log2(probability)))
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveP(SamplerStep):
+    """Prefers tokens near a probability: score = 5 - 10 d^2 / (1 + d) with d = |p - adapted target| / 0.3.
+
+    The adapted target is 2 * target less the running mean of the probabilities that drawn tokens had *before* this step, kept
+    between 0 and 1; the mean starts at the target and keeps `decay` of itself with each token. Many very unlikely tokens are
+    not few because of it: drop them before. Source: adaptive-p of MrJackSpade and ddh0, llama.cpp pull request 17927.
+    """
+
+    name: ClassVar[str] = "adaptive_p"
+    target: float
+    decay: float
+    learns: ClassVar[bool] = True
+
+    @classmethod
+    def from_settings(cls, settings: SamplerSettings) -> Self:
+        """From `adaptive_target` and `adaptive_decay`."""
+        return cls(settings.adaptive_target, settings.adaptive_decay)
+
+    @property
+    def active(self) -> bool:
+        """Whether the target is not 0."""
+        return self.target > 0.0
+
+    def apply(self, candidates: Candidates, state: SamplerState) -> None:
+        """Replace the scores."""
+        if candidates.whole:
+            candidates.keep_reaching(-math.inf)
+        before = candidates.distribution()
+        state.notes[self.name] = before
+        adapted = min(max(2 * self.target - state.memory.average, 0.0), 1.0)
+        distance = np.abs(before.probabilities - adapted) / 0.3
+        candidates.replace(5 - 10 * distance**2 / (1 + distance))
+
+    def learn(self, memory: Memory, probability: float) -> Memory:
+        """Move the running mean."""
+        return replace(memory, average=self.decay * memory.average + (1 - self.decay) * probability)

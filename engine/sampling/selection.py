@@ -1,0 +1,86 @@
+"""Finding the largest of many numbers, and summing them, without sorting and without slow passes over a whole vocabulary.
+
+The maxima of the columns of a (rows, 4096) view cost one wide pass. They tell where large numbers can be: the count-th largest
+maximum is a lower bound of the count-th largest number, and only columns that reach a bound are looked at closely.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Scores = npt.NDArray[np.floating[Any]]
+Ids = npt.NDArray[np.int64]
+
+COLUMNS = 4096
+"""Columns of the view; a row of float32 fits the first cache, and BLAS does not start threads for so few numbers."""
+
+_LEAST_ROWS = 4
+_GROUPS_PER_TOKEN = 16
+_LOWEST = float(np.finfo(np.float32).min)
+
+
+def column_maxima(scores: Scores, columns: int = COLUMNS) -> Scores | None:
+    """(columns,) the maxima of each column of `scores` (n,) seen as rows; the last row may be short. None for small n."""
+    rows = scores.shape[0] // columns
+    if rows < _LEAST_ROWS:
+        return None
+    maxima: Scores = scores[: rows * columns].reshape(rows, columns).max(axis=0)
+    tail = scores[rows * columns :]
+    np.maximum(maxima[: tail.shape[0]], tail, out=maxima[: tail.shape[0]])
+    return maxima
+
+
+def at_least(scores: Scores, bound: float, maxima: Scores | None) -> Ids:
+    """Indices, ascending, of all of `scores` (n,) that are >= `bound` and not -inf. `maxima` are its column maxima or None."""
+    limit = scores.dtype.type(max(bound, _LOWEST))
+    if maxima is not None:
+        columns = np.flatnonzero(maxima >= limit)
+        if columns.shape[0] * _GROUPS_PER_TOKEN <= maxima.shape[0]:
+            places = (np.arange(0, scores.shape[0], maxima.shape[0])[:, None] + columns).ravel()
+            if places.shape[0] and places[-1] >= scores.shape[0]:
+                places = places[places < scores.shape[0]]
+            found: Ids = places[scores[places] >= limit]
+            return found
+    return np.flatnonzero(scores >= limit)
+
+
+def top_indices(scores: Scores, count: int, maxima: Scores | None = None) -> Ids:
+    """Indices of the `count` largest of `scores` (n,), largest first, ties by lowest index. No NaN. Fewer when n is smaller.
+
+    `maxima` are its `column_maxima`, when they are known already. Indices of -inf may be left out.
+    """
+    count = min(count, scores.shape[0])
+    if count <= 0:
+        return np.empty(0, np.int64)
+    if maxima is None or count * _GROUPS_PER_TOKEN > maxima.shape[0]:
+        maxima = column_maxima(scores, max(COLUMNS, _GROUPS_PER_TOKEN * count))
+    near: Ids | None = None
+    values = scores
+    if maxima is not None:
+        bound = np.partition(maxima, maxima.shape[0] - count)[maxima.shape[0] - count]
+        near = at_least(scores, float(bound), maxima)
+        values = scores[near]
+    if values.shape[0] > count:
+        bound = np.partition(values, values.shape[0] - count)[values.shape[0] - count]
+        above, equal = np.flatnonzero(values > bound), np.flatnonzero(values == bound)
+        chosen = np.sort(np.concatenate((above, equal[: count - above.shape[0]])))
+        near, values = chosen if near is None else near[chosen], values[chosen]
+    order = np.argsort(-values, kind="stable")
+    return order if near is None else near[order]
+
+
+def dot(first: Scores, second: Scores | None = None) -> float:
+    """The sum of `first` (n,), or of its products with `second` (n,): float32 within blocks of 4096, float64 beyond."""
+    body = first.shape[0] - first.shape[0] % COLUMNS
+    rows, rest = first[:body].reshape(-1, COLUMNS), first[body:]
+    if second is None:
+        ones = _ONES.astype(first.dtype, copy=False)
+        return float(np.vecdot(rows, ones).sum(dtype=np.float64)) + float(rest.sum(dtype=np.float64))
+    blocks = np.vecdot(rows, second[:body].reshape(-1, COLUMNS))
+    return float(blocks.sum(dtype=np.float64)) + float(np.dot(rest, second[body:]))
+
+
+_ONES = np.ones(COLUMNS, np.float32)
