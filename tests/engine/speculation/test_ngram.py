@@ -1,0 +1,147 @@
+"""The n-gram drafter against a slow search, over texts that grow, are cut and grow otherwise."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.speculation.ngram import NgramDrafter
+from engine.speculation.ngram_index import NgramIndex
+
+EDITS = st.lists(
+    st.one_of(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 20), st.lists(st.integers(0, 5), min_size=60, max_size=150)),
+    max_size=12,
+)
+"""A list of tokens is added; a number cuts that many tokens off."""
+
+
+def slow_places(text: list[int], run: list[int], limit: int) -> list[int]:
+    """Places after `run` in `text`, latest first."""
+    places = [i for i in range(len(run), len(text)) if text[i - len(run) : i] == run]
+    return places[::-1][:limit]
+
+
+@settings(max_examples=80, deadline=None)
+@given(EDITS, st.integers(1, 5), st.integers(1, 5))
+def test_index_agrees_with_a_search(edits: list[list[int] | int], one: int, other: int) -> None:
+    shortest, longest = sorted((one, other))
+    index, text = NgramIndex(shortest, longest), list[int]()
+    for edit in edits:
+        if isinstance(edit, int):
+            text = text[: max(0, len(text) - edit)]
+            index.cut(len(text))
+        else:
+            text = text + edit
+            index.extend(edit)
+        assert index.text == text
+        keys = list(index.keys(text))
+        assert len(keys) == max(0, min(longest, len(text)) - shortest + 1)
+        for k, key in enumerate(keys, shortest):
+            assert index.places(k, key, 5) == slow_places(text, text[-k:], 5)
+
+
+def slow_guess(reference: list[int], text: list[int], count: int, shortest: int, longest: int) -> list[int]:
+    """The continuation of the best match: own text first, of the latest 8 places of the longest run the longest match."""
+    best, best_match = list[int](), 0
+    for source in (text, reference):
+        for k in range(longest, shortest - 1, -1):
+            if k < best_match or len(text) < k:
+                continue
+            places = slow_places(source, text[-k:], 8)
+            for place in places:
+                match = 0
+                while match < min(24, place, len(text)) and source[place - 1 - match] == text[-1 - match]:
+                    match += 1
+                if match > best_match:
+                    best_match, best = match, source[place : place + count]
+                    while source is text and len(best) < count:
+                        best.append((text + best)[place + len(best)])
+            if places:
+                break
+    return best
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 3), max_size=90), EDITS, st.lists(st.integers(0, 3), max_size=30), st.integers(0, 6))
+def test_guesses_agree_with_a_search(prompt: list[int], edits: list[list[int] | int], reference: list[int], count: int) -> None:
+    drafter, text = NgramDrafter(), list(prompt)
+    drafter.row_cost = 0.0  # however unlikely
+    drafter.preload(reference)
+    drafter.begin(prompt)
+    for edit in edits:
+        text = text[: max(len(prompt), len(text) - edit)] if isinstance(edit, int) else text + edit
+        found = [proposal.id for proposal in drafter.propose(text, count)]
+        assert found == slow_guess(reference, text, count, 1, 5)
+
+
+def test_a_cut_and_another_end_of_the_same_length_are_noticed() -> None:
+    drafter = NgramDrafter(3, 5)
+    drafter.row_cost = 0.0
+    drafter.begin([1, 2, 3])
+    drafter.propose([1, 2, 3, 4, 5, 6, 7, 8], 3)
+    text = [1, 2, 3, 4, 9, 9, 9, 8, 1, 2, 3, 4]
+    assert [p.id for p in drafter.propose(text, 3)] == [9, 9, 9]
+    assert drafter.propose([1, 2, 3, 4, 9, 9, 9, 8, 5, 6, 7], 3) == []
+    assert drafter.propose([1, 2], 3) == []
+
+
+def test_nothing_of_one_sequence_is_left_in_the_next() -> None:
+    drafter = NgramDrafter()
+    drafter.row_cost = 0.0
+    drafter.begin([5, 6, 7, 8, 5, 6])
+    assert [p.id for p in drafter.propose([5, 6, 7, 8, 5, 6], 2)] == [7, 8]
+    drafter.begin([5, 6])
+    assert drafter.propose([5, 6], 2) == []
+    drafter.close()
+    assert drafter.propose([5, 6], 2) == []
+
+
+def test_a_preloaded_text_stays_until_it_is_forgotten() -> None:
+    drafter = NgramDrafter(2, 5)
+    drafter.row_cost = 0.0
+    drafter.preload([1, 2, 3, 4])
+    for _ in range(2):
+        drafter.begin([9, 1, 2])
+        assert [p.id for p in drafter.propose([9, 1, 2], 5)] == [3, 4]
+    drafter.forget()
+    assert drafter.propose([9, 1, 2], 5) == []
+
+
+def test_without_the_prompt_only_the_reply_repeats() -> None:
+    drafter = NgramDrafter(2, 5, use_prompt=False)
+    drafter.row_cost = 0.0
+    prompt = [1, 2, 3, 4, 1, 2]
+    drafter.begin(prompt)
+    assert drafter.propose(prompt, 3) == []
+    assert [p.id for p in drafter.propose([*prompt, 7, 8, 9, 7, 8], 3)] == [9, 7, 8]
+    assert drafter.propose([*prompt, 7, 8, 5], 3) == []
+
+
+def test_a_text_that_repeats_itself_is_guessed_beyond_its_end() -> None:
+    drafter = NgramDrafter()
+    drafter.row_cost = 0.0
+    drafter.begin([1, 2, 3, 1, 2, 3, 1])
+    assert [p.id for p in drafter.propose([1, 2, 3, 1, 2, 3, 1], 7)] == [2, 3, 1, 2, 3, 1, 2]
+
+
+def test_only_likely_guesses_are_proposed_and_rates_are_learnt() -> None:
+    draw = random.Random(1)
+    drafter, text = NgramDrafter(), [draw.randrange(4) for _ in range(200)]
+    drafter.begin(text)
+    for _ in range(300):  # noise over four tokens: single tokens always occurred before, but say nothing
+        text.append(draw.randrange(4))
+        drafter.propose(text, 5)
+    wrong = sum(len(drafter.propose(text, 5)) for _ in range(50) if not text.append(draw.randrange(4)))  # type: ignore[func-returns-value]
+    assert wrong < 10
+    copied = [draw.randrange(1000, 2000) for _ in range(60)]
+    text += copied + [7] + copied[:20]
+    assert [p.id for p in drafter.propose(text, 5)] == copied[20:25]
+
+
+@pytest.mark.parametrize(("shortest", "longest"), [(0, 5), (3, 2), (1, 6)])
+def test_impossible_lengths_are_refused(shortest: int, longest: int) -> None:
+    with pytest.raises(ValueError, match="1 to 5 can be looked up"):
+        NgramDrafter(shortest, longest)

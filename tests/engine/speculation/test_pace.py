@@ -1,0 +1,176 @@
+"""The pace over simulated passes: costs with noise as of a busy machine, acceptance by chance."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from engine.speculation.pace import Pace
+
+
+@dataclass
+class Run:
+    """What a simulation came to, in plain passes' time without the noise."""
+
+    tokens: int
+    cost: float
+    lengths: list[int]
+
+    @property
+    def speed(self) -> float:
+        """Relative to plain passes."""
+        return self.tokens / self.cost
+
+
+def simulate(
+    pace: Pace,
+    rate: float | Callable[[int], float],
+    cost: Callable[[int], float],
+    tokens: int = 3000,
+    seed: int = 0,
+    misses: float = 0.0,
+) -> Run:
+    """`rate` of acceptance, perhaps by token; `cost(k)` of a pass with k guesses; a free drafter finds nothing in `misses`."""
+    rng, run = random.Random(seed), Run(0, 0.0, [])
+    while run.tokens < tokens:
+        length = pace.next_length()
+        drafted = 0 if rng.random() < misses else length
+        accepted = 0
+        while accepted < drafted and rng.random() < (rate if isinstance(rate, float) else rate(run.tokens)):
+            accepted += 1
+        noise = rng.lognormvariate(0.0, 0.1) * (rng.uniform(1.5, 6.0) if rng.random() < 0.1 else 1.0)
+        run.tokens += accepted + 1
+        run.cost += cost(drafted)
+        run.lengths.append(length)
+        pace.record(drafted, accepted, accepted + 1, 0.02 * noise * cost(drafted))
+    return run
+
+
+def best_speed(rate: float, cost: Callable[[int], float], longest: int) -> float:
+    """Of the best fixed length."""
+    return max(sum(rate**j for j in range(n + 1)) / cost(n) for n in range(longest + 1))
+
+
+GOOD = {"cheap": (0.8, 0.2), "sure": (0.95, 0.2), "small gain": (0.5, 0.25)}
+BAD = {"unlikely": (0.2, 0.4), "dear": (0.6, 1.0), "hopeless": (0.0, 0.3), "as slow": (0.1, 1.5)}
+
+
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("seed", range(3))
+def test_guessing_goes_on_where_it_pays(name: str, seed: int) -> None:
+    rate, row = GOOD[name]
+
+    def cost(k: int) -> float:
+        return 1 + row * k
+
+    pace = Pace(5)
+    run = simulate(pace, rate, cost, 6000, seed)
+    ideal = best_speed(rate, cost, 5)
+    assert run.speed - 1 > 0.6 * (ideal - 1)
+    assert pace.speedup == pytest.approx(ideal, rel=0.25)
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("seed", range(3))
+def test_guessing_is_never_long_slower_than_plain(name: str, seed: int) -> None:
+    rate, row = BAD[name]
+    pace = Pace(5)
+    run = simulate(pace, rate, lambda k: 1 + row * k, 3000, seed)
+    assert run.speed > 0.97
+    assert sum(1 for length in run.lengths[-500:] if length) <= 20
+    assert 0.0 < pace.speedup < 1.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_off_and_on_again_as_it_comes_to_pay(seed: int) -> None:
+    def rate(token: int) -> float:
+        return 0.9 if token // 4000 % 2 else 0.05
+
+    pace = Pace(5)
+    off = simulate(pace, rate, lambda k: 1 + 0.3 * k, 4000, seed)
+    assert not pace.on
+    run = simulate(pace, lambda token: rate(token + off.tokens), lambda k: 1 + 0.3 * k, 4000, seed)
+    assert pace.on
+    assert run.speed > 1.3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_free_drafter_is_measured_by_its_guesses_alone(seed: int) -> None:
+    good, bad = Pace(5, free=True), Pace(5, free=True)
+    # 60 % of the passes have no guess; what is fair is the mean over tokens of both kinds of passes
+    gained = simulate(good, 0.8, lambda k: 1 + 0.3 * k, 6000, seed, misses=0.6)
+    assert gained.speed > 1.1
+    assert set(gained.lengths) == {0, 5}
+    assert simulate(bad, 0.1, lambda k: 1 + 0.4 * k, 6000, seed, misses=0.6).speed > 0.97
+    nothing = Pace(5, free=True)
+    simulate(nothing, 0.5, lambda k: 1 + 0.4 * k, 1000, seed, misses=1.0)
+    assert nothing.on
+    assert nothing.speedup == 0.0
+
+
+def test_lengths_follow_the_measured_costs() -> None:
+    """Rows are cheap up to two guesses and dear beyond, as where a kernel works on three rows at a time."""
+    pace = Pace(6)
+    run = simulate(pace, 0.8, lambda k: 1.0 if k <= 2 else 1.0 + 1.0 * (k - 2), 3000)
+    late = [length for length in run.lengths[-400:] if length]
+    assert late.count(2) > 0.8 * len(late)
+
+
+def test_long_guesses_for_a_sure_drafter_and_short_ones_for_a_doubtful_one() -> None:
+    sure, doubtful = Pace(7), Pace(7)
+    long = simulate(sure, 0.97, lambda k: 1 + 0.1 * k).lengths[-200:]
+    short = simulate(doubtful, 0.45, lambda k: 1 + 0.25 * k).lengths[-200:]
+    assert sum(long) / len(long) > 5.5
+    assert 0 < sum(short) / max(1, sum(1 for length in short if length)) < 2.5
+
+
+def test_deterministic_lengths_do_not_look_at_clocks() -> None:
+    def lengths(second: float) -> list[int]:
+        pace, rng, found = Pace(5, deterministic=True), random.Random(4), []
+        clock = random.Random(second)
+        for _ in range(1500):
+            length = pace.next_length()
+            found.append(length)
+            accepted = sum(1 for _ in range(length) if rng.random() < 0.6)
+            pace.record(length, accepted, accepted + 1, clock.random() * second)
+        return found
+
+    assert lengths(1.0) == lengths(1e-3)
+    hopeless = Pace(5, deterministic=True)
+    assert simulate(hopeless, 0.05, lambda k: 1 + 0.3 * k).speed > 0.97
+
+
+def test_without_adapting_the_length_is_the_longest_but_for_measuring() -> None:
+    pace = Pace(4, adaptive=False)
+    run = simulate(pace, 0.1, lambda k: 1 + 1.0 * k, 2000)
+    assert set(run.lengths) == {0, 4}
+    assert run.lengths.count(0) < 0.03 * len(run.lengths) + 3
+    assert 0.0 < pace.speedup < 0.5
+    assert pace.on
+
+
+def test_the_cost_of_a_row_is_measured() -> None:
+    pace = Pace(5)
+    simulate(pace, 0.9, lambda k: 1 + 0.15 * k)
+    assert pace.row_cost == pytest.approx(0.15, abs=0.05)
+
+
+def test_nothing_is_known_at_first() -> None:
+    pace = Pace(5)
+    assert (pace.speedup, pace.on) == (0.0, True)
+    pace.next_length()
+    pace.record(0, 0, 1, 0.01)
+    assert pace.speedup == 0.0
+    with pytest.raises(ValueError, match="at least 1 token"):
+        Pace(0)
+
+
+def test_clocks_that_stand_still_do_no_harm() -> None:
+    pace = Pace(3)
+    for _ in range(200):
+        length = pace.next_length()
+        pace.record(length, length, length + 1, 0.0)
+    assert pace.speedup >= 0.0
