@@ -17,17 +17,25 @@ from typing import Any
 
 _HOMES = {
     "engine.core": (
-        "ChatEvent", "ChatRequest", "ChatSource", "Done", "Loading", "Message", "ModelInfo", "Prefill", "Stats", "Text",
-        "TokenInfo", "Trimmed",
+        "Alternative", "ChatEvent", "ChatRequest", "ChatSource", "Done", "Loading", "Message", "ModelInfo", "Prefill", "Running", "Stats",
+        "Text", "TokenInfo", "Trimmed",
     ),
-    "engine.settings": ("CacheSettings", "LoadSettings", "SamplerSettings", "StopSettings"),
+    "engine.settings": (
+        "CacheSettings", "ConstraintSettings", "GuidanceSettings", "LoadSettings", "OutputSettings", "SamplerSettings",
+        "SpeculationSettings", "StopSettings",
+    ),
     "engine.errors": (
         "BadCheckpoint", "BadSetting", "BadTemplate", "BenchmarkError", "Cancelled", "ContextTooLong", "DownloadError",
-        "EngineError", "ModelNotFound", "NotEnoughMemory", "NotSupportedYet", "UnsupportedModel",
+        "EngineError", "ModelNotFound", "NotEnoughMemory", "NothingAllowed", "NotSupportedYet", "UnsupportedModel",
     ),
     "engine.chat": ("LocalChat", "finished", "open_chat"),
     "engine.models.paged": ("PagedCache",),
+    "engine.generator.source": ("Guidance",),
     "engine.generator.streaming": ("StreamingGenerator",),
+    "engine.text.conditions": ("Loop", "MaxTokens", "MinTokens", "StopRegex", "StopStrings", "StopTokens", "TimeLimit"),
+    "engine.constraint.prefix": ("PrefixFilter",),
+    "engine.constraint.select": ("SelectFilter",),
+    "engine.constraint.grammar": ("GrammarFilter",),
     "engine.models": ("describe",),
 }  # fmt: skip
 

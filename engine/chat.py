@@ -10,26 +10,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.core import ChatEvent, ChatRequest, Done, Loading, Message, ModelInfo, Text, Trimmed
-from engine.errors import BadSetting, Cancelled, ContextTooLong
-from engine.generator.context import OldestFirst, WrittenReplies, reply_room
+from engine.core import ChatEvent, ChatRequest, Done, Loading, Message, ModelInfo, Text, TokenInfo, Trimmed
+from engine.errors import Cancelled
+from engine.generator.draft_slot import DraftSlot
+from engine.generator.prompt import Prompt, Prompts
+from engine.generator.source import Guidance
 from engine.settings import CacheSettings, LoadSettings
 from engine.text.template import ChatTemplate, encode_chat
-from engine.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from engine.generator.streaming import StreamingGenerator
-    from engine.weights.checkpoint import Checkpoint
-
-
-def open_text(checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemplate]:
-    """The tokenizer and chat template of a model, without its weights."""
-    if checkpoint.format == "gguf":
-        metadata = dict(checkpoint.metadata)
-        tokenizer = Tokenizer.from_gguf(metadata)
-        return tokenizer, ChatTemplate.from_gguf(metadata, tokenizer)
-    tokenizer = Tokenizer.from_folder(checkpoint.path)
-    return tokenizer, ChatTemplate.from_folder(checkpoint.path, tokenizer)
 
 
 class LocalChat:
@@ -38,34 +28,54 @@ class LocalChat:
     `generator`, `tokenizer` and `template` are there for those who want the parts.
     """
 
-    def __init__(self, info: ModelInfo, generator: StreamingGenerator, template: ChatTemplate) -> None:
+    def __init__(self, info: ModelInfo, generator: StreamingGenerator, template: ChatTemplate, load: LoadSettings = LoadSettings()) -> None:
         self.info = info
         self.generator = generator
         self.tokenizer = generator.tokenizer
         self.template = template
         self.context_length = generator.cache.context_length
-        self._window = OldestFirst(self.context_length)
-        self._written = WrittenReplies(self.tokenizer)
+        self._prompts = Prompts(self.tokenizer, template, self.context_length)
+        self._draft = DraftSlot(generator.drafters, self.tokenizer, load)
 
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
-        """The events of one reply: `Trimmed` when turns had to be left out, `Prefill`, `Text`, one `Done`.
+        """The events of one reply: `Loading` of a draft model, `Trimmed` when turns had to be left out, `Prefill`, `Text` with
+        `Running` now and then, one `Done`.
 
         Setting `stop` ends it after the running step with reason "cancelled". Raises `ContextTooLong` when the messages cannot
-        fit under `stops.when_full`, `BadTemplate` when the template refuses them, `BadSetting` for nothing to continue.
+        fit under `stops.when_full`, `BadTemplate` when the template refuses them, `BadSetting` for nothing to continue or a
+        constraint that is none, `NothingAllowed` when constraints leave no token to choose.
         """
         started = time.perf_counter()
-        dropped, ids = self._prompt(request)
-        if dropped:
-            yield Trimmed(dropped)
+        prompt = self._prompts.build(request)
+        if prompt.dropped:
+            yield Trimmed(prompt.dropped)
         stops = dataclasses.replace(request.stops, stop_strings=request.stops.stop_strings + self.template.stop_strings)
-        reply: list[int] = []
-        with closing(self.generator.stream(ids, request.sampler, stops, stop_event=stop, started=started)) as events:
-            for event in events:
-                if isinstance(event, Text):
-                    reply += (token.id for token in event.tokens)
-                if isinstance(event, Done):
-                    self._written.remember(ids, reply)
-                yield event
+        request = dataclasses.replace(request, stops=stops)
+        heal = request.constraint.heal and request.continue_last and not request.continue_ids
+        reply: list[TokenInfo] = []
+        for event in self._write(prompt, request, stop, heal=heal, started=started):
+            if isinstance(event, Text):
+                reply += event.tokens
+            if isinstance(event, Done):
+                self._prompts.remember(prompt, reply)
+            yield event
+
+    def complete(self, ids: Sequence[int], request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
+        """The events of a plain completion: `ids` go on with the settings of `request`, whose messages are not looked at."""
+        heal, guidance = request.constraint.heal, None
+        if request.guidance.cfg_scale != 1.0:
+            negative = self.tokenizer.encode(request.guidance.negative_prompt, add_bos=self.tokenizer.add_bos) or [ids[-1]]
+            guidance = Guidance(tuple(negative), request.guidance.cfg_scale)
+        yield from self._write(Prompt(0, list(ids), guidance=guidance), request, stop, heal=heal, started=time.perf_counter())
+
+    def _write(self, prompt: Prompt, request: ChatRequest, stop: threading.Event, *, heal: bool, started: float) -> Iterator[ChatEvent]:
+        yield from self._draft.fit(request.speculation, stop)
+        stream = self.generator.stream(
+            prompt.ids, request.sampler, request.stops, speculation=request.speculation, constraint=request.constraint,
+            guidance=prompt.guidance, output=request.output, given=prompt.given, heal=heal, stop_event=stop, started=started,
+        )  # fmt: skip
+        with closing(stream) as events:
+            yield from events
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Tokens that these messages take as the prompt of a reply; 0 for none."""
@@ -74,28 +84,9 @@ class LocalChat:
     def close(self) -> None:
         """Release the model's memory and threads; the chat cannot answer afterwards."""
         self.generator.close()
+        self._draft.close()
         self.generator.cache.close()
         self.generator.model.close()
-
-    def _prompt(self, request: ChatRequest) -> tuple[int, list[int]]:
-        """How many messages are left out, and the prompt's ids. Raises `ContextTooLong`."""
-        if request.continue_last and (not request.messages or request.messages[-1].role != "assistant"):
-            raise BadSetting("There is no reply to continue: the last message is not the assistant's.")
-
-        def encode(messages: Sequence[Message]) -> list[int]:
-            last = request.continue_last
-            ids = encode_chat(self.tokenizer, self.template, messages, add_generation_prompt=not last, continue_last=last)[1]
-            return self._written.restore(ids)
-
-        if request.stops.when_full == "drop_oldest":
-            return self._window.fit(request.messages, encode, reply_room(self.context_length, request.stops.max_tokens))
-        ids = encode(request.messages)
-        if len(ids) > self.context_length:
-            raise ContextTooLong(
-                f"The conversation has {len(ids)} tokens, but the context holds {self.context_length}; let the oldest turns be "
-                "dropped, start a new conversation, or choose a larger context length."
-            )
-        return 0, ids
 
 
 def open_chat(
@@ -113,6 +104,7 @@ def open_chat(
     from engine.backends import make_backend
     from engine.generator.streaming import StreamingGenerator
     from engine.models import describe, read_model
+    from engine.models.open_text import open_text
     from engine.models.paged import PagedCache, chosen_context
     from engine.weights.checkpoint import open_checkpoint
 
@@ -127,7 +119,7 @@ def open_chat(
         finally:
             checkpoint.close()
         yield Loading("Making room for the context", 0, 1)
-        return LocalChat(info, StreamingGenerator(model, PagedCache(model, cache), tokenizer), template)
+        return LocalChat(info, StreamingGenerator(model, PagedCache(model, cache), tokenizer), template, load)
 
     loading = steps()
     while True:

@@ -12,28 +12,26 @@ from contextlib import contextmanager
 from engine.chat import LocalChat
 from engine.core import ChatRequest, Message
 from engine.doors.door import Answer, Console, Door
-from engine.doors.flags import add_model, add_settings, read_settings
+from engine.doors.flags import add_model, add_reply_settings, read_request
 from engine.doors.opening import opened
 from engine.doors.run import collect
 from engine.errors import BadTemplate, ContextTooLong
-from engine.settings import SamplerSettings, StopSettings
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--system", metavar="TEXT", help="a system prompt")
-    add_settings(parser, SamplerSettings)
-    add_settings(parser, StopSettings)
+    add_reply_settings(parser)
 
 
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
-    sampler, stops = read_settings(SamplerSettings, options), read_settings(StopSettings, options)
+    read_request(options, ())  # a wrong setting is told before the model is loaded
     messages = [Message("system", options.system)] if options.system else []
     with opened(options, console) as chat:
         console.write(f"{chat.info.name}. Ctrl+C stops a reply, Ctrl+D leaves.\n")
         while (line := _ask()) is not None:
             if line.strip():
-                messages = _turn(chat, ChatRequest((*messages, Message("user", line)), sampler, stops), console)
+                messages = _turn(chat, read_request(options, (*messages, Message("user", line))), console)
     return {}
 
 

@@ -6,14 +6,32 @@ import argparse
 import dataclasses
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from engine.core import ChatRequest, Message
 from engine.errors import BadSetting
-from engine.settings import CacheSettings, LoadSettings, Settings, setting_info
+from engine.settings import (
+    CacheSettings,
+    ConstraintSettings,
+    GuidanceSettings,
+    LoadSettings,
+    OutputSettings,
+    SamplerSettings,
+    Settings,
+    SpeculationSettings,
+    StopSettings,
+    setting_info,
+)
 
 S = TypeVar("S", bound=Settings)
+
+REPLY_SETTINGS = (SamplerSettings, StopSettings, SpeculationSettings, ConstraintSettings, GuidanceSettings, OutputSettings)
+"""The classes whose fields are flags of the doors that write replies."""
+
+FLAG_NAMES = {(SpeculationSettings, "method"): "drafting", (SpeculationSettings, "adaptive"): "adaptive-drafting"}
+"""Flags that are not called like their field, because the field's name says too little by itself."""
 
 
 def add_settings(parser: argparse.ArgumentParser, cls: type[Settings], *, without: Collection[str] = ()) -> None:
@@ -27,13 +45,18 @@ def add_settings(parser: argparse.ArgumentParser, cls: type[Settings], *, withou
         if isinstance(kind, types.UnionType):
             kind = next(k for k in typing.get_args(kind) if k is not types.NoneType)
         more: dict[str, Any] = {"type": kind, "metavar": kind.__name__.upper() if isinstance(kind, type) else None}
+        flag = f"--{FLAG_NAMES.get((cls, field.name), field.name.replace('_', '-'))}"
         if typing.get_origin(kind) is tuple:
             item = typing.get_args(kind)[0]
             more = {"type": item if item is str else whole_numbers, "nargs": "+", "action": "extend", "metavar": item.__name__.upper()}
+        elif kind is bool:
+            more = {"action": argparse.BooleanOptionalAction}
         elif info.choices:
             more = {"choices": [value for value, _ in info.choices]}
+        elif info.multiline:
+            more = {"type": text_or_file, "metavar": "TEXT|@FILE"}
         help = f"{info.help} Default: {_shown(field.default)}.".replace("%", "%%")
-        group.add_argument(f"--{field.name.replace('_', '-')}", dest=field.name, default=None, help=help, **more)
+        group.add_argument(flag, dest=field.name, default=None, help=help, **more)
 
 
 def read_settings(cls: type[S], options: argparse.Namespace) -> S:
@@ -41,6 +64,21 @@ def read_settings(cls: type[S], options: argparse.Namespace) -> S:
     given = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     flat = {name: _flatten(value) for name, value in given.items() if value is not None}
     return cls(**flat)
+
+
+def add_reply_settings(parser: argparse.ArgumentParser) -> None:
+    """All of `REPLY_SETTINGS`."""
+    for cls in REPLY_SETTINGS:
+        add_settings(parser, cls)
+
+
+def read_request(options: argparse.Namespace, messages: Sequence[Message], *, continue_last: bool = False) -> ChatRequest:
+    """A request for a reply to `messages` with the settings of the flags. Raises `BadSetting`."""
+    return ChatRequest(
+        tuple(messages), read_settings(SamplerSettings, options), read_settings(StopSettings, options), continue_last,
+        read_settings(SpeculationSettings, options), read_settings(ConstraintSettings, options),
+        read_settings(GuidanceSettings, options), read_settings(OutputSettings, options),
+    )  # fmt: skip
 
 
 def add_model(parser: argparse.ArgumentParser, *, cache: bool = True) -> None:
@@ -58,6 +96,16 @@ def add_prompt(parser: argparse.ArgumentParser, *, messages: bool) -> None:
     group.add_argument("--ids", metavar="1,2,3", type=whole_numbers, help="token ids to go on from, as they are")
     if messages:
         group.add_argument("--messages", metavar="FILE", type=Path, help="a JSON list of {role, content}; the model's template is used")
+
+
+def text_or_file(text: str) -> str:
+    """The text itself, or what the UTF-8 file behind an @ holds; ValueError, which argparse reports, when it cannot be read."""
+    if not text.startswith("@"):
+        return text
+    try:
+        return read_file(Path(text[1:]))
+    except BadSetting as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def whole_numbers(text: str) -> list[int]:

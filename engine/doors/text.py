@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from engine.chat import open_text
 from engine.core import Message
 from engine.doors.door import Answer, Console, Door
 from engine.doors.flags import read_file
 from engine.doors.opening import read_messages
+from engine.models.open_text import open_text
 from engine.text.template import ChatTemplate, encode_chat
 from engine.text.tokenizer import Tokenizer
 

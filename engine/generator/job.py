@@ -1,160 +1,275 @@
-"""One sequence while it is being written: from a sampled token to the text, ids and stop reason that may be shown.
+"""One sequence while it is being written: from a row of logits to the text, ids and stop reason that may be shown.
 
-Knows no model and no cache. Text passes two gates: the detokenizer holds back half characters, the stop matcher holds back
-what may become a stop string. Ids wait with the text they belong to, so that none is lost and none runs ahead.
+Knows no model and no cache. Text passes three gates: the detokenizer holds back half characters, the ban gate what may
+become a banned string, the stop matcher what may become a stop string. Ids wait with the text they belong to. When a banned
+string is complete, the sequence goes back to before the token it began in: ids, text, sampler and filters alike.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from engine.backends.base import Floats
-from engine.core import TokenInfo
+from engine.constraint.filter_set import FilterSet
+from engine.core import Alternative, TokenInfo
+from engine.errors import BadSetting, NothingAllowed
+from engine.generator.held import HeldTokens, WrittenToken
+from engine.generator.plan import Plan
 from engine.sampling.sampler import Sampled, Sampler
+from engine.speculation.drafter import Proposal
+from engine.speculation.verify import choose
+from engine.text.bans import BannedStrings
 from engine.text.detokenizer import Detokenizer
+from engine.text.healing import TokenPrefixes
+from engine.text.loops import LoopWatch
 from engine.text.stops import StopMatcher
 from engine.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class StopRules:
-    """What ends a sequence besides a full context; `max_new_tokens` 0 means no limit."""
-
-    token_ids: frozenset[int]
-    strings: tuple[str, ...] = ()
-    max_new_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What to report of each token besides its probabilities.
-
-    `top` likeliest tokens, the raw `logits`; `special` shows special tokens as text instead of hiding them.
-    """
-
-    top: int = 0
-    logits: bool = False
-    special: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenToken:
-    """A token that may be shown. `logits` (V,) float32 are the model's own, None unless asked for."""
-
-    info: TokenInfo
-    logits: Floats | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Emission:
-    """What one token made certain: new text and the ids that belong to it; `reason` is empty while the sequence goes on."""
+    """What one token made certain: new text and the ids that belong to it; `reason` is empty while the sequence goes on.
+
+    After a banned string `suppressed` is the text taken back, and `retry` the logits (V,) from which the next token is
+    decided at once, without a pass of the model.
+    """
 
     text: str
     tokens: tuple[WrittenToken, ...]
     reason: str = ""
     trigger: str = ""
+    suppressed: str = ""
+    retry: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """The state before a token, of which some text is still held by the ban gate."""
+
+    place: int
+    fed: int
+    accepted: int
+    states: tuple[Any, ...]
+    token: int = -1
+    text: str = ""
+    logits: Floats | None = None
 
 
 class Job:
-    """State of one sequence. `ids` are the prompt and every sampled token; `banned` ids are blocked in the next draw."""
+    """State of one sequence. `ids` are the prompt and every token taken in; `banned` ids are blocked in the next draw.
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        prompt_ids: Sequence[int],
-        sampler: Sampler,
-        stops: StopRules,
-        *,
-        context_length: int,
-        wanted: Wanted = Wanted(),
-    ) -> None:
+    With token healing `ids` begins without the prompt's last token: the first token drawn takes its place.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int], plan: Plan, *, context_length: int, started: float = 0.0) -> None:
+        self.plan = plan
         self.ids = list(prompt_ids)
         self.prompt_tokens = len(self.ids)
         self.banned: tuple[int, ...] = ()
         self.context_length = context_length
+        self.accepted_drafts = 0
         self._tokenizer = tokenizer
-        self._sampler = sampler
-        self._stops = stops
-        self._wanted = wanted
-        self._detokenizer = Detokenizer(tokenizer, skip_special=not wanted.special, prompt_ids=prompt_ids)
-        self._matcher = StopMatcher(stops.strings)
-        self._held: deque[WrittenToken] = deque()
-        self._credit = 0  # released characters that the tokens still held have not accounted for
+        self._started = started or time.perf_counter()
+        self._first_token = 0.0
+        healed = self._healed_bytes() if plan.heal else b""
+        self._healing = TokenPrefixes(tokenizer).starting_with(healed) if healed else None
+        if healed:
+            del self.ids[-1]
+        self._begin = len(self.ids)
+        self._sampler = Sampler(plan.sampler, plan.seed, plan.tables)
+        self._detokenizer = Detokenizer(tokenizer, skip_special=not plan.wanted.special, prompt_ids=self.ids, healed_prefix=healed)
+        self._matcher = StopMatcher(plan.rules.strings, plan.rules.patterns, keep=plan.rules.keep_stop)
+        self._bans = BannedStrings(plan.banned, plan.ban_ignore_case) if plan.banned else None
+        self._loops = LoopWatch(plan.rules.loops) if plan.rules.loops else None
+        self._held = HeldTokens()
+        self._marks: list[_Mark] = []
+        self._fed = 0  # characters given to the ban gate
+        self._blocked: dict[int, set[int]] = {}
+        self._accepted = 0  # tokens the filters have taken in
+        self._filters = FilterSet(plan.filters, prefer_end=plan.prefer_end) if plan.filters else None
+        self._healed = healed
 
     @property
     def new_tokens(self) -> int:
-        """Tokens sampled so far, a stop token included."""
-        return len(self.ids) - self.prompt_tokens
+        """Tokens taken in so far, a stop token included."""
+        return len(self.ids) - self._begin
 
-    def step(self, logits: Floats) -> Emission:
-        """Draw the next token from `logits` (V,) float32 and take it in."""
-        sampled = self._sampler.sample(logits, self.ids, top=self._wanted.top, banned=self.banned)
-        return self.feed(sampled, logits.copy() if self._wanted.logits else None)
+    def begin(self) -> None:
+        """Start the filters, which work out their first mask while the prompt is read.
 
-    def feed(self, sampled: Sampled, logits: Floats | None = None) -> Emission:
-        """Take in a sampled token: what may be shown now, and whether the sequence has ended."""
+        Raises `BadSetting` when the reply so far is none that they allow.
+        """
+        if self._filters is None:
+            return
+        given = self.ids[len(self.ids) - self.plan.given + bool(self._healed) :] if self.plan.given else []
+        self._filters.begin(b"" if self.plan.given else self._healed)
+        for token in given:
+            mask = self._filters.mask()
+            if mask is not None and not mask[token // 32] >> (token % 32) & 1:
+                raise BadSetting(
+                    f"The reply so far ({self._tokenizer.decode(given)[:40]!r}) does not fit the format that is asked for; "
+                    "write it anew, or set the format to free."
+                )
+            self._filters.accept(token)
+        self._filters.prepare()
+
+    def close(self) -> None:
+        """End the filters' thread."""
+        if self._filters is not None:
+            self._filters.close()
+
+    def decide(self, logits: Floats, proposal: Proposal | None = None) -> Emission:
+        """Choose the next token from `logits` (V,) float32, which may be a drafter's proposal, and take it in.
+
+        Raises `NothingAllowed` when bans, filters and allowed tokens leave nothing to choose.
+        """
+        place, wanted = len(self.ids), self.plan.wanted
+        mark = self._mark(logits) if self._bans is not None else None
+        mask = self._filters.mask() if self._filters is not None else None
+        only = self._healing if place == self._begin else None
+        rejected = self._blocked.get(place, set())
+        try:
+            look = self._sampler.look(logits, self.ids, mask=mask, only=only, blocked=self._blocked_now(rejected))
+        except NothingAllowed:
+            if rejected and self._marks:  # the way on from here is closed: go back further
+                return self._rewind(len(self._marks) - 1)
+            raise
+        attempt = len(rejected)
+        token, accepted = choose(look.distribution, proposal, lambda purpose: self._sampler.uniform(place, purpose, attempt))
+        self.accepted_drafts += accepted
+        sampled = self._sampler.take(look, token, top=wanted.top, alternatives=wanted.alternatives)
+        return self.feed(sampled, logits.copy() if wanted.logits else None, drafted=accepted, mark=mark)
+
+    def feed(self, sampled: Sampled, logits: Floats | None = None, *, drafted: bool = False, mark: _Mark | None = None) -> Emission:
+        """Take in a token: what may be shown now, and whether the sequence has ended."""
+        self._first_token = self._first_token or time.perf_counter()
+        healed = self._healing is not None and len(self.ids) == self._begin
         self.ids.append(sampled.id)
-        if sampled.id in self._stops.token_ids:
-            return self.finish("stop_token", self._tokenizer.decode([sampled.id], skip_special=False))
+        if sampled.id in self.plan.rules.token_ids:
+            return self._stopped(sampled, logits, drafted)
         text = self._detokenizer.add(sampled.id)
-        info = TokenInfo(sampled.id, text, sampled.probability, sampled.raw_probability, sampled.top)
-        self._held.append(WrittenToken(info, logits))
-        released = self._matcher.feed(text)
-        if released.matched is not None:
-            return self._cut(released.text, released.matched)
-        reason = self._limit()
-        if reason:
-            return self.finish(reason, before=released.text)
-        return Emission(released.text, self._release(released.text))
+        self._held.add(WrittenToken(self._info(sampled, text, drafted, healed), logits))
+        if self._filters is not None:
+            self._filters.accept(sampled.id)
+            self._accepted += 1
+        if self._bans is not None:
+            cleared = self._bans.feed(text)
+            self._fed += len(text)
+            if mark is not None:
+                self._marks.append(_Mark(mark.place, mark.fed, mark.accepted, mark.states, sampled.id, text, mark.logits))
+                if cleared.hit is not None:
+                    start = cleared.hit.start
+                    return self._rewind(next(i for i, m in enumerate(self._marks) if m.fed + len(m.text) > start))
+                self._forget_marks()
+            text = cleared.text
+        return self._show(text)
 
-    def finish(self, reason: str, trigger: str = "", *, before: str = "") -> Emission:
+    def finish(self, reason: str, trigger: str = "", *, before: str = "", last: WrittenToken | None = None) -> Emission:
         """End the sequence: everything held is let go, unless its last bytes complete a stop string.
 
-        `before` is text that the stop matcher has released already.
+        `before` is text that the stop matcher has released already; `last` a stop token to be shown behind everything.
         """
-        released = self._matcher.feed(self._end_of_characters())
-        text = before + released.text + self._matcher.finish()
+        end = self._detokenizer.finish()
+        self._held.lengthen_last(end)
+        banned = False
+        if self._bans is not None:
+            cleared = self._bans.feed(end)
+            banned = cleared.hit is not None
+            end = cleared.text + ("" if banned else self._bans.finish())
+        text = before + self._matcher.feed(end).text + self._matcher.finish()
         if self._matcher.matched is not None:
-            return self._cut(text, self._matcher.matched)
-        tokens = tuple(self._held)
-        self._held.clear()
+            return self._cut(text)
+        tokens = self._held.cut(text) if banned else self._held.all()
+        if last is not None:
+            text, tokens = text + last.info.text, (*tokens, last)
         return Emission(text, tokens, reason, trigger)
 
-    def _limit(self) -> str:
-        if 0 < self._stops.max_new_tokens <= self.new_tokens:
-            return "max_tokens"
+    def _stopped(self, sampled: Sampled, logits: Floats | None, drafted: bool) -> Emission:
+        """A stop token was drawn."""
+        name = self._tokenizer.decode([sampled.id], skip_special=False)
+        kept = WrittenToken(self._info(sampled, name, drafted, False), logits) if self.plan.rules.keep_stop else None
+        return self.finish("stop_token", name, last=kept)
+
+    def _show(self, text: str) -> Emission:
+        """Let cleared text through the stop matcher, and look at everything else that could end the sequence."""
+        released = self._matcher.feed(text)
+        if released.matched is not None:
+            return self._cut(released.text)
+        reason, trigger = self._limit()
+        if reason:
+            return self.finish(reason, trigger, before=released.text)
+        if self._filters is not None:
+            self._filters.prepare()
+        return Emission(released.text, self._held.release(released.text))
+
+    def _cut(self, text: str) -> Emission:
+        """End at a stop string: of the token it begins in, the text before it stays."""
+        matched = self._matcher.matched
+        assert matched is not None
+        return Emission(text, self._held.cut(text), matched.reason, matched.text)
+
+    def _limit(self) -> tuple[str, str]:
+        """Reason and trigger when the sequence must end here, else two empty texts."""
+        rules = self.plan.rules
+        if self._filters is not None and self._filters.ended:
+            return "end_filter", ""
+        if 0 < rules.max_tokens <= self.new_tokens:
+            return "max_tokens", ""
+        if self._loops is not None and (loop := self._loops.find(self.ids, self._begin)) is not None:
+            return "loop", self._tokenizer.decode(loop[1])
+        if rules.time_limit and time.perf_counter() - self._first_token >= rules.time_limit:
+            return "time_limit", ""
         # The last token's own keys and values need no room until a further token is wanted.
-        return "context_full" if len(self.ids) > self.context_length else ""
+        return ("context_full", "") if len(self.ids) > self.context_length else ("", "")
 
-    def _end_of_characters(self) -> str:
-        """What the detokenizer still holds, counted as text of the last token."""
-        text = self._detokenizer.finish()
-        if text and self._held:
-            last = self._held.pop()
-            self._held.append(replace(last, info=replace(last.info, text=last.info.text + text)))
-        return text
+    def _blocked_now(self, rejected: set[int]) -> set[int]:
+        """Ids that cannot be drawn at this place: the caller's, those that led to a banned string, stop tokens that come too early."""
+        early = self.plan.rules.token_ids if self.new_tokens < self.plan.rules.min_tokens else frozenset[int]()
+        return rejected.union(self.banned, early)
 
-    def _release(self, text: str) -> tuple[WrittenToken, ...]:
-        """The held tokens whose text is out completely; a token without text of its own goes with the next one that has some."""
-        self._credit += len(text)
-        out: list[WrittenToken] = []
-        count = next((i for i, token in enumerate(self._held) if token.info.text), None)
-        while count is not None and self._credit >= len(self._held[count].info.text):
-            self._credit -= len(self._held[count].info.text)
-            out.extend(self._held.popleft() for _ in range(count + 1))
-            count = next((i for i, token in enumerate(self._held) if token.info.text), None)
-        return tuple(out)
+    def _info(self, sampled: Sampled, text: str, drafted: bool, healed: bool) -> TokenInfo:
+        others = tuple(Alternative(i, self._tokenizer.piece(i), raw, final) for i, raw, final in sampled.alternatives)
+        seconds = time.perf_counter() - self._started
+        return TokenInfo(
+            sampled.id, text, sampled.probability, sampled.raw_probability, sampled.top, others, sampled.entropy, drafted, healed, seconds
+        )
 
-    def _cut(self, text: str, stop_string: str) -> Emission:
-        """End before a stop string: a token of which some text is shown stays, shortened; the stop string's own tokens go."""
-        tokens = self._release(text)
-        if self._credit:
-            count = next(i for i, token in enumerate(self._held) if token.info.text)
-            part = [self._held.popleft() for _ in range(count + 1)]
-            part[-1] = replace(part[-1], info=replace(part[-1].info, text=part[-1].info.text[: self._credit]))
-            tokens += tuple(part)
-        self._held.clear()
-        self._credit = 0
-        return Emission(text, tokens, "stop_string", stop_string)
+    def _healed_bytes(self) -> bytes:
+        """The bytes of the prompt's last token where it can be healed: it is text, and something stands before it."""
+        last = self.ids[-1]
+        return self._tokenizer.token_bytes(last) if len(self.ids) > 1 and last not in self._tokenizer.special_ids else b""
+
+    # -- going back
+
+    def _mark(self, logits: Floats) -> _Mark:
+        """The present state. The logits are the caller's still: `_forget_marks` copies them when they have to last."""
+        parts = (self._detokenizer, self._matcher, self._bans, self._held, self._sampler)
+        return _Mark(len(self.ids), self._fed, self._accepted, tuple(part.snapshot() for part in parts if part is not None), logits=logits)
+
+    def _forget_marks(self) -> None:
+        """Keep the marks of tokens of which text is held, the newest one with its own copy of the logits."""
+        assert self._bans is not None
+        cleared = self._fed - len(self._bans.held)
+        self._marks = [mark for mark in self._marks if mark.fed + len(mark.text) > cleared]
+        if self._marks and self._marks[-1].place == len(self.ids) - 1:
+            last = self._marks[-1]
+            assert last.logits is not None
+            self._marks[-1] = _Mark(last.place, last.fed, last.accepted, last.states, last.token, last.text, last.logits.copy())
+
+    def _rewind(self, index: int) -> Emission:
+        """Back to the state before a marked token, which is blocked there from now on."""
+        mark, taken_back = self._marks[index], "".join(m.text for m in self._marks[index:])
+        parts = (self._detokenizer, self._matcher, self._bans, self._held, self._sampler)
+        for part, state in zip((part for part in parts if part is not None), mark.states, strict=True):
+            part.restore(state)
+        del self.ids[mark.place :], self._marks[index:]
+        self._fed = mark.fed
+        if self._filters is not None:
+            self._filters.rollback(self._accepted - mark.accepted)
+            self._accepted = mark.accepted
+        self._blocked = {place: ids for place, ids in self._blocked.items() if place <= mark.place}
+        self._blocked.setdefault(mark.place, set()).add(mark.token)
+        return Emission("", (), suppressed=taken_back, retry=mark.logits)

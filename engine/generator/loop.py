@@ -1,4 +1,4 @@
-"""The one loop of generation: lease pages, read the prompt, then run, draw and emit until something ends it."""
+"""The one loop of generation: read the prompt, then draft, run, decide and emit until something ends it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
+from engine.backends.base import Floats
 from engine.core import Prefill, Stats
 from engine.errors import BadSetting, ContextTooLong
+from engine.generator.drafting import Drafting
 from engine.generator.job import Emission, Job
-from engine.generator.prefill import prefill
-from engine.models.paged import PagedCache
+from engine.generator.source import Source
 
 Steps = Generator[Prefill | Emission, None, None]
 """What `write` returns: progress of the prompt, then what each token made certain."""
@@ -19,7 +20,7 @@ Steps = Generator[Prefill | Emission, None, None]
 
 @dataclass
 class Clock:
-    """Times of one sequence, seconds of `time.perf_counter`; `started` may lie before the loop (the request)."""
+    """Times and counts of one sequence, seconds of `time.perf_counter`; `started` may lie before the loop (the request)."""
 
     started: float
     prefill_started: float = 0.0
@@ -28,6 +29,9 @@ class Clock:
     ended: float = 0.0
     prefilled: int = 0
     cached: int = 0
+    passes: int = 0
+    drafted: int = 0
+    speedup: float = 0.0
 
     def stats(self, job: Job, seed: int) -> Stats:
         """The counts and times so far."""
@@ -42,7 +46,16 @@ class Clock:
             first_token_seconds=self.first_token - self.started if self.first_token else 0.0,
             decode_seconds=self.ended - self.first_token if self.first_token else 0.0,
             seed=seed,
+            passes=self.passes,
+            drafted_tokens=self.drafted,
+            accepted_tokens=job.accepted_drafts,
+            speedup=self.speedup,
         )
+
+    def token(self) -> None:
+        """A token was decided just now."""
+        self.ended = time.perf_counter()
+        self.first_token = self.first_token or self.ended
 
 
 def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int) -> None:
@@ -59,33 +72,70 @@ def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int) -> No
         )
 
 
-def write(cache: PagedCache, job: Job, clock: Clock, stop: threading.Event | None = None) -> Steps:
+def write(source: Source, job: Job, clock: Clock, stop: threading.Event | None = None, drafting: Drafting | None = None) -> Steps:
     """Yield `Prefill` until the prompt is read, then one `Emission` a token; the last one carries the reason.
 
     Closing the iterator at any point, or setting `stop`, gives the pages back with everything that was run still cached.
-    The token that ended the sequence is not run: it costs nothing then, and is read with the next turn's prompt.
+    The token that ended the sequence is not run: it costs nothing then, and is read with the next turn's prompt. After a
+    draft, each row of the pass decides one token; from the first one that is not the drafted one, the rest is void.
     """
+    drafting = drafting or Drafting()
     clock.prefill_started = clock.prefill_ended = clock.ended = time.perf_counter()
-    with cache.open(job.ids) as lease:
-        clock.cached = lease.length
-        reading = prefill(cache, lease, job.ids, stop)
+    try:
+        job.begin()
+        source.open()
+        clock.cached = source.cached
+        logits = yield from _read(source, clock, stop)
+        if logits is None or _is_set(stop):
+            yield job.finish("cancelled")
+            return
+        drafting.begin(job.ids)
+        rows, proposals = logits[None], drafting.none
         while True:
-            try:
-                progress = next(reading)
-            except StopIteration as end:
-                logits = end.value
-                break
-            clock.prefilled = progress.done - progress.cached
-            clock.prefill_ended = clock.ended = time.perf_counter()
-            yield progress
-        while logits is not None and not (stop is not None and stop.is_set()):
-            emission = job.step(logits)
-            clock.ended = time.perf_counter()
-            clock.first_token = clock.first_token or clock.ended
-            yield emission
-            if emission.reason:
+            decided = 0
+            for row, logits in enumerate(rows):
+                proposal = proposals[row] if row < len(proposals) else None
+                emission = drafting.timed(job.decide, logits, proposal)
+                while emission.retry is not None and not _is_set(stop):
+                    yield emission
+                    proposal = None
+                    emission = job.decide(emission.retry)
+                decided += 1
+                clock.token()
+                yield emission
+                if emission.reason:
+                    return
+                if _is_set(stop):
+                    yield job.finish("cancelled")
+                    return
+                if proposal is None or job.ids[-1] != proposal.id:
+                    break
+            drafting.passed(decided)
+            proposals = drafting.propose(job, source.room(job.ids))
+            if _is_set(stop):
+                yield job.finish("cancelled")
                 return
-            if stop is not None and stop.is_set():
-                break
-            logits = cache.run(lease, job.ids[-1:])[-1]
-        yield job.finish("cancelled")
+            rows = drafting.timed(source.run, job.ids, [proposal.id for proposal in proposals])
+            clock.passes, clock.drafted, clock.speedup = source.passes, clock.drafted + len(proposals), drafting.speedup
+    finally:
+        drafting.close()
+        source.close()
+        job.close()
+
+
+def _read(source: Source, clock: Clock, stop: threading.Event | None) -> Generator[Prefill, None, Floats | None]:
+    """Read the prompt and keep the times."""
+    reading = source.prefill(stop)
+    while True:
+        try:
+            progress = next(reading)
+        except StopIteration as end:
+            logits: Floats | None = end.value
+            return logits
+        clock.prefilled = progress.done - progress.cached
+        clock.prefill_ended = clock.ended = time.perf_counter()
+        yield progress
+
+
+def _is_set(stop: threading.Event | None) -> bool:
+    return stop is not None and stop.is_set()

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from engine.__main__ import main
-from engine.chat import LocalChat, finished, open_chat, open_text
+from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Message, Text
 from engine.doors import DOORS, bench, peers, text
+from engine.models.open_text import open_text
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from engine.text.template import encode_chat
 from engine.weights.checkpoint import open_checkpoint

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.generator.job import Emission, Job, StopRules, Wanted
-from engine.sampling.sampler import Sampled, Sampler
+from engine.generator.job import Emission, Job
+from engine.generator.plan import Plan, Wanted
+from engine.sampling.sampler import Sampled
 from engine.settings import SamplerSettings
+from engine.text.conditions import StopRules
 from tests.engine.generator.fakes import tokenizer
 from tests.engine.text.vocabularies import random_text
 
@@ -19,8 +21,8 @@ EOS = 2  # <|im_end|>
 
 
 def job(strings: Sequence[str] = (), *, limit: int = 0, context: int = 10_000, special: bool = False) -> Job:
-    rules = StopRules(frozenset({EOS}), tuple(strings), limit)
-    return Job(tokenizer(), [50], Sampler(SamplerSettings(), 0), rules, context_length=context, wanted=Wanted(special=special))
+    rules = StopRules(frozenset({EOS}), tuple(strings), max_tokens=limit)
+    return Job(tokenizer(), [50], Plan(SamplerSettings(), 0, rules, Wanted(special=special)), context_length=context)
 
 
 def feed(target: Job, ids: Sequence[int]) -> list[Emission]:

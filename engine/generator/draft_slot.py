@@ -1,0 +1,85 @@
+"""The draft model of a chat: loaded when a request asks for it, checked against the model it drafts for, released after."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.core import Loading
+from engine.errors import BadSetting, Cancelled
+from engine.settings import LoadSettings, SpeculationSettings
+from engine.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from engine.generator.drafters import Drafters
+    from engine.models.base import Model
+
+
+class DraftSlot:
+    """Holds at most one draft model for the drafters of one generator."""
+
+    def __init__(self, drafters: Drafters, tokenizer: Tokenizer, load: LoadSettings = LoadSettings()) -> None:
+        self._drafters = drafters
+        self._tokenizer = tokenizer
+        self._load = load
+        self._path = ""
+        self._model: Model | None = None
+
+    def fit(self, settings: SpeculationSettings, stop: threading.Event) -> Generator[Loading, None, None]:
+        """Have the draft model that `settings` want: load it, or release the one that is not wanted any more.
+
+        Raises `BadSetting` for none chosen or one whose vocabulary does not match, `Cancelled` when `stop` was set, and
+        what loading raises.
+        """
+        wanted = settings.draft_model if settings.method == "model" else ""
+        if settings.method == "model" and not wanted:
+            raise BadSetting("Drafting with a draft model is chosen, but no draft model is named; choose one, or switch drafting off.")
+        if wanted == self._path:
+            return
+        self.close()
+        if wanted:
+            yield from self._open(wanted, stop)
+            self._path = wanted
+
+    def _open(self, path: str, stop: threading.Event) -> Generator[Loading, None, None]:
+        # Numba and torch come in here, not when the module is imported.
+        from engine.backends import make_backend
+        from engine.models import read_model
+        from engine.models.open_text import open_tokenizer
+        from engine.speculation.compatible import draft_problem
+        from engine.weights.checkpoint import open_checkpoint
+
+        checkpoint = open_checkpoint(Path(path))
+        try:
+            problem = draft_problem(self._tokenizer, open_tokenizer(checkpoint))
+            if problem:
+                raise BadSetting(f"{Path(path).name} cannot draft for this model: {problem}")
+            loading = read_model(checkpoint, make_backend(self._load))
+            while True:
+                try:
+                    progress = next(loading)
+                except StopIteration as end:
+                    model: Model = end.value
+                    break
+                yield Loading(f"Draft model: {progress.stage}", progress.done, progress.total)
+                if stop.is_set():
+                    loading.close()
+                    raise Cancelled("Loading the draft model was stopped.")
+        finally:
+            checkpoint.close()
+        try:
+            self._drafters.set_model(model)
+        except BaseException:
+            model.close()
+            raise
+        self._model = model
+
+    def close(self) -> None:
+        """Release the draft model, if there is one."""
+        self._path = ""
+        self._drafters.drop_model()
+        if self._model is not None:
+            self._model.close()
+        self._model = None

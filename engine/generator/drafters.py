@@ -1,0 +1,139 @@
+"""The drafters of one generator: who guesses, how many guesses pay, and how often they were right."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from engine.errors import BadSetting
+from engine.generator.drafting import Drafting
+from engine.generator.plan import Plan
+from engine.generator.results import Begun
+from engine.models.paged import PagedCache
+from engine.sampling.sampler import Sampler
+from engine.settings import CacheSettings, SamplerSettings, SpeculationSettings
+from engine.speculation.draft_model import DraftModel
+from engine.speculation.ngram import NgramDrafter
+from engine.speculation.pace import Pace
+
+if TYPE_CHECKING:
+    from engine.models.base import Model
+
+
+@dataclass
+class Totals:
+    """Counts over several step-by-step sequences."""
+
+    tokens: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    _skipped: tuple[int, int, int] = (0, 0, 0)
+
+    def add(self, begun: Begun) -> None:
+        """A sequence is over."""
+        now = _counts(begun)
+        self.tokens, self.drafted, self.accepted = (
+            total + new - old for total, new, old in zip((self.tokens, self.drafted, self.accepted), now, self._skipped, strict=True)
+        )
+        self._skipped = (0, 0, 0)
+
+    def with_current(self, begun: Begun | None) -> tuple[float, float, int, int, int]:
+        """Accepted / all, accepted / drafted, all, drafted, accepted, an open sequence included."""
+        total = replace(self)
+        if begun is not None:
+            total.add(begun)
+        efficiency = total.accepted / total.tokens if total.tokens else 0.0
+        accuracy = total.accepted / total.drafted if total.drafted else 0.0
+        return efficiency, accuracy, total.tokens, total.drafted, total.accepted
+
+    def reset(self, begun: Begun | None) -> None:
+        """Count anew, also in the middle of a sequence."""
+        self.tokens = self.drafted = self.accepted = 0
+        self._skipped = _counts(begun) if begun is not None else (0, 0, 0)
+
+
+def _counts(begun: Begun) -> tuple[int, int, int]:
+    return begun.job.new_tokens, begun.clock.drafted, begun.job.accepted_drafts
+
+
+class Drafters:
+    """N-gram drafting is always there; a draft model after `set_model`."""
+
+    def __init__(self, cache: PagedCache, vocabulary: int) -> None:
+        self.totals = Totals()
+        self._preloaded: list[int] = []
+        self._ngram: tuple[tuple[int, int, bool], NgramDrafter] | None = None
+        self._cache = cache
+        self._vocabulary = vocabulary
+        self._paces: dict[tuple[str, int], Pace] = {}
+        self._draft_cache: PagedCache | None = None
+        self._owned = False
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a draft model is there."""
+        return self._draft_cache is not None
+
+    def set_model(self, model: Model, cache: PagedCache | None = None) -> None:
+        """Draft with this model; without a cache it gets one of the target's context length, or its own where that is shorter.
+
+        Raises ValueError for a cache of another model, `NotEnoughMemory` where none can be made.
+        """
+        if cache is not None and cache.model is not model:
+            raise ValueError("the draft cache was made for another model")
+        self.drop_model()
+        length = min(self._cache.context_length, model.config.context_length)
+        self._draft_cache, self._owned = cache or PagedCache(model, CacheSettings(context_length=length)), cache is None
+
+    def drop_model(self) -> None:
+        """Draft without a model; a cache that was made here is closed, the model itself is its owner's."""
+        if self._draft_cache is not None and self._owned:
+            self._draft_cache.close()
+        self._draft_cache = None
+        self._paces = {key: pace for key, pace in self._paces.items() if key[0] != "model"}
+
+    def drafting(self, settings: SpeculationSettings, plan: Plan, stop: threading.Event | None, *, fixed: bool) -> Drafting:
+        """The drafting of one sequence. With a `fixed` seed and a draft model its lengths depend on no clock, so that the
+        reply can be repeated. Raises `BadSetting` for a draft model that is not there."""
+        if settings.method == "none":
+            return Drafting()
+        if settings.method == "ngram":
+            if settings.ngram_min > settings.ngram_max:
+                raise BadSetting(
+                    f"The shortest match of drafting is {settings.ngram_min} tokens, but the longest is {settings.ngram_max}; "
+                    "make the longest at least as long."
+                )
+            return Drafting(self._repeats(settings), self._pace(settings, deterministic=False))
+        if self._draft_cache is None:
+            raise BadSetting("Drafting with a draft model is chosen, but no draft model is loaded; choose one, or switch drafting off.")
+        # What a draft is drawn from may be anything, as long as it is told: steps with a memory or a coin of their own stay out.
+        own = replace(plan.sampler, mirostat=False, adaptive_target=0.0, xtc_probability=0.0, skew=0.0)
+        model = DraftModel(self._draft_cache, lambda: Sampler(own, plan.seed, plan.tables), vocabulary=self._vocabulary, stop=stop)
+        return Drafting(model, self._pace(settings, deterministic=fixed and not _greedy(plan.sampler)))
+
+    def preload(self, ids: Sequence[int]) -> None:
+        """Let repeats of this text be guessed, too, in every sequence from now on."""
+        self._preloaded += ids
+        self._ngram = None
+
+    def _repeats(self, settings: SpeculationSettings) -> NgramDrafter:
+        """The n-gram drafter of these settings, with what was preloaded."""
+        wanted = (settings.ngram_min, settings.ngram_max, settings.ngram_prompt)
+        if self._ngram is None or self._ngram[0] != wanted:
+            self._ngram = wanted, NgramDrafter(*wanted)
+            self._ngram[1].preload(self._preloaded)
+        return self._ngram[1]
+
+    def _pace(self, settings: SpeculationSettings, *, deterministic: bool) -> Pace:
+        """What was measured in earlier sequences goes on; a deterministic pace begins anew each time."""
+        free = settings.method == "ngram"
+        if deterministic or not settings.adaptive:
+            return Pace(settings.draft_tokens, settings.adaptive, free=free, deterministic=deterministic)
+        key = (settings.method, settings.draft_tokens)
+        return self._paces.setdefault(key, Pace(settings.draft_tokens, True, free=free))
+
+
+def _greedy(sampler: SamplerSettings) -> bool:
+    return sampler.temperature < 0.01

@@ -1,0 +1,70 @@
+"""Drafting of one sequence: the drafter, and the pace that says how many guesses pay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
+
+from engine.generator.job import Job
+from engine.speculation.drafter import Drafter, Proposal
+from engine.speculation.ngram import NgramDrafter
+from engine.speculation.pace import Pace
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Drafting:
+    """What the loop asks before each pass. Without a drafter there are never proposals, and nothing is measured."""
+
+    def __init__(self, drafter: Drafter | None = None, pace: Pace | None = None) -> None:
+        self._drafter = drafter
+        self._pace = pace
+        self._seconds = 0.0  # of the pass: drafting, running and deciding, without what the reader of the text does meanwhile
+        self._drafted = 0
+        self._running = False
+
+    none: Sequence[Proposal] = ()
+
+    def timed(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Do a part of a pass and count its time."""
+        started = time.perf_counter()
+        result = work(*args, **kwargs)
+        self._seconds += time.perf_counter() - started
+        return result
+
+    @property
+    def speedup(self) -> float:
+        """Measured speed with drafting over the speed without; 0 while unknown."""
+        return self._pace.speedup if self._pace is not None else 0.0
+
+    def begin(self, ids: Sequence[int]) -> None:
+        """The prompt is read."""
+        if self._drafter is not None:
+            self._drafter.begin(ids)
+
+    def propose(self, job: Job, room: int) -> Sequence[Proposal]:
+        """Guesses for the next pass: as many as pay, fit and may still be written."""
+        if self._drafter is None or self._pace is None:
+            return ()
+        self._seconds, self._running = 0.0, True
+        limit = job.plan.rules.max_tokens
+        left = limit - job.new_tokens - 1 if limit else room
+        count = max(0, min(self._pace.next_length(), room, left))
+        if isinstance(self._drafter, NgramDrafter):  # it cuts its guesses itself
+            self._drafter.row_cost = self._pace.row_cost
+        proposals = self.timed(self._drafter.propose, job.ids, count) if count else []
+        self._drafted = len(proposals)
+        return proposals
+
+    def passed(self, decided: int) -> None:
+        """The latest pass gave this many tokens."""
+        if self._running and self._pace is not None:
+            self._pace.record(self._drafted, decided - 1, decided, self._seconds)
+        self._running = False
+
+    def close(self) -> None:
+        """Give back what the drafter holds of this sequence."""
+        if self._drafter is not None:
+            self._drafter.close()

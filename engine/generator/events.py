@@ -1,0 +1,38 @@
+"""A sequence as frozen events: pieces of text gathered over some tokens, and figures a few times a second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+
+from engine.core import Done, Prefill, Running, Text, TokenInfo
+from engine.generator.job import Job
+from engine.generator.loop import Clock, Steps
+
+RUNNING_SECONDS = 0.25
+"""Time between two `Running` events."""
+
+
+def events(steps: Steps, job: Job, clock: Clock, interval: int = 1) -> Generator[Prefill | Text | Running | Done, None, None]:
+    """The events of one sequence; text is handed on every `interval` tokens, and at its end. Closing it closes `steps`."""
+    text, tokens, suppressed = "", list[TokenInfo](), ""
+    count, told = 0, time.perf_counter()
+    try:
+        for step in steps:
+            if isinstance(step, Prefill):
+                yield step
+                continue
+            text, suppressed = text + step.text, suppressed + step.suppressed
+            tokens += (token.info for token in step.tokens)
+            count += 1
+            if (text or tokens or suppressed) and (count >= interval or step.reason):
+                yield Text(text, tuple(tokens), suppressed)
+                text, tokens, suppressed, count = "", [], "", 0
+            now = time.perf_counter()
+            if step.reason:
+                yield Done(step.reason, step.trigger, clock.stats(job, job.plan.seed))
+            elif now - told >= RUNNING_SECONDS:
+                told = now
+                yield Running(clock.stats(job, job.plan.seed))
+    finally:
+        steps.close()

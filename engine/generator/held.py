@@ -1,0 +1,78 @@
+"""Tokens that wait for their text: none is lost, and none runs ahead of the text it belongs to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from engine.backends.base import Floats
+from engine.core import TokenInfo
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenToken:
+    """A token that may be shown. `logits` (V,) float32 are the model's own, None unless asked for."""
+
+    info: TokenInfo
+    logits: Floats | None = None
+
+
+class HeldTokens:
+    """A queue of tokens; `release(text)` lets those go whose text is out completely."""
+
+    def __init__(self) -> None:
+        self._queue: deque[WrittenToken] = deque()
+        self._credit = 0  # released characters that the tokens still held have not accounted for
+
+    def add(self, token: WrittenToken) -> None:
+        """The newest token; its text will be released after that of all others."""
+        self._queue.append(token)
+
+    def lengthen_last(self, text: str) -> None:
+        """Count `text`, which came out at the very end, as part of the last token's."""
+        if text and self._queue:
+            last = self._queue.pop()
+            self._queue.append(replace(last, info=replace(last.info, text=last.info.text + text)))
+
+    def release(self, text: str) -> tuple[WrittenToken, ...]:
+        """The tokens whose text is out with `text`; a token without text of its own goes with the next one that has some."""
+        self._credit += len(text)
+        out: list[WrittenToken] = []
+        count = self._first_with_text()
+        while count is not None and self._credit >= len(self._queue[count].info.text):
+            self._credit -= len(self._queue[count].info.text)
+            out.extend(self._queue.popleft() for _ in range(count + 1))
+            count = self._first_with_text()
+        return tuple(out)
+
+    def cut(self, text: str) -> tuple[WrittenToken, ...]:
+        """The end, after `text`: a token of which only some text is out stays, shortened; what comes after it goes."""
+        tokens = self.release(text)
+        if self._credit:
+            count = self._first_with_text()
+            assert count is not None
+            part = [self._queue.popleft() for _ in range(count + 1)]
+            part[-1] = replace(part[-1], info=replace(part[-1].info, text=part[-1].info.text[: self._credit]))
+            tokens += tuple(part)
+        self._queue.clear()
+        self._credit = 0
+        return tokens
+
+    def all(self) -> tuple[WrittenToken, ...]:
+        """The end: every token that is left."""
+        tokens = tuple(self._queue)
+        self._queue.clear()
+        self._credit = 0
+        return tokens
+
+    def snapshot(self) -> tuple[Sequence[WrittenToken], int]:
+        """The state, for `restore`."""
+        return tuple(self._queue), self._credit
+
+    def restore(self, state: tuple[Sequence[WrittenToken], int]) -> None:
+        """Back to a state."""
+        self._queue, self._credit = deque(state[0]), state[1]
+
+    def _first_with_text(self) -> int | None:
+        return next((i for i, token in enumerate(self._queue) if token.info.text), None)

@@ -1,0 +1,97 @@
+"""From a chat request to token ids: the template, turns left out where the context is full, replies in their own tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.core import ChatRequest, Message, TokenInfo
+from engine.errors import BadSetting, ContextTooLong
+from engine.generator.context import OldestFirst, WrittenReplies, reply_room
+from engine.generator.source import Guidance
+from engine.text.template import ChatTemplate, encode_chat
+from engine.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What the model reads: `dropped` of the oldest messages are left out; the last `given` ids are the reply's beginning."""
+
+    dropped: int
+    ids: list[int]
+    given: int = 0
+    guidance: Guidance | None = None
+
+
+class Prompts:
+    """Makes the prompts of one model's conversations, and remembers how it wrote its replies."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, context_length: int) -> None:
+        self.context_length = context_length
+        self._tokenizer = tokenizer
+        self._template = template
+        self._window = OldestFirst(context_length)
+        self._written = WrittenReplies(tokenizer)
+
+    def build(self, request: ChatRequest) -> Prompt:
+        """The prompt of a request. Raises `ContextTooLong`, `BadTemplate`, and `BadSetting` when there is nothing to continue."""
+        if request.continue_last and (not request.messages or request.messages[-1].role != "assistant"):
+            raise BadSetting("There is no reply to continue: the last message is not the assistant's.")
+        kept: Sequence[Message] = ()
+
+        def encode(messages: Sequence[Message]) -> list[int]:
+            nonlocal kept
+            kept = messages
+            return self._encode(messages, request)
+
+        if request.stops.when_full == "drop_oldest":
+            dropped, ids = self._window.fit(request.messages, encode, reply_room(self.context_length, request.stops.max_tokens))
+        else:
+            dropped, ids = 0, encode(request.messages)
+        if len(ids) > self.context_length:
+            raise ContextTooLong(
+                f"The conversation has {len(ids)} tokens, but the context holds {self.context_length}; let the oldest turns be "
+                "dropped, start a new conversation, or choose a larger context length."
+            )
+        return Prompt(dropped, ids, self._given(ids, kept, request), self._guidance(kept, request))
+
+    def remember(self, prompt: Prompt, tokens: Sequence[TokenInfo]) -> None:
+        """A reply was written."""
+        ids = prompt.ids[:-1] if tokens and tokens[0].healed else prompt.ids
+        self._written.remember(ids, [token.id for token in tokens if token.id not in self._tokenizer.special_ids])
+
+    def _encode(self, messages: Sequence[Message], request: ChatRequest) -> list[int]:
+        if request.continue_last and request.continue_ids:
+            return [*self._begun(messages), *request.continue_ids]
+        last = request.continue_last
+        ids = encode_chat(self._tokenizer, self._template, messages, add_generation_prompt=not last, continue_last=last)[1]
+        return self._written.restore(ids)
+
+    def _begun(self, messages: Sequence[Message]) -> list[int]:
+        """The prompt up to where the last message, a reply, begins."""
+        return self._written.restore(encode_chat(self._tokenizer, self._template, messages[:-1])[1])
+
+    def _given(self, ids: list[int], messages: Sequence[Message], request: ChatRequest) -> int:
+        """How many of the last ids belong to the reply that is continued."""
+        if not request.continue_last:
+            return 0
+        if request.continue_ids:
+            return len(request.continue_ids)
+        begun = self._begun(messages)
+        if ids[: len(begun)] == begun:
+            return len(ids) - len(begun)
+        return min(len(self._tokenizer.encode(messages[-1].content)), len(ids))
+
+    def _guidance(self, messages: Sequence[Message], request: ChatRequest) -> Guidance | None:
+        """The same conversation under the negative system prompt."""
+        wanted = request.guidance
+        if wanted.cfg_scale == 1.0:
+            return None
+        system = (Message("system", wanted.negative_prompt),) if wanted.negative_prompt.strip() else ()
+        ids = self._encode((*system, *(message for message in messages if message.role != "system")), request)
+        if len(ids) > self.context_length:
+            raise ContextTooLong(
+                f"With the negative prompt the conversation has {len(ids)} tokens, but the context holds {self.context_length}; "
+                "shorten the negative prompt or choose a larger context length."
+            )
+        return Guidance(tuple(ids), wanted.cfg_scale)

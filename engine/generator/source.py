@@ -1,0 +1,106 @@
+"""Where the logits of one sequence come from: its row in the cache, and with guidance a second, negative one.
+
+Classifier-free guidance (arXiv 2306.17806) mixes log-probabilities: scale * positive + (1 - scale) * negative. Both rows are
+ordinary sequences of the page table, so both are found again by the next turn.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.backends.base import Floats
+from engine.cache.pages import Lease
+from engine.core import Prefill
+from engine.models.paged import PagedCache
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """The ids that stand in place of the prompt in the negative row, and how far the reply is pushed away from it."""
+
+    negative_ids: tuple[int, ...]
+    scale: float
+
+
+class Source:
+    """The rows of one sequence, from `open` to `close`, which gives their pages back; everything that was run stays cached."""
+
+    def __init__(self, cache: PagedCache, prompt: Sequence[int], guidance: Guidance | None = None) -> None:
+        self._cache = cache
+        self._guidance = guidance
+        self._prompt_tokens = len(prompt)
+        self._prompts = [list(prompt)] + ([list(guidance.negative_ids)] if guidance is not None else [])
+        self._leases: list[Lease] = []
+        self.cached = 0
+        self.passes = 0
+
+    def open(self) -> None:
+        """Lease what is cached of the prompts."""
+        for ids in self._prompts:
+            self._leases.append(self._cache.open(ids))
+        self.cached = sum(lease.length for lease in self._leases)
+
+    def room(self, ids: Sequence[int]) -> int:
+        """How many tokens may be run beyond `ids`."""
+        longest = max(len(prompt) for prompt in self._prompts) - self._prompt_tokens + len(ids)
+        return self._cache.context_length - longest
+
+    def prefill(self, stop: threading.Event | None) -> Generator[Prefill, None, Floats | None]:
+        """Run what the cache does not hold of the prompts: progress first, after each chunk, and with done == total at the end.
+
+        Returns the logits (V,) float32 after the prompt, or None when `stop` was set. The last token of a prompt runs alone:
+        so the logits that the reply begins with are the same, bit for bit, whether the rest was cached or not.
+        """
+        total = sum(map(len, self._prompts))
+        rows: list[Floats] = []
+        yield Prefill(self.cached, total, self.cached)
+        for lease, ids in zip(self._leases, self._prompts, strict=True):
+            while lease.length < len(ids):
+                if stop is not None and stop.is_set():
+                    return None
+                last = len(ids) - 1
+                end = min(lease.length + self._cache.rows, last) if lease.length < last else len(ids)
+                logits = self._cache.run(lease, ids[lease.length : end])
+                if end == len(ids):
+                    rows.append(logits[-1:].copy())
+                yield Prefill(sum(lease.length for lease in self._leases), total, self.cached)
+        return self._mixed(rows)[0]
+
+    def run(self, ids: Sequence[int], drafts: Sequence[int] = ()) -> Floats:
+        """One pass: logits (len(drafts) + 1, V) float32 after `ids` and after each draft, valid until the next pass.
+
+        What was run beyond `ids` before (rejected drafts, text taken back) is forgotten first.
+        """
+        self.passes += 1
+        rows = []
+        for lease, prompt in zip(self._leases, self._prompts, strict=True):
+            whole = [*prompt, *ids[self._prompt_tokens :]] if prompt is not self._prompts[0] else ids
+            if lease.length >= len(whole):
+                lease.truncate(len(whole) - 1)
+            new = [*whole[lease.length :], *drafts]
+            logits = self._cache.run(lease, new, len(drafts) + 1)
+            rows.append(logits.copy() if self._guidance is not None else logits)
+        return self._mixed(rows)
+
+    def close(self) -> None:
+        """Give the pages back."""
+        for lease in self._leases:
+            lease.close()
+
+    def _mixed(self, rows: list[Floats]) -> Floats:
+        """The rows themselves, or the guided mix of positive and negative ones."""
+        if self._guidance is None:
+            return rows[0]
+        scale = np.float32(self._guidance.scale)
+        positive, negative = map(_log_softmax, rows)
+        # A token that the model itself excludes stays excluded, whatever the negative row says of it.
+        return np.where(np.isneginf(positive), positive, scale * positive + (1 - scale) * negative).astype(np.float32)
+
+
+def _log_softmax(rows: Floats) -> Floats:
+    shifted = rows - rows.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)), dtype=np.float32)

@@ -1,0 +1,198 @@
+"""Drafting changes the number of passes and nothing else: ids, probabilities, logits and statistics stay what they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from engine.core import Done, Running, Text
+from engine.errors import BadSetting
+from engine.generator.streaming import StreamingGenerator
+from engine.models.paged import PagedCache
+from engine.settings import CacheSettings, ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
+from tests.engine.generator.fakes import FakeModel, make, random_logits, tokenizer
+
+GREEDY = SamplerSettings(temperature=0.0)
+WARM = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+PROMPT = tokenizer().encode("the cat and the dog and the cat and the dog and the ") * 3
+NGRAM = SpeculationSettings(method="ngram", adaptive=False)
+MODEL = SpeculationSettings(method="model", adaptive=False)
+
+
+def repetitive(sequence):
+    """Mostly goes on as the text did after the last two tokens: easy to guess, but not always."""
+    logits = random_logits(sequence).copy()
+    for at in range(len(sequence) - 3, 0, -1):
+        if sequence[at - 1 : at + 1] == sequence[-2:]:
+            logits[sequence[at + 1]] += 6.0
+            break
+    return logits
+
+
+def nearly(sequence):
+    """What a smaller model would say: `repetitive`, a bit off."""
+    noise = np.random.default_rng(len(sequence)).normal(scale=1.2, size=tokenizer().vocab_size)
+    return (repetitive(sequence) + noise).astype(np.float32)
+
+
+def with_drafts(answering=repetitive, drafting=nearly, context=1024):
+    generator, model = make(answering, context=context)
+    draft = FakeModel(drafting)
+    cache = PagedCache(draft, CacheSettings(context_length=context))
+    generator.drafters.set_model(draft, cache)
+    return generator, model
+
+
+def reply(generator, sampler=GREEDY, count=60, **more):
+    events = list(generator.stream(PROMPT, sampler, StopSettings(max_tokens=count), **more))
+    assert isinstance(events[-1], Done)
+    tokens = [token for event in events if isinstance(event, Text) for token in event.tokens]
+    return tokens, events[-1].stats
+
+
+@pytest.mark.parametrize("speculation", [NGRAM, MODEL, SpeculationSettings(method="ngram"), SpeculationSettings(method="model")])
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        ConstraintSettings(),
+        ConstraintSettings(format="regex", pattern="[a-z ]{20,60}"),
+        ConstraintSettings(begin_with="and so on, the "),
+        ConstraintSettings(banned_strings=("a", "the", "og")),
+        ConstraintSettings(format="json", banned_strings=("1", "2", "3")),
+    ],
+)
+def test_greedy_ids_and_probabilities_are_those_without_drafting(speculation, constraint):
+    plain, _ = reply(with_drafts()[0], constraint=constraint)
+    drafted, stats = reply(with_drafts()[0], constraint=constraint, speculation=speculation)
+    assert [token.id for token in drafted] == [token.id for token in plain]
+    assert "".join(token.text for token in drafted) == "".join(token.text for token in plain)
+    for one, other in zip(drafted, plain, strict=True):
+        assert (one.raw_probability, one.probability, one.alternatives) == (other.raw_probability, other.probability, other.alternatives)
+    assert sum(token.drafted for token in drafted) <= stats.accepted_tokens <= stats.drafted_tokens
+
+
+@pytest.mark.parametrize("speculation", [NGRAM, MODEL])
+def test_fewer_passes_and_right_counts(speculation):
+    generator, model = with_drafts()
+    tokens, stats = reply(generator, speculation=speculation)
+    assert stats.new_tokens == 60
+    assert stats.passes < 55
+    assert sum(token.drafted for token in tokens) == stats.accepted_tokens > 5
+    assert stats.passes == len(model.program.ran) - 2  # the prompt's two runs: all but its last token, and that one
+    assert stats.tokens_per_pass == pytest.approx(59 / stats.passes)
+    assert stats.acceptance_rate == pytest.approx(stats.accepted_tokens / stats.drafted_tokens)
+    assert max(model.program.ran[2:]) <= 6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ngram_drafts_keep_a_sampled_reply_too(seed):
+    plain, _ = reply(with_drafts()[0], WARM, seed=seed)
+    drafted, stats = reply(with_drafts()[0], WARM, seed=seed, speculation=NGRAM)
+    assert [token.id for token in drafted] == [token.id for token in plain]
+    assert stats.accepted_tokens > 0
+
+
+def test_a_seed_repeats_a_reply_with_a_draft_model():
+    first, _ = reply(with_drafts()[0], WARM, seed=3, speculation=SpeculationSettings(method="model"))
+    again, _ = reply(with_drafts()[0], WARM, seed=3, speculation=SpeculationSettings(method="model"))
+    assert [token.id for token in first] == [token.id for token in again]
+
+
+@pytest.mark.parametrize("speculation", [NGRAM, MODEL])
+def test_the_sampled_distribution_is_the_targets(speculation):
+    """Chi-squared over pairs of tokens of a vocabulary narrowed to three: the second one comes from a draft's row."""
+    narrow = ConstraintSettings(allowed_tokens=(60, 61, 62))
+    seen: Counter[tuple[int, int]] = Counter()
+    generator, _ = with_drafts()
+    draws = 1500
+    for seed in range(draws):
+        tokens, _ = reply(generator, WARM, count=3, seed=seed, constraint=narrow, speculation=speculation)
+        seen[tokens[1].id, tokens[2].id] += 1
+    expected = {}
+    for first in (60, 61, 62):
+        p0 = softmax3(PROMPT)[first]
+        for second, p1 in softmax3([*PROMPT, first]).items():
+            for third, p2 in softmax3([*PROMPT, first, second]).items():
+                expected[second, third] = expected.get((second, third), 0.0) + p0 * p1 * p2
+    distance = sum((seen[pair] - share * draws) ** 2 / (share * draws) for pair, share in expected.items())
+    assert distance < 26.1  # the 0.999 quantile of chi-squared with 8 degrees of freedom
+
+
+def softmax3(sequence):
+    logits = repetitive(list(sequence)).astype(np.float64)
+    weights = {token: np.exp(logits[token]) for token in (60, 61, 62)}
+    total = sum(weights.values())
+    return {token: weight / total for token, weight in weights.items()}
+
+
+def test_drafts_near_the_end_of_the_context():
+    for speculation in (NGRAM, MODEL):
+        generator, _ = with_drafts(context=len(PROMPT) + 20)
+        events = list(generator.stream(PROMPT, GREEDY, StopSettings(max_tokens=0), speculation=speculation))
+        plain = list(with_drafts(context=len(PROMPT) + 20)[0].stream(PROMPT, GREEDY, StopSettings(max_tokens=0)))
+        ids, wanted = ([t.id for e in run if isinstance(e, Text) for t in e.tokens] for run in (events, plain))
+        assert ids == wanted
+        assert events[-1].reason == "context_full"
+        generator.cache.table.check()
+
+
+def test_switching_between_drafters_keeps_the_cache_right():
+    generator, _ = with_drafts()
+    wanted = [token.id for token in reply(with_drafts()[0])[0]]
+    for speculation in (NGRAM, MODEL, SpeculationSettings(), MODEL, NGRAM):
+        assert [token.id for token in reply(generator, speculation=speculation)[0]] == wanted
+        generator.cache.table.check()
+    table = generator.cache.table
+    assert table.free + table.idle == table.page_count
+
+
+def test_settings_that_cannot_be():
+    generator, _ = make()
+    with pytest.raises(BadSetting, match="no draft model is loaded"):
+        generator.stream(PROMPT, speculation=MODEL)
+    with pytest.raises(BadSetting, match="shortest match"):
+        generator.stream(PROMPT, speculation=SpeculationSettings(method="ngram", ngram_min=4, ngram_max=2))
+
+
+def test_step_by_step_with_a_draft_model_and_its_statistics():
+    target, draft = FakeModel(repetitive), FakeModel(nearly)
+    caches = [PagedCache(model, CacheSettings(context_length=1024)) for model in (target, draft)]
+    generator = StreamingGenerator(target, caches[0], tokenizer(), draft, caches[1], num_speculative_tokens=4)
+    generator.begin_stream_ex(PROMPT, GREEDY, max_new_tokens=40)
+    ids = []
+    while True:
+        result = generator.stream_ex()
+        ids += result["chunk_token_ids"][0].tolist()
+        if result["eos"]:
+            break
+    assert ids == [token.id for token in reply(with_drafts()[0], count=40)[0]]
+    efficiency, accuracy, tokens, drafted, accepted = generator.get_sd_stats()
+    assert (tokens, efficiency, accuracy) == (40, accepted / 40, accepted / drafted)
+    assert (drafted, accepted) == (result["stats"].drafted_tokens, result["stats"].accepted_tokens)
+    generator.reset_sd_stats()
+    assert generator.get_sd_stats() == (0.0, 0.0, 0, 0, 0)
+    with pytest.raises(ValueError, match="another model"):
+        StreamingGenerator(target, caches[0], tokenizer(), draft, caches[0])
+
+
+def test_a_preloaded_text_is_guessed_from():
+    lines = tokenizer().encode("completely other words that no prompt has")
+    generator, _ = make(repetitive)
+    generator.speculative_ngram = True
+    generator.ngram_preload(lines)
+    generator.begin_stream_ex(lines[:2], GREEDY, max_new_tokens=8)
+    while not generator.stream_ex()["eos"]:
+        pass
+    assert generator.get_sd_stats()[3] > 0
+
+
+def test_figures_arrive_while_it_runs(monkeypatch):
+    monkeypatch.setattr("engine.generator.events.RUNNING_SECONDS", 0.0)
+    generator, _ = with_drafts()
+    events = list(generator.stream(PROMPT, GREEDY, StopSettings(max_tokens=30), speculation=NGRAM))
+    running = [event.stats for event in events if isinstance(event, Running)]
+    assert len(running) > 20
+    assert [s.new_tokens for s in running] == sorted(s.new_tokens for s in running)
+    assert running[-1].accepted_tokens > 0

@@ -1,0 +1,105 @@
+"""Classifier-free guidance: the mix of two rows, both kept in the cache."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.core import Done, Text
+from engine.errors import BadSetting, ContextTooLong
+from engine.generator.source import Guidance
+from engine.settings import SamplerSettings, SpeculationSettings, StopSettings
+from tests.engine.generator.fakes import make, random_logits, tokenizer
+
+GREEDY = SamplerSettings(temperature=0.0)
+PROMPT = [int(i) for i in np.random.default_rng(1).integers(10, 700, 300)]
+NEGATIVE = tuple(int(i) for i in np.random.default_rng(2).integers(10, 700, 280))
+
+
+def log_softmax(logits):
+    x = np.asarray(logits, np.float64)
+    return x - x.max() - np.log(np.exp(x - x.max()).sum())
+
+
+def guided(prompt, negative, scale, count):
+    """Greedy ids by the formula, without a cache."""
+    ids = []
+    for _ in range(count):
+        mixed = scale * log_softmax(random_logits([*prompt, *ids])) + (1 - scale) * log_softmax(random_logits([*negative, *ids]))
+        ids.append(int(mixed.argmax()))
+    return ids
+
+
+def write(generator, prompt, guidance, count=15, **more):
+    events = list(generator.stream(prompt, GREEDY, StopSettings(max_tokens=count), guidance=guidance, **more))
+    assert isinstance(events[-1], Done)
+    return [token.id for event in events if isinstance(event, Text) for token in event.tokens], events[-1].stats
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.5, 3.0])
+@pytest.mark.parametrize("speculation", [SpeculationSettings(), SpeculationSettings(method="ngram", adaptive=False)])
+def test_the_formula(scale, speculation):
+    generator, _ = make()
+    ids, stats = write(generator, PROMPT, Guidance(NEGATIVE, scale), speculation=speculation)
+    assert ids == guided(PROMPT, NEGATIVE, scale, 15)
+    assert (stats.prompt_tokens, stats.prefill_tokens) == (300, 580)
+    generator.cache.table.check()
+
+
+def test_scale_one_is_the_prompt_alone():
+    generator, _ = make()
+    assert write(generator, PROMPT, Guidance(NEGATIVE, 1.0))[0] == write(generator, PROMPT, None)[0]
+
+
+def test_both_rows_stay_cached_over_turns():
+    generator, _ = make(context=2048)
+    first, _ = write(generator, PROMPT, Guidance(NEGATIVE, 1.5))
+    more = [*first, 77, 78, 79]
+    ids, stats = write(generator, [*PROMPT, *more], Guidance((*NEGATIVE, *more), 1.5))
+    assert ids == guided([*PROMPT, *more], [*NEGATIVE, *more], 1.5, 15)
+    assert stats.prefill_tokens == 2 * 4  # the last token of the reply and the three new ones, in both rows
+    again, stats = write(generator, [*PROMPT, *more], Guidance((*NEGATIVE, *more), 1.5))
+    assert (again, stats.prefill_tokens) == (ids, 2)
+
+
+def test_a_longer_negative_row_fills_the_context_first():
+    generator, _ = make(context=320)
+    events = list(generator.stream(PROMPT, GREEDY, StopSettings(max_tokens=0), guidance=Guidance((*NEGATIVE, *range(20, 50)), 2.0)))
+    assert events[-1].reason == "context_full"
+    assert events[-1].stats.new_tokens == 320 - 310 + 1
+    with pytest.raises(ContextTooLong):
+        generator.stream(PROMPT, guidance=Guidance(NEGATIVE * 2, 2.0))
+    with pytest.raises(BadSetting, match="empty"):
+        generator.stream(PROMPT, guidance=Guidance((), 2.0))
+
+
+def test_two_rows_step_by_step():
+    generator, _ = make()
+    rows = np.array([PROMPT, [0] * 20 + list(NEGATIVE)])
+    mask = np.array([[True] * 300, [False] * 20 + [True] * 280])
+    generator.begin_stream_ex(rows, GREEDY, input_mask=mask, position_offsets=[[0], [-20]], cfg_scale=1.5, max_new_tokens=10)
+    ids = []
+    while True:
+        result = generator.stream_ex()
+        ids += result["chunk_token_ids"][0].tolist()
+        if result["eos"]:
+            break
+    assert ids == guided(PROMPT, NEGATIVE, 1.5, 10)
+    for wrong in (
+        {"input_ids": rows},
+        {"input_ids": rows[0], "cfg_scale": 2.0},
+        {"input_ids": rows, "cfg_scale": 2.0, "input_mask": mask[:, ::-1]},
+        {"input_ids": rows, "cfg_scale": 2.0, "input_mask": mask, "position_offsets": [0, 0]},
+    ):
+        with pytest.raises(ValueError, match="input_ids|input_mask|position_offsets"):
+            generator.begin_stream_ex(gen_settings=GREEDY, **wrong)
+
+
+def test_healing_heals_both_rows():
+    last = tokenizer().encode(" th")[-1]
+    generator, _ = make()
+    ids, _ = write(generator, [*PROMPT, last], Guidance((*NEGATIVE, last), 1.5), heal=True, count=3)
+    assert tokenizer().token_bytes(ids[0]).startswith(tokenizer().token_bytes(last))
+    assert ids[1:] == guided([*PROMPT, ids[0]], [*NEGATIVE, ids[0]], 1.5, 2)
+    with pytest.raises(BadSetting, match="same token"):
+        generator.stream([*PROMPT, last], guidance=Guidance(NEGATIVE, 1.5), heal=True)

@@ -1,0 +1,206 @@
+"""Token healing and filters in the loop: what is drawn, what is shown, what ends the reply."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from engine.constraint.grammar import GrammarFilter
+from engine.constraint.prefix import PrefixFilter
+from engine.constraint.select import SelectFilter
+from engine.core import Done, Text
+from engine.errors import BadSetting
+from engine.settings import ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
+from tests.engine.generator.fakes import make, random_logits, tokenizer
+
+GREEDY = SamplerSettings(temperature=0.0)
+WARM = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+START = tokenizer().encode("the quick ")
+
+
+def write(ids, sampler=GREEDY, count=30, **more):
+    generator, _ = make()
+    events = list(generator.stream(ids, sampler, StopSettings(max_tokens=count), **more))
+    generator.cache.table.check()
+    assert isinstance(events[-1], Done)
+    tokens = [token for event in events if isinstance(event, Text) for token in event.tokens]
+    text = "".join(event.text for event in events if isinstance(event, Text))
+    assert "".join(token.text for token in tokens) == text
+    return text, tokens, events[-1]
+
+
+def test_the_healed_token_begins_with_the_one_it_replaces():
+    cut = tokenizer().encode("the quick bro")
+    removed = tokenizer().token_bytes(cut[-1])
+    text, tokens, done = write(cut, heal=True)
+    healed = tokenizer().token_bytes(tokens[0].id)
+    assert tokens[0].healed
+    assert not any(token.healed for token in tokens[1:])
+    assert healed.startswith(removed)
+    allowed = [i for i in range(tokenizer().vocab_size) if tokenizer().token_bytes(i).startswith(removed) and i not in tokenizer().special_ids]
+    best = max(allowed, key=lambda i: random_logits(cut[:-1])[i])
+    assert tokens[0].id == best
+    whole = tokenizer().decode([*cut[:-1], *(token.id for token in tokens)])
+    assert whole == tokenizer().decode(cut) + text
+    assert done.stats.prompt_tokens == len(cut)
+    assert done.stats.new_tokens == len(tokens) == 30
+
+
+def test_no_healing_of_control_tokens_or_of_a_single_token():
+    special = next(iter(tokenizer().special_ids))
+    for ids in ([*START, special], START[:1]):
+        _, tokens, _ = write(ids, heal=True, count=5)
+        assert not any(token.healed for token in tokens)
+        assert [token.id for token in tokens] == [token.id for token in write(ids, count=5)[1]]
+
+
+@pytest.mark.parametrize("text", ["a fox 🦊", "naïve", "漢字"])
+def test_healing_in_the_middle_of_a_character(text):
+    data = text.encode()
+    alphabet = {tokenizer().token_bytes(i): i for i in range(tokenizer().vocab_size)}
+    ids = [alphabet[bytes([byte])] for byte in data[:-1]]
+    shown, tokens, _ = write(ids, heal=True, count=4)
+    everything = b"".join(tokenizer().token_bytes(i) for i in [*ids[:-1], *(token.id for token in tokens)])
+    assert everything.startswith(data[:-1])
+    assert tokenizer().decode(ids[:-1]).rstrip("\ufffd") + shown.lstrip("\ufffd") != ""
+
+
+def test_the_healed_id_is_reported_step_by_step():
+    cut = tokenizer().encode("the quick bro")
+    generator, _ = make()
+    generator.begin_stream_ex(cut, GREEDY, token_healing=True, max_new_tokens=4)
+    results = []
+    while not results or not results[-1]["eos"]:
+        results.append(generator.stream_ex())
+    ids = [i for result in results for i in result["chunk_token_ids"][0].tolist()]
+    assert [r["healed_token_id"] for r in results if "healed_token_id" in r] == ids[:1]
+    assert len(ids) == 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("method", ["none", "ngram"])
+def test_filters_force_their_form(seed, method):
+    drafting = SpeculationSettings(method=method, adaptive=False)
+    text, _, done = write(START, WARM, 200, seed=seed, filters=[GrammarFilter.regex(tokenizer(), "[a-c]{2,9}-[0-9]{3}")], speculation=drafting)
+    assert re.fullmatch("[a-c]{2,9}-[0-9]{3}", text)
+    assert done.reason == "end_filter"
+    text, _, done = write(START, WARM, 200, seed=seed, filters=[SelectFilter(tokenizer(), ["yes", "no", "not at all"])], speculation=drafting)
+    assert text in ("yes", "no", "not at all")
+    assert done.reason in ("end_filter", "stop_token")
+    text, _, _ = write(START, WARM, 12, seed=seed, filters=[PrefixFilter(tokenizer(), ["Sure:", "No:"])], speculation=drafting)
+    assert text.startswith(("Sure:", "No:"))
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}, "n": {"type": "integer", "maximum": 99, "minimum": 0}}}
+    schema |= {"required": ["a", "n"], "additionalProperties": False}
+    text, _, done = write(START, WARM, 200, seed=seed, filters=[GrammarFilter.json_schema(tokenizer(), schema)], speculation=drafting)
+    assert json.loads(text)["a"] in "xy"
+    assert 0 <= json.loads(text)["n"] <= 99
+    assert done.reason in ("end_filter", "stop_token")
+
+
+def test_several_filters_hold_at_once():
+    filters = [PrefixFilter(tokenizer(), ["ab"]), GrammarFilter.regex(tokenizer(), "[a-d]+x")]
+    text, _, _ = write(START, WARM, 100, seed=1, filters=filters)
+    assert re.fullmatch("ab[a-d]*x?", text)
+
+
+def test_healing_with_a_filter():
+    """The filter is about the reply: the bytes that the healed token repeats stand before it."""
+    cut = tokenizer().encode("the quick bro")
+    for seed in range(6):
+        text, tokens, _ = write(cut, WARM, 60, seed=seed, heal=True, filters=[GrammarFilter.regex(tokenizer(), "[a-z]{3,8}!")])
+        assert re.fullmatch("[a-z]{3,8}!", text)
+        assert tokens[0].healed
+        text, _, _ = write(cut, WARM, 60, seed=seed, heal=True, filters=[SelectFilter(tokenizer(), ["wn dog", "nze age"])])
+        assert text in ("wn dog", "nze age")
+
+
+def test_a_reply_that_is_continued_goes_on_in_its_form():
+    begun = tokenizer().encode("ab")
+    constraint = ConstraintSettings(format="regex", pattern="abc[0-9]{2}")
+    text, _, _ = write([*START, *begun], WARM, 50, seed=2, constraint=constraint, given=len(begun))
+    assert re.fullmatch("c[0-9]{2}", text)
+    generator, _ = make()
+    with pytest.raises(BadSetting, match="does not fit the format"):
+        list(generator.stream([*START, *tokenizer().encode("xyz")], constraint=constraint, given=len(tokenizer().encode("xyz"))))
+    table = generator.cache.table
+    assert table.free + table.idle == table.page_count
+
+
+def test_prefer_the_end():
+    generator, _ = make()
+    generator.begin_stream_ex(START, WARM, filters=[GrammarFilter.regex(tokenizer(), "[a-z]+")], filter_prefer_eos=True, seed=3)
+    results = []
+    while not results or not results[-1]["eos"]:
+        results.append(generator.stream_ex())
+    text = "".join(result["chunk"] for result in results)
+    assert re.fullmatch("[a-z]+", text)
+    assert len(results) == 1
+    assert results[-1]["reason"] == "end_filter"
+
+
+def test_bias_and_token_lists():
+    best = int(random_logits(START).argmax())
+    _, tokens, _ = write(START, count=1, constraint=ConstraintSettings(banned_tokens=(best,)))
+    assert tokens[0].id != best
+    _, tokens, _ = write(START, count=1, constraint=ConstraintSettings(logit_bias=("333 = 100",)))
+    assert tokens[0].id == 333
+    _, tokens, _ = write(START, WARM, count=20, seed=1, constraint=ConstraintSettings(allowed_tokens=(40, 41)))
+    assert {token.id for token in tokens} <= {40, 41}
+    with pytest.raises(BadSetting, match="ids go from 0"):
+        write(START, constraint=ConstraintSettings(allowed_tokens=(10**6,)))
+
+
+def test_probabilities_and_alternatives():
+    _, tokens, _ = write(START, WARM, count=6, seed=3)
+    assert all(token.alternatives == () for token in tokens)
+    from engine.settings import OutputSettings
+
+    _, tokens, _ = write(START, WARM, count=6, seed=3, output=OutputSettings(alternatives=4))
+    sequence = list(START)
+    for token in tokens:
+        logits = random_logits(sequence).astype(np.float64)
+        share = np.exp(logits - logits.max())
+        share /= share.sum()
+        assert token.raw_probability == pytest.approx(share[token.id], rel=1e-4)
+        assert [other.id for other in token.alternatives] == np.argsort(-share, kind="stable")[:4].tolist()
+        assert [other.raw_probability for other in token.alternatives] == pytest.approx(np.sort(share)[::-1][:4], rel=1e-4)
+        assert token.entropy == pytest.approx(-(share * np.log(share)).sum(), rel=1e-4)
+        assert token.seconds > 0
+        sequence.append(token.id)
+
+
+def test_limits_of_time_and_of_loops_and_the_kept_stop():
+    generator, _ = make(lambda sequence: np.eye(tokenizer().vocab_size, dtype=np.float32)[60 + len(sequence) % 3] * 30)
+    stops = StopSettings(max_tokens=0, loop_window=24, loop_repeats=4)
+    done = list(generator.stream(START, GREEDY, stops))[-1]
+    assert done.reason == "loop"
+    assert done.stats.new_tokens == 24
+    assert done.trigger
+    events = list(generator.stream(START, GREEDY, StopSettings(max_tokens=0, time_limit=0.05)))
+    assert events[-1].reason == "time_limit"
+    piece = tokenizer().piece(60)
+    events = list(generator.stream(START, GREEDY, StopSettings(stop_regex=f"{re.escape(piece)}", keep_stop=True)))
+    text = "".join(event.text for event in events if isinstance(event, Text))
+    assert (events[-1].reason, events[-1].trigger) == ("stop_regex", piece)
+    assert text.endswith(piece)
+
+
+def test_min_tokens_and_stream_interval():
+    from engine.settings import OutputSettings
+
+    eos = tokenizer().eos_token_id
+
+    def insists(sequence):
+        logits = random_logits(sequence).copy()
+        logits[eos] = 50.0
+        return logits
+
+    generator, _ = make(insists)
+    done = list(generator.stream(START, GREEDY, StopSettings(min_tokens=7)))[-1]
+    assert (done.reason, done.stats.new_tokens) == ("stop_token", 8)
+    generator, _ = make()
+    events = list(generator.stream(START, GREEDY, StopSettings(max_tokens=10), output=OutputSettings(alternatives=0, stream_interval=4)))
+    assert [len(event.tokens) for event in events if isinstance(event, Text)] == [4, 4, 2]
