@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from engine.core import ModelInfo
 
-__all__ = ["ModelEntry", "entry", "size_text"]
+__all__ = ["ModelEntry", "entry", "model_name", "size_text"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,12 @@ def entry(info: ModelInfo) -> ModelEntry:
     """The entry of a readable model: its size in parameters, bits per weight and bytes."""
     parts = (count_text(info.parameters), f"{info.bits_per_weight:.3g} bit", size_text(info.weights_bytes))
     return ModelEntry(info.path, info.name, " · ".join(part for part in parts if part))
+
+
+def model_name(path: str | Path) -> str:
+    """The name of a model that cannot be read, or not yet: that of its file or folder."""
+    path = Path(path)
+    return path.stem if path.suffix.lower() == ".gguf" else path.name
 
 
 def count_text(parameters: int) -> str:

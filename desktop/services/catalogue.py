@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.items.catalogue import ModelEntry, entry
+from desktop.items.catalogue import ModelEntry, entry, model_name
 from desktop.services.model_slot import Describe, describe
 from desktop.services.worker import Job, StreamThread
 from engine.errors import EngineError
@@ -82,7 +82,7 @@ class CatalogueService(QObject):
                 self._known[key] = entry(self._describe(path))
             return self._known[key]
         except (EngineError, OSError) as error:
-            return ModelEntry(str(path), path.stem if path.suffix else path.name, trouble=str(error))
+            return ModelEntry(str(path), model_name(path), trouble=str(error))
 
     @Slot(int, object)
     def _on_yielded(self, job: int, found: ModelEntry) -> None:

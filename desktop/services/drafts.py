@@ -1,4 +1,4 @@
-"""Which of the known models can draft for the loaded one, and why the others cannot: asked off the GUI thread, asked once."""
+"""Which of the known models can draft for the loaded one, and why the others cannot: asked off the GUI thread."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.items.catalogue import ModelEntry
+from desktop.items.catalogue import ModelEntry, model_name
 from desktop.services.worker import Job, StreamThread
-from engine.errors import EngineError
 
 __all__ = ["DraftCandidate", "DraftProblem", "DraftService", "draft_problem"]
 
@@ -37,7 +36,7 @@ class DraftCandidate:
 
 
 class DraftService(QObject):
-    """Keeps the candidates for one target up to date. An answer is asked for again only when one of the two models changed on disk.
+    """Keeps the candidates for one target up to date. The question itself remembers its answers as long as the files stay the same.
 
     Signals:
         changed(object candidates): a tuple of `DraftCandidate`; emitted as answers come.
@@ -52,8 +51,8 @@ class DraftService(QObject):
         self._ask = problem
         self._target = ""
         self._entries: tuple[ModelEntry, ...] = ()
+        self._others: dict[str, ModelEntry] = {}
         self._answers: dict[tuple[str, str], str] = {}
-        self._known: dict[tuple[object, object], str] = {}  # touched by the worker's thread only
         self._worker = StreamThread("drafts", self)
         self._worker.yielded.connect(self._on_yielded)
         self._worker.finished.connect(self._on_finished)
@@ -67,8 +66,10 @@ class DraftService(QObject):
 
     @property
     def candidates(self) -> tuple[DraftCandidate, ...]:
-        """All known models with what is known about them; none without a target."""
-        return tuple(DraftCandidate(entry, self.problem(entry)) for entry in self._entries) if self._target else ()
+        """All known models, then those asked about besides, with what is known about them; none without a target."""
+        known = {entry.path: entry for entry in self._entries}
+        entries = (*self._entries, *(other for path, other in self._others.items() if path not in known))
+        return tuple(DraftCandidate(entry, self.problem(entry)) for entry in entries) if self._target else ()
 
     def problem(self, entry: ModelEntry) -> str | None:
         """Why this model cannot draft for the target; "" when it can, None while that is not known."""
@@ -98,13 +99,15 @@ class DraftService(QObject):
 
     def refresh(self) -> None:
         """Ask about all of them again, because files may have changed."""
-        for entry in self._entries:
-            if not entry.trouble:
-                self._start(entry.path)
+        for candidate in self.candidates:
+            if not candidate.entry.trouble:
+                self._start(candidate.entry.path)
         self.changed.emit(self.candidates)
 
     def check(self, draft: str) -> None:
         """Ask about one model, whether it is among the known ones or not; `answered` tells."""
+        if draft not in self._others:
+            self._others[draft] = ModelEntry(draft, model_name(draft))
         self._start(draft)
 
     def close(self) -> bool:
@@ -123,17 +126,7 @@ class DraftService(QObject):
         yield self._problem(target, draft)
 
     def _problem(self, target: Path, draft: Path) -> str:
-        if os.path.realpath(target) == os.path.realpath(draft):
-            return ITSELF
-        try:
-            key = (_marks(target), _marks(draft))
-            if key not in self._known:
-                self._known[key] = self._ask(target, draft)
-            return self._known[key]
-        except EngineError as error:
-            return str(error)
-        except OSError as error:
-            return f"{draft.name} cannot be read ({error.strerror}): choose another file."
+        return ITSELF if os.path.realpath(target) == os.path.realpath(draft) else self._ask(target, draft)
 
     @Slot(int, object)
     def _on_yielded(self, job: int, problem: str) -> None:
@@ -151,10 +144,3 @@ class DraftService(QObject):
     def _on_failed(self, job: int, sentence: str, details: str) -> None:
         self._on_yielded(job, f"It could not be compared with the loaded model. {sentence}")
         self._asked.pop(job)
-
-
-def _marks(path: Path) -> tuple[object, ...]:
-    """What changes when a model's file, or a file in its folder, does."""
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    found = [(str(file), file.stat()) for file in files]
-    return tuple((name, facts.st_mtime_ns, facts.st_size) for name, facts in found)

@@ -66,6 +66,11 @@ class ReplyRunner(QObject):
         """The latest figures of the running reply, if it told any."""
         return self._reply.stats if self._reply is not None else None
 
+    @property
+    def avoided_count(self) -> int:
+        """How often a banned text was taken back in the running reply."""
+        return self._reply.avoided if self._reply is not None else 0
+
     def begin(self, request: ChatRequest, message: StoredMessage) -> None:
         """Start a reply into `message` (state "running" in the store), after the text it has. Only while the engine is idle."""
         self._reply = GrowingReply(message.conversation_id, message.id, message.text, self)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal, Slot
 
+from desktop.items.catalogue import model_name
 from desktop.services.drafts import DraftProblem, DraftService, draft_problem
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
 from desktop.services.paths import request_messages
@@ -103,7 +104,13 @@ class ChatSession(ConversationSession):
     def open_model(self, path: str | Path) -> None:
         """Load a model in place of the present one, with the settings of the Model and Context panes."""
         self._outdated_told = False
-        self._engine.open_model(Path(path), self.settings(LoadSettings), self.settings(CacheSettings))
+        self._loaded_with = (self.settings(LoadSettings), self.settings(CacheSettings))
+        self._engine.open_model(Path(path), *self._loaded_with)
+
+    @property
+    def loaded_with(self) -> tuple[LoadSettings, CacheSettings]:
+        """The settings with which a model was asked for last."""
+        return self._loaded_with
 
     def reload_model(self) -> None:
         """Load the present model again, so that changed settings take effect."""
@@ -200,7 +207,7 @@ class ChatSession(ConversationSession):
         if not drafting.draft_model:
             return "Drafting with a draft model is on, but no draft model is chosen: choose one, or switch drafting off."
         problem = self.drafts.answer(drafting.draft_model)
-        return f"The draft model “{Path(drafting.draft_model).stem}” cannot be used: {problem}" if problem else ""
+        return f"The draft model “{model_name(drafting.draft_model)}” cannot be used: {problem}" if problem else ""
 
     @Slot()
     def _check_draft(self) -> None:

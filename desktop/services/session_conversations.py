@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.items.conversations import ConversationsModel
@@ -63,6 +65,11 @@ class ConversationSession(SettingsSession):
     def replying_in(self) -> int:
         """The conversation whose reply runs; 0 when none does."""
         return self._runner.conversation_id
+
+    @property
+    def avoided_count(self) -> int:
+        """How often a banned text was taken back in the reply that runs in the open conversation."""
+        return self._runner.avoided_count if self.replying_in == self._conversation else 0
 
     def stop(self) -> None:
         """End the running reply within one token, or the loading of a model at its next step."""
@@ -158,6 +165,10 @@ class ConversationSession(SettingsSession):
         self._store.show_variant(variants[place])
         self._show_path()
         return True
+
+    def push_undo(self, what: str, undo: Callable[[], None]) -> None:
+        """Something was done outside the session that `undo` takes back."""
+        self._undo.push(what, undo)
 
     @told
     def undo(self) -> bool:

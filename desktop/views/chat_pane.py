@@ -7,6 +7,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from desktop.items.messages import MessageItem
+from desktop.services.replies import avoided_text
 from desktop.services.session import ChatSession
 from desktop.views.composer import COLUMN_WIDTH, Composer
 from desktop.views.notices import Banner, announce
@@ -14,6 +15,7 @@ from desktop.views.status import StatusLine
 from desktop.views.transcript import TranscriptView
 from desktop.views.welcome import WelcomePage
 from engine.core import Stats
+from engine.settings import Settings, SpeculationSettings
 
 __all__ = ["ChatPane"]
 
@@ -62,6 +64,10 @@ class ChatPane(QWidget):
         session.state_changed.connect(self.show_state)
         session.progress.connect(self._show_progress)
         session.stats_changed.connect(self._show_stats)
+        session.running_changed.connect(self._show_running)
+        session.avoided.connect(self._show_avoided)
+        session.settings_changed.connect(self._settings_changed)
+        session.draft_refused.connect(self._show_refused_draft)
         session.model_changed.connect(self.show_model)
         session.conversation_changed.connect(self._show_conversation)
         session.notice.connect(self.show_notice)
@@ -88,7 +94,8 @@ class ChatPane(QWidget):
         elsewhere = bool(self._session.replying_in) and self._session.replying_in != self._session.conversation
         if state in ("no_model", "idle", "answering", "stopping"):
             words = {"no_model": "No model loaded", "idle": "Ready", "answering": "Answering", "stopping": "Stopping"}[state]
-            self.status.show_state(f"{words} in another chat" if elsewhere and busy else words)
+            avoided = avoided_text(self._session.avoided_count) if busy else ""
+            self.status.show_state(f"{words} in another chat" if elsewhere and busy else f"{words}, {avoided}" if avoided else words)
         else:
             self.status.show_progress({"loading": "Loading the model", "prefill": "Reading the prompt"}[state], 0, 0)
         if state == "loading":
@@ -101,6 +108,20 @@ class ChatPane(QWidget):
         if self._awaited and stats is not None:
             self._awaited = False
             announce(self, f"Done, {stats.decode_tokens_per_second:.0f} tokens per second, {reason}")
+
+    def _show_running(self, stats: Stats) -> None:
+        self.status.show_stats(stats, "")
+
+    def _show_avoided(self, count: int, text: str) -> None:
+        if self._session.state == "answering":
+            self.show_state("answering")
+
+    def _show_refused_draft(self, sentence: str) -> None:
+        self.banner.show_notice(sentence, "warning", offer=("Switch drafting off", self._session.switch_drafting_off))
+
+    def _settings_changed(self, cls: type[Settings]) -> None:
+        if cls is SpeculationSettings:
+            self.banner.hide_offer()
 
     def _show_progress(self, stage: str, done: int, total: int) -> None:
         counted = f"{stage}, {done:,} of {total:,}" if self._session.state == "prefill" and total else stage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
@@ -13,9 +14,17 @@ from desktop.services.session import ChatSession
 from desktop.views.model_picker import ModelPicker
 from desktop.views.welcome import WelcomePage
 
-__all__ = ["ModelDesk"]
+__all__ = ["ModelDesk", "meant_model"]
 
 _MEGABYTE = 1_000_000
+
+
+def meant_model(path: Path) -> Path:
+    """The model that a chosen path stands for: a folder with one GGUF file and no config.json stands for that file."""
+    if path.is_dir() and not (path / "config.json").exists():
+        found = sorted(path.glob("*.gguf"))
+        return found[0] if len(found) == 1 else path
+    return path
 
 
 class ModelDesk(QObject):
@@ -50,6 +59,7 @@ class ModelDesk(QObject):
         welcome.download_requested.connect(self.get_starter)
         welcome.cancel_requested.connect(self._download.cancel)
         self._catalogue.changed.connect(picker.show_entries)
+        self._catalogue.changed.connect(self._session.drafts.set_entries)
         self._download.progress.connect(self._show_progress)
         self._download.finished.connect(self._fetched)
         self._download.failed.connect(self._fetch_failed)
@@ -62,10 +72,7 @@ class ModelDesk(QObject):
 
     def open(self, path: Path) -> None:
         """Load the model at `path`; a folder that holds one GGUF file and no config.json stands for that file."""
-        if path.is_dir() and not (path / "config.json").exists():
-            found = sorted(path.glob("*.gguf"))
-            path = found[0] if len(found) == 1 else path
-        self._session.open_model(path)
+        self._session.open_model(meant_model(path))
 
     def get_starter(self) -> None:
         """Fetch the starter model (nothing is fetched when it is there already) and load it; while that runs, cancel it."""
@@ -77,19 +84,19 @@ class ModelDesk(QObject):
 
     def ask_for_file(self) -> None:
         """Let the user choose a GGUF file."""
-        self._ask("Open a model file", QFileDialog.FileMode.ExistingFile, "Models (*.gguf);;All files (*)")
+        self.ask_for_model("Open a model file", self.open)
 
     def ask_for_folder(self) -> None:
         """Let the user choose a folder with safetensors."""
-        self._ask("Open a model folder", QFileDialog.FileMode.Directory, "")
+        self.ask_for_model("Open a model folder", self.open, folder=True)
 
-    def _ask(self, title: str, mode: QFileDialog.FileMode, name_filter: str) -> None:
-        """A dialog that does not stop the window: the answer comes as a signal."""
+    def ask_for_model(self, title: str, then: Callable[[Path], None], folder: bool = False) -> None:
+        """A dialog that does not stop the window: the chosen file or folder goes to `then`."""
         dialog = QFileDialog(QApplication.activeWindow(), title, self._start_folder())
-        dialog.setFileMode(mode)
-        if name_filter:
-            dialog.setNameFilter(name_filter)
-        dialog.fileSelected.connect(lambda chosen: self.open(Path(chosen)))
+        dialog.setFileMode(QFileDialog.FileMode.Directory if folder else QFileDialog.FileMode.ExistingFile)
+        if not folder:
+            dialog.setNameFilter("Models (*.gguf);;All files (*)")
+        dialog.fileSelected.connect(lambda chosen: then(Path(chosen)))
         dialog.finished.connect(dialog.deleteLater)
         dialog.open()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal, qVersion
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplication, QPalette
@@ -40,6 +41,10 @@ class Banner(QFrame):
         self.undo.setProperty("tone", "quiet")
         self.undo.setAccessibleName("Undo")
         self.undo.clicked.connect(self._undo)
+        self.offer = QPushButton()
+        self.offer.setProperty("tone", "quiet")
+        self.offer.clicked.connect(self._take_offer)
+        self._offered: Callable[[], object] | None = None
         self.copy = IconButton("copy", "Copy details of this notice")
         self.copy.clicked.connect(self._copy)
         self.dismiss = IconButton("close", "Dismiss this notice")
@@ -49,16 +54,24 @@ class Banner(QFrame):
         layout.setSpacing(8)
         layout.addWidget(self._picture)
         layout.addWidget(self.text, 1)
-        for button in (self.undo, self.copy, self.dismiss):
+        for button in (self.undo, self.offer, self.copy, self.dismiss):
             layout.addWidget(button)
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self._fade)
         self.hide()
 
-    def show_notice(self, text: str, level: str, undo: bool = False, details: str = "") -> None:
-        """Show `text`; `level` is "info", "warning" or "error"; `undo` offers the Undo button; `details` is only copied."""
+    def show_notice(
+        self, text: str, level: str, undo: bool = False, details: str = "", offer: tuple[str, Callable[[], object]] | None = None
+    ) -> None:
+        """Show `text`; `level` is "info", "warning" or "error"; `undo` offers the Undo button; `details` is only copied.
+
+        `offer` is a button's words and what it does; the notice is gone then.
+        """
         self._level = level
+        words, self._offered = offer if offer is not None else ("", None)
+        self.offer.setText(words)
+        self.offer.setVisible(offer is not None)
         self._details = details
         self.text.setText(text)
         self.text.setAccessibleName(f"{WORDS[level]}: {text}")
@@ -94,6 +107,11 @@ class Banner(QFrame):
         if self.undo.isVisibleTo(self):
             self.hide()
 
+    def hide_offer(self) -> None:
+        """What was offered is of no use any more."""
+        if self.offer.isVisibleTo(self):
+            self.hide()
+
     def details(self) -> str:
         """The notice and what a bug report needs: versions and system, nothing personal."""
         system = f"{platform.system()} {platform.release()} {platform.machine()}"
@@ -103,6 +121,11 @@ class Banner(QFrame):
     def _undo(self) -> None:
         self.hide()
         self.undo_requested.emit()
+
+    def _take_offer(self) -> None:
+        self.hide()
+        if self._offered is not None:
+            self._offered()
 
     def _copy(self) -> None:
         QGuiApplication.clipboard().setText(self.details())

@@ -10,6 +10,7 @@ from engine.core import Stats
 
 __all__ = ["StatusLine"]
 
+
 class StatusLine(QWidget):
     """State and progress on the left, figures on the right; the least important figures leave first when it gets narrow."""
 
@@ -25,15 +26,16 @@ class StatusLine(QWidget):
         self.reason = self._figure("Why the reply ended")
         self.prompt = self._figure("Speed of reading the prompt")
         self.reply = self._figure("Speed of writing the reply")
+        self.drafting = self._figure("Tokens for each pass of the model, and how many of the drafted tokens were kept")
         self.context = self._figure("Tokens in the context")
-        self._by_importance = (self.context, self.reply, self.reason, self.prompt)
+        self._by_importance = (self.context, self.reply, self.drafting, self.reason, self.prompt)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(18, 2, 18, 6)
         layout.setSpacing(16)
         layout.addWidget(self.state)
         layout.addWidget(self.bar)
         layout.addStretch(1)
-        for label in (self.reason, self.prompt, self.reply, self.context):
+        for label in (self.reason, self.prompt, self.reply, self.drafting, self.context):
             layout.addWidget(label)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
 
@@ -61,12 +63,14 @@ class StatusLine(QWidget):
         self._fit()
 
     def show_stats(self, stats: Stats | None, reason: str) -> None:
-        """Show the figures of a reply; `reason` says in words why it ended."""
+        """Show the figures of a reply, also while it is written; `reason` says in words why it ended."""
         prompt = stats.prefill_tokens_per_second if stats else 0
         reply = stats.decode_tokens_per_second if stats else 0
+        drafts = stats if stats and stats.drafted_tokens else None
         self._write(self.reason, reason)
         self._write(self.prompt, f"prompt {prompt:,.0f} tok/s" if prompt else "")
         self._write(self.reply, f"reply {reply:,.1f} tok/s" if reply else "")
+        self._write(self.drafting, f"{drafts.tokens_per_pass:.1f} per pass, {100 * drafts.acceptance_rate:.0f} % kept" if drafts else "")
         self._write(self.context, f"{stats.context_tokens:,} / {stats.context_length:,} tokens" if stats and stats.context_length else "")
 
     def _write(self, label: QLabel, text: str) -> None:

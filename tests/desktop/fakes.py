@@ -168,7 +168,9 @@ class EchoDoor:
         return replace(ECHO_INFO, path=str(path), name=path.stem)
 
     def draft_problem(self, target: Path, draft: Path) -> str:
-        """Why `draft` cannot draft for `target`: by its name."""
+        """Why `draft` cannot draft for `target`: by its name, or because it is gone."""
+        if not draft.exists():
+            return f"There is no model at {draft}: choose another one."
         return f"Its vocabulary is not that of {target.stem}." if draft.name.startswith("other") else ""
 
     def open_chat(self, path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event) -> Generator[Loading, None, EchoChat]:

@@ -1,8 +1,7 @@
-"""Which models can draft: asked off the GUI thread, once, and again when a file or the loaded model changes."""
+"""Which models can draft: asked off the GUI thread, for each loaded model."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ class Judge:
         self.calls: list[tuple[str, str]] = []
         self.threads: set[int] = set()
         self.gate: threading.Event | None = None
+        self.verdict = ""
 
     def __call__(self, target: Path, draft: Path) -> str:
         self.calls.append((target.name, draft.name))
@@ -32,7 +32,7 @@ class Judge:
             raise BadCheckpoint(f"The file {draft.name} ends too early: fetch it again.")
         if draft.name.startswith("odd"):
             raise ZeroDivisionError
-        return "Its vocabulary is another one." if draft.name.startswith("other") else ""
+        return "Its vocabulary is another one." if draft.name.startswith("other") else self.verdict
 
 
 @pytest.fixture
@@ -80,34 +80,41 @@ def test_every_candidate_gets_an_answer(qtbot: QtBot, drafts: DraftService, judg
     assert threading.get_ident() not in judge.threads
 
 
-def test_asked_once_until_a_file_changes(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
+def test_what_is_known_is_shown_while_it_is_asked_again(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
     drafts.set_entries(entries(tmp_path, "big", "small"))
     drafts.set_target(str(tmp_path / "big"))
     until_known(qtbot, drafts)
     drafts.set_target("")
     assert drafts.candidates == ()
-    drafts.set_target(str(tmp_path / "big"))
-    assert until_known(qtbot, drafts) == {"big": ITSELF, "small": ""}
-    expected = (str(tmp_path / "big"), str(tmp_path / "small"), "")
+    judge.verdict = "It has changed."
+    expected = (str(tmp_path / "big"), str(tmp_path / "small"), "It has changed.")
     with qtbot.waitSignal(drafts.answered, check_params_cb=lambda *answer: answer == expected):
-        drafts.check(str(tmp_path / "small"))
-    assert judge.calls == [("big", "small")]
-    os.utime(tmp_path / "small", (5, 5))
+        drafts.set_target(str(tmp_path / "big"))
+        assert known(drafts) == {"big": ITSELF, "small": ""}
+    assert known(drafts) == {"big": ITSELF, "small": "It has changed."}
+    judge.verdict = ""
+    with qtbot.waitSignal(drafts.answered, check_params_cb=lambda *answer: answer[2] == ""):
+        drafts.refresh()
+    assert known(drafts) == {"big": ITSELF, "small": ""}
+
+
+def test_entries_that_come_one_by_one_are_asked_about_once(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
+    found = entries(tmp_path, "big", "small", "other")
+    drafts.set_target(str(tmp_path / "big"))
+    for count in range(1, 4):
+        drafts.set_entries(found[:count])
+    until_known(qtbot, drafts)
+    assert judge.calls == [("big", "small"), ("big", "other")]
+
+
+def test_one_that_is_not_known_is_a_candidate_once_it_was_asked_about(qtbot: QtBot, drafts: DraftService, tmp_path: Path) -> None:
+    found = entries(tmp_path, "big", "small")
+    drafts.set_target(str(tmp_path / "big"))
     with qtbot.waitSignal(drafts.answered):
         drafts.check(str(tmp_path / "small"))
-    assert len(judge.calls) == 2
-
-
-def test_a_folder_is_looked_into(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
-    entries(tmp_path, "big")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "tokenizer.json").write_text("{}")
-    drafts.set_target(str(tmp_path / "big"))
-    for text in ("{}", '{"a": 1}'):
-        (tmp_path / "folder" / "tokenizer.json").write_text(text)
-        with qtbot.waitSignal(drafts.answered):
-            drafts.check(str(tmp_path / "folder"))
-    assert len(judge.calls) == 2
+    assert known(drafts) == {"small": ""}
+    drafts.set_entries(found)
+    assert until_known(qtbot, drafts) == {"big": ITSELF, "small": ""}
 
 
 def test_another_target_while_the_first_is_being_looked_at(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
@@ -121,12 +128,7 @@ def test_another_target_while_the_first_is_being_looked_at(qtbot: QtBot, drafts:
     assert sum(target == "big" for target, _ in judge.calls) <= 1
 
 
-def test_a_file_that_is_gone_is_said_so(qtbot: QtBot, drafts: DraftService, tmp_path: Path) -> None:
-    entries(tmp_path, "big")
-    drafts.set_target(str(tmp_path / "big"))
-    with qtbot.waitSignal(drafts.answered) as answer:
-        drafts.check(str(tmp_path / "gone.gguf"))
-    assert "gone.gguf cannot be read" in answer.args[2]
-    drafts.set_target("")
-    with qtbot.assertNotEmitted(drafts.answered, wait=50):
-        drafts.check(str(tmp_path / "gone.gguf"))
+def test_without_a_target_nothing_is_asked(qtbot: QtBot, drafts: DraftService, judge: Judge) -> None:
+    drafts.check("/somewhere/small.gguf")
+    qtbot.wait(30)
+    assert judge.calls == []

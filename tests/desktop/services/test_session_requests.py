@@ -203,7 +203,7 @@ def test_what_the_engine_says_of_the_draft_is_kept_with_the_reply(desk: Desk) ->
     desk.ask("hello")
     assert desk.session.messages.items()[-1].notice == "The draft model is gone: choose another one."
     desk.qtbot.waitUntil(lambda: bool(desk.said["draft_refused"]))
-    assert "cannot be read" in desk.said["draft_refused"][-1][0]
+    assert "There is no model at" in desk.said["draft_refused"][-1][0]
     desk.session.switch_drafting_off()
     assert desk.session.regenerate(desk.ids()[-1])
     desk.until_idle()

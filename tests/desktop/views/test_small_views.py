@@ -48,6 +48,23 @@ def test_banner_offers_undo_once(qtbot) -> None:
     assert not banner.isVisible()
 
 
+def test_banner_offers_something_to_do(qtbot) -> None:
+    banner, done = Banner(), []
+    qtbot.addWidget(banner)
+    banner.show_notice("It does not fit.", "warning", offer=("Switch it off", lambda: done.append(1)))
+    assert banner.offer.text() == "Switch it off"
+    click(qtbot, banner.offer)
+    assert done == [1]
+    assert not banner.isVisible()
+    banner.show_notice("It does not fit.", "warning", offer=("Switch it off", lambda: done.append(1)))
+    banner.hide_offer()
+    assert not banner.isVisible()
+    banner.show_notice("Something else.", "warning")
+    banner.hide_offer()
+    assert banner.isVisible()
+    assert not banner.offer.isVisible()
+
+
 def test_notes_leave_by_themselves_and_trouble_stays(qtbot, monkeypatch) -> None:
     monkeypatch.setattr("desktop.views.notices._INFO_SECONDS", 0.02)
     host, elsewhere, banner = QWidget(), QLineEdit(), Banner()
@@ -76,6 +93,18 @@ def test_status_line_shows_the_figures_of_a_reply(qtbot) -> None:
     assert all(label.isVisible() for label in (line.reason, line.prompt, line.reply, line.context))
     line.show_stats(None, "")
     assert not any(label.isVisible() for label in (line.reason, line.prompt, line.reply, line.context))
+
+
+def test_status_line_shows_what_drafting_brings(qtbot) -> None:
+    line = StatusLine()
+    qtbot.addWidget(line)
+    line.resize(900, 30)
+    line.show()
+    line.show_stats(dataclasses.replace(STATS, passes=40, drafted_tokens=200, accepted_tokens=61), "")
+    assert line.drafting.text() == "2.5 per pass, 30 % kept"
+    assert line.drafting.isVisible()
+    line.show_stats(STATS, "")
+    assert not line.drafting.isVisible()
 
 
 def test_narrow_status_line_keeps_the_most_important(qtbot) -> None:

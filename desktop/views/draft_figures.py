@@ -1,0 +1,62 @@
+"""What drafting brings: tokens for each pass of the model, the share of drafts that was kept, and the measured speed-up."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel, QProgressBar, QVBoxLayout, QWidget
+
+from engine.core import Stats
+
+__all__ = ["DraftFigures", "speed_words"]
+
+_SAME = 0.03
+"""A speed-up within 3 % of one is within the noise of a reply."""
+
+
+def speed_words(speedup: float, adaptive: bool) -> str:
+    """What a speed-up means, in words; 0 is not known yet."""
+    if speedup <= 0:
+        return "Speed-up: being measured"
+    if speedup >= 1 + _SAME:
+        return f"{speedup:.1f}× faster than without" if speedup >= 1.1 else f"{speedup:.2f}× faster than without"
+    if speedup > 1 - _SAME:
+        return "As fast as without"
+    return f"Paused: slower than plain writing ({speedup:.2f}×)" if adaptive else f"Slower than without ({speedup:.2f}×)"
+
+
+class DraftFigures(QWidget):
+    """Three lines and a bar, live while a reply is written."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.per_pass, self.kept, self.speed = QLabel(), QLabel(), QLabel()
+        self.bar = QProgressBar()
+        self.bar.setRange(0, 1000)
+        self.bar.setTextVisible(False)
+        self.bar.setFixedHeight(6)
+        self.bar.setAccessibleName("Drafts kept")
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 2, 0, 2)
+        layout.setSpacing(4)
+        for widget in (self.per_pass, self.bar, self.kept, self.speed):
+            layout.addWidget(widget)
+        for label in (self.per_pass, self.kept, self.speed):
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setWordWrap(True)
+        for label in (self.kept, self.speed):
+            label.setProperty("tone", "muted")
+        self.show_stats(None, True)
+
+    def show_stats(self, stats: Stats | None, adaptive: bool) -> None:
+        """Show the figures of a reply, also while it is written; those of one without drafts say so."""
+        drafted = stats is not None and stats.drafted_tokens > 0
+        for widget in (self.bar, self.kept, self.speed):
+            widget.setVisible(drafted)
+        if stats is None or not drafted:
+            told = stats is not None and stats.new_tokens > 1
+            self.per_pass.setText("Nothing was drafted in the last reply." if told else "The figures come with the next reply.")
+            return
+        self.per_pass.setText(f"{stats.tokens_per_pass:.1f} tokens for each pass of the model")
+        self.bar.setValue(round(1000 * stats.acceptance_rate))
+        self.kept.setText(f"{100 * stats.acceptance_rate:.0f} % of {stats.drafted_tokens:,} drafted tokens kept")
+        self.speed.setText(speed_words(stats.speedup, adaptive))
