@@ -87,6 +87,8 @@ class Job:
         self._held = HeldTokens()
         self._marks: list[_Mark] = []
         self._fed = 0  # characters given to the ban gate
+        self._passed = 0  # characters let through: a token's text goes whole or not at all, so that it can be taken back
+        self._waiting = ""  # what was fed and not let through
         self._blocked: dict[int, set[int]] = {}
         self._accepted = 0  # tokens the filters have taken in
         self._filters = FilterSet(plan.filters, prefer_end=plan.prefer_end) if plan.filters else None
@@ -129,6 +131,8 @@ class Job:
         place, wanted = len(self.ids), self.plan.wanted
         mark = self._mark(logits) if self._bans is not None else None
         mask = self._filters.mask() if self._filters is not None else None
+        if self._filters is not None and self._filters.ended:  # filters that contradict each other
+            return self.finish("end_filter")
         only = self._healing if place == self._begin else None
         rejected = self._blocked.get(place, set())
         try:
@@ -164,7 +168,7 @@ class Job:
                     start = cleared.hit.start
                     return self._rewind(next(i for i, m in enumerate(self._marks) if m.fed + len(m.text) > start))
                 self._forget_marks()
-            text = cleared.text
+            text = self._through_gate(text)
         return self._show(text)
 
     def finish(self, reason: str, trigger: str = "", *, before: str = "", last: WrittenToken | None = None) -> Emission:
@@ -176,9 +180,10 @@ class Job:
         self._held.lengthen_last(end)
         banned = False
         if self._bans is not None:
-            cleared = self._bans.feed(end)
-            banned = cleared.hit is not None
-            end = cleared.text + ("" if banned else self._bans.finish())
+            hit = self._bans.feed(end).hit
+            banned = hit is not None
+            end = (self._waiting + end)[: None if hit is None else hit.start - self._passed]
+            self._waiting = ""
         text = before + self._matcher.feed(end).text + self._matcher.finish()
         if self._matcher.matched is not None:
             return self._cut(text)
@@ -186,6 +191,14 @@ class Job:
         if last is not None:
             text, tokens = text + last.info.text, (*tokens, last)
         return Emission(text, tokens, reason, trigger)
+
+    def _through_gate(self, text: str) -> str:
+        """The text of the tokens before the first one of which the ban gate holds some."""
+        self._waiting += text
+        sure = self._marks[0].fed if self._marks else self._fed
+        count, self._passed = sure - self._passed, sure
+        text, self._waiting = self._waiting[:count], self._waiting[count:]
+        return text
 
     def _stopped(self, sampled: Sampled, logits: Floats | None, drafted: bool) -> Emission:
         """A stop token was drawn."""
@@ -266,7 +279,7 @@ class Job:
         for part, state in zip((part for part in parts if part is not None), mark.states, strict=True):
             part.restore(state)
         del self.ids[mark.place :], self._marks[index:]
-        self._fed = mark.fed
+        self._waiting, self._fed = self._waiting[: mark.fed - self._passed], mark.fed
         if self._filters is not None:
             self._filters.rollback(self._accepted - mark.accepted)
             self._accepted = mark.accepted

@@ -106,15 +106,14 @@ class StreamingGenerator:
         Raises `ContextTooLong` and `BadSetting` before anything runs, and `NothingAllowed` from the iterator when constraints
         leave no token to choose.
         """
-        given = seed if seed is not None else sampler.seed
-        seed = new_seed() if given is None else given
+        fixed = seed if seed is not None else sampler.seed
         plan = Plan(
-            sampler, seed, StopRules.from_settings(stops, self.tokenizer.stop_token_ids),
+            sampler, new_seed() if fixed is None else fixed, StopRules.from_settings(stops, self.tokenizer.stop_token_ids),
             Wanted(alternatives=output.alternatives, special=output.show_special),
             token_tables(self.tokenizer, sampler, constraint), (*make_filters(constraint, self.tokenizer), *filters),
             banned=constraint.banned_strings, ban_ignore_case=constraint.ban_ignore_case, given=given, heal=heal,
         )  # fmt: skip
-        drafting = self.drafters.drafting(speculation, plan, stop_event, fixed=given is not None)
+        drafting = self.drafters.drafting(speculation, plan, stop_event, fixed=fixed is not None)
         job, clock = self._open(ids, plan, drafting, guidance, stop_event, started)
         assert self._steps is not None
         return events(self._steps, job, clock, output.stream_interval)
@@ -150,16 +149,16 @@ class StreamingGenerator:
         """
         _refuse(loras=loras, input_embeddings=input_embeddings)
         ids, guidance = prompt_rows(input_ids, input_mask, position_offsets, cfg_scale)
-        given = seed if seed is not None else gen_settings.seed
+        fixed = seed if seed is not None else gen_settings.seed
         rules = replace(self._rules, max_tokens=max_new_tokens) if max_new_tokens else self._rules
         wanted = Wanted(return_top_tokens, 0, return_logits, decode_special_tokens)
         plan = Plan(
-            gen_settings, new_seed() if given is None else given, rules, wanted, tables or token_tables(self.tokenizer, gen_settings),
+            gen_settings, new_seed() if fixed is None else fixed, rules, wanted, tables or token_tables(self.tokenizer, gen_settings),
             tuple(filters or ()), filter_prefer_eos, tuple(banned_strings or ()), True, heal=token_healing,
         )  # fmt: skip
         method = "ngram" if self.speculative_ngram else "model" if self.drafters.has_model else "none"
         speculation = SpeculationSettings(method=method, draft_tokens=self.num_speculative_tokens)
-        drafting = self.drafters.drafting(speculation, plan, abort_event, fixed=given is not None)
+        drafting = self.drafters.drafting(speculation, plan, abort_event, fixed=fixed is not None)
         job, clock = self._open(ids, plan, drafting, guidance, abort_event, None)
         self._begun = Begun(job, clock, return_probabilities, self.model.config.vocab_size)
         assert self._steps is not None

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.backends.base import Floats, Step
 from engine.core import PAGE_TOKENS
@@ -51,10 +52,19 @@ class Scripted:
 class FakeStore:
     """Keeps the token id where a real cache keeps keys and values; -1 was never written."""
 
+    type = "fake"
+    page_bytes = 8 * PAGE_TOKENS
+
     def __init__(self, page_count: int) -> None:
         self.page_count = page_count
-        self.nbytes = 0
+        self.nbytes = page_count * self.page_bytes
         self.slots = np.full((page_count, PAGE_TOKENS), -1, np.int64)
+
+    def read_page(self, page: int) -> npt.NDArray[np.uint8]:
+        return self.slots[page].view(np.uint8).copy()
+
+    def write_page(self, page: int, content: npt.NDArray[np.uint8]) -> None:
+        self.slots[page] = content.view(np.int64)
 
     def copy_page(self, source: int, target: int) -> None:
         self.slots[target] = self.slots[source]
@@ -92,6 +102,7 @@ class FakeModel:
         self.answering = answering
         shape = {"layers": 1, "width": 8, "heads": 1, "kv_heads": 1, "head_dim": 8, "ffn_width": 8}
         self.config = SimpleNamespace(vocab_size=tokenizer().vocab_size, context_length=context_length, **shape)
+        self.backend = SimpleNamespace(name="fake")
         self.program: FakeProgram
         self.closed = False
 
