@@ -3,7 +3,7 @@
 The package `regex` can say that an attempt reached the end of the text ("partial"), but it tries for a whole match first,
 and tests such as `$` take the end so far for the end. So the expression is searched in an altered form: it never matches
 as a whole, an empty group behind it tells whether it was completed before the end was reached, and every test that looks
-at the end reads a character there.
+at what comes next first reads a character there.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ LONGEST_MATCH = 1024
 _SECONDS = 1.0
 _ANY = "(?s:.)"
 _READ = f"(?={_ANY}|)"  # always true, but not before there is a next character
+_READ_PAST_LINE = rf"(?=\n{_ANY}|{_ANY}|)"  # `$` is true before a line break only where that is the last character
 _TESTS = {
-    "Z": f"(?!{_ANY})", "z": f"(?!{_ANY})", "X": rf"(?:\X{_READ})", "R": rf"(?:\R{_READ})",
-    "b": r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))", "B": r"(?:(?<=\w)(?=\w)|(?<!\w)(?!\w))",
-    "m": r"(?:(?<!\w)(?=\w))", "M": r"(?:(?<=\w)(?!\w))",
+    "$": f"(?:{_READ_PAST_LINE}$)", r"\Z": rf"(?:{_READ}\Z)", r"\z": rf"(?:{_READ}\z)", r"\b": rf"(?:{_READ}\b)", r"\B": rf"(?:{_READ}\B)",
+    r"\m": rf"(?:{_READ}\m)", r"\M": rf"(?:{_READ}\M)", r"\X": rf"(?:\X{_READ})", r"\R": rf"(?:\R{_READ})",
 }  # fmt: skip
 
 
@@ -109,19 +109,18 @@ class Expression:
 
 
 def _open_ended(pattern: str, *, verbose: bool, multiline: bool) -> str:
-    """`pattern` with every test that looks at the end of the text made to read a character there.
+    """`pattern` with every test that looks at what comes next made to read a character first.
 
     The library passes by a repeated group at the end of the text without reading, so such groups read as well.
     """
     out: list[str] = []
     groups: list[int] = []  # where in `out` the groups begin that are open
-    line_end = rf"(?=\n|(?!{_ANY}))" if multiline else rf"(?=\n?(?!{_ANY}))"
     at = 0
     while at < len(pattern):
         size = _part(pattern, at, verbose)
         part = pattern[at : at + size]
         at += size
-        if part == r"\K" or part in ("(?R", "(?0"):
+        if part in (r"\K", r"\G", "(?R", "(?0"):
             raise BadSetting(f"The stop expression {pattern!r} has {part}, which cannot be used here; leave it out.")
         if part[0] == "(" and part[-1] != ")":
             groups.append(len(out))
@@ -130,11 +129,9 @@ def _open_ended(pattern: str, *, verbose: bool, multiline: bool) -> str:
             if _repeated(pattern, at, verbose):
                 out[first] = f"{_READ}(?:{out[first]}"
                 part = f"){_READ})"
-        elif part == "$":
-            part = line_end
-        elif part[0] == "\\":
-            part = _TESTS.get(part[1:], part)
-        out.append(part)
+        elif part == "$" and multiline:
+            part = f"(?:{_READ}$)"
+        out.append(_TESTS.get(part, part))
     return "".join(out)
 
 

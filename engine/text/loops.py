@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from engine.text.conditions import Loop
 
-_PROBES = 8
+_TRIES = 8
 
 
 class LoopWatch:
@@ -19,8 +19,7 @@ class LoopWatch:
         """The first loop that the end of the reply ids[new_from:] fulfils, and the ids of the repeated passage.
 
         The last `window` tokens are a passage of P tokens repeated, P at most window / repeats; the smallest P counts. The
-        last repetition may be cut short. Costs a look at the places in the last window / repeats where the last token
-        stands, a whole window only where a few samples agree.
+        last repetition may be cut short.
         """
         for loop in self._loops:
             if len(ids) - new_from >= loop.window and (passage := _passage(ids, loop)) is not None:
@@ -31,20 +30,27 @@ class LoopWatch:
 def _passage(ids: Sequence[int], loop: Loop) -> list[int] | None:
     """The smallest passage of which the last `loop.window` ids are at least `loop.repeats` repetitions."""
     size, longest = loop.window, loop.window // loop.repeats
+    if not _likely(ids, size, longest):
+        return None
+    # Ids as characters, so that one search in native code does it. The part behind the longest possible first passage holds
+    # every possible passage at least once, so the nearest place where it stands again gives the smallest period or none.
+    text = "".join(map(chr, ids[-size:]))
+    period = longest - text.rfind(text[longest:], 0, size - 1)
+    if period > longest or text[period:] != text[:-period]:
+        return None
+    return list(ids[-size : len(ids) - size + period])
+
+
+def _likely(ids: Sequence[int], size: int, longest: int) -> bool:
+    """Whether a few samples agree for one of the nearest places where the last id stands before, or there are many such places."""
     recent = list(ids[-longest - 1 :])
     recent.reverse()
-    end, period = recent[0], 0
-    try:
-        while True:
-            period = recent.index(end, period + 1)
-            if _samples_agree(ids, size, period) and ids[-size + period :] == ids[-size:-period]:
-                return list(ids[-size : len(ids) - size + period])
-    except ValueError:  # the last token stands nowhere else
-        return None
-
-
-def _samples_agree(ids: Sequence[int], size: int, period: int) -> bool:
-    """Whether ids at a few places of the last `size` are the same `period` places further on."""
-    last = len(ids) - period - 1
-    span = size - period - 1
-    return all(ids[last - span * i // _PROBES] == ids[last - span * i // _PROBES + period] for i in range(1, _PROBES + 1))
+    period, samples = 0, (size // 2, size // 4 or 1)
+    for _ in range(_TRIES):
+        try:
+            period = recent.index(recent[0], period + 1)
+        except ValueError:
+            return False
+        if ids[-size] == ids[period - size] and all(ids[-i] == ids[-i - period] for i in samples):
+            return True
+    return True

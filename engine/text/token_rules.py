@@ -29,11 +29,17 @@ def parse_bias(lines: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, f
     """
     bias: dict[int, float] = {}
     for line in filter(str.strip, lines):
-        what, equals, number = line.rpartition("=")
-        if not equals or not what.strip():
-            raise BadSetting(f"The token bias {line.strip()!r} cannot be read; write a token's text or id, an equals sign and a number.")
-        bias[_token(what.strip(), tokenizer)] = _number(number.strip(), line.strip())
+        what, number = bias_parts(line)
+        bias[_token(what, tokenizer)] = number
     return tuple(bias.items())
+
+
+def bias_parts(line: str) -> tuple[str, float]:
+    """What a bias line names, and the number it gives: as much of `parse_bias` as needs no tokenizer, with its `BadSetting`."""
+    what, equals, number = line.rpartition("=")
+    if not equals or not what.strip():
+        raise BadSetting(f"The token bias {line.strip()!r} cannot be read; write a token's text or id, an equals sign and a number.")
+    return what.strip(), _number(number.strip(), line.strip())
 
 
 def ids_containing(tokenizer: Tokenizer, texts: Sequence[str]) -> frozenset[int]:
