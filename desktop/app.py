@@ -22,6 +22,7 @@ from PySide6.QtWidgets import QApplication, QMessageBox
 
 from desktop.diagnostics import Diagnostics
 from desktop.services.catalogue import CatalogueService
+from desktop.services.checks import CheckService
 from desktop.services.download import DownloadService, Fetch, fetch_starter
 from desktop.services.drafts import DraftProblem, draft_problem
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
@@ -85,10 +86,11 @@ class Desktop(QObject):
         models = folder / "models"
         self._catalogue = CatalogueService(doors.describe, self)
         self._download = DownloadService(models, doors.fetch, self)
+        self._checks = CheckService(parent=self)
         self.desk = ModelDesk(self.session, self._catalogue, self._download, models, self)
         self.theme = Theme(app)
         places = QSettings(str(folder / "window.ini"), QSettings.Format.IniFormat)
-        self.window = MainWindow(self.session, self.desk, self.theme, places, self.close)
+        self.window = MainWindow(self.session, self.desk, self._checks, self.theme, places, self.close)
         self._closed = False
 
     def start(self, model: Path | None = None, starter: bool = False) -> None:
@@ -117,7 +119,7 @@ class Desktop(QObject):
         if self._closed:
             return
         self._closed = True
-        ended = [self._download.close(), self._catalogue.close(), self.session.close()]
+        ended = [self._checks.close(), self._download.close(), self._catalogue.close(), self.session.close()]
         if not all(ended):
             log.error("a thread did not end in time")
         self._database.close()

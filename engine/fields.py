@@ -25,7 +25,8 @@ class SettingInfo:
     `low`, `high` bound the value (inclusive); `slider_high` is where a slider ends when the true bound is far away;
     `neutral` is the value at which the setting does nothing, shown as "off"; `choices` lists (value, label) pairs;
     `words` lists (number, word) pairs for numbers that have a meaning of their own, such as 0 for "auto". `group` is the
-    heading under which a long form shows the field, `advanced` hides it behind a switch.
+    heading under which a long form shows the field, `advanced` hides it behind a switch. `escaped` texts are kept as they are
+    written, with escapes such as \\n that the engine resolves.
     """
 
     label: str
@@ -40,6 +41,7 @@ class SettingInfo:
     unit: str = ""
     advanced: bool = False
     multiline: bool = False
+    escaped: bool = False
     group: str = ""
 
 

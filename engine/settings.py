@@ -132,7 +132,7 @@ class SamplerSettings(Settings):
     )
     dry_breakers: tuple[str, ...] = setting(
         ("\\n", ":", '"', "*"), "DRY breakers", "A repeated passage ends at any token with one of these texts; \\n is a line break.",
-        group=_REPETITION, advanced=True, multiline=True,
+        group=_REPETITION, advanced=True, multiline=True, escaped=True,
     )
     min_temperature: float = setting(
         0.0, "Lowest temperature", "Dynamic temperature goes from here, where the model is sure, ...", low=0.0, high=10.0, slider_high=3.0,
@@ -287,7 +287,7 @@ class ConstraintSettings(Settings):
     logit_bias: tuple[str, ...] = setting(
         (), "Token bias", "One a line: a token's text or its id, an equals sign, and what is added to its score; for example: "
         "' sure' = -5.",
-        multiline=True, advanced=True,
+        multiline=True, advanced=True, escaped=True,
     )
     allowed_tokens: tuple[int, ...] = setting((), "Allowed token ids", "Only these tokens may be drawn.", low=0, advanced=True)
     banned_tokens: tuple[int, ...] = setting((), "Banned token ids", "These tokens are never drawn.", low=0, advanced=True)

@@ -13,7 +13,8 @@ from desktop.settings import CONVERSATION_SETTINGS
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import StoreError
 from desktop.store.preferences import Preferences
-from engine.settings import Settings
+from desktop.store.presets import Preset
+from engine.settings import SamplerSettings, Settings
 
 __all__ = ["SettingsSession", "told"]
 
@@ -87,8 +88,27 @@ class SettingsSession(QObject):
         return self._layers.settings(cls)
 
     def source_of(self, cls: type[Settings], name: str) -> str:
-        """Where a value comes from: "default", "saved default" or "conversation"."""
+        """Where a value comes from: "default", "saved default", "conversation" or "preset NAME"."""
         return self._layers.source_of(cls, name)
+
+    @property
+    def preset(self) -> str:
+        """The name of the sampler preset that was chosen last in the open conversation; empty when there was none."""
+        return self._layers.preset
+
+    @told
+    def choose_preset(self, preset: Preset) -> bool:
+        """Put the values of a sampler preset in force for the open conversation."""
+        self._layers.choose_preset(preset)
+        self._settings_put(SamplerSettings)
+        return True
+
+    @told
+    def presets_edited(self, old: str = "", new: str = "") -> bool:
+        """Presets came, went or were changed; one called `old` is now called `new`."""
+        self._layers.rename_preset(old, new) if old else self._layers.look_up_preset()
+        self._settings_put(SamplerSettings)
+        return True
 
     @told
     def set_settings(self, settings: Settings) -> bool:

@@ -69,6 +69,23 @@ class Preferences:
             self._changed()
 
     @property
+    def presets(self) -> dict[str, dict[str, Any]]:
+        """The user's sampler presets: each name with its values, ready for JSON."""
+        saved = self._data.get("presets")
+        return {name: dict(values) for name, values in saved.items() if isinstance(values, dict)} if isinstance(saved, dict) else {}
+
+    def save_preset(self, name: str, values: Mapping[str, Any], instead_of: str = "") -> None:
+        """Keep a preset under `name`, in the place of one of that name and of the one called `instead_of`."""
+        kept = {other: its for other, its in self.presets.items() if other not in (name, instead_of)}
+        self._data["presets"] = {**kept, name: dict(values)}
+        self._changed()
+
+    def remove_preset(self, name: str) -> None:
+        """Forget a preset; conversations keep the values they took from it."""
+        self._data["presets"] = {other: values for other, values in self.presets.items() if other != name}
+        self._changed()
+
+    @property
     def last_model(self) -> str:
         """The path of the model that was loaded last; empty when there was none."""
         return self._text("last_model")

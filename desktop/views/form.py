@@ -1,4 +1,4 @@
-"""A settings dataclass as a form: one row a field, each telling where its value comes from and how to go back."""
+"""A settings dataclass as a form: one row a field under the headings of its groups, each telling where its value comes from."""
 
 from __future__ import annotations
 
@@ -7,111 +7,212 @@ import typing
 from collections.abc import Sequence
 from typing import Any
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
-from desktop.views.editors import Editor, make_editor
+from desktop.views.editors import Editor
 from desktop.views.icons import IconButton
-from engine.settings import SettingInfo, Settings, setting_info
+from desktop.views.row import Row
+from engine.settings import Settings, setting_info
 
 __all__ = ["SettingsForm"]
-
-SOURCES = {"conversation": "Set in this conversation", "saved default": "Your saved default", "default": "The program's default"}
-"""Where a value can come from, in the words of the form."""
-
-
-class _Row(QWidget):
-    """Label, unit, reset button and editor of one field."""
-
-    def __init__(self, info: SettingInfo, kind: Any) -> None:
-        super().__init__()
-        self._info = info
-        self.editor: Editor = make_editor(info, kind)
-        self.editor.setAccessibleName(info.label)
-        self.reset = IconButton("reset", f"Reset {info.label.lower()}")
-        self.reset.setVisible(False)
-        keep = self.reset.sizePolicy()
-        keep.setRetainSizeWhenHidden(True)  # nothing moves when it comes and goes
-        self.reset.setSizePolicy(keep)
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(3)
-        layout.addLayout(self._head())
-        if not self.editor.labelled:
-            layout.addWidget(self.editor)
-
-    def _head(self) -> QHBoxLayout:
-        head = QHBoxLayout()
-        head.setSpacing(6)
-        if self.editor.labelled:
-            head.addWidget(self.editor, 1)
-        else:
-            unit = self._info.unit
-            unit_told = not unit or unit in self._info.label.lower()
-            label = QLabel(self._info.label if unit_told else f"{self._info.label} ({unit})")
-            label.setTextFormat(Qt.TextFormat.PlainText)
-            label.setWordWrap(True)
-            head.addWidget(label, 1)
-        head.addWidget(self.reset)
-        if self.editor.beside is not None:
-            head.addWidget(self.editor.beside)
-        return head
-
-    def tell_source(self, source: str) -> None:
-        where = SOURCES.get(source, source)
-        self.reset.setVisible(source != "default")
-        below = "the saved default" if source == "conversation" else "the program's default"
-        name = f"Reset {self._info.label.lower()} to {below}"
-        self.reset.set_face("reset", name, f"{where}. Click to go back to {below}.")
-        tip = f"<p>{self._info.help}</p><p><i>{where}.</i></p>"
-        self.setToolTip(tip)
-        self.editor.setAccessibleDescription(f"{self._info.help} {where}.")
 
 
 class SettingsForm(QWidget):
     """The rows of settings class `cls`.
 
     `changed(name, value)` is emitted when the user changed a value and `reset_requested(name)` when a reset button was
-    pressed; the owner answers with `show_values`.
+    pressed; the owner answers with `show_values`. Fields that were put on hold tell `proposed(name, value)` instead, at
+    every key and `at_leisure` (a third argument) when the user pauses or leaves; `accept` makes `changed` of it, `refuse`
+    does not. What was proposed stays in the editor until either, or until the value itself is another one. `values_shown` after
+    each `show_values`.
     """
 
     changed = Signal(str, object)
     reset_requested = Signal(str)
+    proposed = Signal(str, object, bool)
+    values_shown = Signal()
 
     def __init__(self, cls: type[Settings], parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.cls = cls
-        self._rows: dict[str, _Row] = {}
-        layout = self._layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(12)
-        kinds = typing.get_type_hints(cls)
-        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-            row = _Row(setting_info(field), kinds[field.name])
-            row.editor.edited.connect(lambda value, name=field.name: self.changed.emit(name, value))
-            row.reset.clicked.connect(lambda _checked=False, name=field.name: self.reset_requested.emit(name))
-            self._rows[field.name] = row
-            layout.addWidget(row)
+        self.shown: Settings = cls()
+        self._rows: dict[str, Row] = {}
+        self._sections: list[tuple[QLabel | None, list[Row]]] = []
+        self._extras: list[tuple[QWidget, tuple[str, ...], str]] = []
+        self._held: set[str] = set()
+        self._proposals: dict[str, Any] = {}
+        self._advanced = True
+        self._query: list[str] = []
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(12)
+        self._make_rows()
 
-    def show_values(self, settings: Settings, sources: dict[str, str]) -> None:
-        """Show the fields of `settings`; `sources` gives for each field "conversation", "saved default" or "default"."""
+    def _make_rows(self) -> None:
+        kinds = typing.get_type_hints(self.cls)
+        fields = dataclasses.fields(self.cls)  # type: ignore[arg-type]
+        for group in dict.fromkeys(setting_info(field).group for field in fields):
+            heading = self._heading(group) if group else None
+            rows = []
+            for field in fields:
+                if setting_info(field).group == group:
+                    row = self._rows[field.name] = Row(setting_info(field), kinds[field.name])
+                    row.editor.edited.connect(lambda value, name=field.name: self._edited(name, value, True))
+                    row.editor.typed.connect(lambda value, name=field.name: self._edited(name, value, False))
+                    row.reset.clicked.connect(lambda _checked=False, name=field.name: self._reset(name))
+                    rows.append(row)
+                    self._layout.addWidget(row)
+            self._sections.append((heading, rows))
+
+    def _heading(self, text: str) -> QLabel:
+        heading = QLabel(text)
+        heading.setProperty("tone", "subheading")
+        self._layout.addWidget(heading)
+        return heading
+
+    def show_values(self, settings: Settings, sources: dict[str, str], below: Settings | None = None) -> None:
+        """Show the fields of `settings`.
+
+        `sources` gives for each field "conversation", "saved default", "default" or "preset NAME"; `below` has the values
+        that a reset goes back to where a conversation has its own (the program's defaults when it is left out).
+        """
+        before, self.shown = self.shown, settings
+        below = below or self.cls()
         for name, row in self._rows.items():
-            row.editor.set_value(getattr(settings, name))
-            row.tell_source(sources[name])
+            value = getattr(settings, name)
+            if name not in self._proposals or value != getattr(before, name):
+                self._forget(name)
+                row.editor.set_value(value)
+            source = sources[name]
+            row.tell_source(source, source == "saved default" or (source != "default" and value != getattr(below, name)))
+            row.editor.show_context(settings)
+        self._arrange()
+        self.values_shown.emit()
 
     def values(self) -> Settings:
         """What the form shows. Raises `BadSetting` when the engine refuses a value."""
         return self.cls(**{name: row.editor.value() for name, row in self._rows.items()})
 
-    def hide_fields(self, names: Sequence[str]) -> None:
-        """Leave these fields to another widget: their rows are not shown, their values stay as `show_values` gave them."""
-        for name in names:
-            self._rows[name].hide()
+    def finish(self) -> None:
+        """Tell at once what would be told after a pause."""
+        for row in self._rows.values():
+            row.editor.finish()
 
-    def add_extra(self, widget: QWidget, below: bool) -> None:
-        """Put a widget before the first row, or after the last one."""
+    # -- fields whose values are looked at before they count
+
+    def hold(self, names: Sequence[str]) -> None:
+        """From now on these fields tell `proposed` instead of `changed`."""
+        self._held.update(names)
+
+    def wanted(self, name: str) -> Any:
+        """What the user proposes for a field on hold; else its value."""
+        return self._proposals.get(name, getattr(self.shown, name))
+
+    def proposes(self, names: Sequence[str]) -> bool:
+        """Whether the user proposes something for one of these fields."""
+        return any(name in self._proposals for name in names)
+
+    def propose(self, name: str, value: Any) -> None:
+        """Put a value into the editor of a field on hold, as if the user had; `proposed` is not emitted."""
+        self._proposals[name] = value
+        self._rows[name].editor.set_value(value)
+
+    def accept(self, name: str) -> None:
+        """What was proposed is good: tell it as the new value."""
+        if name in self._proposals:
+            value = self._proposals.pop(name)
+            if value != getattr(self.shown, name):
+                self.changed.emit(name, value)
+
+    def take_proposals(self) -> dict[str, Any]:
+        """What was proposed and is neither accepted nor dropped; the editors show the values themselves again."""
+        taken = dict(self._proposals)
+        for name in taken:
+            self._forget(name)
+            self._rows[name].editor.set_value(getattr(self.shown, name))
+        return taken
+
+    def put_proposals(self, proposals: dict[str, Any]) -> None:
+        """Show again what was taken, and have it looked at."""
+        for name, value in proposals.items():
+            self.propose(name, value)
+        for name, value in proposals.items():
+            self.proposed.emit(name, value, True)
+
+    def _forget(self, name: str) -> None:
+        if name in self._proposals:
+            del self._proposals[name]
+            self._rows[name].show_note("")
+
+    def _edited(self, name: str, value: Any, at_leisure: bool) -> None:
+        if name in self._held:
+            self._proposals[name] = value
+            self.proposed.emit(name, value, at_leisure)
+        elif at_leisure:
+            self.changed.emit(name, value)
+
+    def _reset(self, name: str) -> None:
+        self._forget(name)
+        self.reset_requested.emit(name)
+
+    # -- which rows are seen
+
+    def set_advanced(self, shown: bool) -> None:
+        """Show advanced fields too; those that have another value than the program's default are always shown."""
+        self._advanced = shown
+        self._arrange(settled=True)
+
+    def set_query(self, words: list[str]) -> bool:
+        """Show only rows with all these words; none shows the usual ones. Returns whether there is a row to show."""
+        self._query = words
+        return self._arrange(settled=True)
+
+    def add_extra(self, widget: QWidget, below: bool, replaces: Sequence[str] = (), words: str = "") -> None:
+        """Put a widget before the first row, or after the last one; the fields that it `replaces` have no row any more.
+
+        A search finds the widget by the words of those fields, and by `words`.
+        """
         self._layout.insertWidget(self._layout.count() if below else 0, widget)
+        for name in replaces:
+            self._rows[name].replaced = True
+        self._extras.append((widget, tuple(replaces), words.lower()))
+        self._arrange(settled=True)
+
+    def _arrange(self, settled: bool = False) -> bool:
+        """Show what is to be seen; unless `settled`, a row that the user is at stays."""
+        any_row = False
+        for heading, rows in self._sections:
+            seen = [row for row in rows if self._is_seen(row) or (not settled and not row.isHidden() and row.in_use())]
+            for row in rows:
+                row.setVisible(row in seen)
+            if heading is not None:
+                heading.setVisible(bool(seen))
+            any_row = any_row or bool(seen)
+        for widget, replaced, words in self._extras:
+            named = bool(words) and all(word in words for word in self._query)
+            found = not self._query or named or any(self._rows[name].matches(self._query) for name in replaced)
+            widget.setVisible(found)
+            any_row = any_row or found
+        return any_row
+
+    def _is_seen(self, row: Row) -> bool:
+        if row.replaced:
+            return False
+        if self._query:
+            return row.matches(self._query)
+        return self._advanced or not row.info.advanced or row.source != "default"
+
+    # -- parts
+
+    @property
+    def own_values(self) -> int:
+        """How many fields are away from the program's defaults."""
+        return sum(row.source != "default" for row in self._rows.values())
+
+    def row(self, name: str) -> Row:
+        """The row of the field `name`."""
+        return self._rows[name]
 
     def editor(self, name: str) -> Editor:
         """The editor of the field `name`."""

@@ -1,105 +1,44 @@
-"""The right-hand pane: the system prompt and one collapsible group of settings for each entry of PANES."""
+"""The right-hand pane: a search, the system prompt and one collapsible group of settings for each entry of PANES."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from PySide6.QtCore import QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QFocusEvent, QPalette
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from desktop.views.form import SettingsForm
-from desktop.views.icons import IconButton, tinted
+from desktop.views.group import Group
+from desktop.views.icons import IconButton
+from desktop.views.text_box import TextBox
 from engine.settings import Settings
 
 __all__ = ["Group", "Inspector"]
 
-_PROMPT_MILLISECONDS = 600
 
+class _Search(QLineEdit):
+    """Esc empties it."""
 
-class Group(QWidget):
-    """A title that folds what is below it away."""
-
-    def __init__(self, title: str, content: QWidget, opened: bool) -> None:
-        super().__init__()
-        self.title = title
-        self.content = content
-        self.header = QPushButton(title)
-        self.header.setProperty("tone", "group")
-        self.header.setCheckable(True)
-        self.header.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(4)
-        layout.addWidget(self.header)
-        layout.addWidget(content)
-        content.setContentsMargins(8, 2, 6, 10)
-        self.header.toggled.connect(self._fold)
-        self.header.setChecked(opened)
-        self._fold(opened)
-
-    def _fold(self, opened: bool) -> None:
-        self.content.setVisible(opened)
-        self.header.setAccessibleName(self.title)
-        self.header.setAccessibleDescription("expanded" if opened else "collapsed")
-        self.tint()
-
-    def tint(self) -> None:
-        """Draw the arrow in the colour of the theme."""
-        colour = self.palette().color(QPalette.ColorRole.WindowText).name()
-        self.header.setIcon(tinted("chevron-down" if self.header.isChecked() else "chevron-right", colour, colour))
-        side = round(self.fontMetrics().height() * 0.9)
-        self.header.setIconSize(QSize(side, side))
-
-
-class _PromptBox(QPlainTextEdit):
-    """The system prompt, told when the user pauses or leaves."""
-
-    edited = Signal(str)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.setProperty("tone", "field")
-        self.setAccessibleName("System prompt")
-        self.setPlaceholderText("How the model should behave, for example: You are a patient teacher.")
-        self.setTabChangesFocus(True)
-        self._told = ""
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(_PROMPT_MILLISECONDS)
-        self._timer.timeout.connect(self.tell)
-        self.textChanged.connect(self._timer.start)
-
-    def show_text(self, text: str) -> None:
-        """Show `text`; `edited` is not emitted."""
-        self._told = text
-        if text != self.toPlainText():
-            self.setPlainText(text)
-        self._timer.stop()
-
-    def tell(self) -> None:
-        """Emit `edited` when the text is another than the last one told or shown."""
-        self._timer.stop()
-        if self.toPlainText() != self._told:
-            self._told = self.toPlainText()
-            self.edited.emit(self._told)
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        super().focusOutEvent(event)
-        self.tell()
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape and self.text():
+            self.clear()
+        else:
+            super().keyPressEvent(event)
 
 
 class Inspector(QWidget):
-    """System prompt, settings, "Save as defaults".
+    """Search, system prompt, settings, the switch of the advanced ones, "Save as defaults".
 
     `changed(cls, name, value)` and `reset_requested(cls, name)` name a field of a settings class of `panes`;
-    `system_prompt_changed(text)`; `save_requested()`; `escaped()` from the button `back` of a narrow window.
-    The owner answers with `show_values` and `show_system_prompt`.
+    `system_prompt_changed(text)`; `advanced_changed(shown)`; `save_requested()`; `escaped()` from the button `back` of a
+    narrow window. The owner answers with `show_values`, `show_system_prompt` and `show_advanced`.
     """
 
     changed = Signal(object, str, object)
     reset_requested = Signal(object, str)
     system_prompt_changed = Signal(str)
+    advanced_changed = Signal(bool)
     save_requested = Signal()
     escaped = Signal()
 
@@ -110,29 +49,23 @@ class Inspector(QWidget):
         self.setAccessibleName("Settings")
         self.forms: dict[type[Settings], SettingsForm] = {}
         self.groups: list[Group] = []
+        self.prompt = TextBox("System prompt", least=3, most=12)
+        self.prompt.setPlaceholderText("How the model should behave, for example: You are a patient teacher.")
+        self.prompt.edited.connect(self.system_prompt_changed)
+        self._prompt_part = self._labelled_prompt()
+        self._nothing = QLabel("No setting has these words.")
+        self._nothing.setProperty("tone", "muted")
+        self._nothing.setContentsMargins(8, 8, 6, 8)
+        self._nothing.hide()
         body = QWidget()
         body.setObjectName("inspectorBody")
         column = QVBoxLayout(body)
-        column.setContentsMargins(12, 12, 12, 12)
+        column.setContentsMargins(12, 4, 12, 12)
         column.setSpacing(6)
-        heading = QLabel("System prompt")
-        heading.setProperty("tone", "heading")
-        self.back = IconButton("close", "Back to the conversation")
-        self.back.clicked.connect(self.escaped)
-        self.back.hide()
-        self.prompt = _PromptBox()
-        heading.setBuddy(self.prompt)
-        self.prompt.edited.connect(self.system_prompt_changed)
-        top = QVBoxLayout()
-        top.setContentsMargins(8, 0, 6, 8)
-        first = QHBoxLayout()
-        first.addWidget(heading, 1)
-        first.addWidget(self.back)
-        top.addLayout(first)
-        top.addWidget(self.prompt)
-        column.addLayout(top)
+        column.addWidget(self._prompt_part)
+        column.addWidget(self._nothing)
         for position, (title, cls) in enumerate(panes):
-            group = Group(title, self._form(cls), opened=position < 2)
+            group = Group(title, self._form(cls), opened=position == 0)
             self.groups.append(group)
             column.addWidget(group)
         column.addStretch(1)
@@ -142,21 +75,56 @@ class Inspector(QWidget):
         self._scroll.setFrameShape(QFrame.Shape.NoFrame)
         self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(1, 0, 0, 10)
+        layout.setSpacing(8)
+        layout.addLayout(self._head())
+        layout.addWidget(self._scroll, 1)
+        layout.addLayout(self._foot())
+        self.show_advanced(False)
+        self.fit_text()
+
+    def _labelled_prompt(self) -> QWidget:
+        part = QWidget()
+        heading = QLabel("System prompt")
+        heading.setProperty("tone", "heading")
+        heading.setBuddy(self.prompt)
+        layout = QVBoxLayout(part)
+        layout.setContentsMargins(8, 4, 6, 8)
+        layout.addWidget(heading)
+        layout.addWidget(self.prompt)
+        return part
+
+    def _head(self) -> QHBoxLayout:
+        self.query = _Search()
+        self.query.setProperty("tone", "search")
+        self.query.setPlaceholderText("Search settings")
+        self.query.setAccessibleName("Search settings")
+        self.query.setClearButtonEnabled(True)
+        self.query.textChanged.connect(self._search)
+        self.back = IconButton("close", "Back to the conversation")
+        self.back.clicked.connect(self.escaped)
+        self.back.hide()
+        head = QHBoxLayout()
+        head.setContentsMargins(20, 10, 18, 0)
+        head.addWidget(self.query, 1)
+        head.addWidget(self.back)
+        return head
+
+    def _foot(self) -> QHBoxLayout:
+        self.advanced = QCheckBox("Advanced")
+        self.advanced.setAccessibleName("Show advanced settings")
+        self.advanced.setToolTip("Show every setting in all panes, also those that are seldom changed.")
+        self.advanced.clicked.connect(self.advanced_changed)
         self.save = QPushButton("Save as defaults")
         self.save.setToolTip("New chats start with these settings.")
         self.save.clicked.connect(self._save)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(1, 0, 0, 12)
-        layout.setSpacing(8)
-        layout.addWidget(self._scroll, 1)
-        layout.addWidget(self.save, 0, Qt.AlignmentFlag.AlignHCenter)
-        self.fit_text()
-
-    def set_extra(self, cls: type[Settings], widget: QWidget, *, replaces: Sequence[str] = (), below: bool = False) -> None:
-        """Put `widget` above (or `below`) the form of `cls`; the fields that it `replaces` leave the form."""
-        form = self.forms[cls]
-        form.hide_fields(replaces)
-        form.add_extra(widget, below)
+        foot = QHBoxLayout()
+        foot.setContentsMargins(20, 0, 18, 0)
+        foot.addWidget(self.advanced)
+        foot.addStretch(1)
+        foot.addWidget(self.save)
+        return foot
 
     def _form(self, cls: type[Settings]) -> SettingsForm:
         form = SettingsForm(cls)
@@ -165,20 +133,74 @@ class Inspector(QWidget):
         self.forms[cls] = form
         return form
 
-    def show_values(self, settings: Settings, sources: dict[str, str]) -> None:
-        """Show one settings object and, for each field, where its value comes from."""
-        self.forms[type(settings)].show_values(settings, sources)
+    def set_extra(
+        self, cls: type[Settings], widget: QWidget, *, replaces: Sequence[str] = (), below: bool = False, words: str = ""
+    ) -> None:
+        """Put `widget` above (or `below`) the form of `cls`; the fields that it `replaces` leave the form.
+
+        A search finds the widget by the words of those fields, and by `words`.
+        """
+        self.forms[cls].add_extra(widget, below, replaces, words)
+
+    def group(self, cls: type[Settings]) -> Group:
+        """The group of a settings class."""
+        return self.groups[list(self.forms).index(cls)]
+
+    # -- what the owner tells
+
+    def show_values(self, settings: Settings, sources: dict[str, str], below: Settings | None = None) -> None:
+        """Show one settings object and, for each field, where its value comes from and what is below it."""
+        form = self.forms[type(settings)]
+        form.show_values(settings, sources, below)
+        own = form.own_values
+        self.group(type(settings)).show_note(f"{own} changed" if own else "")
 
     def show_system_prompt(self, text: str) -> None:
         """Show the system prompt of the open conversation."""
         self.prompt.show_text(text)
 
+    def show_advanced(self, shown: bool) -> None:
+        """Show advanced settings too, or only those that have a value of their own."""
+        self.advanced.setChecked(shown)
+        for form in self.forms.values():
+            form.set_advanced(shown)
+
+    def opened_groups(self) -> tuple[str, ...]:
+        """The titles of the unfolded groups, to be remembered."""
+        return tuple(group.title for group in self.groups if group.opened)
+
+    def open_groups(self, titles: Iterable[str]) -> None:
+        """Unfold these groups and fold the others."""
+        wanted = set(titles)
+        for group in self.groups:
+            group.open(group.title in wanted)
+
     def fit_text(self) -> None:
         """Follow the theme and the text size."""
-        self.prompt.setFixedHeight(round(self.fontMetrics().lineSpacing() * 4.6))
+        self.prompt.fit()
         for group in self.groups:
             group.tint()
 
-    def _save(self) -> None:
+    # -- what the user does
+
+    def _search(self, text: str) -> None:
+        words = text.lower().split()
+        self._prompt_part.setVisible(all(word in "system prompt" for word in words))
+        found = False
+        for form, group in zip(self.forms.values(), self.groups, strict=True):
+            by_title = bool(words) and all(word in group.title.lower() for word in words)
+            any_row = form.set_query([] if by_title else words)
+            group.show_search(any_row or by_title if words else None)
+            found = found or any_row
+        self._nothing.setVisible(bool(words) and not found and self._prompt_part.isHidden())
+        self._scroll.verticalScrollBar().setValue(0)
+
+    def finish(self) -> None:
+        """Tell at once what would be told after a pause: before another conversation is opened, or the window closed."""
         self.prompt.tell()
+        for form in self.forms.values():
+            form.finish()
+
+    def _save(self) -> None:
+        self.finish()
         self.save_requested.emit()

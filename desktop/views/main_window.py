@@ -10,6 +10,7 @@ from PySide6.QtCore import QEvent, QSettings, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
 
+from desktop.services.checks import CheckService
 from desktop.services.session import ChatSession
 from desktop.settings import PANES, Appearance, Behaviour
 from desktop.views.actions import ShortcutsDialog, add_menus
@@ -20,6 +21,7 @@ from desktop.views.inspector import Inspector
 from desktop.views.model_desk import ModelDesk
 from desktop.views.model_picker import STARTER_WORDS, ModelPicker
 from desktop.views.panes import LEFT, RIGHT, Panes
+from desktop.views.settings_desk import SettingsDesk
 from desktop.views.sidebar import Sidebar
 from desktop.views.theme import Theme
 from engine.settings import Settings, setting_info
@@ -34,7 +36,13 @@ class MainWindow(QMainWindow):
     """One window over one session. `geometry` keeps its place and panes; `close_session` ends everything behind it."""
 
     def __init__(
-        self, session: ChatSession, desk: ModelDesk, theme: Theme, geometry: QSettings, close_session: Callable[[], None]
+        self,
+        session: ChatSession,
+        desk: ModelDesk,
+        checks: CheckService,
+        theme: Theme,
+        geometry: QSettings,
+        close_session: Callable[[], None],
     ) -> None:
         super().__init__()
         self.session, self.desk, self.theme = session, desk, theme
@@ -46,12 +54,13 @@ class MainWindow(QMainWindow):
         self.chat = ChatPane(session, self._top_bar())
         self.sidebar = Sidebar(session.conversations, session.search)
         self.inspector = Inspector(PANES)
+        self.settings_desk = SettingsDesk(session, self.inspector, checks, self)
         self.panes = Panes(self.sidebar, self.chat, self.inspector)
         self.setCentralWidget(self.panes)
         self.drop_hint = DropHint(self)
         self.actions_by_name = add_menus(self, self._handlers())
         self._connect()
-        for cls in self.inspector.forms:
+        for cls in (Appearance, Behaviour):
             self._show_settings(cls)
         self._restore_geometry()
 
@@ -114,10 +123,7 @@ class MainWindow(QMainWindow):
         sidebar.renamed.connect(session.rename_conversation)
         sidebar.delete_requested.connect(self.delete_chat)
         sidebar.escaped.connect(self.write)
-        inspector.changed.connect(self._set)
-        inspector.reset_requested.connect(session.reset_setting)
-        inspector.system_prompt_changed.connect(session.set_system_prompt)
-        inspector.save_requested.connect(self._save_defaults)
+        self.settings_desk.notice.connect(self._show_notice)
         self.left_button.clicked.connect(lambda: self.panes.toggle(LEFT))
         self.right_button.clicked.connect(lambda: self.panes.toggle(RIGHT))
         inspector.escaped.connect(self.write)
@@ -147,9 +153,6 @@ class MainWindow(QMainWindow):
         self.setWindowTitle(f"{title} – Inglenook" if title else "Inglenook")
 
     def _show_settings(self, cls: type[Settings]) -> None:
-        if cls in self.inspector.forms:
-            sources = {field.name: self.session.source_of(cls, field.name) for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-            self.inspector.show_values(self.session.settings(cls), sources)
         if cls is Appearance:
             look = self.session.settings(Appearance)
             self.theme.apply(look.theme, look.text_scale)
@@ -189,15 +192,18 @@ class MainWindow(QMainWindow):
 
     def new_chat(self) -> None:
         """Open an empty conversation, ready to write."""
+        self.inspector.finish()
         self.session.new_conversation()
         self.write()
 
     def open_chat(self, conversation: int) -> None:
         """Show a conversation."""
+        self.inspector.finish()
         self.panes.leave_side()
         self.session.open_conversation(conversation)
 
     def _open_message(self, message: int) -> None:
+        self.inspector.finish()
         self.panes.leave_side()
         self.chat.open_message(message)
 
@@ -231,12 +237,8 @@ class MainWindow(QMainWindow):
         scale = max(int(info.low or 0), min(int(info.high or 0), now.text_scale + step)) if step else 100
         self.session.set_settings(dataclasses.replace(now, text_scale=scale))
 
-    def _set(self, cls: type[Settings], name: str, value: Any) -> None:
-        self.session.set_settings(dataclasses.replace(self.session.settings(cls), **{name: value}))  # type: ignore[type-var]
-
-    def _save_defaults(self) -> None:
-        if self.session.save_as_defaults():
-            self.chat.banner.show_notice("New chats will start with these settings.", "info")
+    def _show_notice(self, text: str, level: str, undoable: bool) -> None:
+        self.chat.banner.show_notice(text, level, undo=undoable)
 
     # -- files dropped onto the window
 
@@ -276,6 +278,7 @@ class MainWindow(QMainWindow):
             self.panes.restoreState(sizes)
         for side in (LEFT, RIGHT):
             self.panes.set_wanted(side, str(self._geometry.value(side, "true")) == "true")
+        self.settings_desk.recall(self._geometry)
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
@@ -284,11 +287,12 @@ class MainWindow(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Keep the window's place; stop, save and end what runs."""
-        self.inspector.prompt.tell()
+        self.inspector.finish()
         self._geometry.setValue("window", self.saveGeometry())
         self._geometry.setValue("panes", self.panes.saveState())
         for side in (LEFT, RIGHT):
             self._geometry.setValue(side, "true" if self.panes.wanted(side) else "false")
+        self.settings_desk.remember(self._geometry)
         self._geometry.sync()
         self.hide()
         self._close_session()

@@ -1,0 +1,55 @@
+"""What an editor is: the control for one setting, and what all of them have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtWidgets import QWidget
+
+from engine.settings import Settings
+
+__all__ = ["Editor"]
+
+
+class _WheelGuard(QObject):
+    """Lets the wheel scroll the pane instead of changing a control that has no focus."""
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Wheel and isinstance(watched, QWidget) and not watched.hasFocus():
+            event.ignore()
+            return True
+        return False
+
+
+class Editor(QWidget):
+    """A control for one setting. `edited` carries the new value when the user made it, never when the program did.
+
+    `typed` carries what a text would be now, at every key; `edited` follows when the user pauses or leaves.
+    `beside` is a part that belongs on the line of the label; `labelled` is true when the control shows the label itself.
+    """
+
+    edited = Signal(object)
+    typed = Signal(object)
+    beside: QWidget | None = None
+    labelled = False
+
+    def value(self) -> Any:
+        """The value shown, in the type of the setting."""
+        raise AssertionError(f"{type(self).__name__} must say its value.")
+
+    def set_value(self, value: Any) -> None:
+        """Show `value`; `edited` is not emitted."""
+        raise AssertionError(f"{type(self).__name__} must show {value!r}.")
+
+    def show_context(self, settings: Settings) -> None:
+        """Take note of the other values of the same pane."""
+
+    def finish(self) -> None:
+        """Tell at once what would be told after a pause."""
+
+    def _guard(self, *controls: QWidget) -> None:
+        guard = _WheelGuard(self)
+        for control in controls:
+            control.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+            control.installEventFilter(guard)

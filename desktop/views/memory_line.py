@@ -1,0 +1,106 @@
+"""What the chosen context will cost in memory, and that the model must be loaded again for it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from engine.core import ModelInfo
+from engine.errors import BadSetting
+from engine.settings import CacheSettings
+
+__all__ = ["MemoryLine", "ReloadStrip", "size_text"]
+
+
+def size_text(count: float) -> str:
+    """Bytes for people, in powers of ten: "512 B", "11.5 KB", "94 MB", "9.3 GB"."""
+    value, unit = float(count), "B"
+    for larger in ("KB", "MB", "GB", "TB"):
+        if value < 999.5:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:,.0f} {unit}" if value >= 99.95 or value == int(value) else f"{value:.1f} {unit}"
+
+
+class ReloadStrip(QWidget):
+    """Says that changed settings wait for the model to be loaded again, with a button that does it."""
+
+    requested = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._needed = False
+        words = QLabel("These changes take effect when the model is loaded again.")
+        words.setProperty("tone", "muted")
+        words.setWordWrap(True)
+        self.button = QPushButton("Reload now")
+        self.button.setToolTip("Load the model again with these settings.")
+        self.button.clicked.connect(self.requested)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(words, 1)
+        layout.addWidget(self.button)
+        self._inside = (words, self.button)
+        self.show_needed(False)
+
+    def show_needed(self, needed: bool) -> None:
+        """Whether there is something to load again for."""
+        for part in self._inside:
+            part.setVisible(needed)
+
+
+class MemoryLine(QWidget):
+    """The estimate for a model and cache settings; in the colour of trouble when the memory is not there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._info: ModelInfo | None = None
+        self._settings, self._backend = CacheSettings(), "cpu"
+        self.label = QLabel()
+        self.label.setWordWrap(True)
+        self.label.setProperty("tone", "muted")
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.label)
+        self._write("", True)
+
+    def show_estimate(self, info: ModelInfo | None, settings: CacheSettings, backend: str) -> None:
+        """Estimate for the loaded model (None: there is none) on "cpu" or "reference"."""
+        self._info, self._settings, self._backend = info, settings, backend
+        if self.isVisible():
+            self._estimate()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._estimate()
+
+    def _estimate(self) -> None:
+        if self._info is None:
+            self._write("Load a model to see how much memory its context takes.", True)
+            return
+        from engine.models.estimate import cache_bytes  # with a model loaded, all that it imports is there already
+
+        try:
+            found = cache_bytes(self._info, self._settings, self._backend)
+        except BadSetting as error:
+            self._write(str(error), False)
+            return
+        text = (
+            f"{found.context_length:,} tokens: {size_text(found.context_bytes)} ({size_text(found.bytes_per_token)} per token); "
+            f"{size_text(found.free_bytes)} free"
+        )
+        if found.total_bytes > found.context_bytes:
+            text += f". With other conversations kept, up to {size_text(found.total_bytes)}."
+        if not found.fits:
+            text = f"{text.rstrip('.')}. That is more than there is: choose a shorter context or a smaller cache type."
+        self._write(text, found.fits)
+
+    def _write(self, text: str, good: bool) -> None:
+        tone = "muted" if good else "danger"
+        if self.label.property("tone") != tone:
+            self.label.setProperty("tone", tone)
+            self.label.style().unpolish(self.label)
+            self.label.style().polish(self.label)
+        self.label.setText(text)
+        self.label.setAccessibleName(f"Memory of the context: {text}")

@@ -1,0 +1,156 @@
+"""One setting in a form: its label, where its value comes from, the way back, its editor, and what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import QEvent, QSize, Qt
+from PySide6.QtGui import QFontMetrics, QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+
+from desktop.views.editors import Editor, make_editor
+from desktop.views.icons import IconButton
+from engine.settings import SettingInfo
+
+__all__ = ["PRESET", "Row", "source_words"]
+
+PRESET = "preset "
+"""How a source begins that is a preset; its name follows."""
+_WORDS = {
+    "conversation": ("this chat", "Set in this conversation"),
+    "saved default": ("your default", "Your saved default"),
+    "default": ("", "The program's default"),
+}
+
+
+def source_words(source: str) -> tuple[str, str]:
+    """Where a value comes from: in a word or two, and as a phrase."""
+    if source.startswith(PRESET):
+        name = source.removeprefix(PRESET)
+        return name, f"From the preset {name}"
+    return _WORDS[source]
+
+
+class _Source(QLabel):
+    """A word in muted type, as much of it as fits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._text = ""
+        self.setProperty("tone", "source")
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
+
+    def show_text(self, text: str) -> None:
+        """Show `text`, cut with an ellipsis where there is no room."""
+        self._text = text
+        self.setVisible(bool(text))
+        self.updateGeometry()
+        self._cut()
+
+    def _cut(self) -> None:
+        self.setText(QFontMetrics(self.font()).elidedText(self._text, Qt.TextElideMode.ElideRight, self.width()))
+
+    def sizeHint(self) -> QSize:
+        metrics = QFontMetrics(self.font())
+        return QSize(min(metrics.horizontalAdvance(self._text), metrics.averageCharWidth() * 14) + 4, metrics.height())
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(QFontMetrics(self.font()).averageCharWidth() * 4, super().minimumSizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._cut()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange:
+            self.updateGeometry()
+
+
+class Row(QWidget):
+    """Label, source, reset button and editor of one field; below them what is wrong with what was typed."""
+
+    def __init__(self, info: SettingInfo, kind: Any) -> None:
+        super().__init__()
+        self.info = info
+        self.source = "default"
+        self.replaced = False
+        self.editor: Editor = make_editor(info, kind)
+        self.editor.setAccessibleName(info.label)
+        self.reset = IconButton("reset", f"Reset {info.label.lower()}")
+        self.reset.setVisible(False)
+        keep = self.reset.sizePolicy()
+        keep.setRetainSizeWhenHidden(True)  # nothing moves when it comes and goes
+        self.reset.setSizePolicy(keep)
+        self._source = _Source()
+        self._source.hide()
+        self.label: QLabel | None = None
+        self.note = QLabel()
+        self.note.setTextFormat(Qt.TextFormat.PlainText)
+        self.note.setWordWrap(True)
+        self.note.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.note.hide()
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self.body = QVBoxLayout(self)
+        self.body.setContentsMargins(0, 0, 0, 0)
+        self.body.setSpacing(3)
+        self.body.addLayout(self._head())
+        if not self.editor.labelled:
+            self.body.addWidget(self.editor)
+        self.body.addWidget(self.note)
+
+    def _head(self) -> QHBoxLayout:
+        head = QHBoxLayout()
+        head.setSpacing(6)
+        if self.editor.labelled:
+            head.addWidget(self.editor, 1)
+        else:
+            unit = self.info.unit
+            unit_told = not unit or unit in self.info.label.lower()
+            self.label = QLabel(self.info.label if unit_told else f"{self.info.label} ({unit})")
+            self.label.setTextFormat(Qt.TextFormat.PlainText)
+            self.label.setWordWrap(True)
+            head.addWidget(self.label, 1)
+        head.addWidget(self._source)
+        head.addWidget(self.reset)
+        if self.editor.beside is not None:
+            head.addWidget(self.editor.beside)
+        return head
+
+    def rename(self, label: str) -> None:
+        """Another label, where it depends on another setting."""
+        if self.label is not None:
+            self.label.setText(label)
+
+    def tell_source(self, source: str, changed: bool) -> None:
+        """Show where the value comes from; `changed` says that it is not what it would be without that."""
+        self.source = source
+        short, where = source_words(source)
+        self._source.show_text(short)
+        self.reset.setVisible(changed)
+        below = "the program's default" if source == "saved default" else "the default"
+        self.reset.set_face("reset", f"Reset {self.info.label.lower()} to {below}", f"{where}. Click to go back to {below}.")
+        self.setToolTip(f"<p>{self.info.help}</p><p><i>{where}.</i></p>")
+        self.editor.setAccessibleDescription(f"{self.info.help} {where}.")
+
+    def show_note(self, text: str, tone: str = "danger") -> None:
+        """A sentence below the editor, in the colour of trouble or ("muted") of advice; "" takes it away."""
+        if (text, tone) != (self.note.text(), self.note.property("tone")):
+            self.note.setText(text)
+            self.note.setProperty("tone", tone)
+            self.note.style().unpolish(self.note)
+            self.note.style().polish(self.note)
+        self.note.setAccessibleName(f"{self.info.label}: {text}" if text else "")
+        self.note.setVisible(bool(text))
+
+    def matches(self, words: list[str]) -> bool:
+        """Whether label, help, heading or choices have all these lower-case words."""
+        choices = " ".join(label for _, label in self.info.choices)
+        text = f"{self.info.label} {self.info.help} {self.info.group} {choices}".lower()
+        return all(word in text for word in words)
+
+    def in_use(self) -> bool:
+        """Whether the user is at it now: it would be odd to take it away."""
+        focus = self.window().focusWidget() if self.isVisible() else None
+        return self.isVisible() and (self.underMouse() or (focus is not None and self.isAncestorOf(focus)))

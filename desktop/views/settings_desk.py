@@ -1,0 +1,134 @@
+"""Between the inspector and the session: values and their sources, presets, checks, memory, and what is remembered of the panes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from PySide6.QtCore import QObject, QSettings, Signal
+
+from desktop.services.checks import CheckService
+from desktop.services.presets import PresetService
+from desktop.services.session import ChatSession
+from desktop.settings import MODEL_SETTINGS, Behaviour
+from desktop.views.checked_fields import CheckedFields, CheckedLines
+from desktop.views.constraint_fields import ConstraintFields
+from desktop.views.inspector import Inspector
+from desktop.views.memory_line import MemoryLine, ReloadStrip
+from desktop.views.preset_bar import PresetBar
+from engine.core import ModelInfo
+from engine.settings import CacheSettings, ConstraintSettings, LoadSettings, SamplerSettings, Settings, StopSettings
+
+__all__ = ["SettingsDesk"]
+
+_GROUPS = "groups"
+
+
+class SettingsDesk(QObject):
+    """Shows the settings of `session` in `inspector` and puts what the user changes there in force.
+
+    Signals:
+        notice(str sentence, str level, bool undoable): what a preset's deed came to, or that defaults were saved.
+    """
+
+    notice = Signal(str, str, bool)
+
+    def __init__(self, session: ChatSession, inspector: Inspector, checks: CheckService, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session, self._inspector = session, inspector
+        self._conversation = session.conversation
+        self._unfinished: dict[int, dict[type[Settings], dict[str, Any]]] = {}
+        self.presets = PresetService(session, session.push_undo, self)
+        self.presets.told.connect(self.notice)
+        self.preset_bar = PresetBar(self.presets)
+        self.memory = MemoryLine()
+        self.reload_strips = {cls: ReloadStrip() for cls in MODEL_SETTINGS}
+        inspector.set_extra(SamplerSettings, self.preset_bar, words="presets save rename delete import export")
+        inspector.set_extra(CacheSettings, self.memory, below=True)
+        for cls, strip in self.reload_strips.items():
+            inspector.set_extra(cls, strip, below=True)
+            strip.requested.connect(session.reload_model)
+        forms = inspector.forms
+        self._checked = (
+            ConstraintFields(forms[ConstraintSettings], checks),
+            CheckedLines(forms[ConstraintSettings], ("logit_bias",), checks, "bias"),
+            CheckedFields(forms[StopSettings], ("stop_regex",), checks, "expression"),
+        )
+        self._connect()
+        for cls in forms:
+            self.show_settings(cls)
+        self.show_model()
+
+    def _connect(self) -> None:
+        session, inspector = self._session, self._inspector
+        session.settings_changed.connect(self.show_settings)
+        session.model_changed.connect(self.show_model)
+        inspector.changed.connect(self._set)
+        inspector.reset_requested.connect(session.reset_setting)
+        inspector.system_prompt_changed.connect(session.set_system_prompt)
+        inspector.advanced_changed.connect(lambda shown: self._set(Behaviour, "show_advanced", shown))
+        inspector.save_requested.connect(self._save_defaults)
+        inspector.forms[CacheSettings].editor("context_length").typed.connect(self._preview_context)
+
+    # -- what the session says
+
+    def show_settings(self, cls: type[Settings]) -> None:
+        """Show the values in force of a settings class."""
+        if cls not in self._inspector.forms:
+            return
+        self._follow_conversation()
+        self._show_values(cls)
+        if cls is Behaviour:
+            self._inspector.show_advanced(self._session.settings(Behaviour).show_advanced)
+        if cls in MODEL_SETTINGS:
+            self.show_model()
+
+    def _show_values(self, cls: type[Settings]) -> None:
+        sources = {field.name: self._session.source_of(cls, field.name) for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        self._inspector.show_values(self._session.settings(cls), sources, self._session.preferences.settings(cls))
+
+    def show_model(self, _model: ModelInfo | None = None) -> None:
+        """Show what the loaded model's memory is, and whether it waits for being loaded again."""
+        session = self._session
+        self._estimate(session.settings(CacheSettings))
+        used = session.loaded_with if session.model is not None else None
+        for cls, strip in self.reload_strips.items():
+            strip.show_needed(used is not None and session.settings(cls) not in used)
+
+    def _estimate(self, settings: CacheSettings) -> None:
+        backend = self._session.settings(LoadSettings).backend
+        self.memory.show_estimate(self._session.model, settings, "reference" if backend == "reference" else "cpu")
+
+    def _preview_context(self, tokens: int) -> None:
+        self._estimate(dataclasses.replace(self._session.settings(CacheSettings), context_length=tokens))
+
+    def _follow_conversation(self) -> None:
+        """What was typed for one conversation and is not good yet waits there, and does not follow into another one."""
+        before, self._conversation = self._conversation, self._session.conversation
+        if before != self._conversation:
+            forms = self._inspector.forms
+            self._unfinished[before] = {cls: taken for cls, form in forms.items() if (taken := form.take_proposals())}
+            for cls, proposals in self._unfinished.pop(self._conversation, {}).items():
+                self._show_values(cls)
+                forms[cls].put_proposals(proposals)
+
+    # -- what the user does
+
+    def _set(self, cls: type[Settings], name: str, value: Any) -> None:
+        self._session.set_settings(dataclasses.replace(self._session.settings(cls), **{name: value}))  # type: ignore[type-var]
+
+    def _save_defaults(self) -> None:
+        if self._session.save_as_defaults():
+            self.notice.emit("New chats will start with these settings.", "info", False)
+
+    # -- what is remembered
+
+    def remember(self, places: QSettings) -> None:
+        """Note which groups are unfolded."""
+        places.setValue(_GROUPS, "\n".join(self._inspector.opened_groups()))
+
+    def recall(self, places: QSettings) -> None:
+        """Unfold the groups of last time."""
+        titles = places.value(_GROUPS)
+        if isinstance(titles, str):
+            self._inspector.open_groups(titles.split("\n"))
