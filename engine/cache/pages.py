@@ -49,24 +49,27 @@ class PageTable:
         """Pages with content, idle or held."""
         return sum(1 for page in self.pool.pages if page.ids)
 
-    def open(self, ids: Sequence[int], *, key: str = "") -> Lease:
+    def open(self, ids: Sequence[int], *, key: str = "", leave: int = 0) -> Lease:
         """A lease on the longest cached prefix of `ids`; see `Lease` for what to do with it. Never fails.
 
-        The prefix can be all of `ids`: open with `ids[:-1]` to have a token left to run. `key` names what else keys and
-        values depend on (model, adapter): content is found only under the key it was written with.
+        At least the last `leave` ids are left out of it, to have something to run. `key` names what else keys and values depend
+        on (model, adapter): content is found only under the key it was written with.
         """
         wanted, pool = [int(token) for token in ids], self.pool
+        most = len(wanted) - leave
         lease = Lease(self, pool, key)
         self._leases[lease] = None
-        while len(wanted) - lease.length >= PAGE_TOKENS:
+        while most - lease.length >= PAGE_TOKENS:
             page = pool.find_full(lease._parent(), wanted[lease.length : lease.length + PAGE_TOKENS])
             if page is None:
                 break
             pool.hold(page)
             lease._append(page)
         found, common = pool.find_partial(lease._parent(), wanted[lease.length : lease.length + PAGE_TOKENS])
-        if found is not None:
-            lease._take_part(found, common)
+        if found is not None and most > lease.length:
+            # What a lease is about to run again may be cut off; but a full page could have others after it.
+            lossless = common == len(found.ids) and found.digest is None
+            lease._take_part(found, min(common, most - lease.length), lossless)
         return lease
 
     def read(self, page: int) -> None:
@@ -248,14 +251,14 @@ class Lease:
         self.pages.append(page.index)
         self.ids.extend(page.ids)
 
-    def _take_part(self, page: Page, common: int) -> None:
-        """Use the first `common` tokens of `page`: itself where nothing is lost, else a copy, if a page for it can be had.
+    def _take_part(self, page: Page, common: int, lossless: bool) -> None:
+        """Use the first `common` tokens of `page`: itself where that is `lossless`, else a copy, if a page for it can be had.
 
         For the copy, what was used longest ago is given up rather than what `page` belongs to.
         """
         pool = self._pool
         target = None
-        if not pool.may_be_taken(page) or common < len(page.ids):
+        if not pool.may_be_taken(page) or not lossless:
             page.pins += 1  # before `acquire`, which could reclaim it
             target = pool.acquire()
             if target is None:

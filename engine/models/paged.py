@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.backends.base import Floats, Step
+from engine.cache.disk import PageFile
 from engine.cache.pages import Lease, PageTable
 from engine.core import PAGE_TOKENS
 from engine.errors import ContextTooLong
@@ -39,7 +40,8 @@ class PagedCache:
     """Keys and values of one model, for sequences of up to `context_length` tokens each. Used by one thread.
 
     There are pages for one such sequence, and for others beside it as far as `settings.memory` goes: conversations that were
-    not touched for longest are forgotten first. Raises `BadSetting` for a context the model cannot address and
+    not touched for longest are forgotten first. `saved` is the file that some of them still lie in
+    (`engine.models.saved.restore_cache`). Raises `BadSetting` for a context the model cannot address and
     `NotEnoughMemory` when the pages cannot be had.
     """
 
@@ -52,6 +54,7 @@ class PagedCache:
         self.table = PageTable(self.store.page_count)
         self.rows = min(prefill_rows(model.config), self.context_length)
         self.program = model.record(self.store, self.rows)
+        self.saved: PageFile | None = None
 
     def open(self, ids: Sequence[int], key: str = "") -> Lease:
         """A lease on the longest cached prefix of `ids`, always leaving at least the last id to run.
@@ -59,7 +62,10 @@ class PagedCache:
         `key` names what else keys and values depend on, as an adapter; another sequence of the same model, such as the
         negative one of guidance, needs none.
         """
-        return self.table.open(ids[:-1], key=key)
+        lease = self.table.open(ids, key=key, leave=1)
+        if self.saved is not None and lease.unread:
+            self._read(lease, self.saved)
+        return lease
 
     def room_for(self, sequences: int) -> int:
         """How long each of so many sequences can get that are open at once, in tokens; they may share nothing."""
@@ -94,3 +100,16 @@ class PagedCache:
     def close(self) -> None:
         """Release the program's threads and buffers; the cache cannot be used again."""
         self.program.close()
+        if self.saved is not None:
+            self.saved.close()
+
+    def _read(self, lease: Lease, saved: PageFile) -> None:
+        """Bring a lease's keys and values in from the disk; where some are lost, the lease is shorter."""
+        for depth, page, number in sorted(lease.unread):
+            content = saved.read(number)
+            if content is None:
+                lease.truncate(depth * PAGE_TOKENS)
+                self.table.lose(page)
+                return
+            self.store.write_page(page, content)
+            self.table.read(page)

@@ -375,6 +375,26 @@ def test_in_a_full_table_a_fork_costs_what_was_used_longest_ago() -> None:
     assert [found(table, ids(100, 5000)), found(table, ids(2 * P)), found(table, ids(2 * P, 1000))] == [0, 2 * P, 2 * P]
 
 
+def test_what_is_run_again_may_be_cut_off() -> None:
+    table = PageTable(2)
+    cache(table, ids(P + 50))
+    with table.open(ids(P + 50), leave=1) as lease:
+        assert (lease.length, lease.copies) == (P + 49, [])
+    with table.open([9], leave=1) as lease:
+        assert lease.length == 0
+    with table.open([], leave=1) as lease:
+        assert lease.length == 0
+
+
+def test_a_full_page_is_not_cut_to_have_something_to_run() -> None:
+    table = PageTable(4)
+    cache(table, ids(2 * P + 50))
+    with table.open(ids(2 * P), leave=1) as lease:
+        assert (lease.length, len(lease.copies)) == (2 * P - 1, 1)
+        table.check()
+    assert found(table, ids(2 * P + 50)) == 2 * P + 50
+
+
 def test_rejected_drafts_in_a_page_of_their_own_are_reclaimed_first() -> None:
     table = PageTable(3)
     cache(table, ids(50, 5000))

@@ -1,17 +1,20 @@
 """Random life of a page table, against a model of the memory itself.
 
 The model stores in each (page, slot) the whole prefix that ended with the token written there, salted by the key, as real
-keys and values depend on it. A lease must always read exactly its own prefixes through its block table.
+keys and values depend on it. A lease must always read exactly its own prefixes through its block table. Now and then the
+content is saved and goes on living in a second table, of another size, from whose file some pages may have been lost.
 """
 
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
+from engine.cache.chains import take_up, worth_keeping
 from engine.cache.pages import Lease, PageTable, pages_for
 from engine.core import PAGE_TOKENS as P
 from engine.errors import ContextTooLong
@@ -32,25 +35,33 @@ def prefix(key: str, ids: list[int]) -> list[Written]:
     return found
 
 
-class PagedMemory(RuleBasedStateMachine):
-    """Opens, writes, rewinds and closes leases at random."""
+@dataclass(eq=False)
+class World:
+    """A table with its memory and leases, and the file it was taken up from: the content of each page, None for a lost one."""
 
-    leases = Bundle("leases")
+    table: PageTable
+    memory: list[list[Written | None]]
+    file: list[list[Written | None] | None]
+    keys: dict[Lease, str] = field(default_factory=dict)
 
-    @initialize(pages=st.integers(1, 9))
-    def begin(self, pages: int) -> None:
-        self.table = PageTable(pages)
-        self.memory: list[list[Written | None]] = [[None] * P for _ in range(pages)]
-        self.keys: dict[Lease, str] = {}
+    @classmethod
+    def empty(cls, pages: int, file: list[list[Written | None] | None]) -> World:
+        return cls(PageTable(pages), [[None] * P for _ in range(pages)], file)
 
     def perform(self, lease: Lease) -> None:
         for source, target in lease.copies:
             self.memory[target] = self.memory[source].copy()
 
-    def wish(self, lease: Lease, ids: list[int]) -> list[int]:
-        """What is left to write after the cached prefix, which must be one."""
-        assert lease.ids == ids[: lease.length]
-        return ids[lease.length :]
+    def read(self, lease: Lease) -> None:
+        """As `PagedCache` does: what still lies in the file is brought in, or the lease is cut before it."""
+        for depth, page, number in sorted(lease.unread):
+            content = self.file[number]
+            if content is None:
+                lease.truncate(depth * P)
+                self.table.lose(page)
+                return
+            self.memory[page] = content.copy()
+            self.table.read(page)
 
     def write(self, lease: Lease, ids: list[int], junk: int) -> None:
         """As a generator does: reserve, copies, write (a few rejected drafts behind the text too), extend."""
@@ -67,31 +78,50 @@ class PagedMemory(RuleBasedStateMachine):
             self.memory[lease.pages[position // P]][position % P] = value
         lease.extend(ids)
 
-    @rule(target=leases, ids=text, key=st.sampled_from(["", "adapter"]), then=st.sampled_from(AFTER_OPENING))
-    def open(self, ids: list[int], key: str, then: str) -> Lease:
-        best = max((self.common(lease, ids, key) for lease in self.keys), default=0)
-        lease = self.table.open(ids, key=key)
-        assert lease.length >= best - best % P  # full pages of living leases are always found
-        self.keys[lease] = key
-        rest = self.wish(lease, ids)
+    def common(self, lease: Lease, ids: list[int], key: str) -> int:
+        if self.keys[lease] != key:
+            return 0
+        return next((i for i, (a, b) in enumerate(zip(lease.ids, ids, strict=False)) if a != b), min(lease.length, len(ids)))
+
+
+class PagedMemory(RuleBasedStateMachine):
+    """Opens, writes, rewinds, closes and saves at random."""
+
+    leases = Bundle("leases")
+
+    @initialize(pages=st.integers(1, 9))
+    def begin(self, pages: int) -> None:
+        self.worlds = [World.empty(pages, [])]
+
+    def of(self, lease: Lease) -> World:
+        return next(world for world in self.worlds if lease in world.keys)
+
+    @rule(
+        target=leases, ids=text, key=st.sampled_from(["", "adapter"]), leave=st.integers(0, 2), then=st.sampled_from(AFTER_OPENING)
+    )
+    def open(self, ids: list[int], key: str, leave: int, then: str) -> Lease:
+        world = self.worlds[-1]
+        best = max((world.common(lease, ids, key) for lease in world.keys), default=0)
+        lease = world.table.open(ids, key=key, leave=leave)
+        world.keys[lease] = key
+        world.read(lease)
+        best = min(best, max(0, len(ids) - leave))
+        assert best - best % P <= lease.length <= max(0, len(ids) - leave)  # full pages of living leases are always found
+        assert lease.ids == ids[: lease.length]
+        rest = ids[lease.length :]
         if then == "write":
-            self.write(lease, rest, junk=0)
+            world.write(lease, rest, junk=0)
         elif then != "nothing":
-            self.perform(lease)
+            world.perform(lease)
             if then == "confirm":
                 lease.copied()
             elif then == "copy and clear":
                 lease.copies.clear()
         return lease
 
-    def common(self, lease: Lease, ids: list[int], key: str) -> int:
-        if self.keys[lease] != key:
-            return 0
-        return next((i for i, (a, b) in enumerate(zip(lease.ids, ids, strict=False)) if a != b), min(lease.length, len(ids)))
-
     @rule(lease=leases, ids=text, junk=st.integers(0, 3))
     def go_on(self, lease: Lease, ids: list[int], junk: int) -> None:
-        self.write(lease, ids, junk)
+        self.of(lease).write(lease, ids, junk)
 
     @rule(lease=leases, total=st.integers(0, 8 * P))
     def reserve(self, lease: Lease, total: int) -> None:
@@ -114,37 +144,57 @@ class PagedMemory(RuleBasedStateMachine):
 
     @rule(lease=leases)
     def copy_twice(self, lease: Lease) -> None:
-        self.perform(lease)
-        self.perform(lease)
+        self.of(lease).perform(lease)
+        self.of(lease).perform(lease)
 
     @rule(target=leases, lease=consumes(leases))
     def close(self, lease: Lease) -> object:
+        world = self.of(lease)
         lease.close()
-        self.keys.pop(lease, None)
+        del world.keys[lease]
         return multiple()
 
     @rule()
     def forget(self) -> None:
-        self.table.forget()
+        self.worlds[-1].table.forget()
+
+    @rule(pages=st.integers(1, 9), limit=st.integers(0, 10), lost=st.sets(st.integers(0, 9), max_size=2), told=st.booleans())
+    def save_and_take_up(self, pages: int, limit: int, lost: set[int], told: bool) -> None:
+        """A lost page is known when the file is opened, or comes to light when it is read."""
+        old = self.worlds[-1]
+        kept = worth_keeping(old.table, limit)
+        assert len(kept) <= limit
+        if limit >= old.table.page_count and not old.keys:
+            assert len(kept) == old.table.idle
+        file = [old.memory[page.page] if page.unread < 0 else old.file[page.unread] for page in kept]
+        file = [None if number in lost else content and content.copy() for number, content in enumerate(file)]
+        world = World.empty(pages, file)
+        records = [None if told and number in lost else page.record for number, page in enumerate(kept)]
+        taken = take_up(world.table, records)
+        assert taken == world.table.idle <= pages
+        if not (told and lost) and len(kept) <= pages and not old.keys:
+            assert taken == len(kept)
+        self.worlds = [world for world in self.worlds if world.keys] + [world]
 
     @invariant()
     def every_lease_reads_its_own_prefix(self) -> None:
-        if not hasattr(self, "table"):
-            return
-        self.table.check()
-        for lease, key in self.keys.items():
-            read = [list(row) for row in self.memory]
-            for source, target in lease.copies:  # what it would read once it had performed its copies
-                read[target] = list(self.memory[source])
-            values = [read[lease.pages[position // P]][position % P] for position in range(lease.length)]
-            assert values == prefix(key, lease.ids)
+        for world in getattr(self, "worlds", ()):
+            world.table.check()
+            for lease, key in world.keys.items():
+                assert not lease.unread
+                read = [list(row) for row in world.memory]
+                for source, target in lease.copies:  # what it would read once it had performed its copies
+                    read[target] = list(world.memory[source])
+                values = [read[lease.pages[position // P]][position % P] for position in range(lease.length)]
+                assert values == prefix(key, lease.ids)
 
     @invariant()
     def idle_content_is_what_the_table_says(self) -> None:
-        if not hasattr(self, "table"):
-            return
-        for page in self.table.pool.idle:
-            assert [value and value[1] for value in self.memory[page.index][: len(page.ids)]] == page.ids
+        for world in getattr(self, "worlds", ()):
+            for page in world.table.pool.idle:
+                content = world.memory[page.index] if page.unread < 0 else world.file[page.unread]
+                if content is not None:
+                    assert [value and value[1] for value in content[: len(page.ids)]] == page.ids
 
 
 TestPagedMemory = PagedMemory.TestCase

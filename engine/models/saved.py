@@ -1,0 +1,144 @@
+"""Conversations' caches that outlive the program: saved when a model is closed, taken up when it is opened again."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.cache.chains import Kept, take_up, worth_keeping
+from engine.cache.disk import PART_SUFFIX, SUFFIX, Bytes, PageFile, Unusable, write_pages
+from engine.core import PAGE_TOKENS
+from engine.models.estimate import gigabytes
+from engine.weights.gguf_file import split_parts
+
+if TYPE_CHECKING:
+    from engine.models.paged import PagedCache
+
+FOLDER_BYTES = 4 << 30
+"""All saved caches together take no more; those not used for longest go first."""
+SPARE_DISK_BYTES = 1 << 28
+"""Left free on the disk whatever happens."""
+_HEAD_BYTES = 1 << 20
+_DAY = 86400.0
+
+
+def fingerprint(path: str | Path) -> str:
+    """What tells a model's files from any others, 32 hex digits: names, sizes, times of change and first megabytes.
+
+    `path` is a GGUF file, one part of a split one, or a folder. Raises OSError when a file cannot be read
+    and `BadCheckpoint` when a part is missing.
+    """
+    path = Path(path)
+    digest = hashlib.blake2b(digest_size=16)
+    suffixes = (".gguf", ".safetensors", ".json")
+    for file in sorted(each for each in path.iterdir() if each.suffix in suffixes) if path.is_dir() else split_parts(path):
+        facts = file.stat()
+        digest.update(f"{file.name}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode())
+        with file.open("rb") as opened:
+            digest.update(opened.read(_HEAD_BYTES))
+    return digest.hexdigest()
+
+
+def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
+    """Save what the cache holds into `folder`, the latest first as far as `FOLDER_BYTES` go. Never fails.
+
+    Returns "", or a sentence that says why nothing was saved. The last thing done with a cache before it is closed.
+    """
+    identity, page_bytes = _identity(cache, fingerprint), cache.store.page_bytes
+    kept, path = worth_keeping(cache.table, FOLDER_BYTES // page_bytes), _path(folder, identity)
+    if not kept:
+        return ""
+    saved, needed = cache.saved, len(kept) * page_bytes
+    try:
+        if saved is not None and path.exists() and [page.unread for page in kept] == list(range(len(saved.records))):
+            os.utime(path)  # not one page was needed, nor one added
+            return ""
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+        if needed + SPARE_DISK_BYTES > free:
+            return (
+                f"The conversations' cache was not saved: it takes {gigabytes(needed)}, but {gigabytes(free)} of disk space are free; "
+                "the conversations will be read anew."
+            )
+
+        def read(page: Kept) -> Bytes | None:
+            return saved.read(page.unread) if saved is not None and page.unread >= 0 else cache.store.read_page(page.page)
+
+        write_pages(path, identity, kept, page_bytes, read, saved.close if saved is not None else lambda: None)
+        prune(folder, path)
+    except OSError as error:
+        return f"The conversations' cache was not saved ({error.strerror or error}); the conversations will be read anew."
+    return ""
+
+
+def restore_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
+    """Take up what was saved of this model with this cache type; its keys and values are read when a conversation needs them.
+
+    Returns "", also when nothing was saved, or a sentence that says why it could not be used. Raises ValueError when the
+    cache has content already.
+    """
+    if cache.table.cached:
+        raise ValueError("the cache has content already")
+    identity = _identity(cache, fingerprint)
+    path = _path(folder, identity)
+    try:
+        file = PageFile(path, identity, cache.store.page_bytes)
+    except FileNotFoundError:
+        return ""
+    except Unusable as error:
+        return f"The saved cache of the conversations was left aside: {error}; the conversations will be read anew."
+    except OSError as error:
+        return f"The saved cache of the conversations cannot be read ({error.strerror or error}); the conversations will be read anew."
+    if not take_up(cache.table, file.records):
+        file.close()
+        return ""
+    cache.saved = file
+    with suppress(OSError):
+        os.utime(path)
+    return ""
+
+
+def prune(folder: Path, keep: Path) -> None:
+    """Delete saved caches, those not used for longest first, until all together take `FOLDER_BYTES`; never `keep`."""
+    total = keep.stat().st_size if keep.exists() else 0
+    for facts, file in sorted(_files(folder), key=lambda pair: pair[0].st_mtime_ns, reverse=True):
+        if file == keep:
+            continue
+        if file.suffix == PART_SUFFIX:  # another instance may be writing it; after a day it is a killed one's
+            stale = time.time() - facts.st_mtime > _DAY
+        else:
+            total += facts.st_size
+            stale = total > FOLDER_BYTES
+        if stale:
+            with suppress(OSError):
+                file.unlink()
+
+
+def _files(folder: Path) -> Iterator[tuple[os.stat_result, Path]]:
+    for file in folder.iterdir():
+        if file.suffix in (SUFFIX, PART_SUFFIX):
+            with suppress(OSError):
+                yield file.stat(), file
+
+
+def _identity(cache: PagedCache, fingerprint: str) -> str:
+    """Everything the bytes of a page depend on. A backend's layout is the same on all its machines."""
+    config, store = cache.model.config, cache.store
+    try:
+        program = importlib.metadata.version("inglenook")
+    except importlib.metadata.PackageNotFoundError:
+        program = ""
+    shape = f"{config.layers}x{config.kv_heads}x{config.head_dim}x{PAGE_TOKENS} {store.page_bytes}"
+    return f"{fingerprint} {cache.model.backend.name} {store.type} {shape} {sys.byteorder} {program}"
+
+
+def _path(folder: Path, identity: str) -> Path:
+    return folder / (hashlib.blake2b(identity.encode(), digest_size=16).hexdigest() + SUFFIX)
