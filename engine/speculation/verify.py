@@ -44,27 +44,37 @@ def _compared(target: Distribution, guess: int, uniform: float) -> tuple[int, bo
 
 
 def residual(target: Distribution, q: Distribution) -> Distribution | None:
-    """max(p - q, 0), normalised, on the target's ids; None where nothing is left but rounding, so p and q are the same."""
-    left = target.probabilities - _aligned(q, target.ids, len(target.probabilities))
+    """max(p - q, 0), normalised, on the target's ids; None where nothing is left but rounding, so p and q are the same.
+
+    Vocabularies may differ in size; what one of them lacks has probability 0 there.
+    """
+    left = target.probabilities.copy()
+    if target.ids is not None:
+        left -= _of(q, target.ids)
+    elif q.ids is None:
+        common = min(len(left), len(q.probabilities))
+        left[:common] -= q.probabilities[:common]
+    else:
+        inside = q.ids < len(left)
+        left[q.ids[inside]] -= q.probabilities[inside]
     np.maximum(left, 0.0, out=left)
-    mass = float(left.sum(dtype=np.float64))
+    mass = left.sum()
     if not mass > 0.0:
         return None
     left /= mass
     return Distribution(target.ids, left)
 
 
-def _aligned(q: Distribution, ids: npt.NDArray[np.int64] | None, size: int) -> npt.NDArray[np.float64]:
-    """The probability in `q` of each of `ids`, or of the ids 0 ... size - 1; float64. Vocabularies may differ in size."""
-    if q.ids is None and ids is None and len(q.probabilities) == size:
-        return q.probabilities.astype(np.float64)
+def _of(q: Distribution, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.floating]:
+    """The probability in `q` of each of `ids`."""
     # Only the touched parts of a fresh zero array take memory, so a dense one is cheap even for few ids.
-    wanted = size if ids is None else int(ids.max()) + 1
-    dense = np.zeros(wanted, np.float64)
+    dense = np.zeros(int(ids.max()) + 1, q.probabilities.dtype)
     if q.ids is None:
-        common = min(wanted, len(q.probabilities))
+        common = min(len(dense), len(q.probabilities))
+        if common == len(dense):
+            return q.probabilities[ids]
         dense[:common] = q.probabilities[:common]
     else:
-        inside = q.ids < wanted
+        inside = q.ids < len(dense)
         dense[q.ids[inside]] = q.probabilities[inside]
-    return dense if ids is None else dense[ids]
+    return dense[ids]
