@@ -26,11 +26,14 @@ class Filter(Protocol):
         ...
 
     def mask(self) -> Mask | None:
-        """The tokens allowed next; None allows all. Stop tokens are allowed exactly where the text may end."""
+        """The tokens allowed next; None allows all. Stop tokens are allowed exactly where the text may end.
+
+        Called at most from one thread at a time, but maybe another one than the other methods. The caller does not write to it.
+        """
         ...
 
     def accept(self, token: int) -> None:
-        """The sequence goes on with this token, which the last mask allowed."""
+        """The sequence goes on with this token, which the last mask allowed. Raises `ValueError`, and changes nothing, for another."""
         ...
 
     def rollback(self, tokens: int) -> None:
@@ -44,5 +47,8 @@ class Filter(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing but a stop token may follow: the reply is then over, without drawing one."""
+        """Whether nothing but a stop token may follow: the reply is then over, without drawing one.
+
+        Found without the mask: it may be False where only the mask shows it.
+        """
         ...

@@ -156,4 +156,4 @@ def _upper(text: str) -> str:
 
 def _lower(text: str) -> str:
     text = text.strip().rstrip(".")
-    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+    return text[:1].lower() + text[1:] if text.partition(" ")[0][1:].islower() else text
