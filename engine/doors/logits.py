@@ -21,21 +21,23 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
     from engine.generator.loop import check_prompt
-    from engine.generator.prefill import prefill
+    from engine.generator.source import Source
 
     if options.top < 1:
         raise BadSetting(f"--top is {options.top}, but it must be at least 1.")
     with opened(options, console) as chat:
         cache, ids = chat.generator.cache, prompt_ids(options, chat.tokenizer)
         check_prompt(ids, cache.model.config.vocab_size, cache.context_length)
-        with cache.open(ids) as lease:
-            reading = prefill(cache, lease, ids, None)
+        source = Source(cache, ids)
+        source.open()
+        reading = source.prefill(None)
+        try:
             while True:
-                try:
-                    next(reading)
-                except StopIteration as end:
-                    scores = log_softmax(end.value[None])[0]
-                    break
+                next(reading)
+        except StopIteration as end:
+            scores = log_softmax(end.value[None])[0]
+        finally:
+            source.close()
         best = np.argsort(-scores, kind="stable")[: options.top]
         top = [{"id": int(i), "piece": chat.tokenizer.piece(int(i)), "logprob": float(scores[i])} for i in best]
         return {"prompt_ids": ids, "top": top}

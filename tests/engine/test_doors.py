@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import signal
 import subprocess
 import sys
@@ -149,8 +150,11 @@ def test_messages_that_are_none(door, tiny, tmp_path, content):
 # run
 
 
-RUN_KEYS = ["text", "ids", "prompt_tokens", "reason", "trigger", "stats"]
-STATS_KEYS = ["prefill_tokens", "cached_tokens", "prefill_seconds", "first_token_seconds", "decode_seconds", "decode_tokens_per_second"]
+RUN_KEYS = ["text", "ids", "prompt_tokens", "reason", "trigger", "suppressed", "stats"]
+STATS_KEYS = [
+    "seed", "prefill_tokens", "cached_tokens", "prefill_seconds", "first_token_seconds", "decode_seconds", "decode_tokens_per_second",
+    "passes", "drafted_tokens", "accepted_tokens", "tokens_per_pass", "speedup",
+]  # fmt: skip
 
 
 def test_run_a_prompt(answer, door, tiny, loaded):
@@ -169,6 +173,54 @@ def test_run_a_prompt(answer, door, tiny, loaded):
     assert (code, err) == (0, "")
     assert out.startswith(found["text"])
     assert f"[{found['reason']}" in out
+
+
+def test_run_with_everything_that_shapes_a_reply(answer, door, tiny, tmp_path):
+    prompt = ("run", tiny, *REFERENCE, "--prompt", "the quick brown", "--temperature", 0, "--max-tokens", 24)
+    plain = answer(*prompt)
+    drafted = answer(*prompt, "--drafting", "ngram", "--no-adaptive-drafting", "--draft-tokens", 4)
+    assert (drafted["ids"], drafted["text"]) == (plain["ids"], plain["text"])
+    itself = answer(*prompt, "--drafting", "model", "--draft-model", tiny, "--no-adaptive-drafting")
+    assert itself["ids"] == plain["ids"]
+    assert itself["stats"]["accepted_tokens"] <= itself["stats"]["drafted_tokens"]
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"], "additionalProperties": false}')
+    form = answer(*prompt, "--format", "json_schema", "--pattern", f"@{schema}", "--max-tokens", 200)
+    assert json.loads(form["text"])["a"] in ("x", "y")
+    assert answer(*prompt, "--format", "choices", "--pattern", "yes\nno")["text"] in ("yes", "no")
+    assert answer(*prompt, "--begin-with", "Well,")["text"].startswith("Well,")
+    banned = plain["text"].strip()[:4]
+    without = answer(*prompt, "--banned-strings", banned)
+    assert banned.lower() not in without["text"].lower()
+    assert without["suppressed"]
+    assert answer(*prompt, "--cfg-scale", 3, "--negative-prompt", "the dog", "--max-tokens", 8)["stats"]["prefill_tokens"] > 3
+    told = answer(*prompt, "--tokens", "--alternatives", 3)["tokens"]
+    assert [token["id"] for token in told] == plain["ids"]
+    assert all(len(token["alternatives"]) == 3 for token in told)
+    stop = plain["text"][3:6]
+    assert answer(*prompt, "--stop-regex", re.escape(stop), "--keep-stop")["text"].endswith(stop)
+    assert "a pass" in door(*prompt, "--drafting", "ngram", "--no-adaptive-drafting")[1] or not drafted["stats"]["drafted_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (("--drafting", "model"), "no draft model is named"),
+        (("--drafting", "model", "--draft-model", "nowhere.gguf"), "nowhere.gguf"),
+        (("--format", "regex", "--pattern", "(("), "expression"),
+        (("--format", "json_schema", "--pattern", "{"), "JSON"),
+        (("--logit-bias", "no number"), "no number"),
+        (("--pattern", "@nowhere.json", "--format", "json_schema"), "nowhere.json"),
+        (("--order", "temperature", "warmth"), "warmth"),
+        (("--stop-regex", "(("), "expression"),
+    ],
+)
+def test_settings_that_cannot_be_are_one_sentence(door, tiny, flags, sentence):
+    code, out, err = door("run", tiny, *REFERENCE, "--prompt", "a", *flags)
+    assert code in (1, 2)
+    assert out == ""
+    assert sentence in err
+    assert "Traceback" not in err
 
 
 def test_run_messages_and_seeds(answer, tiny, tmp_path):
