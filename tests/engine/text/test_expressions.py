@@ -17,8 +17,8 @@ from engine.text.expressions import Expression
 from engine.text.stops import StopMatcher
 
 _ATOMS = [
-    "a", "b", "c", ".", "[ab]", "[^a]", "[]a]", "ab", "abc", r"\n", r"\w", " ", "[)*]", r"\X", r"\R", r"\.", "$", "^", r"\b", r"\B", r"\Z", r"\A",
-    r"\m", r"\M",
+    "a", "b", "c", ".", "[ab]", "[^a]", "[]a]", "ab", "abc", r"\n", r"\w", " ", "[)*]", r"\X", r"\R", r"\.", "$", "^", r"\b", r"\B", r"\Z",
+    r"\A", r"\m", r"\M",
 ]  # fmt: skip
 _QUANTIFIERS = ["*", "+", "?", "*?", "+?", "??", "{2}", "{1,2}", "{2,}", "{1,2}?", "++", "*+"]
 
