@@ -85,18 +85,17 @@ def drafting_text(stats: Stats) -> str:
 
 
 def footer(saved: Mapping[str, Any]) -> str:
-    """For example "42 tokens · 38.1 tok/s · stopped at <|im_end|>"."""
+    """For example "42 tokens · 38.1 tok/s · stopped at <|im_end|>"; what matters least stands last, where a narrow window cuts it."""
     stats = stats_of(saved)
     parts = []
     if stats is not None and stats.new_tokens:
         parts.append("1 token" if stats.new_tokens == 1 else f"{stats.new_tokens:,} tokens")
     if stats is not None and stats.decode_tokens_per_second > 0:
         parts.append(f"{stats.decode_tokens_per_second:.1f} tok/s")
-    if stats is not None:
-        parts.append(drafting_text(stats))
     parts.append(reason_text(saved))
     avoided = saved.get("avoided", 0)
     parts.append(avoided_text(avoided) if isinstance(avoided, int) else "")
+    parts.append(drafting_text(stats) if stats is not None else "")
     return " · ".join(part for part in parts if part)
 
 

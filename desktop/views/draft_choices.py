@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QResizeEvent
-from PySide6.QtWidgets import QLabel, QRadioButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QRadioButton, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.services.drafts import DraftCandidate
 
@@ -14,6 +14,8 @@ __all__ = ["CHECKING", "DraftChoices"]
 
 CHECKING = "Looking whether it fits…"
 _REASON_CHARACTERS = 160
+_MOST_REFUSED = 3
+"""More models that do not fit than these are shown on demand only."""
 
 
 class _NameButton(QRadioButton):
@@ -79,9 +81,16 @@ class DraftChoices(QWidget):
         self.setAccessibleName("Draft model")
         self._chosen = ""
         self._choices: dict[str, _Choice] = {}
+        self._refused: frozenset[str] = frozenset()
+        self.more = QPushButton()
+        self.more.setProperty("tone", "quiet")
+        self.more.setCheckable(True)
+        self.more.toggled.connect(self._fold)
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(6)
+        self._layout.addWidget(self.more, 0, Qt.AlignmentFlag.AlignLeft)
+        self._fold()
 
     def show_candidates(self, candidates: Iterable[DraftCandidate]) -> None:
         """Bring the rows up to date; those that stay keep the focus."""
@@ -96,6 +105,7 @@ class DraftChoices(QWidget):
             choice.show_candidate(candidate)
             if self._layout.indexOf(choice) != place:
                 self._layout.insertWidget(place, choice)
+        self._refused = frozenset(candidate.entry.path for candidate in ordered if candidate.problem)
         self.show_chosen(self._chosen)
 
     def show_chosen(self, path: str) -> None:
@@ -103,6 +113,7 @@ class DraftChoices(QWidget):
         self._chosen = path
         for known, choice in self._choices.items():
             choice.button.setChecked(known == path)
+        self._fold()
 
     def paths(self) -> tuple[str, ...]:
         """The models, as they stand."""
@@ -120,8 +131,16 @@ class DraftChoices(QWidget):
     def _add(self, candidate: DraftCandidate) -> _Choice:
         choice = self._choices[candidate.entry.path] = _Choice(candidate)
         choice.button.clicked.connect(lambda: self._take(candidate.entry.path))
-        self._layout.addWidget(choice)
+        self._layout.insertWidget(self._layout.count() - 1, choice)
         return choice
+
+    def _fold(self) -> None:
+        """Show those that do not fit: all of them where they are few or wanted, and always the one the settings name."""
+        count = len(self._refused)
+        for path, choice in self._choices.items():
+            choice.setVisible(path not in self._refused or count <= _MOST_REFUSED or self.more.isChecked() or path == self._chosen)
+        self.more.setVisible(count > _MOST_REFUSED)
+        self.more.setText(f"Hide the {count} that do not fit" if self.more.isChecked() else f"Show {count} that do not fit, and why")
 
     def _take(self, path: str) -> None:
         self.show_chosen(self._chosen)  # until the settings say so

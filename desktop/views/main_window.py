@@ -15,6 +15,7 @@ from desktop.services.session import ChatSession
 from desktop.settings import PANES, Appearance, Behaviour
 from desktop.views.actions import ShortcutsDialog, add_menus
 from desktop.views.chat_pane import ChatPane
+from desktop.views.draft_desk import DraftDesk
 from desktop.views.drop import DropHint, dropped_model
 from desktop.views.icons import IconButton, application_icon
 from desktop.views.inspector import Inspector
@@ -55,6 +56,7 @@ class MainWindow(QMainWindow):
         self.sidebar = Sidebar(session.conversations, session.search)
         self.inspector = Inspector(PANES)
         self.settings_desk = SettingsDesk(session, self.inspector, checks, self)
+        self.drafting = DraftDesk(session, desk, self.inspector, self)
         self.panes = Panes(self.sidebar, self.chat, self.inspector)
         self.setCentralWidget(self.panes)
         self.drop_hint = DropHint(self)

@@ -6,8 +6,8 @@ import platform
 from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal, qVersion
-from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplication, QPalette
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplication, QPalette, QResizeEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.views.icons import IconButton, pixmap
 
@@ -15,6 +15,8 @@ __all__ = ["Banner", "announce"]
 
 WORDS = {"info": "Note", "warning": "Warning", "error": "Error"}
 _INFO_SECONDS = 12
+_WIDE_CHARACTERS = 60
+"""Beside so many characters of text, in average ones, there is room for a button."""
 
 
 def announce(widget: QWidget, text: str) -> None:
@@ -49,13 +51,16 @@ class Banner(QFrame):
         self.copy.clicked.connect(self._copy)
         self.dismiss = IconButton("close", "Dismiss this notice")
         self.dismiss.clicked.connect(self.hide)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(12, 6, 6, 6)
-        layout.setSpacing(8)
-        layout.addWidget(self._picture)
-        layout.addWidget(self.text, 1)
+        self._column = QVBoxLayout()
+        self._column.setSpacing(4)
+        self._column.addWidget(self.text)
+        self._line = QHBoxLayout(self)
+        self._line.setContentsMargins(12, 6, 6, 6)
+        self._line.setSpacing(8)
+        self._line.addWidget(self._picture)
+        self._line.addLayout(self._column, 1)
         for button in (self.undo, self.offer, self.copy, self.dismiss):
-            layout.addWidget(button)
+            self._line.addWidget(button)
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self._fade)
@@ -101,6 +106,16 @@ class Banner(QFrame):
         super().changeEvent(event)
         if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and hasattr(self, "_timer"):
             self._draw()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Beside the text what is offered has its place only where the text keeps enough of the line."""
+        super().resizeEvent(event)
+        narrow = self.width() < _WIDE_CHARACTERS * self.fontMetrics().averageCharWidth() + self.offer.sizeHint().width()
+        if narrow != (self._column.indexOf(self.offer) >= 0):
+            if narrow:
+                self._column.addWidget(self.offer, 0, Qt.AlignmentFlag.AlignLeft)
+            else:
+                self._line.insertWidget(self._line.indexOf(self.copy), self.offer)
 
     def hide_undo(self) -> None:
         """There is nothing to undo any more."""

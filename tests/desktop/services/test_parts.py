@@ -37,7 +37,7 @@ def stored(number: int = 1, role: str = "assistant", text: str = "x", state: str
         (Done("loop", "again and " * 9, Stats()), "stopped because it repeated “again and again and again and again and…”"),
         (
             Done("max_tokens", "", Stats(new_tokens=25, passes=10, drafted_tokens=40, accepted_tokens=14)),
-            "25 tokens · 2.4 tokens per pass, 35 % of drafts kept · stopped at the token limit",
+            "25 tokens · stopped at the token limit · 2.4 tokens per pass, 35 % of drafts kept",
         ),
     ],
 )

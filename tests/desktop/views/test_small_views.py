@@ -65,6 +65,18 @@ def test_banner_offers_something_to_do(qtbot) -> None:
     assert not banner.offer.isVisible()
 
 
+def test_in_a_narrow_banner_the_offer_stands_below_the_text(qtbot) -> None:
+    banner = Banner()
+    qtbot.addWidget(banner)
+    banner.show_notice("It does not fit, for a reason that takes a while to tell. " * 2, "warning", offer=("Switch it off", lambda: None))
+    banner.resize(1000, 60)
+    qtbot.waitUntil(lambda: banner.offer.x() > banner.text.geometry().right())
+    banner.resize(400, 120)
+    qtbot.waitUntil(lambda: banner.offer.y() >= banner.text.geometry().bottom())
+    banner.resize(1000, 60)
+    qtbot.waitUntil(lambda: banner.copy.x() > banner.offer.x() > banner.text.geometry().right())
+
+
 def test_notes_leave_by_themselves_and_trouble_stays(qtbot, monkeypatch) -> None:
     monkeypatch.setattr("desktop.views.notices._INFO_SECONDS", 0.02)
     host, elsewhere, banner = QWidget(), QLineEdit(), Banner()
