@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.sampling import kernels
 from engine.sampling.distribution import Distribution
 from engine.sampling.selection import Ids, Scores, at_least, column_maxima, dot, top_indices
 
@@ -21,13 +22,17 @@ _SPARSE = 32
 """Masks that allow fewer than one token in so many are turned into a list of ids at once."""
 
 
+def _octets(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint8]:
+    """The bytes of a mask in the order of their tokens."""
+    return words.astype("<u4", copy=False).view(np.uint8)
+
+
 class Workspace:
     """Arrays of the size of a vocabulary, (V,) float32, kept from draw to draw because new ones cost more than filling them."""
 
     def __init__(self, size: int) -> None:
         self.scores: Floats = np.empty(size, np.float32)
         self.weights: Floats = np.empty(size, np.float32)
-        self.added: Floats = np.empty(-(-size // 8) * 8, np.float32)
 
 
 class Candidates:
@@ -38,8 +43,8 @@ class Candidates:
     ids with finite float64 scores, either in ascending order of ids, or *ordered*: likeliest first, ties by lowest id.
     """
 
-    def __init__(self, logits: Floats, space: Workspace) -> None:
-        """logits (V,) float32, not NaN, not all -inf; `space` for V is overwritten."""
+    def __init__(self, logits: Floats, space: Workspace, maxima: Scores | None = None) -> None:
+        """logits (V,) float32, not NaN, not all -inf, and their `column_maxima`; `space` for V is overwritten."""
         self._ids: Ids | None = None
         self._scores: Scores = logits
         self._scale = 1.0
@@ -49,8 +54,8 @@ class Candidates:
         self._weights: npt.NDArray[Any] | None = None
         self._mass: float | None = None
         self._largest: float | None = None
-        self._maxima: Scores | None = None
-        self._has_maxima = False
+        self._maxima = maxima
+        self._has_maxima = maxima is not None
 
     def __len__(self) -> int:
         """How many there are; while whole, dropped ones count too."""
@@ -69,6 +74,14 @@ class Candidates:
             values = self._scores if values is None else values
             self._largest = float(values.max(initial=-np.inf)) * self._scale
         return self._largest
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing can be drawn any more."""
+        if self._ids is not None:
+            return not len(self)
+        some = self._scores[:: max(1, len(self) // 256)]  # mostly enough, and much faster
+        return not bool((some > -np.inf).any()) and self.largest == -np.inf
 
     @property
     def survivors(self) -> int:
@@ -122,39 +135,36 @@ class Candidates:
         """The standard deviation of the scores above -inf (of the population: divided by their number)."""
         if self._ids is not None:
             return float(self._scores.std())
-        kept = self._scores > -np.inf
-        count = int(np.count_nonzero(kept))
-        values = self._scores
-        if count < len(self) and values.dtype == np.float32:
-            # Bits of dropped scores are cleared; np.where and boolean indices are ten times slower on a random mask.
-            np.bitwise_and(values.view(np.int32), np.negative(kept.view(np.int8)).astype(np.int32), out=self._room().view(np.int32))
-            values = self._room()
-            self._weights = self._mass = None
-        mean, square = dot(values) / count, dot(values, values) / count
-        if not math.isfinite(mean) or not math.isfinite(square):
-            return float(self._scores[kept].astype(np.float64).std()) * self._scale
-        return math.sqrt(max(0.0, square - mean * mean)) * self._scale
+        scores = self._scores
+        if scores.dtype != np.float32 or len(self) < kernels.LEAST:
+            return float(scores[scores > -np.inf].astype(np.float64).std()) * self._scale
+        count, total, squares, self._maxima = kernels.moments(scores)
+        self._has_maxima = True
+        if not math.isfinite(total) or not math.isfinite(squares):
+            return float(scores[scores > -np.inf].astype(np.float64).std()) * self._scale
+        return math.sqrt(max(0.0, squares / count - (total / count) ** 2)) * self._scale
 
     # Changes of scores
-
-    def add_everywhere(self, amounts: Floats) -> None:
-        """Add to every score of the whole vocabulary; `amounts` (V,) float32, finite or -inf."""
-        np.add(self._scores, amounts, out=self._space.scores)
-        self._scores = self._space.scores
-        self._changed()
 
     def allow(self, mask: npt.NDArray[np.uint32]) -> None:
         """Drop the tokens whose bit is not set, and those beyond the mask (bit i % 32 of word i // 32 is token i). First of all."""
         size = len(self)
-        octets = np.ascontiguousarray(mask[: -(-size // 32)].astype("<u4", copy=False)).view(np.uint8)[: -(-size // 8)]
-        if int(np.bitwise_count(octets).sum()) * _SPARSE < size:
-            allowed = np.flatnonzero(np.unpackbits(octets, bitorder="little"))
+        words = np.zeros(-(-size // 32), np.uint32)
+        words[: mask.shape[0]] = mask[: words.shape[0]]
+        if int(np.bitwise_count(words).sum()) * _SPARSE < size:
+            allowed = np.flatnonzero(np.unpackbits(_octets(words), bitorder="little"))
             self.keep_ids(allowed[allowed < size])
             return
-        added = self._space.added.reshape(-1, 8)
-        np.take(_ADDED_BY_BITS, octets, axis=0, out=added[: octets.shape[0]], mode="clip")
-        added[octets.shape[0] :] = -np.inf
-        self.add_everywhere(self._space.added[:size])
+        target = self._space.scores
+        if size >= kernels.LEAST:
+            maxima = kernels.allow(self._scores, words, target)
+            self._scores = target
+            self._changed()
+            self._maxima, self._has_maxima = maxima, True
+            return
+        added = _ADDED_BY_BITS[_octets(words)].ravel()[:size]
+        self._scores = np.add(self._scores, added, out=target)
+        self._changed()
 
     def edit(self, ids: Ids) -> tuple[Scores, Ids, Ids | slice]:
         """Scores to be changed in place, the places in them of those of `ids` (unique) that are there, and which of `ids` these are."""
@@ -238,6 +248,13 @@ class Candidates:
         else:
             self.keep(np.flatnonzero(np.isin(self._ids, ids)))
 
+    def drop_ids(self, ids: Ids) -> None:
+        """Drop these ids (inside the vocabulary), which may leave nothing."""
+        if self._ids is None:
+            self.drop(ids)
+        else:
+            self.keep(np.flatnonzero(np.isin(self._ids, ids, invert=True)))
+
     def keep(self, indices: Ids) -> None:
         """Keep the candidates at these indices, none of them -inf; in ascending order, unless they come from `top`."""
         if self._ids is None:
@@ -252,6 +269,7 @@ class Candidates:
         """Drop the candidates at these indices."""
         if self._ids is None:
             self._own()[indices] = -np.inf
+            self._changed()
             return
         kept = np.ones(len(self), bool)
         kept[indices] = False

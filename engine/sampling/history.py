@@ -34,6 +34,7 @@ class History:
         self._place: dict[int, int] = {}  # id -> index in the arrays
         self._ids = np.zeros(_FIRST_CAPACITY, np.int64)
         self._counts = np.zeros(_FIRST_CAPACITY, np.int64)
+        self._strengths: tuple[npt.NDArray[np.float64] | None, npt.NDArray[np.float64]] | None = None
 
     @property
     def ids(self) -> npt.NDArray[np.int64]:
@@ -51,6 +52,11 @@ class History:
         An occurrence has strength 1 within the last `reach` tokens; before them the strength falls in even steps, so that it
         would be 0 just before the `fade` tokens.
         """
+        if self._strengths is None:
+            self._strengths = self._weigh()
+        return self._strengths
+
+    def _weigh(self) -> tuple[npt.NDArray[np.float64] | None, npt.NDArray[np.float64]]:
         counts = self.counts.astype(np.float64)
         faded = self._window[: max(0, len(self._window) - self._sustained)] if self._fade else []
         if not faded:
@@ -65,6 +71,7 @@ class History:
 
     def update(self, text: Sequence[int]) -> None:
         """`text` is the whole text so far. Raises EngineError when an id is not in the vocabulary."""
+        self._strengths = None
         end = len(text)
         start = 0 if self._reach < 0 else max(0, end - self._reach)
         old_start = self._end - len(self._window)

@@ -6,39 +6,42 @@ import math
 
 import numpy as np
 
-from engine.sampling.candidates import Floats, Workspace
-from engine.sampling.selection import dot, top_indices
-
-_CHUNK = 65536
-"""Numbers worked on at a time: enough for few calls, and they stay in the processor's cache between passes."""
+from engine.sampling import kernels
+from engine.sampling.candidates import Floats
+from engine.sampling.selection import Scores, top_indices
 
 
 class RawDistribution:
-    """The softmax of logits (V,) float32, of which at least one is finite. Nothing is kept of the work space."""
+    """The softmax of logits (V,) float32 whose largest is finite; `maxima` are its `column_maxima`."""
 
-    def __init__(self, logits: Floats, space: Workspace, *, with_entropy: bool = False) -> None:
+    def __init__(self, logits: Floats, maxima: Scores | None) -> None:
         self._logits = logits
-        self._largest = logits.max()
-        total = inner = 0.0
-        with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 is -inf, which is what is meant
-            for start in range(0, logits.shape[0], _CHUNK):
-                depths = np.subtract(logits[start : start + _CHUNK], self._largest, out=space.scores[start : start + _CHUNK])
-                weights = np.exp(depths, out=space.weights[start : start + _CHUNK])
-                total += dot(weights)
-                if with_entropy:
-                    part = dot(weights, depths)
-                    # 0 times -inf is meant to be 0
-                    inner += part if not math.isnan(part) else dot(weights, np.nan_to_num(depths, neginf=0.0))
-        self._total = total
-        self.entropy = max(0.0, math.log(total) - inner / total) if with_entropy else 0.0
+        self._maxima = maxima
+        self._largest = (logits if maxima is None else maxima).max()
+        self._total, self._inner = _softmax_sums(logits, self._largest)
+
+    @property
+    def entropy(self) -> float:
+        """In nats."""
+        return max(0.0, math.log(self._total) - self._inner / self._total)
 
     def probability(self, token: int) -> float:
         """Of one token; 0 outside the vocabulary."""
         if not 0 <= token < self._logits.shape[0]:
             return 0.0
-        return float(np.exp(np.float64(self._logits[token]) - np.float64(self._largest))) / self._total
+        return math.exp(float(self._logits[token]) - float(self._largest)) / self._total
 
     def likeliest(self, count: int) -> list[int]:
         """Ids, likeliest first, ties by lowest id; none without probability."""
-        found = top_indices(self._logits, count)
+        found = top_indices(self._logits, count, self._maxima)
         return [int(token) for token in found if self._logits[token] > -np.inf]
+
+
+def _softmax_sums(logits: Floats, largest: np.float32) -> tuple[float, float]:
+    """The sums of w = exp(l - largest) and of w * (l - largest) over logits l."""
+    if logits.shape[0] >= kernels.LEAST:
+        return kernels.softmax_sums(logits, largest)
+    with np.errstate(over="ignore"):  # a difference beyond float32 is -inf, which is what is meant
+        depths = np.maximum(logits - largest, np.float32(-87))  # no 0 times -inf
+    weights = np.exp(depths)
+    return float(weights.sum(dtype=np.float64)), float(np.einsum("i,i->", weights, depths, dtype=np.float64))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from engine.sampling.distribution import Distribution, certain
 from engine.sampling.history import History
 from engine.sampling.raw import RawDistribution
 from engine.sampling.repeats import Repeats
+from engine.sampling.selection import Scores, column_maxima
 from engine.sampling.step import Memory, SamplerState, SamplerStep
 from engine.sampling.tables import TokenTables
 from engine.sampling.temperature import Temperature
@@ -51,12 +52,14 @@ class Sampled:
 class Look:
     """What may stand at one place. `logits` are the model's own and must still be unchanged when a token is taken.
 
-    `place` is how many tokens came before; `notes` are for steps that learn which token it became.
+    `place` is how many tokens came before; `maxima` are the logits' `column_maxima`; `notes` are for steps that learn which
+    token it became.
     """
 
     distribution: Distribution
     place: int
     logits: Floats
+    maxima: Scores | None
     notes: Mapping[str, Distribution]
 
 
@@ -110,16 +113,18 @@ class Sampler:
         if logits.shape[0] != self._size:
             self._resize(logits.shape[0])
         logits = logits[: self._tables.vocabulary or None]
-        if not np.isfinite(logits.max()):
+        maxima = column_maxima(logits)
+        if not np.isfinite((logits if maxima is None else maxima).max()):
             raise EngineError(
                 "The model's scores for the next token are not finite numbers, so none can be drawn; "
                 "its file may be damaged: fetch it again or choose another model."
             )
         with np.errstate(over="ignore", invalid="ignore"):  # a difference beyond float32 is -inf, which is what is meant
-            candidates = self._candidates(logits, mask, only, blocked)
+            candidates = Candidates(logits, self._space, maxima)
+            self._restrict(candidates, mask, only, blocked)
             notes = self._apply(candidates, history)
             distribution = certain(candidates.id_at(candidates.best())) if self._greedy else candidates.distribution()
-        return Look(distribution, len(history), logits, notes)
+        return Look(distribution, len(history), logits, maxima, notes)
 
     def draw(self, look: Look, *, attempt: int = 0, top: int = 0, alternatives: int = 0) -> Sampled:
         """Draw a token and take it. `attempt` asks for another random number at the same place."""
@@ -137,9 +142,11 @@ class Sampler:
                 if probability > 0.0:
                     self._memory = step.learn(self._memory, probability)
         final = look.distribution
-        raw = RawDistribution(look.logits, self._space, with_entropy=alternatives > 0)
+        raw = RawDistribution(look.logits, look.maxima)
         others = tuple((id, raw.probability(id), final.probability(id)) for id in raw.likeliest(alternatives))
-        return Sampled(token, final.probability(token), raw.probability(token), final.likeliest(top), others, raw.entropy)
+        return Sampled(
+            token, final.probability(token), raw.probability(token), final.likeliest(top), others, raw.entropy if alternatives else 0.0
+        )
 
     def sample(
         self,
@@ -173,28 +180,38 @@ class Sampler:
         inside = min(size, self._tables.vocabulary or size)
         self._space = Workspace(inside)
         self._history = History(self._reach, size, self._fade)
-        self._added = _table_of_scores(self._tables, inside)
+        bias: dict[int, float] = {}
+        for token, amount in self._tables.bias:
+            bias[token] = bias.get(token, 0.0) + amount
+        self._banned = _ids_inside({*self._tables.banned, *(token for token in bias if bias[token] == -np.inf)}, inside)
+        self._biased = _ids_inside((token for token in bias if bias[token] > -np.inf), inside)
+        self._bias = np.asarray([bias[token] for token in self._biased.tolist()], np.float32)
+        allowed = self._tables.allowed
+        self._allowed = None if allowed is None else _ids_inside(allowed, inside)
 
-    def _candidates(
+    def _restrict(
         self,
-        logits: Floats,
+        candidates: Candidates,
         mask: npt.NDArray[np.uint32] | None,
         only: npt.NDArray[np.int64] | None,
         blocked: Collection[int],
-    ) -> Candidates:
-        candidates, size = Candidates(logits, self._space), logits.shape[0]
-        if self._added is not None:
-            candidates.add_everywhere(self._added)
-        if blocked:
-            candidates.drop(np.asarray([token for token in blocked if 0 <= token < size], np.int64))
+    ) -> None:
+        """Drop everything that may not be drawn, and add the bias."""
+        size = len(candidates)
         if mask is not None:
             candidates.allow(mask)
+        if self._biased.shape[0] and not candidates.empty:
+            scores, places, which = candidates.edit(self._biased)
+            scores[places] += self._bias[which]
+        if blocked or self._banned.shape[0]:
+            inside = np.asarray([token for token in blocked if 0 <= token < size], np.int64)
+            candidates.drop_ids(np.concatenate((self._banned, inside)))
+        if self._allowed is not None:
+            candidates.keep_ids(self._allowed)
         if only is not None:
-            ids = np.unique(only).astype(np.int64)
-            candidates.keep_ids(ids[(ids >= 0) & (ids < size)])
-        if candidates.largest == -np.inf:
+            candidates.keep_ids(_ids_inside(np.unique(only).tolist(), size))
+        if candidates.empty:
             raise NothingAllowed("Every token that the model could write next is banned or not allowed; take some of the bans away.")
-        return candidates
 
     def _apply(self, candidates: Candidates, history: Sequence[int]) -> Mapping[str, Distribution]:
         if self._uses_history:
@@ -209,17 +226,6 @@ class Sampler:
         return state.notes
 
 
-def _table_of_scores(tables: TokenTables, size: int) -> Floats | None:
-    """(size,) float32: what bias, allowed and banned tokens add to each score; None for nothing."""
-    if not tables.bias and tables.allowed is None and not tables.banned:
-        return None
-    added = np.zeros(size, np.float64)
-    for token, amount in tables.bias:
-        if 0 <= token < size:
-            added[token] += amount
-    if tables.allowed is not None:
-        refused = np.ones(size, bool)
-        refused[[token for token in tables.allowed if 0 <= token < size]] = False
-        added[refused] = -np.inf
-    added[[token for token in tables.banned if 0 <= token < size]] = -np.inf
-    return added.astype(np.float32)
+def _ids_inside(ids: Iterable[int], size: int) -> npt.NDArray[np.int64]:
+    """(n,) those below `size`, ascending."""
+    return np.asarray(sorted(token for token in ids if 0 <= token < size), np.int64)

@@ -17,6 +17,7 @@ Ids = npt.NDArray[np.int64]
 COLUMNS = 4096
 """Columns of the view; a row of float32 fits the first cache, and BLAS does not start threads for so few numbers."""
 
+_ONES = np.ones(COLUMNS, np.float32)
 _LEAST_ROWS = 4
 _GROUPS_PER_TOKEN = 16
 _LOWEST = float(np.finfo(np.float32).min)
@@ -81,6 +82,3 @@ def dot(first: Scores, second: Scores | None = None) -> float:
         return float(np.vecdot(rows, ones).sum(dtype=np.float64)) + float(rest.sum(dtype=np.float64))
     blocks = np.vecdot(rows, second[:body].reshape(-1, COLUMNS))
     return float(blocks.sum(dtype=np.float64)) + float(np.dot(rest, second[body:]))
-
-
-_ONES = np.ones(COLUMNS, np.float32)

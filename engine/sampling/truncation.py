@@ -38,7 +38,8 @@ class TopNSigma(SamplerStep):
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """Compare scores."""
-        candidates.keep_reaching(candidates.largest - self.n * candidates.deviation())
+        spread = self.n * candidates.deviation()
+        candidates.keep_reaching(candidates.largest - spread)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,51 +1,93 @@
-"""Microseconds a sampled token costs, for several settings and vocabulary sizes.
+"""Microseconds a sampled token costs: each step alone, usual settings, and the full chain, beside the shortest decode step.
 
-Run: python tests/bench/bench_sampler.py [--calls 300]. People read the table; the last line is one JSON object:
-{"V": {"setting": microseconds}}, medians.
+The step is that of a model of 1 billion weights in Q4: reading its 0.6 GB at the bandwidth measured in the same run is the
+least it can take. The full chain has every step active (with settings that leave some work to each), token bias, a constraint's
+mask, a banned token, entropy and five alternatives, at a history of 2,000 tokens.
+
+Run: python tests/bench/bench_sampler.py [--calls 200] [--threads 2]. People read the table; the last line is one JSON object:
+{"microseconds": {"V": {"setting": median}}, "bandwidth": bytes/s, "decode_step": microseconds, "full_chain_share": {"V": share}}.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from engine.backends.cpu.bandwidth import read_bandwidth
 from engine.sampling.sampler import Sampler
+from engine.sampling.tables import TokenTables
 from engine.settings import SamplerSettings
 
-VOCABULARIES = (32_000, 49_152, 152_064, 256_000)
-NEUTRAL = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-SETTINGS = {
-    "default": SamplerSettings(),
-    "default, top 5": SamplerSettings(),
-    "penalties": SamplerSettings(repetition_penalty=1.1, presence_penalty=0.2, frequency_penalty=0.1),
-    "greedy": SamplerSettings(temperature=0.0),
-    "neutral": NEUTRAL,
-    "top-p alone": replace(NEUTRAL, top_p=0.95),
-    "min-p alone": replace(NEUTRAL, min_p=0.05),
-    "top-k 1000": SamplerSettings(top_k=1000),
+VOCABULARIES = (49_152, 128_256, 256_000)
+MODEL_BYTES = 600_000_000
+HISTORY = 2000
+OFF = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+CUT = replace(OFF, top_k=200)
+FULL = SamplerSettings(
+    repetition_penalty=1.1, repetition_range=1500, repetition_decay=400, presence_penalty=0.1, frequency_penalty=0.05,
+    dry_multiplier=0.8, top_n_sigma=2.0, smoothing_factor=0.02, temperature=0.9, top_k=100, top_p=0.99, top_a=0.01, min_p=0.001,
+    tail_free=0.98, typical=0.98, mirostat=True, min_temperature=0.5, max_temperature=1.5, xtc_probability=0.5, xtc_threshold=0.05,
+    adaptive_target=0.4, skew=0.2,
+)  # fmt: skip
+SETTINGS: dict[str, tuple[SamplerSettings, dict[str, Any]]] = {
+    "nothing": (OFF, {}),
+    "greedy": (replace(OFF, temperature=0.0), {}),
+    "default": (SamplerSettings(), {}),
+    "default, 5 alternatives": (SamplerSettings(), {"alternatives": 5}),
+    "repetition": (replace(OFF, repetition_penalty=1.1), {}),
+    "repetition, fading": (replace(OFF, repetition_penalty=1.1, repetition_range=1500, repetition_decay=400), {}),
+    "occurrence": (replace(OFF, presence_penalty=0.2, frequency_penalty=0.1), {}),
+    "dry": (replace(OFF, dry_multiplier=0.8), {}),
+    "top_n_sigma": (replace(OFF, top_n_sigma=1.0), {}),
+    "smoothing": (replace(OFF, smoothing_factor=0.2), {}),
+    "temperature": (replace(OFF, temperature=0.8), {}),
+    "top_k": (replace(OFF, top_k=40), {}),
+    "top_p": (replace(OFF, top_p=0.95), {}),
+    "top_a": (replace(OFF, top_a=0.2), {}),
+    "min_p": (replace(OFF, min_p=0.05), {}),
+    "tail_free": (replace(OFF, tail_free=0.95), {}),
+    "typical": (replace(OFF, typical=0.95), {}),
+    "mirostat": (replace(OFF, mirostat=True), {}),
+    "dynamic_temperature": (replace(OFF, min_temperature=0.5, max_temperature=1.5), {}),
+    "xtc": (replace(OFF, xtc_probability=0.5), {}),
+    "adaptive_p after top_k": (replace(CUT, adaptive_target=0.4), {}),
+    "skew after top_k": (replace(CUT, skew=0.5), {}),
+    "skew of everything": (replace(OFF, skew=0.5), {}),
+    "default, mask": (SamplerSettings(), {"mask": True}),
+    "full chain, no mask": (FULL, {"alternatives": 5}),
+    "full chain": (FULL, {"mask": True, "alternatives": 5, "blocked": [17], "tables": True}),
 }
 
 
 def measure(name: str, vocabulary: int, calls: int) -> float:
-    """Median microseconds a call of `Sampler.sample`, with a history of 2,000 tokens that grows by each token."""
+    """Median microseconds a call of `Sampler.sample`, with a history that grows by each token."""
+    settings, extra = SETTINGS[name]
+    keywords = dict(extra)
     random = np.random.default_rng(7)
     rows = (random.standard_normal((8, vocabulary)) * 3).astype(np.float32)
     rows[:, random.integers(0, vocabulary, 20)] += 12  # a head, as a language model's logits have
-    history = random.integers(0, vocabulary, 2000).tolist()
-    sampler, top = Sampler(SETTINGS[name], seed=1), 5 if name.endswith("top 5") else 0
-    times = []
+    tables = TokenTables()
+    if keywords.pop("tables", False):
+        banned = frozenset(random.integers(0, vocabulary, 100).tolist())
+        tables = TokenTables(vocabulary - 10, bias=((5, 1.0), (77, -2.0)), banned=banned, xtc_protected=frozenset({1, 2}))
+    if keywords.pop("mask", False):
+        keywords["mask"] = random.integers(0, 1 << 32, -(-vocabulary // 32), dtype=np.uint32)  # half of all: the slowest kind
+    history = random.integers(0, vocabulary, HISTORY).tolist()
+    sampler, times = Sampler(settings, 1, tables), []
     for call in range(calls + 10):
         start = time.perf_counter()
-        history.append(sampler.sample(rows[call % 8], history, top=top).id)
+        history.append(sampler.sample(rows[call % 8], history, **keywords).id)
         times.append(time.perf_counter() - start)
     return statistics.median(times[10:]) * 1e6
 
@@ -53,15 +95,20 @@ def measure(name: str, vocabulary: int, calls: int) -> float:
 def main() -> None:
     """Print the table, then the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--calls", type=int, default=300)
-    calls = parser.parse_args().calls
+    parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
+    arguments = parser.parse_args()
+    bandwidth = read_bandwidth(arguments.threads)
+    step = MODEL_BYTES / bandwidth * 1e6
     results: dict[str, dict[str, float]] = {str(size): {} for size in VOCABULARIES}
-    print(f"{'microseconds a token':22}" + "".join(f"{size:>10}" for size in VOCABULARIES))
+    print(f"{'microseconds a token':26}" + "".join(f"{size:>10}" for size in VOCABULARIES))
     for name in SETTINGS:
         for size in VOCABULARIES:
-            results[str(size)][name] = round(measure(name, size, calls), 1)
-        print(f"{name:22}" + "".join(f"{results[str(size)][name]:10.1f}" for size in VOCABULARIES), flush=True)
-    print(json.dumps(results))
+            results[str(size)][name] = round(measure(name, size, arguments.calls), 1)
+        print(f"{name:26}" + "".join(f"{results[str(size)][name]:10.1f}" for size in VOCABULARIES), flush=True)
+    share = {size: round(figures["full chain"] / step, 4) for size, figures in results.items()}
+    print(f"a decode step of 1B in Q4 takes at least {step:.0f} ({bandwidth / 1e9:.1f} GB/s); the full chain's share of it: {share}")
+    print(json.dumps({"microseconds": results, "bandwidth": bandwidth, "decode_step": step, "full_chain_share": share}))
 
 
 if __name__ == "__main__":
