@@ -258,9 +258,9 @@ def test_a_long_chain_of_rules_fits_on_the_stack() -> None:
     try:
         thread = threading.Thread(target=lambda: found.append(ids(GrammarFilter.lark(tokenizer, chain).mask())))
         thread.start()
+        thread.join()
     finally:
         threading.stack_size(before)
-    thread.join()
     assert found == [[2, 4]]
 
 
