@@ -25,6 +25,7 @@ _PLACEHOLDERS = {
     "choices": "yes\nno\nperhaps",
 }
 _EMPTY = "Write it here or insert an example; until then replies stay as they were."
+_UNTIL = "Until this is right, replies stay as they were."
 _EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "json_schema": (
         ("A person", """{
@@ -102,6 +103,9 @@ class ConstraintFields(CheckedFields):
             self.say(_EMPTY, "muted")
         else:
             super().look(at_once)
+
+    def say(self, sentence: str, tone: str = "danger") -> None:
+        super().say(f"{sentence} {_UNTIL}" if sentence and tone == "danger" else sentence, tone)
 
     def _on_proposed(self, name: str, value: Any, at_leisure: bool) -> None:
         if name == "format":

@@ -71,7 +71,7 @@ def make_editor(info: SettingInfo, kind: Any) -> Editor:
     if kind in (int, float):
         return NumberEditor(info, kind)
     if kind is str:
-        return TextEditor(info) if info.multiline else LineEditor(info, "", "")
+        return TextEditor(info) if info.multiline else LineEditor(info, "", "none")
     if isinstance(kind, types.UnionType) and set(typing.get_args(kind)) == {int, types.NoneType}:
         return OptionalNumberEditor(info)
     if many:

@@ -68,6 +68,7 @@ class SettingsForm(QWidget):
     def _heading(self, text: str) -> QLabel:
         heading = QLabel(text)
         heading.setProperty("tone", "subheading")
+        heading.setIndent(0)
         self._layout.addWidget(heading)
         return heading
 

@@ -79,6 +79,9 @@ class MemoryLine(QWidget):
         if self._info is None:
             self._write("Load a model to see how much memory its context takes.", True)
             return
+        if not self._info.layers * self._info.kv_heads * self._info.head_dim:  # a source without a cache of its own
+            self._write("This model keeps no cache here.", True)
+            return
         from engine.models.estimate import cache_bytes  # with a model loaded, all that it imports is there already
 
         try:

@@ -87,7 +87,7 @@ class NumberEditor(Editor):
             self._fit_box()
 
     def _fit_box(self) -> None:
-        self._box.setFixedWidth(self.fontMetrics().horizontalAdvance("0" * 8) + 16)
+        self._box.setFixedWidth(self.fontMetrics().horizontalAdvance("0" * 7) + 16)
 
     def value(self) -> Any:
         return self._kind(round(self._box.value(), self._box.decimals()))

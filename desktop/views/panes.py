@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QSplitter, QWidget
 __all__ = ["Panes"]
 
 LEFT, RIGHT = "left", "right"
-_CHARACTERS = {LEFT: 28, "centre": 42, RIGHT: 41}
+_CHARACTERS = {LEFT: 28, "centre": 42, RIGHT: 45}
 """Widths in average characters: what each pane needs to be of use."""
 
 

@@ -33,6 +33,7 @@ class PresetBar(QWidget):
         self.state = QLabel()
         self.state.setProperty("tone", "source")
         self.more = IconButton("more", "Save, rename, delete, import or export presets")
+        self.more.setObjectName("more")
         self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.more.setMenu(self._make_menu())
         label = QLabel("Preset")

@@ -105,6 +105,7 @@ class TextEditor(Editor):
     def __init__(self, info: SettingInfo) -> None:
         super().__init__()
         self.box = TextBox(info.label)
+        self.box.setPlaceholderText("none")
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.box)

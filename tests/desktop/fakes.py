@@ -31,7 +31,7 @@ __all__ = ["ECHO_INFO", "EchoChat", "EchoDoor"]
 ECHO_INFO = ModelInfo(
     path="/models/echo.gguf", name="Echo", architecture="echo", format="gguf", parameters=1_000_000, bits_per_weight=4.5,
     weights_bytes=562_500, layers=2, context_length=4096, vocab_size=256, kv_bytes_per_token=1024, stop_token_ids=(2,),
-    has_chat_template=True,
+    has_chat_template=True, kv_heads=4, head_dim=32,
 )
 """What a fake model's headers tell."""
 
