@@ -57,8 +57,11 @@ class Prompts:
 
     def remember(self, prompt: Prompt, tokens: Sequence[TokenInfo]) -> None:
         """A reply was written."""
-        ids = prompt.ids[:-1] if tokens and tokens[0].healed else prompt.ids
-        self._written.remember(ids, [token.id for token in tokens if token.id not in self._tokenizer.special_ids])
+        healed = bool(tokens) and tokens[0].healed  # it took the place of the prompt's last token
+        before = len(prompt.ids) - max(prompt.given, healed)
+        begun = prompt.ids[before : -1 if healed else None]
+        written = [token.id for token in tokens if token.id not in self._tokenizer.special_ids]
+        self._written.remember(prompt.ids[:before], begun + written)
 
     def _encode(self, messages: Sequence[Message], request: ChatRequest) -> list[int]:
         if request.continue_last and request.continue_ids:
