@@ -57,7 +57,8 @@ def test_stop_ids_are_the_callers_own_and_do_not_add_up():
     ids = tokenizer().encode("one two three")
     for _ in range(2):
         generator, _ = make(Scripted(1, ids * 3))
-        (*_, result) = StreamGenerator(generator, tokenizer(), tokenizer().piece(60), 0, PARAMS | {"n_predict": 40}, stop_token_ids=[ids[-1]])
+        params = PARAMS | {"n_predict": 40}
+        (*_, result) = StreamGenerator(generator, tokenizer(), tokenizer().piece(60), 0, params, stop_token_ids=[ids[-1]])
         assert (result["text"], result["finish_reason"]) == (tokenizer().decode(ids[:-1]), "stop")
     generator, _ = make(Scripted(1, ids * 3))
     (*_, result) = StreamGenerator(generator, tokenizer(), tokenizer().piece(60), 0, PARAMS | {"n_predict": 4})

@@ -46,7 +46,7 @@ def suppressed(events):
 
 
 def test_a_banned_string_over_several_tokens():
-    events, model = run(Insisting("one two lazy dog days are over"), ("LAZY dog",))
+    events, _ = run(Insisting("one two lazy dog days are over"), ("LAZY dog",))
     assert "lazy dog" not in text_of(events).lower()
     assert text_of(events).startswith("one two")
     assert any("lazy" in text for text in suppressed(events))
@@ -99,7 +99,8 @@ def test_the_rest_is_as_if_the_offending_token_had_been_blocked():
     assert tokens[blocked].id != script[blocked]
     # The same from the beginning, with the token blocked at its place instead: only the number of tries differs there.
     other, _ = make(Insisting("one two lazy dog"))
-    other.begin_stream_ex([9], sampler, filters=[PrefixFilter(tokenizer(), ["one two "])], seed=4, max_new_tokens=12, return_probabilities=True)
+    prefix = PrefixFilter(tokenizer(), ["one two "])
+    other.begin_stream_ex([9], sampler, filters=[prefix], seed=4, max_new_tokens=12, return_probabilities=True)
     probabilities = []
     for place, token in enumerate(tokens):
         allowed = [i for i in range(tokenizer().vocab_size) if i != token.id] if place == blocked else []

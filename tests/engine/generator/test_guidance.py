@@ -91,7 +91,7 @@ def test_two_rows_step_by_step():
         {"input_ids": rows, "cfg_scale": 2.0, "input_mask": mask[:, ::-1]},
         {"input_ids": rows, "cfg_scale": 2.0, "input_mask": mask, "position_offsets": [0, 0]},
     ):
-        with pytest.raises(ValueError, match="input_ids|input_mask|position_offsets"):
+        with pytest.raises(ValueError, match=r"input_ids|input_mask|position_offsets"):
             generator.begin_stream_ex(gen_settings=GREEDY, **wrong)
 
 

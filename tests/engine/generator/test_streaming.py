@@ -300,7 +300,7 @@ def test_what_is_not_there_yet_says_so(name, value):
 
 
 def test_the_constructors_arguments():
-    generator, model = make()
+    generator, _ = make()
     with pytest.raises(ValueError, match="another model"):
         StreamingGenerator(make()[1], generator.cache, tokenizer())
     with pytest.raises(RuntimeError, match="begin_stream_ex"):
