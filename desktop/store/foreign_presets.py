@@ -14,7 +14,7 @@ from typing import Any
 from desktop.store.preferences import checked_values
 from engine.settings import SAMPLER_STEP_NAMES, SamplerSettings, setting_info
 
-__all__ = ["foreign_settings", "values_inside"]
+__all__ = ["foreign_settings"]
 
 _SAME = {
     "temp": "temperature", "rep_pen": "repetition_penalty", "repeat_penalty": "repetition_penalty",
@@ -45,30 +45,28 @@ _SILENT = frozenset({
 
 
 def foreign_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Our values for another program's `data`, and the names that have no meaning here.
+    """Our values for another program's `data`, and the names in it that mean something else, or a value no setting can have.
 
     What the file does not mention is neutral, as it is in those programs. Without a single known name both are empty.
     """
     own = {field.name for field in dataclasses.fields(SamplerSettings)}
     found: dict[str, Any] = {}
+    names: dict[str, str] = {}
     unknown: list[str] = []
     for name, value in data.items():
         target = _SAME.get(name, name)
         if target in own and target not in ("order", "mirostat"):
-            found[target] = _value(name, target, value)
+            found[target], names[target] = _value(name, target, value), name
         elif name in _SPECIAL:
             found.update(_SPECIAL[name](value))
-        elif name not in _SILENT:
+        elif name not in _SILENT and value not in (None, False, 0, "", [], {}):  # else it is off there, too
             unknown.append(name)
     if not found:
         return {}, ()
-    return {**_neutral(), **found, **_together(data)}, tuple(unknown)
-
-
-def values_inside(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The values that our settings can have, and the names of the others."""
-    good, _ = checked_values(SamplerSettings, values)
-    return good, tuple(name for name in values if name not in good)
+    good, _ = checked_values(SamplerSettings, found)
+    outside = [names.get(target, target) for target in found if target not in good]
+    together, _ = checked_values(SamplerSettings, _together(data))
+    return {**_neutral(), **good, **together}, (*unknown, *outside)
 
 
 def _neutral() -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import resources
 from desktop.store.database import StoreError
-from desktop.store.foreign_presets import foreign_settings, values_inside
+from desktop.store.foreign_presets import foreign_settings
 from desktop.store.preferences import Preferences, checked_values
 from engine.settings import SamplerSettings
 
@@ -111,8 +111,7 @@ def _parse(data: dict[str, Any], name: str, built_in: bool = False) -> tuple[Pre
     values, unknown = foreign_settings(data)
     if not values:
         raise StoreError(f"The file {name} is no preset: none of its names is a sampler setting.")
-    inside, outside = values_inside(values)
-    return Preset(name, _plain(inside), built_in), (*unknown, *outside)
+    return Preset(name, _plain(values), built_in), unknown
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

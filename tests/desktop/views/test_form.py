@@ -7,14 +7,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QWheelEvent
-from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QCheckBox, QComboBox, QLineEdit, QPushButton, QSlider
+from PySide6.QtGui import QTextCursor, QWheelEvent
+from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QCheckBox, QComboBox, QLabel, QLineEdit, QPlainTextEdit, QSlider
 
 from desktop.settings import PANES
 from desktop.views.editors import escape, make_editor, unescape
 from desktop.views.form import SettingsForm
-from desktop.views.icons import IconButton
-from engine.settings import LoadSettings, SamplerSettings, SettingInfo, Settings, StopSettings, setting_info
+from desktop.views.text_box import TextBox
+from engine.settings import (
+    GuidanceSettings,
+    LoadSettings,
+    SamplerSettings,
+    SettingInfo,
+    Settings,
+    SpeculationSettings,
+    StopSettings,
+    setting_info,
+)
 
 
 def sources(cls: type[Settings], value: str = "default") -> dict[str, str]:
@@ -27,8 +36,10 @@ def values_of(cls: type[Settings]) -> st.SearchStrategy[Settings]:
     for field in dataclasses.fields(cls):
         info, kind = setting_info(field), kinds[field.name]
         low, high = info.low, info.high
+        many = typing.get_origin(kind) is tuple
         if info.choices:
-            parts[field.name] = st.sampled_from([value for value, _ in info.choices])
+            names = [value for value, _ in info.choices]
+            parts[field.name] = st.permutations(names).map(tuple) if many else st.sampled_from(names)
         elif kind is bool:
             parts[field.name] = st.booleans()
         elif kind is int:
@@ -40,10 +51,12 @@ def values_of(cls: type[Settings]) -> st.SearchStrategy[Settings]:
         elif kind == tuple[int, ...]:
             parts[field.name] = st.lists(st.integers(0, 200_000), max_size=4).map(tuple)
         elif kind == tuple[str, ...]:
-            text = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]) | st.sampled_from("\n\t\\"), min_size=1, max_size=8)
+            breaks = "\t\\" if info.escaped else "\n\t\\"
+            letters = st.characters(exclude_categories=["Cs", "Cc", "Cn", "Zl", "Zp"])
+            text = st.text(letters | st.sampled_from(breaks), min_size=1, max_size=8)
             parts[field.name] = st.lists(text, max_size=3).map(tuple)
         else:
-            parts[field.name] = st.text("abc äλ", max_size=6)
+            parts[field.name] = st.text("abc äλ\u00a0\n" if info.multiline else "abc äλ", max_size=6)
     return st.builds(cls, **parts)
 
 
@@ -164,20 +177,50 @@ def test_seed_is_a_number_or_random(sampling, qtbot) -> None:
     assert sampling.told[-1] == ("seed", None)
 
 
-def test_stop_strings_are_added_and_removed(qtbot) -> None:
+def test_stop_strings_are_lines_with_escapes(qtbot) -> None:
     form = SettingsForm(StopSettings)
     qtbot.addWidget(form)
-    form.show_values(StopSettings(stop_strings=("a\nb",)), sources(StopSettings))
+    form.show_values(StopSettings(stop_strings=("a\nb", " c")), sources(StopSettings))
     told: list[object] = []
-    form.changed.connect(lambda name, value: told.append(value))
-    assert find(form, QLineEdit, "Stop strings 1").text() == r"a\nb"
-    qtbot.mouseClick(find(form, QPushButton, "Add to Stop strings"), Qt.MouseButton.LeftButton)
-    line = find(form, QLineEdit, "Stop strings 2")
-    qtbot.keyClicks(line, r"\tEND")
-    qtbot.keyClick(line, Qt.Key.Key_Return)
-    assert told == [("a\nb", "\tEND")]
-    qtbot.mouseClick(find(form, IconButton, "Remove stop strings 1"), Qt.MouseButton.LeftButton)
-    assert told[-1] == ("\tEND",)
+    form.changed.connect(lambda name, value: told.append((name, value)))
+    box = find(form, QPlainTextEdit, "Stop strings")
+    assert box.toPlainText() == "a\\nb\n c"
+    box.moveCursor(QTextCursor.MoveOperation.End)
+    qtbot.keyClick(box, Qt.Key.Key_Return)
+    qtbot.keyClick(box, Qt.Key.Key_Return)
+    qtbot.keyClicks(box, r"\tEND")
+    assert told == []  # only when the user pauses
+    qtbot.waitUntil(lambda: told == [("stop_strings", ("a\nb", " c", "\tEND"))], timeout=3000)
+
+
+def test_a_text_box_grows_with_its_text_up_to_a_bound(qtbot) -> None:
+    box = TextBox("Notes", least=2, most=6)
+    qtbot.addWidget(box)
+    box.resize(300, 40)
+    box.show()
+    low = box.height()
+    box.show_text("\n".join("abcd"))
+    middle = box.height()
+    box.show_text("\n" * 5)
+    full = box.height()
+    box.show_text("\n" * 40)
+    assert low < middle < full == box.height()
+    assert box.verticalScrollBarPolicy() == Qt.ScrollBarPolicy.ScrollBarAsNeeded
+
+
+def test_a_text_is_told_when_its_box_is_left(qtbot) -> None:
+    form = SettingsForm(GuidanceSettings)
+    qtbot.addWidget(form)
+    form.show_values(GuidanceSettings(), sources(GuidanceSettings))
+    form.show()
+    form.activateWindow()
+    box = find(form, QPlainTextEdit, "Negative system prompt")
+    box.setFocus()
+    qtbot.waitUntil(box.hasFocus)
+    qtbot.keyClicks(box, "rude")
+    with qtbot.waitSignal(form.changed) as change:
+        qtbot.keyClick(box, Qt.Key.Key_Tab)
+    assert change.args == ["negative_prompt", "rude"]
 
 
 def test_ids_are_read_with_commas_or_spaces(qtbot) -> None:
@@ -222,7 +265,7 @@ def test_reset_shows_only_away_from_the_default_and_says_where_the_value_comes_f
     sampling.show_values(SamplerSettings(top_p=0.5), {**sources(SamplerSettings), "top_p": "conversation"})
     assert button.isVisible()
     assert "this conversation" in button.toolTip()
-    assert "saved default" in button.accessibleName()
+    assert "default" in button.accessibleName()
     with qtbot.waitSignal(sampling.reset_requested) as wanted:
         qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
     assert wanted.args == ["top_p"]
@@ -241,3 +284,142 @@ def test_wheel_over_an_unfocused_control_changes_nothing(sampling) -> None:
         assert not event.isAccepted(), control.accessibleName()
     assert sampling.values() == before
     assert sampling.told == []
+
+
+# -- which rows are seen, and what they say
+
+
+def seen(form: SettingsForm) -> set[str]:
+    return {field.name for field in dataclasses.fields(form.cls) if not form.row(field.name).isHidden()}
+
+
+def test_advanced_rows_come_with_the_switch_or_with_a_value_of_their_own(qtbot) -> None:
+    form = SettingsForm(SamplerSettings)
+    qtbot.addWidget(form)
+    form.show_values(SamplerSettings(), sources(SamplerSettings))
+    every = seen(form)
+    form.set_advanced(False)
+    usual = {field.name for field in dataclasses.fields(SamplerSettings) if not setting_info(field).advanced}
+    assert seen(form) == usual < every
+    form.show_values(SamplerSettings(skew=0.5), {**sources(SamplerSettings), "skew": "conversation"})
+    assert seen(form) == usual | {"skew"}
+    form.show_values(SamplerSettings(), sources(SamplerSettings))
+    assert seen(form) == usual
+
+
+def test_headings_are_there_only_with_their_rows(qtbot) -> None:
+    form = SettingsForm(SamplerSettings)
+    qtbot.addWidget(form)
+    form.set_advanced(False)
+
+    def headings() -> list[str]:
+        return [label.text() for label in form.findChildren(QLabel) if label.property("tone") == "subheading" and not label.isHidden()]
+
+    assert headings() == ["Variety", "Truncation", "Repetition"]
+    form.set_advanced(True)
+    assert headings() == ["Variety", "Truncation", "Repetition", "Special", "Order"]
+    assert form.set_query(["xtc", "probability"])
+    assert headings() == ["Special"]
+    assert not form.set_query(["zebra"])
+    assert headings() == []
+
+
+def test_a_search_finds_advanced_rows_by_label_help_and_choices(qtbot) -> None:
+    form = SettingsForm(StopSettings)
+    qtbot.addWidget(form)
+    form.set_advanced(False)
+    assert form.set_query(["oldest", "turns"])
+    assert seen(form) == {"when_full"}
+    assert form.set_query(["end-of-turn"])
+    assert seen(form) == {"min_tokens"}
+    form.set_query([])
+    assert "min_tokens" not in seen(form)
+
+
+def test_a_field_that_another_widget_shows_has_no_row(qtbot) -> None:
+    form = SettingsForm(SpeculationSettings)
+    qtbot.addWidget(form)
+    extra = QLabel("drafts")
+    form.add_extra(extra, below=False, replaces=("method", "draft_model"))
+    form.show_values(SpeculationSettings(method="ngram"), {**sources(SpeculationSettings), "method": "conversation"})
+    assert seen(form).isdisjoint({"method", "draft_model"})
+    assert form.values().method == "ngram"
+    form.set_query(["draft", "model"])
+    assert not extra.isHidden()
+    form.set_query(["longest", "match"])
+    assert extra.isHidden()
+
+
+def test_the_source_is_a_word_in_the_row_and_a_phrase_for_a_screen_reader(sampling) -> None:
+    told = {**sources(SamplerSettings), "top_p": "conversation", "top_k": "saved default", "min_p": "preset Creative"}
+    sampling.show_values(SamplerSettings(top_p=0.5, top_k=3, min_p=0.2), told)
+    words = {name: sampling.row(name).toolTip() for name in told}
+    shown = {name: [label.text() for label in sampling.row(name).findChildren(QLabel) if label.isVisible()] for name in told}
+    assert (shown["top_p"], shown["top_k"], shown["temperature"]) == (["Top P", "this chat"], ["Top K", "your default"], ["Temperature"])
+    assert "Set in this conversation" in words["top_p"]
+    assert "Your saved default" in words["top_k"]
+    assert "From the preset Creative" in sampling.editor("min_p").accessibleDescription()
+    assert "The program's default" in sampling.editor("temperature").accessibleDescription()
+    assert sampling.own_values == 3
+
+
+def test_reset_is_offered_only_where_it_would_change_something(sampling) -> None:
+    told = {**sources(SamplerSettings), "top_p": "preset Creative", "min_p": "preset Creative"}
+    sampling.show_values(SamplerSettings(top_p=0.5), told, SamplerSettings(top_p=0.9))
+    assert sampling.reset_button("top_p").isVisible()
+    assert not sampling.reset_button("min_p").isVisible()
+
+
+# -- fields whose values are looked at before they count
+
+
+@pytest.fixture
+def held(qtbot) -> SettingsForm:
+    form = SettingsForm(StopSettings)
+    form.hold(["stop_regex"])
+    qtbot.addWidget(form)
+    form.show_values(StopSettings(stop_regex="old"), sources(StopSettings))
+    form.told, form.asked = [], []
+    form.changed.connect(lambda name, value: form.told.append((name, value)))
+    form.proposed.connect(lambda name, value, at_leisure: form.asked.append((name, value, at_leisure)))
+    return form
+
+
+def type_over(qtbot, line: QLineEdit, text: str) -> None:
+    line.selectAll()
+    qtbot.keyClicks(line, text)
+
+
+def test_a_held_field_proposes_and_counts_only_when_accepted(held, qtbot) -> None:
+    line = find(held, QLineEdit, "Stop expression")
+    type_over(qtbot, line, "a(")
+    assert held.asked == [("stop_regex", "a", False), ("stop_regex", "a(", False)]
+    qtbot.keyClick(line, Qt.Key.Key_Return)
+    assert held.asked[-1] == ("stop_regex", "a(", True)
+    assert held.told == []
+    held.show_values(StopSettings(stop_regex="old", max_tokens=5), sources(StopSettings))
+    assert line.text() == "a("  # another change of the pane does not take it away
+    held.accept("stop_regex")
+    assert held.told == [("stop_regex", "a(")]
+
+
+def test_another_value_from_outside_ends_a_proposal(held, qtbot) -> None:
+    line = find(held, QLineEdit, "Stop expression")
+    type_over(qtbot, line, "a(")
+    held.row("stop_regex").show_note("no")
+    held.show_values(StopSettings(stop_regex="new"), sources(StopSettings))
+    assert line.text() == "new"
+    assert held.row("stop_regex").note.isHidden()
+    held.accept("stop_regex")
+    assert held.told == []
+
+
+def test_what_was_proposed_can_be_put_aside_and_back(held, qtbot) -> None:
+    line = find(held, QLineEdit, "Stop expression")
+    type_over(qtbot, line, "a(")
+    taken = held.take_proposals()
+    assert (taken, line.text()) == ({"stop_regex": "a("}, "old")
+    held.asked.clear()
+    held.put_proposals(taken)
+    assert line.text() == "a("
+    assert held.asked == [("stop_regex", "a(", True)]
