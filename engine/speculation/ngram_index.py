@@ -18,7 +18,7 @@ class NgramIndex:
     """The places that followed each run of `shortest` to `longest` tokens of `text`, the latest first.
 
     The run of k tokens that ends before place p is stored once token p is known, under a polynomial hash of 64 bits; the
-    chain of earlier places of the same run is kept, so that cutting the text is undoing. Memory: about 130 bytes for each
+    chain of earlier places of the same run is kept, so that cutting the text is undoing. Memory: about 70 bytes for each
     token and length of run.
     """
 

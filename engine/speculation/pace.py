@@ -20,6 +20,8 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 128, 2048
 _PATIENCE, _MOST_PATIENCE, _RISK = 3.0, 24.0, 0.1
 """Guessing pauses when it lost the time of so many plain passes, or the given share of what it had won before."""
 
+_LEAST_ROW = 0.15
+
 _START = (False, True) * 3 + (True,) * 12
 _PROBE = (True,) * 16
 _GOING = (True,) * 24 + (False,)
@@ -45,6 +47,7 @@ class Pace:
         self.deterministic = deterministic
         self._plain: deque[float] = deque(maxlen=_TIMES)
         self._times: dict[int, deque[float]] = {}  # by guessed tokens, of the passes for which a guess was asked
+        self._medians: dict[int, float] | None = {}  # of the above, None for not worked out yet
         self._used: dict[int, int] = {}  # the last pass of each of these
         self._count = 0
         self._window: deque[tuple[int, int]] = deque(maxlen=_WINDOW)  # (guessed, new tokens) of these passes
@@ -74,9 +77,9 @@ class Pace:
 
     @property
     def row_cost(self) -> float:
-        """What one more guessed token costs, in plain passes."""
+        """What one more guessed token costs, in plain passes; rather too much than too little, which would let bad guesses by."""
         slopes = [(cost - 1.0) / guessed for guessed, cost in self._costs().items() if guessed]
-        return min(1.0, max(0.05, median(slopes))) if slopes else _NOMINAL
+        return min(1.0, max(_LEAST_ROW, median([_NOMINAL, *slopes])))
 
     def next_length(self) -> int:
         """How many tokens to guess before the next pass; 0 for a plain pass."""
@@ -92,6 +95,7 @@ class Pace:
         """A pass is done: `drafted` tokens were guessed, `accepted` of them kept, `new_tokens` written, all in `seconds`."""
         if self._plan:
             self._plan.popleft()
+        self._medians = None
         if not self._asked or (self.free and not drafted):
             self._plain.append(seconds)
         else:
@@ -160,11 +164,11 @@ class Pace:
 
     def _measured(self) -> dict[int, float]:
         """Median times in plain passes, by guessed tokens; empty while plain passes are unknown."""
-        if len(self._plain) < 2:
-            return {}
-        plain = median(self._plain)
-        sure = {guessed: times for guessed, times in self._times.items() if len(times) >= _SURE} or self._times
-        return {guessed: median_low(times) / plain for guessed, times in sure.items()} if plain > 0 else {}
+        if self._medians is None:
+            plain = median(self._plain) if len(self._plain) > 1 else 0.0
+            sure = {guessed: times for guessed, times in self._times.items() if len(times) >= _SURE} or self._times
+            self._medians = {guessed: median_low(times) / plain for guessed, times in sure.items()} if plain > 0 else {}
+        return self._medians
 
     def _cost(self, costs: dict[int, float], guessed: int) -> float:
         """The cost of a pass with so many guessed tokens: known, or on the line through the nearest known ones."""

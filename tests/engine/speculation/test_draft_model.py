@@ -76,13 +76,13 @@ def test_both_are_drafters(cache: PagedCache) -> None:
 
 
 def test_a_real_model_as_its_own_target_guesses_all_right(tmp_path: Path) -> None:
-    model = load(write_folder(tmp_path / "model", TINY))
+    model = load(write_folder(tmp_path / "model", TINY.but(layers=1)))
     cache = watched(model)
-    prompt = [token % TINY.vocab_size for token in PROMPT]
-    wanted = greedy_after(cache, prompt, 20)
+    prompt = [token % TINY.vocab_size for token in PROMPT[:20]]
+    wanted = greedy_after(cache, prompt, 15)
     draft, text = drafter(cache), list(prompt)
     draft.begin(text)
-    while len(text) < len(prompt) + 14:
+    while len(text) < len(prompt) + 10:
         cache.ran.clear()
         guesses = draft.propose(text, 5)
         assert guesses == [Proposal(token) for token in wanted[len(text) - len(prompt) :][:5]]

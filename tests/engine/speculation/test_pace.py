@@ -152,10 +152,15 @@ def test_without_adapting_the_length_is_the_longest_but_for_measuring() -> None:
     assert pace.on
 
 
-def test_the_cost_of_a_row_is_measured() -> None:
-    pace = Pace(5)
-    simulate(pace, 0.9, lambda k: 1 + 0.15 * k)
-    assert pace.row_cost == pytest.approx(0.15, abs=0.05)
+@pytest.mark.parametrize(("row", "found"), [(0.2, 0.2), (0.5, 0.5), (0.02, 0.15), (3.0, 1.0)])
+def test_the_cost_of_a_row_is_measured(row: float, found: float) -> None:
+    pace = Pace(5, free=True)
+    assert pace.row_cost == 0.25
+    rng = random.Random(2)
+    for _ in range(300):
+        drafted = rng.randrange(5) if pace.next_length() else 0
+        pace.record(drafted, drafted, drafted + 1, 0.02 * rng.lognormvariate(0.0, 0.03) * (1 + row * drafted))
+    assert pace.row_cost == pytest.approx(found, abs=0.06)
 
 
 def test_nothing_is_known_at_first() -> None:

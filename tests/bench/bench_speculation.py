@@ -1,0 +1,237 @@
+"""Tokens a second with and without drafting, on code editing and chat, interleaved in one run.
+
+Run: python tests/bench/bench_speculation.py [MODEL.gguf] [--repeat 3] [--tokens 200]. MODEL defaults to $INGLENOOK_STARTER.
+Two targets: the model itself, with n-gram drafting; and its twin with all weights as float32, written to a temporary folder,
+for which the model itself drafts as well. Every prompt is written once with each method before the next; ratios are medians
+over prompts and repetitions of a reply's speed over that of the plain reply beside it. The draft model's own reading of the
+prompt counts. Greedy replies must be the same with every method, which is checked. The last line is one JSON object:
+{"target": {"work": {"temperature": {"method": {"tokens_per_second", "ratio", "acceptance", "tokens_per_pass"}}}}}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine.chat import LocalChat, finished, open_chat
+from engine.core import Done, Message, Text
+from engine.settings import CacheSettings, SamplerSettings, SpeculationSettings, StopSettings
+from engine.text.template import encode_chat
+
+CHAT = (
+    "What is the capital of France, and what is it known for?",
+    "Explain to a child how rainbows form.",
+    "Give me ten tips for learning a new language.",
+    "What are the pros and cons of working from home?",
+)
+PIECES = (
+    ("items", "entries", '''\
+def group_by_length(items, limit):
+    """Put words of equal length together, those longer than the limit last."""
+    groups = {}
+    rest = []
+    for word in items:
+        if len(word) > limit:
+            rest.append(word)
+        else:
+            groups.setdefault(len(word), []).append(word)
+    ordered = [groups[length] for length in sorted(groups)]
+    if rest:
+        ordered.append(rest)
+    return ordered
+
+
+def print_groups(items, limit):
+    for group in group_by_length(items, limit):
+        print(len(group), ", ".join(sorted(group)))
+'''),
+    ("balance", "amount", '''\
+class Account:
+    """Money of one customer, in cents."""
+
+    def __init__(self, owner, balance=0):
+        self.owner = owner
+        self.balance = balance
+        self.history = []
+
+    def deposit(self, cents):
+        if cents <= 0:
+            raise ValueError("a deposit must be positive")
+        self.balance += cents
+        self.history.append(("deposit", cents))
+
+    def withdraw(self, cents):
+        if cents > self.balance:
+            raise ValueError("not enough money")
+        self.balance -= cents
+        self.history.append(("withdraw", cents))
+
+    def __str__(self):
+        return f"{self.owner}: {self.balance / 100:.2f}"
+'''),
+    ("path", "filename", '''\
+import json
+
+
+def read_settings(path, defaults):
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except FileNotFoundError:
+        return dict(defaults)
+    unknown = set(found) - set(defaults)
+    if unknown:
+        raise KeyError(f"{path} has unknown settings: {sorted(unknown)}")
+    return {**defaults, **found}
+
+
+def write_settings(path, settings):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(settings, file, indent=2, sort_keys=True)
+        file.write("\\n")
+'''),
+)  # fmt: skip
+TASK = "Rewrite this code with `{}` renamed to `{}`. Answer with the code only.\n\n```python\n{}```"
+CODE = tuple(TASK.format(*piece) for piece in PIECES)
+WORK = {"code editing": CODE, "chat": CHAT}
+TEMPERATURES = (0.0, 0.7)
+
+
+@dataclass
+class Figures:
+    """Of all replies of one method: speeds in tokens a second, and those over the plain reply's."""
+
+    speeds: list[float] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)
+    drafted: int = 0
+    accepted: int = 0
+    passes: int = 0
+    tokens: int = 0
+
+    def add(self, done: Done, plain: float) -> float:
+        """Count a reply beside a plain one of this speed (0: it is the plain one); its own speed."""
+        stats = done.stats
+        speed = stats.decode_tokens_per_second
+        self.speeds.append(speed)
+        self.ratios.append(speed / (plain or speed))
+        self.drafted, self.accepted = self.drafted + stats.drafted_tokens, self.accepted + stats.accepted_tokens
+        self.passes, self.tokens = self.passes + stats.passes, self.tokens + stats.new_tokens - 1
+        return speed
+
+    def summary(self) -> dict[str, float]:
+        """Medians and shares."""
+        return {
+            "tokens_per_second": round(statistics.median(self.speeds), 2),
+            "ratio": round(statistics.median(self.ratios), 3),
+            "acceptance": round(self.accepted / self.drafted, 3) if self.drafted else 0.0,
+            "tokens_per_pass": round(self.tokens / self.passes, 3) if self.passes else 0.0,
+        }
+
+
+def write_twin(source: Path, target: Path) -> None:
+    """The same GGUF model with every tensor as float32."""
+    import gguf
+    import numpy as np
+
+    reader = gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(target, str(reader.fields["general.architecture"].contents()))
+    for name, part in reader.fields.items():
+        if name.startswith("GGUF.") or name in ("general.architecture", "general.file_type"):
+            continue
+        kind = part.types[0]
+        writer.add_key_value(name, part.contents(), kind, part.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
+    for tensor in reader.tensors:
+        values = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        writer.add_tensor(tensor.name, values.reshape([int(size) for size in tensor.shape[::-1]]))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_reply(chat: LocalChat, ids: list[int], temperature: float, method: str, tokens: int) -> tuple[list[int], Done]:
+    """One reply: its ids and its last event."""
+    sampler, stops = SamplerSettings(temperature=temperature, seed=11), StopSettings(max_tokens=tokens)
+    reply, done = list[int](), None
+    for event in chat.generator.stream(ids, sampler, stops, speculation=SpeculationSettings(method=method)):
+        if isinstance(event, Text):
+            reply += (token.id for token in event.tokens)
+        elif isinstance(event, Done):
+            done = event
+    assert done is not None
+    return reply, done
+
+
+def measure(chat: LocalChat, methods: tuple[str, ...], options: argparse.Namespace) -> dict[str, Any]:
+    """All kinds of work at all temperatures."""
+    found: dict[str, Any] = {}
+    for work, prompts in WORK.items():
+        for temperature in TEMPERATURES:
+            figures = {method: Figures() for method in methods}
+            prepared = [list(encode_chat(chat.tokenizer, chat.template, [Message("user", prompt)])[1]) for prompt in prompts]
+            for _ in range(options.repeat):
+                for ids in prepared:
+                    measure_prompt(chat, ids, temperature, figures, options.tokens)
+            results = {method: each.summary() for method, each in figures.items()}
+            found.setdefault(work, {})[str(temperature)] = results
+            for method, result in results.items():
+                print(
+                    f"  {work:13} T {temperature:3.1f} {method:6} {result['tokens_per_second']:7.1f} tokens/s  x {result['ratio']:5.2f}  "
+                    f"accepted {100 * result['acceptance']:3.0f} %  {result['tokens_per_pass']:4.2f} tokens/pass", flush=True,
+                )  # fmt: skip
+    return found
+
+
+def measure_prompt(chat: LocalChat, ids: list[int], temperature: float, figures: dict[str, Figures], tokens: int) -> None:
+    """Every method once on one prompt, the plain one first."""
+    plain, expected = 0.0, list[int]()
+    for method, each in figures.items():
+        reply, done = write_reply(chat, ids, temperature, method, tokens)
+        if done.stats.new_tokens < 8:
+            continue
+        if method == "none":
+            plain, expected = each.add(done, 0.0), reply
+            continue
+        each.add(done, plain)
+        if temperature == 0.0 and reply != expected:
+            place = next((i for i, pair in enumerate(zip(reply, expected, strict=False)) if pair[0] != pair[1]), -1)
+            raise SystemExit(f"The greedy reply with {method} drafting differs from the plain one at token {place}.")
+
+
+def main() -> None:
+    """Print a line for each figure, then the JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", nargs="?", type=Path, default=os.environ.get("INGLENOOK_STARTER"), help="a GGUF file")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=200, help="the longest reply")
+    options = parser.parse_args()
+    if options.model is None:
+        parser.error("give a model, or set INGLENOOK_STARTER")
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        twin = Path(folder) / "twin-f32.gguf"
+        write_twin(options.model, twin)
+        for name, path in (("itself", options.model), ("f32 twin", twin)):
+            chat = finished(open_chat(path, cache=CacheSettings(context_length=2048)))
+            draft = finished(open_chat(options.model, cache=CacheSettings(context_length=2048))) if path == twin else None
+            if draft is not None:
+                chat.generator.drafters.set_model(draft.generator.model, draft.generator.cache)
+            print(name)
+            results[name] = measure(chat, ("none", "ngram", *(("model",) if draft else ())), options)
+            chat.close()
+            if draft is not None:
+                draft.close()
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
