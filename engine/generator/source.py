@@ -68,7 +68,8 @@ class Source:
                 if end == len(ids):
                     rows.append(logits[-1:].copy())
                 yield Prefill(sum(lease.length for lease in self._leases), total, self.cached)
-        return self._mixed(rows)[0]
+        logits: Floats = self._mixed(rows)[0]
+        return logits
 
     def run(self, ids: Sequence[int], drafts: Sequence[int] = ()) -> Floats:
         """One pass: logits (len(drafts) + 1, V) float32 after `ids` and after each draft, valid until the next pass.
