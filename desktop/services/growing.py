@@ -31,6 +31,7 @@ class GrowingReply(QObject):
         self.message_id = message_id
         self.trimmed = 0
         self.avoided = 0
+        self.loads_draft = False
         self.stats: Stats | None = None
         self.done: Done | None = None
         self._parts = [text]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 from engine.core import ChatEvent, ChatRequest, ChatSource, Loading, ModelInfo
-from engine.errors import EngineError
+from engine.errors import Cancelled, EngineError
 from engine.settings import CacheSettings, LoadSettings
 
 __all__ = ["Describe", "ModelSlot", "OpenChat", "describe", "open_chat"]
@@ -71,10 +71,15 @@ class ModelSlot:
         return source.info
 
     def answer(self, request: ChatRequest, stop: threading.Event) -> Generator[ChatEvent, None, None]:
-        """The events of one reply. Raises `EngineError` when no model is loaded."""
+        """The events of one reply; none of them is a `Done` when `stop` was set before it began. Raises `EngineError` when no
+        model is loaded."""
         if self._source is None:
             raise EngineError("No model is loaded: open one, then send again.")
-        yield from _closing(self._source.stream(request, stop))
+        try:
+            yield from _closing(self._source.stream(request, stop))
+        except Cancelled:  # while its draft model was being loaded
+            if not stop.is_set():
+                raise
 
     def unload(self, stop: threading.Event) -> Generator[Loading, None, None]:
         """Release the model's memory; `stop` changes nothing, for it is soon done."""

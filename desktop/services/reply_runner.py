@@ -14,7 +14,7 @@ from desktop.services.model_slot import Describe, OpenChat
 from desktop.services.replies import avoided_text, message_item, record, trimmed_text
 from desktop.store.conversations import ConversationStore, StoredMessage
 from desktop.store.database import StoreError
-from engine.core import ChatEvent, ChatRequest, Done, Running, Stats, Text, Trimmed
+from engine.core import ChatEvent, ChatRequest, Done, Loading, Prefill, Running, Stats, Text, Trimmed
 
 __all__ = ["ReplyRunner"]
 
@@ -29,6 +29,7 @@ class ReplyRunner(QObject):
         changed(int message): something else about the running reply (a notice) is to be shown.
         ran(int conversation, object stats): the `Stats` of the running reply so far, a few times a second.
         avoided(int conversation, int count, str text): a banned text was taken back, the reply's `count`-th.
+        draft_failed(int conversation, str sentence): the reply failed because its draft model could not be loaded.
         ended(int conversation, int message): it is over and saved.
         trouble(str sentence, str details): saving failed, or a bug ended the reply.
     """
@@ -37,6 +38,7 @@ class ReplyRunner(QObject):
     changed = Signal(int)
     ran = Signal(int, object)
     avoided = Signal(int, int, str)
+    draft_failed = Signal(int, str)
     ended = Signal(int, int)
     trouble = Signal(str, str)
 
@@ -140,6 +142,8 @@ class ReplyRunner(QObject):
                 self._reply.avoided += 1
                 self.avoided.emit(self._reply.conversation_id, self._reply.avoided, event.suppressed)
                 self.changed.emit(self._reply.message_id)
+        elif isinstance(event, Loading | Prefill):
+            self._reply.loads_draft = isinstance(event, Loading)
         elif isinstance(event, Trimmed):
             self._reply.trimmed = event.dropped_messages
             self.changed.emit(self._reply.message_id)
@@ -163,4 +167,6 @@ class ReplyRunner(QObject):
         self._save_ended()
         if details:
             self.trouble.emit(sentence, details)
+        elif sentence and reply.loads_draft:
+            self.draft_failed.emit(reply.conversation_id, sentence)
         self.ended.emit(reply.conversation_id, reply.message_id)

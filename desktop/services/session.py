@@ -76,6 +76,7 @@ class ChatSession(ConversationSession):
         self.drafts.answered.connect(self._on_draft_answer)
         self._draft_told = ("", "", "")
         self._runner.ended.connect(self._check_draft)
+        self._runner.draft_failed.connect(self._on_draft_failed)
         self._engine = self._runner.engine
         self._engine.state_changed.connect(self.state_changed)
         self._engine.progress.connect(self.progress)
@@ -223,6 +224,11 @@ class ChatSession(ConversationSession):
             self._draft_told = (target, draft, problem)
             if trouble := self._draft_trouble():
                 self.draft_refused.emit(trouble)
+
+    @Slot(int, str)
+    def _on_draft_failed(self, conversation_id: int, sentence: str) -> None:
+        if conversation_id == self._conversation:
+            self.draft_refused.emit(sentence)
 
     def _begin(self, parent_id: int | None, continued: StoredMessage | None = None, ids: tuple[int, ...] = ()) -> bool:
         """Start a reply under `parent_id`, or at the end of `continued`, whose exact token ids are `ids` where they are known."""

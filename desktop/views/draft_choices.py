@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QResizeEvent
-from PySide6.QtWidgets import QLabel, QPushButton, QRadioButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QRadioButton, QSizePolicy, QStyle, QStyleOptionButton, QVBoxLayout, QWidget
 
 from desktop.services.drafts import DraftCandidate
 
@@ -38,8 +38,14 @@ class _NameButton(QRadioButton):
         super().resizeEvent(event)
         self._cut()
 
+    def words_left(self) -> int:
+        """Where the name begins, so that what is below it begins there too."""
+        option = QStyleOptionButton()
+        self.initStyleOption(option)
+        return self.style().subElementRect(QStyle.SubElement.SE_RadioButtonContents, option, self).left()
+
     def _cut(self) -> None:
-        room = self.width() - round(self.fontMetrics().height() * 1.9)
+        room = self.width() - self.words_left() - 4
         self.setText(QFontMetrics(self.font()).elidedText(self._name, Qt.TextElideMode.ElideMiddle, room).replace("&", "&&"))
 
 
@@ -65,10 +71,15 @@ class _Choice(QWidget):
         problem = candidate.problem
         words = CHECKING if problem is None else problem or candidate.entry.detail or "It fits."
         self.words.setText(words if len(words) <= _REASON_CHARACTERS else words[: _REASON_CHARACTERS - 1] + "…")
-        self.words.setIndent(round(self.fontMetrics().height() * 1.5))
+        self.words.setIndent(self.button.words_left())
         self.button.setEnabled(not problem)
         self.button.setAccessibleDescription(words)
         self.setToolTip(f"{problem}\n{candidate.entry.path}" if problem else candidate.entry.path)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.StyleChange and hasattr(self, "words"):
+            self.words.setIndent(self.button.words_left())
 
 
 class DraftChoices(QWidget):

@@ -23,7 +23,7 @@ from engine.core import (
     TokenInfo,
     Trimmed,
 )
-from engine.errors import EngineError, ModelNotFound
+from engine.errors import Cancelled, EngineError, ModelNotFound
 from engine.settings import CacheSettings, LoadSettings
 
 __all__ = ["ECHO_INFO", "EchoChat", "EchoDoor"]
@@ -46,8 +46,9 @@ class EchoChat:
     goes on with what the reply still lacks (as many words as it has are left out when it has others). `suppressed` maps the
     number of a word to a text that is taken back before it; `running_every` words `Running` tells the figures; `ending` is
     the (reason, trigger) of a reply that was said whole. The request's wishes are followed: each token has the alternatives
-    asked for, which the likeliest leads; with drafting, `accepted` of 4 drafted tokens are kept in each pass, and with the method "model"
-    `draft_error` is raised if there is one. Every request is kept in `requests`; `threads` are the threads that used it.
+    asked for, which the likeliest leads; with drafting, `accepted` of 4 drafted tokens are kept in each pass, and with the
+    method "model" `draft_error` is raised if there is one, while the draft model is being loaded. Every request is
+    kept in `requests`; `threads` are the threads that used it.
     """
 
     info: ModelInfo = ECHO_INFO
@@ -76,6 +77,10 @@ class EchoChat:
         self.threads.add(threading.get_ident())
         started = time.perf_counter()
         if self.draft_error is not None and request.speculation.method == "model":
+            yield Loading("Draft model: weights", 1, 2)
+            while self.hold is not None and not self.hold.wait(0.005):
+                if stop.is_set():
+                    raise Cancelled("Loading the draft model was stopped.")
             raise self.draft_error
         prompt = sum(len(message.content.split()) for message in request.messages)
         if self.trimmed:

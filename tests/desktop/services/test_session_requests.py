@@ -9,7 +9,7 @@ import pytest
 from desktop.settings import Appearance
 from desktop.store.preferences import Preferences
 from engine.core import Stats
-from engine.errors import EngineError
+from engine.errors import BadTemplate, EngineError, ModelNotFound, NotEnoughMemory
 from engine.settings import (
     ConstraintSettings,
     GuidanceSettings,
@@ -198,16 +198,41 @@ def test_what_the_engine_says_of_the_draft_is_kept_with_the_reply(desk: Desk) ->
     load_big(desk)
     with desk.qtbot.waitSignal(desk.session.drafts.answered):
         desk.session.set_settings(drafting_with(desk, "small.gguf"))
-    (desk.folder / "small.gguf").unlink()
-    desk.chat.draft_error = EngineError("The draft model is gone: choose another one.")
+    desk.chat.draft_error = NotEnoughMemory("The draft model needs 2 GB, but 1 GB is free: choose a smaller one.")
     desk.ask("hello")
-    assert desk.session.messages.items()[-1].notice == "The draft model is gone: choose another one."
-    desk.qtbot.waitUntil(lambda: bool(desk.said["draft_refused"]))
-    assert "There is no model at" in desk.said["draft_refused"][-1][0]
+    assert desk.session.messages.items()[-1].notice == str(desk.chat.draft_error)
+    assert desk.said["draft_refused"] == [(str(desk.chat.draft_error),)]
     desk.session.switch_drafting_off()
     assert desk.session.regenerate(desk.ids()[-1])
     desk.until_idle()
     assert desk.texts() == ["hello", "hello"]
+    desk.chat.error = BadTemplate("The template refuses this.")
+    desk.ask("again")
+    assert len(desk.said["draft_refused"]) == 1
+
+
+def test_a_draft_that_is_gone_since_it_was_looked_at(desk: Desk) -> None:
+    load_big(desk)
+    with desk.qtbot.waitSignal(desk.session.drafts.answered):
+        desk.session.set_settings(drafting_with(desk, "small.gguf"))
+    (desk.folder / "small.gguf").unlink()
+    desk.chat.error = ModelNotFound("There is no model there.")
+    desk.ask("hello")
+    desk.qtbot.waitUntil(lambda: bool(desk.said["draft_refused"]))
+    assert "There is no model at" in desk.said["draft_refused"][-1][0]
+
+
+def test_stopping_while_the_draft_model_is_loaded(desk: Desk) -> None:
+    load_big(desk)
+    desk.session.set_settings(drafting_with(desk, "small.gguf"))
+    desk.chat.draft_error, desk.chat.hold = EngineError("never"), threading.Event()
+    assert desk.session.submit("hello")
+    desk.qtbot.waitUntil(lambda: ("Draft model: weights", 1, 2) in desk.said["progress"])
+    desk.session.stop()
+    desk.until_idle()
+    reply = desk.session.messages.items()[-1]
+    assert (reply.footer, reply.notice) == ("stopped by you", "")
+    assert desk.said["draft_refused"] == []
 
 
 def test_preferences_are_written_a_little_later_and_not_at_each_step(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

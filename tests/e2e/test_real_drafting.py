@@ -1,0 +1,103 @@
+"""Drafting, avoided phrases and branches with the starter model in the whole window."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from PySide6.QtCore import Qt
+
+from desktop.app import Doors
+from engine.core import Text, TokenInfo
+from engine.settings import ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
+from tests.desktop.desk import Hand
+
+LOAD_MS = 240_000  # the first start compiles the kernels
+REPLY_MS = 120_000
+QUESTION = "Write the numbers from one to twelve, then write them again."
+
+pytestmark = [pytest.mark.real_model, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def hand(qtbot, qapp, tmp_path, starter_path):
+    found = Hand(qtbot, tmp_path, doors=Doors())
+    found.desktop.desk.open(starter_path)
+    found.wait_for("idle", timeout=LOAD_MS)
+    found.session.set_settings(SamplerSettings(temperature=0.0))
+    found.session.set_settings(StopSettings(max_tokens=96))
+    yield found
+    found.close()
+
+
+def wait_for_reply(hand: Hand) -> str:
+    hand.qtbot.waitUntil(lambda: hand.session.state == "idle" and not hand.session.replying_in, timeout=REPLY_MS)
+    return hand.texts()[-1]
+
+
+def ask(hand: Hand) -> str:
+    """The reply to the question in a chat of its own."""
+    settings = [hand.session.settings(cls) for cls in (SamplerSettings, StopSettings, SpeculationSettings, ConstraintSettings)]
+    hand.session.new_conversation()
+    for each in settings:
+        hand.session.set_settings(each)
+    hand.type(QUESTION)
+    hand.press(Qt.Key.Key_Return)
+    return wait_for_reply(hand)
+
+
+def test_drafting_changes_the_speed_and_nothing_else(hand, tmp_path, starter_path) -> None:
+    plain = ask(hand)
+    assert hand.window.drafting.pane.figures.isHidden()
+    twin = tmp_path / "models" / "twin.gguf"  # its guesses are right, or nearly always
+    twin.parent.mkdir(exist_ok=True)
+    shutil.copy(starter_path, twin)
+    for settings in (SpeculationSettings(method="ngram"), SpeculationSettings(method="model", draft_model=str(twin), adaptive=False)):
+        hand.session.set_settings(settings)
+        assert ask(hand) == plain
+        assert "of drafts kept" in hand.items()[-1].footer
+        assert "per pass" in hand.window.chat.status.drafting.text()
+        assert hand.window.drafting.pane.figures.kept.isVisibleTo(hand.window.drafting.pane)
+    kept = hand.window.drafting.pane.figures.bar.value()
+    assert kept > 800
+
+
+def test_a_loaded_model_does_not_draft_for_itself(hand, starter_path) -> None:
+    hand.session.set_settings(SpeculationSettings(method="model", draft_model=str(starter_path)))
+    hand.qtbot.waitUntil(lambda: hand.session.drafts.answer(str(starter_path)) is not None, timeout=REPLY_MS)
+    hand.type(QUESTION)
+    hand.press(Qt.Key.Key_Return)
+    assert hand.texts() == []
+    assert hand.window.chat.composer.text() == QUESTION
+    hand.click("Switch drafting off", hand.window.chat.banner)
+    hand.box.setFocus()
+    hand.press(Qt.Key.Key_Return)
+    assert wait_for_reply(hand)
+
+
+def test_banned_phrases_are_avoided_and_told(hand) -> None:
+    usual = ask(hand)
+    banned = (usual[2:4], usual[5:6])
+    hand.session.set_settings(SpeculationSettings(method="ngram"))
+    hand.session.set_settings(ConstraintSettings(banned_strings=banned))
+    reply = ask(hand)
+    assert not any(phrase.lower() in reply.lower() for phrase in banned)
+    assert "avoided" in hand.items()[-1].footer
+
+
+def test_a_branch_goes_on_from_another_token(hand) -> None:
+    tokens: list[TokenInfo] = []
+    hand.session._runner.engine.event_arrived.connect(lambda event: tokens.extend(event.tokens if isinstance(event, Text) else ()))
+    first = ask(hand)
+    assert "".join(token.text for token in tokens).startswith(first[:40])
+    place = next(place for place, token in enumerate(tokens) if place > 3 and token.alternatives[1].text.strip())
+    other = tokens[place].alternatives[1]
+    ids = [*(token.id for token in tokens[:place]), other.id]
+    text = "".join(token.text for token in tokens[:place]) + other.text
+    tokens.clear()
+    assert hand.session.branch(hand.items()[-1].id, text, ids)
+    reply = wait_for_reply(hand)
+    assert reply.startswith(text)
+    assert len(reply) > len(text)
+    assert reply != first
+    assert (hand.items()[-1].variant_index, hand.items()[-1].variant_count) == (1, 2)
