@@ -44,22 +44,20 @@ def worth_keeping(table: PageTable, limit: int) -> list[Kept]:
     chosen: dict[Page, None] = {}
     for page in reversed([*pool.idle, *sorted(held, key=lambda page: -page.depth)]):
         chain = _missing(page, full, chosen)
-        if chain is not None and len(chosen) + len(chain) <= limit:
+        if len(chosen) + len(chain) <= limit:
             chosen.update(dict.fromkeys(chain))
     numbers = {page: number for number, page in enumerate(reversed(chosen))}
     return [Kept(page.index, page.unread, _record(page, full, numbers)) for page in numbers]
 
 
-def _missing(page: Page, full: dict[bytes | None, Page], chosen: dict[Page, None]) -> list[Page] | None:
-    """The pages to add so that `page` can be found, `page` last; none when its content is chosen already, None if a page is missing."""
+def _missing(page: Page, full: dict[bytes | None, Page], chosen: dict[Page, None]) -> list[Page]:
+    """The pages to add so that `page` can be found, `page` last; none when its content is chosen already."""
     chain: list[Page] = []
     step: Page | None = page if page.digest is None else full[page.digest]
     while step is not None and step not in chosen:
         chain.append(step)
-        if not step.depth:
-            return chain[::-1]
-        step = full.get(step.parent)
-    return None if step is None else chain[::-1]
+        step = full[step.parent] if step.depth else None
+    return chain[::-1]
 
 
 def _record(page: Page, full: dict[bytes | None, Page], numbers: dict[Page, int]) -> PageRecord:
