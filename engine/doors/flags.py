@@ -30,7 +30,10 @@ S = TypeVar("S", bound=Settings)
 REPLY_SETTINGS = (SamplerSettings, StopSettings, SpeculationSettings, ConstraintSettings, GuidanceSettings, OutputSettings)
 """The classes whose fields are flags of the doors that write replies."""
 
-FLAG_NAMES: dict[tuple[type[Settings], str], str] = {(SpeculationSettings, "method"): "drafting", (SpeculationSettings, "adaptive"): "adaptive-drafting"}
+FLAG_NAMES: dict[tuple[type[Settings], str], str] = {
+    (SpeculationSettings, "method"): "drafting",
+    (SpeculationSettings, "adaptive"): "adaptive-drafting",
+}
 """Flags that are not called like their field, because the field's name says too little by itself."""
 
 

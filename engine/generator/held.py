@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engine.backends.base import Floats
@@ -66,13 +65,10 @@ class HeldTokens:
         self._credit = 0
         return tokens
 
-    def snapshot(self) -> tuple[Sequence[WrittenToken], int]:
-        """The state, for `restore`."""
-        return tuple(self._queue), self._credit
-
-    def restore(self, state: tuple[Sequence[WrittenToken], int]) -> None:
-        """Back to a state."""
-        self._queue, self._credit = deque(state[0]), state[1]
+    def drop_last(self, count: int) -> None:
+        """Forget the newest tokens, of which no text is out."""
+        for _ in range(count):
+            self._queue.pop()
 
     def _first_with_text(self) -> int | None:
         return next((i for i, token in enumerate(self._queue) if token.info.text), None)

@@ -87,8 +87,6 @@ class Job:
         self._held = HeldTokens()
         self._marks: list[_Mark] = []
         self._fed = 0  # characters given to the ban gate
-        self._passed = 0  # characters let through: a token's text goes whole or not at all, so that it can be taken back
-        self._waiting = ""  # what was fed and not let through
         self._blocked: dict[int, set[int]] = {}
         self._accepted = 0  # tokens the filters have taken in
         self._filters = FilterSet(plan.filters, prefer_end=plan.prefer_end) if plan.filters else None
@@ -168,7 +166,7 @@ class Job:
                     start = cleared.hit.start
                     return self._rewind(next(i for i, m in enumerate(self._marks) if m.fed + len(m.text) > start))
                 self._forget_marks()
-            text = self._through_gate(text)
+            text = cleared.text
         return self._show(text)
 
     def finish(self, reason: str, trigger: str = "", *, before: str = "", last: WrittenToken | None = None) -> Emission:
@@ -180,10 +178,9 @@ class Job:
         self._held.lengthen_last(end)
         banned = False
         if self._bans is not None:
-            hit = self._bans.feed(end).hit
-            banned = hit is not None
-            end = (self._waiting + end)[: None if hit is None else hit.start - self._passed]
-            self._waiting = ""
+            cleared = self._bans.feed(end)
+            banned = cleared.hit is not None
+            end = cleared.text + self._bans.finish()
         text = before + self._matcher.feed(end).text + self._matcher.finish()
         if self._matcher.matched is not None:
             return self._cut(text)
@@ -191,14 +188,6 @@ class Job:
         if last is not None:
             text, tokens = text + last.info.text, (*tokens, last)
         return Emission(text, tokens, reason, trigger)
-
-    def _through_gate(self, text: str) -> str:
-        """The text of the tokens before the first one of which the ban gate holds some."""
-        self._waiting += text
-        sure = self._marks[0].fed if self._marks else self._fed
-        count, self._passed = sure - self._passed, sure
-        text, self._waiting = self._waiting[:count], self._waiting[count:]
-        return text
 
     def _stopped(self, sampled: Sampled, logits: Floats | None, drafted: bool) -> Emission:
         """A stop token was drawn."""
@@ -259,7 +248,7 @@ class Job:
 
     def _mark(self, logits: Floats) -> _Mark:
         """The present state. The logits are the caller's still: `_forget_marks` copies them when they have to last."""
-        parts = (self._detokenizer, self._matcher, self._bans, self._held, self._sampler)
+        parts = (self._detokenizer, self._bans, self._sampler)  # what comes behind the gate never goes back
         return _Mark(len(self.ids), self._fed, self._accepted, tuple(part.snapshot() for part in parts if part is not None), logits=logits)
 
     def _forget_marks(self) -> None:
@@ -275,11 +264,12 @@ class Job:
     def _rewind(self, index: int) -> Emission:
         """Back to the state before a marked token, which is blocked there from now on."""
         mark, taken_back = self._marks[index], "".join(m.text for m in self._marks[index:])
-        parts = (self._detokenizer, self._matcher, self._bans, self._held, self._sampler)
+        parts = (self._detokenizer, self._bans, self._sampler)
         for part, state in zip((part for part in parts if part is not None), mark.states, strict=True):
             part.restore(state)
+        self._held.drop_last(len(self.ids) - mark.place)
         del self.ids[mark.place :], self._marks[index:]
-        self._waiting, self._fed = self._waiting[: mark.fed - self._passed], mark.fed
+        self._fed = mark.fed
         if self._filters is not None:
             self._filters.rollback(self._accepted - mark.accepted)
             self._accepted = mark.accepted
