@@ -122,7 +122,8 @@ class Candidates:
         """Of the distribution, nats."""
         weights = self.weights()
         depths = self.scores() - self._scores.dtype.type(self.largest)
-        total = dot(weights, depths)
+        with np.errstate(invalid="ignore"):
+            total = dot(weights, depths)
         if math.isnan(total):  # 0 times -inf is meant to be 0
             total = dot(weights, np.nan_to_num(depths, neginf=0.0))
         return max(0.0, math.log(self.mass) - total / self.mass)

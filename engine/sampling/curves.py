@@ -80,10 +80,10 @@ class Typical(SamplerStep):
         """Looks at ever larger sets of the nearest tokens, so that it rarely has to sort all."""
         entropy, size = candidates.entropy(), len(candidates)
         weights, total = candidates.weights(), candidates.mass
-        # -ln p = ln(sum of weights) - (score - largest score)
-        offset = candidates.largest + entropy - math.log(total)
+        # -ln p = ln(sum of weights) - (score - largest score), which is the entropy for a token of this score:
+        expected = candidates.largest + math.log(total) - entropy
         scores = candidates.scores()
-        nearness: Scores = -np.abs(scores - scores.dtype.type(offset))
+        nearness: Scores = -np.abs(scores - scores.dtype.type(expected))
         wanted, count = self.mass * total, min(_FIRST_HEAD, size)
         while True:
             nearest = top_indices(nearness, count)

@@ -1,46 +1,144 @@
-"""The partial sort, against a full one."""
+"""The candidates of one draw: partial sorts against full ones, and both of their forms against plain arrays."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.sampling.candidates import Candidates, top_indices
+from engine.sampling.candidates import Candidates, Workspace
+from engine.sampling.selection import at_least, column_maxima, dot, top_indices
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.integers(0, 3000), st.integers(0, 300), st.integers(0, 2**32 - 1), st.integers(0, 3), st.floats(0, 1))
+def candidates(*scores: float) -> Candidates:
+    return Candidates(np.asarray(scores, np.float32), Workspace(len(scores)))
+
+
+def content(left: Candidates) -> dict[int, float]:
+    """Scores above -inf by id."""
+    return {left.id_at(i): float(score) for i, score in enumerate(left.scores()) if score > -np.inf}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 3000), st.integers(0, 300), st.integers(0, 2**32 - 1), st.integers(0, 3), st.floats(0, 0.9))
 def test_top_indices_equal_a_stable_full_sort(size: int, count: int, seed: int, decimals: int, blocked: float) -> None:
     random = np.random.default_rng(seed)
     scores = np.round(random.standard_normal(size), decimals).astype(np.float32)
     scores[random.random(size) < blocked] = -np.inf
-    assert top_indices(scores, count).tolist() == np.argsort(-scores, kind="stable")[:count].tolist()
+    expected = np.argsort(-scores, kind="stable")[:count]
+    found = top_indices(scores, count)
+    finite = scores[expected] > -np.inf  # indices of -inf may be left out
+    assert found[: finite.sum()].tolist() == expected[finite].tolist()
+    assert not (scores[found[finite.sum() :]] > -np.inf).any()
 
 
-@pytest.mark.parametrize("size", [49_152, 152_064, 256_000, 32_001])
-@pytest.mark.parametrize("count", [1, 40, 1000])
-def test_top_indices_of_real_sizes(size: int, count: int) -> None:
+@pytest.mark.parametrize("size", [16_384, 49_152, 152_064, 256_000, 32_001])
+@pytest.mark.parametrize("count", [1, 40, 1000, 20_000])
+@pytest.mark.parametrize("known", [False, True])
+def test_top_indices_of_real_sizes(size: int, count: int, known: bool) -> None:
     scores = np.round(np.random.default_rng(size).standard_normal(size), 2).astype(np.float32)
-    assert top_indices(scores, count).tolist() == np.argsort(-scores, kind="stable")[:count].tolist()
+    maxima = column_maxima(scores) if known else None
+    assert top_indices(scores, count, maxima).tolist() == np.argsort(-scores, kind="stable")[:count].tolist()
 
 
-def test_scores_cannot_change_after_candidates_were_dropped() -> None:
-    candidates = Candidates(np.zeros(4, np.float32), np.zeros(4, np.float32))
-    candidates.keep_top(2)
-    with pytest.raises(ValueError, match="only before"):
-        candidates.writable()
-    with pytest.raises(ValueError, match="only before"):
-        candidates.divide(2.0)
+@pytest.mark.parametrize("size", [100, 16_384, 20_001, 70_000])
+@pytest.mark.parametrize("bound", [-np.inf, -1e39, -1.0, 0.0, 2.0, 3.5, 9.0])
+def test_at_least_finds_what_comparing_finds(size: int, bound: float) -> None:
+    random = np.random.default_rng(size)
+    scores = random.standard_normal(size).astype(np.float32)
+    scores[random.random(size) < 0.3] = -np.inf
+    expected = np.flatnonzero((scores >= np.float64(bound)) & (scores > -np.inf))
+    assert at_least(scores, bound, column_maxima(scores)).tolist() == expected.tolist()
+    assert at_least(scores, bound, None).tolist() == expected.tolist()
 
 
-def test_weights_follow_every_change() -> None:
-    candidates = Candidates(np.asarray([0.0, 1.0, 2.0], np.float32), np.zeros(3, np.float32))
-    assert candidates.weights() == pytest.approx(np.exp([-2.0, -1.0, 0.0]))
-    candidates.divide(0.5)
-    assert candidates.weights() == pytest.approx(np.exp([-4.0, -2.0, 0.0]))
-    candidates.writable()[1] = 0.0
-    assert candidates.weights() == pytest.approx(np.exp([-4.0, 0.0, 0.0]))
-    candidates.keep(np.asarray([0, 1]))
-    assert candidates.weights() == pytest.approx(np.exp([-4.0, 0.0]))
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 100_000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_by_blocks(size: int, dtype: type) -> None:
+    a, b = np.random.default_rng(size).random((2, size)).astype(dtype)
+    assert dot(a) == pytest.approx(math.fsum(a), rel=1e-6)
+    assert dot(a, b) == pytest.approx(math.fsum(a.astype(np.float64) * b), rel=1e-6)
+
+
+def test_weights_and_mass_follow_every_change() -> None:
+    left = candidates(0.0, 1.0, 2.0)
+    assert left.weights() == pytest.approx(np.exp([-2.0, -1.0, 0.0]))
+    left.scale(2.0)
+    assert left.weights() == pytest.approx(np.exp([-4.0, -2.0, 0.0]))
+    assert left.mass == pytest.approx(np.exp([-4.0, -2.0, 0.0]).sum())
+    scores, places, which = left.edit(np.asarray([1, 7]))
+    assert np.asarray([10.0, 20.0])[which].tolist() == [10.0]
+    scores[places] = 0.0
+    assert left.weights() == pytest.approx(np.exp([-4.0, -4.0, 0.0]))
+    left.keep(np.asarray([0, 1]))
+    assert left.weights() == pytest.approx([1.0, 1.0])
+    left.scale(3.0)
+    assert content(left) == {0: 0.0, 1: 0.0}
+
+
+@pytest.mark.parametrize("dropped_first", [False, True])
+def test_every_change_does_the_same_in_both_forms(dropped_first: bool) -> None:
+    left = candidates(3.0, -1.0, 2.0, 2.0, 0.5)
+    if dropped_first:
+        left.keep_top(5)
+        assert [left.id_at(i) for i in range(5)] == [0, 2, 3, 4, 1]
+    left.scale(0.5)
+    scores, places, which = left.edit(np.asarray([2, 4]))
+    scores[places] -= np.asarray([10.0, 20.0])[which]
+    assert content(left) == {0: 1.5, 1: -0.5, 2: -9.0, 3: 1.0, 4: -19.75}
+    assert left.largest == 1.5
+    left.drop(np.asarray([i for i in range(len(left)) if left.id_at(i) in (0, 4)]))
+    assert content(left) == {1: -0.5, 2: -9.0, 3: 1.0}
+    assert (left.survivors, left.largest, left.id_at(left.best())) == (3, 1.0, 3)
+    assert left.deviation() == pytest.approx(np.std([-0.5, -9.0, 1.0]))
+    left.square(2.0)
+    assert content(left) == {1: -4.5, 2: -200.0, 3: 0.0}
+    assert left.entropy() == pytest.approx(math.log(1 + math.exp(-4.5)) + 4.5 * math.exp(-4.5) / (1 + math.exp(-4.5)), rel=1e-5)
+    left.keep_reaching(-4.5)
+    assert content(left) == {1: -4.5, 3: 0.0}
+    left.keep_ids(np.asarray([1, 2]))
+    assert content(left) == {1: -4.5}
+    left.drop_ids(np.asarray([1]))
+    assert left.empty
+
+
+def test_scores_beyond_float32_stay_in_order() -> None:
+    left = candidates(3e38, 2e38, -3e38)
+    left.scale(50.0)
+    scores, places, _ = left.edit(np.asarray([1]))
+    scores[places] += 6e39
+    assert content(left) == pytest.approx({0: 1.5e40, 1: 1.6e40, 2: -1.5e40})
+    assert left.deviation() == pytest.approx(np.std([1.5e40, 1.6e40, -1.5e40]))
+
+
+def mask_of(allowed: np.ndarray, words: int) -> np.ndarray:
+    bits = np.zeros(words * 32, bool)
+    bits[: min(len(allowed), len(bits))] = allowed[: len(bits)]
+    return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.one_of(st.integers(1, 200), st.integers(65_500, 65_700)), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.001, 0.3, 0.97, 1.0]),
+    st.integers(-3, 3),
+)  # fmt: skip
+def test_masks_of_every_size(size: int, seed: int, share: float, more_words: int) -> None:
+    random = np.random.default_rng(seed)
+    logits = random.standard_normal(size).astype(np.float32)
+    logits.setflags(write=False)
+    allowed = random.random(size) < share
+    words = max(0, -(-size // 32) + more_words)
+    left = Candidates(logits, Workspace(size))
+    left.allow(mask_of(allowed, words))
+    kept = np.flatnonzero(allowed[: words * 32])
+    found = left.reaching(-np.inf)
+    assert np.array_equal(left.ids_at(found), kept)
+    assert np.array_equal(left.scores()[found], logits[kept])
+    assert left.empty == (not len(kept))
+    if len(kept):
+        assert left.largest == logits[kept].max()
+        assert left.deviation() == pytest.approx(logits[kept].astype(np.float64).std(), rel=1e-5, abs=1e-6)
+        assert left.top(3).shape[0] == min(3, len(kept))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.sampling.history import History
+from engine.settings import SamplerSettings
+from tests.engine.sampling import exact
 
 change = st.one_of(
     st.tuples(st.just("grow"), st.lists(st.integers(0, 12), max_size=6)),
@@ -17,7 +20,7 @@ change = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(-1, 20), st.lists(change, max_size=12), st.booleans())
 def test_counts_equal_counting_afresh(reach: int, changes: list[tuple[str, object]], as_tuple: bool) -> None:
     history, text = History(reach, 701), list[int]()
@@ -40,3 +43,19 @@ def test_many_unique_ids_arriving_one_by_one() -> None:
         history.update(text)
     assert sorted(history.ids.tolist()) == text
     assert set(history.counts.tolist()) == {1}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(-1, 6), st.integers(0, 7), st.lists(st.integers(0, 5), max_size=30), st.integers(0, 9))
+def test_strengths_fade_evenly(reach: int, fade: int, text: list[int], more: int) -> None:
+    sampler = SamplerSettings(repetition_range=reach, repetition_decay=fade)
+    history = History(reach, 6, fade)
+    for end in (max(0, len(text) - more), len(text)):
+        history.update(text[:end])
+        latest, amounts = history.strengths()
+        expected = exact.strengths(exact.Case(sampler, text[:end]))
+        assert dict(zip(history.ids.tolist(), amounts.tolist(), strict=True)) == pytest.approx({t: sum(s) for t, s in expected.items()})
+        if latest is not None:
+            assert dict(zip(history.ids.tolist(), latest.tolist(), strict=True)) == pytest.approx({t: s[0] for t, s in expected.items()})
+        else:
+            assert all(s[0] == 1 for s in expected.values())

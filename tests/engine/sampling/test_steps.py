@@ -1,4 +1,4 @@
-"""Every step and their order: the exact distribution on small vocabularies."""
+"""Every step alone: the exact distribution on small vocabularies, worked out by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from engine.sampling import SAMPLER_STEPS
 from engine.sampling.sampler import Sampler
-from engine.settings import SamplerSettings, setting_info
+from engine.settings import SAMPLER_STEP_NAMES, SamplerSettings, setting_info
 
 OFF = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 Floats = npt.NDArray[np.float32]
@@ -25,11 +25,17 @@ def of(*probabilities: float) -> Floats:
 
 def distribution(logits: Floats, settings: SamplerSettings, history: Sequence[int] = ()) -> dict[int, float]:
     """All final probabilities, as the sampler tells them."""
-    return dict(Sampler(settings, 0).sample(logits, history, top=logits.shape[0]).top)
+    return dict(Sampler(settings, 0).look(logits, history).distribution.likeliest(logits.shape[0]))
 
 
 def approx(**expected: float) -> object:
     return pytest.approx({int(name[1:]): value for name, value in expected.items()}, rel=2e-6)
+
+
+def softmax(*scores: float) -> object:
+    """The probabilities of tokens 0, 1, ... with these scores."""
+    total = sum(map(math.exp, scores))
+    return pytest.approx({token: math.exp(score) / total for token, score in enumerate(scores)}, rel=2e-6)
 
 
 def test_temperature_raises_odds_to_its_inverse() -> None:
@@ -137,46 +143,128 @@ def test_top_p_looks_at_what_top_k_left() -> None:
     assert distribution(of(0.4, 0.3, 0.2, 0.1), settings) == {0: 1.0}
 
 
-def test_order_of_the_table() -> None:
-    names = [step.__name__ for step in SAMPLER_STEPS]
-    assert names == ["RepetitionPenalty", "OccurrencePenalty", "Temperature", "TopK", "TopP", "MinP"]
+def test_penalties_fade_before_the_range() -> None:
+    # Range 1, fade 3: the newest token counts fully, those before it 3/4, 2/4 and 1/4, older ones not at all.
+    settings = dataclasses.replace(OFF, repetition_range=1, repetition_decay=3)
+    zeros = np.zeros(5, np.float32)
+    assert distribution(zeros, dataclasses.replace(settings, frequency_penalty=4.0), [0, 1, 2, 3, 4]) == softmax(0, -1, -2, -3, -4)
+    # Twice the same token: frequency takes the sum of the strengths, presence and repetition the latest one.
+    assert distribution(zeros[:2], dataclasses.replace(settings, frequency_penalty=4.0), [0, 0]) == softmax(-7, 0)
+    assert distribution(zeros[:2], dataclasses.replace(settings, presence_penalty=4.0), [0, 0]) == softmax(-4, 0)
+    twos = np.full(3, 2.0, np.float32)  # the newest token is 2; token 0 was seen 2 places before it: p = 1 + 2 * 2/4
+    assert distribution(twos, dataclasses.replace(settings, repetition_penalty=3.0), [0, 0, 1, 2]) == softmax(2 / 2, 2 / 2.5, 2 / 3)
+
+
+def test_a_range_of_0_leaves_nothing_to_fade() -> None:
+    settings = dataclasses.replace(OFF, repetition_range=0, repetition_decay=9, presence_penalty=4.0)
+    assert distribution(np.zeros(2, np.float32), settings, [0]) == softmax(0, 0)
+
+
+def test_top_n_sigma_is_counted_on_finite_logits() -> None:
+    # Finite logits have mean 2 and variance 3.2. The second best is 2 below the best, which is 1.118 deviations.
+    logits = np.asarray([5.0, 1.0, 1.0, 3.0, 0.0, -np.inf], np.float32)
+    assert distribution(logits, dataclasses.replace(OFF, top_n_sigma=1.117)) == {0: 1.0}
+    assert distribution(logits, dataclasses.replace(OFF, top_n_sigma=1.119)) == approx(
+        t0=math.exp(2) / (1 + math.exp(2)), t3=1 / (1 + math.exp(2))
+    )
+    assert set(distribution(logits, dataclasses.replace(OFF, top_n_sigma=9.0))) == {0, 1, 2, 3, 4}
+    warm = dataclasses.replace(OFF, top_n_sigma=1.119, temperature=3.0)
+    assert set(distribution(logits, warm)) == set(distribution(logits, dataclasses.replace(warm, order=("temperature", "top_n_sigma"))))
+
+
+def test_smoothing_squares_the_distance_from_the_best() -> None:
+    logits = np.asarray([7.0, 6.0, 5.0], np.float32)
+    assert distribution(logits, dataclasses.replace(OFF, smoothing_factor=0.5)) == softmax(0, -0.5, -2)
+    # The temperature divides once, and only afterwards.
+    assert distribution(logits, dataclasses.replace(OFF, smoothing_factor=0.25, temperature=0.5)) == softmax(0, -0.5, -2)
+
+
+@pytest.mark.parametrize(("exponent", "heat"), [(1.0, 0.5 + 1.5 * 0.875), (2.0, 0.5 + 1.5 * 0.875**2)])
+def test_dynamic_temperature_goes_by_the_entropy(exponent: float, heat: float) -> None:
+    # Entropy 1.75 bits, of at most 2.
+    settings = dataclasses.replace(OFF, min_temperature=0.5, max_temperature=2.0, temperature_exponent=exponent)
+    logs = [math.log(p) / heat for p in (0.5, 0.25, 0.125, 0.125)]
+    assert distribution(of(0.5, 0.25, 0.125, 0.125), settings) == softmax(*logs)
+
+
+def test_dynamic_temperature_counts_the_tokens_that_are_left() -> None:
+    # Of four equal tokens, as of two, the entropy is the greatest: the temperature is the highest.
+    settings = dataclasses.replace(OFF, min_temperature=0.1, max_temperature=3.0, top_k=2)
+    assert distribution(np.asarray([1.0, 1.0, 0.0, -np.inf], np.float32), settings) == approx(t0=0.5, t1=0.5)
+    logits = np.asarray([1.0, 1.0, -np.inf, -np.inf], np.float32)
+    whole = dataclasses.replace(settings, top_k=0, presence_penalty=3.0, order=("dynamic_temperature", "occurrence"))
+    assert distribution(logits, whole, [0]) == approx(t0=1 / (1 + math.exp(3)), t1=1 / (1 + math.exp(-3)))
+    sure = dataclasses.replace(OFF, max_temperature=1.0)  # down to 0, where only the likeliest is left
+    assert distribution(np.asarray([90.0, 0.0], np.float32), sure)[0] == 1.0
+
+
+@pytest.mark.parametrize(("a", "kept"), [(0.3, 4), (0.5, 3), (0.7, 2), (0.9, 2)])
+def test_top_a_takes_the_square_of_the_best(a: float, kept: int) -> None:
+    # Bounds 0.075, 0.125, 0.175 and 0.225.
+    probabilities = (0.5, 0.25, 0.15, 0.1)
+    mass = sum(probabilities[:kept])
+    expected = {token: pytest.approx(p / mass, rel=2e-6) for token, p in enumerate(probabilities[:kept])}
+    assert distribution(of(*probabilities), dataclasses.replace(OFF, top_a=a)) == expected
+
+
+def test_names_are_those_of_the_settings() -> None:
+    assert [step.name for step in SAMPLER_STEPS] == [name for name, _ in SAMPLER_STEP_NAMES]
 
 
 def test_neutral_values_make_every_step_inactive() -> None:
-    neutral = {field.name: setting_info(field).neutral for field in dataclasses.fields(SamplerSettings) if field.name != "seed"}
+    fields = [field for field in dataclasses.fields(SamplerSettings) if setting_info(field).neutral is not None]
+    neutral = {field.name: setting_info(field).neutral for field in fields}
     assert not [step for step in SAMPLER_STEPS if step.from_settings(SamplerSettings(**neutral)).active]
 
 
-ACTIVE: list[dict[str, float]] = [
-    {"repetition_penalty": 1.3}, {"presence_penalty": 0.5}, {"frequency_penalty": 0.5}, {"temperature": 0.6}, {"top_k": 3}, {"top_p": 0.7},
-    {"min_p": 0.2},
+ACTIVE: dict[str, list[dict[str, object]]] = {
+    "repetition": [{"repetition_penalty": 1.3}], "occurrence": [{"presence_penalty": 0.5}, {"frequency_penalty": 0.5}],
+    "dry": [{"dry_multiplier": 0.8, "dry_allowed_length": 1}], "top_n_sigma": [{"top_n_sigma": 1.0}],
+    "smoothing": [{"smoothing_factor": 0.3}],
+    "temperature": [{"temperature": 0.6}], "top_k": [{"top_k": 3}], "top_p": [{"top_p": 0.7}], "top_a": [{"top_a": 0.8}],
+    "min_p": [{"min_p": 0.2}], "tail_free": [{"tail_free": 0.5}], "typical": [{"typical": 0.5}],
+    "mirostat": [{"mirostat": True, "mirostat_tau": 1.0}], "dynamic_temperature": [{"min_temperature": 0.5, "max_temperature": 3.0}],
+    "xtc": [{"xtc_probability": 1.0}], "adaptive_p": [{"adaptive_target": 0.2}], "skew": [{"skew": 0.4}, {"skew": -0.4}],
+}  # fmt: skip
+CHANGES = [(name, change) for name, changes in ACTIVE.items() for change in changes]
+
+
+def test_every_step_is_listed_here() -> None:
+    assert list(ACTIVE) == [step.name for step in SAMPLER_STEPS]
+
+
+@pytest.mark.parametrize(("name", "change"), CHANGES, ids=str)
+def test_each_setting_wakes_exactly_one_step_and_matters(name: str, change: dict[str, object]) -> None:
+    settings = SamplerSettings.from_json({**OFF.to_json(), **change})
+    assert [step.name for step in SAMPLER_STEPS if step.from_settings(settings).active] == [name]
+    logits = of(0.4, 0.3, 0.1, 0.1, 0.06, 0.04)
+    assert distribution(logits, settings, [0, 0, 1, 0]) != pytest.approx(distribution(logits, OFF, [0, 0, 1, 0]), rel=1e-3)
+
+
+@pytest.mark.parametrize(("name", "change"), CHANGES, ids=str)
+def test_greedy_drawing_heeds_exactly_the_steps_that_say_which_token_is_best(name: str, change: dict[str, object]) -> None:
+    settings = SamplerSettings.from_json({**OFF.to_json(), **change, "temperature": 0.0})
+    heeded = next(step for step in SAMPLER_STEPS if step.name == name).when_greedy
+    assert heeded == (name in ("repetition", "occurrence", "dry"))
+    close = np.asarray([1.0, 0.99, 0.5, 0.4], np.float32)
+    history = [0, 3, 0, 3]  # "3" was followed by 0
+    assert Sampler(settings, 0).sample(close, history).id == (1 if heeded else 0)
+
+
+INACTIVE: list[dict[str, object]] = [
+    {"repetition_range": 0, "repetition_penalty": 2.0, "presence_penalty": 1.0}, {"repetition_range": 7}, {"repetition_decay": 5},
+    {"top_k": 2000}, {"dry_base": 3.0, "dry_allowed_length": 1, "dry_range": 9}, {"min_temperature": 2.0, "max_temperature": 1.0},
+    {"min_temperature": 1.0, "max_temperature": 1.0, "temperature_exponent": 2.0}, {"xtc_threshold": 0.0}, {"adaptive_decay": 0.1},
+    {"mirostat_tau": 1.0, "mirostat_eta": 0.5}, {"order": []}, {"order": [step.name for step in reversed(SAMPLER_STEPS)]},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("change", ACTIVE, ids=str)
-def test_each_setting_wakes_exactly_one_step_and_matters(change: dict[str, float]) -> None:
-    settings = SamplerSettings.from_json({**OFF.to_json(), **change})
-    assert sum(step.from_settings(settings).active for step in SAMPLER_STEPS) == 1
-    logits = of(0.4, 0.3, 0.1, 0.1, 0.06, 0.04)
-    assert distribution(logits, settings, [0, 0, 1]) != pytest.approx(distribution(logits, OFF, [0, 0, 1]), rel=1e-3)
-
-
-def test_steps_that_say_so_keep_the_argmax() -> None:
-    random = np.random.default_rng(0)
-    for change in ACTIVE:
-        settings = SamplerSettings.from_json({**OFF.to_json(), **change})
-        step = next(step for kind in SAMPLER_STEPS if (step := kind.from_settings(settings)).active)
-        if step.keeps_argmax:
-            for _ in range(20):
-                logits = random.standard_normal(9).astype(np.float32)
-                assert Sampler(settings, 0).sample(logits, [3, 4], top=1).top[0][0] == logits.argmax()
-
-
-def test_inactive_steps_change_nothing() -> None:
-    logits = np.random.default_rng(1).standard_normal(2000).astype(np.float32)
-    plain = Sampler(OFF, 9).sample(logits, [1, 2, 3], top=2000)
-    changes: list[dict[str, float]] = [{"repetition_range": 0, "repetition_penalty": 2.0, "presence_penalty": 1.0}, {"repetition_range": 7}]
-    changes.append({"top_k": 2000})
-    for change in changes:
-        settings = SamplerSettings.from_json(OFF.to_json() | change)
-        assert Sampler(settings, 9).sample(logits, [1, 2, 3], top=2000) == plain
+@pytest.mark.parametrize("change", INACTIVE, ids=str)
+@pytest.mark.parametrize("size", [2000, 70_000])
+def test_inactive_steps_change_nothing(change: dict[str, object], size: int) -> None:
+    logits = np.random.default_rng(1).standard_normal(size).astype(np.float32)
+    plain = Sampler(OFF, 9).sample(logits, [1, 2, 3, 1, 2], top=50, alternatives=3)
+    if "top_k" in change:
+        change = {"top_k": size}
+    settings = SamplerSettings.from_json(OFF.to_json() | change)
+    assert Sampler(settings, 9).sample(logits, [1, 2, 3, 1, 2], top=50, alternatives=3) == plain

@@ -1,0 +1,52 @@
+"""Tail-free and locally typical sampling, by hand and on vocabularies too large to sort."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from engine.sampling.sampler import Sampler
+from tests.engine.sampling import exact
+from tests.engine.sampling.test_steps import OFF, approx, distribution, of
+
+FALLING = np.asarray([0.48, 0.28, 0.18, 0.12, 0.08]) / 1.14
+
+
+@pytest.mark.parametrize(("z", "kept"), [(0.0, 1), (0.6, 1), (0.65, 2), (0.85, 2), (0.9, 3), (0.99, 3)])
+def test_tail_free_follows_the_second_differences(z: float, kept: int) -> None:
+    # Falls 0.20, 0.10, 0.06, 0.04 and bends 0.10, 0.04, 0.02: running shares 0.625, 0.875 and 1. One token more is kept.
+    expected = {token: pytest.approx(p / FALLING[:kept].sum(), rel=2e-6) for token, p in enumerate(FALLING[:kept])}
+    assert distribution(of(*FALLING), dataclasses.replace(OFF, tail_free=z)) == expected
+
+
+def test_tail_free_leaves_flat_and_tiny_distributions_alone() -> None:
+    settings = dataclasses.replace(OFF, tail_free=0.1)
+    assert distribution(of(0.25, 0.25, 0.25, 0.25), settings) == approx(t0=0.25, t1=0.25, t2=0.25, t3=0.25)
+    assert distribution(of(0.9, 0.1), settings) == approx(t0=0.9, t1=0.1)
+
+
+@pytest.mark.parametrize(("mass", "kept"), [(0.0, (1,)), (0.2, (1,)), (0.3, (0, 1)), (0.8, (0, 1, 2)), (0.9, (0, 1, 2, 3))])
+def test_typical_prefers_the_expected_surprise(mass: float, kept: tuple[int, ...]) -> None:
+    # Surprises of 1, 2, 3 and 3 bits; the expected one is 1.75 bits, so that token 1 is the most typical, not the likeliest.
+    probabilities = (0.5, 0.25, 0.125, 0.125)
+    total = sum(probabilities[token] for token in kept)
+    expected = {token: pytest.approx(probabilities[token] / total, rel=2e-6) for token in kept}
+    assert distribution(of(*probabilities), dataclasses.replace(OFF, typical=mass)) == expected
+
+
+@pytest.mark.parametrize("spread", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("change", [{"tail_free": 0.3}, {"tail_free": 0.97}, {"typical": 0.2}, {"typical": 0.9}, {"top_p": 0.9}], ids=str)
+def test_heads_of_large_vocabularies_equal_sorting_all(spread: float, change: dict[str, float]) -> None:
+    logits = (np.random.default_rng(5).standard_normal(5000) * spread).astype(np.float32)
+    logits[::7] = -np.inf
+    settings = dataclasses.replace(OFF, **change)
+    case = exact.Case(settings)
+    scores = {token: float(score) for token, score in enumerate(logits) if score > -np.inf}
+    expected = exact.run(scores, case)
+    found = Sampler(settings, 0).look(logits, []).distribution
+    assert found.ids is not None
+    # Single precision may decide otherwise about a token or two at the edge of thousands.
+    assert len(set(found.ids.tolist()) ^ set(expected)) <= 2
+    assert dict(found.likeliest(20)) == pytest.approx({token: expected[token] for token in exact.ranked(expected)[:20]}, rel=1e-3)

@@ -1,0 +1,121 @@
+"""DRY's index kept up to date, against looking for every passage afresh."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.sampling.repeats import Repeats
+from engine.sampling.sampler import Sampler
+from engine.settings import SamplerSettings
+from tests.engine.sampling import exact
+
+change = st.one_of(
+    st.tuples(st.just("grow"), st.lists(st.integers(0, 3), max_size=8)),
+    st.tuples(st.just("repeat"), st.integers(1, 9)),
+    st.tuples(st.just("rewind"), st.integers(0, 9)),
+    st.tuples(st.just("edit"), st.integers(0, 40)),
+    st.tuples(st.just("long"), st.integers(65, 90)),
+)
+
+
+def found(repeats: Repeats, least: int, reach: int) -> dict[int, int]:
+    ids, lengths = repeats.continuations(least, reach)
+    assert ids.tolist() == sorted(set(ids.tolist()))
+    return dict(zip(ids.tolist(), lengths.tolist(), strict=True))
+
+
+def expected(text: Sequence[int], breakers: frozenset[int], least: int, reach: int) -> dict[int, int]:
+    return {token: length for token, length in exact.repeats(text, breakers, reach).items() if length >= least}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(change, max_size=14), st.sampled_from([frozenset(), frozenset({0}), frozenset({1, 3})]), st.integers(1, 4),
+    st.sampled_from([0, 1, 2, 7, 30]), st.booleans(),
+)  # fmt: skip
+def test_runs_equal_looking_afresh(
+    changes: list[tuple[str, object]], breakers: frozenset[int], least: int, reach: int, as_tuple: bool
+) -> None:
+    repeats, text = Repeats(breakers), list[int]()
+    for kind, value in changes:
+        if isinstance(value, list):
+            text = text + value
+        elif isinstance(value, int) and kind == "repeat":
+            text = text + text[-value:]
+        elif isinstance(value, int) and kind == "rewind":
+            text = text[: max(0, len(text) - value)]
+        elif isinstance(value, int) and kind == "long":
+            text = text + [index * index % 5 for index in range(value)]
+        elif isinstance(value, int) and text:
+            text[value % len(text)] = 2
+        repeats.update(tuple(text) if as_tuple else text)
+        assert found(repeats, least, reach) == expected(text, breakers, least, reach)
+
+
+def test_a_text_of_one_token_and_one_beyond_the_capacity() -> None:
+    repeats, text = Repeats(frozenset()), [3] * 2000
+    repeats.update(text)
+    assert found(repeats, 1, 0) == {3: 1999}
+    text += [3] * 60
+    repeats.update(text)
+    assert found(repeats, 1, 0) == {3: 2059}
+    assert found(repeats, 1, 10) == {3: 9}
+
+
+@pytest.mark.parametrize(("history", "penalties"), [
+    ([0, 1, 2, 0, 1], {2: 1.0}),  # a passage of two tokens, the allowed length, came before 2
+    ([5, 0, 1, 2, 5, 0, 1], {2: 1.75}),  # of three
+    ([0, 1, 2, 3, 0, 1, 3, 0, 1], {2: 1.0, 3: 1.75}),  # "0 1" was followed by 2, "3 0 1" by 3
+    ([0, 1, 2, 0, 1, 2, 4, 0, 1], {2: 1.0}),  # how often does not count
+    ([1, 2, 0, 2], {}),  # one token is too short
+    ([0, 1, 2, 0, 1, 2, 0, 1], {2: 1.75 ** 3}),  # passages may overlap: "0 1 2 0 1" came before 2
+])  # fmt: skip
+def test_penalties_of_small_texts(history: list[int], penalties: dict[int, float]) -> None:
+    sampler = Sampler(SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, dry_multiplier=1.0), 0)
+    distribution = sampler.look(np.zeros(6, np.float32), history).distribution
+    scores = {token: -penalties.get(token, 0.0) for token in range(6)}
+    assert dict(enumerate(distribution.probabilities.tolist())) == pytest.approx(exact.softmax(scores), rel=1e-5)
+
+
+def test_the_longest_passage_counts() -> None:
+    # "7 0 1" was followed by 4, "0 1" also by 4 and by 2.
+    sampler = Sampler(SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, dry_multiplier=1.0, dry_base=2.0), 0)
+    probabilities = sampler.look(np.zeros(8, np.float32), [7, 0, 1, 4, 5, 0, 1, 4, 3, 0, 1, 2, 7, 0, 1]).distribution.probabilities
+    scores = {token: {4: -2.0, 2: -1.0}.get(token, 0.0) for token in range(8)}
+    assert dict(enumerate(probabilities.tolist())) == pytest.approx(exact.softmax(scores), rel=1e-5)
+
+
+def test_an_endless_repeat_gets_a_finite_penalty() -> None:
+    settings = SamplerSettings(temperature=0.02, top_k=0, top_p=1.0, min_p=0.0, dry_multiplier=100.0, dry_base=10.0)
+    assert Sampler(settings, 0).sample(np.asarray([50.0, 0.0], np.float32), [0] * 500).id == 1
+    assert Sampler(settings, 0).sample(np.asarray([50.0], np.float32), [0] * 500).id == 0
+
+
+def test_two_samplers_share_nothing() -> None:
+    settings = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, dry_multiplier=5.0)
+    logits, text = np.zeros(4, np.float32), [0, 1, 2, 0, 1]
+    first, second = Sampler(settings, 0), Sampler(settings, 0)
+    assert first.look(logits, text).distribution.probabilities[2] < 0.01
+    assert second.look(logits, [3]).distribution.probabilities.tolist() == [0.25] * 4
+    assert second.look(logits, [3, 0, 1]).distribution.probabilities.tolist() == [0.25] * 4
+    assert first.look(logits, [3, 0, 1]).distribution.probabilities.tolist() == [0.25] * 4  # nor does a sampler remember another text
+
+
+def test_a_token_costs_little_at_a_long_text() -> None:
+    random = np.random.default_rng(0)
+    text = (random.zipf(1.3, 8192) % 20_000).tolist()
+    repeats, times = Repeats(frozenset()), list[float]()
+    repeats.update(text)
+    for token in text[:300]:
+        text.append(token)
+        start = time.perf_counter()
+        repeats.update(text)
+        repeats.continuations(2)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 1e-4  # the least, because other programs share the machine
