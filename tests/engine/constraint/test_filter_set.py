@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 
@@ -181,11 +182,50 @@ def test_filters_that_contradict_each_other() -> None:
 def test_a_refused_token_changes_no_filter() -> None:
     both = FilterSet([PrefixFilter(TOKENIZER, ["ab", "b"]), GrammarFilter.regex(TOKENIZER, "[ac]+|abd")])
     both.begin()
+    start = ids(both.mask())
     both.accept(2)
-    before = ids(both.mask())
+    assert ids(both.mask()) == [3]
     with pytest.raises(ValueError, match="not allowed"):
         both.accept(8)
-    assert ids(both.mask()) == before == [3]
+    assert ids(both.mask()) == [3]
+    both.rollback(1)
+    assert ids(both.mask()) == start
+
+
+def test_no_filter_is_touched_while_the_other_thread_uses_it() -> None:
+    class Slow(NoDoubles):
+        busy = False
+
+        def mask(self) -> Mask | None:
+            self.busy = True
+            time.sleep(0.05)
+            self.busy = False
+            return None
+
+        def accept(self, token: int) -> None:
+            touched.append(self.busy)
+
+        def rollback(self, tokens: int) -> None:
+            touched.append(self.busy)
+
+        def begin(self, prefix: bytes) -> None:
+            touched.append(self.busy)
+
+        @property
+        def may_end(self) -> bool:
+            touched.append(self.busy)
+            return True
+
+    touched: list[bool] = []
+    with closing(FilterSet([Slow(TOKENIZER)])) as slow:
+        uses: list[Callable[[], object]] = [
+            slow.begin, lambda: slow.accept(2), lambda: slow.rollback(1), lambda: slow.may_end, lambda: slow.ended, slow.mask,
+        ]
+        for use in uses:
+            slow.prepare()
+            use()
+            slow.mask()
+        assert touched == [False] * 4
 
 
 def test_healing_reaches_all_filters() -> None:

@@ -113,6 +113,12 @@ def test_lark_grammar() -> None:
     assert ended > 30
 
 
+def test_digits_are_those_of_ascii() -> None:
+    one = GrammarFilter.regex(tokenizer_of([b"1", "٣".encode(), b"a", "é".encode()]), r"\d|\w{2}")
+    assert ids(one.mask()) == [2, 3, 4, 5]
+    assert ids(GrammarFilter.regex(tokenizer_of([b"1", "٣".encode()]), r"\d+").mask()) == [2]
+
+
 def test_the_stop_tokens_end() -> None:
     tokenizer = tokenizer_of(bytes_of("ab"))
     one = GrammarFilter.regex(tokenizer, "a+b?")

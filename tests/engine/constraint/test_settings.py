@@ -128,10 +128,12 @@ def test_the_package_is_light() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
 
 
-def test_a_call_with_room() -> None:
-    before = threading.stack_size()
+def test_a_call_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, real, sizes = threading.stack_size(), threading.stack_size, []
+    monkeypatch.setattr(threading, "stack_size", lambda *size: sizes.extend(size) or real(*size))
     assert with_room(lambda: threading.current_thread().name) == "grammar"
     with pytest.raises(BadSetting, match="inside"):
         with_room(lambda: (_ for _ in ()).throw(BadSetting("inside")))
-    assert threading.stack_size() == before
+    assert sizes == [64 << 20, before] * 2
+    assert real() == before
     assert json_source().name == "JSON"

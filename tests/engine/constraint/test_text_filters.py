@@ -62,6 +62,11 @@ def test_a_longer_choice_may_follow() -> None:
     one = SelectFilter(tokenizer, ["maybe", "maybe not"])
     one.accept(2)
     assert (one.may_end, one.ended, ids(one.mask())) == (True, False, [0, 3, 4])
+    one.accept(0)
+    assert (one.may_end, one.ended, ids(one.mask())) == (True, True, [0])
+    with pytest.raises(ValueError, match="not allowed"):
+        one.accept(4)
+    one.rollback(1)
     one.accept(4)
     assert (one.may_end, one.ended, ids(one.mask())) == (False, False, [5])
     one.accept(5)
@@ -188,6 +193,16 @@ def test_long_texts_and_many_choices() -> None:
     choices = [f"a{i}" for i in range(5000)]
     found = text_of(tokenizer, walk(SelectFilter(tokenizer, choices), tokenizer, random.Random(2))).decode()
     assert found in choices
+
+
+@settings(max_examples=200, deadline=None)
+@given(words=st.lists(st.lists(st.sampled_from([0, 97, 0xFE, 0xFF]), max_size=4).map(bytes)), beginning=st.binary(min_size=1, max_size=2))
+def test_where_words_with_a_beginning_are(words: list[bytes], beginning: bytes) -> None:
+    beginning = bytes([0, 97, 0xFE, 0xFF][byte % 4] for byte in beginning)
+    vocabulary = vocabulary_of(tokenizer_of(words))
+    low, high = vocabulary.range_of(beginning)
+    assert vocabulary.words[low:high] == sorted(word for word in words if word.startswith(beginning))
+    assert [vocabulary.texts[i] for i in vocabulary.ids] == vocabulary.words == sorted(word for word in words if word)
 
 
 def test_vocabularies_are_forgotten_with_their_tokenizer() -> None:
