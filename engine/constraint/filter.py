@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -51,4 +51,13 @@ class Filter(Protocol):
 
         Found without the mask: it may be False where only the mask shows it.
         """
+        ...
+
+
+@runtime_checkable
+class Hastening(Protocol):
+    """What a filter may have besides: it can bring its text to an end before the limit of tokens cuts it off."""
+
+    def hasten(self, mask: Mask, remaining: int) -> Mask:
+        """The tokens of `mask`, at least one where it has any, to be chosen from with `remaining` tokens left to write."""
         ...

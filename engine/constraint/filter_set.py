@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
 
-from engine.constraint.filter import Filter, Mask
+from engine.constraint.filter import Filter, Hastening, Mask
 from engine.errors import BadSetting
 
 
@@ -25,6 +25,8 @@ class FilterSet:
         self._coming: Future[Mask | None] | None = None
         self._known = False
         self._mask: Mask | None = None
+        self.remaining: int | None = None
+        """How many tokens may still be written, set before a mask is computed; near the end filters hasten. None: no limit."""
 
     def begin(self, prefix: bytes = b"") -> None:
         """A new reply starts, with the bytes of a healed token first; see `Filter.begin`."""
@@ -113,9 +115,13 @@ class FilterSet:
         masks = [mask for mask in (one.mask() for one in self._filters) if mask is not None]
         if any(mask.dtype != np.uint32 or mask.shape != masks[0].shape or mask.ndim != 1 for mask in masks):
             raise BadSetting("A filter's mask has a wrong form; it must be uint32, one bit for each token of the vocabulary.")
-        if len(masks) < 2:
-            return masks[0] if masks else None
-        both: Mask = np.bitwise_and.reduce(masks)
+        if not masks:
+            return None
+        both: Mask = np.bitwise_and.reduce(masks) if len(masks) > 1 else masks[0]
+        if self.remaining is not None:
+            for one in self._filters:
+                if isinstance(one, Hastening):
+                    both = one.hasten(both, self.remaining)
         return both
 
     def _settle(self) -> None:

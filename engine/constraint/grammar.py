@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from engine.constraint.closing import JsonPlace, closer_of
 from engine.constraint.filter import Mask
 from engine.constraint.grammar_source import GrammarSource, json_source, lark_source, limits, regex_source, schema_source
 from engine.constraint.llguidance_tokens import byte_tokens, llguidance_tokenizer
@@ -46,6 +47,7 @@ class GrammarFilter:
         self._steps: list[_Step] = []
         self._pending = b""
         self._stopped = False
+        self._places = [JsonPlace()]
         self._mask: Mask | None = None
         self._first = self.mask()
         if not (self._first.any() or self.may_end):
@@ -97,6 +99,8 @@ class GrammarFilter:
                 raise BadSetting(self._too_complex())
             raise _not_allowed(token)
         self._steps.append(_Step(self._pending, given))
+        if self._source.is_json:
+            self._places.append(self._places[-1].after(self._vocabulary.texts[token][len(self._pending) :]))
         self._pending = self._pending[len(self._vocabulary.texts[token]) :]
         self._stopped = token in self._vocabulary.stop_ids
         self._mask = None
@@ -108,10 +112,17 @@ class GrammarFilter:
         if not tokens:
             return
         gone = self._steps[-tokens:]
-        del self._steps[-tokens:]
+        del self._steps[-tokens:], self._places[len(self._steps) + 1 :]
         self._pending, self._stopped, self._mask = gone[0].pending, False, None
         if not self._matcher.rollback(sum(len(step.given) for step in gone)):
             self._recover()
+
+    def hasten(self, mask: Mask, remaining: int) -> Mask:
+        """The tokens of `mask` that bring a JSON text to its end, where no more than it may need are left to write."""
+        place = self._places[-1]
+        if not self._source.is_json or self._pending or self._stopped or remaining > place.reserve:
+            return mask
+        return closer_of(self._vocabulary).narrowed(mask, place)
 
     @property
     def may_end(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping
@@ -27,10 +28,14 @@ _PLACE = re.compile(r"(?:at )?(\d+)\((\d+)\): (.+)")
 
 @dataclass(frozen=True, slots=True)
 class GrammarSource:
-    """A checked grammar. `name` is what people call it, for sentences; `text` is llguidance's own form (JSON)."""
+    """A checked grammar. `name` is what people call it, for sentences; `text` is llguidance's own form (JSON).
+
+    `is_json` when its texts are JSON.
+    """
 
     name: str
     text: str
+    is_json: bool = False
 
 
 def json_source() -> GrammarSource:
@@ -81,7 +86,8 @@ def _schema_source(name: str, schema: dict[str, Any]) -> GrammarSource:
     options = schema.get("x-guidance", {})
     if isinstance(options, Mapping) and "whitespace_pattern" not in options and options.get("whitespace_flexible") is not False:
         schema["x-guidance"] = {**options, "whitespace_pattern": _WHITESPACE}
-    return _checked(name, [{"lark_grammar": f"{_OPTIONS}\nstart: @inner"}, {"name": "inner", "json_schema": schema}])
+    grammars = [{"lark_grammar": f"{_OPTIONS}\nstart: @inner"}, {"name": "inner", "json_schema": schema}]
+    return dataclasses.replace(_checked(name, grammars), is_json=True)
 
 
 def _parse(schema: str) -> Any:

@@ -114,7 +114,7 @@ class Job:
                     "write it anew, or set the format to free."
                 )
             self._filters.accept(token)
-        self._filters.prepare()
+        self._prepare_mask()
 
     def close(self) -> None:
         """End the filters' thread."""
@@ -203,9 +203,15 @@ class Job:
         reason, trigger = self._limit()
         if reason:
             return self.finish(reason, trigger, before=released.text)
-        if self._filters is not None:
-            self._filters.prepare()
+        self._prepare_mask()
         return Emission(released.text, self._held.release(released.text))
+
+    def _prepare_mask(self) -> None:
+        """Let the filters work out the next mask while the model runs."""
+        if self._filters is not None:
+            limit, room = self.plan.rules.max_tokens, self.context_length + 1 - len(self.ids)
+            self._filters.remaining = min(limit - self.new_tokens, room) if limit else room
+            self._filters.prepare()
 
     def _cut(self, text: str) -> Emission:
         """End at a stop string: of the token it begins in, the text before it stays."""
@@ -273,6 +279,7 @@ class Job:
         if self._filters is not None:
             self._filters.rollback(self._accepted - mark.accepted)
             self._accepted = mark.accepted
+            self._prepare_mask()
         self._blocked = {place: ids for place, ids in self._blocked.items() if place <= mark.place}
         self._blocked.setdefault(mark.place, set()).add(mark.token)
         return Emission("", (), suppressed=taken_back, retry=mark.logits)

@@ -132,6 +132,22 @@ def test_a_reply_that_is_continued_goes_on_in_its_form():
     assert table.free + table.idle == table.page_count
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_json_comes_to_its_end_before_the_limit_of_tokens(seed):
+    tree = {"$defs": {"t": {"type": "object", "properties": {"label": {"type": "string"}, "children": {"type": "array", "items": {}}}}}}
+    tree["$defs"]["t"]["properties"]["children"]["items"] = {"$ref": "#/$defs/t"}
+    tree["$defs"]["t"] |= {"required": ["label", "children"], "additionalProperties": False}
+    for constraint in (
+        ConstraintSettings(format="json"),
+        ConstraintSettings(format="json_schema", pattern=json.dumps(tree | {"$ref": "#/$defs/t"})),
+        ConstraintSettings(format="json_schema", pattern='{"type": "array", "items": {"type": "number"}, "minItems": 3}'),
+    ):
+        text, tokens, done = write(START, WARM, 160, seed=seed, constraint=constraint)
+        json.loads(text)
+        assert done.reason in ("end_filter", "stop_token")
+        assert len(tokens) <= 160
+
+
 def test_prefer_the_end():
     generator, _ = make()
     generator.begin_stream_ex(START, WARM, filters=[GrammarFilter.regex(tokenizer(), "[a-z]+")], filter_prefer_eos=True, seed=3)

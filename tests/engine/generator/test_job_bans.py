@@ -31,7 +31,8 @@ def test_text_and_ids_agree_and_nothing_banned_is_shown(seed: int) -> None:
     job = Job(
         tokenizer(), [50], Plan(sampler, seed, StopRules(frozenset(), stops, max_tokens=14), banned=banned), context_length=1000
     )
-    usable = [i for i in range(tokenizer().vocab_size) if tokenizer().token_bytes(i) in (b"a", b"b", b"c", b"x", b"ab", b"ba", b"aa", b"bb")]
+    words = (b"a", b"b", b"c", b"x", b"ab", b"ba", b"aa", b"bb")
+    usable = [i for i in range(tokenizer().vocab_size) if tokenizer().token_bytes(i) in words]
     text, ids = "", []
     while True:
         logits = np.full(tokenizer().vocab_size, -50, np.float32)
