@@ -24,6 +24,7 @@ Array = Any
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.uint8]
 
 
 class RawTensor(Protocol):
@@ -94,13 +95,26 @@ class Step:
 
 
 class KVCache(Protocol):
-    """The paged key/value store of one model: P pages of 256 positions in every layer."""
+    """The paged key/value store of one model: P pages of 256 positions in every layer.
+
+    `dtype` is the canonical name of its type, `str(CacheType)`; `page_bytes` is what `read_page` gives for one page.
+    """
 
     page_count: int
     nbytes: int
+    dtype: str
+    page_bytes: int
 
     def copy_page(self, source: int, target: int) -> None:
         """Copy all layers' keys and values of one page onto another."""
+        ...
+
+    def read_page(self, page: int) -> Bytes:
+        """A copy of all layers' keys and values of one page, uint8 (page_bytes,), in this backend's own layout."""
+        ...
+
+    def write_page(self, page: int, data: Bytes) -> None:
+        """Put back what `read_page` of a cache of the same backend, type and shape gave, into any page."""
         ...
 
 
@@ -172,7 +186,10 @@ class Backend(Protocol):
         ...
 
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
-        """A zeroed paged cache; `dtype` is "fp16", "fp32" or "auto". Raises `NotEnoughMemory`."""
+        """A zeroed paged cache; `dtype` is what `engine.backends.cache_types.cache_type` understands.
+
+        Raises `NotEnoughMemory`, and `BadSetting` for an unknown type.
+        """
         ...
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from engine.backends.base import Array, AttentionShape, Floats, Forward, KVCache, RawTensor, RotaryTable, Step, Weight
+from engine.backends.base import Array, AttentionShape, Bytes, Floats, Forward, KVCache, RawTensor, RotaryTable, Step, Weight
+from engine.backends.cache_rounding import rounded
+from engine.backends.cache_types import cache_type
 from engine.core import PAGE_TOKENS, Loading
-
-_CACHE_TYPES = {"auto": torch.float32, "fp32": torch.float32, "fp16": torch.float16}
 
 
 class ReferenceBackend:
@@ -53,19 +53,34 @@ class ReferenceWeight:
 
 
 class ReferenceCache:
-    """Keys and values: (L, P, 256, G, D) each."""
+    """Keys and values: (L, P, 256, G, D) each, float16 for "fp16"; numbers of the other types lie as float32, already rounded."""
 
     def __init__(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> None:
+        self.kind = cache_type(dtype, automatic="fp32")
+        self.dtype = str(self.kind)
         self.page_count = page_count
         size = (layers, page_count, PAGE_TOKENS, shape.kv_heads, shape.head_dim)
-        self.keys = torch.zeros(size, dtype=_CACHE_TYPES[dtype])
-        self.values = torch.zeros(size, dtype=_CACHE_TYPES[dtype])
+        self.keys, self.values = (
+            torch.zeros(size, dtype=torch.float16 if name == "fp16" else torch.float32) for name in (self.kind.keys, self.kind.values)
+        )
         self.nbytes = self.keys.nbytes + self.values.nbytes
+        self.page_bytes = self.nbytes // page_count
 
     def copy_page(self, source: int, target: int) -> None:
         """See `KVCache.copy_page`."""
         self.keys[:, target] = self.keys[:, source]
         self.values[:, target] = self.values[:, source]
+
+    def read_page(self, page: int) -> Bytes:
+        """See `KVCache.read_page`: keys of all layers, then values."""
+        return np.concatenate([part[:, page].numpy().reshape(-1).view(np.uint8) for part in (self.keys, self.values)])
+
+    def write_page(self, page: int, data: Bytes) -> None:
+        """See `KVCache.write_page`."""
+        first = self.keys[:, page].nbytes
+        for part, half in ((self.keys, data[:first]), (self.values, data[first:])):
+            numbers = np.frombuffer(half.tobytes(), np.float16 if part.dtype == torch.float16 else np.float32)
+            part[:, page] = torch.from_numpy(numbers.reshape(part[:, page].shape).copy())
 
 
 class ReferenceProgram:
@@ -134,8 +149,8 @@ class ReferenceOps:
         rows, heads, dim = len(q), shape.heads, shape.head_dim
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         pages, places = self._pages[self._positions // PAGE_TOKENS], self._positions % PAGE_TOKENS
-        keys[pages, places] = k.reshape(rows, shape.kv_heads, dim).to(keys.dtype)
-        values[pages, places] = v.reshape(rows, shape.kv_heads, dim).to(values.dtype)
+        keys[pages, places] = rounded(k.reshape(rows, shape.kv_heads, dim), self._cache.kind.keys)
+        values[pages, places] = rounded(v.reshape(rows, shape.kv_heads, dim), self._cache.kind.values)
 
         length = int(self._positions[-1]) + 1
         used = self._pages[: -(-length // PAGE_TOKENS)]

@@ -62,7 +62,7 @@ class Model:
         for _ in self.backend.prepare(self._weight_types, dtype):
             pass
         # The least it can take, before a backend is asked to reserve it; the exact figure is checked after.
-        self._check_memory(pages * PAGE_TOKENS * self.config.kv_bytes_per_token(4 if dtype == "fp32" else 2), tokens, pages)
+        self._check_memory(pages * PAGE_TOKENS * self.config.kv_bytes_per_token(dtype), tokens, pages)
         try:
             cache = self.backend.new_cache(self.config.layers, self.attention_shape, pages, dtype)
         except MemoryError as error:

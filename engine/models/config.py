@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from engine.backends.base import AttentionShape, RawTensor
+from engine.backends.cache_types import bytes_per_position, cache_type
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.keys import Keys
 from engine.models.rope import RopeConfig, rope_from_gguf, rope_from_hf
@@ -52,9 +53,9 @@ class ModelConfig:
         """Of every layer."""
         return AttentionShape(self.heads, self.kv_heads, self.head_dim, self.head_dim**-0.5)
 
-    def kv_bytes_per_token(self, value_bytes: int) -> int:
-        """Cache bytes of one position in all layers, when one number takes `value_bytes`."""
-        return 2 * value_bytes * self.layers * self.kv_heads * self.head_dim
+    def kv_bytes_per_token(self, dtype: str = "fp16") -> int:
+        """Bytes of one position in all layers of a cache of this type; see `engine.backends.cache_types.cache_type`."""
+        return self.layers * bytes_per_position(cache_type(dtype), self.kv_heads, self.head_dim)
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any], tensors: Mapping[str, RawTensor]) -> Self:

@@ -11,8 +11,8 @@ from engine.core import ModelInfo
 from engine.models.load import read_config
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
 
-_AUTO_CACHE_BYTES = 2
-"""Of one number in the automatic cache type of the CPU backend, fp16."""
+_AUTO_CACHE = "fp16"
+"""The automatic cache type of the CPU backend."""
 
 
 def describe(path: str | Path) -> ModelInfo:
@@ -42,7 +42,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         layers=config.layers,
         context_length=config.context_length,
         vocab_size=config.vocab_size,
-        kv_bytes_per_token=config.kv_bytes_per_token(_AUTO_CACHE_BYTES),
+        kv_bytes_per_token=config.kv_bytes_per_token(_AUTO_CACHE),
         stop_token_ids=stop_token_ids,
         has_chat_template=has_chat_template,
         kv_heads=config.kv_heads,

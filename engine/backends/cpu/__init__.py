@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import psutil
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
+from engine.backends.cache_types import CacheType, cache_type
 from engine.backends.cpu.kernels import KERNELS, kernel_names
 from engine.backends.cpu.store import CpuCache
 from engine.backends.cpu.tape import Tape
@@ -24,12 +25,7 @@ class CpuBackend:
 
     def prepare(self, weight_types: frozenset[str], cache_dtype: str) -> Iterator[Loading]:
         """Compile the kernels, or take them from the disk cache."""
-        yield from KERNELS.compile(kernel_names(weight_types, self.cache_dtype(cache_dtype)))
-
-    @staticmethod
-    def cache_dtype(dtype: str) -> str:
-        """What "auto" means here: fp16, half the memory and traffic of fp32 at an error far below the sampler's grain."""
-        return "fp16" if dtype == "auto" else dtype
+        yield from KERNELS.compile(kernel_names(weight_types, _cache_type(cache_dtype)))
 
     def weight_bytes(self, tensor: RawTensor) -> int:
         """See `Backend.weight_bytes`."""
@@ -41,12 +37,17 @@ class CpuBackend:
 
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
         """See `Backend.new_cache`."""
-        return CpuCache(layers, shape, page_count, self.cache_dtype(dtype))
+        return CpuCache(layers, shape, page_count, _cache_type(dtype))
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
         """See `Backend.record`."""
         assert isinstance(cache, CpuCache)
         return Tape(forward, cache, max_rows, self.threads)
+
+
+def _cache_type(dtype: str) -> CacheType:
+    """What "auto" means here: fp16, half the memory and traffic of fp32 at an error far below the sampler's grain."""
+    return cache_type(dtype, automatic="fp16")
 
 
 def default_threads() -> int:

@@ -21,6 +21,7 @@ from engine.backends.cpu.simd import (
     fma,
     intrinsic_function,
     load,
+    load_e4m3,
     load_half,
     splat,
     store,
@@ -34,8 +35,9 @@ ATTENTION_ROW_STEPS = (6, 3, 1) if WIDE else (3, 1, 1)
 ATTENTION_VECTORS = 4 if WIDE else 2
 
 
-def register_tile(vectors: int, rows: int, half: bool = False) -> Any:
-    """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride): strides in bytes, w float32 or fp16."""
+def register_tile(vectors: int, rows: int, number: str = "fp32") -> Any:
+    """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride): strides in bytes, w fp32, fp16 or fp8 numbers."""
+    read = {"fp32": load_float, "fp16": load_half, "fp8": load_e4m3}[number]
 
     def emit(
         b: ir.IRBuilder, w: Any, w_stride: Any, vector_stride: Any, x: Any, x_stride: Any, count: Any, out: Any, out_stride: Any
@@ -49,7 +51,6 @@ def register_tile(vectors: int, rows: int, half: bool = False) -> Any:
                 totals.set(t * vectors + m, load(b, out_rows[t], VF32, 64 * m))
         with counted_loop(b, count) as k:
             row = b.add(w, b.mul(k, w_stride))
-            read = load_half if half else load_float
             weights = [read(b, b.add(row, start)) for start in vector_starts]
             offset = b.shl(k, ir.Constant(I64, 2))
             for t in range(rows):
@@ -61,7 +62,7 @@ def register_tile(vectors: int, rows: int, half: bool = False) -> Any:
             for m in range(vectors):
                 store(b, totals.get(t * vectors + m), out_rows[t], 64 * m)
 
-    return intrinsic_function(f"tile_{vectors}x{rows}{'h' if half else ''}", types.void, (types.int64,) * 8, emit)
+    return intrinsic_function(f"tile_{vectors}x{rows}_{number}", types.void, (types.int64,) * 8, emit)
 
 
 def load_float(b: ir.IRBuilder, address: ir.Value) -> ir.Value:

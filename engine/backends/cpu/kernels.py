@@ -19,7 +19,8 @@ import numba
 from llvmlite import binding as llvm
 from numba import config, types
 
-from engine.backends.cpu import attention, bandwidth, rope, rows
+from engine.backends.cache_types import CacheType
+from engine.backends.cpu import attention, bandwidth, cache_write, rope, rows
 from engine.backends.cpu.family import Family
 from engine.backends.cpu.family_plain import PLAIN
 from engine.backends.cpu.family_q4 import Q4
@@ -114,21 +115,23 @@ _SIMPLE: dict[str, Any] = {
 
 
 def _source(name: str, jit: Jit) -> Any:
-    """The plain Python kernel of this name: `<operation>_<family or cache type>`, or a simple one."""
+    """The plain Python kernel of this name: `<operation>_<family or formats of the cache>`, or a simple one."""
     if name in _SIMPLE:
         return _SIMPLE[name]
-    kind = name.rsplit("_", 1)[1]
-    if kind in ("fp16", "fp32"):
-        return attention.attention_kernels(kind, jit)[name]
-    family = next(f for f in FAMILIES if f.name == kind)
-    return linear_kernel(family, jit) if name.startswith("linear_") else rows.embed_kernel(family)
+    operation, *kind = name.split("_")
+    if operation == "attention":
+        return attention.attention_kernel(CacheType(*kind), jit)
+    if operation == "store":
+        return cache_write.store_kernel(kind[0], kind[1], jit)
+    family = next(f for f in FAMILIES if f.name == kind[0])
+    return linear_kernel(family, jit) if operation == "linear" else rows.embed_kernel(family)
 
 
-def kernel_names(weight_types: frozenset[str], cache_dtype: str) -> list[str]:
+def kernel_names(weight_types: frozenset[str], cache: CacheType) -> list[str]:
     """All kernels a model with these weight types and this cache needs."""
     families = {family_for(t).name for t in weight_types}
     names = [f"{kind}_{f.name}" for f in FAMILIES if f.name in families for kind in ("linear", "embed")]
-    names += [f"{kind}_{cache_dtype}" for kind in ("store_keys", "store_values", "attention")]
+    names += [f"store_keys_{cache.keys}", f"store_values_{cache.values}", f"attention_{cache.keys}_{cache.values}"]
     return [*names, "combine", "rms_norm", "rope", "silu_mul", "last_rows"]
 
 

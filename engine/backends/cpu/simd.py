@@ -102,16 +102,40 @@ def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
     return _call(b, "llvm.fmuladd", x.type, [x, y, z])
 
 
+def rint(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """Each lane to the nearest whole number, halves to the even one."""
+    return _call(b, "llvm.rint", x.type, [x])
+
+
 def load_half(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
     """16 fp16 numbers as float32 lanes."""
+    return _halves(b, load(b, address, ir.VectorType(I16, LANES), offset))
+
+
+def load_half_everywhere(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    """One fp16 number in all float32 lanes."""
+    return _halves(b, splat(b, load(b, address, I16)))
+
+
+def _halves(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+    """16 fp16 bit patterns as float32."""
     if HALF_IN_HARDWARE:
-        return b.fpext(load(b, address, ir.VectorType(F16, LANES), offset), VF32)
-    bits = b.zext(load(b, address, ir.VectorType(I16, LANES), offset), VI32)
+        return b.fpext(b.bitcast(bits, ir.VectorType(F16, LANES)), VF32)
+    bits = b.zext(bits, VI32)
     sign = b.shl(b.and_(bits, const_vector(0x8000, VI32)), const_vector(16, VI32))
     magnitude = b.bitcast(b.shl(b.and_(bits, const_vector(0x7FFF, VI32)), const_vector(13, VI32)), VF32)
     # Re-biasing the exponent by a product also normalises subnormals: no branch is needed.
     scaled = b.bitcast(b.fmul(magnitude, const_vector(2.0**112)), VI32)
     return b.bitcast(b.or_(scaled, sign), VF32)
+
+
+def load_e4m3(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
+    """16 fp8 numbers (sign, 4 bits of exponent with bias 7, 3 of mantissa; no NaN is ever stored) as float32 lanes."""
+    byte = load(b, address, ir.VectorType(I8, LANES), offset)
+    # Moved into fp16's places the exponent is right but for its bias, which a product mends, subnormals included.
+    wide = ir.VectorType(I16, LANES)
+    placed = b.and_(b.shl(b.sext(byte, wide), const_vector(7, wide)), const_vector(0xBFFF, wide))
+    return b.fmul(_halves(b, placed), const_vector(2.0**8))
 
 
 def load_bfloat(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
@@ -167,7 +191,7 @@ def exp_vector(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     """
     zero = b.fcmp_ordered("<", x, const_vector(-87.0))
     clamped = b.select(zero, const_vector(-87.0), x)
-    n = _call(b, "llvm.rint", VF32, [b.fmul(clamped, const_vector(1.4426950408889634))])
+    n = rint(b, b.fmul(clamped, const_vector(1.4426950408889634)))
     r = fma(b, n, const_vector(-0.693359375), clamped)
     r = fma(b, n, const_vector(2.12194440e-4), r)
     p = const_vector(1.9875691500e-4)
@@ -205,11 +229,14 @@ ld_f64 = _loader("ld_f64", F64, types.float64)
 ld_i64 = _loader("ld_i64", I64, types.int64)
 ld_i32 = _loader("ld_i32", I32, types.int32)
 st_f32 = _storer("st_f32", types.float32)
+ld_i8 = _loader("ld_i8", I8, types.int8)
+st_i8 = _storer("st_i8", types.int8)
 st_i64 = _storer("st_i64", types.int64)
 st_i32 = _storer("st_i32", types.int32)
 
 
-def _emit_store_half(b: ir.IRBuilder, address: ir.Value, value: ir.Value) -> None:
+def emit_store_half(b: ir.IRBuilder, address: ir.Value, value: ir.Value) -> None:
+    """A float32 as fp16, rounded to nearest even; past the largest it is infinite."""
     if HALF_IN_HARDWARE:
         store(b, b.fptrunc(value, F16), address)
         return
@@ -229,7 +256,24 @@ def _emit_store_half(b: ir.IRBuilder, address: ir.Value, value: ir.Value) -> Non
     store(b, b.trunc(b.or_(half, sign), I16), address)
 
 
-st_f16 = intrinsic_function("st_f16", types.void, (types.int64, types.float32), _emit_store_half)
+def _emit_store_e4m3(b: ir.IRBuilder, address: ir.Value, value: ir.Value) -> None:
+    """A float32 as e4m3, rounded to nearest even; past 448 it is 448, and NaN is 0."""
+    value = b.select(b.fcmp_unordered("uno", value, value), const_f32(0.0), value)
+    bits = b.bitcast(value, I32)
+    sign = b.lshr(b.and_(bits, ir.Constant(I32, 0x80000000)), ir.Constant(I32, 24))
+    magnitude = b.and_(bits, ir.Constant(I32, 0x7FFFFFFF))
+    odd = b.and_(b.lshr(magnitude, ir.Constant(I32, 20)), ir.Constant(I32, 1))
+    rounded = b.add(b.add(magnitude, ir.Constant(I32, 0x7FFFF)), odd)
+    normal = b.sub(b.lshr(rounded, ir.Constant(I32, 20)), ir.Constant(I32, 120 << 3))
+    # Below 2^-6 the step is 2^-9, that of float32 at 2^14.
+    subnormal = b.sub(b.bitcast(b.fadd(b.bitcast(magnitude, F32), const_f32(2.0**14)), I32), ir.Constant(I32, 0x46800000))
+    small = b.icmp_unsigned("<", magnitude, ir.Constant(I32, 0x3C800000))
+    big = b.icmp_unsigned(">=", magnitude, ir.Constant(I32, 0x43E00000))
+    store(b, b.trunc(b.or_(b.select(small, subnormal, b.select(big, ir.Constant(I32, 0x7E), normal)), sign), I8), address)
+
+
+st_e4m3 = intrinsic_function("st_e4m3", types.void, (types.int64, types.float32), _emit_store_e4m3)
+st_f16 = intrinsic_function("st_f16", types.void, (types.int64, types.float32), emit_store_half)
 
 
 # --- atomics and waiting -------------------------------------------------------------------------------------------

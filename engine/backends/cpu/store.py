@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.backends.base import AttentionShape
-from engine.backends.cpu.attention import padded
+from engine.backends.base import AttentionShape, Bytes
+from engine.backends.cache_types import CacheType, bytes_per_position, key_bytes, value_bytes
 from engine.backends.cpu.memory import aligned
 from engine.core import PAGE_TOKENS
 
@@ -13,21 +13,36 @@ from engine.core import PAGE_TOKENS
 class CpuCache:
     """Keys and values of all layers; memory is taken by the system page by page as it is first written."""
 
-    def __init__(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> None:
+    def __init__(self, layers: int, shape: AttentionShape, page_count: int, kind: CacheType) -> None:
         self.page_count = page_count
-        self.dtype = dtype
-        size = 2 if dtype == "fp16" else 4
-        per_page = shape.kv_heads * PAGE_TOKENS * size
-        self._keys = [aligned(page_count * per_page * shape.head_dim) for _ in range(layers)]
-        self._values = [aligned(page_count * per_page * padded(shape.head_dim)) for _ in range(layers)]
-        self.nbytes = sum(a.nbytes for a in [*self._keys, *self._values])
+        self.kind = kind
+        self.dtype = str(kind)
+        heads = page_count * PAGE_TOKENS * shape.kv_heads
+        self._keys = [aligned(heads * key_bytes(kind.keys, shape.head_dim)) for _ in range(layers)]
+        self._values = [aligned(heads * value_bytes(kind.values, shape.head_dim)) for _ in range(layers)]
+        self.page_bytes = layers * PAGE_TOKENS * bytes_per_position(kind, shape.kv_heads, shape.head_dim)
+        self.nbytes = page_count * self.page_bytes
 
     def addresses(self, layer: int) -> tuple[int, int]:
         """Of the layer's keys and values."""
         return int(self._keys[layer].ctypes.data), int(self._values[layer].ctypes.data)
 
+    def _pages(self) -> list[Bytes]:
+        return [array.reshape(self.page_count, -1) for array in [*self._keys, *self._values]]
+
     def copy_page(self, source: int, target: int) -> None:
         """See `KVCache.copy_page`."""
-        for array in [*self._keys, *self._values]:
-            pages: np.ndarray[tuple[int, ...], np.dtype[np.uint8]] = array.reshape(self.page_count, -1)
+        for pages in self._pages():
             pages[target] = pages[source]
+
+    def read_page(self, page: int) -> Bytes:
+        """See `KVCache.read_page`: keys of all layers, then values."""
+        return np.concatenate([pages[page] for pages in self._pages()])
+
+    def write_page(self, page: int, data: Bytes) -> None:
+        """See `KVCache.write_page`."""
+        start = 0
+        for pages in self._pages():
+            size = pages.shape[1]
+            pages[page] = data[start : start + size]
+            start += size

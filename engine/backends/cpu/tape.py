@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.base import AttentionShape, Floats, Forward, RotaryTable, Step, Weight
+from engine.backends.cache_types import key_bytes, value_bytes
 from engine.backends.cpu import attention, linear, rows
 from engine.backends.cpu.kernels import KERNELS
 from engine.backends.cpu.memory import aligned
@@ -21,6 +22,7 @@ from engine.backends.cpu.step import LOGIT_ROWS, PAGES, POSITIONS, ROWS, SERIAL,
 from engine.backends.cpu.store import CpuCache
 from engine.backends.cpu.team import OPERATION, Team, Words, ticket_words
 from engine.backends.cpu.weight import CpuWeight
+from engine.core import PAGE_TOKENS
 
 _TILE_TARGET = 24 << 10
 """Weight bytes of one ticket: about 2 microseconds of reading, so that taking tickets costs little."""
@@ -122,20 +124,24 @@ class Recorder:
     def attention(self, layer: int, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape) -> Buffer:
         """See `Ops.attention`."""
         keys, values = self.cache.addresses(layer)
-        dtype, heads, groups, dim = self.cache.dtype, shape.heads, shape.kv_heads, shape.head_dim
+        kind, heads, groups, dim = self.cache.kind, shape.heads, shape.kv_heads, shape.head_dim
+        key_page, value_page = PAGE_TOKENS * key_bytes(kind.keys, dim), PAGE_TOKENS * value_bytes(kind.values, dim)
         self.scratch = max(self.scratch, attention.scratch_bytes(heads, groups, dim))
         size = attention.partial_bytes(heads, groups, dim)
         if self.partial is None or self.partial.size < size:
             self.partial = aligned(size)
             self.constants.append(self.partial)
         partial = int(self.partial.ctypes.data)
-        self._add(f"store_keys_{dtype}", [k, k.stride, keys, groups, dim], [k], [("keys", layer)])
-        self._add(f"store_values_{dtype}", [v, v.stride, values, groups, dim], [v], [("values", layer)])
+        self._add(f"store_keys_{kind.keys}", [k, k.stride, keys, groups, dim, key_page], [k], [("keys", layer)])
+        self._add(f"store_values_{kind.values}", [v, v.stride, values, groups, dim, value_page], [v], [("values", layer)])
         y = Buffer(heads * dim)
-        arguments: list[int | float | Buffer] = [q, q.stride, keys, values, y, y.stride, heads, groups, dim, float(shape.scale), partial]
+        arguments: list[int | float | Buffer] = [
+            q, q.stride, keys, values, y, y.stride, heads, groups, dim, float(shape.scale), partial,
+            key_page, value_page, *attention.widths(kind, dim),
+        ]  # fmt: skip
         reads: list[object] = [q, ("keys", layer), ("values", layer)]
         tiles = (groups * attention.SPLITS, SMALL_ROWS, groups, SMALL_ROWS)
-        self._add(f"attention_{dtype}", arguments, reads, [y, "partial"], tiles=tiles)
+        self._add(f"attention_{kind.keys}_{kind.values}", arguments, reads, [y, "partial"], tiles=tiles)
         self._add("combine", [partial, y, y.stride, heads, groups, dim], ["partial"], [y], tiles=(heads, SMALL_ROWS, 0, SMALL_ROWS))
         return y
 

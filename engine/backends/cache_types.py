@@ -1,0 +1,80 @@
+"""The number formats of the key/value cache, and what a position takes in each.
+
+fp32, fp16   plain numbers.
+fp8          plain e4m3 numbers (OCP 8-bit Floating Point Specification, revision 1.0): no scale; values past 448 become 448.
+q8, q4       each head's vector is turned by a 32-point Walsh-Hadamard transform over groups of 32 dimensions (a head dimension
+             that is not a multiple of 32 is padded with zeros to one), and each group is kept as 8- or 4-bit codes with one
+             fp16 scale. The transform spreads an outlier over its group; it is orthonormal, so scores can be taken between
+             turned queries and turned keys, and a sum of values is turned back once.
+Keys and values have a format each: "q6" is the usual name of 8-bit keys with 4-bit values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.errors import BadSetting
+
+GROUP = 32
+"""Dimensions that share a rotation and a scale."""
+
+_BITS = {"fp32": 32, "fp16": 16, "fp8": 8, "q8": 8, "q4": 4}
+_PAIRS = {"q6": ("q8", "q4")}
+QUANTISED = ("q8", "q4")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheType:
+    """The formats of keys and values: "fp32", "fp16", "fp8", "q8" or "q4" each. `str` gives "q8/q4", or "fp16" for two alike."""
+
+    keys: str
+    values: str
+
+    def __str__(self) -> str:
+        return self.keys if self.keys == self.values else f"{self.keys}/{self.values}"
+
+
+def cache_type(dtype: str, value_dtype: str = "same", automatic: str = "fp16") -> CacheType:
+    """The formats that settings ask for.
+
+    `dtype` is "auto" (`automatic`), a format's name, "q6", or two formats as in "q8/q4"; `value_dtype`, unless it is "same",
+    replaces the values' format. Raises `BadSetting` for other names.
+    """
+    first, _, second = dtype.partition("/")
+    keys, values = _pair(first, automatic)
+    if second and second != "same":
+        values = _one(second)
+    if value_dtype != "same":
+        values = _one(value_dtype)
+    return CacheType(keys, values)
+
+
+def bytes_per_position(kind: CacheType, kv_heads: int, head_dim: int) -> int:
+    """Bytes that one position's keys and values take in one layer of the CPU backend's cache, padding and scales included."""
+    return kv_heads * (key_bytes(kind.keys, head_dim) + value_bytes(kind.values, head_dim))
+
+
+def key_bytes(name: str, head_dim: int) -> int:
+    """Bytes of one head's key at one position."""
+    return head_dim * _BITS[name] // 8 if name not in QUANTISED else _quantised_bytes(name, head_dim)
+
+
+def value_bytes(name: str, head_dim: int) -> int:
+    """Bytes of one head's value at one position: plain numbers are padded to whole vectors of 16."""
+    return -(-head_dim // 16) * 2 * _BITS[name] if name not in QUANTISED else _quantised_bytes(name, head_dim)
+
+
+def _quantised_bytes(name: str, head_dim: int) -> int:
+    return -(-head_dim // GROUP) * (GROUP * _BITS[name] // 8 + 2)
+
+
+def _pair(name: str, automatic: str) -> tuple[str, str]:
+    if name == "auto":
+        return automatic, automatic
+    return _PAIRS[name] if name in _PAIRS else (_one(name), _one(name))
+
+
+def _one(name: str) -> str:
+    if name not in _BITS:
+        raise BadSetting(f"The cache type is {name!r}; expected one of auto, {', '.join([*_BITS, *_PAIRS])}, or two such as q8/q4.")
+    return name

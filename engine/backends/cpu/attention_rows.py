@@ -1,0 +1,67 @@
+"""What softmax does to a row of scores, and outputs with it: vectors of 16 float32 in scratch memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from engine.backends.cpu.simd import (
+    I64,
+    VF32,
+    Accumulators,
+    const_vector,
+    counted_loop,
+    exp_vector,
+    intrinsic_function,
+    load,
+    reduce,
+    splat,
+    store,
+)
+
+MINUS_INFINITY = -float("inf")
+
+
+def _emit_max(b: ir.IRBuilder, row: Any, vectors: Any) -> Any:
+    top = Accumulators(b, 1)
+    b.store(const_vector(MINUS_INFINITY), top.slots[0])
+    with counted_loop(b, vectors) as i:
+        value = load(b, b.add(row, b.mul(i, ir.Constant(I64, 64))), VF32)
+        top.set(0, b.select(b.fcmp_ordered(">", value, top.get(0)), value, top.get(0)))
+    return reduce(b, top.get(0), lambda x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
+
+
+def _emit_exp(b: ir.IRBuilder, row: Any, vectors: Any, maximum: Any) -> Any:
+    total, top = Accumulators(b, 1), splat(b, maximum)
+    total.clear()
+    with counted_loop(b, vectors) as i:
+        address = b.add(row, b.mul(i, ir.Constant(I64, 64)))
+        value = exp_vector(b, b.fsub(load(b, address, VF32), top))
+        store(b, value, address)
+        total.set(0, b.fadd(total.get(0), value))
+    return reduce(b, total.get(0), b.fadd)
+
+
+def _emit_scale(b: ir.IRBuilder, row: Any, vectors: Any, factor: Any) -> None:
+    times = splat(b, factor)
+    with counted_loop(b, vectors) as i:
+        address = b.add(row, b.mul(i, ir.Constant(I64, 64)))
+        store(b, b.fmul(load(b, address, VF32), times), address)
+
+
+def _emit_clear(b: ir.IRBuilder, row: Any, vectors: Any) -> None:
+    with counted_loop(b, vectors) as i:
+        store(b, const_vector(0.0), b.add(row, b.mul(i, ir.Constant(I64, 64))))
+
+
+def _emit_exp_scalar(b: ir.IRBuilder, x: Any) -> Any:
+    return b.extract_element(exp_vector(b, splat(b, x)), ir.Constant(ir.IntType(32), 0))
+
+
+row_max = intrinsic_function("row_max", types.float32, (types.int64, types.int64), _emit_max)
+row_exp = intrinsic_function("row_exp", types.float32, (types.int64, types.int64, types.float32), _emit_exp)
+row_scale = intrinsic_function("row_scale", types.void, (types.int64, types.int64, types.float32), _emit_scale)
+row_clear = intrinsic_function("row_clear", types.void, (types.int64, types.int64), _emit_clear)
+exp_scalar = intrinsic_function("exp_scalar", types.float32, (types.float32,), _emit_exp_scalar)

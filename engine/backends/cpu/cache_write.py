@@ -1,0 +1,100 @@
+"""Writing keys and values of a step's rows into the paged store. The layouts are described in `attention.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.backends.cache_types import GROUP, QUANTISED
+from engine.backends.cpu.cache_tiles import CODE_BYTES, QUANTISE, limit, turn
+from engine.backends.cpu.linear import Jit, specialise, words
+from engine.backends.cpu.simd import ld_f32, ld_i8, ld_i32, ld_i64, st_e4m3, st_f16, st_f32, st_i8
+from engine.backends.cpu.step import PAGES, POSITIONS
+from engine.core import PAGE_TOKENS
+
+(W_SOURCE, W_STRIDE, W_TARGET, W_KV_HEADS, W_DIM, W_PAGE) = range(6)
+SCRATCH_CODES = 64
+SCRATCH_WORK = 128
+
+# Filled in for each format by `store_kernel`.
+put: Any = None
+quantise: Any = None
+turn_head: Any = None
+SIZE = CODES = 0
+
+
+def _plain_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
+    position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
+    page = ld_i32(ld_i64(step + 8 * PAGES) + 4 * (position // PAGE_TOKENS))
+    groups, dim, slot = ld_i64(args + 8 * W_KV_HEADS), ld_i64(args + 8 * W_DIM), position % PAGE_TOKENS
+    source = ld_i64(args + 8 * W_SOURCE) + tile * ld_i64(args + 8 * W_STRIDE)
+    for g in range(groups):
+        target = ld_i64(args + 8 * W_TARGET) + (page * groups + g) * ld_i64(args + 8 * W_PAGE)
+        target += SIZE * (slot // 16 * dim * 16 + slot % 16)
+        for d in range(dim):
+            put(target + SIZE * 16 * d, ld_f32(source + 4 * (g * dim + d)))
+
+
+def _plain_values_template(args: int, step: int, tile: int, scratch: int) -> None:
+    position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
+    page = ld_i32(ld_i64(step + 8 * PAGES) + 4 * (position // PAGE_TOKENS))
+    groups, dim, slot = ld_i64(args + 8 * W_KV_HEADS), ld_i64(args + 8 * W_DIM), position % PAGE_TOKENS
+    width = (dim + 15) // 16 * 16
+    source = ld_i64(args + 8 * W_SOURCE) + tile * ld_i64(args + 8 * W_STRIDE)
+    for g in range(groups):
+        target = ld_i64(args + 8 * W_TARGET) + (page * groups + g) * ld_i64(args + 8 * W_PAGE) + SIZE * slot * width
+        for d in range(dim):
+            put(target + SIZE * d, ld_f32(source + 4 * (g * dim + d)))
+
+
+def _turned_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
+    position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
+    page = ld_i32(ld_i64(step + 8 * PAGES) + 4 * (position // PAGE_TOKENS))
+    groups, dim, slot = ld_i64(args + 8 * W_KV_HEADS), ld_i64(args + 8 * W_DIM), position % PAGE_TOKENS
+    count, size = (dim + GROUP - 1) // GROUP, 16 * (CODES + 2)
+    work, codes = scratch + SCRATCH_WORK, scratch + SCRATCH_CODES
+    source = ld_i64(args + 8 * W_SOURCE) + tile * ld_i64(args + 8 * W_STRIDE)
+    for g in range(groups):
+        turn_head(source + 4 * g * dim, dim, count, work)
+        block = ld_i64(args + 8 * W_TARGET) + (page * groups + g) * ld_i64(args + 8 * W_PAGE) + slot // 16 * count * size
+        for j in range(count):
+            quantise(work + 4 * GROUP * j, block + size * j + 2 * (slot % 16), codes)
+            for i in range(CODES):
+                st_i8(block + size * j + 32 + 16 * i + slot % 16, ld_i8(codes + i))
+
+
+def _turned_values_template(args: int, step: int, tile: int, scratch: int) -> None:
+    position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
+    page = ld_i32(ld_i64(step + 8 * PAGES) + 4 * (position // PAGE_TOKENS))
+    groups, dim, slot = ld_i64(args + 8 * W_KV_HEADS), ld_i64(args + 8 * W_DIM), position % PAGE_TOKENS
+    count, work = (dim + GROUP - 1) // GROUP, scratch + SCRATCH_WORK
+    source = ld_i64(args + 8 * W_SOURCE) + tile * ld_i64(args + 8 * W_STRIDE)
+    for g in range(groups):
+        turn_head(source + 4 * g * dim, dim, count, work)
+        scales = ld_i64(args + 8 * W_TARGET) + (page * groups + g) * ld_i64(args + 8 * W_PAGE)
+        for j in range(count):
+            quantise(work + 4 * GROUP * j, scales + 2 * slot, scales + 2 * PAGE_TOKENS + CODES * slot)
+            scales += PAGE_TOKENS * (2 + CODES)
+
+
+def _turn_head(source: int, dim: int, count: int, work: int) -> None:
+    """One head's vector into scratch, padded with zeros to whole groups, limited and turned."""
+    for d in range(dim):
+        st_f32(work + 4 * d, ld_f32(source + 4 * d))
+    for d in range(dim, count * GROUP):
+        st_f32(work + 4 * d, 0.0)
+    limit(work, count)
+    turn(work, count)
+
+
+_PLAIN = {"fp32": (4, st_f32), "fp16": (2, st_f16), "fp8": (1, st_e4m3)}
+
+
+def store_kernel(side: str, name: str, jit: Jit) -> Any:
+    """The kernel that writes "keys" or "values" in one format, one tile a row; `jit(function, signature)` compiles its parts."""
+    if name not in QUANTISED:
+        size, writer = _PLAIN[name]
+        template = _plain_keys_template if side == "keys" else _plain_values_template
+        return specialise(template, f"store_{side}_{name}", SIZE=size, put=writer)
+    template = _turned_keys_template if side == "keys" else _turned_values_template
+    parts = {"turn_head": jit(_turn_head, words(4)), "quantise": QUANTISE[name], "CODES": CODE_BYTES[name]}
+    return specialise(template, f"store_{side}_{name}", **parts)

@@ -1,0 +1,170 @@
+"""The cache types of the CPU backend: what is written against the reference's rounding, what attention reads against exact
+arithmetic over the bytes that lie in the store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from engine.backends.base import AttentionShape, Step
+from engine.backends.cache_rounding import rounded
+from engine.backends.cache_types import cache_type
+from engine.backends.cpu import CpuBackend
+from engine.backends.cpu.store import CpuCache
+from engine.backends.reference import ReferenceBackend
+from tests.engine.backends.cache_oracle import stored
+from tests.engine.backends.kernel_oracles import Matrix, causal_attention
+
+Array = np.ndarray[Any, Any]
+PAGES = (4, 1, 5)
+STEPS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 100, 70, 8, 33, 5, 1)
+"""Rows of the steps: 295 positions, over a border of pages in the middle of a short step."""
+
+
+def table(width: int, seed: int) -> Matrix:
+    """97 rows of numbers like keys: normal ones, some far out, rows of zeros and rows too small for any scale."""
+    m = Matrix("F32", (97, width), seed)
+    rng = np.random.default_rng(seed)
+    m.values[:, rng.integers(0, width, width // 16 + 1)] *= 30
+    m.values[5] = 0
+    m.values[6] *= np.float32(1e-9)
+    m.values[7] *= np.float32(1e-3)
+    m.data = m.values.reshape(-1).view(np.uint8)
+    return m
+
+
+class Setting:
+    """One layer of attention whose queries, keys and values are rows of tables."""
+
+    def __init__(self, backend: Any, shape: AttentionShape, dtype: str) -> None:
+        self.shape = shape
+        sizes = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim)
+        self.tables = [table(size, seed) for seed, size in enumerate(sizes)]
+        self.tables[0].values *= np.float32(0.2)
+        for _ in backend.prepare(frozenset(["F32"]), dtype):
+            pass
+        packed = [backend.load_weight(m) for m in self.tables]
+        self.cache = backend.new_cache(1, shape, 6, dtype)
+
+        def forward(ops: Any) -> Any:
+            q, k, v = (ops.embed(w) for w in packed)
+            return ops.last_rows(ops.attention(0, q, k, v, shape))
+
+        self.program = backend.record(forward, self.cache, 128)
+
+    def run(self, ids: Array) -> Array:
+        found, start = [], 0
+        for rows in STEPS:
+            part = ids[start : start + rows].astype(np.int32)
+            positions = np.arange(start, start + rows, dtype=np.int32)
+            found.append(self.program.run(Step(part, positions, np.array(PAGES, np.int32), rows)).copy())
+            start += rows
+        assert start == len(ids)
+        return np.concatenate(found).reshape(len(ids), self.shape.heads, -1)
+
+
+IDS = np.random.default_rng(11).integers(0, 97, sum(STEPS))
+SHAPES = [
+    ("q8", 3, 1, 64), ("q4", 4, 1, 32), ("q8/q4", 7, 1, 80), ("q4/q8", 3, 3, 96), ("q8", 4, 2, 16), ("q4", 2, 1, 256), ("fp8", 9, 3, 24),
+    ("fp16/q4", 6, 2, 128), ("q4/fp16", 4, 4, 20), ("fp8/q8", 7, 7, 40), ("q8/fp8", 4, 1, 100), ("fp32/q8", 3, 1, 48), ("q4/fp32", 2, 2, 64),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "heads", "groups", "dim"), SHAPES)
+def test_store_and_attention(dtype: str, heads: int, groups: int, dim: int) -> None:
+    """Every format as keys and as values, odd head dimensions and ratios, short and long steps."""
+    shape = AttentionShape(heads, groups, dim, dim**-0.5)
+    setting = Setting(CpuBackend(2), shape, dtype)
+    found = setting.run(IDS)
+    setting.program.close()
+    kind = cache_type(dtype)
+    sides = [part.reshape(-1, groups, dim)[_places()] for part in stored(setting.cache, 0, shape)]
+    for side, name, m in zip(sides, (kind.keys, kind.values), setting.tables[1:], strict=True):
+        expected = rounded(torch.from_numpy(m.values[IDS].reshape(-1, groups, dim)), name).double().numpy()
+        assert_alike(side, expected, 0.0 if name.startswith("fp") else 0.02)
+    q = setting.tables[0].values[IDS].reshape(-1, heads, dim)
+    exact = causal_attention(q, *sides, shape.scale)
+    assert np.abs(found - exact).max() <= 3e-5 * np.abs(exact).max()
+
+
+def _places() -> Array:
+    positions = np.arange(len(IDS))
+    return np.array(PAGES)[positions // 256] * 256 + positions % 256
+
+
+def assert_alike(side: Array, expected: Array, share: float) -> None:
+    """Equal to float32's precision, but for a share of vectors where a number on the border of two codes fell to the other."""
+    scale = np.abs(expected).max(-1, keepdims=True) + 1e-30
+    error = (np.abs(side - expected) / scale).max(-1)
+    assert (error > 1e-5).mean() <= share
+    assert error.max() <= 0.2
+
+
+@pytest.mark.parametrize("dtype", ["fp8", "q8", "q4"])
+def test_reference_and_cpu_agree(dtype: str) -> None:
+    shape = AttentionShape(6, 2, 48, 48**-0.5)
+    found = []
+    for backend in (CpuBackend(2), ReferenceBackend()):
+        setting = Setting(backend, shape, dtype)
+        assert setting.cache.dtype == dtype
+        found.append(setting.run(IDS))
+        setting.program.close()
+    error = np.abs(found[0] - found[1]) / np.abs(found[1]).max()
+    assert np.median(error) < 1e-6
+    assert error.max() < {"fp8": 1e-5, "q8": 1e-3, "q4": 2e-2}[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["fp8", "q8", "q4"])
+def test_wild_numbers_spoil_nothing_else(dtype: str) -> None:
+    """NaN and infinity in one head's key and value leave every other head finite and exact."""
+    shape = AttentionShape(2, 2, 32, 0.1)
+    setting = Setting(CpuBackend(1), shape, dtype)
+    program, tables = setting.program, setting.tables
+    wild = CpuBackend(1)
+    for m in tables[1:]:
+        m.values[0, 0], m.values[0, 1], m.values[0, 2] = np.nan, np.inf, -np.inf
+        m.data = m.values.reshape(-1).view(np.uint8)
+    packed = [wild.load_weight(m) for m in tables]
+    program.close()
+    program = wild.record(lambda ops: ops.last_rows(ops.attention(0, *(ops.embed(w) for w in packed), shape)), setting.cache, 8)
+    out = program.run(Step(np.array([0, 9], np.int32), np.arange(2, dtype=np.int32), np.array([2], np.int32), 2)).copy()
+    program.close()
+    assert np.isfinite(out).all()
+    keys, values = (part.reshape(-1, 2, 32)[512:514] for part in stored(setting.cache, 0, shape))
+    assert np.isfinite(keys).all()
+    assert np.abs(values[0, 0]).max() <= 65504 * 1.3
+    for side, m in zip((keys, values), tables[1:], strict=True):
+        expected = rounded(torch.from_numpy(m.values[[0, 9]].reshape(2, 2, 32)), dtype).double().numpy()
+        assert_alike(side, expected, 0.0)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp32", "fp8", "q8/q4"])
+def test_pages_can_be_copied_saved_and_put_back(dtype: str) -> None:
+    shape = AttentionShape(2, 1, 48, 0.2)
+    setting = Setting(CpuBackend(1), shape, dtype)
+    cache = setting.cache
+    assert isinstance(cache, CpuCache)
+    ids = np.arange(40, dtype=np.int32)
+    positions = np.arange(41, dtype=np.int32)
+
+    def last(page: int) -> Array:
+        one = Step(np.array([3], np.int32), positions[40:], np.array([page], np.int32), 1)
+        return setting.program.run(one).copy()
+
+    setting.program.run(Step(ids, positions[:40], np.array([1], np.int32), 1))
+    expected = last(1)
+    cache.copy_page(1, 3)
+    assert np.array_equal(last(3), expected)
+    saved = cache.read_page(1)
+    assert saved.dtype == np.uint8
+    assert saved.shape == (cache.page_bytes,)
+    assert cache.nbytes == cache.page_count * cache.page_bytes == sum(a.nbytes for a in [*cache._keys, *cache._values])
+    cache.write_page(1, np.zeros_like(saved))
+    assert saved.any()
+    assert not np.array_equal(last(1), expected)
+    cache.write_page(5, saved)
+    assert np.array_equal(last(5), expected)
+    setting.program.close()
