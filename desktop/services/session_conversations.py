@@ -228,9 +228,12 @@ class ConversationSession(SettingsSession):
             self.messages.append_text(message_id, text)
 
     @Slot(int)
-    def _on_changed(self, message_id: int) -> None:
+    @told
+    def _on_changed(self, message_id: int) -> bool:
+        self._runner.flush()
         if find_item(self.messages, message_id) is not None:
-            self._refresh()
+            self.messages.replace(message_id, self._runner.item(self._store.message(message_id)))
+        return True
 
     @Slot(int, object)
     def _on_ran(self, conversation_id: int, stats: Stats) -> None:
