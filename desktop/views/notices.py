@@ -44,7 +44,6 @@ class Banner(QFrame):
         self.undo.setAccessibleName("Undo")
         self.undo.clicked.connect(self._undo)
         self.offer = QPushButton()
-        self.offer.setProperty("tone", "quiet")
         self.offer.clicked.connect(self._take_offer)
         self._offered: Callable[[], object] | None = None
         self.copy = IconButton("copy", "Copy details of this notice")
