@@ -62,14 +62,14 @@ class Source:
             while lease.length < len(ids):
                 if stop is not None and stop.is_set():
                     return None
-                last = len(ids) - 1
-                end = min(lease.length + self._cache.rows, last) if lease.length < last else len(ids)
+                before_last = len(ids) - 1
+                end = min(lease.length + self._cache.rows, before_last) if lease.length < before_last else len(ids)
                 logits = self._cache.run(lease, ids[lease.length : end])
                 if end == len(ids):
                     rows.append(logits[-1:].copy())
                 yield Prefill(sum(lease.length for lease in self._leases), total, self.cached)
-        logits: Floats = self._mixed(rows)[0]
-        return logits
+        last: Floats = self._mixed(rows)[0]
+        return last
 
     def run(self, ids: Sequence[int], drafts: Sequence[int] = ()) -> Floats:
         """One pass: logits (len(drafts) + 1, V) float32 after `ids` and after each draft, valid until the next pass.
