@@ -86,7 +86,7 @@ def _schema_source(name: str, schema: dict[str, Any]) -> GrammarSource:
     options = schema.get("x-guidance", {})
     if isinstance(options, Mapping) and "whitespace_pattern" not in options and options.get("whitespace_flexible") is not False:
         schema["x-guidance"] = {**options, "whitespace_pattern": _WHITESPACE}
-    grammars = [{"lark_grammar": f"{_OPTIONS}\nstart: @inner"}, {"name": "inner", "json_schema": schema}]
+    grammars: list[dict[str, Any]] = [{"lark_grammar": f"{_OPTIONS}\nstart: @inner"}, {"name": "inner", "json_schema": schema}]
     return dataclasses.replace(_checked(name, grammars), is_json=True)
 
 
