@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
+
+from desktop.store.tokens import TokenTrace
 
 __all__ = ["MESSAGE_ROLE", "MessageItem", "MessagesModel", "role_label"]
 
@@ -44,7 +46,8 @@ class MessagesModel(QAbstractListModel):
     """Rows are messages from oldest to newest; every message id is in the model at most once.
 
     A streamed reply grows by `append_text`, which tells only `text_appended(row, text)`: views that show whole items
-    repaint on `dataChanged`, a transcript appends. Methods that name a message raise KeyError when it is not here.
+    repaint on `dataChanged`, a transcript appends. `trace(id)` gives the tokens of a reply, the same object while it grows, or None
+    where they are not known. Methods that name a message raise KeyError when it is not here.
     """
 
     text_appended = Signal(int, str)
@@ -53,6 +56,7 @@ class MessagesModel(QAbstractListModel):
         super().__init__(parent)
         self._items: list[MessageItem] = []
         self._rows: dict[int, int] = {}
+        self.trace: Callable[[int], TokenTrace | None] = lambda message_id: None
 
     def rowCount(self, parent: QModelIndex | QPersistentModelIndex = _NO_PARENT) -> int:
         """The number of messages; 0 below a message, because a list has no children."""

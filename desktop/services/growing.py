@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 
+from desktop.store.tokens import TokenTrace
 from engine.core import Done, Stats
 
 __all__ = ["CHECKPOINT_MS", "FRAME_MS", "GrowingReply"]
@@ -34,6 +35,7 @@ class GrowingReply(QObject):
         self.loads_draft = False
         self.stats: Stats | None = None
         self.done: Done | None = None
+        self.tokens = TokenTrace()
         self._parts = [text]
         self._waiting: list[str] = []
         self._frame = self._timer(FRAME_MS, self.flush)

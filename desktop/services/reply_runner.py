@@ -12,8 +12,10 @@ from desktop.services.engine_room import EngineRoom
 from desktop.services.growing import GrowingReply
 from desktop.services.model_slot import Describe, OpenChat
 from desktop.services.replies import avoided_text, message_item, record, trimmed_text
+from desktop.services.token_shelf import TokenShelf, model_key
 from desktop.store.conversations import ConversationStore, StoredMessage
 from desktop.store.database import StoreError
+from desktop.store.tokens import TokenTrace
 from engine.core import ChatEvent, ChatRequest, Done, Loading, Prefill, Running, Stats, Text, Trimmed
 
 __all__ = ["ReplyRunner"]
@@ -51,7 +53,8 @@ class ReplyRunner(QObject):
         self._reply: GrowingReply | None = None
         self._model_name = ""
         self._save_failed = False
-        self._unsaved: dict[int, tuple[str, str, dict[str, Any]]] = {}
+        self._unsaved: dict[int, tuple[str, str, dict[str, Any], TokenTrace]] = {}
+        self._shelf = TokenShelf(store)
 
     @property
     def message_id(self) -> int:
@@ -73,9 +76,13 @@ class ReplyRunner(QObject):
         """How often a banned text was taken back in the running reply."""
         return self._reply.avoided if self._reply is not None else 0
 
-    def begin(self, request: ChatRequest, message: StoredMessage) -> None:
-        """Start a reply into `message` (state "running" in the store), after the text it has. Only while the engine is idle."""
+    def begin(self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None) -> None:
+        """Start a reply into `message` (state "running" in the store), after the text it has. Only while the engine is idle.
+
+        `source` is the reply which that text comes from, as it was before: the same one, or another that it was branched off.
+        """
         self._reply = GrowingReply(message.conversation_id, message.id, message.text, self)
+        self._reply.tokens = self._shelf.begin(message, source, request.continue_ids, model_key(self.engine.model))
         self._reply.grown.connect(self._on_grown)
         self._reply.checkpoint_due.connect(self._checkpoint)
         self._model_name = self.engine.model.name if self.engine.model is not None else ""
@@ -85,13 +92,19 @@ class ReplyRunner(QObject):
     def item(self, message: StoredMessage) -> MessageItem:
         """A stored message as the transcript shows it; for the running reply, with the text that is not in the store yet."""
         if message.id in self._unsaved:
-            text, state, saved = self._unsaved[message.id]
+            text, state, saved, _ = self._unsaved[message.id]
             message = dataclasses.replace(message, text=text, state=state, stats=saved)
         item = message_item(message)
         if self._reply is None or message.id != self._reply.message_id:
             return item
         notice = trimmed_text(self._reply.trimmed) if self._reply.trimmed else ""
         return dataclasses.replace(item, text=self._reply.text, running=True, footer=avoided_text(self._reply.avoided), notice=notice)
+
+    def tokens(self, message_id: int) -> TokenTrace | None:
+        """The tokens of a reply, those so far of the one that runs; None where they are not known. Raises `StoreError`."""
+        if self._reply is not None and message_id == self._reply.message_id:
+            return self._reply.tokens
+        return self._unsaved[message_id][3] if message_id in self._unsaved else self._shelf.trace(self._store.message(message_id))
 
     def flush(self) -> None:
         """Hand on the text that waits for the next frame, now."""
@@ -109,9 +122,9 @@ class ReplyRunner(QObject):
 
     def _save_ended(self) -> None:
         """Save the replies that are over; one that cannot be saved (disk full) stays here and is tried again at the next end."""
-        for message_id, (text, state, saved) in tuple(self._unsaved.items()):
+        for message_id, (text, state, saved, tokens) in tuple(self._unsaved.items()):
             try:
-                self._store.finish(message_id, text, state, saved)
+                self._store.finish(message_id, text, state, saved, tokens.pack() if len(tokens) else b"")
             except StoreError as error:
                 self.trouble.emit(str(error), "")
                 return
@@ -137,6 +150,7 @@ class ReplyRunner(QObject):
         if self._reply is None:
             return
         if isinstance(event, Text):
+            self._reply.tokens.extend(event.tokens)
             self._reply.add(event.text)
             if event.suppressed:
                 self._reply.avoided += 1
@@ -163,7 +177,8 @@ class ReplyRunner(QObject):
         self._reply = None
         cancelled = reply.done is None or reply.done.reason == "cancelled"
         state = "failed" if sentence else "stopped" if cancelled else "complete"
-        self._unsaved[reply.message_id] = (reply.text, state, record(reply.done, reply.trimmed, sentence, self._model_name, reply.avoided))
+        saved = record(reply.done, reply.trimmed, sentence, self._model_name, reply.avoided)
+        self._unsaved[reply.message_id] = (reply.text, state, saved, reply.tokens)
         self._save_ended()
         if details:
             self.trouble.emit(sentence, details)

@@ -162,9 +162,9 @@ class ChatSession(ConversationSession):
             return False
         if not self._ready():
             return False
-        parent_id = self._store.message(message_id).parent_id
-        begun = self._store.add_message(self._conversation, parent_id, "assistant", text, "running")
-        return self._begin(parent_id, begun, tuple(ids))
+        source = self._store.message(message_id)
+        begun = self._store.add_message(self._conversation, source.parent_id, "assistant", text, "running")
+        return self._begin(source.parent_id, begun, tuple(ids), source)
 
     @told
     def edit(self, message_id: int, text: str) -> bool:
@@ -230,8 +230,13 @@ class ChatSession(ConversationSession):
         if conversation_id == self._conversation:
             self.draft_refused.emit(sentence)
 
-    def _begin(self, parent_id: int | None, continued: StoredMessage | None = None, ids: tuple[int, ...] = ()) -> bool:
-        """Start a reply under `parent_id`, or at the end of `continued`, whose exact token ids are `ids` where they are known."""
+    def _begin(
+        self, parent_id: int | None, continued: StoredMessage | None = None, ids: tuple[int, ...] = (), source: StoredMessage | None = None
+    ) -> bool:
+        """Start a reply under `parent_id`, or at the end of `continued`, whose exact token ids are `ids` where they are known.
+
+        The text of `continued` comes from the reply `source`, which is itself unless it was branched off.
+        """
         prompt = self._store.get(self._conversation).system_prompt
         path = self._store.path(self._conversation)
         last = continued.id if continued is not None and (ids or continued.text.strip()) else parent_id
@@ -243,7 +248,7 @@ class ChatSession(ConversationSession):
             message = continued
         if self.model is not None:
             self._store.set_model_path(self._conversation, self.model.path)
-        self._runner.begin(request, message)
+        self._runner.begin(request, message, source or continued)
         self._touched(self._conversation)
         self._show_path()
         return True

@@ -17,6 +17,7 @@ from desktop.services.undo import UndoStack
 from desktop.store.conversations import ConversationStore, ConversationSummary, SearchHit
 from desktop.store.database import StoreError
 from desktop.store.preferences import Preferences
+from desktop.store.tokens import TokenTrace
 from engine.core import Stats
 
 __all__ = ["ConversationSession"]
@@ -54,6 +55,7 @@ class ConversationSession(SettingsSession):
         self._undo = UndoStack(self)
         self._undo.available_changed.connect(self.undo_available)
         self._runner = ReplyRunner(store, open_chat, describe, self)
+        self.messages.trace = self.tokens
         self._runner.grown.connect(self._on_grown)
         self._runner.changed.connect(self._on_changed)
         self._runner.ran.connect(self._on_ran)
@@ -133,6 +135,14 @@ class ConversationSession(SettingsSession):
         """Bring a deleted conversation back and open it."""
         self._restore_conversation(conversation_id)
         return True
+
+    def tokens(self, message_id: int) -> TokenTrace | None:
+        """The tokens of a reply, those so far of one that runs; None where none are known."""
+        try:
+            return self._runner.tokens(message_id)
+        except StoreError as error:
+            self.notice.emit(str(error), "error")
+            return None
 
     def search(self, query: str, limit: int = 50) -> tuple[SearchHit, ...]:
         """Messages with all the words of `query`, latest first; none, with a notice, when the store has trouble."""

@@ -117,16 +117,23 @@ class ConversationStore:
         """Mark a reply as running again, to be continued."""
         self._database.execute("UPDATE messages SET state = 'running', stats = '{}' WHERE id = ?", (message_id,))
 
-    def finish(self, message_id: int, text: str, state: str, stats: Mapping[str, Any]) -> StoredMessage:
-        """Save how a reply ended; also for a message deleted meanwhile."""
+    def finish(self, message_id: int, text: str, state: str, stats: Mapping[str, Any], tokens: bytes = b"") -> StoredMessage:
+        """Save how a reply ended, with its packed tokens if there are any; also for a message deleted meanwhile."""
         _check_state(state)
         now = time.time()
         with self._database.transaction():
             self._database.execute(
                 "UPDATE messages SET text = ?, state = ?, stats = ? WHERE id = ?", (text, state, json.dumps(stats), message_id)
             )
+            if tokens:
+                self._database.execute("INSERT OR REPLACE INTO message_tokens (message_id, data) VALUES (?, ?)", (message_id, tokens))
             self._touch(self.message(message_id).conversation_id, now)
         return self.message(message_id)
+
+    def tokens(self, message_id: int) -> bytes:
+        """The packed tokens of a reply; empty where none were kept."""
+        row = self._database.execute("SELECT data FROM message_tokens WHERE message_id = ?", (message_id,)).fetchone()
+        return bytes(row[0]) if row is not None else b""
 
     def message(self, message_id: int) -> StoredMessage:
         """One message, deleted or not."""

@@ -86,4 +86,11 @@ def full_text_search(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT INTO message_search (rowid, text) SELECT id, text FROM messages WHERE state <> 'running'")
 
 
-MIGRATIONS = (conversations_and_messages, full_text_search)
+def message_tokens(connection: sqlite3.Connection) -> None:
+    """The packed tokens of replies (`tokens.py`), in a table of their own: a path is read without them."""
+    connection.execute(
+        "CREATE TABLE message_tokens (message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE, data BLOB NOT NULL)"
+    )
+
+
+MIGRATIONS = (conversations_and_messages, full_text_search, message_tokens)

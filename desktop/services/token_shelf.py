@@ -1,0 +1,62 @@
+"""The tokens of replies for whoever looks at them: of the reply that is written, of those just ended, and of stored ones."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from desktop.store.conversations import ConversationStore, StoredMessage
+from desktop.store.tokens import UNKNOWN, TokenTrace
+from engine.core import ModelInfo
+
+__all__ = ["TokenShelf", "model_key"]
+
+_KEPT = 16
+_CUT_SHORT = ("stop_string", "stop_regex")
+
+
+def model_key(model: ModelInfo | None) -> str:
+    """What tells models apart whose token ids may differ; a file that was moved keeps it. Empty for no model."""
+    return f"{model.name} · {model.architecture} · {model.parameters} · {model.vocab_size}" if model is not None else ""
+
+
+class TokenShelf:
+    """Hands out the `TokenTrace` of a reply; the latest 16 are kept in memory. Methods raise `StoreError` when reading fails."""
+
+    def __init__(self, store: ConversationStore) -> None:
+        self._store = store
+        self._traces: OrderedDict[int, TokenTrace | None] = OrderedDict()
+
+    def trace(self, message: StoredMessage) -> TokenTrace | None:
+        """The tokens of a stored reply; None where none were kept or they are those of another text."""
+        if message.id not in self._traces:
+            data = self._store.tokens(message.id) if message.role == "assistant" else b""
+            self._put(message.id, TokenTrace.unpack(data) if data else None)
+        self._traces.move_to_end(message.id)
+        found = self._traces[message.id]
+        return found if found is not None and message.text.startswith(found.text) else None
+
+    def begin(self, message: StoredMessage, source: StoredMessage | None, ids: tuple[int, ...], model: str) -> TokenTrace:
+        """The trace of a reply that is about to be written after the text it has.
+
+        `source` is the reply that this text comes from: itself when it is continued, another one when it was branched off
+        with the exact ids `ids`. `model` is the key of the model that will write.
+        """
+        known = self.trace(source) if source is not None and message.text else None
+        if not message.text:
+            made = TokenTrace(model)
+        elif known is None or source is None:
+            made = TokenTrace(model).covering(message.text)
+        elif source.id == message.id:
+            made = known.covering(message.text)
+            if len(made) and (source.stats.get("reason") in _CUT_SHORT or made.text.endswith("\ufffd")):
+                made.ids[-1] = UNKNOWN  # only a part of this token is text of the reply
+        else:
+            made = known.branched(message.text, ids)
+        made.model = model if known is None or known.model == model else ""
+        self._put(message.id, made)
+        return made
+
+    def _put(self, message_id: int, trace: TokenTrace | None) -> None:
+        self._traces[message_id] = trace
+        while len(self._traces) > _KEPT:
+            self._traces.popitem(last=False)

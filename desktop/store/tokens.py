@@ -1,0 +1,228 @@
+"""The tokens of a reply in columns, small enough to be kept for every reply: growing while it is written, packed at its end.
+
+A packed trace is one byte of version and a zlib stream (RFC 1950) of sections, each a little-endian uint32 length and its
+bytes: the model, the text (UTF-8), the columns of the tokens, the columns of their alternatives, and the alternatives'
+texts, each once. Numbers are little-endian, 4 bytes wide, flags and counts 1 byte: some 60 packed bytes for a token with five
+alternatives.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import accumulate
+
+from engine.core import Alternative, TokenInfo
+
+__all__ = ["UNKNOWN", "TokenTrace"]
+
+UNKNOWN = -1
+"""The id of text whose tokens are not known: it was typed, or written before tokens were kept."""
+_VERSION = 1
+_DRAFTED, _HEALED = 1, 2
+_MOST_ALTERNATIVES = 255
+
+
+class TokenTrace:
+    """Every token of a reply's text, in order. `model` is the key of the model that wrote them, empty when there were several.
+
+    Columns, one entry for each token: `ids`; `starts`, the character of the text it begins at; `probabilities` after all
+    sampler steps; `raw`, the model's own; `entropies` in nats; `seconds` from the request; `flags`.
+    """
+
+    def __init__(self, model: str = "") -> None:
+        self.model = model
+        self.ids, self.starts = array("i"), array("I")
+        self.probabilities, self.raw, self.entropies, self.seconds = (array("f") for _ in range(4))
+        self.flags = bytearray()
+        self._counts = bytearray()
+        self._firsts = array("I")
+        self._other_ids, self._other_raw, self._other_final = array("i"), array("f"), array("f")
+        self._pieces: dict[int, str] = {}
+        self._parts: list[str] = []
+        self.length = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def text(self) -> str:
+        """All tokens' text; `length` is the number of its characters."""
+        if len(self._parts) > 1:
+            self._parts = ["".join(self._parts)]
+        return self._parts[0] if self._parts else ""
+
+    def append(self, token: TokenInfo) -> None:
+        """The next token. Of more than 255 alternatives the likeliest are kept."""
+        self.ids.append(token.id)
+        self.starts.append(self.length)
+        self.probabilities.append(token.probability)
+        self.raw.append(token.raw_probability)
+        self.entropies.append(token.entropy)
+        self.seconds.append(token.seconds)
+        self.flags.append(_DRAFTED * token.drafted | _HEALED * token.healed)
+        self._firsts.append(len(self._other_ids))
+        others = token.alternatives[:_MOST_ALTERNATIVES]
+        self._counts.append(len(others))
+        for other in others:
+            self._other_ids.append(other.id)
+            self._other_raw.append(other.raw_probability)
+            self._other_final.append(other.probability)
+            self._pieces.setdefault(other.id, other.text)
+        self._parts.append(token.text)
+        self.length += len(token.text)
+
+    def extend(self, tokens: Iterable[TokenInfo]) -> None:
+        """The next tokens."""
+        for token in tokens:
+            self.append(token)
+
+    def token(self, index: int) -> TokenInfo:
+        """One token with its alternatives (`top` is not kept). Raises IndexError when there is no such token."""
+        first = self._firsts[index]
+        others = tuple(
+            Alternative(self._other_ids[i], self._pieces[self._other_ids[i]], self._other_raw[i], self._other_final[i])
+            for i in range(first, first + self._counts[index])
+        )
+        return TokenInfo(
+            self.ids[index], self.text[self.starts[index] : self.end(index)], self.probabilities[index], self.raw[index],
+            alternatives=others, entropy=self.entropies[index], drafted=self.drafted(index), healed=self.healed(index),
+            seconds=self.seconds[index],
+        )  # fmt: skip
+
+    def end(self, index: int) -> int:
+        """The character behind a token."""
+        return self.starts[index + 1] if index + 1 < len(self.starts) else self.length
+
+    def at(self, character: int) -> int:
+        """The token that a character of the text belongs to; -1 outside the text."""
+        return bisect_right(self.starts, character) - 1 if 0 <= character < self.length else -1
+
+    def drafted(self, index: int) -> bool:
+        """Whether a drafter proposed the token."""
+        return bool(self.flags[index] & _DRAFTED)
+
+    def healed(self, index: int) -> bool:
+        """Whether the token took the place of the prompt's last one."""
+        return bool(self.flags[index] & _HEALED)
+
+    def piece(self, id: int) -> str | None:
+        """A token's text for people's eyes where it is known: bytes that are no whole character are shown as \\xNN."""
+        return self._pieces.get(id)
+
+    def ids_before(self, index: int) -> tuple[int, ...] | None:
+        """The exact ids of the text before a token; None when they are not known."""
+        ids = tuple(self.ids[:index])
+        return None if UNKNOWN in ids or any(flags & _HEALED for flags in self.flags[:index]) else ids
+
+    def until(self, count: int) -> TokenTrace:
+        """A new trace of the first `count` tokens."""
+        copy = TokenTrace(self.model)
+        copy.extend(self.token(index) for index in range(count))
+        return copy
+
+    def covering(self, text: str) -> TokenTrace:
+        """A new trace of all of `text`: this one where the text begins with it, and what is left, or all, as unknown."""
+        fits = text.startswith(self.text)
+        copy = self.until(len(self)) if fits else TokenTrace(self.model)
+        rest = text[copy.length :]
+        if rest:
+            copy.append(TokenInfo(UNKNOWN, rest, 0.0, 0.0))
+        return copy
+
+    def branched(self, text: str, ids: tuple[int, ...]) -> TokenTrace:
+        """A new trace of `text`, which begins as this one does and ends with an alternative of the next token.
+
+        `ids` are the exact ids of `text`; where they are not known (empty), or do not fit, what differs is unknown.
+        """
+        count = len(ids) - 1
+        if 0 <= count < len(self) and tuple(self.ids[:count]) == ids[:-1] and text.startswith(self.text[: self.starts[count]]):
+            old = self.token(count)
+            chosen = next((other for other in old.alternatives if other.id == ids[-1]), None)
+            if chosen is not None:
+                copy = self.until(count)
+                visible, final, raw = text[copy.length :], chosen.probability, chosen.raw_probability
+                copy.append(TokenInfo(chosen.id, visible, final, raw, alternatives=old.alternatives, entropy=old.entropy))
+                return copy
+        same = next((place for place, (a, b) in enumerate(zip(text, self.text, strict=False)) if a != b), min(len(text), self.length))
+        return self.until(sum(self.end(index) <= same for index in range(len(self)))).covering(text)
+
+    # -- packed
+
+    def pack(self) -> bytes:
+        """The whole trace in bytes."""
+        known = list(self._pieces)
+        texts = [self._pieces[id].encode("utf-8", "surrogatepass") for id in known]
+        sections = [
+            self.model.encode(), self.text.encode("utf-8", "surrogatepass"),
+            *map(_bytes, self._columns()), bytes(self.flags), bytes(self._counts),
+            _bytes(array("i", known)), _bytes(array("I", map(len, texts))), b"".join(texts),
+        ]  # fmt: skip
+        data = b"".join(struct.pack("<I", len(section)) + section for section in sections)
+        return bytes([_VERSION]) + zlib.compress(data, 1)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> TokenTrace | None:
+        """The trace that `pack` made `data` of; None when it is damaged or of a newer version."""
+        if data[:1] != bytes([_VERSION]):
+            return None
+        try:
+            return cls._filled(_sections(zlib.decompress(data[1:])))
+        except (zlib.error, struct.error, ValueError, IndexError):
+            return None
+
+    @classmethod
+    def _filled(cls, sections: list[bytes]) -> TokenTrace:
+        trace = cls(sections[0].decode())
+        trace._parts = [sections[1].decode("utf-8", "surrogatepass")]
+        trace.length = len(trace._parts[0])
+        columns = trace._columns()
+        for column, section in zip(columns, sections[2:], strict=False):
+            column.frombytes(section)
+            _swap(column)
+        at = 2 + len(columns)
+        trace.flags, trace._counts = bytearray(sections[at]), bytearray(sections[at + 1])
+        known, lengths, texts = array("i"), array("I"), sections[at + 4]
+        for column, section in ((known, sections[at + 2]), (lengths, sections[at + 3])):
+            column.frombytes(section)
+            _swap(column)
+        place = 0
+        for id, length in zip(known, lengths, strict=True):
+            trace._pieces[id] = texts[place : place + length].decode("utf-8", "surrogatepass")
+            place += length
+        whole = {len(column) for column in (*columns[:6], trace.flags, trace._counts)} == {len(trace.ids)}
+        if not whole or sum(trace._counts) != len(trace._other_ids):
+            raise ValueError("columns of different lengths")
+        trace._firsts.extend(list(accumulate(trace._counts, initial=0))[:-1])
+        return trace
+
+    def _columns(self) -> tuple[array[int] | array[float], ...]:
+        return (
+            self.ids, self.starts, self.probabilities, self.raw, self.entropies, self.seconds,
+            self._other_ids, self._other_raw, self._other_final,
+        )  # fmt: skip
+
+
+def _swap(column: array[int] | array[float]) -> None:
+    if sys.byteorder == "big":
+        column.byteswap()
+
+
+def _bytes(column: array[int] | array[float]) -> bytes:
+    copy = column[:]
+    _swap(copy)
+    return copy.tobytes()
+
+
+def _sections(data: bytes) -> list[bytes]:
+    found: list[bytes] = []
+    place = 0
+    while place < len(data):
+        (length,) = struct.unpack_from("<I", data, place)
+        found.append(data[place + 4 : place + 4 + length])
+        place += 4 + length
+    return found
