@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from engine.sampling import kernels
 from engine.sampling.distribution import Distribution
-from engine.sampling.selection import Ids, Scores, at_least, column_maxima, dot, top_indices
+from engine.sampling.selection import Ids, Scores, at_least, column_maxima, dot, moments, top_indices
 
 Floats = npt.NDArray[np.float32]
 
@@ -80,8 +80,7 @@ class Candidates:
         """Whether nothing can be drawn any more."""
         if self._ids is not None:
             return not len(self)
-        some = self._scores[:: max(1, len(self) // 256)]  # mostly enough, and much faster
-        return not bool((some > -np.inf).any()) and self.largest == -np.inf
+        return float(self._some().max()) == -np.inf and self.largest == -np.inf
 
     @property
     def survivors(self) -> int:
@@ -121,6 +120,8 @@ class Candidates:
     def entropy(self) -> float:
         """Of the distribution, nats."""
         weights = self.weights()
+        if self._ids is not None:
+            return max(0.0, math.log(self.mass) - float(weights @ (self._scores - self.largest)) / self.mass)
         depths = self.scores() - self._scores.dtype.type(self.largest)
         with np.errstate(invalid="ignore"):
             total = dot(weights, depths)
@@ -130,17 +131,22 @@ class Candidates:
 
     def distribution(self) -> Distribution:
         """What the candidates are now, with probabilities of their own."""
-        return Distribution(self._ids, self.weights() / self.weights().dtype.type(self.mass))
+        weights = self.weights()
+        return Distribution(self._ids, weights / weights.dtype.type(self.mass))
 
     def deviation(self) -> float:
         """The standard deviation of the scores above -inf (of the population: divided by their number)."""
-        if self._ids is not None:
-            return float(self._scores.std())
         scores = self._scores
-        if scores.dtype != np.float32 or len(self) < kernels.LEAST:
-            return float(scores[scores > -np.inf].astype(np.float64).std()) * self._scale
-        count, total, squares, self._maxima = kernels.moments(scores)
-        self._has_maxima = True
+        if self._ids is not None:
+            return float(scores.std())
+        # Sums of squares are exact enough when counted from a score among the larger ones.
+        pivot = float(self._some().max())
+        pivot = pivot if math.isfinite(pivot) else self.largest / self._scale
+        if scores.dtype == np.float32 and len(self) >= kernels.LEAST:
+            count, total, squares, self._maxima = kernels.moments(scores, pivot)
+            self._has_maxima = True
+        else:
+            count, total, squares = moments(scores, pivot)
         if not math.isfinite(total) or not math.isfinite(squares):
             return float(scores[scores > -np.inf].astype(np.float64).std()) * self._scale
         return math.sqrt(max(0.0, squares / count - (total / count) ** 2)) * self._scale
@@ -163,7 +169,7 @@ class Candidates:
             self._changed()
             self._maxima, self._has_maxima = maxima, True
             return
-        added = _ADDED_BY_BITS[_octets(words)].ravel()[:size]
+        added = np.take(_ADDED_BY_BITS, _octets(words), axis=0, mode="clip").ravel()[:size]
         self._scores = np.add(self._scores, added, out=target)
         self._changed()
 
@@ -285,6 +291,10 @@ class Candidates:
     def _keep_weights(self, weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
         self._weights = weights
         return weights
+
+    def _some(self) -> Scores:
+        """A few hundred scores: mostly enough to find one above -inf, and much faster."""
+        return self._scores[:: max(1, len(self) // 256)]
 
     def _columns(self) -> Scores | None:
         if not self._has_maxima:

@@ -46,10 +46,10 @@ class TailFree(SamplerStep):
             head = weights[candidates.top(count)].astype(np.float64)
             if head.shape[0] < 3:
                 return
-            bend = np.abs(np.diff(head, 2)).cumsum()
-            rest = 2 * head[-1] if count < size else 0.0
-            kept, most = np.searchsorted(bend, [self.z * bend[-1], self.z * (bend[-1] + rest)], side="right").tolist()
-            if (kept == most and kept < bend.shape[0]) or count == size:
+            falls = head[:-1] - head[1:]
+            bend = np.abs(falls[:-1] - falls[1:]).cumsum()
+            kept = int(bend.searchsorted(self.z * bend[-1], "right"))
+            if count == size or kept == bend.searchsorted(self.z * (bend[-1] + 2 * head[-1]), "right") < bend.shape[0]:
                 break
             count = min(count * 8, size)
         if bend[-1] > 0:
@@ -91,5 +91,6 @@ class Typical(SamplerStep):
             if mass[-1] >= wanted or count == size:
                 break
             count = min(count * 8, size)
-        kept = nearest[: int(np.searchsorted(mass, wanted)) + 1]
-        candidates.keep(np.sort(kept[scores[kept] > -np.inf]))
+        kept = nearest[: int(mass.searchsorted(wanted)) + 1]
+        kept.sort()
+        candidates.keep(kept[scores[kept] > -np.inf])

@@ -66,4 +66,4 @@ def _place(weights: npt.NDArray[np.floating], uniform: float) -> int:
 
 def _first_beyond(mass: npt.NDArray[np.float64], wanted: float) -> int:
     """The first index whose running sum exceeds `wanted`; where rounding left none, the last one that added anything."""
-    return min(int(np.searchsorted(mass, wanted, side="right")), int(np.searchsorted(mass, mass[-1])))
+    return min(int(mass.searchsorted(wanted, "right")), int(mass.searchsorted(mass[-1])))

@@ -32,13 +32,14 @@ class Kernels:
     """Compiled functions; all arrays are contiguous, float32 unless said otherwise, and inputs may be read-only.
 
     `allow(scores (V,), words (ceil(V / 32),) uint32, out (V,), maxima (4096,))`: scores whose bit is set, else -inf, and the
-    maxima of the columns of `out` as in `engine.sampling.selection`. `moments(scores (V,), maxima (4096,))`: number, sum and sum
-    of squares of those above -inf, and the maxima of the columns. `softmax_sums(logits (V,), largest, buffer (4096,))`: the sums
-    of w = exp(l - largest) and of w * (l - largest); differences below -87 count as -87.
+    maxima of the columns of `out` as in `engine.sampling.selection`. `moments(scores (V,), pivot, maxima (4096,))`: of those
+    above -inf the number, the sum of their differences from `pivot` and of the squares of these; and the maxima of the columns.
+    `softmax_sums(logits (V,), largest, buffer (4096,))`: the sums of w = exp(l - largest) and of w * (l - largest); differences
+    below -87 count as -87.
     """
 
     allow: Callable[[Any, Any, Any, Any], None]
-    moments: Callable[[Any, Any], tuple[float, float, float]]
+    moments: Callable[[Any, Any, Any], tuple[float, float, float]]
     softmax_sums: Callable[[Any, Any, Any], tuple[float, float]]
 
 
@@ -48,10 +49,10 @@ def softmax_sums(logits: npt.NDArray[np.float32], largest: np.float32) -> tuple[
     return float(total), float(inner)
 
 
-def moments(scores: npt.NDArray[np.float32]) -> tuple[int, float, float, npt.NDArray[np.float32]]:
-    """Number, sum and sum of squares of those of scores (V,) above -inf, and (4096,) the maxima of the columns."""
+def moments(scores: npt.NDArray[np.float32], pivot: float) -> tuple[int, float, float, npt.NDArray[np.float32]]:
+    """Of those of scores (V,) above -inf: number, sum of differences from `pivot`, sum of their squares; the column maxima."""
     maxima = np.empty(_BLOCK, np.float32)
-    count, total, squares = kernels().moments(np.ascontiguousarray(scores), maxima)
+    count, total, squares = kernels().moments(np.ascontiguousarray(scores), np.float32(pivot), maxima)
     return int(count), float(total), float(squares), maxima
 
 
@@ -84,7 +85,7 @@ def kernels() -> Kernels:
         config.CACHE_DIR = str(folder) if kept else before
         return Kernels(
             jit(_allow, types.void(read(f32), read(u32), written, written), _SCALED),
-            jit(_moments, types.UniTuple(f64, 3)(read(f32), written), _SUMMED),
+            jit(_moments, types.UniTuple(f64, 3)(read(f32), f32, written), _SUMMED),
             jit(_softmax_sums, types.UniTuple(f64, 2)(read(f32), f32, written), _SUMMED),
         )
     finally:
@@ -111,7 +112,7 @@ def _allow(scores: Any, words: Any, out: Any, maxima: Any) -> None:
             maxima[j] = max(values[j], maxima[j])
 
 
-def _moments(scores: Any, maxima: Any) -> tuple[float, float, float]:
+def _moments(scores: Any, pivot: Any, maxima: Any) -> tuple[float, float, float]:
     maxima[:] = -np.inf
     count: Any = 0.0
     total: Any = 0.0
@@ -122,7 +123,7 @@ def _moments(scores: Any, maxima: Any) -> tuple[float, float, float]:
         number, first, second = _INT(0), _FLOAT(0), _FLOAT(0)
         for j in range(values.shape[0]):
             keep = _INT(part[j] != _INT(_NOTHING))
-            value = _FLOAT(keep) * max(values[j], _FLOAT(-3.4e38))
+            value = _FLOAT(keep) * max(values[j] - pivot, _FLOAT(-3.4e38))
             first += value
             second += value * value
             number += keep

@@ -75,6 +75,8 @@ def top_indices(scores: Scores, count: int, maxima: Scores | None = None) -> Ids
 
 def dot(first: Scores, second: Scores | None = None) -> float:
     """The sum of `first` (n,), or of its products with `second` (n,): float32 within blocks of 4096, float64 beyond."""
+    if first.shape[0] < COLUMNS:
+        return float(first.sum(dtype=np.float64) if second is None else first @ second)
     body = first.shape[0] - first.shape[0] % COLUMNS
     rows, rest = first[:body].reshape(-1, COLUMNS), first[body:]
     if second is None:
@@ -82,3 +84,17 @@ def dot(first: Scores, second: Scores | None = None) -> float:
         return float(np.vecdot(rows, ones).sum(dtype=np.float64)) + float(rest.sum(dtype=np.float64))
     blocks = np.vecdot(rows, second[:body].reshape(-1, COLUMNS))
     return float(blocks.sum(dtype=np.float64)) + float(np.dot(rest, second[body:]))
+
+
+def moments(values: Scores, pivot: float) -> tuple[int, float, float]:
+    """Of those of `values` (n,) above -inf: how many there are, and the sums of their differences from `pivot` and of the squares
+    of these."""
+    kept = values > -np.inf
+    count = int(np.count_nonzero(kept))
+    values = values - values.dtype.type(pivot)
+    if count < values.shape[0] and values.dtype == np.float32:
+        # Bits of the others are cleared; boolean indices are ten times slower on a random mask.
+        values = (values.view(np.int32) & np.negative(kept.view(np.int8)).astype(np.int32)).view(np.float32)
+    elif count < values.shape[0]:
+        values = values[kept]
+    return count, dot(values), dot(values, values)

@@ -97,7 +97,7 @@ class TopP(SamplerStep):
             if mass[-1] >= wanted or count == size:
                 break
             count = min(count * 8, size)
-        candidates.keep_top(min(int(np.searchsorted(mass, wanted)) + 1, head.shape[0]))
+        candidates.keep_top(min(int(mass.searchsorted(wanted)) + 1, head.shape[0]))
 
 
 @dataclass(frozen=True, slots=True)

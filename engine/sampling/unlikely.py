@@ -79,6 +79,8 @@ class Skew(SamplerStep):
         """Sort all, and replace the scores."""
         candidates.keep_top(len(candidates))
         sums = candidates.weights().cumsum()
-        shares = np.diff((sums / sums[-1]) ** math.exp(self.skew), prepend=0.0)
+        bent = (sums / sums[-1]) ** math.exp(self.skew)
+        shares = bent.copy()
+        shares[1:] -= bent[:-1]
         with np.errstate(divide="ignore"):  # ln 0: too little to be drawn
             candidates.replace(np.log(shares))

@@ -142,3 +142,13 @@ def test_masks_of_every_size(size: int, seed: int, share: float, more_words: int
         assert left.largest == logits[kept].max()
         assert left.deviation() == pytest.approx(logits[kept].astype(np.float64).std(), rel=1e-5, abs=1e-6)
         assert left.top(3).shape[0] == min(3, len(kept))
+
+
+@pytest.mark.parametrize("size", [500, 70_000])
+def test_a_small_deviation_far_from_zero(size: int) -> None:
+    logits = (np.random.default_rng(0).standard_normal(size) * 0.5 - 1000).astype(np.float32)
+    expected = logits.astype(np.float64).std()
+    assert Candidates(logits, Workspace(size)).deviation() == pytest.approx(expected, rel=1e-5)
+    logits[::3] = -np.inf
+    expected = logits[logits > -np.inf].astype(np.float64).std()
+    assert Candidates(logits, Workspace(size)).deviation() == pytest.approx(expected, rel=1e-5)

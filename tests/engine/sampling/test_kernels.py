@@ -46,11 +46,12 @@ def test_weights_of_every_depth_are_right() -> None:
 def test_moments(size: int) -> None:
     logits = logits_of(size)
     finite = logits[logits > -np.inf].astype(np.float64)
-    count, total, squares, maxima = kernels.moments(logits)
-    assert count == len(finite)
-    assert total == pytest.approx(finite.sum(), abs=1e-6 * np.abs(finite).sum())
-    assert squares == pytest.approx((finite**2).sum(), rel=1e-6)
-    assert np.array_equal(maxima, column_maxima(logits))
+    for pivot in (0.0, 12.5):
+        count, total, squares, maxima = kernels.moments(logits, pivot)
+        assert count == len(finite)
+        assert total == pytest.approx((finite - pivot).sum(), abs=1e-6 * np.abs(finite - pivot).sum())
+        assert squares == pytest.approx(((finite - pivot) ** 2).sum(), rel=1e-6)
+        assert np.array_equal(maxima, column_maxima(logits))
 
 
 @pytest.mark.parametrize("size", SIZES)
