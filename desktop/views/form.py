@@ -79,14 +79,16 @@ class SettingsForm(QWidget):
         that a reset goes back to where a conversation has its own (the program's defaults when it is left out).
         """
         before, self.shown = self.shown, settings
-        below = below or self.cls()
+        defaults = self.cls()
+        below = below or defaults
         for name, row in self._rows.items():
             value = getattr(settings, name)
             if name not in self._proposals or value != getattr(before, name):
                 self._forget(name)
                 row.editor.set_value(value)
             source = sources[name]
-            row.tell_source(source, source == "saved default" or (source != "default" and value != getattr(below, name)))
+            changed = source == "saved default" or (source != "default" and value != getattr(below, name))
+            row.tell_source(source, value != getattr(defaults, name), changed)
             row.editor.show_context(settings)
         self._arrange()
         self.values_shown.emit()
@@ -202,14 +204,14 @@ class SettingsForm(QWidget):
             return False
         if self._query:
             return row.matches(self._query)
-        return self._advanced or not row.info.advanced or row.source != "default"
+        return self._advanced or not row.info.advanced or row.own_value
 
     # -- parts
 
     @property
     def own_values(self) -> int:
         """How many fields are away from the program's defaults."""
-        return sum(row.source != "default" for row in self._rows.values())
+        return sum(row.own_value for row in self._rows.values())
 
     def row(self, name: str) -> Row:
         """The row of the field `name`."""

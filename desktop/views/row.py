@@ -18,7 +18,7 @@ PRESET = "preset "
 """How a source begins that is a preset; its name follows."""
 _WORDS = {
     "conversation": ("this chat", "Set in this conversation"),
-    "saved default": ("your default", "Your saved default"),
+    "saved default": ("saved", "Your saved default"),
     "default": ("", "The program's default"),
 }
 
@@ -53,7 +53,7 @@ class _Source(QLabel):
 
     def sizeHint(self) -> QSize:
         metrics = QFontMetrics(self.font())
-        return QSize(min(metrics.horizontalAdvance(self._text), metrics.averageCharWidth() * 14) + 4, metrics.height())
+        return QSize(min(metrics.horizontalAdvance(self._text), metrics.averageCharWidth() * 12) + 4, metrics.height())
 
     def minimumSizeHint(self) -> QSize:
         return QSize(QFontMetrics(self.font()).averageCharWidth() * 4, super().minimumSizeHint().height())
@@ -74,7 +74,7 @@ class Row(QWidget):
     def __init__(self, info: SettingInfo, kind: Any) -> None:
         super().__init__()
         self.info = info
-        self.source = "default"
+        self.own_value = False
         self.replaced = False
         self.editor: Editor = make_editor(info, kind)
         self.editor.setAccessibleName(info.label)
@@ -122,11 +122,14 @@ class Row(QWidget):
         if self.label is not None:
             self.label.setText(label)
 
-    def tell_source(self, source: str, changed: bool) -> None:
-        """Show where the value comes from; `changed` says that it is not what it would be without that."""
-        self.source = source
+    def tell_source(self, source: str, own_value: bool, changed: bool) -> None:
+        """Show where the value comes from.
+
+        `own_value`: it is not the program's default; `changed`: it is not what a reset would bring back.
+        """
+        self.own_value = own_value or changed
         short, where = source_words(source)
-        self._source.show_text(short)
+        self._source.show_text(short if changed else "")
         self.reset.setVisible(changed)
         below = "the program's default" if source == "saved default" else "the default"
         self.reset.set_face("reset", f"Reset {self.info.label.lower()} to {below}", f"{where}. Click to go back to {below}.")

@@ -104,8 +104,9 @@ def test_own_files_keep_good_values_and_name_the_others(tmp_path: Path) -> None:
 def test_text_generation_webui(tmp_path: Path) -> None:
     found, unknown = read(tmp_path, {
         "temperature": 1.2, "dynamic_temperature": True, "dynatemp_low": 0.6, "dynatemp_high": 1.8, "dynatemp_exponent": 1.1,
-        "smoothing_factor": 0.2, "smoothing_curve": 1.5, "top_p": 0.9, "min_p": 0.1, "top_k": 0, "typical_p": 0.95, "tfs": 0.97, "top_a": 0.1,
-        "repetition_penalty": 1.15, "repetition_penalty_range": 0, "presence_penalty": 0.1, "frequency_penalty": 0.2, "do_sample": True,
+        "smoothing_factor": 0.2, "smoothing_curve": 1.5, "top_p": 0.9, "min_p": 0.1, "top_k": 0, "typical_p": 0.95, "tfs": 0.97,
+        "top_a": 0.1, "repetition_penalty": 1.15, "repetition_penalty_range": 0, "presence_penalty": 0.1, "frequency_penalty": 0.2,
+        "do_sample": True,
         "xtc_threshold": 0.2, "xtc_probability": 0.4, "epsilon_cutoff": 0, "eta_cutoff": 3, "mirostat_mode": 2, "mirostat_tau": 4,
         "mirostat_eta": 0.2, "dry_multiplier": 0.8, "dry_base": 1.5, "dry_allowed_length": 3,
         "dry_sequence_breakers": '"\\n", ":", "\\"", "*"', "top_n_sigma": 1.5, "temperature_last": True, "seed": -1,

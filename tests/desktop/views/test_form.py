@@ -303,8 +303,8 @@ def test_advanced_rows_come_with_the_switch_or_with_a_value_of_their_own(qtbot) 
     assert seen(form) == usual < every
     form.show_values(SamplerSettings(skew=0.5), {**sources(SamplerSettings), "skew": "conversation"})
     assert seen(form) == usual | {"skew"}
-    form.show_values(SamplerSettings(), sources(SamplerSettings))
-    assert seen(form) == usual
+    form.show_values(SamplerSettings(), sources(SamplerSettings, "preset Everything"))
+    assert seen(form) == usual  # a preset that says nothing new is no reason
 
 
 def test_headings_are_there_only_with_their_rows(qtbot) -> None:
@@ -355,7 +355,7 @@ def test_the_source_is_a_word_in_the_row_and_a_phrase_for_a_screen_reader(sampli
     sampling.show_values(SamplerSettings(top_p=0.5, top_k=3, min_p=0.2), told)
     words = {name: sampling.row(name).toolTip() for name in told}
     shown = {name: [label.text() for label in sampling.row(name).findChildren(QLabel) if label.isVisible()] for name in told}
-    assert (shown["top_p"], shown["top_k"], shown["temperature"]) == (["Top P", "this chat"], ["Top K", "your default"], ["Temperature"])
+    assert (shown["top_p"], shown["top_k"], shown["temperature"]) == (["Top P", "this chat"], ["Top K", "saved"], ["Temperature"])
     assert "Set in this conversation" in words["top_p"]
     assert "Your saved default" in words["top_k"]
     assert "From the preset Creative" in sampling.editor("min_p").accessibleDescription()
