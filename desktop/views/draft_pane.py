@@ -87,8 +87,9 @@ class DraftPane(QWidget):
         self._settings = settings
         self.method.editor.set_value(settings.method)
         for row, name in ((self.method, "method"), (self.model, "draft_model")):
-            own = sources[name] == "conversation" and getattr(settings, name) != getattr(below, name)
-            row.tell_source(sources[name], own or sources[name] == "saved default")
+            value, source = getattr(settings, name), sources[name]
+            changed = source == "saved default" or (source == "conversation" and value != getattr(below, name))
+            row.tell_source(source, value != getattr(SpeculationSettings(), name), changed)
         self.choices.show_chosen(settings.draft_model)
         self._arrange()
         if begun:
