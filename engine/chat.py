@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.core import ChatEvent, ChatRequest, Done, Loading, Message, ModelInfo, Text, TokenInfo, Trimmed
 from engine.errors import Cancelled
+from engine.folders import cache_dir
 from engine.generator.draft_slot import DraftSlot
 from engine.generator.prompt import Prompt, Prompts
 from engine.generator.source import Guidance
@@ -28,8 +30,12 @@ class LocalChat:
     `generator`, `tokenizer` and `template` are there for those who want the parts.
     """
 
-    def __init__(self, info: ModelInfo, generator: StreamingGenerator, template: ChatTemplate, load: LoadSettings = LoadSettings()) -> None:
+    def __init__(
+        self, info: ModelInfo, generator: StreamingGenerator, template: ChatTemplate, load: LoadSettings = LoadSettings(), kept: str = ""
+    ) -> None:
+        """`load` is how a draft model is loaded; under the name `kept`, unless it is empty, the cache is saved at the end."""
         self.info = info
+        self._kept = kept
         self.generator = generator
         self.tokenizer = generator.tokenizer
         self.template = template
@@ -83,10 +89,21 @@ class LocalChat:
 
     def close(self) -> None:
         """Release the model's memory and threads; the chat cannot answer afterwards."""
+        from engine.models.saved import save_cache
+
         self.generator.close()
         self._draft.close()
+        if self._kept:
+            _tell(save_cache(self.generator.cache, self._kept, cache_dir() / "conversations"))
+            self._kept = ""
         self.generator.cache.close()
         self.generator.model.close()
+
+
+def _tell(notice: str) -> None:
+    """What concerns saved caches is no trouble of the conversation: it goes to the log."""
+    if notice:
+        logging.getLogger(__name__).info(notice)
 
 
 def open_chat(
@@ -106,6 +123,7 @@ def open_chat(
     from engine.models import describe, read_model
     from engine.models.open_text import open_text
     from engine.models.paged import PagedCache, chosen_context
+    from engine.models.saved import fingerprint, restore_cache
     from engine.weights.checkpoint import open_checkpoint
 
     def steps() -> Generator[Loading, None, LocalChat]:
@@ -119,7 +137,13 @@ def open_chat(
         finally:
             checkpoint.close()
         yield Loading("Making room for the context", 0, 1)
-        return LocalChat(info, StreamingGenerator(model, PagedCache(model, cache), tokenizer), template, load)
+        paged = PagedCache(model, cache)
+        kept = ""
+        if cache.keep_on_disk:
+            yield Loading("Taking up saved conversations", 0, 1)
+            kept = fingerprint(path)
+            _tell(restore_cache(paged, kept, cache_dir() / "conversations"))
+        return LocalChat(info, StreamingGenerator(model, paged, tokenizer), template, load, kept)
 
     loading = steps()
     while True:

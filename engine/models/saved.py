@@ -137,7 +137,7 @@ def _identity(cache: PagedCache, fingerprint: str) -> str:
     except importlib.metadata.PackageNotFoundError:
         program = ""
     shape = f"{config.layers}x{config.kv_heads}x{config.head_dim}x{PAGE_TOKENS} {store.page_bytes}"
-    return f"{fingerprint} {cache.model.backend.name} {store.type} {shape} {sys.byteorder} {program}"
+    return f"{fingerprint} {cache.model.backend.name} {store.dtype} {shape} {sys.byteorder} {program}"
 
 
 def _path(folder: Path, identity: str) -> Path:

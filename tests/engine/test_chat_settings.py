@@ -140,3 +140,21 @@ def test_a_draft_model_comes_and_goes(tiny, backend):
         assert ask(chat, CHAT, 30)[1] == plain[1]
     finally:
         chat.close()
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "q4"])
+def test_caches_that_are_kept_on_disk(tiny, tmp_path, monkeypatch, dtype):
+    monkeypatch.setenv("INGLENOOK_CACHE", str(tmp_path / "cache"))
+    settings = CacheSettings(context_length=512, dtype=dtype, keep_on_disk=True)
+    replies, prefilled = [], []
+    for _ in range(2):
+        chat = finished(open_chat(tiny, LoadSettings(backend="cpu"), settings))
+        _, ids, done, _ = ask(chat, CHAT, 10)
+        replies.append(ids)
+        prefilled.append(done.stats.prefill_tokens)
+        chat.close()
+    assert replies[0] == replies[1]
+    assert prefilled[0] > prefilled[1] == 1
+    chat = finished(open_chat(tiny, LoadSettings(backend="cpu"), dataclasses.replace(settings, dtype="q8")))
+    assert ask(chat, CHAT, 10)[2].stats.cached_tokens == 0, "of another type"
+    chat.close()
