@@ -6,6 +6,7 @@ from PySide6.QtCore import QUrl
 from PySide6.QtGui import (
     QBrush,
     QFont,
+    QFontMetricsF,
     QImage,
     QTextBlock,
     QTextBlockFormat,
@@ -15,6 +16,7 @@ from PySide6.QtGui import (
     QTextFormat,
     QTextFrameFormat,
     QTextLength,
+    QTextListFormat,
     QTextTable,
     QTextTableCellFormat,
     QTextTableFormat,
@@ -59,6 +61,8 @@ def set_markdown(document: QTextDocument, source: str, look: Look, kind: Kind = 
     if not table:  # the frames of a table are known only after the edit
         cursor.beginEditBlock()
     document.setMarkdown(source.replace("![](", "![picture]("), _GITHUB)
+    if kind is Kind.LIST:
+        document.setIndentWidth(max(look.px(1.35), _number_width(document, look)))
     if table:
         cursor.beginEditBlock()
     if "![" in source:
@@ -69,6 +73,18 @@ def set_markdown(document: QTextDocument, source: str, look: Look, kind: Kind = 
     if table:
         _style_tables(document, look)
     cursor.endEditBlock()
+
+
+def _number_width(document: QTextDocument, look: Look) -> float:
+    """The room that the widest number of a list takes, with what Qt leaves between it and the text; 0 without numbers."""
+    metrics, widest = QFontMetricsF(look.text_font), 0.0
+    block = document.begin()
+    while block.isValid():
+        found = block.textList()
+        if found is not None and found.format().style() == QTextListFormat.Style.ListDecimal:
+            widest = max(widest, metrics.horizontalAdvance(found.itemText(block) + "  "))
+        block = block.next()
+    return widest
 
 
 def _style_blocks(document: QTextDocument, cursor: QTextCursor, look: Look, kind: Kind) -> None:

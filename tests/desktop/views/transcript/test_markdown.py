@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QUrl
-from PySide6.QtGui import QFont, QImage, QTextDocument
+from PySide6.QtGui import QFont, QFontMetricsF, QImage, QTextDocument
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from desktop.blocks import Kind
 from desktop.views.transcript.links import allowed
 from desktop.views.transcript.look import Look, TranscriptColours, make_look
 from desktop.views.transcript.markdown import SafeDocument, set_markdown
@@ -89,3 +90,14 @@ def test_undo_is_off_and_links_have_the_look(look: Look) -> None:
 )  # fmt: skip
 def test_only_web_and_mail_links_are_opened(address: str, opens: bool) -> None:
     assert allowed(address) is opens
+
+
+@pytest.mark.parametrize(("first", "count"), [(1, 3), (1, 12), (995, 10)])
+def test_the_numbers_of_a_list_have_room(look: Look, first: int, count: int) -> None:
+    document = SafeDocument()
+    set_markdown(document, "\n".join(f"{number}. item" for number in range(first, first + count)), look, Kind.LIST)
+    widest = QFontMetricsF(look.text_font).horizontalAdvance(f"{first + count - 1}. ")
+    assert document.indentWidth() >= widest
+    plain = SafeDocument()
+    set_markdown(plain, "* item\n* item", look, Kind.LIST)
+    assert plain.indentWidth() == look.px(1.35)
