@@ -48,6 +48,7 @@ class Pointer(QObject):
         if event.button() != Qt.MouseButton.LeftButton or found is None:
             return
         row, widget, point = found
+        self._view.inspection.close()
         selection = self._view.selection
         self._at = event.position().toPoint()
         self._pressed = row
@@ -102,6 +103,7 @@ class Pointer(QObject):
         if viewport.toolTip() != link:
             viewport.setToolTip(link)
         self._view.set_hovered(found[0].item.id if found is not None else None)
+        self._view.inspection.hover(*(found or (None, None, point)))
 
     def release(self, event: QMouseEvent) -> None:
         """End the selection; a link that was pressed and not dragged is opened."""

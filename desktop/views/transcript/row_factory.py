@@ -11,10 +11,12 @@ from desktop.views.transcript.code_row import CodeRow
 from desktop.views.transcript.editor_row import EditorRow
 from desktop.views.transcript.footer_row import FooterRow
 from desktop.views.transcript.highlight import CodeColours
+from desktop.views.transcript.inspection import Inspection
 from desktop.views.transcript.row_widget import RowWidget
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.small_rows import HeaderRow, NoticeRow, RuleRow, ThoughtRow, WaitingRow
 from desktop.views.transcript.text_rows import BubbleRow, TableRow, TextRow
+from desktop.views.transcript.token_row import TokenRow
 
 __all__ = ["RowFactory", "RowHooks"]
 
@@ -45,10 +47,11 @@ class RowHooks:
 class RowFactory:
     """Calling it with a kind gives a new widget below `parent`."""
 
-    def __init__(self, parent: QWidget, colours: CodeColours, hooks: RowHooks) -> None:
+    def __init__(self, parent: QWidget, colours: CodeColours, hooks: RowHooks, inspection: Inspection) -> None:
         self._parent = parent
         self._colours = colours
         self._hooks = hooks
+        self._inspection = inspection
 
     def __call__(self, kind: RowKind) -> RowWidget:
         hooks = self._hooks
@@ -67,6 +70,12 @@ class RowFactory:
             thought.toggled.connect(hooks.fold)
             thought.focused.connect(hooks.focus)
             return thought
+        if kind is RowKind.TOKENS:
+            tokens = TokenRow(self._parent, self._inspection.shared)
+            tokens.moved.connect(self._inspection.cursor_moved)
+            tokens.left.connect(self._inspection.cursor_left)
+            tokens.chosen.connect(self._inspection.chosen)
+            return tokens
         if kind is RowKind.EDITOR:
             editor = EditorRow(self._parent)
             editor.saved.connect(hooks.save_edit)

@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from desktop.blocks import Block, BlockSplitter, Kind, split_plain
 from desktop.items.messages import MessageItem, role_label
+from desktop.store.tokens import TokenTrace
 
 __all__ = ["MessageRows", "Row", "RowKind"]
 
@@ -18,6 +19,7 @@ class RowKind(StrEnum):
     HEADER = "header"
     TEXT = "text"
     BUBBLE = "bubble"
+    TOKENS = "tokens"
     CODE = "code"
     TABLE = "table"
     RULE = "rule"
@@ -29,6 +31,7 @@ class RowKind(StrEnum):
 
 
 _KINDS = {Kind.CODE: RowKind.CODE, Kind.TABLE: RowKind.TABLE, Kind.RULE: RowKind.RULE, Kind.THINKING: RowKind.THOUGHT}
+_PIECE, _LONGEST = 1000, 2500
 _FIRST_GAP, _AFTER_HEADER, _TEXT_GAP = 1.0, 0.4, 0.75
 
 
@@ -38,6 +41,7 @@ class Row:
 
     `text` is what is shown, `source` what is copied and where it `start`s in the message; `gap` the free space above it in
     lines of text; `height` in pixels with the gap, an estimate until `measured`; `revision` counts the changes of what is shown.
+    A row of tokens has the `trace` of the whole message, of which the tokens are `covered` up to that character of it.
     """
 
     kind: RowKind
@@ -55,6 +59,8 @@ class Row:
     measured: bool = False
     index: int = 0
     revision: int = 0
+    trace: TokenTrace | None = None
+    covered: int = 0
 
     def take(self, other: Row) -> bool:
         """Show what `other` shows; tells whether that is something new."""
@@ -62,12 +68,14 @@ class Row:
             self.text == other.text and self.source == other.source and self.gap == other.gap
             and (self.first, self.last, self.open) == (other.first, other.last, other.open)
             and (self.block is other.block or self.block == other.block)
+            and self.trace is other.trace and (self.covered == other.covered or other.trace is None)
+            and (self.start == other.start or other.trace is None)
         )  # fmt: skip
         footer = self.kind in (RowKind.FOOTER, RowKind.HEADER)
         if same and (not footer or self._head() == other._head()):
             self.item, self.start = other.item, other.start
             return False
-        for name in ("item", "text", "source", "block", "gap", "first", "last", "open", "ordinal", "start"):
+        for name in ("item", "text", "source", "block", "gap", "first", "last", "open", "ordinal", "start", "trace", "covered"):
             setattr(self, name, getattr(other, name))
         self.measured = False
         self.revision += 1
@@ -85,6 +93,8 @@ class MessageRows:
         self.item = item
         self.rows: list[Row] = []
         self.editing = False
+        self.trace: TokenTrace | None = None
+        self.inspected = False
         self._folds: dict[int, bool] = {}
         self._frame: dict[tuple[RowKind, int], Row] = {}
         self._changed: set[Row] = set()
@@ -96,6 +106,7 @@ class MessageRows:
         self._settled: list[Row] = []
         self._tail: list[Row] = []
         self._taken = self._offset = 0
+        self._cuts = [0]
         if self.item.role != "user":
             self._splitter.feed(self.item.text)
 
@@ -115,7 +126,12 @@ class MessageRows:
         if item.id != old.id:
             self._folds.clear()
             self.editing = False
+            self.inspect(None, inspected=False)
         self._restart()
+
+    def inspect(self, trace: TokenTrace | None, inspected: bool = True) -> None:
+        """Show the message as these tokens, or (None) as usual; `inspected` notes that its tokens were asked for."""
+        self.trace, self.inspected = trace, inspected
 
     def fold(self, ordinal: int, folded: bool) -> None:
         """Fold or unfold a thought of this message, counted from 0."""
@@ -160,7 +176,7 @@ class MessageRows:
         rows = [self._keep(Row(RowKind.HEADER, item, role_label(item.role), gap=_FIRST_GAP))]
         if self.editing:
             return [*rows, self._keep(Row(RowKind.EDITOR, item, source=item.text, gap=_AFTER_HEADER))]
-        rows += self._bubbles() if item.role == "user" else self._blocks()
+        rows += self._bubbles() if item.role == "user" else self._blocks() if self.trace is None else self._tokens(self.trace)
         if item.running and not any(row.kind not in (RowKind.HEADER, RowKind.THOUGHT) for row in rows):
             rows.append(self._keep(Row(RowKind.WAITING, item, gap=_AFTER_HEADER)))
         if item.notice:
@@ -178,6 +194,22 @@ class MessageRows:
             for i, piece in enumerate(pieces)
         )  # fmt: skip
         return [self._keep(row, number) for number, row in enumerate(made)]
+
+    def _tokens(self, trace: TokenTrace) -> list[Row]:
+        """The text as it is, in pieces that stay as they are while it grows."""
+        text = self.item.text
+        while cut := _piece_end(text, self._cuts[-1]):
+            self._cuts.append(cut)
+        ends = [*self._cuts[1:], *([len(text)] if len(text) > self._cuts[-1] else [])]
+        rows = []
+        for number, (start, end) in enumerate(zip(self._cuts, ends, strict=False)):
+            source, covered = text[start:end], max(start, min(trace.length, end))
+            made = Row(
+                RowKind.TOKENS, self.item, source.removesuffix("\n"), source, gap=0.0 if number else _AFTER_HEADER, start=start,
+                trace=trace, covered=covered,
+            )  # fmt: skip
+            rows.append(self._keep(made, number))
+        return rows
 
     def _blocks(self) -> list[Row]:
         """Rows of closed blocks are made once; those of the tail each time, in the row objects that the last tail had."""
@@ -227,6 +259,17 @@ class MessageRows:
             elif not (folded and row.block is not None and row.block.thought):
                 shown.append(row)
         return shown
+
+
+def _piece_end(text: str, start: int) -> int:
+    """Where the piece of tokens from `start` on ends: behind the first line break after 1,000 characters, or a space after 2,500."""
+    if len(text) - start <= _PIECE:
+        return 0
+    found = text.find("\n", start + _PIECE, start + _LONGEST)
+    if found < 0 and len(text) - start > _LONGEST + _PIECE:
+        found = text.find(" ", start + _LONGEST, start + _LONGEST + _PIECE)
+        found = found if found >= 0 else start + _LONGEST
+    return found + 1
 
 
 def _gap(previous: Block | None, block: Block) -> float:

@@ -20,16 +20,19 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QMenu, QWidget
 
 from desktop.items.messages import MessagesModel
+from desktop.store.tokens import TokenTrace
 from desktop.views.transcript.conversation import Conversation
-from desktop.views.transcript.editor_row import EditorRow
+from desktop.views.transcript.editing import Editing
 from desktop.views.transcript.feed import ModelFeed
 from desktop.views.transcript.highlight import CodeColours, IdleRunner
+from desktop.views.transcript.inspection import Inspection
 from desktop.views.transcript.links import LinkDialog
 from desktop.views.transcript.look import Look, TranscriptColours, make_look
 from desktop.views.transcript.overlays import Overlays
+from desktop.views.transcript.place import Anchor, Place
 from desktop.views.transcript.pointer import Pointer
 from desktop.views.transcript.row_factory import RowFactory, RowHooks
-from desktop.views.transcript.rows import Row, RowKind
+from desktop.views.transcript.rows import Row
 from desktop.views.transcript.selection import Selection
 from desktop.views.transcript.stage import Column, Stage
 
@@ -55,17 +58,18 @@ class TranscriptView(QAbstractScrollArea):
         self._look = self._make_look()
         self._conversation = Conversation(self._look)
         self._colours = CodeColours(IdleRunner(self))
-        hooks = RowHooks(self._copy, self._act, self._show_row, self._fold, self._save_edit, self.cancel_edit, self._remeasure)
-        self.stage = Stage(RowFactory(self.viewport(), self._colours, hooks))
+        hooks = RowHooks(self._copy, self._act, self.show_row, self._fold, self._save_edit, self.cancel_edit, self._remeasure)
+        self.inspection = Inspection(self, self._conversation)
+        self.stage = Stage(RowFactory(self.viewport(), self._colours, hooks, self.inspection))
         self.selection = Selection(self._conversation, self.stage)
         self._pointer = Pointer(self)
         self._overlays = Overlays(self.viewport(), self.scroll_to_end)
         self._at_end = True
-        self._anchor: tuple[Row, int] | None = None
+        self._anchor: Anchor | None = None
         self._arranging = self._restyle = False
         self._dirty: set[int] = set()
         self._hovered: int | None = None
-        self._editing: int | None = None
+        self._editing = Editing(self, self._conversation)
         self._feed: ModelFeed | None = None
         self._last = 0.0
         self._flush = QTimer(self)
@@ -90,7 +94,8 @@ class TranscriptView(QAbstractScrollArea):
         self._feed.reset()
 
     def _renewed(self) -> None:
-        self._editing = None
+        self._editing.forget()
+        self.inspection.close()
         self.selection.clear()
         self._at_end, self._anchor = True, None
         self._schedule()
@@ -133,35 +138,62 @@ class TranscriptView(QAbstractScrollArea):
             self._conversation.width = column.width
             self._conversation.forget_heights()
         self.selection.check()
-        if self._anchor is not None and not layout.holds(self._anchor[0]):
+        if self._anchor is not None and not layout.holds(self._anchor.row):
             self._anchor = None
         if self._anchor is None and not self._at_end and layout.rows:
             self._take_anchor()
-        pinned = self._pointer.pinned() | self.selection.pinned() | self._editors()
+        pinned = self._pointer.pinned() | self.selection.pinned() | self._editing.pinned()
         value = self.stage.arrange(layout, self._look, column, self._wanted, pinned)
+        while self.inspection.load(value):
+            self.selection.check()
+            value = self.stage.arrange(layout, self._look, column, self._wanted, pinned)
         bar = self.verticalScrollBar()
         bar.setRange(0, max(0, layout.total + column.foot - column.height))
         bar.setPageStep(column.height)
         bar.setSingleStep(self._look.px(1.4))
         bar.setValue(value)
         self._at_end = bar.value() >= bar.maximum() - 2
+        if self._anchor is not None and self._anchor.share:
+            self._take_anchor()
         self._arranging = False
         self.selection.show()
         self._reveal()
         self._place_overlays()
+        self.inspection.follow()
 
     def _wanted(self) -> int:
         """The scroll position that the anchor asks for."""
         if self._at_end or self._anchor is None:
             return 1 << 40
-        return self._conversation.layout.top(self._anchor[0]) - self._anchor[1]
+        anchor = self._anchor
+        return self._conversation.layout.top(anchor.row) - anchor.offset + round(anchor.share * anchor.row.height)
 
     def _take_anchor(self) -> None:
         """Hold on to the row at the top of the screen."""
         layout = self._conversation.layout
         value = self.verticalScrollBar().value()
         index = layout.at(value)
-        self._anchor = (layout.rows[index], layout.top(layout.rows[index]) - value) if index >= 0 else None
+        self._anchor = Anchor(layout.rows[index], layout.top(layout.rows[index]) - value) if index >= 0 else None
+
+    def hold(self, row: Row) -> None:
+        """Keep a row where it is on the screen, whatever changes above it."""
+        self._at_end, self._anchor = False, Anchor(row, self._conversation.layout.top(row) - self.verticalScrollBar().value())
+
+    def place(self, value: int = -1) -> Place | None:
+        """The place at the top of the screen, or at another scroll position; None at the end of the conversation, which is followed."""
+        layout = self._conversation.layout
+        value = value if value >= 0 else self.verticalScrollBar().value()
+        index = layout.at(value)
+        return Place.at(layout.rows[index], value - layout.top(layout.rows[index])) if index >= 0 and not self._at_end else None
+
+    def stay(self, place: Place | None) -> None:
+        """Bring a place back to the top of the screen after its message got other rows."""
+        if place is not None:
+            self._anchor = place.anchor(self._conversation.rows_of(place.message)) or self._anchor
+
+    def trace(self, message_id: int) -> TokenTrace | None:
+        """The tokens of a message, where they are known."""
+        return self._feed.model.trace(message_id) if self._feed is not None else None
 
     def scrollContentsBy(self, dx: int, dy: int) -> None:
         """The scroll bar moved: by the reader, unless the view is arranging itself."""
@@ -180,7 +212,7 @@ class TranscriptView(QAbstractScrollArea):
     def scroll_to_message(self, message_id: int) -> None:
         """Put the top of a message at the top of the screen. Raises KeyError when it is not here."""
         row = self._conversation.messages[self._conversation.position(message_id)].rows[0]
-        self._at_end, self._anchor = False, (row, 0)
+        self._at_end, self._anchor = False, Anchor(row)
         self._schedule()
 
     def at_end(self) -> bool:
@@ -216,7 +248,7 @@ class TranscriptView(QAbstractScrollArea):
         row.measured = False
         self._schedule()
 
-    def _show_row(self, row: Row) -> None:
+    def show_row(self, row: Row) -> None:
         """Bring a row that has the keyboard on the screen."""
         layout, bar = self._conversation.layout, self.verticalScrollBar()
         if not layout.holds(row):
@@ -241,47 +273,16 @@ class TranscriptView(QAbstractScrollArea):
 
     def begin_edit(self, message_id: int) -> None:
         """Turn a message into a text box. Raises KeyError when the message is not here."""
-        position = self._conversation.position(message_id)
-        if self._editing is not None:
-            self.cancel_edit(self._editing)
-        self._editing = message_id
-        message = self._conversation.messages[position]
-        message.editing = True
-        self._conversation.sync(position)
-        head = message.rows[0]
-        self._at_end, self._anchor = False, (head, self._conversation.layout.top(head) - self.verticalScrollBar().value())
-        self.flush()
-        editor = self.stage.widget(message.rows[-1])
-        if isinstance(editor, EditorRow):
-            editor.begin(message.item.text)
-            self.flush()
-            self._show_row(message.rows[-1])
+        self._editing.begin(message_id)
 
     def cancel_edit(self, message_id: int) -> None:
         """Show the message again as it was."""
-        if message_id != self._editing:
-            return
-        self._editing = None
-        if self._conversation.rows_of(message_id):
-            position = self._conversation.position(message_id)
-            self._conversation.messages[position].editing = False
-            self._conversation.sync(position)
-            self.setFocus(Qt.FocusReason.OtherFocusReason)
+        if self._editing.cancel(message_id):
             self._schedule()
 
     def _save_edit(self, message_id: int, text: str) -> None:
         self.cancel_edit(message_id)
         self.edited.emit(message_id, text)
-
-    def _editors(self) -> set[Row]:
-        """The text box must live on when it is scrolled away. An edit ends when its message goes or another variant is shown."""
-        if self._editing is None:
-            return set()
-        rows = self._conversation.rows_of(self._editing)
-        editors = {row for row in rows if row.kind is RowKind.EDITOR}
-        if not editors:
-            self._editing = None
-        return editors
 
     def _make_look(self) -> Look:
         return make_look(self.font(), self._percent, self._given or TranscriptColours.from_palette(self.palette()))
@@ -321,6 +322,7 @@ class TranscriptView(QAbstractScrollArea):
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
+        self.inspection.close()
         self._pointer.stop()
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -330,6 +332,7 @@ class TranscriptView(QAbstractScrollArea):
 
     def leaveEvent(self, event: QEvent) -> None:
         super().leaveEvent(event)
+        self.inspection.leave()
         self.set_hovered(None)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
