@@ -25,6 +25,7 @@ _PLACEHOLDERS = {
     "choices": "yes\nno\nperhaps",
 }
 _EMPTY = "Write it here or insert an example; until then replies stay as they were."
+_MISSING = "This format has no text: write one or insert an example, else no reply can be written; or choose Free."
 _UNTIL = "Until this is right, replies stay as they were."
 _EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "json_schema": (
@@ -90,7 +91,7 @@ class ConstraintFields(CheckedFields):
         line.addWidget(self.examples)
         line.addStretch(1)
         row.body.insertLayout(row.body.indexOf(row.note), line)
-        form.values_shown.connect(self._fit)
+        form.values_shown.connect(self._on_shown)
         self._fit()
 
     def look(self, at_once: bool) -> None:
@@ -111,6 +112,13 @@ class ConstraintFields(CheckedFields):
         if name == "format":
             self._swap_text(str(value))
         super()._on_proposed(name, value, at_leisure)
+
+    def _on_shown(self) -> None:
+        """A reset can take the text from under its format."""
+        self._fit()
+        if not self._form.proposes(self._names):
+            form, pattern = self.values()
+            super().say("" if form in _WITHOUT_PATTERN or pattern.strip() else _MISSING)
 
     def _swap_text(self, form: str) -> None:
         """Each format has a text of its own, so that trying another one costs nothing."""

@@ -345,6 +345,18 @@ def test_an_unfinished_pattern_waits_in_its_chat(hand, qtbot) -> None:
     assert in_force(hand, ConstraintSettings).pattern == ""
 
 
+def test_a_format_without_its_text_says_so(hand) -> None:
+    unfold(hand, "Constraints")
+    hand.session.set_settings(ConstraintSettings(format="regex", pattern="a+"))
+    assert note(hand, ConstraintSettings, "pattern") == ""
+    hand.click("Reset schema", inspector(hand))
+    assert in_force(hand, ConstraintSettings) == ConstraintSettings(format="regex")
+    assert "no text" in note(hand, ConstraintSettings, "pattern")
+    hand.click("Reset format", inspector(hand))
+    assert in_force(hand, ConstraintSettings) == ConstraintSettings()
+    assert note(hand, ConstraintSettings, "pattern") == ""
+
+
 def test_a_stop_expression_counts_when_it_can_be_read(hand, qtbot) -> None:
     unfold(hand, "Stop conditions")
     line = control(hand, QLineEdit, "Stop expression")
