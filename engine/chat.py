@@ -70,7 +70,7 @@ class LocalChat:
         """The events of a plain completion: `ids` go on with the settings of `request`, whose messages are not looked at."""
         heal, guidance = request.constraint.heal, None
         if request.guidance.cfg_scale != 1.0:
-            negative = self.tokenizer.encode(request.guidance.negative_prompt, add_bos=self.tokenizer.add_bos) or [ids[-1]]
+            negative = self.tokenizer.encode(request.guidance.negative_prompt, add_bos=self.tokenizer.add_bos) or list(ids[-1:])
             guidance = Guidance(tuple(negative), request.guidance.cfg_scale)
         yield from self._write(Prompt(0, list(ids), guidance=guidance), request, stop, heal=heal, started=time.perf_counter())
 
@@ -121,6 +121,7 @@ def open_chat(
     from engine.backends import make_backend
     from engine.generator.streaming import StreamingGenerator
     from engine.models import describe, read_model
+    from engine.models.estimate import cache_dtype
     from engine.models.open_text import open_text
     from engine.models.paged import PagedCache, chosen_context
     from engine.models.saved import fingerprint, restore_cache
@@ -133,14 +134,13 @@ def open_chat(
         checkpoint = open_checkpoint(path)
         try:
             tokenizer, template = open_text(checkpoint)
-            model = yield from read_model(checkpoint, make_backend(load), cache.dtype)
+            model = yield from read_model(checkpoint, make_backend(load), cache_dtype(cache))
         finally:
             checkpoint.close()
         yield Loading("Making room for the context", 0, 1)
         paged = PagedCache(model, cache)
         kept = ""
         if cache.keep_on_disk:
-            yield Loading("Taking up saved conversations", 0, 1)
             kept = fingerprint(path)
             _tell(restore_cache(paged, kept, cache_dir() / "conversations"))
         return LocalChat(info, StreamingGenerator(model, paged, tokenizer), template, load, kept)

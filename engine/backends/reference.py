@@ -60,8 +60,8 @@ class ReferenceCache:
         self.dtype = str(self.kind)
         self.page_count = page_count
         size = (layers, page_count, PAGE_TOKENS, shape.kv_heads, shape.head_dim)
-        self.keys, self.values = (
-            torch.zeros(size, dtype=torch.float16 if name == "fp16" else torch.float32) for name in (self.kind.keys, self.kind.values)
+        self.keys, self.values = (  # by NumPy, whose zeros cost no memory before they are written
+            torch.from_numpy(np.zeros(size, np.float16 if name == "fp16" else np.float32)) for name in (self.kind.keys, self.kind.values)
         )
         self.nbytes = self.keys.nbytes + self.values.nbytes
         self.page_bytes = self.nbytes // page_count

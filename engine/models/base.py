@@ -9,7 +9,6 @@ from engine.models.config import ModelConfig
 from engine.models.estimate import SPARE_PAGES, context_pages, free_memory, gigabytes, page_bytes
 from engine.models.layers import Parts
 from engine.models.rope import rotary_table
-from engine.settings import CacheSettings
 
 __all__ = ["SPARE_PAGES", "Model", "gigabytes"]
 
@@ -45,10 +44,10 @@ class Model:
         assert self._parts is not None, "the model is closed"
         return self._parts(ops, self._rotary)
 
-    def page_bytes(self, settings: CacheSettings) -> int:
-        """Bytes of one cache page in all layers."""
+    def page_bytes(self, dtype: str = "auto") -> int:
+        """Bytes of one cache page in all layers. Raises `BadSetting` for an unknown cache type."""
         config = self.config
-        return page_bytes(config.layers, config.kv_heads, config.head_dim, settings, self.backend.name)
+        return page_bytes(config.layers, config.kv_heads, config.head_dim, dtype, self.backend.name)
 
     def new_cache(self, tokens: int, dtype: str = "auto", further_pages: int = 0) -> KVCache:
         """A zeroed cache for `tokens` positions, two spare pages, and `further_pages` for other sequences.
@@ -58,17 +57,14 @@ class Model:
         if tokens < 1:
             raise BadSetting(f"A cache for {tokens} tokens was asked for; at least 1 was expected.")
         pages = context_pages(tokens) + further_pages
+        self._check_memory(pages * self.page_bytes(dtype), tokens, pages)
         # Loading prepared the cache type that was expected then; for another one this compiles what is missing.
         for _ in self.backend.prepare(self._weight_types, dtype):
             pass
-        # The least it can take, before a backend is asked to reserve it; the exact figure is checked after.
-        self._check_memory(pages * PAGE_TOKENS * self.config.kv_bytes_per_token(dtype), tokens, pages)
         try:
-            cache = self.backend.new_cache(self.config.layers, self.attention_shape, pages, dtype)
+            return self.backend.new_cache(self.config.layers, self.attention_shape, pages, dtype)
         except MemoryError as error:
             raise NotEnoughMemory(f"The system has no room for a context of {tokens} tokens; choose a shorter context length.") from error
-        self._check_memory(cache.nbytes, tokens, pages)
-        return cache
 
     def record(self, cache: KVCache, max_rows: int) -> Program:
         """Record the pass over `cache` for steps of up to `max_rows` rows."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import psutil
 
+from engine.backends.cache_types import bytes_per_position, cache_type
 from engine.core import PAGE_TOKENS, ModelInfo
 from engine.errors import BadSetting
 from engine.settings import CacheSettings
@@ -70,7 +71,7 @@ def cache_bytes(info: ModelInfo, settings: CacheSettings, backend: str = "cpu", 
     `busy` bytes of the free memory are spoken for, as by weights still to be loaded. Raises `BadSetting` as `chosen_context`.
     """
     tokens = chosen_context(settings, info.context_length)
-    each = page_bytes(info.layers, info.kv_heads, info.head_dim, settings, backend)
+    each = page_bytes(info.layers, info.kv_heads, info.head_dim, cache_dtype(settings), backend)
     free = max(0, free_memory() - busy)
     needed = context_pages(tokens)
     total = (needed + further_pages(tokens, each, settings.memory, free)) * each
@@ -84,11 +85,19 @@ def cache_bytes(info: ModelInfo, settings: CacheSettings, backend: str = "cpu", 
     return CacheEstimate(tokens, each / PAGE_TOKENS, needed * each, total, free, fits, text)
 
 
-def page_bytes(layers: int, kv_heads: int, head_dim: int, settings: CacheSettings, backend: str) -> int:
-    """Bytes of one page of `PAGE_TOKENS` positions in all layers, keys and values."""
-    automatic = "fp32" if backend == "reference" else "fp16"
-    size = 4 if (automatic if settings.dtype == "auto" else settings.dtype) == "fp32" else 2
-    return PAGE_TOKENS * 2 * size * layers * kv_heads * head_dim
+def cache_dtype(settings: CacheSettings) -> str:
+    """The cache type in one word, as backends understand it: "q8", or "q8/q4" for keys and values."""
+    return settings.dtype if settings.value_dtype == "same" else f"{settings.dtype}/{settings.value_dtype}"
+
+
+def page_bytes(layers: int, kv_heads: int, head_dim: int, dtype: str, backend: str) -> int:
+    """Bytes of one page of `PAGE_TOKENS` positions in all layers, keys and values, for a `cache_dtype`."""
+    if backend == "reference":  # its keys and values are rounded to the type, but lie in whole numbers
+        kind = cache_type(dtype, automatic="fp32")
+        each = kv_heads * head_dim * sum(2 if name == "fp16" else 4 for name in (kind.keys, kind.values))
+    else:
+        each = bytes_per_position(cache_type(dtype, automatic="fp16"), kv_heads, head_dim)
+    return PAGE_TOKENS * layers * each
 
 
 def gigabytes(count: int) -> str:

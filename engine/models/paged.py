@@ -12,7 +12,7 @@ from engine.cache.disk import PageFile
 from engine.cache.pages import Lease, PageTable
 from engine.core import PAGE_TOKENS
 from engine.errors import ContextTooLong
-from engine.models.estimate import chosen_context, free_memory, further_pages
+from engine.models.estimate import cache_dtype, chosen_context, free_memory, further_pages
 from engine.settings import CacheSettings
 
 if TYPE_CHECKING:
@@ -49,8 +49,9 @@ class PagedCache:
         self.model = model
         self.settings = settings
         self.context_length = chosen_context(settings, model.config.context_length)
-        further = further_pages(self.context_length, model.page_bytes(settings), settings.memory, free_memory())
-        self.store = model.new_cache(self.context_length, settings.dtype, further)
+        dtype = cache_dtype(settings)
+        further = further_pages(self.context_length, model.page_bytes(dtype), settings.memory, free_memory())
+        self.store = model.new_cache(self.context_length, dtype, further)
         self.table = PageTable(self.store.page_count)
         self.rows = min(prefill_rows(model.config), self.context_length)
         self.program = model.record(self.store, self.rows)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from engine.cache.chains import Kept, take_up, worth_keeping
 from engine.cache.disk import PART_SUFFIX, SUFFIX, Bytes, PageFile, Unusable, write_pages
 from engine.core import PAGE_TOKENS
+from engine.errors import BadCheckpoint
 from engine.models.estimate import gigabytes
 from engine.weights.gguf_file import split_parts
 
@@ -33,17 +34,19 @@ _DAY = 86400.0
 def fingerprint(path: str | Path) -> str:
     """What tells a model's files from any others, 32 hex digits: names, sizes, times of change and first megabytes.
 
-    `path` is a GGUF file, one part of a split one, or a folder. Raises OSError when a file cannot be read
-    and `BadCheckpoint` when a part is missing.
+    `path` is a GGUF file, one part of a split one, or a folder. "" when they cannot be read: with it, nothing is saved.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     digest = hashlib.blake2b(digest_size=16)
     suffixes = (".gguf", ".safetensors", ".json")
-    for file in sorted(each for each in path.iterdir() if each.suffix in suffixes) if path.is_dir() else split_parts(path):
-        facts = file.stat()
-        digest.update(f"{file.name}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode())
-        with file.open("rb") as opened:
-            digest.update(opened.read(_HEAD_BYTES))
+    try:
+        for file in sorted(each for each in path.iterdir() if each.suffix in suffixes) if path.is_dir() else split_parts(path):
+            facts = file.stat()
+            digest.update(f"{file.name}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode())
+            with file.open("rb") as opened:
+                digest.update(opened.read(_HEAD_BYTES))
+    except (OSError, BadCheckpoint):
+        return ""
     return digest.hexdigest()
 
 
@@ -54,7 +57,7 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
     """
     identity, page_bytes = _identity(cache, fingerprint), cache.store.page_bytes
     kept, path = worth_keeping(cache.table, FOLDER_BYTES // page_bytes), _path(folder, identity)
-    if not kept:
+    if not kept or not fingerprint:
         return ""
     saved, needed = cache.saved, len(kept) * page_bytes
     try:
@@ -87,6 +90,8 @@ def restore_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
     """
     if cache.table.cached:
         raise ValueError("the cache has content already")
+    if not fingerprint:
+        return ""
     identity = _identity(cache, fingerprint)
     path = _path(folder, identity)
     try:

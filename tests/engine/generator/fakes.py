@@ -52,7 +52,7 @@ class Scripted:
 class FakeStore:
     """Keeps the token id where a real cache keeps keys and values; -1 was never written."""
 
-    type = "fake"
+    dtype = "fake"
     page_bytes = 8 * PAGE_TOKENS
 
     def __init__(self, page_count: int) -> None:
@@ -106,7 +106,7 @@ class FakeModel:
         self.program: FakeProgram
         self.closed = False
 
-    def page_bytes(self, settings: CacheSettings) -> int:
+    def page_bytes(self, dtype: str) -> int:
         return 1 << 62  # so that the automatic memory holds one context
 
     def new_cache(self, tokens: int, dtype: str, further_pages: int = 0) -> FakeStore:

@@ -18,6 +18,8 @@ from engine.errors import BadSetting, ContextTooLong
 from engine.models.paged import PagedCache, chosen_context, prefill_rows
 from engine.settings import CacheSettings
 from tests.engine.generator.fakes import FakeModel, make, random_logits
+from tests.engine.models.oracle import load
+from tests.tiny import TINY, write_folder
 
 MIB = 2**20
 
@@ -29,7 +31,7 @@ class Sized(FakeModel):
         super().__init__(context_length=context_length)
         self.page = page
 
-    def page_bytes(self, settings: CacheSettings) -> int:
+    def page_bytes(self, dtype: str) -> int:
         return self.page
 
 
@@ -108,6 +110,16 @@ def test_one_sequence_ends_at_the_context_however_many_pages_there_are():
         read(cache, lease, list(range(1, 301)))
         with pytest.raises(ContextTooLong):
             cache.run(lease, [7])
+
+
+def test_positions_end_at_the_context_too(tmp_path):
+    """The table of rotations is as long as one sequence can get, not as all pages together."""
+    model = load(write_folder(tmp_path / "m", TINY.but(context_length=6000)))
+    cache = PagedCache(model, CacheSettings(context_length=5000, memory=32))
+    assert cache.store.page_count > 60
+    assert 5000 <= len(model._rotary.cos) <= 6000 + 3 * P
+    cache.close()
+    model.close()
 
 
 def test_room_for_several_sequences():

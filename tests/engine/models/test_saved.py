@@ -15,7 +15,6 @@ import pytest
 
 from engine.cache.disk import PART_SUFFIX, SUFFIX
 from engine.core import PAGE_TOKENS as P
-from engine.errors import BadCheckpoint
 from engine.models import saved
 from engine.models.paged import PagedCache
 from engine.models.saved import fingerprint, restore_cache, save_cache
@@ -100,6 +99,18 @@ def test_an_untouched_file_is_not_written_again(tmp_path: Path, monkeypatch: pyt
     cache.close()
 
 
+def test_a_page_is_read_once(tmp_path: Path) -> None:
+    """What was written behind the saved text since is not overwritten by a second reading."""
+    saved_cache(tmp_path, A)
+    cache = new_cache()
+    restore_cache(cache, "me", tmp_path)
+    longer = [*A, *range(100, 180)]
+    assert run(cache, longer) == len(A)
+    assert run(cache, [*longer, 5]) == len(longer)
+    assert run(cache, A[:300]) == 299
+    cache.close()
+
+
 def test_a_smaller_cache_takes_what_was_used_last(tmp_path: Path) -> None:
     saved_cache(tmp_path, A, B)
     cache = new_cache(context=256)  # three pages
@@ -120,7 +131,7 @@ def test_other_models_types_and_layouts_find_nothing(tmp_path: Path, monkeypatch
     if change == "shape":
         model.config.layers = 2
     if change == "type":
-        monkeypatch.setattr(FakeStore, "type", "q8")
+        monkeypatch.setattr(FakeStore, "dtype", "q8")
     if change == "page size":
         monkeypatch.setattr(FakeStore, "page_bytes", 16 * P)
     assert restore_cache(cache, "you" if change == "fingerprint" else "me", tmp_path) == ""
@@ -165,6 +176,9 @@ def test_a_damaged_page_costs_what_follows_it_only(tmp_path: Path) -> None:
     file.write_bytes(whole)
     cache = new_cache()
     assert restore_cache(cache, "me", tmp_path) == ""
+    with cache.open(A) as lease:
+        assert lease.length == P
+    assert cache.table.cached == 1
     assert run(cache, A) == P
     assert run(cache, A) == len(A) - 1
     cache.close()
@@ -315,5 +329,14 @@ def test_every_part_of_a_split_model_counts(tmp_path: Path) -> None:
     parts[1].write_bytes(b"GGUG")
     assert fingerprint(parts[0]) != before
     parts[1].unlink()
-    with pytest.raises(BadCheckpoint, match="00002"):
-        fingerprint(parts[0])
+    assert fingerprint(parts[0]) == ""
+
+
+def test_without_a_fingerprint_nothing_is_saved(tmp_path: Path) -> None:
+    assert fingerprint(tmp_path / "nothing.gguf") == ""
+    saved_cache(tmp_path / "other", A)
+    cache = new_cache()
+    run(cache, A)
+    assert save_cache(cache, "", tmp_path / "mine") == ""
+    assert not (tmp_path / "mine").exists()
+    assert restore_cache(new_cache(), "", tmp_path / "other") == ""
