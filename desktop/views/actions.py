@@ -48,6 +48,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("", "View"),
     Command("sidebar", "View", "Chats", ("Ctrl+B",)),
     Command("inspector", "View", "Settings", ("Ctrl+.", "Ctrl+,")),
+    Command("tokens", "View", "Inspect tokens", ("Ctrl+Shift+T",)),
     Command("", "View"),
     Command("larger", "View", "Larger text", ("Ctrl++", "Ctrl+=")),
     Command("smaller", "View", "Smaller text", ("Ctrl+-",)),
@@ -60,6 +61,8 @@ ELSEWHERE = (
     ("Send the message", "Enter"),
     ("New line in the message", "Shift+Enter"),
     ("Edit your last message, in an empty message box", "Up"),
+    ("Go from token to token, in a reply whose tokens are shown", "Arrows"),
+    ("Show what could have stood in a token's place", "Enter"),
     ("Select the whole conversation, in the conversation", "Ctrl+A"),
 )
 """Keys that belong to a place in the window and not to a menu."""

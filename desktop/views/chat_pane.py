@@ -12,6 +12,8 @@ from desktop.services.session import ChatSession
 from desktop.views.composer import COLUMN_WIDTH, Composer
 from desktop.views.notices import Banner, announce
 from desktop.views.status import StatusLine
+from desktop.views.token_desk import TokenDesk
+from desktop.views.token_legend import TokenLegend
 from desktop.views.transcript import TranscriptView
 from desktop.views.welcome import WelcomePage
 from engine.core import Stats
@@ -33,6 +35,8 @@ class ChatPane(QWidget):
         self._session = session
         self._awaited = False  # a reply was begun and its end was not told yet
         self.transcript = TranscriptView(session.messages)
+        self.legend = TokenLegend()
+        self.tokens = TokenDesk(session, self.transcript, self.legend, self)
         self.welcome = WelcomePage()
         self.transcript.set_empty_widget(self.welcome)
         self.banner = Banner()
@@ -54,6 +58,7 @@ class ChatPane(QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addWidget(header)
+        layout.addWidget(self.legend)
         layout.addWidget(self.transcript, 1)
         layout.addLayout(strip)
         layout.addWidget(self.composer)

@@ -105,6 +105,7 @@ class MainWindow(QMainWindow):
             "write": self.write,
             "sidebar": lambda: self.panes.toggle(LEFT),
             "inspector": lambda: self.panes.toggle(RIGHT),
+            "tokens": chat.tokens.toggle,
             "larger": lambda: self.scale_text(10),
             "smaller": lambda: self.scale_text(-10),
             "normal": lambda: self.scale_text(0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+import zlib
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from engine.core import (
 from engine.errors import Cancelled, EngineError, ModelNotFound
 from engine.settings import CacheSettings, LoadSettings
 
-__all__ = ["ECHO_INFO", "EchoChat", "EchoDoor"]
+__all__ = ["ECHO_INFO", "EchoChat", "EchoDoor", "echo_token"]
 
 ECHO_INFO = ModelInfo(
     path="/models/echo.gguf", name="Echo", architecture="echo", format="gguf", parameters=1_000_000, bits_per_weight=4.5,
@@ -104,7 +105,8 @@ class EchoChat:
                 reason, trigger = "max_tokens", ""
                 break
             count += 1
-            yield Text(word, (_token(count, word, request.output.alternatives),), self.suppressed.get(count, ""))
+            drafted = request.speculation.method != "none" and count % (1 + self.accepted) != 1
+            yield Text(word, (echo_token(word, request.output.alternatives, drafted),), self.suppressed.get(count, ""))
             if self.running_every and count % self.running_every == 0:
                 yield Running(self._stats(request, prompt, count, started, prefilled))
         if stop.is_set():
@@ -139,14 +141,19 @@ class EchoChat:
         return words[len(begun.split()) :]
 
 
-def _token(number: int, word: str, alternatives: int) -> TokenInfo:
-    """A token as likely as 0.6, and so many alternatives of which it is the first and each has half of what is left."""
-    shares = [0.6, *(0.4 / 2**place for place in range(1, alternatives))][:alternatives]
+def echo_token(word: str, alternatives: int, drafted: bool = False) -> TokenInfo:
+    """A token whose id and likelihood follow from the word, and so many alternatives: itself first, then the word with a number
+    behind it, each with half of what is left; from the fourth on the sampler has dropped them."""
+    number = zlib.crc32(word.encode())
+    share = 0.05 + number % 91 / 100
+    shares = [share, *((1 - share) / 2**place for place in range(1, alternatives))][:alternatives]
     others = tuple(
-        Alternative(number + 1000 * place, word if place == 0 else f"{word}{place}", share, share) for place, share in enumerate(shares)
+        Alternative(number % 30_000 + 30_000 * place, f"{word}{place or ''}", raw, raw if place < 3 else 0.0)
+        for place, raw in enumerate(shares)
     )
+    top = tuple((other.id, other.probability) for other in others)
     return TokenInfo(
-        number, word, 0.6, 0.6, top=tuple((other.id, other.probability) for other in others), alternatives=others, entropy=1.0
+        number % 30_000, word, share, share, top=top, alternatives=others, entropy=4 * (1 - share), drafted=drafted, seconds=0.5
     )
 
 

@@ -98,12 +98,12 @@ class TokenPopup(QFrame):
         super().__init__(parent)
         self.setObjectName("tokenPopup")
         self.setAccessibleName("Token")
-        self.title, self.figures, self.note = QLabel(), QLabel(), QLabel()
-        for label in (self.title, self.figures, self.note):
+        self.title, self.figures, self.key, self.note = QLabel(), QLabel(), QLabel("Upper bar: model. Lower bar: after the sampler."), QLabel()
+        for label in (self.title, self.figures, self.key, self.note):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setWordWrap(label is not self.title)
-        self.figures.setProperty("tone", "muted")
-        self.note.setProperty("tone", "muted")
+        for label in (self.figures, self.key):
+            label.setProperty("tone", "muted")
         self._list = QScrollArea()
         self._list.setFrameShape(QFrame.Shape.NoFrame)
         self._list.setWidgetResizable(True)
@@ -114,7 +114,7 @@ class TokenPopup(QFrame):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(10, 9, 10, 9)
         layout.setSpacing(5)
-        for widget in (self.title, self.figures, self._list, self.note):
+        for widget in (self.title, self.figures, self._list, self.key, self.note):
             layout.addWidget(widget)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.hide()
@@ -126,7 +126,7 @@ class TokenPopup(QFrame):
         heading.setBold(True)
         self.title.setFont(heading)
         self.title.setText(visible(token.text) if known else "Text without tokens")
-        for label in (self.figures, self.note):
+        for label in (self.figures, self.key, self.note):
             label.setFont(look.small_font)
         self.figures.setText(_figures(token) if known else "It was typed or edited, or comes from before tokens were kept.")
         self._show_alternatives(token, why_not, stops, look)
@@ -160,6 +160,7 @@ class TokenPopup(QFrame):
         self._list.setWidget(body)
         shown = min(_SHOWN, len(self.buttons))
         self._list.setVisible(shown > 0)
+        self.key.setVisible(shown > 0)
         self._list.setFixedHeight(shown * round(look.em * 1.55))
 
     def place(self, token: QRect, room: QRect, look: Look) -> None:
@@ -223,10 +224,10 @@ class TokenPopup(QFrame):
 
 
 def _figures(token: TokenInfo) -> str:
-    """For example "Model 45.2 % · final 61.0 % · entropy 1.23 nats · id 262 · drafted · 1.42 s"."""
-    parts = [f"Model {percent(token.raw_probability)}", f"final {percent(token.probability)}", f"entropy {token.entropy:.2f} nats"]
-    parts.append(f"id {token.id}")
+    """For example "model 45.2 % · final 61.0 % · entropy 1.23 nats", and below "id 262 · drafted · after 1.42 s"."""
+    shares = f"model {percent(token.raw_probability)} · final {percent(token.probability)} · entropy {token.entropy:.2f} nats"
+    parts = [f"id {token.id}"]
     parts += ["drafted"] * token.drafted + ["healed"] * token.healed
     if token.seconds:
         parts.append(f"after {token.seconds:.2f} s")
-    return " · ".join(parts)
+    return f"{shares}\n{' · '.join(parts)}"

@@ -223,7 +223,7 @@ class TokenRow(DocumentRow):
         painter.setFont(self.look.small_font)
         for box in self._exposed(exposed):
             if box.line_break:
-                painter.setPen(self.look.colours.muted)
+                painter.setPen(self.look.colours.text)
                 painter.drawText(box.area.translated(origin), int(Qt.AlignmentFlag.AlignCenter), "↵")
             focused = box.token == self.cursor_token and self.hasFocus()
             if focused or box.token == marked:
