@@ -121,7 +121,7 @@ class Candidates:
         """Of the distribution, nats."""
         weights = self.weights()
         if self._ids is not None:
-            return max(0.0, math.log(self.mass) - float(weights @ (self._scores - self.largest)) / self.mass)
+            return max(0.0, math.log(self.mass) - dot(weights, self._scores - self.largest) / self.mass)
         depths = self.scores() - self._scores.dtype.type(self.largest)
         with np.errstate(invalid="ignore"):
             total = dot(weights, depths)

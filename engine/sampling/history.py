@@ -61,7 +61,7 @@ class History:
         faded = self._window[: max(0, len(self._window) - self._sustained)] if self._fade else []
         if not faded:
             return None, counts
-        places = np.asarray([self._place[token] for token in faded])
+        places = np.fromiter(map(self._place.__getitem__, faded), np.int64, len(faded))
         # Oldest first: the token `fade` + `reach` places back has strength 1 / (fade + 1).
         strengths = np.arange(self._fade - len(faded) + 1, self._fade + 1) / (self._fade + 1)
         whole = counts - np.bincount(places, minlength=counts.shape[0])

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.sampling import kernels
 from engine.sampling.candidates import Floats
-from engine.sampling.selection import Scores, top_indices
+from engine.sampling.selection import Scores, dot, top_indices
 
 
 class RawDistribution:
@@ -41,7 +41,10 @@ def _softmax_sums(logits: Floats, largest: np.float32) -> tuple[float, float]:
     """The sums of w = exp(l - largest) and of w * (l - largest) over logits l."""
     if logits.shape[0] >= kernels.LEAST:
         return kernels.softmax_sums(logits, largest)
-    with np.errstate(over="ignore"):  # a difference beyond float32 is -inf, which is what is meant
-        depths = np.maximum(logits - largest, np.float32(-87))  # no 0 times -inf
-    weights = np.exp(depths)
-    return float(weights.sum(dtype=np.float64)), float(np.einsum("i,i->", weights, depths, dtype=np.float64))
+    with np.errstate(over="ignore", invalid="ignore"):  # a difference beyond float32 is -inf, which is what is meant
+        depths = logits - largest
+        weights = np.exp(depths)
+        inner = dot(weights, depths)
+    if math.isnan(inner):  # 0 times -inf is meant to be 0
+        inner = dot(weights, np.maximum(depths, np.float32(-87)))
+    return dot(weights), inner

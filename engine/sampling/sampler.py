@@ -156,13 +156,12 @@ class Sampler:
         mask: npt.NDArray[np.uint32] | None = None,
         only: npt.NDArray[np.int64] | None = None,
         blocked: Collection[int] = (),
-        banned: Collection[int] = (),
         attempt: int = 0,
         top: int = 0,
         alternatives: int = 0,
     ) -> Sampled:
-        """`look` and `draw` in one. `banned` is another name of `blocked`."""
-        look = self.look(logits, history, mask=mask, only=only, blocked=[*blocked, *banned])
+        """`look` and `draw` in one."""
+        look = self.look(logits, history, mask=mask, only=only, blocked=blocked)
         return self.draw(look, attempt=attempt, top=top, alternatives=alternatives)
 
     def snapshot(self) -> object:

@@ -44,6 +44,12 @@ def test_top_indices_of_real_sizes(size: int, count: int, known: bool) -> None:
     assert top_indices(scores, count, maxima).tolist() == np.argsort(-scores, kind="stable")[:count].tolist()
 
 
+def test_a_full_sort_of_signs_zeros_and_ties() -> None:
+    random = np.random.default_rng(1)
+    scores = random.choice(np.asarray([0.0, -0.0, 1.5, -1.5, 1e-40, -1e-40, 3e38, -3e38, -np.inf], np.float32), 9000)
+    assert top_indices(scores, 9000).tolist() == np.argsort(-scores, kind="stable").tolist()
+
+
 @pytest.mark.parametrize("size", [100, 16_384, 20_001, 70_000])
 @pytest.mark.parametrize("bound", [-np.inf, -1e39, -1.0, 0.0, 2.0, 3.5, 9.0])
 def test_at_least_finds_what_comparing_finds(size: int, bound: float) -> None:
