@@ -1,0 +1,108 @@
+"""The CPU's cache over conversations, rewinds and a restart: logits are bit for bit those of each text alone.
+
+Steps have at most eight rows, as checks of drafts have: up to there a row's logits do not depend on the rows beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.backends.base import Floats
+from engine.backends.cpu import CpuBackend
+from engine.cache.pages import Lease
+from engine.models.base import Model
+from engine.models.paged import PagedCache
+from engine.models.saved import restore_cache, save_cache
+from engine.settings import CacheSettings
+from tests.engine.models.oracle import load
+from tests.tiny import TINY, write_gguf
+
+CONTEXT, ROWS = 700, 8
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    model = load(write_gguf(tmp_path_factory.mktemp("cpu") / "m.gguf", TINY, "Q8_0"), CpuBackend(threads=2))
+    yield model
+    model.close()
+
+
+def new_cache(model: Model, dtype: str, values: str) -> PagedCache:
+    return PagedCache(model, CacheSettings(context_length=CONTEXT, dtype=dtype, value_dtype=values, memory=1))
+
+
+def read(cache: PagedCache, lease: Lease, ids: list[int], rows: int = ROWS) -> Floats:
+    """The logits after `ids`, of which only what the lease lacks is run."""
+    while lease.length < len(ids):
+        logits = cache.run(lease, ids[lease.length : lease.length + rows])
+    return logits[-1].copy()
+
+
+class Alone:
+    """Logits of texts that were each run by themselves, one token after the other."""
+
+    def __init__(self, cache: PagedCache) -> None:
+        self.cache = cache
+        self.known: dict[tuple[int, ...], Floats] = {}
+
+    def after(self, ids: list[int]) -> Floats:
+        key = tuple(ids)
+        if key not in self.known:
+            self.cache.table.forget()
+            with self.cache.open(ids) as lease:
+                assert not lease.length
+                self.known[key] = read(self.cache, lease, ids, rows=7)
+        return self.known[key]
+
+
+@pytest.mark.parametrize(("dtype", "values"), [("auto", "same"), ("fp32", "fp8"), ("q8", "same"), ("q6", "same"), ("q4", "fp16")])
+def test_everything_equals_the_text_alone(model: Model, tmp_path: Path, dtype: str, values: str) -> None:
+    cache, fresh, rng = new_cache(model, dtype, values), new_cache(model, dtype, values), np.random.default_rng(3)
+    alone = Alone(fresh)
+    start = rng.integers(3, 307, 270).tolist()  # a page and a bit that all begin with
+    texts = [start + rng.integers(3, 307, count).tolist() for count in (5, 60, 290)]
+    for visit in range(14):
+        which = int(rng.integers(3))
+        ids = texts[which]
+        match visit % 4:
+            case 0:  # an edit
+                ids = ids[: int(rng.integers(200, len(ids)))] + rng.integers(3, 307, 9).tolist()
+            case 1:  # a further message
+                ids = (ids + rng.integers(3, 307, 40).tolist())[-CONTEXT + 20 :] if len(ids) < CONTEXT - 80 else ids[:400]
+        texts[which] = ids
+        with cache.open(ids) as lease:
+            np.testing.assert_array_equal(read(cache, lease, ids), alone.after(ids))
+            drafts = rng.integers(3, 307, 7).tolist()
+            logits = cache.run(lease, drafts, logit_rows=7)  # of which some stay
+            kept = int(rng.integers(0, 8))
+            np.testing.assert_array_equal(logits[6], alone.after(ids + drafts))
+            lease.truncate(len(ids) + kept)
+            more = [*ids, *drafts[:kept], 11]
+            np.testing.assert_array_equal(read(cache, lease, more), alone.after(more))
+        cache.table.check()
+        if visit == 7:  # the program is closed and opened again
+            assert save_cache(cache, "model", tmp_path) == ""
+            cache.close()
+            cache = new_cache(model, dtype, values)
+            assert restore_cache(cache, "model", tmp_path) == ""
+            with cache.open(more) as lease:
+                assert lease.length == len(more) - 1
+    cache.close()
+    fresh.close()
+
+
+def test_another_type_finds_nothing_of_it(model: Model, tmp_path: Path) -> None:
+    cache = new_cache(model, "q8", "same")
+    with cache.open([5, 6, 7]) as lease:
+        read(cache, lease, [5, 6, 7])
+    save_cache(cache, "model", tmp_path)
+    cache.close()
+    for dtype, values, found in (("q8", "same", 1), ("q8", "q8", 1), ("q8", "q4", 0), ("auto", "same", 0)):
+        cache = new_cache(model, dtype, values)
+        assert restore_cache(cache, "model", tmp_path) == ""
+        assert cache.table.cached == found
+        cache.close()
