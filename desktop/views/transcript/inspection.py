@@ -83,8 +83,9 @@ class Inspection(QObject):
             position = self._conversation.position(number)
             message = self._conversation.messages[position]
             if not message.inspected:
+                before = message.trace
                 message.inspect(view.trace(number) if message.item.role == "assistant" else None)
-                if message.trace is not None:
+                if message.trace is not before:
                     self._conversation.sync(position)
                     changed = True
         if changed:

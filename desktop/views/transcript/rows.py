@@ -119,6 +119,7 @@ class MessageRows:
     def update(self, item: MessageItem) -> None:
         """The message is now `item`."""
         old = self.item
+        self.inspected = self.inspected and item.running == old.running  # a reply that begins or ends may have other tokens
         if item.id == old.id and item.role == old.role and item.text.startswith(old.text):
             self.append(item, item.text[len(old.text) :])
             return

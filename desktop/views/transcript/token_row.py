@@ -174,8 +174,7 @@ class TokenRow(DocumentRow):
         first = base + line.textStart()
         low, upto = (row.start + self._character(place) for place in (first, first + line.textLength()))
         corner = self.document.documentLayout().blockBoundingRect(block).topLeft()
-        high = line.ascent() + line.descent() + 3
-        top = corner.y() + line.y() + line.height() - high + 1
+        high, top = line.ascent() + line.descent() + 2, corner.y() + line.y()
         self._lines.append((first, len(self._boxes)))
         for token in range(max(0, bisect_left(trace.starts, low) - 1), len(trace)):
             begin, stop = trace.starts[token], trace.end(token)
@@ -241,12 +240,17 @@ class TokenRow(DocumentRow):
         """The token at a point of the widget; -1 where there is none."""
         spot = QPointF(point) - self.origin()
         near = self._exposed(QRect(0, point.y(), 1, 1))
-        return next((box.token for box in near if box.area.adjusted(0, -2, 0, 4).contains(spot)), -1)
+        return next((box.token for box in reversed(near) if box.area.adjusted(0, -2, 0, 4).contains(spot)), -1)
 
     def token_area(self, token: int) -> QRect:
-        """Where a token is in the widget; empty where it is not in this row. Of one on two lines, the first part."""
-        found = next((box.area for box in self._boxes if box.token == token), None)
+        """Where a token is in the widget; empty where it is not in this row. Of one on two lines, the longer part."""
+        found = self._area(token)
         return found.translated(self.origin()).toRect() if found is not None else QRect()
+
+    def _area(self, token: int) -> QRectF | None:
+        start = bisect_left(self._boxes, token, key=lambda box: box.token)
+        parts = [box.area for box in self._boxes[start : bisect_right(self._boxes, token, key=lambda box: box.token)]]
+        return max(parts, key=QRectF.width, default=None)
 
     def tokens(self) -> range:
         """The indexes of the tokens in this row."""
@@ -297,7 +301,7 @@ class TokenRow(DocumentRow):
 
     def _beside(self, step: int) -> int:
         """The token above (-1) or below (+1) the cursor's; one outside the row when there is no such line."""
-        here = next((box.area for box in self._boxes if box.token == self.cursor_token), None)
+        here = self._area(self.cursor_token)
         if here is None:
             return self.tokens()[0]
         beyond = [box for box in self._boxes if (box.area.top() - here.top()) * step > 1]
