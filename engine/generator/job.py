@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from engine.backends.base import Floats
+from engine.constraint.filter import Mask
 from engine.constraint.filter_set import FilterSet
 from engine.core import Alternative, TokenInfo
 from engine.errors import BadSetting, NothingAllowed
@@ -129,15 +132,21 @@ class Job:
         place, wanted = len(self.ids), self.plan.wanted
         mark = self._mark(logits) if self._bans is not None else None
         mask = self._filters.mask() if self._filters is not None else None
-        if self._filters is not None and self._filters.ended:  # filters that contradict each other
+        if self._filters is not None and self._filters.ended and self._filters.may_end:
             return self.finish("end_filter")
         only = self._healing if place == self._begin else None
         rejected = self._blocked.get(place, set())
         try:
             look = self._sampler.look(logits, self.ids, mask=mask, only=only, blocked=self._blocked_now(rejected))
-        except NothingAllowed:
-            if rejected and self._marks:  # the way on from here is closed: go back further
+        except NothingAllowed as error:
+            if self._marks and (rejected or self._stuck):  # the way on from here is closed: go back further
                 return self._rewind(len(self._marks) - 1)
+            if self._stuck:
+                raise NothingAllowed(
+                    "The constraints contradict each other: nothing that they all allow can follow the reply so far; loosen one of them."
+                ) from error
+            if self._filters is not None and self._filters.may_end and self._only_stops(mask):
+                return self.finish("end_filter")  # before the least number of tokens, but there are no more to have
             raise
         attempt = len(rejected)
         token, accepted = choose(look.distribution, proposal, lambda purpose: self._sampler.uniform(place, purpose, attempt))
@@ -222,7 +231,7 @@ class Job:
     def _limit(self) -> tuple[str, str]:
         """Reason and trigger when the sequence must end here, else two empty texts."""
         rules = self.plan.rules
-        if self._filters is not None and self._filters.ended:
+        if self._filters is not None and self._filters.ended and self._filters.may_end:
             return "end_filter", ""
         if 0 < rules.max_tokens <= self.new_tokens:
             return "max_tokens", ""
@@ -237,6 +246,20 @@ class Job:
         """Ids that cannot be drawn at this place: the caller's, those that led to a banned string, stop tokens that come too early."""
         early = self.plan.rules.token_ids if self.new_tokens < self.plan.rules.min_tokens else frozenset[int]()
         return rejected.union(self.banned, early)
+
+    @property
+    def _stuck(self) -> bool:
+        return self._filters is not None and self._filters.stuck
+
+    def _only_stops(self, mask: Mask | None) -> bool:
+        """Whether a mask allows nothing but tokens that end the sequence."""
+        if mask is None:
+            return False
+        others = mask.copy()
+        for token in self.plan.rules.token_ids:
+            if token // 32 < len(others):
+                others[token // 32] &= ~np.uint32(1 << token % 32)
+        return not others.any()
 
     def _info(self, sampled: Sampled, text: str, drafted: bool, healed: bool) -> TokenInfo:
         others = tuple(Alternative(i, self._tokenizer.piece(i), raw, final) for i, raw, final in sampled.alternatives)

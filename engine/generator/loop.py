@@ -111,7 +111,7 @@ def write(source: Source, job: Job, clock: Clock, stop: threading.Event | None =
                 if proposal is None or job.ids[-1] != proposal.id:
                     break
             drafting.passed(decided)
-            proposals = drafting.propose(job, source.room(job.ids))
+            proposals = drafting.propose(job, job.context_length - len(job.ids))
             if _is_set(stop):
                 yield job.finish("cancelled")
                 return

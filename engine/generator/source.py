@@ -44,11 +44,6 @@ class Source:
             self._leases.append(self._cache.open(ids))
         self.cached = sum(lease.length for lease in self._leases)
 
-    def room(self, ids: Sequence[int]) -> int:
-        """How many tokens may be run beyond `ids`."""
-        longest = max(len(prompt) for prompt in self._prompts) - self._prompt_tokens + len(ids)
-        return self._cache.context_length - longest
-
     def prefill(self, stop: threading.Event | None) -> Generator[Prefill, None, Floats | None]:
         """Run what the cache does not hold of the prompts: progress first, after each chunk, and with done == total at the end.
 

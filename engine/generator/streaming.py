@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from engine.constraint import make_filters
 from engine.constraint.filter import Filter
 from engine.core import Done, Prefill, Running, Text
-from engine.errors import BadSetting, NotSupportedYet
+from engine.errors import BadSetting, ContextTooLong, NotSupportedYet
 from engine.generator.drafters import Drafters
 from engine.generator.drafting import Drafting
 from engine.generator.events import events
@@ -160,14 +160,12 @@ class StreamingGenerator:
         speculation = SpeculationSettings(method=method, draft_tokens=self.num_speculative_tokens)
         drafting = self.drafters.drafting(speculation, plan, abort_event, fixed=fixed is not None)
         job, clock = self._open(ids, plan, drafting, guidance, abort_event, None)
-        self._begun = Begun(job, clock, return_probabilities, self.model.config.vocab_size)
-        assert self._steps is not None
-        for step in self._steps:
-            if isinstance(step, Emission):  # aborted while the prompt was read
-                self._begun.waiting = step
-                break
-            if step.done == step.total:
-                break
+        self._begun = begun = Begun(job, clock, return_probabilities, self.model.config.vocab_size)
+        step = self._next()
+        while not isinstance(step, Emission) and step.done < step.total:
+            step = self._next()
+        if isinstance(step, Emission):  # aborted while the prompt was read
+            begun.waiting = step
 
     def stream_ex(self, ban_tokens: Sequence[int] | None = None) -> dict[str, Any]:
         """Choose one token, with the ids in `ban_tokens` blocked, and return what it made certain.
@@ -181,16 +179,25 @@ class StreamingGenerator:
         """
         begun = self._begun
         if begun is None or self._steps is None:
-            raise RuntimeError("begin_stream_ex comes before stream_ex")
+            raise RuntimeError("no sequence is open: begin_stream_ex comes before stream_ex")
         if begun.last is not None:
             return begun.ended_already()
         begun.job.banned = tuple(ban_tokens or ())
-        emission = begun.waiting or next(self._steps)
+        emission = begun.waiting or self._next()
         assert isinstance(emission, Emission)
         result = begun.result(emission)
         if emission.reason:
             self._steps.close()
         return result
+
+    def _next(self) -> Prefill | Emission:
+        """One step of the open sequence, which is closed when that fails."""
+        assert self._steps is not None
+        try:
+            return next(self._steps)
+        except BaseException:
+            self.close()
+            raise
 
     def get_sd_stats(self) -> tuple[float, float, int, int, int]:
         """Drafting in all step-by-step sequences since `reset_sd_stats`, this one included: accepted / all tokens,
@@ -222,7 +229,13 @@ class StreamingGenerator:
         check_prompt(ids, self.model.config.vocab_size, length)
         if guidance is not None:
             check_prompt(guidance.negative_ids, self.model.config.vocab_size, length)
-            length -= max(0, len(guidance.negative_ids) - len(ids))  # the longer row fills the context first
+            growth = self.cache.growth(len(ids), len(guidance.negative_ids))  # the longer row fills the context, or both the cache
+            if growth < 0:
+                raise ContextTooLong(
+                    f"The prompt has {len(ids)} tokens and the negative one {len(guidance.negative_ids)}, which is more than the cache "
+                    "holds of both; shorten them, or give the cache more memory."
+                )
+            length = len(ids) + growth
         self.close()
         clock = Clock(started or time.perf_counter())
         job = Job(self.tokenizer, ids, plan, context_length=length, started=clock.started)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from engine.backends.base import Floats, Step
 from engine.cache.disk import PageFile
-from engine.cache.pages import Lease, PageTable
+from engine.cache.pages import Lease, PageTable, pages_for
 from engine.core import PAGE_TOKENS
 from engine.errors import ContextTooLong
 from engine.models.estimate import cache_dtype, chosen_context, free_memory, further_pages
@@ -68,9 +69,10 @@ class PagedCache:
             self._read(lease, self.saved)
         return lease
 
-    def room_for(self, sequences: int) -> int:
-        """How long each of so many sequences can get that are open at once, in tokens; they may share nothing."""
-        return min(self.context_length, self.store.page_count // sequences * PAGE_TOKENS)
+    def growth(self, *lengths: int) -> int:
+        """By how many tokens sequences of these lengths, open at once and sharing nothing, can all grow; below 0 they do not fit."""
+        most = self.context_length - max(lengths)
+        return bisect_left(range(most + 1), True, key=lambda more: sum(pages_for(n + more) for n in lengths) > self.store.page_count) - 1
 
     def run(self, lease: Lease, ids: Sequence[int], logit_rows: int = 1) -> Floats:
         """Run at most `rows` further tokens of a lease: logits (logit_rows, V) float32 of the last rows, valid until the next run.

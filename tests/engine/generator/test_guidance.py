@@ -103,3 +103,17 @@ def test_healing_heals_both_rows():
     assert ids[1:] == guided([*PROMPT, ids[0]], [*NEGATIVE, ids[0]], 1.5, 2)
     with pytest.raises(BadSetting, match="same token"):
         generator.stream([*PROMPT, last], guidance=Guidance(NEGATIVE, 1.5), heal=True)
+
+
+def test_two_rows_share_what_the_cache_holds():
+    """The fake holds one context and two pages: long rows end the reply early, and are refused where they do not fit at all."""
+    generator, _ = make(context=768)  # 5 pages
+    other = tuple(range(20, 120)) * 7
+    rows = list(PROMPT), Guidance(other[:500], 1.5)
+    events = list(generator.stream(rows[0], GREEDY, StopSettings(max_tokens=0), guidance=rows[1]))
+    assert events[-1].reason == "context_full"
+    assert events[-1].stats.new_tokens == 512 - 300 + 1  # the negative row may have a third page, the positive one not
+    table = generator.cache.table
+    assert table.free + table.idle == table.page_count
+    with pytest.raises(ContextTooLong, match="more than the cache holds of both"):
+        generator.stream(list(PROMPT) + list(range(20, 120)) * 3, guidance=Guidance(other, 1.5))

@@ -12,7 +12,7 @@ from engine.constraint.grammar import GrammarFilter
 from engine.constraint.prefix import PrefixFilter
 from engine.constraint.select import SelectFilter
 from engine.core import Done, Text
-from engine.errors import BadSetting
+from engine.errors import BadSetting, NothingAllowed
 from engine.settings import ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
 from tests.engine.generator.fakes import make, random_logits, tokenizer
 
@@ -223,3 +223,18 @@ def test_min_tokens_and_stream_interval():
     generator, _ = make()
     events = list(generator.stream(START, GREEDY, StopSettings(max_tokens=10), output=OutputSettings(alternatives=0, stream_interval=4)))
     assert [len(event.tokens) for event in events if isinstance(event, Text)] == [4, 4, 2]
+
+
+def test_filters_that_leave_no_way_on_are_no_end():
+    together = [PrefixFilter(tokenizer(), "the quick"), SelectFilter(tokenizer(), ["the dog", "brown"])]
+    with pytest.raises(NothingAllowed, match="contradict"):
+        write(START, filters=together)
+
+
+def test_a_fulfilled_format_ends_a_reply_before_its_least_tokens():
+    """Both allow only their end after "ab", which neither of them knows by itself."""
+    generator, _ = make()
+    together = [GrammarFilter.regex(tokenizer(), "ab|abc"), GrammarFilter.regex(tokenizer(), "ab|abd")]
+    events = list(generator.stream(START, GREEDY, StopSettings(max_tokens=9, min_tokens=5), filters=together))
+    assert "".join(event.text for event in events if isinstance(event, Text)) == "ab"
+    assert events[-1].reason == "end_filter"

@@ -309,3 +309,33 @@ def test_the_constructors_arguments():
         generator.begin_stream_ex(np.zeros((2, 3), np.int64), GREEDY)
     with pytest.raises(ValueError, match="input_ids"):
         generator.begin_stream_ex([1.5], GREEDY)
+
+
+def test_what_fails_closes_the_sequence():
+    """An error in the middle is told once, gives the pages back, and the next sequence is as if nothing had been."""
+    generator, model = make(rows=128)
+
+    def fail():
+        raise MemoryError
+
+    model.program.before_run = fail
+    with pytest.raises(MemoryError):
+        generator.begin_stream_ex(PROMPT, GREEDY)
+    table = generator.cache.table
+    assert table.free + table.idle == table.page_count
+    with pytest.raises(RuntimeError, match="no sequence is open"):
+        generator.stream_ex()
+    model.program.before_run = lambda: None
+    generator.begin_stream_ex(PROMPT, GREEDY, max_new_tokens=9)
+    generator.stream_ex()
+    model.program.before_run = fail
+    with pytest.raises(MemoryError):
+        generator.stream_ex()
+    assert table.free + table.idle == table.page_count
+    with pytest.raises(RuntimeError, match="no sequence is open"):
+        generator.stream_ex()
+    model.program.before_run = lambda: None
+    generator.begin_stream_ex(PROMPT, GREEDY, max_new_tokens=9)
+    ids = [token for result in steps(generator) for token in result["chunk_token_ids"][0].tolist()]
+    assert ids == fresh_reply(PROMPT, 9)
+    assert generator.get_sd_stats()[2] == 10

@@ -124,10 +124,10 @@ def test_positions_end_at_the_context_too(tmp_path):
 
 def test_room_for_several_sequences():
     cache = new_cache(context=1024)  # six pages
-    assert [cache.room_for(count) for count in (1, 2, 3, 6, 7)] == [1024, 768, 512, 256, 0]
+    assert [cache.growth(*[0] * count) for count in (1, 2, 3, 6, 7)] == [1024, 768, 512, 256, 0]
     leases = [cache.open([1]) for _ in range(2)]
     for first, lease in enumerate(leases, 1):
-        read(cache, lease, [first] * cache.room_for(2))
+        read(cache, lease, [first] * cache.growth(0, 0))
     with pytest.raises(ContextTooLong, match="can be had"):
         cache.run(leases[0], [5])
     leases[1].close()
