@@ -12,8 +12,8 @@ from engine.sampling.candidates import Candidates
 from engine.sampling.step import SamplerState, SamplerStep
 from engine.settings import SamplerSettings
 
-COIN = 1
-"""The purpose of XTC's random number (`Sampler.uniform`)."""
+COIN = 64
+"""The purpose of XTC's random number (`Sampler.uniform`); far from those of drawing and of checking drafts."""
 
 
 @dataclass(frozen=True, slots=True)

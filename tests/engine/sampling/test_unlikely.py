@@ -8,8 +8,11 @@ import math
 import numpy as np
 import pytest
 
+from engine.sampling import sampler
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import TokenTables
+from engine.sampling.unlikely import COIN
+from engine.speculation import draft_model, verify
 from tests.engine.sampling.test_steps import OFF, approx, distribution, of
 
 ALWAYS = dataclasses.replace(OFF, xtc_probability=1.0, xtc_threshold=0.15)
@@ -36,21 +39,28 @@ def test_xtc_takes_the_threshold_itself_in_and_of_equals_keeps_the_last() -> Non
 
 @pytest.mark.parametrize(("protected", "kept"), [({0}, 4), ({1, 9}, 4), ({2}, 2), ({3}, 2), (set(), 2)])
 def test_xtc_does_nothing_where_a_protected_token_would_go(protected: set[int], kept: int) -> None:
-    sampler = Sampler(ALWAYS, 0, TokenTables(xtc_protected=frozenset(protected)))
-    assert len(sampler.look(LOGITS, []).distribution.likeliest(4)) == kept
+    drawer = Sampler(ALWAYS, 0, TokenTables(xtc_protected=frozenset(protected)))
+    assert len(drawer.look(LOGITS, []).distribution.likeliest(4)) == kept
 
 
 def test_xtc_tosses_one_coin_a_place() -> None:
-    sampler = Sampler(dataclasses.replace(ALWAYS, xtc_probability=0.3), 5)
-    tossed = [sampler.look(LOGITS, range(place)).distribution.probability(0) == 0.0 for place in range(4000)]
+    drawer = Sampler(dataclasses.replace(ALWAYS, xtc_probability=0.3), 5)
+    tossed = [drawer.look(LOGITS, range(place)).distribution.probability(0) == 0.0 for place in range(4000)]
     assert abs(sum(tossed) - 1200) < 3.3 * math.sqrt(4000 * 0.3 * 0.7)
-    assert tossed == [sampler.look(LOGITS, range(place)).distribution.probability(0) == 0.0 for place in range(4000)]
+    assert tossed == [drawer.look(LOGITS, range(place)).distribution.probability(0) == 0.0 for place in range(4000)]
+
+
+def test_the_coin_is_no_number_that_is_used_for_anything_else() -> None:
+    # The same number for the coin and for the test of a guess would make drafting change what is written.
+    purposes = [sampler.DRAW, verify.DRAW, verify.ACCEPT, verify.RESIDUAL, draft_model.GUESS]
+    assert sampler.DRAW == verify.DRAW
+    assert COIN not in purposes
 
 
 def test_draws_with_xtc_follow_the_mixture() -> None:
-    sampler, counts = Sampler(dataclasses.replace(ALWAYS, xtc_probability=0.5), 6), np.zeros(4)
+    drawer, counts = Sampler(dataclasses.replace(ALWAYS, xtc_probability=0.5), 6), np.zeros(4)
     for place in range(20_000):
-        counts[sampler.sample(LOGITS, range(place)).id] += 1
+        counts[drawer.sample(LOGITS, range(place)).id] += 1
     expected = np.asarray([0.2, 0.15, 0.1 + 1 / 3, 0.05 + 1 / 6]) * 20_000
     assert ((counts - expected) ** 2 / expected).sum() < 16.27  # 99.9 %, 3 degrees
 
@@ -79,10 +89,10 @@ def test_skew_is_the_same_as_bending_the_random_number(skew: float) -> None:
 
 def test_draws_with_skew_follow_their_probabilities() -> None:
     settings = dataclasses.replace(OFF, skew=0.7)
-    sampler, counts = Sampler(settings, 3), np.zeros(4)
+    drawer, counts = Sampler(settings, 3), np.zeros(4)
     expected = distribution(LOGITS, settings)
     for place in range(20_000):
-        counts[sampler.sample(LOGITS, range(place)).id] += 1
+        counts[drawer.sample(LOGITS, range(place)).id] += 1
     wanted = np.asarray([expected[token] for token in range(4)]) * 20_000
     assert ((counts - wanted) ** 2 / wanted).sum() < 16.27  # 99.9 %, 3 degrees
 
