@@ -125,6 +125,7 @@ def open_chat(
     from engine.models.open_text import open_text
     from engine.models.paged import PagedCache, chosen_context
     from engine.models.saved import fingerprint, restore_cache
+    from engine.sampling import kernels
     from engine.weights.checkpoint import open_checkpoint
 
     def steps() -> Generator[Loading, None, LocalChat]:
@@ -137,6 +138,9 @@ def open_chat(
             model = yield from read_model(checkpoint, make_backend(load), cache_dtype(cache))
         finally:
             checkpoint.close()
+        if model.config.vocab_size >= kernels.LEAST:
+            yield Loading("Preparing the sampler", 0, 1)
+            kernels.kernels()  # now, so that no reply waits for them
         yield Loading("Making room for the context", 0, 1)
         paged = PagedCache(model, cache)
         kept = ""
