@@ -127,15 +127,13 @@ def _signed(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     return b.sitofp(b.sext(load(b, address, _VI8), VI32), VF32)
 
 
-def _nibbles(b: ir.IRBuilder, address: ir.Value) -> list[ir.Value]:
-    """The low and the high codes of 16 bytes as float32, 8 taken off."""
+def _half_bytes(b: ir.IRBuilder, address: ir.Value, high: bool) -> ir.Value:
+    """The low or the high codes of 16 bytes as float32, 8 taken off."""
     word = b.zext(load(b, address, _VI8), VI32)
-    numbers = []
-    for whole in (b.and_(word, const_vector(15, VI32)), b.lshr(word, const_vector(4, VI32))):
-        # At 2^23 the last bit of a float32 is 1: the code is written into the mantissa, and one difference centres it.
-        lifted = b.bitcast(b.or_(whole, const_vector(0x4B000000, VI32)), VF32)
-        numbers.append(b.fsub(lifted, const_vector(2.0**23 + 8)))
-    return numbers
+    whole = b.lshr(word, const_vector(4, VI32)) if high else b.and_(word, const_vector(15, VI32))
+    # At 2^23 the last bit of a float32 is 1: the code is written into the mantissa, and one difference centres it.
+    lifted = b.bitcast(b.or_(whole, const_vector(0x4B000000, VI32)), VF32)
+    return b.fsub(lifted, const_vector(2.0**23 + 8))
 
 
 def key_tile(name: str, vectors: int, rows: int) -> Any:
@@ -151,14 +149,16 @@ def key_tile(name: str, vectors: int, rows: int) -> Any:
         totals.clear()
         starts = [b.add(w, b.mul(vector_stride, ir.Constant(I64, m))) for m in range(vectors)]
         x_rows = [b.add(x, b.mul(x_stride, ir.Constant(I64, t))) for t in range(rows)]
-        with counted_loop(b, ir.Constant(I64, steps)) as k:
-            place, offset = b.add(b.shl(k, ir.Constant(I64, 4)), ir.Constant(I64, 2 * LANES)), b.shl(k, ir.Constant(I64, 2))
-            for m in range(vectors):
-                address = b.add(starts[m], place)
-                codes = [_signed(b, address)] if name == "q8" else _nibbles(b, address)
-                for i, code in enumerate(codes):
-                    for t in range(rows):
-                        totals.add_product(t * vectors + m, splat(b, load(b, b.add(x_rows[t], offset), F32, 64 * i)), code)
+        # The halves of bytes take turns, so that no more vectors are alive than there are registers.
+        for half in range(GROUP // steps):
+            with counted_loop(b, ir.Constant(I64, steps)) as k:
+                place, offset = b.add(b.shl(k, ir.Constant(I64, 4)), ir.Constant(I64, 2 * LANES)), b.shl(k, ir.Constant(I64, 2))
+                places = [b.add(start, place) for start in starts]
+                codes = [_signed(b, a) if name == "q8" else _half_bytes(b, a, half == 1) for a in places]
+                for t in range(rows):
+                    factor = splat(b, load(b, b.add(x_rows[t], offset), F32, 64 * half))
+                    for m in range(vectors):
+                        totals.add_product(t * vectors + m, factor, codes[m])
         for m in range(vectors):
             scale = load_half(b, starts[m])
             for t in range(rows):
@@ -180,7 +180,10 @@ def value_tile(name: str, rows: int) -> Any:
                 totals.set(2 * t + m, load(b, out_rows[t], VF32, 64 * m))
         with counted_loop(b, count) as p:
             address = b.add(w, b.mul(p, ir.Constant(I64, CODE_BYTES[name])))
-            codes = [_signed(b, address), _signed(b, b.add(address, ir.Constant(I64, 16)))] if name == "q8" else _nibbles(b, address)
+            if name == "q8":
+                codes = [_signed(b, address), _signed(b, b.add(address, ir.Constant(I64, 16)))]
+            else:
+                codes = [_half_bytes(b, address, False), _half_bytes(b, address, True)]
             offset = b.shl(p, ir.Constant(I64, 2))
             for t in range(rows):
                 factor = splat(b, load(b, b.add(x_rows[t], offset), F32))
