@@ -98,7 +98,8 @@ class TokenPopup(QFrame):
         super().__init__(parent)
         self.setObjectName("tokenPopup")
         self.setAccessibleName("Token")
-        self.title, self.figures, self.key, self.note = QLabel(), QLabel(), QLabel("Upper bar: model. Lower bar: after the sampler."), QLabel()
+        self.title, self.figures, self.note = QLabel(), QLabel(), QLabel()
+        self.key = QLabel("Upper bar: model. Lower bar: after the sampler.")
         for label in (self.title, self.figures, self.key, self.note):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setWordWrap(label is not self.title)

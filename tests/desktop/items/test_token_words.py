@@ -12,7 +12,8 @@ from engine.core import Alternative, TokenInfo
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("", "(part of a character)"), (" the", "␣the"), ("  ", "␣␣"), ("a b ", "a b␣"), ("\n\n", "\\n\\n"), ("\t", "\\t"), ("\x07", "\\x07"),
+        ("", "(part of a character)"), (" the", "␣the"), ("  ", "␣␣"), ("a b ", "a b␣"),
+        ("\n\n", "\\n\\n"), ("\t", "\\t"), ("\x07", "\\x07"),
         ("\u200b", "\\u200b"), ("漢🎉", "漢🎉"), ("\\xf0\\x9f", "\\xf0\\x9f"),
     ],
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
@@ -151,7 +152,7 @@ def test_text_on_every_tint_can_be_read_and_stronger_is_further_from_the_ground(
     assert all(contrast(shade.name(), names["text"]) >= 4.5 for shade in shades)
     assert shades[0].name() == names["window"]
     away = [contrast(shade.name(), names["window"]) for shade in shades]
-    assert all(later > before - 0.01 for before, later in zip(away, away[1:], strict=False))
+    assert all(later > before - 0.01 for before, later in pairwise(away))
     assert away[-1] > 1.6
 
 
