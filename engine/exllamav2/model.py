@@ -55,13 +55,15 @@ class ExLlamaV2:
             raise EngineError("The model is not loaded: call load() or load_autosplit(cache) first.")
         return self._model
 
-    def load(self, gpu_split: Any = None, lazy: bool = False, callback: Progress | None = None, **_: Any) -> None:
+    def load(
+        self, gpu_split: Any = None, lazy: bool = False, stats: bool = False, callback: Progress | None = None, **_: Any
+    ) -> None:
         """Load the weights; `callback(done, total)` hears of the progress. Splits over several devices have no meaning here."""
-        for _progress in self.load_gen(gpu_split, lazy, callback):
+        for _progress in self.load_gen(gpu_split, lazy, stats, callback):
             pass
 
     def load_gen(
-        self, gpu_split: Any = None, lazy: bool = False, callback: Progress | None = None, **_: Any
+        self, gpu_split: Any = None, lazy: bool = False, stats: bool = False, callback: Progress | None = None, **_: Any
     ) -> Generator[float, None, None]:
         """`load`, yielding the share that is done, 0 to 100."""
         from engine.backends import make_backend
@@ -86,7 +88,9 @@ class ExLlamaV2:
                 checkpoint.close()
         self.loaded = True
 
-    def load_autosplit(self, cache: ExLlamaV2Cache, callback: Progress | None = None, **_: Any) -> None:
+    def load_autosplit(
+        self, cache: ExLlamaV2Cache, reserve_vram: Any = None, last_id_only: bool = False, callback: Progress | None = None, **_: Any
+    ) -> None:
         """Load the weights and make the lazy cache."""
         self.load(callback=callback)
         cache.allocate()

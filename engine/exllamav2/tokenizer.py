@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.text.healing import TokenPrefixes
+
 if TYPE_CHECKING:
     from engine.exllamav2.model import ExLlamaV2Config
 
@@ -39,6 +41,16 @@ class ExLlamaV2Tokenizer:
     def pad_token_id(self) -> int:
         """The id that fills short rows: the one that ends a text, which no mask lets through."""
         return self.tokenizer.eos_token_id or 0
+
+    @property
+    def newline_token_id(self) -> int | None:
+        """The id of a line break; None where it is no token."""
+        return self._only("\n")
+
+    @property
+    def space_token_id(self) -> int | None:
+        """The id of a space; None where it is no token."""
+        return self._only(" ")
 
     @property
     def eos_token(self) -> str:
@@ -79,13 +91,12 @@ class ExLlamaV2Tokenizer:
             return torch.ones_like(ids, dtype=torch.bool)
         return (ids != self.pad_token_id).to(torch.int64).cumsum(dim=1) > 0
 
-    def decode(self, ids: Any, decode_special_tokens: bool = False) -> str | list[str]:
-        """The text of ids (n,) or (1, n); a list of texts for several rows."""
-        rows = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-        if rows and isinstance(rows[0], list):
-            texts = [self.tokenizer.decode(row, skip_special=not decode_special_tokens) for row in rows]
-            return texts[0] if len(texts) == 1 else texts
-        return self.tokenizer.decode(rows, skip_special=not decode_special_tokens)
+    def decode(self, ids: Any, decode_special_tokens: bool = False) -> Any:
+        """The text of ids (n,), or a list of texts: one for each row of ids (rows, n), also of a single one, or of a list of tensors."""
+        if getattr(ids, "ndim", 1) > 1 or (not hasattr(ids, "tolist") and any(hasattr(row, "__len__") for row in ids)):
+            return [self.decode(row, decode_special_tokens) for row in ids]
+        row = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+        return self.tokenizer.decode(map(int, row), skip_special=not decode_special_tokens)
 
     def num_tokens(self, text: str) -> int:
         """How many tokens a text takes."""
@@ -95,13 +106,29 @@ class ExLlamaV2Tokenizer:
         """How many ids there are."""
         return self.tokenizer.vocab_size
 
-    def get_id_to_piece_list(self) -> list[str]:
-        """The text of every id."""
-        return self._pieces
+    def get_id_to_piece_list(self, include_special_tokens: bool = False) -> list[str]:
+        """The text of every id; control tokens have one only where they are to be included."""
+        if include_special_tokens:
+            return list(self._pieces)
+        return ["" if i in self.tokenizer.special_ids else piece for i, piece in enumerate(self._pieces)]
+
+    def get_piece_to_id_dict(self) -> dict[str, int]:
+        """The id of every text that one token has; the lowest where several have it."""
+        return {piece: i for i, piece in reversed([*enumerate(self._pieces)])}
 
     @cached_property
     def _pieces(self) -> list[str]:
         return [self.tokenizer.token_bytes(i).decode("utf-8", "replace") for i in range(self.tokenizer.vocab_size)]
+
+    def _only(self, text: str) -> int | None:
+        ids = TokenPrefixes(self.tokenizer).exactly(text.encode())
+        return ids[0] if ids else None
+
+    def single_token(self, token_id: int) -> Any:
+        """One id as a tensor (1, 1) int64."""
+        import torch
+
+        return torch.tensor([[token_id]], dtype=torch.int64)
 
     def single_id(self, piece: str) -> int:
         """The id of the token with this text. Raises ValueError when there is none."""

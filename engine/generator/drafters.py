@@ -63,6 +63,8 @@ class Drafters:
 
     def __init__(self, cache: PagedCache, vocabulary: int) -> None:
         self.totals = Totals()
+        self.threshold: float | None = None
+        """A draft model guesses on while its likeliest token has this probability; None leaves it to `DraftModel`."""
         self._preloaded: list[int] = []
         self._ngram: tuple[tuple[int, int, bool], NgramDrafter] | None = None
         self._cache = cache
@@ -110,7 +112,10 @@ class Drafters:
             raise BadSetting("Drafting with a draft model is chosen, but no draft model is loaded; choose one, or switch drafting off.")
         # What a draft is drawn from may be anything, as long as it is told: steps with a memory or a coin of their own stay out.
         own = replace(plan.sampler, mirostat=False, adaptive_target=0.0, xtc_probability=0.0, skew=0.0)
-        model = DraftModel(self._draft_cache, lambda: Sampler(own, plan.seed, plan.tables), vocabulary=self._vocabulary, stop=stop)
+        model = DraftModel(
+            self._draft_cache, lambda: Sampler(own, plan.seed, plan.tables),
+            vocabulary=self._vocabulary, threshold=self.threshold, stop=stop,
+        )  # fmt: skip
         return Drafting(model, self._pace(settings, deterministic=fixed and not _greedy(plan.sampler)))
 
     def preload(self, ids: Sequence[int]) -> None:

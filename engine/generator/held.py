@@ -34,12 +34,15 @@ class HeldTokens:
             last = self._queue.pop()
             self._queue.append(replace(last, info=replace(last.info, text=last.info.text + text)))
 
-    def release(self, text: str) -> tuple[WrittenToken, ...]:
-        """The tokens whose text is out with `text`; a token without text of its own goes with the next one that has some."""
+    def release(self, text: str, *, keep_last: bool = False) -> tuple[WrittenToken, ...]:
+        """The tokens whose text is out with `text`; a token without text of its own goes with the next one that has some.
+
+        With `keep_last` the newest one stays: it has begun a character, which at the very end will be text of its own.
+        """
         self._credit += len(text)
         out: list[WrittenToken] = []
         count = self._first_with_text()
-        while count is not None and self._credit >= len(self._queue[count].info.text):
+        while count is not None and self._credit >= len(self._queue[count].info.text) and count < len(self._queue) - keep_last:
             self._credit -= len(self._queue[count].info.text)
             out.extend(self._queue.popleft() for _ in range(count + 1))
             count = self._first_with_text()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,11 @@ from engine.sampling.sampler import Sampled, Sampler
 from engine.speculation.drafter import Proposal
 from engine.speculation.verify import choose
 from engine.text.bans import BannedStrings
+from engine.text.conditions import StopRules
 from engine.text.detokenizer import Detokenizer
 from engine.text.healing import TokenPrefixes
 from engine.text.loops import LoopWatch
-from engine.text.stops import StopMatcher
+from engine.text.stops import Released, StopMatcher
 from engine.text.tokenizer import Tokenizer
 
 
@@ -85,6 +86,7 @@ class Job:
         self._sampler = Sampler(plan.sampler, plan.seed, plan.tables)
         self._detokenizer = Detokenizer(tokenizer, skip_special=not plan.wanted.special, prompt_ids=self.ids, healed_prefix=healed)
         self._matcher = StopMatcher(plan.rules.strings, plan.rules.patterns, keep=plan.rules.keep_stop)
+        self._unmatched = ""  # text that was held for rules that have changed since
         self._bans = BannedStrings(plan.banned, plan.ban_ignore_case) if plan.banned else None
         self._loops = LoopWatch(plan.rules.loops) if plan.rules.loops else None
         self._held = HeldTokens()
@@ -99,6 +101,13 @@ class Job:
     def new_tokens(self) -> int:
         """Tokens taken in so far, a stop token included."""
         return len(self.ids) - self._begin
+
+    def change_rules(self, rules: StopRules) -> None:
+        """Other stop rules from the next token on; without a limit of tokens of their own the old one stays."""
+        self.plan = replace(self.plan, rules=replace(rules, max_tokens=rules.max_tokens or self.plan.rules.max_tokens))
+        self._unmatched += self._matcher.held
+        self._matcher = StopMatcher(rules.strings, rules.patterns, keep=rules.keep_stop)
+        self._loops = LoopWatch(rules.loops) if rules.loops else None
 
     def begin(self) -> None:
         """Start the filters, which work out their first mask while the prompt is read.
@@ -190,7 +199,7 @@ class Job:
             cleared = self._bans.feed(end)
             banned = cleared.hit is not None
             end = cleared.text + self._bans.finish()
-        text = before + self._matcher.feed(end).text + self._matcher.finish()
+        text = before + self._match(end).text + self._matcher.finish()
         if self._matcher.matched is not None:
             return self._cut(text)
         tokens = self._held.cut(text) if banned else self._held.all()
@@ -206,14 +215,19 @@ class Job:
 
     def _show(self, text: str) -> Emission:
         """Let cleared text through the stop matcher, and look at everything else that could end the sequence."""
-        released = self._matcher.feed(text)
+        released = self._match(text)
         if released.matched is not None:
             return self._cut(released.text)
         reason, trigger = self._limit()
         if reason:
             return self.finish(reason, trigger, before=released.text)
         self._prepare_mask()
-        return Emission(released.text, self._held.release(released.text))
+        return Emission(released.text, self._held.release(released.text, keep_last=self._detokenizer.unfinished))
+
+    def _match(self, text: str) -> Released:
+        """Give text to the stop matcher."""
+        text, self._unmatched = self._unmatched + text, ""
+        return self._matcher.feed(text)
 
     def _prepare_mask(self) -> None:
         """Let the filters work out the next mask while the model runs."""

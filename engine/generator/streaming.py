@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -77,9 +78,26 @@ class StreamingGenerator:
         """Replace the stop set of `begin_stream_ex`: ints are token ids, strings are stop strings, and the objects of
         `engine.text.conditions`; anything else: ValueError.
 
-        Before the first call the stop set is the tokenizer's own stop tokens.
+        Before the first call the stop set is the tokenizer's own stop tokens. It counts at once, also for an open sequence.
         """
         self._rules = StopRules.from_conditions(stop_conditions)
+        if self._begun is not None and self._begun.last is None:
+            self._begun.job.change_rules(self._rules)
+
+    @contextmanager
+    def other_stop_conditions(self, stop_conditions: Sequence[int | str | StopCondition]) -> Iterator[None]:
+        """Another stop set for the sequences that begin within."""
+        before = self._rules
+        self._rules = StopRules.from_conditions(stop_conditions)
+        try:
+            yield
+        finally:
+            self._rules = before
+
+    @property
+    def sequence(self) -> Sequence[int]:
+        """The ids of the latest step-by-step sequence, prompt and reply so far, a stop token included; none before it and after `close`."""
+        return self._begun.job.ids if self._begun is not None else ()
 
     def stream(
         self,
@@ -139,13 +157,15 @@ class StreamingGenerator:
         seed: int | None = None,
         cfg_scale: float | None = None,
         tables: Any = None,
+        speculation: SpeculationSettings | None = None,
     ) -> None:
         """Read the prompt and get ready for `stream_ex`. Blocks until the prompt is in the cache or `abort_event` is set.
 
         `input_ids` is a list, or an array or tensor of shape (n,) or (1, n). With guidance (`cfg_scale`) it has two rows, the
         prompt and the negative prompt, the shorter one padded on the left as `input_mask` says. A sequence that was open is
-        closed. `tables` (`engine.sampling.tables.TokenTables`) carries a bias over the vocabulary. Raises `NotSupportedYet`
-        for what this version cannot do, `ContextTooLong` and `BadSetting` for a prompt it cannot run.
+        closed. `tables` (`engine.sampling.tables.TokenTables`) carries a bias over the vocabulary, `speculation` stands in place
+        of what the generator's attributes say of drafting. Raises `NotSupportedYet` for what this version cannot do,
+        `ContextTooLong` and `BadSetting` for a prompt it cannot run.
         """
         _refuse(loras=loras, input_embeddings=input_embeddings)
         ids, guidance = prompt_rows(input_ids, input_mask, position_offsets, cfg_scale)
@@ -157,8 +177,8 @@ class StreamingGenerator:
             tuple(filters or ()), filter_prefer_eos, tuple(banned_strings or ()), True, heal=token_healing,
         )  # fmt: skip
         method = "ngram" if self.speculative_ngram else "model" if self.drafters.has_model else "none"
-        speculation = SpeculationSettings(method=method, draft_tokens=self.num_speculative_tokens)
-        drafting = self.drafters.drafting(speculation, plan, abort_event, fixed=fixed is not None)
+        drafts = speculation or SpeculationSettings(method=method, draft_tokens=self.num_speculative_tokens)
+        drafting = self.drafters.drafting(drafts, plan, abort_event, fixed=fixed is not None)
         job, clock = self._open(ids, plan, drafting, guidance, abort_event, None)
         self._begun = begun = Begun(job, clock, return_probabilities, self.model.config.vocab_size)
         step = self._next()

@@ -66,6 +66,11 @@ class Detokenizer:
         """What is still held back: U+FFFD for the bytes of an unfinished character, or nothing."""
         return self._from_start(self._decoder.decode(b"", final=True))
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether bytes of a character that is not complete are held back."""
+        return bool(self._decoder.getstate()[0])
+
     def snapshot(self) -> object:
         """The state as it is, for `restore`; immutable, and cheap to keep."""
         return _State(self._decoder.getstate(), self._at_start, self._repeated)

@@ -137,7 +137,7 @@ def test_token_healing(parts):
     result = generator.stream_ex()
     while result["chunk_token_ids"].shape[-1] == 0:
         result = generator.stream_ex()
-    removed = tokenizer.decode(input_ids[:, -1:])
+    (removed,) = tokenizer.decode(input_ids[:, -1:])
     assert tokenizer.get_id_to_piece_list()[result["healed_token_id"]].startswith(removed)
     text = generator.generate_simple("the quick bro", GREEDY, 8, token_healing=True)
     assert text.startswith("the quick bro")
@@ -221,7 +221,7 @@ def test_texts_and_ids(parts):
     assert ids.dtype == torch.int64
     mask = tokenizer.padding_mask(ids)
     assert tokenizer.decode(ids[0][mask[0]]) == "one two"
-    assert tokenizer.decode(ids[1:]) == "a much longer text than the first"
+    assert tokenizer.decode(ids[1:]) == ["a much longer text than the first"]
     assert tokenizer.num_tokens("one two") == int(mask[0].sum())
     assert tokenizer.single_id(tokenizer.eos_token) == tokenizer.eos_token_id
     assert tokenizer.encode("a", add_eos=True)[0, -1] == tokenizer.eos_token_id
@@ -254,7 +254,7 @@ def test_several_prompts_and_wrong_batches(parts):
     assert [text[:7] for text in texts] == ["the cat", "the dog"]
     assert texts[0] == generator.generate_simple("the cat", GREEDY, 5, stop_token=None)
     with pytest.raises(ValueError, match="batch_size"):
-        ExLlamaV2Cache(model, batch_size=2)
+        ExLlamaV2Cache(model, batch_size=3)
     with pytest.raises(NotSupportedYet, match="loras"):
         generator.begin_stream_ex(tokenizer.encode("a"), GREEDY, loras=[object()])
     with pytest.raises(ValueError, match="input_ids"):

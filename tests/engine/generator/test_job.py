@@ -78,6 +78,20 @@ def test_ids_never_run_ahead_of_their_text():
     assert text_of(emissions) == "a dog, 🦊 dog day"
 
 
+def test_a_character_that_is_never_finished_belongs_to_the_token_that_began_it():
+    """Also where that token has text of its own, which is out long before the end."""
+    both = next(i for i in range(tokenizer().vocab_size) if _begins_a_character(tokenizer().token_bytes(i)))
+    for rest in ([EOS], [*byte_ids("\nUs"), EOS]):
+        emissions = feed(job(["\nUser:"]), [60, both, *rest])
+        assert text_of(emissions) == token_texts(emissions) == tokenizer().decode([60, both, *rest[:-1]])
+        assert ids_of(emissions) == [60, both, *rest[:-1]]
+
+
+def _begins_a_character(data: bytes) -> bool:
+    """Whether whole characters are followed by the first byte of another one."""
+    return len(data) > 1 and data[-1] >= 0xC2 and "\ufffd" not in data[:-1].decode("utf-8", "replace")
+
+
 @pytest.mark.parametrize("cut", range(1, 7))
 def test_stop_string_over_token_boundaries(cut):
     stop = "\nUser:"
