@@ -38,6 +38,10 @@ class ExLlamaV2Config:
         self.max_seq_len = self.max_seq_len or self.info.context_length
         self.vocab_size = self.info.vocab_size
         self.num_hidden_layers = self.info.layers
+        self.eos_token_id = next(iter(self.info.stop_token_ids), None)
+
+    def arch_compat_overrides(self, quiet: bool = False, warn_only: bool = False) -> None:
+        """Nothing has to be overridden: every model that loads runs with all that this engine has."""
 
 
 class ExLlamaV2:

@@ -42,6 +42,8 @@ class Source:
         """Lease what is cached of the prompts."""
         for ids in self._prompts:
             self._leases.append(self._cache.open(ids))
+            if self._guidance is not None:  # both rows may need every page
+                self._cache.settle(self._leases[-1])
         self.cached = sum(lease.length for lease in self._leases)
 
     def prefill(self, stop: threading.Event | None) -> Generator[Prefill, None, Floats | None]:

@@ -69,6 +69,12 @@ class PagedCache:
             self._read(lease, self.saved)
         return lease
 
+    def settle(self, lease: Lease) -> None:
+        """Make the copies that a lease begins with, which `run` does by itself. Until then it keeps their sources from other leases."""
+        for source, target in lease.copies:
+            self.store.copy_page(source, target)
+        lease.copied()
+
     def growth(self, *lengths: int) -> int:
         """By how many tokens sequences of these lengths, open at once and sharing nothing, can all grow; below 0 they do not fit."""
         most = self.context_length - max(lengths)
@@ -87,9 +93,7 @@ class PagedCache:
                 "context length."
             )
         lease.reserve(end)
-        for source, target in lease.copies:
-            self.store.copy_page(source, target)
-        lease.copied()
+        self.settle(lease)
         step = Step(
             token_ids=np.asarray(ids, dtype=np.int32),
             positions=np.arange(start, end, dtype=np.int32),

@@ -117,3 +117,15 @@ def test_two_rows_share_what_the_cache_holds():
     assert table.free + table.idle == table.page_count
     with pytest.raises(ContextTooLong, match="more than the cache holds of both"):
         generator.stream(list(PROMPT) + list(range(20, 120)) * 3, guidance=Guidance(other, 1.5))
+
+
+def test_two_rows_that_fill_the_cache_are_found_again():
+    """Each row begins with a copied page, and there is no page to spare while the first one's source is kept for it."""
+    generator, _ = make(context=512)  # 4 pages
+    other = tuple(range(20, 120)) * 3
+    replies = []
+    for _ in range(3):
+        events = generator.stream(list(PROMPT), GREEDY, StopSettings(max_tokens=20), guidance=Guidance(other, 1.5))
+        replies.append([token.id for event in events if isinstance(event, Text) for token in event.tokens])
+        generator.cache.table.check()
+    assert replies == [guided(PROMPT, other, 1.5, 20)] * 3
