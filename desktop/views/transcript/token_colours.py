@@ -8,7 +8,7 @@ from PySide6.QtGui import QColor
 
 from desktop.store.tokens import UNKNOWN, TokenTrace
 
-__all__ = ["ENTROPY", "MOST_ENTROPY", "PROBABILITY", "strength", "tint", "token_tint"]
+__all__ = ["ENTROPY", "MOST_ENTROPY", "PROBABILITY", "ramp", "step_of", "strength", "tint"]
 
 PROBABILITY, ENTROPY = "probability", "entropy"
 MOST_ENTROPY = 4.0
@@ -31,16 +31,17 @@ def strength(mode: str, trace: TokenTrace, index: int) -> float:
 
 def tint(mode: str, dark: bool, ground: QColor, amount: float) -> QColor:
     """The colour for an amount from 0 (the `ground` itself) to 1, of which there are 48."""
-    return _ramp(mode, dark, ground.name())[round(min(1.0, max(0.0, amount)) * (_STEPS - 1))]
+    return ramp(mode, dark, ground.name())[step_of(min(1.0, max(0.0, amount)))]
 
 
-def token_tint(mode: str, dark: bool, ground: QColor, trace: TokenTrace, index: int) -> QColor:
-    """The background of a token."""
-    return tint(mode, dark, ground, strength(mode, trace, index))
+def step_of(amount: float) -> int:
+    """Which of the colours of `ramp` is that of an amount from 0 to 1."""
+    return round(amount * (_STEPS - 1))
 
 
 @lru_cache(maxsize=16)
-def _ramp(mode: str, dark: bool, ground: str) -> tuple[QColor, ...]:
+def ramp(mode: str, dark: bool, ground: str) -> tuple[QColor, ...]:
+    """All 48 colours of a way to tint, from the ground ("#rrggbb") to the strongest."""
     _, middle, end = _RAMPS[mode, dark]
     stops = [_oklab(QColor(name)) for name in (ground, middle, end)]
     made = []

@@ -26,7 +26,7 @@ from desktop.store.tokens import TokenTrace
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.row_widget import DocumentRow
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.token_colours import PROBABILITY, token_tint
+from desktop.views.transcript.token_colours import PROBABILITY, ramp, step_of, strength
 
 __all__ = ["TokenRow", "TokenView"]
 
@@ -198,15 +198,16 @@ class TokenRow(DocumentRow):
         if self.look is None or self._trace is None:
             return
         ground = self.look.colours.background
-        dark = ground.lightnessF() < 0.5
+        mode, trace = self._view.mode, self._trace
+        colours = ramp(mode, ground.lightnessF() < 0.5, ground.name())
         origin = self.origin()
         dots: list[QRectF] = []
         for box in self._exposed(exposed):
             area = box.area.translated(origin)
-            painter.fillRect(area.adjusted(0, 0, -1, 0), token_tint(self._view.mode, dark, ground, self._trace, box.token))
-            if self._trace.drafted(box.token):
+            painter.fillRect(area.adjusted(0, 0, -1, 0), colours[step_of(strength(mode, trace, box.token))])
+            if trace.drafted(box.token):
                 dots.append(area)
-            if self._trace.healed(box.token):
+            if trace.healed(box.token):
                 painter.fillRect(QRectF(area.left(), area.bottom() - 2, area.width() - 1, 2), self.look.colours.link)
         dotted = _dots(self.look.colours.muted.name())
         for area in dots:
