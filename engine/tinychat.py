@@ -59,7 +59,7 @@ def StreamGenerator(
     stops = StopSettings(max_tokens=int(value("n_predict", 512)), stop_token_ids=tuple(stop_token_ids), keep_stop=True)
     turn = _Turn(frozenset(stop_token_ids).union(tokenizer.stop_token_ids), len(new), input if echo else "")
     told = 0
-    with closing(model.stream(ids, sampler, stops, seed=seed, output=OutputSettings(alternatives=0), started=turn.latest)) as events:
+    with closing(model.stream(ids, sampler, stops, seed=seed, output=OutputSettings(alternatives=0), started=turn.started)) as events:
         for event in events:
             if isinstance(event, Text):
                 turn.add(event)
@@ -84,16 +84,17 @@ class _Turn:
     text: str
     written: list[int] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
-    latest: float = field(default_factory=time.perf_counter)
+    started: float = field(default_factory=time.perf_counter)
+    latest: float = 0.0
 
     def add(self, event: Text) -> None:
-        """Text without that of stop tokens; the time since the last event is shared out over the tokens."""
-        now = time.perf_counter()
+        """Text without that of stop tokens; each token's time counts from the one before."""
         hidden = sum(len(token.text) for token in event.tokens if token.id in self.stop_ids)
         self.text += event.text[: len(event.text) - hidden]
         self.written += [token.id for token in event.tokens]
-        self.times += [(now - self.latest) / len(event.tokens)] * len(event.tokens)
-        self.latest = now
+        for token in event.tokens:
+            self.times.append(token.seconds - self.latest)
+            self.latest = token.seconds
 
     def state(self, reason: str | None, timing: dict[str, Any] | None) -> dict[str, Any]:
         """The dict that is yielded."""

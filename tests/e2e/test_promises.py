@@ -72,10 +72,11 @@ def test_two_hundred_replies_leak_no_banned_string(chat):
     assert taken_back > 200
 
 
-@pytest.mark.parametrize("prompt", [*ASKS[:2], f"Rename `result` to `value` in this code, and repeat the whole code:\n```python\n{CODE}```"])
+@pytest.mark.parametrize("prompt", [*ASKS[:2], f"Rename `result` to `value` in this code, repeat the whole code:\n```python\n{CODE}```"])
 def test_drafting_keeps_every_greedy_token(chat, starter_path, prompt):
     plain = ask(chat, prompt, GREEDY, 96)
-    for settings in (SpeculationSettings(method="ngram", adaptive=False), SpeculationSettings(method="model", draft_model=str(starter_path))):
+    itself = SpeculationSettings(method="model", draft_model=str(starter_path))
+    for settings in (SpeculationSettings(method="ngram", adaptive=False), itself):
         drafted = ask(chat, prompt, GREEDY, 96, speculation=settings)
         assert drafted[1] == plain[1]
         assert drafted[2].stats.accepted_tokens <= drafted[2].stats.drafted_tokens
