@@ -15,7 +15,7 @@ from engine.doors.door import Answer, Console, Door
 from engine.doors.flags import add_model, add_reply_settings, read_request
 from engine.doors.opening import opened
 from engine.doors.run import collect
-from engine.errors import BadTemplate, ContextTooLong
+from engine.errors import BadTemplate, ContextTooLong, NothingAllowed
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def _turn(chat: LocalChat, request: ChatRequest, console: Console) -> list[Messa
     with _stopped_by_ctrl_c() as stop:
         try:
             answer = collect(chat.stream(request, stop), console)
-        except (ContextTooLong, BadTemplate) as error:
+        except (ContextTooLong, BadTemplate, NothingAllowed) as error:
             sys.stderr.write(f"{error}\n")
             return list(request.messages[:-1])
     console.write("\n" if answer["reason"] in ("stop_token", "stop_string") else f"\n[{answer['reason']}]\n")

@@ -102,7 +102,7 @@ def add_prompt(parser: argparse.ArgumentParser, *, messages: bool) -> None:
 
 
 def text_or_file(text: str) -> str:
-    """The text itself, or what the UTF-8 file behind an @ holds; ValueError, which argparse reports, when it cannot be read."""
+    """The text itself, or what the UTF-8 file behind an @ holds; ArgumentTypeError, which argparse reports, when it cannot be read."""
     if not text.startswith("@"):
         return text
     try:
@@ -112,8 +112,11 @@ def text_or_file(text: str) -> str:
 
 
 def whole_numbers(text: str) -> list[int]:
-    """"1,2,3" or "1 2 3" as numbers; ValueError, which argparse reports, for anything else."""
-    return [int(part) for part in text.replace(",", " ").split()]
+    """"1,2,3" or "1 2 3" as numbers; ArgumentTypeError, which argparse reports, for anything else."""
+    try:
+        return [int(part) for part in text.replace(",", " ").split()]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no list of whole numbers such as 1,2,3") from None
 
 
 def read_file(path: Path) -> str:

@@ -49,9 +49,10 @@ def prompt_ids(options: argparse.Namespace, tokenizer: Tokenizer) -> list[int]:
 def read_messages(path: Path) -> tuple[Message, ...]:
     """Messages from JSON: a list of {"role": ..., "content": ...}, or an object with that list under "messages"."""
     wanted = f'{path} must hold a JSON list of objects with the texts "role" and "content"'
+    text = read_file(path)
     try:
-        data = json.loads(read_file(path))
-    except ValueError as error:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise BadSetting(f"{wanted}, but it is not JSON ({error}).") from error
     if isinstance(data, dict):
         data = data.get("messages")

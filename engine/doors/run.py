@@ -11,6 +11,7 @@ from engine.core import ChatEvent, Done, Loading, Prefill, Stats, Text, TokenInf
 from engine.doors.door import Answer, Console, Door
 from engine.doors.flags import add_model, add_prompt, add_reply_settings, read_request
 from engine.doors.opening import opened, prompt_ids, read_messages
+from engine.errors import BadSetting
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +24,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
     messages = read_messages(options.messages) if options.messages is not None else ()
+    if options.continue_last and not messages:
+        raise BadSetting("--continue-last goes on with the last message of a file; give one with --messages.")
     request = read_request(options, messages, continue_last=options.continue_last)
     with opened(options, console) as chat:
         stop = threading.Event()

@@ -417,6 +417,13 @@ def test_a_question_that_does_not_fit_leaves_the_chat_usable(door, tiny, monkeyp
     assert len(out.splitlines()) >= 2
 
 
+def test_bans_that_leave_nothing_do_not_end_the_chat(door, tiny, monkeypatch):
+    typed(monkeypatch, "hello", "again")
+    code, _, err = door("chat", tiny, *REFERENCE, "--allowed-tokens", 50, "--banned-tokens", 50)
+    assert code == 0
+    assert err.count("banned or not allowed") == 2
+
+
 # Trouble
 
 
@@ -429,6 +436,9 @@ def test_trouble_is_one_sentence(door, tiny, tmp_path):
         ("run", tiny, "--prompt", "a", "--temperature", "-1"),
         ("run", tiny, *REFERENCE, "--prompt", "a", "--context-length", "1000000"),
         ("run", tiny, *REFERENCE, "--ids", "99999999"),
+        ("run", tiny, *REFERENCE, "--ids", "", "--cfg-scale", "2"),
+        ("run", tiny, "--prompt", "a", "--continue-last"),
+        ("run", tiny, "--messages", tmp_path / "nothing.json"),
         ("run", tiny, *REFERENCE, "--prompt", "a b c d e f g " * 50, "--context-length", "16"),
         ("tokenize", tiny, "--file", tmp_path / "bytes.txt"),
         ("tokenize", tiny, "--file", tmp_path / "nothing.txt"),

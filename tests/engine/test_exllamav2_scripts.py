@@ -86,7 +86,7 @@ def test_a_chat_that_goes_on_from_the_sequence(parts):
 
 def test_generators_that_share_a_cache(parts):
     """As in the speculative example: each in its turn, none of them closed, with all kinds of drafting."""
-    model, cache, tokenizer = parts
+    model, _, tokenizer = parts
     small = ExLlamaV2Cache_Q4(model, max_seq_len=64)
     normal = ExLlamaV2StreamingGenerator(model, small, tokenizer)
     draft_cache = ExLlamaV2Cache(model, max_seq_len=64)

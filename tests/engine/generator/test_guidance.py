@@ -120,12 +120,12 @@ def test_two_rows_share_what_the_cache_holds():
 
 
 def test_two_rows_that_fill_the_cache_are_found_again():
-    """Each row begins with a copied page, and there is no page to spare while the first one's source is kept for it."""
+    """The negative row begins with a copied page; while its source is kept for that, the positive one lacks a page."""
     generator, _ = make(context=512)  # 4 pages
-    other = tuple(range(20, 120)) * 3
+    prompt, other = (PROMPT * 2)[:257], tuple(range(20, 120)) * 3
     replies = []
     for _ in range(3):
-        events = generator.stream(list(PROMPT), GREEDY, StopSettings(max_tokens=20), guidance=Guidance(other, 1.5))
+        events = generator.stream(prompt, GREEDY, StopSettings(max_tokens=20), guidance=Guidance(other, 1.5))
         replies.append([token.id for event in events if isinstance(event, Text) for token in event.tokens])
         generator.cache.table.check()
-    assert replies == [guided(PROMPT, other, 1.5, 20)] * 3
+    assert replies == [guided(prompt, other, 1.5, 20)] * 3
