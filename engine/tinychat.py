@@ -49,8 +49,11 @@ def StreamGenerator(
     repeat_penalty, and seed (below 0: random). `device` and `quant_llm` are the model's own affair. Yields `text` (with `echo`
     after the prompt), `usage` {prompt_tokens, completion_tokens, total_tokens}, `finish_reason` (None, at last "stop" or
     "length") and `timing` (None, at last {context_tokens, context_time, total_tokens, generation_time_list}, seconds). The
-    end-of-turn token counts as a token of the completion. Raises `BadSetting` for a `start_pos` that was never reached.
+    end-of-turn token counts as a token of the completion. A turn that is closed early counts as far as it was told. Raises
+    `BadSetting` for a `start_pos` that was never reached, and for settings out of range.
     """
+    if stream_interval < 1:
+        raise BadSetting(f"stream_interval is {stream_interval}, but a text can be told every 1 or more tokens.")
     value = gen_params.get if isinstance(gen_params, Mapping) else lambda name, default: getattr(gen_params, name, default)
     before = _before(model, start_pos if chunk_prefilling else 0)
     new = tokenizer.encode(input, special=True, add_bos=not before and tokenizer.add_bos)
@@ -59,20 +62,23 @@ def StreamGenerator(
     stops = StopSettings(max_tokens=int(value("n_predict", 512)), stop_token_ids=tuple(stop_token_ids), keep_stop=True)
     turn = _Turn(frozenset(stop_token_ids).union(tokenizer.stop_token_ids), len(new), input if echo else "")
     told = 0
-    with closing(model.stream(ids, sampler, stops, seed=seed, output=OutputSettings(alternatives=0), started=turn.started)) as events:
-        for event in events:
-            if isinstance(event, Text):
-                turn.add(event)
-                if len(turn.written) - told >= stream_interval and turn.written[-1] not in turn.stop_ids:
-                    told = len(turn.written)
-                    yield turn.state(None, None)
-            elif isinstance(event, Done):
-                _turns[model] = [*ids, *turn.written]
-                timing = {
-                    "context_tokens": len(new), "context_time": event.stats.first_token_seconds, "total_tokens": len(turn.written),
-                    "generation_time_list": turn.times[1:],
-                }  # fmt: skip
-                yield turn.state("length" if event.reason in ("max_tokens", "context_full") else "stop", timing)
+    stream = model.stream(ids, sampler, stops, seed=seed, output=OutputSettings(alternatives=0), started=turn.started)
+    try:
+        with closing(stream) as events:
+            for event in events:
+                if isinstance(event, Text):
+                    turn.add(event)
+                    if len(turn.written) - told >= stream_interval and turn.written[-1] not in turn.stop_ids:
+                        told = len(turn.written)
+                        yield turn.state(None, None)
+                elif isinstance(event, Done):
+                    timing = {
+                        "context_tokens": len(new), "context_time": event.stats.first_token_seconds, "total_tokens": len(turn.written),
+                        "generation_time_list": turn.times[1:],
+                    }  # fmt: skip
+                    yield turn.state("length" if event.reason in ("max_tokens", "context_full") else "stop", timing)
+    finally:
+        _turns[model] = [*ids, *turn.written]
 
 
 @dataclass

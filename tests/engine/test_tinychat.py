@@ -84,3 +84,21 @@ def test_an_abandoned_turn_gives_its_pages_back():
     turn.close()
     table = generator.cache.table
     assert table.free + table.idle == table.page_count
+
+
+def test_an_abandoned_turn_can_be_gone_on_from():
+    generator, _ = make()
+    turn = StreamGenerator(generator, tokenizer(), "the cat", 0, PARAMS | {"n_predict": 30}, chunk_prefilling=True)
+    for state in turn:
+        if state["usage"]["completion_tokens"] >= 4:
+            break
+    turn.close()
+    start = state["usage"]["total_tokens"]
+    cat = tokenizer().encode("the cat")
+    written = state["usage"]["completion_tokens"]
+    ids = [*cat, *fresh_reply(cat, written), *tokenizer().encode(" and")]
+    assert start == len(cat) + written
+    *_, last = StreamGenerator(generator, tokenizer(), " and", start, PARAMS | {"n_predict": 6}, chunk_prefilling=True)
+    assert last["text"] == tokenizer().decode([*ids, *fresh_reply(ids, 6)]).removeprefix(tokenizer().decode(ids))
+    with pytest.raises(BadSetting, match="stream_interval"):
+        next(StreamGenerator(generator, tokenizer(), "x", 0, PARAMS, stream_interval=0))
