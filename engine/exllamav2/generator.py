@@ -9,12 +9,14 @@ from typing import Any
 from engine.constraint.filter import Filter
 from engine.constraint.prefix import PrefixFilter
 from engine.constraint.select import SelectFilter
+from engine.errors import BadSetting
 from engine.exllamav2.cache import ExLlamaV2Cache
 from engine.exllamav2.model import ExLlamaV2
 from engine.exllamav2.settings import Settings
 from engine.exllamav2.tokenizer import ExLlamaV2Tokenizer
 from engine.generator.streaming import StreamingGenerator
 from engine.settings import SpeculationSettings
+from engine.speculation.compatible import draft_problem
 from engine.text.conditions import StopCondition
 
 __all__ = [
@@ -142,6 +144,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
     With a draft model `num_speculative_tokens`, at most 7, are drafted at a time, as long as each is likelier than
     `speculative_prob_threshold`. With `speculative_ngram` matches of `speculative_ngram_min` to `speculative_ngram_max` tokens
     are looked up instead, and a pass has at most `speculative_ngram_max_inf` tokens, the one that is due included.
+    Raises `BadSetting` for a draft model whose vocabulary does not match.
     """
 
     def __init__(
@@ -157,6 +160,9 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self.draft_model = draft_model
         self.draft_cache = draft_cache
         if draft_model is not None:
+            problem = draft_problem(tokenizer.tokenizer, ExLlamaV2Tokenizer(draft_model.config).tokenizer)
+            if problem:
+                raise BadSetting(f"This model cannot draft: {problem}")
             self._generator.drafters.set_model(draft_model.model, draft_cache.paged if draft_cache is not None else None)
         self.num_speculative_tokens = num_speculative_tokens
         self.speculative_prob_threshold = 0.25
