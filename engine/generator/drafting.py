@@ -52,7 +52,7 @@ class Drafting:
         limit = job.plan.rules.max_tokens
         left = limit - job.new_tokens - 1 if limit else room
         count = max(0, min(self._pace.next_length(), room, left))
-        if isinstance(self._drafter, NgramDrafter):  # it cuts its guesses itself
+        if isinstance(self._drafter, NgramDrafter) and self._pace.adaptive:  # it cuts its guesses itself
             self._drafter.row_cost = self._pace.row_cost
         proposals = self.timed(self._drafter.propose, job.ids, count) if count else []
         self._drafted = len(proposals)
