@@ -11,6 +11,8 @@ _PLACES = 8
 """Of the places where a run occurred, so many of the latest are compared."""
 _LONGEST_MATCH = 24
 """A match is not followed further back than this."""
+ROW_COST = 0.3
+"""What one more row costs as a share of a pass, where it was not measured."""
 _PRIOR = 6.0
 _MEMORY = 0.97
 _CLASSES = (1, 2, 3, 4, 5, 6, 9, 13)
@@ -57,7 +59,7 @@ class NgramDrafter:
         """1 <= shortest <= longest <= 5, else ValueError."""
         if not 1 <= shortest <= longest <= 5:
             raise ValueError(f"runs of {shortest} to {longest} tokens were asked for; 1 to 5 can be looked up, the shortest first")
-        self.row_cost = 0.3
+        self.row_cost = ROW_COST
         self._shortest, self._longest = shortest, longest
         self._use_prompt = use_prompt
         self._reference = NgramIndex(shortest, longest)
