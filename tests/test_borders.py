@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -84,7 +85,8 @@ def test_engine_tests_without_qt(tmp_path: Path) -> None:
     lines = ["[pytest]", f"pythonpath = {ROOT}"]
     for key, value in options.items():
         if not key.startswith(("qt_", "pythonpath", "testpaths")):
-            lines += [f"{key} =", *[f"    {item}" for item in value]] if isinstance(value, list) else [f"{key} = {value}"]
+            items = [shlex.quote(item) for item in value] if key == "addopts" else value
+            lines += [f"{key} =", *[f"    {item}" for item in items]] if isinstance(value, list) else [f"{key} = {value}"]
     (tmp_path / "pytest.ini").write_text("\n".join(lines) + "\n", "utf-8")
     code = """
 import sys
