@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from engine.backends.base import Array, AttentionShape, Bytes, Floats, Forward, KVCache, RawTensor, RotaryTable, Step, Weight
-from engine.backends.cache_rounding import rounded
-from engine.backends.cache_types import cache_type
+from engine.backends.cache_rounding import limited, rounded, steered
+from engine.backends.cache_types import WHOLE_KEYS, cache_type
 from engine.core import PAGE_TOKENS, Loading
 
 
@@ -149,7 +149,11 @@ class ReferenceOps:
         rows, heads, dim = len(q), shape.heads, shape.head_dim
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         pages, places = self._pages[self._positions // PAGE_TOKENS], self._positions % PAGE_TOKENS
-        keys[pages, places] = rounded(k.reshape(rows, shape.kv_heads, dim), self._cache.kind.keys)
+        k = k.reshape(rows, shape.kv_heads, dim)
+        if self._cache.kind.keys == "q4":
+            self._store_steered(keys, k, q.reshape(rows, shape.kv_heads, -1, dim))
+        else:
+            keys[pages, places] = rounded(k, self._cache.kind.keys)
         values[pages, places] = rounded(v.reshape(rows, shape.kv_heads, dim), self._cache.kind.values)
 
         length = int(self._positions[-1]) + 1
@@ -164,6 +168,25 @@ class ReferenceOps:
             weights = torch.softmax(scores.masked_fill(future, -torch.inf), dim=-1)
             out[:, head] = weights @ seen_values[:, group]
         return out.reshape(rows, heads * dim)
+
+    def _store_steered(self, keys: torch.Tensor, k: torch.Tensor, q: torch.Tensor) -> None:
+        """Write q4 keys: the first sixteen have no mean, the rest of the first page that of positions 1 .. 15, and each later
+        page that of the page before. The very first key is kept as it is: so much attention goes there that its error shows.
+        """
+        first, t = int(self._positions[0]), 0
+        while t < len(k):
+            page, place = divmod(first + t, PAGE_TOKENS)
+            whole = page == 0 and place < WHOLE_KEYS
+            count = min(len(k) - t, (WHOLE_KEYS if whole else PAGE_TOKENS) - place)
+            if whole:
+                mean = torch.zeros_like(k[0])
+            else:
+                mean = (keys[self._pages[page - 1]] if page else keys[self._pages[0], 1:WHOLE_KEYS]).mean(0)
+            part = slice(t, t + count)
+            keys[self._pages[page], place : place + count] = steered(k[part], q[part], mean)
+            if first + t == 0:
+                keys[self._pages[0], 0] = limited(k[0])
+            t += count
 
     def silu_mul(self, gate: Array, up: Array) -> Array:
         """See `Ops.silu_mul`."""

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.backends.cache_types import GROUP, QUANTISED, CacheType
+from engine.backends.cache_types import GROUP, QUANTISED, WHOLE_KEYS, CacheType
+from engine.backends.cpu.attention_rows import row_dot, row_fill
 from engine.backends.cpu.cache_tiles import CODE_BYTES, key_tile, times_scales, value_tile
 from engine.backends.cpu.gemm import ATTENTION_ROW_STEPS, ATTENTION_VECTORS, register_tile
 from engine.backends.cpu.linear import Jit, specialise, words
+from engine.backends.cpu.simd import st_f32
 from engine.core import PAGE_TOKENS
 
 NUMBER_BYTES = {"fp32": 4, "fp16": 2, "fp8": 1}
@@ -25,6 +27,7 @@ thin_few: Any = None
 thin_one: Any = None
 products: Any = None
 SIZE = CODES = 0
+MEANS = False
 MANY, FEW = ATTENTION_ROW_STEPS[:2]
 VECTORS = ATTENTION_VECTORS
 
@@ -32,8 +35,8 @@ VECTORS = ATTENTION_VECTORS
 # --- products with plain numbers -----------------------------------------------------------------------------------
 
 
-def _plain_scores_template(keys: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int) -> None:
-    """out (queries, 256) += queries times a page's keys."""
+def _plain_scores_template(keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int) -> None:
+    """out (queries, 256) += queries times the keys of a sequence's page j."""
     products(keys, SIZE * 16, SIZE * 16 * dim, vectors, q, 4 * q_width, queries, dim, out, 4 * PAGE_TOKENS)
 
 
@@ -77,9 +80,17 @@ def _products_template(
 # --- products with codes -------------------------------------------------------------------------------------------
 
 
-def _turned_scores_template(keys: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int) -> None:
+def _turned_scores_template(keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int) -> None:
     """As `_plain_scores_template`, of turned queries with codes, group by group."""
     groups, size, stride, out_stride = q_width // GROUP, 16 * (CODES + 2), 4 * q_width, 4 * PAGE_TOKENS
+    head = keys
+    if MEANS:
+        # The keys' mean gives all positions the same score, but the first of all, which are whole keys.
+        whole = WHOLE_KEYS // 16 if j == 0 else 0
+        if vectors > whole:
+            for i in range(queries):
+                row_fill(out + out_stride * i + 64 * whole, vectors - whole, row_dot(q + stride * i, head, q_width // 16))
+        keys += (8 * q_width + PAGE_TOKENS - 1) // PAGE_TOKENS * PAGE_TOKENS
     m = 0
     while m < vectors:
         wide = vectors - m >= VECTORS
@@ -107,6 +118,9 @@ def _turned_scores_template(keys: int, vectors: int, q: int, q_width: int, queri
                         thin_one(column, groups * size, x, stride, y, out_stride)
                     r += 1
         m += VECTORS if wide else 1
+    if MEANS and j == 0:
+        for i in range(queries):
+            st_f32(out + out_stride * i, row_dot(q + stride * i, head + stride, q_width // 16))
 
 
 def _turned_mix_template(values: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int) -> None:
@@ -140,7 +154,7 @@ def attention_products(kind: CacheType, jit: Jit) -> dict[str, Any]:
     keys, values = kind.keys, kind.values
     if keys in QUANTISED:
         tiles = {f"{shape}_{rows}": key_tile(keys, vectors, n) for shape, vectors in _SHAPES for rows, n in _ROWS}
-        scores = specialise(_turned_scores_template, f"scores_{keys}", CODES=CODE_BYTES[keys], **tiles)
+        scores = specialise(_turned_scores_template, f"scores_{keys}", CODES=CODE_BYTES[keys], MEANS=keys == "q4", **tiles)
     else:
         scores = specialise(_plain_scores_template, f"scores_{keys}", products=plain[keys], SIZE=NUMBER_BYTES[keys])
     if values in QUANTISED:
@@ -148,7 +162,7 @@ def attention_products(kind: CacheType, jit: Jit) -> dict[str, Any]:
         mix = specialise(_turned_mix_template, f"mix_{values}", CODES=CODE_BYTES[values], **tiles)
     else:
         mix = specialise(_plain_mix_template, f"mix_{values}", products=plain[values], SIZE=NUMBER_BYTES[values])
-    return {"scores_of": jit(scores, words(7)), "mix": jit(mix, words(7))}
+    return {"scores_of": jit(scores, words(8)), "mix": jit(mix, words(7))}
 
 
 def _plain_products(name: str, jit: Jit) -> Any:

@@ -56,6 +56,21 @@ def _emit_clear(b: ir.IRBuilder, row: Any, vectors: Any) -> None:
         store(b, const_vector(0.0), b.add(row, b.mul(i, ir.Constant(I64, 64))))
 
 
+def _emit_fill(b: ir.IRBuilder, row: Any, vectors: Any, value: Any) -> None:
+    filling = splat(b, value)
+    with counted_loop(b, vectors) as i:
+        store(b, filling, b.add(row, b.mul(i, ir.Constant(I64, 64))))
+
+
+def _emit_dot(b: ir.IRBuilder, x: Any, y: Any, vectors: Any) -> Any:
+    total = Accumulators(b, 1)
+    total.clear()
+    with counted_loop(b, vectors) as i:
+        offset = b.mul(i, ir.Constant(I64, 64))
+        total.add_product(0, load(b, b.add(x, offset), VF32), load(b, b.add(y, offset), VF32))
+    return reduce(b, total.get(0), b.fadd)
+
+
 def _emit_exp_scalar(b: ir.IRBuilder, x: Any) -> Any:
     return b.extract_element(exp_vector(b, splat(b, x)), ir.Constant(ir.IntType(32), 0))
 
@@ -64,4 +79,6 @@ row_max = intrinsic_function("row_max", types.float32, (types.int64, types.int64
 row_exp = intrinsic_function("row_exp", types.float32, (types.int64, types.int64, types.float32), _emit_exp)
 row_scale = intrinsic_function("row_scale", types.void, (types.int64, types.int64, types.float32), _emit_scale)
 row_clear = intrinsic_function("row_clear", types.void, (types.int64, types.int64), _emit_clear)
+row_fill = intrinsic_function("row_fill", types.void, (types.int64, types.int64, types.float32), _emit_fill)
+row_dot = intrinsic_function("row_dot", types.float32, (types.int64, types.int64, types.int64), _emit_dot)
 exp_scalar = intrinsic_function("exp_scalar", types.float32, (types.float32,), _emit_exp_scalar)

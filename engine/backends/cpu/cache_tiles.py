@@ -3,7 +3,7 @@
 A group is 32 turned dimensions of one head at one position: an fp16 scale and 32 codes, which lie in memory as
 
 q8   32 bytes: int8 codes -128 .. 127;
-q4   16 bytes: byte i holds code i + 8 in its low half and code (i + 16) + 8 in its high half.
+q4   16 bytes: byte i holds code i in its low half and code i + 16 in its high half, 0 .. 15; `Q4_LEVELS` says what they mean.
 
 The tiles turn codes into float32 in registers; nothing is unpacked to memory. What a code means is written down once more, in
 plain torch, in `engine.backends.cache_rounding`.
@@ -12,12 +12,13 @@ plain torch, in `engine.backends.cache_rounding`.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 from llvmlite import ir
 from numba.core import types
 
-from engine.backends.cache_types import GROUP
+from engine.backends.cache_types import GROUP, Q4_EXTREME, Q4_LEVELS, SCALE_SHARES
 from engine.backends.cpu.simd import (
     F32,
     I8,
@@ -26,16 +27,18 @@ from engine.backends.cpu.simd import (
     LANES,
     VF32,
     VI32,
+    WIDE,
     Accumulators,
     const_f32,
     const_vector,
     counted_loop,
-    emit_store_half,
     fma,
+    half_bits,
+    halves,
     intrinsic_function,
     load,
     load_half,
-    load_half_everywhere,
+    permute,
     reduce,
     rint,
     splat,
@@ -44,7 +47,6 @@ from engine.backends.cpu.simd import (
 
 CODE_BYTES = {"q8": GROUP, "q4": GROUP // 2}
 """Bytes of one group's codes."""
-_LEVELS = {"q8": 128, "q4": 8}
 _VI8 = ir.VectorType(I8, LANES)
 _LARGEST = 65504.0
 
@@ -92,31 +94,92 @@ def _extreme(b: ir.IRBuilder, parts: tuple[ir.Value, ir.Value]) -> ir.Value:
     return b.select(b.fcmp_ordered(">=", top, b.fneg(bottom)), top, bottom)
 
 
-def _quantise(name: str) -> Any:
-    """quantise(source, scale, codes): 32 turned float32 to an fp16 scale and the codes' bytes."""
-    levels = _LEVELS[name]
+def _emit_quantise_q8(b: ir.IRBuilder, source: Any, scale: Any, codes: Any) -> None:
+    """32 turned float32 to an fp16 scale, which makes their extreme the lowest code, and 32 bytes of codes."""
+    parts = (load(b, source, VF32), load(b, source, VF32, 64))
+    bits = half_bits(b, b.fmul(_extreme(b, parts), const_f32(-1 / 128)))
+    store(b, bits, scale)
+    stored = halves(b, splat(b, bits))
+    for i, part in enumerate(parts):
+        ratio = b.select(b.fcmp_ordered("==", stored, const_vector(0.0)), const_vector(0.0), b.fdiv(part, stored))
+        store(b, b.trunc(b.fptosi(_between(b, rint(b, ratio), -128, 127), VI32), _VI8), codes, 16 * i)
 
-    def emit(b: ir.IRBuilder, source: Any, scale: Any, codes: Any) -> None:
-        parts = (load(b, source, VF32), load(b, source, VF32, 64))
-        emit_store_half(b, scale, b.fmul(_extreme(b, parts), const_f32(-1 / levels)))
-        divisor = load_half_everywhere(b, scale)
-        empty = b.fcmp_ordered("==", divisor, const_vector(0.0))
-        wholes = []
-        for part in parts:
-            ratio = b.select(empty, const_vector(0.0), b.fdiv(part, divisor))
-            wholes.append(b.fptosi(_between(b, rint(b, ratio), -levels, levels - 1), VI32))
-        if name == "q4":
-            low, high = (b.add(whole, const_vector(8, VI32)) for whole in wholes)
-            wholes = [b.or_(low, b.shl(high, const_vector(4, VI32)))]
-        for i, whole in enumerate(wholes):
-            store(b, b.trunc(whole, _VI8), codes, 16 * i)
 
-    return intrinsic_function(f"quantise_{name}", types.void, (types.int64,) * 3, emit)
+def _emit_quantise_q4(b: ir.IRBuilder, source: Any, aim: Any, gains: Any, before: Any, rest: Any, scale: Any, codes: Any) -> Any:
+    """quantise_q4: sixteen scales are tried at once, one a lane.
+
+    32 turned float32 to an fp16 scale and 32 bytes, codes 0 .. 15; returns the error along `aim`, `before` being that of the
+    groups before. Each entry makes up for the error so far by its gain, and what is left at the end costs its square over
+    `rest`. 32 x 16 bytes at `codes` are written over.
+    """
+    parts = (load(b, source, VF32), load(b, source, VF32, 64))
+    shares = ir.Constant(VF32, [ir.Constant(F32, share / Q4_LEVELS[0]) for share in SCALE_SHARES])
+    # fp16 holds the scale: a difference of two wild keys is cut.
+    bits = half_bits(b, b.fmul(_between(b, splat(b, _extreme(b, parts)), -Q4_EXTREME, Q4_EXTREME), shares))
+    scales = halves(b, bits)
+    inverse = b.select(b.fcmp_ordered("==", scales, const_vector(0.0)), const_vector(0.0), b.fdiv(const_vector(1.0), scales))
+    state = Accumulators(b, 2)
+    state.set(0, splat(b, before))
+    state.set(1, const_vector(0.0))
+    with counted_loop(b, ir.Constant(I64, GROUP)) as i:
+        offset = b.shl(i, ir.Constant(I64, 2))
+        value, direction, gain = (splat(b, load(b, b.add(place, offset), F32)) for place in (source, aim, gains))
+        wanted = b.fmul(b.fsub(value, b.fmul(gain, state.get(0))), inverse)
+        code, level = _nearest(b, wanted)
+        error = b.fsub(b.fmul(level, scales), value)
+        state.add_product(0, direction, error)
+        state.add_product(1, error, error)
+        store(b, b.trunc(code, _VI8), b.add(codes, b.shl(i, ir.Constant(I64, 4))))
+    cost = b.fadd(state.get(1), b.fdiv(b.fmul(state.get(0), state.get(0)), splat(b, rest)))
+    lane = _lowest(b, cost)
+    store(b, b.extract_element(bits, lane), scale)
+    wide = b.zext(lane, I64)
+    with counted_loop(b, ir.Constant(I64, GROUP)) as i:
+        chosen = load(b, b.add(codes, b.add(b.shl(i, ir.Constant(I64, 4)), wide)), I8)
+        store(b, chosen, b.add(codes, i))
+    return b.extract_element(state.get(0), lane)
+
+
+def _nearest(b: ir.IRBuilder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The code, int32, whose level is nearest, and the level: a search by halves over the borders between levels."""
+    borders = [(low + high) / 2 for low, high in pairwise(Q4_LEVELS)]
+    parts: list[tuple[ir.Value, ir.Value]] = [(const_vector(code, VI32), const_vector(level)) for code, level in enumerate(Q4_LEVELS)]
+    width = 1
+    while len(parts) > 1:
+        joined = []
+        for i in range(0, len(parts), 2):
+            above = b.fcmp_ordered(">", x, const_vector(borders[(i + 1) * width - 1]))
+            joined.append((b.select(above, parts[i + 1][0], parts[i][0]), b.select(above, parts[i + 1][1], parts[i][1])))
+        parts, width = joined, 2 * width
+    return parts[0]
+
+
+def _lowest(b: ir.IRBuilder, cost: ir.Value) -> ir.Value:
+    """The first lane with the lowest cost."""
+    least = splat(b, reduce(b, cost, lambda x, y: b.select(b.fcmp_ordered("<", x, y), x, y)))
+    lanes = ir.Constant(VI32, [ir.Constant(I32, i) for i in range(LANES)])
+    found = b.select(b.fcmp_ordered("==", cost, least), lanes, const_vector(0x7FFF, VI32))
+    lane = reduce(b, found, lambda x, y: b.select(b.icmp_signed("<", x, y), x, y))
+    return b.and_(lane, ir.Constant(I32, LANES - 1))
+
+
+def _emit_pack(b: ir.IRBuilder, codes: Any, target: Any) -> None:
+    """32 bytes of codes 0 .. 15 to 16 bytes of two."""
+    store(b, b.or_(load(b, codes, _VI8), b.shl(load(b, codes, _VI8, 16), const_vector(4, _VI8))), target)
 
 
 turn = intrinsic_function("turn", types.void, (types.int64, types.int64), _emit_turn)
 limit = intrinsic_function("limit", types.void, (types.int64, types.int64), _emit_limit)
-QUANTISE = {name: _quantise(name) for name in CODE_BYTES}
+quantise_q8 = intrinsic_function("quantise_q8", types.void, (types.int64,) * 3, _emit_quantise_q8)
+quantise_q4 = intrinsic_function(
+    "quantise_q4",
+    types.float32,
+    (types.int64, types.int64, types.int64, types.float32, types.float32, types.int64, types.int64),
+    _emit_quantise_q4,
+)
+pack_q4 = intrinsic_function("pack_q4", types.void, (types.int64, types.int64), _emit_pack)
+CODES_ROOM = GROUP * LANES
+"""Bytes that `quantise_q4` writes over."""
 
 
 # --- from codes ----------------------------------------------------------------------------------------------------
@@ -127,13 +190,17 @@ def _signed(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     return b.sitofp(b.sext(load(b, address, _VI8), VI32), VF32)
 
 
-def _half_bytes(b: ir.IRBuilder, address: ir.Value, high: bool) -> ir.Value:
-    """The low or the high codes of 16 bytes as float32, 8 taken off."""
+def half_bytes(b: ir.IRBuilder, address: ir.Value, high: bool) -> ir.Value:
+    """What the low or the high codes of 16 bytes stand for."""
     word = b.zext(load(b, address, _VI8), VI32)
+    if WIDE:  # a table of sixteen is one register, and only the lowest four bits choose
+        return permute(
+            b, ir.Constant(VF32, [ir.Constant(F32, level) for level in Q4_LEVELS]), b.lshr(word, const_vector(4, VI32)) if high else word
+        )
     whole = b.lshr(word, const_vector(4, VI32)) if high else b.and_(word, const_vector(15, VI32))
-    # At 2^23 the last bit of a float32 is 1: the code is written into the mantissa, and one difference centres it.
-    lifted = b.bitcast(b.or_(whole, const_vector(0x4B000000, VI32)), VF32)
-    return b.fsub(lifted, const_vector(2.0**23 + 8))
+    code = b.sitofp(b.sub(whole, const_vector(8, VI32)), VF32)
+    # Whole numbers below 2^24 and a power of two: every step is exact, as in the table.
+    return b.fmul(b.fmul(fma(b, b.fmul(code, code), const_vector(3.0), const_vector(512.0)), code), const_vector(1 / 512))
 
 
 def key_tile(name: str, vectors: int, rows: int) -> Any:
@@ -154,7 +221,7 @@ def key_tile(name: str, vectors: int, rows: int) -> Any:
             with counted_loop(b, ir.Constant(I64, steps)) as k:
                 place, offset = b.add(b.shl(k, ir.Constant(I64, 4)), ir.Constant(I64, 2 * LANES)), b.shl(k, ir.Constant(I64, 2))
                 places = [b.add(start, place) for start in starts]
-                codes = [_signed(b, a) if name == "q8" else _half_bytes(b, a, half == 1) for a in places]
+                codes = [_signed(b, a) if name == "q8" else half_bytes(b, a, half == 1) for a in places]
                 for t in range(rows):
                     factor = splat(b, load(b, b.add(x_rows[t], offset), F32, 64 * half))
                     for m in range(vectors):
@@ -183,7 +250,7 @@ def value_tile(name: str, rows: int) -> Any:
             if name == "q8":
                 codes = [_signed(b, address), _signed(b, b.add(address, ir.Constant(I64, 16)))]
             else:
-                codes = [_half_bytes(b, address, False), _half_bytes(b, address, True)]
+                codes = [half_bytes(b, address, False), half_bytes(b, address, True)]
             offset = b.shl(p, ir.Constant(I64, 2))
             for t in range(rows):
                 factor = splat(b, load(b, b.add(x_rows[t], offset), F32))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from engine.backends.cache_types import GROUP, QUANTISED
-from engine.backends.cpu.cache_tiles import CODE_BYTES, QUANTISE, limit, turn
+from engine.backends.cpu.cache_tiles import CODE_BYTES, CODES_ROOM, limit, pack_q4, quantise_q4, quantise_q8, turn
+from engine.backends.cpu.key_steering import steered_keys_kernel
 from engine.backends.cpu.linear import Jit, specialise, words
 from engine.backends.cpu.simd import ld_f32, ld_i8, ld_i32, ld_i64, st_e4m3, st_f16, st_f32, st_i8
 from engine.backends.cpu.step import PAGES, POSITIONS
@@ -13,11 +16,11 @@ from engine.core import PAGE_TOKENS
 
 (W_SOURCE, W_STRIDE, W_TARGET, W_KV_HEADS, W_DIM, W_PAGE) = range(6)
 SCRATCH_CODES = 64
-SCRATCH_WORK = 128
+SCRATCH_WORK = SCRATCH_CODES + CODES_ROOM
+ZERO, ONE = np.float32(0), np.float32(1)
 
 # Filled in for each format by `store_kernel`.
 put: Any = None
-quantise: Any = None
 turn_head: Any = None
 SIZE = CODES = 0
 
@@ -46,33 +49,42 @@ def _plain_values_template(args: int, step: int, tile: int, scratch: int) -> Non
             put(target + SIZE * d, ld_f32(source + 4 * (g * dim + d)))
 
 
-def _turned_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
+def _q8_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
     position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
     page = ld_i32(ld_i64(step + 8 * PAGES) + 4 * (position // PAGE_TOKENS))
     groups, dim, slot = ld_i64(args + 8 * W_KV_HEADS), ld_i64(args + 8 * W_DIM), position % PAGE_TOKENS
-    count, size = (dim + GROUP - 1) // GROUP, 16 * (CODES + 2)
+    count, size = (dim + GROUP - 1) // GROUP, 16 * (2 + GROUP)
     work, codes = scratch + SCRATCH_WORK, scratch + SCRATCH_CODES
     source = ld_i64(args + 8 * W_SOURCE) + tile * ld_i64(args + 8 * W_STRIDE)
     for g in range(groups):
         turn_head(source + 4 * g * dim, dim, count, work)
         block = ld_i64(args + 8 * W_TARGET) + (page * groups + g) * ld_i64(args + 8 * W_PAGE) + slot // 16 * count * size
         for j in range(count):
-            quantise(work + 4 * GROUP * j, block + size * j + 2 * (slot % 16), codes)
-            for i in range(CODES):
-                st_i8(block + size * j + 32 + 16 * i + slot % 16, ld_i8(codes + i))
+            quantise_q8(work + 4 * GROUP * j, block + 2 * (slot % 16), codes)
+            for i in range(GROUP):
+                st_i8(block + 32 + 16 * i + slot % 16, ld_i8(codes + i))
+            block += size
 
 
 def _turned_values_template(args: int, step: int, tile: int, scratch: int) -> None:
     position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
     page = ld_i32(ld_i64(step + 8 * PAGES) + 4 * (position // PAGE_TOKENS))
     groups, dim, slot = ld_i64(args + 8 * W_KV_HEADS), ld_i64(args + 8 * W_DIM), position % PAGE_TOKENS
-    count, work = (dim + GROUP - 1) // GROUP, scratch + SCRATCH_WORK
+    count, work, codes = (dim + GROUP - 1) // GROUP, scratch + SCRATCH_WORK, scratch + SCRATCH_CODES
+    zeros = work + 4 * GROUP * count
     source = ld_i64(args + 8 * W_SOURCE) + tile * ld_i64(args + 8 * W_STRIDE)
+    for i in range(GROUP):
+        st_f32(zeros + 4 * i, ZERO)
     for g in range(groups):
         turn_head(source + 4 * g * dim, dim, count, work)
         scales = ld_i64(args + 8 * W_TARGET) + (page * groups + g) * ld_i64(args + 8 * W_PAGE)
         for j in range(count):
-            quantise(work + 4 * GROUP * j, scales + 2 * slot, scales + 2 * PAGE_TOKENS + CODES * slot)
+            target = scales + 2 * PAGE_TOKENS + CODES * slot
+            if CODES == GROUP:
+                quantise_q8(work + 4 * GROUP * j, scales + 2 * slot, target)
+            else:
+                quantise_q4(work + 4 * GROUP * j, zeros, zeros, ZERO, ONE, scales + 2 * slot, codes)
+                pack_q4(codes, target)
             scales += PAGE_TOKENS * (2 + CODES)
 
 
@@ -95,6 +107,7 @@ def store_kernel(side: str, name: str, jit: Jit) -> Any:
         size, writer = _PLAIN[name]
         template = _plain_keys_template if side == "keys" else _plain_values_template
         return specialise(template, f"store_{side}_{name}", SIZE=size, put=writer)
-    template = _turned_keys_template if side == "keys" else _turned_values_template
-    parts = {"turn_head": jit(_turn_head, words(4)), "quantise": QUANTISE[name], "CODES": CODE_BYTES[name]}
-    return specialise(template, f"store_{side}_{name}", **parts)
+    if side == "keys" and name == "q4":
+        return steered_keys_kernel(jit)
+    template = _q8_keys_template if side == "keys" else _turned_values_template
+    return specialise(template, f"store_{side}_{name}", turn_head=jit(_turn_head, words(4)), CODES=CODE_BYTES[name])

@@ -102,6 +102,12 @@ def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
     return _call(b, "llvm.fmuladd", x.type, [x, y, z])
 
 
+def permute(b: ir.IRBuilder, table: ir.Value, index: ir.Value) -> ir.Value:
+    """table[index % 16] in each lane; for `WIDE` CPUs only."""
+    kind = ir.FunctionType(VF32, [VF32, VI32])
+    return b.call(cgutils.get_or_insert_function(b.module, kind, "llvm.x86.avx512.permvar.sf.512"), [table, index])
+
+
 def rint(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     """Each lane to the nearest whole number, halves to the even one."""
     return _call(b, "llvm.rint", x.type, [x])
@@ -109,15 +115,10 @@ def rint(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 def load_half(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
     """16 fp16 numbers as float32 lanes."""
-    return _halves(b, load(b, address, ir.VectorType(I16, LANES), offset))
+    return halves(b, load(b, address, ir.VectorType(I16, LANES), offset))
 
 
-def load_half_everywhere(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
-    """One fp16 number in all float32 lanes."""
-    return _halves(b, splat(b, load(b, address, I16)))
-
-
-def _halves(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+def halves(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
     """16 fp16 bit patterns as float32."""
     if HALF_IN_HARDWARE:
         return b.fpext(b.bitcast(bits, ir.VectorType(F16, LANES)), VF32)
@@ -135,7 +136,7 @@ def load_e4m3(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
     # Moved into fp16's places the exponent is right but for its bias, which a product mends, subnormals included.
     wide = ir.VectorType(I16, LANES)
     placed = b.and_(b.shl(b.sext(byte, wide), const_vector(7, wide)), const_vector(0xBFFF, wide))
-    return b.fmul(_halves(b, placed), const_vector(2.0**8))
+    return b.fmul(halves(b, placed), const_vector(2.0**8))
 
 
 def load_bfloat(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
@@ -235,25 +236,33 @@ st_i64 = _storer("st_i64", types.int64)
 st_i32 = _storer("st_i32", types.int32)
 
 
-def emit_store_half(b: ir.IRBuilder, address: ir.Value, value: ir.Value) -> None:
-    """A float32 as fp16, rounded to nearest even; past the largest it is infinite."""
+def half_bits(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """float32, one or a vector, as the bits of fp16, rounded to nearest even; past the largest it is infinite."""
+    lanes = isinstance(value.type, ir.VectorType)
+    whole, narrow, half = (ir.VectorType(k, LANES) if lanes else k for k in (I32, I16, F16))
     if HALF_IN_HARDWARE:
-        store(b, b.fptrunc(value, F16), address)
-        return
-    # Round to nearest even in integers: scale into fp16's exponent range, then add half an ulp and cut.
-    bits = b.bitcast(value, I32)
-    sign = b.lshr(b.and_(bits, ir.Constant(I32, 0x80000000)), ir.Constant(I32, 16))
-    magnitude = b.and_(bits, ir.Constant(I32, 0x7FFFFFFF))
-    odd = b.and_(b.lshr(magnitude, ir.Constant(I32, 13)), ir.Constant(I32, 1))
-    rounded = b.add(b.add(magnitude, ir.Constant(I32, 0xFFF)), odd)
-    normal = b.sub(b.lshr(rounded, ir.Constant(I32, 13)), ir.Constant(I32, 112 << 10))
+        return b.bitcast(b.fptrunc(value, half), narrow)
+
+    def number(n: int) -> ir.Constant:
+        return const_vector(n, whole) if lanes else ir.Constant(I32, n)
+
+    # In integers: move into fp16's exponent range, then add half an ulp and cut.
+    bits = b.bitcast(value, whole)
+    sign = b.lshr(b.and_(bits, number(0x80000000)), number(16))
+    magnitude = b.and_(bits, number(0x7FFFFFFF))
+    odd = b.and_(b.lshr(magnitude, number(13)), number(1))
+    rounded = b.add(b.add(magnitude, number(0xFFF)), odd)
+    normal = b.sub(b.lshr(rounded, number(13)), number(112 << 10))
     # Below 2^-14 the fp16 step is 2^-24: adding 0.5 (step 2^-24 in float32) rounds to it.
-    lifted = b.fadd(b.bitcast(magnitude, F32), const_f32(0.5))
-    subnormal = b.sub(b.bitcast(lifted, I32), ir.Constant(I32, 0x3F000000))
-    small = b.icmp_unsigned("<", magnitude, ir.Constant(I32, 0x38800000))
-    big = b.icmp_unsigned(">=", magnitude, ir.Constant(I32, 0x477FF000))
-    half = b.select(small, subnormal, b.select(big, ir.Constant(I32, 0x7C00), normal))
-    store(b, b.trunc(b.or_(half, sign), I16), address)
+    lifted = b.fadd(b.bitcast(magnitude, value.type), const_vector(0.5) if lanes else const_f32(0.5))
+    subnormal = b.sub(b.bitcast(lifted, whole), number(0x3F000000))
+    small = b.icmp_unsigned("<", magnitude, number(0x38800000))
+    big = b.icmp_unsigned(">=", magnitude, number(0x477FF000))
+    return b.trunc(b.or_(b.select(small, subnormal, b.select(big, number(0x7C00), normal)), sign), narrow)
+
+
+def _emit_store_half(b: ir.IRBuilder, address: ir.Value, value: ir.Value) -> None:
+    store(b, half_bits(b, value), address)
 
 
 def _emit_store_e4m3(b: ir.IRBuilder, address: ir.Value, value: ir.Value) -> None:
@@ -273,7 +282,7 @@ def _emit_store_e4m3(b: ir.IRBuilder, address: ir.Value, value: ir.Value) -> Non
 
 
 st_e4m3 = intrinsic_function("st_e4m3", types.void, (types.int64, types.float32), _emit_store_e4m3)
-st_f16 = intrinsic_function("st_f16", types.void, (types.int64, types.float32), emit_store_half)
+st_f16 = intrinsic_function("st_f16", types.void, (types.int64, types.float32), _emit_store_half)
 
 
 # --- atomics and waiting -------------------------------------------------------------------------------------------

@@ -132,10 +132,14 @@ class Recorder:
             self.partial = aligned(size)
             self.constants.append(self.partial)
         partial = int(self.partial.ctypes.data)
-        self._add(f"store_keys_{kind.keys}", [k, k.stride, keys, groups, dim, key_page], [k], [("keys", layer)])
+        if kind.keys == "q4":
+            arguments: list[int | float | Buffer] = [k, k.stride, keys, groups, dim, key_page, q, q.stride, heads]
+            self._add("store_keys_q4", arguments, [k, q], [("keys", layer)], tiles=(groups, SMALL_ROWS, groups, 1 << 40))
+        else:
+            self._add(f"store_keys_{kind.keys}", [k, k.stride, keys, groups, dim, key_page], [k], [("keys", layer)])
         self._add(f"store_values_{kind.values}", [v, v.stride, values, groups, dim, value_page], [v], [("values", layer)])
         y = Buffer(heads * dim)
-        arguments: list[int | float | Buffer] = [
+        arguments = [
             q, q.stride, keys, values, y, y.stride, heads, groups, dim, float(shape.scale), partial,
             key_page, value_page, *attention.widths(kind, dim),
         ]  # fmt: skip

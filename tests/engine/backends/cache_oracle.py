@@ -22,10 +22,11 @@ def plain_numbers(raw: Array, name: str) -> Array:
 
 
 def codes_of(raw: Array, name: str) -> Array:
-    """(..., bytes of a group) to (..., 32) codes."""
+    """(..., bytes of a group) to (..., 32) multiples of the scale."""
     if name == "q8":
         return raw.view(np.int8).astype(np.float64)
-    return np.concatenate([raw & 15, raw >> 4], axis=-1).astype(np.float64) - 8
+    c = np.concatenate([raw & 15, raw >> 4], axis=-1).astype(np.float64) - 8
+    return np.asarray(c + 3 / 512 * c**3)
 
 
 def turned_back(groups: Array, dim: int) -> Array:
@@ -37,19 +38,31 @@ def turned_back(groups: Array, dim: int) -> Array:
     return np.asarray((groups @ h).reshape(*groups.shape[:-2], -1)[..., :dim])
 
 
-def stored(cache: Any, layer: int, shape: Any) -> tuple[Array, Array]:
-    """Keys and values (P, 256, G, D) of a layer as the store holds them."""
+def stored(cache: Any, layer: int, shape: Any, first_page: int) -> tuple[Array, Array]:
+    """Keys and values (P, 256, G, D) of a layer as the store holds them; one sequence, beginning in `first_page`."""
     groups, dim, pages = shape.kv_heads, shape.head_dim, cache.page_count
     kind = cache.kind
-    keys = cache._keys[layer].reshape(pages, groups, 16, -1)
+    keys = cache._keys[layer].reshape(pages, groups, -1)
     values = cache._values[layer].reshape(pages, groups, -1)
-    assert keys.shape[-1] == 16 * key_bytes(kind.keys, dim)
+    assert keys.shape[-1] == 256 * key_bytes(kind.keys, dim)
     assert values.shape[-1] == 256 * value_bytes(kind.values, dim)
-    return _keys(keys, kind.keys, dim), _values(values, kind.values, dim)
+    if kind.keys != "q4":
+        return _keys(keys, kind.keys, dim), _values(values, kind.values, dim)
+    # Of each head, the mean and the first key lie before the blocks.
+    width = -(-dim // 32) * 32
+    head = keys[..., : 8 * width].copy().view(np.float32).astype(np.float64).reshape(pages, groups, 2, -1, 32)
+    mean, first = (turned_back(head[:, :, i], dim) for i in range(2))
+    k = _keys(keys[..., -(-8 * width // 256) * 256 :], "q4", dim)
+    whole = k[first_page, :16].copy()
+    k += mean[:, None]
+    k[first_page, :16] = whole
+    k[first_page, 0] = first[first_page]
+    return k, _values(values, kind.values, dim)
 
 
 def _keys(raw: Array, name: str, dim: int) -> Array:
     pages, groups = raw.shape[:2]
+    raw = np.ascontiguousarray(raw).reshape(pages, groups, 16, -1)
     if not name.startswith("q"):
         k = plain_numbers(raw.reshape(-1), name).reshape(pages, groups, 16, dim, 16)
         return k.transpose(0, 2, 4, 1, 3).reshape(pages, 256, groups, dim)

@@ -13,8 +13,9 @@ from engine.backends.cpu import CpuBackend
 from tests.engine.backends.kernel_oracles import WEIGHT_TYPES, Matrix
 
 PAGES = np.array([3, 0, 2], np.int32)
-STARTS = (0, 5, 249, 251, 511)
-"""Positions at which the compared rows begin: the first ones, an odd one, and several ways over a border of pages."""
+STARTS = (0, 5, 12, 249, 251, 511)
+"""Positions at which the compared rows begin: the first ones, odd ones (in q4, over the sixteenth, where a mean begins), and
+several ways over a border of pages."""
 
 
 class Layer:
@@ -76,6 +77,17 @@ def test_every_weight_type(kind: str) -> None:
     assert_rows_alike(kind, 4, 2, 16, "fp16")
 
 
-@pytest.mark.parametrize(("heads", "groups", "dim", "dtype"), [(3, 3, 24, "fp16"), (7, 1, 80, "fp32"), (9, 3, 64, "fp16")])
-def test_head_shapes(heads: int, groups: int, dim: int, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("heads", "groups", "dim", "dtype"),
+    [
+        (3, 3, 24, "fp16"),
+        (7, 1, 80, "fp32"),
+        (9, 3, 64, "fp16"),
+        (6, 2, 80, "q4"),
+        (3, 1, 48, "q8"),
+        (4, 4, 24, "fp8"),
+        (8, 1, 64, "q8/q4"),
+    ],
+)
+def test_head_shapes_and_cache_types(heads: int, groups: int, dim: int, dtype: str) -> None:
     assert_rows_alike("F32", heads, groups, dim, dtype)

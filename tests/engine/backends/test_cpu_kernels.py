@@ -182,9 +182,9 @@ def test_closing_ends_the_helper_threads() -> None:
 def test_other_cpus(cpu: str, features: str, tmp_path: Path) -> None:
     """The same tests pass with code made for a plain x86-64 and for an AVX2 machine."""
     environment = {**os.environ, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features, "INGLENOOK_CACHE": str(tmp_path)}
-    others = [str(Path(__file__).with_name(name)) for name in ("test_cpu_few_rows.py",)]
+    others = [str(Path(__file__).with_name(name)) for name in ("test_cpu_few_rows.py", "test_cpu_cache_types.py")]
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", __file__, *others]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
 
 
