@@ -6,8 +6,9 @@ q8, q4       each head's vector is turned by a 32-point Walsh-Hadamard transform
              that is not a multiple of 32 is padded with zeros to one), and each group is kept as 8- or 4-bit codes with one
              fp16 scale. The transform spreads an outlier over its group; it is orthonormal, so scores can be taken between
              turned queries and turned keys, and a sum of values is turned back once.
-q4 keys      are, besides, kept as differences from a mean of earlier keys, and rounded so that scores keep right: four bits
-             for whole keys, each rounded to the nearest, cost a small model 7 % of perplexity instead of less than 2 %.
+q4           keeps, besides, a sequence's first key and value as they are, for so much attention goes there that their error shows
+             (Xiao et al., arXiv 2309.17453); its other keys are differences from a mean of earlier ones, rounded so that scores
+             keep right. Four bits for whole keys, each number rounded to the nearest, cost a small model 7 % of perplexity.
 What the codes mean is written down in plain torch in `engine.backends.cache_rounding`.
 Keys and values have a format each: "q6" is the usual name of 8-bit keys with 4-bit values.
 """
@@ -70,19 +71,24 @@ def bytes_per_position(kind: CacheType, kv_heads: int, head_dim: int) -> int:
 
 def key_bytes(name: str, head_dim: int) -> int:
     """Bytes of one head's key at one position, with its share of what a page holds once."""
-    if name == "q4":
-        return _quantised_bytes(name, head_dim) + head_bytes(head_dim) // PAGE_TOKENS
-    return head_dim * _BITS[name] // 8 if name not in QUANTISED else _quantised_bytes(name, head_dim)
-
-
-def head_bytes(head_dim: int) -> int:
-    """Bytes of what q4 keys of one head keep once a page: their mean and the first key, turned float32, padded to whole 256."""
-    return -(-head_dim // GROUP * GROUP * 8 // PAGE_TOKENS) * PAGE_TOKENS
+    if name in QUANTISED:
+        return _quantised_bytes(name, head_dim) + (kept_bytes(2, head_dim) // PAGE_TOKENS if name == "q4" else 0)
+    return head_dim * _BITS[name] // 8
 
 
 def value_bytes(name: str, head_dim: int) -> int:
-    """Bytes of one head's value at one position: plain numbers are padded to whole vectors of 16."""
-    return -(-head_dim // 16) * 2 * _BITS[name] if name not in QUANTISED else _quantised_bytes(name, head_dim)
+    """Bytes of one head's value at one position, as `key_bytes`: plain numbers are padded to whole vectors of 16."""
+    if name in QUANTISED:
+        return _quantised_bytes(name, head_dim) + (kept_bytes(1, head_dim) // PAGE_TOKENS if name == "q4" else 0)
+    return -(-head_dim // 16) * 2 * _BITS[name]
+
+
+def kept_bytes(vectors: int, head_dim: int) -> int:
+    """Bytes of the turned float32 vectors that q4 keeps once a page and head, padded together to whole 256.
+
+    Two for keys, their mean and the first key; one for values, the first value.
+    """
+    return -(-head_dim // GROUP * GROUP * 4 * vectors // PAGE_TOKENS) * PAGE_TOKENS
 
 
 def _quantised_bytes(name: str, head_dim: int) -> int:

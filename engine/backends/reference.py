@@ -154,7 +154,10 @@ class ReferenceOps:
             self._store_steered(keys, k, q.reshape(rows, shape.kv_heads, -1, dim))
         else:
             keys[pages, places] = rounded(k, self._cache.kind.keys)
-        values[pages, places] = rounded(v.reshape(rows, shape.kv_heads, dim), self._cache.kind.values)
+        v = v.reshape(rows, shape.kv_heads, dim)
+        values[pages, places] = rounded(v, self._cache.kind.values)
+        if self._cache.kind.values == "q4" and self._positions[0] == 0:
+            values[self._pages[0], 0] = limited(v[0])
 
         length = int(self._positions[-1]) + 1
         used = self._pages[: -(-length // PAGE_TOKENS)]
@@ -171,7 +174,7 @@ class ReferenceOps:
 
     def _store_steered(self, keys: torch.Tensor, k: torch.Tensor, q: torch.Tensor) -> None:
         """Write q4 keys: the first sixteen have no mean, the rest of the first page that of positions 1 .. 15, and each later
-        page that of the page before. The very first key is kept as it is: so much attention goes there that its error shows.
+        page that of the page before. The very first key is kept as it is.
         """
         first, t = int(self._positions[0]), 0
         while t < len(k):

@@ -3,11 +3,11 @@
 Layout of one layer, P pages of 256 positions, G key/value heads, D the head dimension; a *group* is 32 turned dimensions, of
 which there are Q = D / 32, rounded up:
 keys    plain (P, G, 16, D, 16): sixteen neighbouring positions are the lanes, so a score needs no horizontal sum;
-        q8, q4 (P, G, 16, Q) of 16 fp16 scales and 32 rows (q4: 16) of 16 code bytes, again a position a lane; in q4
-        each page and head begins with the mean that its keys are differences from, then (used in a sequence's first page)
-        the first key as it is, 32 Q float32 each, padded together to whole 256 bytes;
+        q8, q4 (P, G, 16, Q) of 16 fp16 scales and 32 rows (q4: 16) of 16 code bytes, again a position a lane;
 values  plain (P, G, 256, D rounded up to 16): the dimensions are the lanes;
         q8, q4 (P, G, Q) of 256 fp16 scales and 256 rows of 32 (q4: 16) code bytes.
+In q4 each page and head begins with vectors kept as 32 Q float32, padded together to whole 256 bytes: for keys the mean that they
+are differences from, then the sequence's first key; for values the first value. The first ones are used in a first page only.
 Queries are turned once where keys are, and the sum of turned values is turned back once; codes become numbers in registers.
 Softmax runs page by page with a running maximum (FlashAttention, arXiv 2205.14135). Up to eight rows, the pages are shared
 out over `SPLITS` tiles whose partial results `combine` joins (flash-decoding); a longer step takes eight rows a tile. Every
@@ -102,7 +102,7 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
         for i in range(queries):
             valid = ld_i32(positions + 4 * (i // ratio)) - start + 1
             weigh(scores + 4 * PAGE_TOKENS * i, vectors, valid, state + 8 * i, out + 4 * width * i, width // 16)
-        mix(ld_i64(args + 8 * A_V) + place * ld_i64(args + 8 * A_VALUE_PAGE), filled, scores, queries, width, spare, out)
+        mix(ld_i64(args + 8 * A_V) + place * ld_i64(args + 8 * A_VALUE_PAGE), j, filled, scores, queries, width, spare, out)
     if TURNED_VALUES:
         turn(out, queries * (width // GROUP))
     if short:

@@ -14,6 +14,7 @@ from engine.backends.cpu.simd import (
     const_vector,
     counted_loop,
     exp_vector,
+    fma,
     intrinsic_function,
     load,
     reduce,
@@ -62,6 +63,14 @@ def _emit_fill(b: ir.IRBuilder, row: Any, vectors: Any, value: Any) -> None:
         store(b, filling, b.add(row, b.mul(i, ir.Constant(I64, 64))))
 
 
+def _emit_add(b: ir.IRBuilder, row: Any, x: Any, vectors: Any, factor: Any) -> None:
+    times = splat(b, factor)
+    with counted_loop(b, vectors) as i:
+        offset = b.mul(i, ir.Constant(I64, 64))
+        place = b.add(row, offset)
+        store(b, fma(b, times, load(b, b.add(x, offset), VF32), load(b, place, VF32)), place)
+
+
 def _emit_dot(b: ir.IRBuilder, x: Any, y: Any, vectors: Any) -> Any:
     total = Accumulators(b, 1)
     total.clear()
@@ -80,5 +89,6 @@ row_exp = intrinsic_function("row_exp", types.float32, (types.int64, types.int64
 row_scale = intrinsic_function("row_scale", types.void, (types.int64, types.int64, types.float32), _emit_scale)
 row_clear = intrinsic_function("row_clear", types.void, (types.int64, types.int64), _emit_clear)
 row_fill = intrinsic_function("row_fill", types.void, (types.int64, types.int64, types.float32), _emit_fill)
+row_add = intrinsic_function("row_add", types.void, (types.int64, types.int64, types.int64, types.float32), _emit_add)
 row_dot = intrinsic_function("row_dot", types.float32, (types.int64, types.int64, types.int64), _emit_dot)
 exp_scalar = intrinsic_function("exp_scalar", types.float32, (types.float32,), _emit_exp_scalar)

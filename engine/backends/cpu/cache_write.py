@@ -78,6 +78,11 @@ def _turned_values_template(args: int, step: int, tile: int, scratch: int) -> No
     for g in range(groups):
         turn_head(source + 4 * g * dim, dim, count, work)
         scales = ld_i64(args + 8 * W_TARGET) + (page * groups + g) * ld_i64(args + 8 * W_PAGE)
+        if CODES < GROUP:
+            if position == 0:
+                for d in range(count * GROUP):
+                    st_f32(scales + 4 * d, ld_f32(work + 4 * d))
+            scales += (4 * count * GROUP + PAGE_TOKENS - 1) // PAGE_TOKENS * PAGE_TOKENS
         for j in range(count):
             target = scales + 2 * PAGE_TOKENS + CODES * slot
             if CODES == GROUP:

@@ -46,18 +46,24 @@ def stored(cache: Any, layer: int, shape: Any, first_page: int) -> tuple[Array, 
     values = cache._values[layer].reshape(pages, groups, -1)
     assert keys.shape[-1] == 256 * key_bytes(kind.keys, dim)
     assert values.shape[-1] == 256 * value_bytes(kind.values, dim)
-    if kind.keys != "q4":
-        return _keys(keys, kind.keys, dim), _values(values, kind.values, dim)
-    # Of each head, the mean and the first key lie before the blocks.
+    return (
+        _with_kept_vectors(keys, dim, 2, _keys, first_page) if kind.keys == "q4" else _keys(keys, kind.keys, dim),
+        _with_kept_vectors(values, dim, 1, _values, first_page) if kind.values == "q4" else _values(values, kind.values, dim),
+    )
+
+
+def _with_kept_vectors(raw: Array, dim: int, count: int, read: Any, first_page: int) -> Array:
+    """q4: each head begins with the mean (for keys) and the first vector."""
     width = -(-dim // 32) * 32
-    head = keys[..., : 8 * width].copy().view(np.float32).astype(np.float64).reshape(pages, groups, 2, -1, 32)
-    mean, first = (turned_back(head[:, :, i], dim) for i in range(2))
-    k = _keys(keys[..., -(-8 * width // 256) * 256 :], "q4", dim)
-    whole = k[first_page, :16].copy()
-    k += mean[:, None]
-    k[first_page, :16] = whole
-    k[first_page, 0] = first[first_page]
-    return k, _values(values, kind.values, dim)
+    size = 4 * width * count
+    kept = turned_back(raw[..., :size].copy().view(np.float32).astype(np.float64).reshape(*raw.shape[:2], count, -1, 32), dim)
+    x = read(raw[..., -(-size // 256) * 256 :], "q4", dim)
+    if count == 2:
+        whole = x[first_page, :16].copy()
+        x += kept[:, None, :, 0]
+        x[first_page, :16] = whole
+    x[first_page, 0] = kept[first_page, :, count - 1]
+    return np.asarray(x)
 
 
 def _keys(raw: Array, name: str, dim: int) -> Array:

@@ -40,7 +40,7 @@ def test_unknown_names_are_refused(dtype: str, value_dtype: str) -> None:
 
 
 def test_bytes_of_a_position() -> None:
-    expected = {"fp32": 2 * 64 * 4, "fp16": 2 * 64 * 2, "fp8": 2 * 64, "q8": 2 * 68, "q6": 68 + 36, "q4": 36 + 2 + 36}
+    expected = {"fp32": 2 * 64 * 4, "fp16": 2 * 64 * 2, "fp8": 2 * 64, "q8": 2 * 68, "q6": 68 + 37, "q4": 38 + 37}
     assert {name: bytes_per_position(cache_type(name), 1, 64) for name in expected} == expected
     assert bytes_per_position(cache_type("fp16"), 3, 20) == 3 * 2 * (20 + 32)
     assert bytes_per_position(cache_type("q8"), 3, 80) == 3 * 2 * (96 + 6)

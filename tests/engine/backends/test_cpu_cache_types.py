@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from engine.backends.base import AttentionShape, Step
-from engine.backends.cache_rounding import rounded
 from engine.backends.cache_types import cache_type
 from engine.backends.cpu import CpuBackend
 from engine.backends.cpu.store import CpuCache
@@ -39,11 +37,13 @@ def table(width: int, seed: int) -> Matrix:
 class Setting:
     """One layer of attention whose queries, keys and values are rows of tables."""
 
-    def __init__(self, backend: Any, shape: AttentionShape, dtype: str) -> None:
+    def __init__(self, backend: Any, shape: AttentionShape, dtype: str, wild: bool = False) -> None:
         self.shape = shape
         sizes = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim)
         self.tables = [table(size, seed) for seed, size in enumerate(sizes)]
         self.tables[0].values *= np.float32(0.2)
+        for m in self.tables[1:]:
+            m.values[0, :3] = (np.nan, np.inf, -np.inf) if wild else m.values[0, :3]
         for _ in backend.prepare(frozenset(["F32"]), dtype):
             pass
         packed = [backend.load_weight(m) for m in self.tables]
@@ -123,29 +123,17 @@ def assert_as_good(side: Array, expected: Array, keys: Array) -> None:
 
 @pytest.mark.parametrize("dtype", ["fp8", "q8", "q4"])
 def test_wild_numbers_spoil_nothing_else(dtype: str) -> None:
-    """NaN and infinity in one head's key and value leave every other head finite and exact."""
+    """NaN and infinity in one head's key and value, first and later: all stays finite, and the other head is as ever."""
     shape = AttentionShape(2, 2, 32, 0.1)
-    setting = Setting(CpuBackend(1), shape, dtype)
-    program, tables = setting.program, setting.tables
-    wild = CpuBackend(1)
-    for m in tables[1:]:
-        m.values[0, 0], m.values[0, 1], m.values[0, 2] = np.nan, np.inf, -np.inf
-        m.data = m.values.reshape(-1).view(np.uint8)
-    packed = [wild.load_weight(m) for m in tables]
-    program.close()
-    program = wild.record(lambda ops: ops.last_rows(ops.attention(0, *(ops.embed(w) for w in packed), shape)), setting.cache, 8)
-    out = program.run(Step(np.array([0, 9], np.int32), np.arange(2, dtype=np.int32), np.array([2], np.int32), 2)).copy()
-    program.close()
+    setting, reference = (Setting(backend, shape, dtype, wild=True) for backend in (CpuBackend(1), ReferenceBackend()))
+    step = Step(np.array([0, 9, 0, 11], np.int32), np.arange(4, dtype=np.int32), np.array([2], np.int32), 4)
+    out, near = setting.program.run(step).copy(), reference.program.run(step)
+    setting.program.close()
     assert np.isfinite(out).all()
-    keys, values = (part.reshape(-1, 2, 32)[512:514] for part in stored(setting.cache, 0, shape, 2))
-    assert np.isfinite(keys).all()
-    assert np.abs(values[0, 0]).max() <= 65504 * 1.3
-    alone = {"keys": np.nan_to_num(tables[1].values[[0, 9]], nan=0.0).clip(-65504, 65504), "values": tables[2].values[[0, 9]]}
-    for side, m, name in ((keys, alone["keys"], dtype), (values, alone["values"], dtype)):
-        expected = rounded(torch.from_numpy(m.reshape(2, 2, 32)), name).double().numpy()
-        tolerance = 0.1 if dtype == "q4" and side is keys else 0.0
-        assert np.abs(side[1] - expected[1]).max() <= max(tolerance, 1e-5) * np.abs(expected[1]).max()
-        assert np.abs(side[0, 1] - expected[0, 1]).max() <= max(tolerance, 1e-5) * np.abs(expected[0, 1]).max()
+    np.testing.assert_allclose(out[:, 32:], near[:, 32:], atol=1e-4 * np.abs(near[:, 32:]).max())
+    for side, kept in zip(stored(setting.cache, 0, shape, 2), (reference.cache.keys, reference.cache.values), strict=True):
+        assert np.abs(side[2, :4, 0]).max() <= 65504 * 1.5
+        assert_alike(side[2, :4, 1], kept[0, 2, :4, 1].double().numpy(), 0.0)
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "fp32", "fp8", "q8/q4", "q4"])
