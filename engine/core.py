@@ -212,7 +212,10 @@ class Downloaded:
 class ModelInfo:
     """What a model file's headers tell, without loading it. Sizes are bytes; `name` is for people.
 
-    `stop_token_ids` are all ids that end a turn, from generation_config.json or the GGUF metadata.
+    `stop_token_ids` are all ids that end a turn, from generation_config.json or the GGUF metadata. `quantisation` is how people
+    name the weights' format ("Q4_K", "GPTQ 4-bit", "BF16"); `licence` as the file states it, or ""; `resident_bytes` are what the
+    weights will take in memory once loaded on the CPU, `read_bytes` what one decoded token reads of them; `defaults` are the
+    sampler settings that the model's makers advise: (field of `SamplerSettings`, value).
     """
 
     path: str
@@ -230,6 +233,11 @@ class ModelInfo:
     has_chat_template: bool
     kv_heads: int = 0
     head_dim: int = 0
+    quantisation: str = ""
+    licence: str = ""
+    resident_bytes: int = 0
+    read_bytes: int = 0
+    defaults: tuple[tuple[str, float], ...] = ()
 
 
 class ChatSource(Protocol):
