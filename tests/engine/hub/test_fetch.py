@@ -226,7 +226,7 @@ def test_bad_index_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url:
 
 def test_wrong_hash_of_the_wheel(index: Index, tmp_path: Path) -> None:
     index.digest = "0" * 64
-    assert "the package is not the one its index announced" in refusal(tmp_path)
+    assert "what came is not the file that its server announced" in refusal(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
