@@ -44,6 +44,40 @@ _DEEPSEEK_V3 = (
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
     r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 )
+_QWEN35 = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_JAIS2 = (
+    _LLAMA3.removesuffix(r"|\s+(?!\S)|\s+") + "".join(rf"|\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4, "1,2")) + r"|\s{1}"
+)
+_BAILING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+_SEED = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"
+_EXAONE_MOE = (
+    _ENDINGS + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+_KIMI = "|".join((
+    r"[\p{Han}]+", _GPT4O.split(r"|\p{N}", 1)[0].replace(r"\p{M}]", r"\p{M}&&[^\p{Han}]]"),
+    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+",
+))
+_BLOOM = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
+_SIGN_WORD = r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+_SPARK = (
+    r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    _SIGN_WORD + r"| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+", r"\p{N}",
+)
+_THREES = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"  # groups of three digits, counted from the right
+_AFMOE = (
+    _THREES,
+    "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e00-\u0e7f\u0e80-\u0eff\u1780-\u17ff"
+    "\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+",
+    _DEEPSEEK_V3[2],
+)
+_YOUTU = (
+    "[\uac00-\ud7a3\u3131-\u318e]+|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]+|[\u3105-\u312f]+"
+    "|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    _GPT4O.replace(r"\p{N}{1,3}", r"\p{N}"),
+)
+_CHAMELEON = (
+    "<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", r"([\t\n]|    |  )", r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]", _GPT2,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,29 +102,53 @@ class Pretokenizer:
         return {"type": "Sequence", "pretokenizers": [*splits, byte_level]}
 
 
-_DIGITS_GPT2 = Pretokenizer((r"\p{N}", _GPT2))
-_LLAMA_BPE = Pretokenizer((_LLAMA3,), ignore_merges=True, add_bos=True)
+_DIGITS = Pretokenizer((r"\p{N}", _GPT2))
+_WORDS = Pretokenizer((_GPT2,))
+_WORDS_NFC = Pretokenizer((_GPT2,), nfc=True)
+_LLAMA = Pretokenizer((_LLAMA3,), ignore_merges=True, add_bos=True)
+_CL100K = Pretokenizer((_LLAMA3,))
+_QWEN = Pretokenizer((_QWEN2,))
+_O200K = Pretokenizer((_GPT4O,))
+_V3 = Pretokenizer(_DEEPSEEK_V3)
+_AYA = Pretokenizer((_THREES, _GPT4O))
+_BLOOMS = Pretokenizer((_BLOOM,))
+_ANTS = Pretokenizer((_BAILING,))
 
-PRETOKENIZERS: Mapping[str, Pretokenizer] = {
-    "default": Pretokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
-    "gpt-2": Pretokenizer((_GPT2,)),
-    "phi-2": Pretokenizer((_GPT2,)),
-    "smollm": _DIGITS_GPT2,
-    "starcoder": _DIGITS_GPT2,
-    "refact": _DIGITS_GPT2,
-    "llama-bpe": _LLAMA_BPE,
-    "llama3": _LLAMA_BPE,
-    "llama-v3": _LLAMA_BPE,
-    "falcon3": _LLAMA_BPE,
-    "qwen2": Pretokenizer((_QWEN2,), nfc=True),
-    "deepseek-r1-qwen": Pretokenizer((_QWEN2,)),
-    "chatglm-bpe": Pretokenizer((_LLAMA3,)),
-    "glm4": Pretokenizer((_LLAMA3,)),
-    "tekken": Pretokenizer((_TEKKEN,), ignore_merges=True, add_bos=True),
-    "gpt-4o": Pretokenizer((_GPT4O,)),
-    "falcon": Pretokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
-    "deepseek-llm": Pretokenizer(_DEEPSEEK_LLM),
-    "deepseek-coder": Pretokenizer(_DEEPSEEK_CODER),
-    "deepseek-v3": Pretokenizer(_DEEPSEEK_V3),
+_NAMES: Mapping[Pretokenizer, str] = {
+    Pretokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")): "default",
+    _WORDS: "gpt-2 phi-2 gigachat a.x-4.0 mellum exaone4 jais trillion granite-docling jina-es jina-de jina-v1-en jina-v2-en jina-v2-es "
+    "jina-v2-de jina-v2-code roberta-bpe modern-bert",
+    _WORDS_NFC: "mpt olmo",
+    _DIGITS: "smollm starcoder refact codeshell exaone minerva-7b mellum2",
+    Pretokenizer((r"\p{N}", _GPT2), nfc=True): "command-r",
+    _LLAMA: "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
+    _CL100K: "chatglm-bpe glm4 glm5 dbrx smaug-bpe",
+    Pretokenizer((_JAIS2,)): "jais-2",
+    Pretokenizer((_QWEN2,), nfc=True): "qwen2",
+    _QWEN: "deepseek-r1-qwen stablelm2 megrez kormo f2llmv2 hunyuan solar-open grok-2",
+    Pretokenizer((_QWEN35,), nfc=True): "qwen35",
+    Pretokenizer((_QWEN2.removeprefix(_ENDINGS + "|"),)): "ufakzeka",
+    Pretokenizer((r"[^\n]+|[\n]+", _QWEN2)): "laguna",
+    Pretokenizer((r"\p{N}{1,3}", _QWEN2.replace(r"|\p{N}|", r"|\p{N}+|")), ignore_merges=True): "minicpm5",
+    Pretokenizer((_TEKKEN,), ignore_merges=True, add_bos=True): "tekken",
+    _O200K: "gpt-4o llama4 kanana2 talkie minimax-m2",
+    _AYA: "tiny_aya cohere2moe",
+    Pretokenizer((_KIMI,)): "kimi-k2",
+    Pretokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")): "falcon",
+    Pretokenizer(_DEEPSEEK_LLM): "deepseek-llm",
+    Pretokenizer(_DEEPSEEK_CODER): "deepseek-coder",
+    _V3: "deepseek-v3 hunyuan-dense joyai-llm hy_v4",
+    Pretokenizer(_SPARK): "spark2_5",
+    Pretokenizer(_YOUTU, ignore_merges=True): "youtu",
+    Pretokenizer(_AFMOE): "afmoe",
+    _BLOOMS: "bloom gpt3-finnish poro-chat",
+    Pretokenizer((_BLOOM, r"\p{N}")): "viking",
+    _ANTS: "bailingmoe bailingmoe2 llada-moe",
+    Pretokenizer((_SEED,)): "seed-coder",
+    Pretokenizer((_EXAONE_MOE,)): "exaone-moe",
+    Pretokenizer((r"\p{N}+", r"(?=(\d{3})+(?!\d))")): "superbpe",
+    Pretokenizer(_CHAMELEON, add_bos=True): "chameleon",
 }
-"""Every value of `tokenizer.ggml.pre` that is understood."""
+
+PRETOKENIZERS: Mapping[str, Pretokenizer] = {name: rule for rule, names in _NAMES.items() for name in names.split()}
+"""Every value of `tokenizer.ggml.pre` of byte-level BPE that is understood."""
