@@ -10,7 +10,7 @@ Row-shaped values (`Array`) are opaque to the model: shape (T, width) float32, T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,16 +28,20 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class RawTensor(Protocol):
-    """A tensor as its file holds it.
+    """A tensor as its file holds it; nothing is read before its bytes or values are asked for.
 
     `type` is the GGUF type name ("F32", "F16", "BF16", "Q4_1", ...), also for safetensors; `shape` is (N, K) with K
-    contiguous (or (N,) for vectors); `data` is the memory-mapped bytes, uint8, flat. `name` is for messages.
+    contiguous, (N,) for vectors, or (X, N, K) for a stack of X matrices. `name` is for messages.
     """
 
     name: str
     type: str
     shape: tuple[int, ...]
-    data: npt.NDArray[np.uint8]
+
+    @property
+    def data(self) -> npt.NDArray[np.uint8]:
+        """The bytes, uint8, flat; they may be read anew each time, so ask for `rows` of a large matrix."""
+        ...
 
     @property
     def nbytes(self) -> int:
@@ -46,6 +50,18 @@ class RawTensor(Protocol):
 
     def dequantise(self) -> Floats:
         """All values, float32, in `shape`."""
+        ...
+
+    def part(self, index: int) -> RawTensor:
+        """Matrix `index` of a stack (X, N, K): (N, K), not copied."""
+        ...
+
+    def rows(self, start: int, stop: int) -> RawTensor:
+        """Rows `start` to `stop` of the first dimension, not copied."""
+        ...
+
+    def take(self, indices: npt.ArrayLike) -> RawTensor:
+        """These rows of the first dimension, in this order, not copied."""
         ...
 
 
@@ -58,12 +74,39 @@ class Weight(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """Of one layer's attention: H query heads share G key/value heads; D is the head dimension."""
+    """Of one layer's attention: H query heads share G key/value heads; D is the head dimension.
+
+    `window`: a token sees so many latest tokens, itself included (arXiv 2004.05150), 0 all before it. `soft_cap`: a scaled
+    score s becomes cap tanh(s / cap), 0 leaves it (Gemma 2, arXiv 2408.00118).
+    """
 
     heads: int
     kv_heads: int
     head_dim: int
     scale: float
+    window: int = 0
+    soft_cap: float = 0.0
+
+
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_swiglu")
+"""Of `Ops.gated` and, but for the last, `Ops.activate`. "gelu" is x Phi(x) by the error function, "gelu_tanh" its usual
+approximation (arXiv 1606.08415), "relu2" the square of relu. "clamped_swiglu" (GPT-OSS's model card and reference code):
+with gate at most 7 and up within -7 .. 7, (up + 1) gate sigmoid(1.702 gate)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How tokens choose among `experts`: softmax of the router's logits, the `used` likeliest (of equal ones the first), and,
+    with `normalise`, their probabilities divided by their sum. Source: Mixtral, arXiv 2401.04088.
+    """
+
+    experts: int
+    used: int
+    normalise: bool = True
+
+
+Routes = Any
+"""A backend's record of which expert each row goes to, and with what weight."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +168,15 @@ class Ops(Protocol):
         """Rows of `table` (V, E) for the step's token ids, times `scale`: (T, E)."""
         ...
 
-    def rms_norm(self, x: Array, weight: Floats, eps: float) -> Array:
-        """x / sqrt(mean(x^2) + eps) * weight. Source: arXiv 1910.07467."""
+    def rms_norm(self, x: Array, weight: Floats, eps: float, heads: int = 1) -> Array:
+        """x / sqrt(mean(x^2) + eps) * weight, for each of `heads` equal parts of a row alone. Source: arXiv 1910.07467.
+
+        `weight` has the length of a part and serves all, or that of a row.
+        """
+        ...
+
+    def layer_norm(self, x: Array, weight: Floats, bias: Floats | None, eps: float, heads: int = 1) -> Array:
+        """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias, otherwise as `rms_norm`. Source: arXiv 1607.06450."""
         ...
 
     def linear(self, x: Array, weight: Weight, bias: Floats | None = None, residual: Array | None = None) -> Array:
@@ -137,12 +187,51 @@ class Ops(Protocol):
         """x (T, heads * D) with each head turned by the step's positions; dimensions past the table's stay as they are."""
         ...
 
-    def attention(self, layer: int, q: Array, k: Array, v: Array, shape: AttentionShape) -> Array:
-        """Write k, v (T, G * D) into the cache, then causal attention of q (T, H * D): (T, H * D)."""
+    def attention(self, layer: int, q: Array, k: Array, v: Array, shape: AttentionShape, sinks: Floats | None = None) -> Array:
+        """Write k, v (T, G * D) into the cache, then causal attention of q (T, H * D): (T, H * D).
+
+        `sinks` (H,): a score of each head that takes its part of the softmax and carries no value (GPT-OSS's model card).
+        """
         ...
 
-    def silu_mul(self, gate: Array, up: Array) -> Array:
-        """silu(gate) * up, both (T, F)."""
+    def gated(self, gate: Array, up: Array, activation: str) -> Array:
+        """activation(gate) * up, both (T, F); see `ACTIVATIONS`."""
+        ...
+
+    def activate(self, x: Array, activation: str) -> Array:
+        """activation(x), (T, F)."""
+        ...
+
+    def add(self, x: Array, y: Array, scale: float = 1.0) -> Array:
+        """x + scale * y, both (T, E)."""
+        ...
+
+    def add_positions(self, x: Array, table: Floats) -> Array:
+        """x (T, E) plus the row of `table` (positions, E) at each row's position: learned positions."""
+        ...
+
+    def columns(self, x: Array, start: int, width: int) -> Array:
+        """Columns start .. start + width - 1 of x: (T, width)."""
+        ...
+
+    def soft_cap(self, x: Array, scale: float, cap: float) -> Array:
+        """scale * x, then, unless `cap` is 0, cap tanh(scale x / cap)."""
+        ...
+
+    def route(self, logits: Array, routing: Routing) -> Routes:
+        """The experts of each row, from the router's logits (T, X)."""
+        ...
+
+    def spread(self, x: Array, routes: Routes) -> Array:
+        """Each row of x (T, E) once for each of its experts, in an order of the backend's own: (T * used, E)."""
+        ...
+
+    def expert_linear(self, x: Array, weights: Sequence[Weight], routes: Routes, bias: Floats | None = None) -> Array:
+        """Spread rows (T * used, K) times their expert's matrix, of X ones (N, K), plus its row of `bias` (X, N): (T * used, N)."""
+        ...
+
+    def gather(self, x: Array, routes: Routes, residual: Array) -> Array:
+        """residual (T, E) plus the sum of each row's spread rows (T * used, E), times their weights: (T, E)."""
         ...
 
     def last_rows(self, x: Array) -> Array:

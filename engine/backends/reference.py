@@ -5,12 +5,26 @@ Nothing is fused, cached or approximated; `record` keeps the forward function an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 
-from engine.backends.base import Array, AttentionShape, Bytes, Floats, Forward, KVCache, RawTensor, RotaryTable, Step, Weight
+from engine.backends.base import (
+    Array,
+    AttentionShape,
+    Bytes,
+    Floats,
+    Forward,
+    KVCache,
+    RawTensor,
+    RotaryTable,
+    Routes,
+    Routing,
+    Step,
+    Weight,
+)
 from engine.backends.cache_rounding import limited, rounded, steered
 from engine.backends.cache_types import WHOLE_KEYS, cache_type
 from engine.core import PAGE_TOKENS, Loading
@@ -118,9 +132,17 @@ class ReferenceOps:
         """See `Ops.embed`."""
         return _values(table)[self._tokens] * scale
 
-    def rms_norm(self, x: Array, weight: Floats, eps: float) -> Array:
+    def rms_norm(self, x: Array, weight: Floats, eps: float, heads: int = 1) -> Array:
         """See `Ops.rms_norm`."""
-        return x / torch.sqrt((x * x).mean(dim=-1, keepdim=True) + eps) * torch.tensor(weight)
+        parts = x.reshape(len(x), heads, -1)
+        return (parts / torch.sqrt((parts * parts).mean(dim=-1, keepdim=True) + eps) * _shared(weight, parts)).reshape(x.shape)
+
+    def layer_norm(self, x: Array, weight: Floats, bias: Floats | None, eps: float, heads: int = 1) -> Array:
+        """See `Ops.layer_norm`."""
+        parts = x.reshape(len(x), heads, -1)
+        centred = parts - parts.mean(dim=-1, keepdim=True)
+        y = centred / torch.sqrt((centred * centred).mean(dim=-1, keepdim=True) + eps) * _shared(weight, parts)
+        return (y if bias is None else y + _shared(bias, parts)).reshape(x.shape)
 
     def linear(self, x: Array, weight: Weight, bias: Floats | None = None, residual: Array | None = None) -> Array:
         """See `Ops.linear`."""
@@ -144,7 +166,7 @@ class ReferenceOps:
         out[..., second] = b * cos + a * sin
         return out.reshape(x.shape)
 
-    def attention(self, layer: int, q: Array, k: Array, v: Array, shape: AttentionShape) -> Array:
+    def attention(self, layer: int, q: Array, k: Array, v: Array, shape: AttentionShape, sinks: Floats | None = None) -> Array:
         """See `Ops.attention`."""
         rows, heads, dim = len(q), shape.heads, shape.head_dim
         keys, values = self._cache.keys[layer], self._cache.values[layer]
@@ -163,12 +185,20 @@ class ReferenceOps:
         used = self._pages[: -(-length // PAGE_TOKENS)]
         seen_keys = keys[used].reshape(-1, shape.kv_heads, dim)[:length].float()  # (S, G, D)
         seen_values = values[used].reshape(-1, shape.kv_heads, dim)[:length].float()
-        future = torch.arange(length)[None, :] > self._positions[:, None]  # (T, S)
+        places = torch.arange(length)[None, :]
+        unseen = places > self._positions[:, None]  # (T, S)
+        if shape.window:
+            unseen = unseen | (places <= self._positions[:, None] - shape.window)
         out = torch.empty(rows, heads, dim)
         for head in range(heads):
             group = head // (heads // shape.kv_heads)
             scores = q.reshape(rows, heads, dim)[:, head] @ seen_keys[:, group].T * shape.scale  # (T, S)
-            weights = torch.softmax(scores.masked_fill(future, -torch.inf), dim=-1)
+            if shape.soft_cap:
+                scores = shape.soft_cap * torch.tanh(scores / shape.soft_cap)
+            scores = scores.masked_fill(unseen, -torch.inf)
+            if sinks is not None:
+                scores = torch.cat([scores, torch.full((rows, 1), float(sinks[head]))], dim=-1)
+            weights = torch.softmax(scores, dim=-1)[:, :length]
             out[:, head] = weights @ seen_values[:, group]
         return out.reshape(rows, heads * dim)
 
@@ -191,13 +221,73 @@ class ReferenceOps:
                 keys[self._pages[0], 0] = limited(k[0])
             t += count
 
-    def silu_mul(self, gate: Array, up: Array) -> Array:
-        """See `Ops.silu_mul`."""
-        return gate * torch.sigmoid(gate) * up
+    def gated(self, gate: Array, up: Array, activation: str) -> Array:
+        """See `Ops.gated`."""
+        if activation == "clamped_swiglu":
+            gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+            return (up + 1) * gate * torch.sigmoid(1.702 * gate)
+        return self.activate(gate, activation) * up
+
+    def activate(self, x: Array, activation: str) -> Array:
+        """See `Ops.activate`."""
+        if activation == "silu":
+            return x * torch.sigmoid(x)
+        if activation == "gelu":
+            return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
+        if activation == "gelu_tanh":
+            return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+        assert activation in ("relu", "relu2")
+        return x.clamp(min=0) if activation == "relu" else x.clamp(min=0) ** 2
+
+    def add(self, x: Array, y: Array, scale: float = 1.0) -> Array:
+        """See `Ops.add`."""
+        return x + scale * y
+
+    def add_positions(self, x: Array, table: Floats) -> Array:
+        """See `Ops.add_positions`."""
+        return x + torch.from_numpy(table)[self._positions]
+
+    def columns(self, x: Array, start: int, width: int) -> Array:
+        """See `Ops.columns`."""
+        return x[:, start : start + width].contiguous()
+
+    def soft_cap(self, x: Array, scale: float, cap: float) -> Array:
+        """See `Ops.soft_cap`."""
+        return cap * torch.tanh(x * scale / cap) if cap else x * scale
+
+    def route(self, logits: Array, routing: Routing) -> Routes:
+        """See `Ops.route`: experts and weights, both (T, used)."""
+        shares = torch.softmax(logits, dim=-1)
+        experts = torch.sort(shares, dim=-1, descending=True, stable=True).indices[:, : routing.used]
+        chosen = torch.gather(shares, 1, experts)
+        return experts, chosen / chosen.sum(dim=-1, keepdim=True) if routing.normalise else chosen
+
+    def spread(self, x: Array, routes: Routes) -> Array:
+        """See `Ops.spread`; row t * used + j is row t for its expert j."""
+        return x.repeat_interleave(routes[0].shape[1], dim=0)
+
+    def expert_linear(self, x: Array, weights: Sequence[Weight], routes: Routes, bias: Floats | None = None) -> Array:
+        """See `Ops.expert_linear`."""
+        rows = []
+        for row, expert in zip(x, routes[0].reshape(-1).tolist(), strict=True):
+            y = _values(weights[expert]) @ row
+            rows.append(y if bias is None else y + torch.from_numpy(bias[expert]))
+        return torch.stack(rows)
+
+    def gather(self, x: Array, routes: Routes, residual: Array) -> Array:
+        """See `Ops.gather`."""
+        weights = routes[1]
+        return residual + (x.reshape(*weights.shape, -1) * weights[:, :, None]).sum(dim=1)
 
     def last_rows(self, x: Array) -> Array:
         """See `Ops.last_rows`."""
         return x[len(x) - self._logit_rows :]
+
+
+def _shared(weight: Floats, parts: torch.Tensor) -> torch.Tensor:
+    """Factors for parts (T, heads, D): (D,), or (heads, D) when each part has its own."""
+    values = torch.tensor(weight)
+    return values if values.numel() == parts.shape[2] else values.reshape(parts.shape[1:])
 
 
 def _values(weight: Weight) -> torch.Tensor:

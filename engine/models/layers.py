@@ -63,7 +63,7 @@ class GatedMlp:
 
     def __call__(self, ops: Ops, x: Array) -> Array:
         h = self.norm(ops, x)
-        return self.down(ops, ops.silu_mul(self.gate(ops, h), self.up(ops, h)), residual=x)
+        return self.down(ops, ops.gated(self.gate(ops, h), self.up(ops, h), "silu"), residual=x)
 
 
 @dataclass(frozen=True, slots=True)

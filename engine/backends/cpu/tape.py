@@ -149,8 +149,8 @@ class Recorder:
         self._add("combine", [partial, y, y.stride, heads, groups, dim], ["partial"], [y], tiles=(heads, SMALL_ROWS, 0, SMALL_ROWS))
         return y
 
-    def silu_mul(self, gate: Buffer, up: Buffer) -> Buffer:
-        """See `Ops.silu_mul`."""
+    def gated(self, gate: Buffer, up: Buffer, activation: str) -> Buffer:
+        """See `Ops.gated`."""
         y = Buffer(gate.width, gate.on_logit_rows)
         chunks = -(-(y.stride // 64) // rows.SILU_VECTORS)
         self._add("silu_mul", [gate, up, y, y.stride, chunks], [gate, up], [y], tiles=(chunks, 1, chunks, 1))

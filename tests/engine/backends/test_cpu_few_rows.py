@@ -42,7 +42,7 @@ class Layer:
         q, k = ops.rope(q, self.rotary, self.shape.heads), ops.rope(k, self.rotary, self.shape.kv_heads)
         x = ops.linear(ops.attention(0, q, k, v, self.shape), self.w["o"], residual=x)
         h = ops.rms_norm(x, self.norm, 1e-5)
-        x = ops.linear(ops.silu_mul(ops.linear(h, self.w["gate"]), ops.linear(h, self.w["up"])), self.w["down"], residual=x)
+        x = ops.linear(ops.gated(ops.linear(h, self.w["gate"]), ops.linear(h, self.w["up"]), "silu"), self.w["down"], residual=x)
         return ops.linear(ops.last_rows(x), self.w["table"])
 
 

@@ -85,7 +85,7 @@ def test_residual_and_gate_and_norm() -> None:
     def forward(ops: Any) -> Any:
         x = ops.embed(packed[0])
         h = ops.rms_norm(x, scale, 1e-5)
-        return ops.last_rows(ops.linear(ops.silu_mul(ops.linear(h, packed[1]), ops.linear(h, packed[2])), packed[3], residual=x))
+        return ops.last_rows(ops.linear(ops.gated(ops.linear(h, packed[1]), ops.linear(h, packed[2]), "silu"), packed[3], residual=x))
 
     with recorded(backend, forward, 40) as tape:
         for rows in (1, 4, 11, 40):

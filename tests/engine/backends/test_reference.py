@@ -51,7 +51,7 @@ def test_rms_norm_and_silu_mul() -> None:
     weight = torch.randn(33)
     found = run(lambda ops: ops.rms_norm(x, weight.numpy(), 1e-5), step(0, 3, [0]))
     np.testing.assert_allclose(found, torch.nn.functional.rms_norm(x, (33,), weight, 1e-5), atol=1e-6)
-    found = run(lambda ops: ops.silu_mul(x, up), step(0, 3, [0]))
+    found = run(lambda ops: ops.gated(x, up, "silu"), step(0, 3, [0]))
     np.testing.assert_allclose(found, torch.nn.functional.silu(x) * up, atol=1e-6)
 
 
