@@ -1,0 +1,154 @@
+"""The two stores that keep models under other names: the Hugging Face cache and Ollama's folder of blobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["StoredModel", "hugging_face_models", "ollama_models", "title_of"]
+
+MOST_MANIFESTS = 2000
+MAX_MANIFEST_BYTES = 1 << 20
+MODEL_LAYER = "application/vnd.ollama.image.model"
+_DIGEST = re.compile(r"(sha256)[:-]([0-9a-f]{64})")
+_OLLAMA_HOST, _OLLAMA_OWNER = "registry.ollama.ai", "library"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """What is at `path`, called `title`; `trouble` says in one sentence why it cannot be opened there."""
+
+    path: Path
+    title: str
+    trouble: str = ""
+
+
+def hugging_face_models(cache: Path, stop: threading.Event) -> Iterator[StoredModel]:
+    """One snapshot folder of each cached repository: that of refs/main, or else the newest.
+
+    Layout: https://huggingface.co/docs/huggingface_hub/guides/manage-cache (models--OWNER--NAME/snapshots/REVISION).
+    """
+    for repository in _sorted(cache):
+        if stop.is_set():
+            return
+        if not repository.name.startswith("models--"):
+            continue
+        snapshot = _snapshot(repository)
+        if snapshot is None:
+            continue  # a repository of which only its description was ever fetched
+        title = _repository(repository.name)
+        broken = _broken_link(snapshot)
+        trouble = f"The download of {title} is not complete ({broken} is missing); download it again." if broken else ""
+        yield StoredModel(snapshot, title.rpartition("/")[2], trouble)
+
+
+def _repository(name: str) -> str:
+    return name.removeprefix("models--").replace("--", "/")
+
+
+def _snapshot(repository: Path) -> Path | None:
+    snapshots = repository / "snapshots"
+    try:
+        revision = (repository / "refs" / "main").read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        revision = ""
+    if re.fullmatch(r"[0-9A-Za-z]{1,64}", revision) and (snapshots / revision).is_dir():
+        return snapshots / revision
+    folders = [path for path in _sorted(snapshots) if path.is_dir()]
+    return max(folders, key=_changed, default=None)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _broken_link(folder: Path) -> str:
+    """The name of a weight file whose blob is gone; "" when all are there."""
+    for path in _sorted(folder):
+        if path.suffix in (".safetensors", ".gguf") and path.is_symlink() and not path.exists():
+            return path.name
+    return ""
+
+
+def ollama_models(folder: Path, stop: threading.Event) -> Iterator[StoredModel]:
+    """The models of Ollama's folder: each manifest (HOST/OWNER/NAME/TAG) names a blob that is a GGUF file without its suffix.
+
+    Layout: https://github.com/ollama/ollama/blob/main/docs/faq.md and the image manifests (OCI) themselves.
+    """
+    for count, manifest in enumerate(_manifests(folder / "manifests")):
+        if stop.is_set() or count >= MOST_MANIFESTS:
+            return
+        title = _ollama_title(manifest.relative_to(folder / "manifests").parts)
+        try:
+            digest = _model_digest(manifest)
+        except (OSError, ValueError) as error:
+            yield StoredModel(manifest, title, f"Ollama's description of {title} cannot be read ({error}); pull it again with Ollama.")
+            continue
+        if not digest:
+            continue  # a model that Ollama runs elsewhere has no weights here
+        blob = folder / "blobs" / digest
+        trouble = "" if blob.is_file() else f"Ollama's file for {title} is missing; pull it again with Ollama."
+        yield StoredModel(blob, title, trouble)
+
+
+def _manifests(folder: Path) -> Iterator[Path]:
+    """The files four levels down, by name."""
+    for host in _sorted(folder):
+        for owner in _sorted(host):
+            for name in _sorted(owner):
+                yield from (path for path in _sorted(name) if path.is_file() and not path.name.startswith("."))
+
+
+def _ollama_title(parts: tuple[str, ...]) -> str:
+    """As Ollama names it: its own registry and its owner "library" go without saying."""
+    host, owner, name, tag = parts
+    named = [part for part, usual in ((host, _OLLAMA_HOST), (owner, _OLLAMA_OWNER)) if part != usual]
+    return "/".join([*named, f"{name}:{tag}"])
+
+
+def _model_digest(manifest: Path) -> str:
+    """The blob's file name, "" when the manifest names no model. Raises ValueError and OSError."""
+    if manifest.stat().st_size > MAX_MANIFEST_BYTES:
+        raise ValueError("it is too large")
+    try:
+        data: Any = json.loads(manifest.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError("it is no JSON") from error
+    layers = data.get("layers") if isinstance(data, dict) else None
+    if not isinstance(layers, list):
+        raise ValueError("it lists no layers")
+    for layer in layers:
+        if isinstance(layer, dict) and layer.get("mediaType") == MODEL_LAYER:
+            found = _DIGEST.fullmatch(str(layer.get("digest")))
+            if found is None:  # never a path out of the folder of blobs
+                raise ValueError("its digest is none")
+            return f"{found[1]}-{found[2]}"
+    return ""
+
+
+def title_of(path: Path) -> str:
+    """The name of a model in one of these stores, from its path; "" when it lies elsewhere."""
+    if _DIGEST.fullmatch(path.name) and path.parent.name == "blobs":
+        for stored in ollama_models(path.parent.parent, threading.Event()):
+            if stored.path.name == path.name:
+                return stored.title
+    if path.parent.name == "snapshots" and path.parent.parent.name.startswith("models--"):
+        return _repository(path.parent.parent.name).rpartition("/")[2]
+    return ""
+
+
+def _sorted(folder: Path) -> list[Path]:
+    """What is in a folder, by name; nothing when it cannot be read."""
+    try:
+        return [folder / name for name in sorted(os.listdir(folder), key=str.lower)]
+    except OSError:
+        return []

@@ -1,0 +1,62 @@
+"""The verdict on a model's memory, and that the speed follows from the bytes that are read."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from engine.core import ModelInfo
+from engine.models.estimate import cache_bytes
+from engine.models.fit import fit, work_bytes
+from engine.settings import CacheSettings
+
+GB = 10**9
+INFO = ModelInfo(
+    path="/m/eight.gguf", name="eight", architecture="llama", format="gguf", parameters=8 * GB, bits_per_weight=4.5,
+    weights_bytes=4_500_000_000, layers=32, context_length=131072, vocab_size=128256, kv_bytes_per_token=131072, stop_token_ids=(2,),
+    has_chat_template=True, kv_heads=8, head_dim=128,
+)  # fmt: skip
+
+
+def test_the_parts_add_up() -> None:
+    judged = fit(INFO, CacheSettings(), 16 * GB)
+    assert judged.verdict == "fits"
+    assert judged.weights == INFO.weights_bytes
+    assert judged.cache == cache_bytes(INFO, CacheSettings()).context_bytes
+    assert judged.context_length == 8192
+    assert judged.total == judged.weights + judged.cache + judged.work
+    assert judged.tokens_per_second == 0.0
+    assert 10_000_000 < judged.work < 100_000_000  # 32 rows of logits and a few vectors
+
+
+def test_verdicts() -> None:
+    total = fit(INFO, CacheSettings(), 16 * GB).total
+    assert fit(INFO, CacheSettings(), total).verdict == "tight"
+    assert fit(INFO, CacheSettings(), total - 1).verdict == "too large"
+    assert fit(INFO, CacheSettings(context_length=65536), 10 * GB).verdict == "too large"
+    assert fit(INFO, CacheSettings(context_length=65536, dtype="q4"), 10 * GB).verdict == "fits"
+    assert "but 3.00 GB of memory are free" in fit(INFO, CacheSettings(), 3 * GB).sentence
+
+
+def test_what_loading_takes_counts_more_than_the_file() -> None:
+    assert fit(dataclasses.replace(INFO, resident_bytes=9 * GB), CacheSettings(), 16 * GB).weights == 9 * GB
+
+
+def test_a_longer_context_than_the_model_sees() -> None:
+    short = dataclasses.replace(INFO, context_length=2048)
+    assert fit(short, CacheSettings(context_length=4096), 16 * GB).context_length == 2048
+
+
+def test_speed() -> None:
+    slow, fast = (fit(INFO, CacheSettings(), 16 * GB, bandwidth=rate * GB).tokens_per_second for rate in (20, 40))
+    assert 3.0 < slow < 20 * GB / INFO.weights_bytes  # never above what the bandwidth allows
+    assert slow < fast < 2 * slow
+    experts = dataclasses.replace(INFO, read_bytes=INFO.weights_bytes // 8)
+    assert fit(experts, CacheSettings(), 16 * GB, bandwidth=20 * GB).tokens_per_second > 4 * slow
+
+
+@pytest.mark.parametrize(("parameters", "vocab"), [(0, 0), (135_000_000, 49152), (70 * GB, 256000)])
+def test_work_space(parameters: int, vocab: int) -> None:
+    work = work_bytes(dataclasses.replace(INFO, parameters=parameters, vocab_size=vocab))
+    assert 4 * 32 * vocab <= work < 4 * 512 * (vocab + 10 * 16384)
