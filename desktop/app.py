@@ -21,7 +21,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from desktop.diagnostics import Diagnostics
-from desktop.services.catalogue import CatalogueService
+from desktop.services.catalogue import CatalogueService, FindModels, find_models
 from desktop.services.checks import CheckService
 from desktop.services.download import DownloadService, Fetch, fetch_starter
 from desktop.services.drafts import DraftProblem, draft_problem
@@ -52,6 +52,7 @@ class Doors:
     describe: Describe = describe
     fetch: Fetch = fetch_starter
     draft_problem: DraftProblem = draft_problem
+    find_models: FindModels = find_models
 
 
 class _FirstPaint(QObject):
@@ -84,7 +85,7 @@ class Desktop(QObject):
             self._lock.unlock()
             raise
         models = folder / "models"
-        self._catalogue = CatalogueService(doors.describe, self)
+        self._catalogue = CatalogueService(doors.describe, doors.find_models, self)
         self._download = DownloadService(models, doors.fetch, self)
         self._checks = CheckService(parent=self)
         self.desk = ModelDesk(self.session, self._catalogue, self._download, models, self)

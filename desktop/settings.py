@@ -17,7 +17,7 @@ from engine.settings import (
     setting,
 )
 
-__all__ = ["CONVERSATION_SETTINGS", "MODEL_SETTINGS", "PANES", "Appearance", "Behaviour"]
+__all__ = ["CONVERSATION_SETTINGS", "KEPT_FOR_MODELS", "MODEL_SETTINGS", "PANES", "Appearance", "Behaviour"]
 
 
 @dataclass(frozen=True)
@@ -69,3 +69,6 @@ CONVERSATION_SETTINGS: tuple[type[Settings], ...] = (
 
 MODEL_SETTINGS: tuple[type[Settings], ...] = (CacheSettings, LoadSettings)
 """Take effect when a model is loaded."""
+
+KEPT_FOR_MODELS: tuple[type[Settings], ...] = (SamplerSettings, CacheSettings, LoadSettings)
+"""Can be kept for a single model, between the saved defaults and the conversation's own."""

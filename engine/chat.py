@@ -134,7 +134,7 @@ def open_chat(
         chosen_context(cache, info.context_length)  # a context that cannot be is told before the weights are read
         checkpoint = open_checkpoint(path)
         try:
-            tokenizer, template = open_text(checkpoint)
+            tokenizer, template = open_text(checkpoint, load.chat_template)
             model = yield from read_model(checkpoint, make_backend(load), cache_dtype(cache))
         finally:
             checkpoint.close()

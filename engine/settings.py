@@ -29,6 +29,9 @@ class LoadSettings(Settings):
         0, "Threads", "CPU threads for the model; 0 takes one for each physical core.", low=0, high=256, slider_high=32, step=1,
         words=((0, "auto"),),
     )
+    chat_template: str = setting(
+        "", "Chat template", "A Jinja template in the place of the model's own; empty takes the model's.", advanced=True, multiline=True,
+    )
 
 
 @dataclass(frozen=True)

@@ -7,23 +7,28 @@ from pathlib import Path
 
 from engine.core import ModelInfo
 
-__all__ = ["ModelEntry", "entry", "model_name", "size_text"]
+__all__ = ["ModelEntry", "count_text", "entry", "model_name", "size_text"]
 
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A model that can be chosen; `detail` is small text beside its name, `trouble` the reason why it cannot be used."""
+    """A model that can be chosen; `detail` is small text beside its name, `trouble` the reason why it cannot be used.
+
+    `source` says whose folder it lies in ("Ollama"); `info` is what its headers tell, None with a trouble.
+    """
 
     path: str
     name: str
     detail: str = ""
     trouble: str = ""
+    source: str = ""
+    info: ModelInfo | None = None
 
 
-def entry(info: ModelInfo) -> ModelEntry:
-    """The entry of a readable model: its size in parameters, bits per weight and bytes."""
+def entry(info: ModelInfo, source: str = "", title: str = "") -> ModelEntry:
+    """The entry of a readable model: its size in parameters, bits per weight and bytes. `title` takes the place of its own name."""
     parts = (count_text(info.parameters), f"{info.bits_per_weight:.3g} bit", size_text(info.weights_bytes))
-    return ModelEntry(info.path, info.name, " · ".join(part for part in parts if part))
+    return ModelEntry(info.path, title or info.name, " · ".join(part for part in parts if part), source=source, info=info)
 
 
 def model_name(path: str | Path) -> str:

@@ -1,99 +1,140 @@
-"""Finds the models on this computer off the GUI thread: recent ones, the folder of downloads, folders the user added."""
+"""Finds the models on this computer off the GUI thread: recent ones, the user's folders, and those of other programs."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
-import re
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from desktop.items.catalogue import ModelEntry, entry, model_name
 from desktop.services.model_slot import Describe, describe
 from desktop.services.worker import Job, StreamThread
 from engine.errors import EngineError
 
-__all__ = ["CatalogueService", "model_paths"]
+if TYPE_CHECKING:
+    from engine.hub.folders import FoundModel
 
-DEPTH = 4
-"""Folders below an added one are looked into this deep: publisher / model / variant, and one more."""
-MOST_FOLDERS = 2000
-"""A folder chosen by mistake (a whole disk) ends here."""
+__all__ = ["CatalogueService", "FindModels", "find_models"]
 
-_LATER_SHARD = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
+FindModels = Callable[[Sequence[tuple[str, str]], threading.Event], "Iterator[FoundModel]"]
+"""Finds models in (source, folder) pairs and wherever else it knows of; as `find_models`."""
+TELL_MS = 40
+"""What was found is told at most so often: a thousand models are not a thousand changes of a list."""
+_MOST_FILES = 2000
+
+
+def find_models(folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
+    """`engine.hub.folders.find_models` in these folders and those of other programs, imported when first needed."""
+    from engine.hub import folders as hub
+
+    places = [hub.Place(source, Path(path)) for source, path in folders]
+    yield from hub.find_models((*places, *hub.known_places()), stop)
 
 
 class CatalogueService(QObject):
     """Looks for models when asked. What was read once is kept until the file changes.
 
     Signals:
-        changed(object entries): a tuple of `ModelEntry`, recent ones first; emitted as they are found.
+        changed(object entries): a tuple of `ModelEntry`, recent ones first; emitted as they are found, and at the end.
         finished(): the search is over.
     """
 
     changed = Signal(object)
     finished = Signal()
 
-    def __init__(self, describe: Describe = describe, parent: QObject | None = None) -> None:
+    def __init__(self, describe: Describe = describe, find: FindModels = find_models, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._describe = describe
+        self._describe, self._find_models = describe, find
         self._worker = StreamThread("catalogue", self)
         self._worker.yielded.connect(self._on_yielded)
         self._worker.finished.connect(self._on_finished)
         self._worker.failed.connect(self._on_failed)
         self._job: Job | None = None
         self._entries: dict[str, ModelEntry] = {}
-        self._known: dict[tuple[str, int, int], ModelEntry] = {}  # touched by the worker's thread only
+        self._before: dict[str, ModelEntry] = {}
+        self._known: dict[tuple[object, ...], ModelEntry] = {}  # touched by the worker's thread only
+        self._tell = QTimer(self)
+        self._tell.setSingleShot(True)
+        self._tell.setInterval(TELL_MS)
+        self._tell.timeout.connect(self._on_time)
 
     @property
     def entries(self) -> tuple[ModelEntry, ...]:
-        """What was found so far."""
-        return tuple(self._entries.values())
+        """What was found so far; while a search runs, also what the one before had found."""
+        return tuple({**self._entries, **{path: old for path, old in self._before.items() if path not in self._entries}}.values())
 
-    def refresh(self, recent: Sequence[str], folders: Sequence[str | Path]) -> None:
-        """Look again; a search that runs is ended."""
+    @property
+    def searching(self) -> bool:
+        """Whether a search runs."""
+        return self._job is not None
+
+    def refresh(self, recent: Sequence[str], folders: Sequence[tuple[str, str]]) -> None:
+        """Look again, in (source, folder) pairs and other programs' folders; a search that runs is ended."""
         if self._job is not None:
             self._job.stop()
+        self._before = {found.path: found for found in self.entries}
         self._entries = {}
-        places, within = tuple(Path(path) for path in recent), tuple(Path(folder) for folder in folders)
+        places, within = tuple(recent), tuple(folders)
         self._job = self._worker.start(lambda stop: self._find(places, within, stop))
 
     def close(self) -> bool:
         """End the search and its thread."""
+        self._tell.stop()
         return self._worker.close()
 
-    def _find(self, recent: Iterable[Path], folders: Iterable[Path], stop: threading.Event) -> Generator[ModelEntry, None, None]:
-        seen: set[str] = set()
-        for path in (*(path for path in recent if path.exists()), *_in_folders(folders, stop)):
+    def _find(
+        self, recent: Sequence[str], folders: Sequence[tuple[str, str]], stop: threading.Event
+    ) -> Generator[ModelEntry, None, None]:
+        seen: dict[str, ModelEntry] = {}
+        for path in map(Path, recent):
             if stop.is_set():
                 return
-            real = os.path.realpath(path)
-            if real not in seen:
-                seen.add(real)
-                yield self._read(path)
+            if path.exists():
+                seen[os.path.realpath(path)] = found = self._read(path)
+                yield found
+        for model in self._find_models(folders, stop):
+            if stop.is_set():
+                return
+            before = seen.get(os.path.realpath(model.path))
+            if before is not None:  # a recent one, of which it is now known whose it is
+                yield dataclasses.replace(before, name=model.title, source=model.source)
+            elif model.trouble:
+                yield ModelEntry(str(model.path), model.title, trouble=model.trouble, source=model.source)
+            else:
+                yield self._read(model.path, model.source, model.title)
 
-    def _read(self, path: Path) -> ModelEntry:
+    def _read(self, path: Path, source: str = "", title: str = "") -> ModelEntry:
         try:
-            facts = path.stat()
-            key = (str(path), facts.st_mtime_ns, facts.st_size)
+            key = (str(path), *_stamp(path))
             if key not in self._known:
                 self._known[key] = entry(self._describe(path))
-            return self._known[key]
+            found = self._known[key]
+            return dataclasses.replace(found, name=title or _title(path) or found.name, source=source)
         except (EngineError, OSError) as error:
-            return ModelEntry(str(path), model_name(path), trouble=str(error))
+            return ModelEntry(str(path), title or _title(path) or model_name(path), trouble=str(error), source=source)
 
     @Slot(int, object)
     def _on_yielded(self, job: int, found: ModelEntry) -> None:
         if self._job is not None and job == self._job.id:
             self._entries[found.path] = found
-            self.changed.emit(self.entries)
+            if not self._tell.isActive():
+                self._tell.start()
+
+    @Slot()
+    def _on_time(self) -> None:
+        self.changed.emit(self.entries)
 
     @Slot(int, object)
     def _on_finished(self, job: int, result: object) -> None:
         if self._job is not None and job == self._job.id:
             self._job = None
+            self._before = {}
+            self._tell.stop()
             self.changed.emit(self.entries)
             self.finished.emit()
 
@@ -102,27 +143,23 @@ class CatalogueService(QObject):
         self._on_finished(job, None)
 
 
-def model_paths(folder: Path, stop: threading.Event) -> Iterator[Path]:
-    """GGUF files (of split ones the first) and folders with config.json and *.safetensors, by name; hidden folders are left out."""
-    waiting = [(folder, 0)]
-    looked = 0
-    while waiting and looked < MOST_FOLDERS and not stop.is_set():
-        here, depth = waiting.pop(0)
-        looked += 1
-        try:
-            found = sorted(here.iterdir(), key=lambda path: path.name.lower())
-        except OSError:
-            continue
-        names = {path.name for path in found}
-        if "config.json" in names and any(name.endswith(".safetensors") for name in names):
-            yield here
-        for path in found:
-            if path.suffix.lower() == ".gguf" and path.is_file() and not _LATER_SHARD.search(path.name):
-                yield path
-            elif depth < DEPTH and not path.name.startswith(".") and path.is_dir() and not path.is_symlink():
-                waiting.append((path, depth + 1))
+def _title(path: Path) -> str:
+    from engine.hub.folders import known_title
+
+    return known_title(path)
 
 
-def _in_folders(folders: Iterable[Path], stop: threading.Event) -> Iterator[Path]:
-    for folder in folders:
-        yield from model_paths(folder, stop)
+def _stamp(path: Path) -> tuple[object, ...]:
+    """What changes when a model does: time and size of the file, or of the files in the folder. Raises OSError."""
+    if not path.is_dir():
+        facts = path.stat()
+        return facts.st_mtime_ns, facts.st_size
+    stamps = []
+    with os.scandir(path) as entries:
+        for count, found in enumerate(entries):
+            if count >= _MOST_FILES:
+                break
+            if found.is_file():
+                facts = found.stat()
+                stamps.append((found.name, facts.st_mtime_ns, facts.st_size))
+    return tuple(sorted(stamps))

@@ -1,4 +1,4 @@
-"""Where a setting's value comes from: the built-in default, the saved default over it, the conversation's own over both.
+"""Where a setting's value comes from: the built-in default, the saved default, what is kept for the model, the conversation's own.
 
 A sampler preset puts its values into the conversation's layer; the layer remembers its name as long as the conversation goes
 on from there.
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from desktop.settings import CONVERSATION_SETTINGS
+from desktop.settings import CONVERSATION_SETTINGS, KEPT_FOR_MODELS
 from desktop.store.preferences import Preferences, checked_values
 from desktop.store.presets import Preset, find_preset
 from engine.settings import SamplerSettings, Settings
 
 __all__ = ["FROM_PRESET", "SOURCES", "SettingsLayers"]
 
-SOURCES = ("default", "saved default", "conversation")
+SOURCES = ("default", "saved default", "model", "conversation")
 """What `source_of` can be, besides `FROM_PRESET` with the name of a preset behind it."""
 FROM_PRESET = "preset "
 _PRESET_KEY = "preset"
@@ -24,13 +24,27 @@ S = TypeVar("S", bound=Settings)
 
 
 class SettingsLayers:
-    """The settings in force. Only the classes in `CONVERSATION_SETTINGS` have a conversation layer."""
+    """The settings in force. Only `CONVERSATION_SETTINGS` have a conversation layer, and only `KEPT_FOR_MODELS` one of the model."""
 
     def __init__(self, preferences: Preferences) -> None:
         self._preferences = preferences
         self._own: dict[str, dict[str, Any]] = {}
+        self._model = ""
+        self._kept: dict[str, dict[str, Any]] = {}
         self._preset = ""
         self._preset_values: dict[str, Any] = {}
+
+    @property
+    def model(self) -> str:
+        """The path of the model whose layer is in force; empty for none."""
+        return self._model
+
+    def enter_model(self, path: str) -> tuple[type[Settings], ...]:
+        """Put what is kept for the model at `path` in force ("": nothing is); returns the classes whose values changed."""
+        before = self._kept
+        self._model = path
+        self._kept = {cls.__name__: self._preferences.kept(path, cls) if path else {} for cls in KEPT_FOR_MODELS}
+        return tuple(cls for cls in KEPT_FOR_MODELS if before.get(cls.__name__, {}) != self._kept[cls.__name__])
 
     @property
     def own(self) -> dict[str, dict[str, Any]]:
@@ -58,7 +72,7 @@ class SettingsLayers:
     def choose_preset(self, preset: Preset) -> None:
         """Put the values of a preset into the conversation's layer: those it names and those that differ below."""
         wanted = preset.over(self.settings(SamplerSettings)).to_json()
-        below = self._preferences.settings(SamplerSettings).to_json()
+        below = self._under(SamplerSettings)
         own = self._own.get(SamplerSettings.__name__, {})
         kept = {"seed"} & own.keys()
         self._own[SamplerSettings.__name__] = {
@@ -82,8 +96,16 @@ class SettingsLayers:
 
     def settings(self, cls: type[S]) -> S:
         """The values in force."""
-        saved = self._preferences.settings(cls)
-        return cls(**{**saved.to_json(), **self._own.get(cls.__name__, {})})
+        return cls(**{**self._under(cls), **self._own.get(cls.__name__, {})})
+
+    def below(self, cls: type[S]) -> S:
+        """What each value would be after `reset`; a saved default counts as it is."""
+        saved, own = self._preferences.settings(cls).to_json(), self._own.get(cls.__name__, {})
+        return cls(**{name: value if name in own else saved[name] for name, value in self._under(cls).items()})
+
+    def _under(self, cls: type[Settings]) -> dict[str, Any]:
+        """The values in force without the conversation's own."""
+        return {**self._preferences.settings(cls).to_json(), **self._kept.get(cls.__name__, {})}
 
     def source_of(self, cls: type[Settings], name: str) -> str:
         """One of `SOURCES`, or `FROM_PRESET` and a name."""
@@ -91,15 +113,17 @@ class SettingsLayers:
         if name in own:
             from_preset = cls is SamplerSettings and own[name] == self._preset_values.get(name, _MISSING)
             return FROM_PRESET + self._preset if from_preset else "conversation"
+        if name in self._kept.get(cls.__name__, {}):
+            return "model"
         return "saved default" if name in self._preferences.saved_names(cls) else "default"
 
     def put(self, settings: Settings) -> None:
-        """Put these in force: in the conversation's layer where there is one, else as saved defaults."""
+        """Put these in force: in the conversation's layer where there is one, else with the model or as saved defaults."""
         cls = type(settings)
         if cls not in CONVERSATION_SETTINGS:
-            self._preferences.save_settings(settings)
+            self._put_below(settings)
             return
-        below = self._preferences.settings(cls).to_json()
+        below = self._under(cls)
         before = self._own.get(cls.__name__, {})
         self._own[cls.__name__] = {
             name: value for name, value in settings.to_json().items() if value != below[name] or before.get(name, _MISSING) == value
@@ -107,13 +131,33 @@ class SettingsLayers:
 
     def reset(self, cls: type[Settings], name: str) -> None:
         """Take the topmost layer off one value."""
-        if self._own.get(cls.__name__, {}).pop(name, _MISSING) is _MISSING:
+        if self._own.get(cls.__name__, {}).pop(name, _MISSING) is not _MISSING:
+            return
+        kept = self._kept.get(cls.__name__, {})
+        if kept.pop(name, _MISSING) is not _MISSING:
+            self._preferences.keep(self._model, cls, kept)
+        else:
             self._preferences.forget_setting(cls, name)
+
+    def _put_below(self, settings: Settings) -> None:
+        """What is kept for the model stays with it, or a new value would be hidden by the old one; the rest are saved defaults."""
+        cls, values = type(settings), settings.to_json()
+        saved, kept = self._preferences.settings(cls).to_json(), self._kept.get(cls.__name__, {})
+        now = {name: values[name] for name in kept}
+        if now != kept:
+            self._kept[cls.__name__] = now
+            self._preferences.keep(self._model, cls, now)
+        self._preferences.save_settings(cls(**{**values, **{name: saved[name] for name in kept}}))
 
     def save_as_defaults(self) -> None:
         """Make the conversation's values the saved defaults; its own layer is empty then."""
         for cls in CONVERSATION_SETTINGS:
-            self._preferences.save_settings(self.settings(cls))
+            saved, own = self._preferences.settings(cls).to_json(), self._own.get(cls.__name__, {})
+            kept = self._kept.get(cls.__name__, {})
+            if own.keys() & kept.keys():  # else what is kept for the model would come back
+                self._kept[cls.__name__] = {name: own.get(name, value) for name, value in kept.items()}
+                self._preferences.keep(self._model, cls, self._kept[cls.__name__])
+            self._preferences.save_settings(cls(**{**saved, **own}))
             self._own[cls.__name__] = {}
 
 

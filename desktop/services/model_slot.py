@@ -5,6 +5,7 @@ The GUI thread only ever reads `info`, which is frozen.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -34,6 +35,13 @@ def describe(path: Path) -> ModelInfo:
     from engine.models import describe as describe_local
 
     return describe_local(path)
+
+
+def known_title(path: Path) -> str:
+    """`engine.hub.folders.known_title`, imported when first needed."""
+    from engine.hub.folders import known_title as title
+
+    return title(path)
 
 
 class ModelSlot:
@@ -67,8 +75,10 @@ class ModelSlot:
         if stop.is_set():
             source.close()
             return None
-        self._source, self.info = source, source.info
-        return source.info
+        title = known_title(path)
+        self._source = source
+        self.info = dataclasses.replace(source.info, name=title) if title else source.info
+        return self.info
 
     def answer(self, request: ChatRequest, stop: threading.Event) -> Generator[ChatEvent, None, None]:
         """The events of one reply; none of them is a `Done` when `stop` was set before it began. Raises `EngineError` when no

@@ -78,7 +78,7 @@ class ChatSession(ConversationSession):
         self._runner.ended.connect(self._check_draft)
         self._runner.draft_failed.connect(self._on_draft_failed)
         self._engine = self._runner.engine
-        self._engine.state_changed.connect(self.state_changed)
+        self._engine.state_changed.connect(self._on_state)
         self._engine.progress.connect(self.progress)
         self._engine.model_changed.connect(self._on_model)
         self._engine.load_failed.connect(self._on_load_failed)
@@ -103,8 +103,9 @@ class ChatSession(ConversationSession):
     # -- model --------------------------------------------------------------------------------------------------------
 
     def open_model(self, path: str | Path) -> None:
-        """Load a model in place of the present one, with the settings of the Model and Context panes."""
+        """Load a model in place of the present one, with what is kept for it and the settings of the Model and Context panes."""
         self._outdated_told = False
+        self._use_model(str(path))
         self._loaded_with = (self.settings(LoadSettings), self.settings(CacheSettings))
         self._engine.open_model(Path(path), *self._loaded_with)
 
@@ -281,10 +282,17 @@ class ChatSession(ConversationSession):
         super()._enter(conversation_id)
         self._check_draft()
 
+    @Slot(str)
+    def _on_state(self, state: str) -> None:
+        if state in ("idle", "no_model"):  # a model that was asked for and did not come leaves its settings behind
+            self._use_model(self.model.path if self.model is not None else "")
+        self.state_changed.emit(state)
+
     @Slot(object)
     def _on_model(self, info: ModelInfo | None) -> None:
         if info is not None:
             self._remember_model(info.path)
+        self._use_model(info.path if info is not None else "")
         self._draft_told = ("", "", "")
         self.drafts.set_target(info.path if info is not None else "")
         self._check_draft()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
@@ -88,8 +88,29 @@ class SettingsSession(QObject):
         return self._layers.settings(cls)
 
     def source_of(self, cls: type[Settings], name: str) -> str:
-        """Where a value comes from: "default", "saved default", "conversation" or "preset NAME"."""
+        """Where a value comes from: "default", "saved default", "model", "conversation" or "preset NAME"."""
         return self._layers.source_of(cls, name)
+
+    def below(self, cls: type[S]) -> S:
+        """What each value would go back to."""
+        return self._layers.below(cls)
+
+    def settings_for(self, path: str, cls: type[S]) -> S:
+        """The saved defaults with what is kept for the model at `path`."""
+        return cls(**{**self.preferences.settings(cls).to_json(), **self.preferences.kept(path, cls)})
+
+    @told
+    def keep_for_model(self, path: str, cls: type[Settings], values: Mapping[str, Any]) -> bool:
+        """Keep these values of a settings class for the model at `path`; at once in force where that is the loaded one."""
+        self.preferences.keep(path, cls, values)
+        if path == self._layers.model:
+            self._use_model(path)
+        return True
+
+    def _use_model(self, path: str) -> None:
+        """Put what is kept for the model at `path` in force and tell; "" for no model."""
+        for cls in self._layers.enter_model(path):
+            self.settings_changed.emit(cls)
 
     @property
     def preset(self) -> str:

@@ -30,7 +30,7 @@ S = TypeVar("S", bound=Settings)
 
 
 class Preferences:
-    """Saved defaults by settings class, the last and recent models, added model folders, the last conversation.
+    """Saved defaults by settings class, what is kept for single models, recent models, added folders, the last conversation.
 
     `notices` holds sentences about what reading had to replace; usually empty. Every change is written at once; where
     `write_soon` is set, that is called instead, and its owner calls `save` soon; `unsaved` says that there is something to save.
@@ -129,6 +129,38 @@ class Preferences:
     def remove_model_folder(self, path: str) -> None:
         """Look there no longer; nothing on disk changes."""
         self._data["model_folders"] = [folder for folder in self.model_folders if folder != path]
+        self._changed()
+
+    @property
+    def hidden_models(self) -> tuple[str, ...]:
+        """Paths of models that the user took out of the library; their files stay."""
+        return self._texts("hidden_models")
+
+    def hide_model(self, path: str) -> None:
+        """Leave a model out of the library and of the recent ones."""
+        self._data["hidden_models"] = [*(each for each in self.hidden_models if each != path), path]
+        self.forget_model(path)
+
+    def show_hidden_models(self) -> None:
+        """Bring all models back into the library."""
+        if self.hidden_models:
+            self._data["hidden_models"] = []
+            self._changed()
+
+    def kept(self, path: str, cls: type[Settings]) -> dict[str, Any]:
+        """The values of a settings class that are kept for the model at `path`; those that are not usable are left out."""
+        models = self._data.get("models")
+        own = models.get(path) if isinstance(models, dict) else None
+        return checked_values(cls, own.get(cls.__name__) if isinstance(own, dict) else None)[0]
+
+    def keep(self, path: str, cls: type[Settings], values: Mapping[str, Any]) -> None:
+        """Keep these values, and no others of the class, for the model at `path`; they come before the saved defaults there."""
+        models = self._data.get("models")
+        models = dict(models) if isinstance(models, dict) else {}
+        before = models.get(path)
+        own = {**(before if isinstance(before, dict) else {}), cls.__name__: dict(values)}
+        models[path] = {name: its for name, its in own.items() if its}
+        self._data["models"] = {each: its for each, its in models.items() if its}
         self._changed()
 
     def remember_conversation(self, conversation_id: int) -> None:

@@ -68,7 +68,8 @@ class ModelDesk(QObject):
     def look_for_models(self) -> None:
         """Bring the menu's entries up to date, in the background."""
         preferences = self._session.preferences
-        self._catalogue.refresh(preferences.recent_models, (self._models, *preferences.model_folders))
+        folders = [("Inglenook", str(self._models)), *(("Your folders", folder) for folder in preferences.model_folders)]
+        self._catalogue.refresh(preferences.recent_models, folders)
 
     def open(self, path: Path) -> None:
         """Load the model at `path`; a folder that holds one GGUF file and no config.json stands for that file."""

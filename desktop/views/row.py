@@ -18,6 +18,7 @@ PRESET = "preset "
 """How a source begins that is a preset; its name follows."""
 _WORDS = {
     "conversation": ("this chat", "Set in this conversation"),
+    "model": ("this model", "Kept for this model"),
     "saved default": ("saved", "Your saved default"),
     "default": ("", "The program's default"),
 }

@@ -85,7 +85,7 @@ class SettingsDesk(QObject):
 
     def _show_values(self, cls: type[Settings]) -> None:
         sources = {field.name: self._session.source_of(cls, field.name) for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-        self._inspector.show_values(self._session.settings(cls), sources, self._session.preferences.settings(cls))
+        self._inspector.show_values(self._session.settings(cls), sources, self._session.below(cls))
 
     def show_model(self, _model: ModelInfo | None = None) -> None:
         """Show what the loaded model's memory is, and whether it waits for being loaded again."""

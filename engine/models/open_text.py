@@ -14,9 +14,11 @@ def open_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     return Tokenizer.from_folder(checkpoint.path)
 
 
-def open_text(checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemplate]:
-    """Both. Raises what `open_tokenizer` raises, and `BadTemplate`."""
+def open_text(checkpoint: Checkpoint, template: str = "") -> tuple[Tokenizer, ChatTemplate]:
+    """Both; a `template` (Jinja source) takes the place of the model's. Raises what `open_tokenizer` raises, and `BadTemplate`."""
     tokenizer = open_tokenizer(checkpoint)
+    if template.strip():
+        return tokenizer, ChatTemplate.from_source(template, tokenizer, None if checkpoint.format == "gguf" else checkpoint.path)
     if checkpoint.format == "gguf":
         return tokenizer, ChatTemplate.from_gguf(dict(checkpoint.metadata), tokenizer)
     return tokenizer, ChatTemplate.from_folder(checkpoint.path, tokenizer)

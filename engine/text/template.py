@@ -53,6 +53,11 @@ class ChatTemplate:
         return cls._load(folder_template(path), special_tokens(path), tokenizer)
 
     @classmethod
+    def from_source(cls, source: str, tokenizer: Tokenizer, path: Path | None = None) -> Self:
+        """A template of the user's own; `path` is the Hugging Face folder whose special tokens it can name."""
+        return cls._load(source, special_tokens(path) if path is not None else {}, tokenizer)
+
+    @classmethod
     def _load(cls, source: str | None, named: Mapping[str, str], tokenizer: Tokenizer) -> Self:
         bos, eos = (None if i is None else tokenizer.piece(i) for i in (tokenizer.bos_token_id, tokenizer.eos_token_id))
         if source is not None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pytestqt.qtbot import QtBot
 
 from desktop.items.catalogue import ModelEntry
-from desktop.services.catalogue import CatalogueService, model_paths
+from desktop.services.catalogue import CatalogueService
 from engine.core import ModelInfo
 from engine.errors import BadCheckpoint
+from engine.hub.folders import FoundModel
 from tests.desktop.fakes import EchoDoor
 
 
@@ -54,33 +54,18 @@ def catalogue(qtbot: QtBot, describer: Describer) -> Iterator[CatalogueService]:
     assert found.close()
 
 
-def search(qtbot: QtBot, catalogue: CatalogueService, *values: Any) -> list[str]:
+def search(qtbot: QtBot, catalogue: CatalogueService, recent: list[str], folders: list[Path]) -> list[str]:
     with qtbot.waitSignal(catalogue.finished, timeout=10_000):
-        catalogue.refresh(*values)
+        catalogue.refresh(recent, [("Mine", str(folder)) for folder in folders])
     return [entry.name for entry in catalogue.entries]
-
-
-def test_model_paths(tmp_path: Path) -> None:
-    make(
-        tmp_path, "b.gguf", "A.GGUF", "notes.txt", "split-00001-of-00003.gguf", "split-00002-of-00003.gguf", "split-00003-of-00003.gguf",
-        "pub/model/x.gguf", "hf/config.json", "hf/model.safetensors", "half/config.json", ".cache/hidden.gguf", "1/2/3/4/deep.gguf",
-        "1/2/3/4/5/deeper.gguf",
-    )  # fmt: skip
-    (tmp_path / "folder.gguf").mkdir()
-    os.symlink(tmp_path, tmp_path / "pub" / "round")
-    found = [str(path.relative_to(tmp_path)) for path in model_paths(tmp_path, threading.Event())]
-    assert found == ["A.GGUF", "b.gguf", "split-00001-of-00003.gguf", "hf", "pub/model/x.gguf", "1/2/3/4/deep.gguf"]
-    assert list(model_paths(tmp_path / "nowhere", threading.Event())) == []
-    stopped = threading.Event()
-    stopped.set()
-    assert list(model_paths(tmp_path, stopped)) == []
 
 
 def test_recent_ones_first_each_once(qtbot: QtBot, catalogue: CatalogueService, describer: Describer, tmp_path: Path) -> None:
     make(tmp_path, "one/a.gguf", "one/b.gguf", "two/c.gguf", "one/broken.gguf")
     recent = [str(tmp_path / "two" / "c.gguf"), str(tmp_path / "gone.gguf")]
     assert search(qtbot, catalogue, recent, [tmp_path / "one", tmp_path / "two"]) == ["c", "a", "b", "broken"]
-    assert catalogue.entries[0] == ModelEntry(recent[0], "c", "1 M · 4.5 bit · 562 kB")
+    first = catalogue.entries[0]
+    assert first == ModelEntry(recent[0], "c", "1 M · 4.5 bit · 562 kB", source="Mine", info=EchoDoor().describe(Path(recent[0])))
     assert catalogue.entries[3].trouble == "The file broken.gguf ends too early: fetch it again."
     assert threading.get_ident() not in describer.threads
 
@@ -98,10 +83,62 @@ def test_headers_are_read_once_until_the_file_changes(
 def test_a_new_search_ends_the_old_one(qtbot: QtBot, catalogue: CatalogueService, describer: Describer, tmp_path: Path) -> None:
     make(tmp_path, *(f"old/{n}.gguf" for n in range(50)), "new/n.gguf")
     describer.gate = threading.Event()
-    catalogue.refresh([], [tmp_path / "old"])
+    catalogue.refresh([], [("Mine", str(tmp_path / "old"))])
     qtbot.waitUntil(lambda: describer.calls != [])
     with qtbot.waitSignal(catalogue.finished, timeout=10_000):
-        catalogue.refresh([], [tmp_path / "new"])
+        catalogue.refresh([], [("Mine", str(tmp_path / "new"))])
         describer.gate.set()
     assert [entry.name for entry in catalogue.entries] == ["n"]
     assert len(describer.calls) == 2
+
+
+def test_a_slow_search_leaves_the_window_free(qtbot: QtBot) -> None:
+    """A scanner that hangs in a dead network folder: the loop goes on, and what was found before is still there."""
+    gate, begun = threading.Event(), threading.Event()
+
+    def find(folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
+        for number in range(2):
+            yield FoundModel(Path(f"/m/{number}.gguf"), str(number), "Slow", "It is only told of.")
+        begun.set()
+        gate.wait(10)
+
+    catalogue = CatalogueService(find=find)
+    told: list[int] = []
+    catalogue.changed.connect(lambda entries: told.append(len(entries)))
+    gate.set()
+    with qtbot.waitSignal(catalogue.finished):
+        catalogue.refresh([], [])
+    gate.clear()
+    begun.clear()
+    started = time.perf_counter()
+    catalogue.refresh([], [])
+    assert time.perf_counter() - started < 0.1
+    assert catalogue.searching
+    qtbot.waitUntil(begun.is_set)
+    assert [entry.name for entry in catalogue.entries] == ["0", "1"]
+    gate.set()
+    qtbot.waitUntil(lambda: not catalogue.searching)
+    assert told[-1] == 2
+    assert catalogue.close()
+
+
+def test_a_thousand_models_are_told_in_few_steps(qtbot: QtBot) -> None:
+    def find(folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
+        yield from (FoundModel(Path(f"/m/{number}.gguf"), str(number), "Many", "No.") for number in range(1000))
+
+    catalogue = CatalogueService(find=find)
+    told: list[int] = []
+    catalogue.changed.connect(lambda entries: told.append(len(entries)))
+    with qtbot.waitSignal(catalogue.finished):
+        catalogue.refresh([], [])
+    assert told[-1] == 1000
+    assert len(told) < 50
+    assert catalogue.close()
+
+
+def test_a_name_that_the_file_does_not_have(qtbot: QtBot, catalogue: CatalogueService, describer: Describer, tmp_path: Path) -> None:
+    make(tmp_path, "models/qwen-small/model.gguf")
+    path = tmp_path / "models" / "qwen-small" / "model.gguf"
+    assert search(qtbot, catalogue, [str(path)], []) == ["qwen-small"]
+    assert search(qtbot, catalogue, [], [tmp_path / "models"]) == ["qwen-small"]
+    assert describer.calls == ["model.gguf"]
