@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
-from engine.weights.gguf import GGUF_FORMATS, Format
+from engine.weights.format import Format
+from engine.weights.gguf import GGUF_FORMATS
 from engine.weights.tensor import FileTensor
 
 FORMATS: tuple[Format, ...] = GGUF_FORMATS
-"""Every readable tensor type."""
+"""Every type that quantised or plain weights in a GGUF file come in."""
 
 __all__ = ["FORMATS", "Checkpoint", "FileTensor", "Format", "open_checkpoint"]

@@ -13,7 +13,7 @@ from engine.weights.safetensors_folder import SafetensorsFolder
 
 
 class Checkpoint(Protocol):
-    """A model's files, opened: headers are read and checked, weights are only mapped.
+    """A model's files, opened: headers are read and checked, weights are read when asked for.
 
     `metadata` is, for "gguf", key -> Python value; for "safetensors", {"config": ..., "generation_config": ...}.
     `tensors` has the names of the file.
@@ -36,7 +36,7 @@ class Checkpoint(Protocol):
     def tensors(self) -> Mapping[str, RawTensor]: ...
 
     def close(self) -> None:
-        """Forget the tensors; a file stays mapped while arrays of it are in use."""
+        """Forget the tensors."""
         ...
 
 

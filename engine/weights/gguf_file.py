@@ -1,4 +1,4 @@
-"""GGUF model files, versions 2 and 3, little endian, whole or split: header, tensor table, mapped data.
+"""GGUF model files, versions 2 and 3, little endian, whole or split: header, tensor table, data.
 
 Layout: magic "GGUF", version u32, tensor count u64, key count u64, the keys (`gguf_metadata.py`), the tensor table (name,
 dimension count u32, dimensions u64 with the contiguous one first, type u32, offset u64), then the data from the next
@@ -14,10 +14,13 @@ from typing import Any
 
 from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.weights.gguf import GGUF_TYPE_NAMES, Format
+from engine.weights.format import Format
+from engine.weights.gguf import GGUF_FORMATS, GGUF_TYPE_NAMES
 from engine.weights.gguf_metadata import Cursor, GgufMetadata
-from engine.weights.tensor import FileTensor, check_overlap, file_bytes, find_format, map_file, readable_types
+from engine.weights.model_file import ModelFile
+from engine.weights.tensor import FileTensor, check_overlap, find_format
 
+_READABLE = ", ".join(format.name for format in GGUF_FORMATS)
 _MAX_TENSORS = 1 << 16
 _MAX_NAME_BYTES = 1024
 _SPLIT = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
@@ -44,7 +47,7 @@ class GgufFile:
         self.tensors: Mapping[str, RawTensor] = table
 
     def close(self) -> None:
-        """Forget the tensors; the file stays mapped while arrays of it are in use."""
+        """Forget the tensors."""
         self.tensors = {}
 
     def _check_split_count(self, metadata: GgufMetadata, found: int) -> None:
@@ -78,7 +81,7 @@ def split_parts(path: Path) -> list[Path]:
 
 
 def _read_part(path: Path) -> tuple[GgufMetadata, list[FileTensor]]:
-    cursor = Cursor(map_file(path), path.name)
+    cursor = Cursor(ModelFile(path))
     _check_magic(cursor)
     tensor_count, key_count = cursor.u64("the tensor count"), cursor.u64("the metadata count")
     if tensor_count > min(_MAX_TENSORS, (cursor.end - cursor.at) // 33):  # a table entry has at least 33 bytes
@@ -92,7 +95,7 @@ def _read_part(path: Path) -> tuple[GgufMetadata, list[FileTensor]]:
 
 
 def _check_magic(cursor: Cursor) -> None:
-    magic = cursor.mapping[:4]
+    magic = cursor.buffer[:4]
     if magic != b"GGUF":
         raise BadCheckpoint(f"{cursor.file_name} is not a GGUF file: it begins with {magic!r}, and b'GGUF' was expected.")
     cursor.skip(4, "the magic")
@@ -122,7 +125,7 @@ def _read_entry(cursor: Cursor, index: int) -> _Entry:
     if format is None:
         raise UnsupportedModel(
             f"{cursor.file_name}: tensor {name} has the type {type_name or f'number {number}'}, which cannot be read. "
-            f"Get a file with the types {readable_types()}."
+            f"Get a file with the types {_READABLE}."
         )
     if 0 in shape or shape[-1] % format.block_size:
         raise cursor.fail(
@@ -134,7 +137,6 @@ def _read_entry(cursor: Cursor, index: int) -> _Entry:
 def _place(cursor: Cursor, entries: list[_Entry], alignment: int) -> list[FileTensor]:
     """The tensors of one file, each checked to lie inside it, aligned and apart from the others."""
     base = -(-cursor.at // alignment) * alignment
-    data = file_bytes(cursor.mapping)
     room = cursor.end - base
     spans, tensors = [], []
     for name, format, shape, offset in entries:
@@ -144,7 +146,6 @@ def _place(cursor: Cursor, entries: list[_Entry], alignment: int) -> list[FileTe
         if offset + nbytes > room:
             raise cursor.fail(f"tensor {name} needs {nbytes} bytes at offset {offset}, but there are {max(room, 0)} bytes of data")
         spans.append((offset, offset + nbytes, name))
-        start = base + offset
-        tensors.append(FileTensor(name, format.name, shape, data[start : start + nbytes]))
+        tensors.append(FileTensor(name, format.name, shape, cursor.file, base + offset))
     check_overlap(cursor.file_name, spans)
     return tensors

@@ -6,7 +6,6 @@ element type u32, a u64 count and the elements. Source: the ggml project's `docs
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import BadCheckpoint
+from engine.weights.model_file import ModelFile
 
 _SCALARS = {
     0: struct.Struct("<B"), 1: struct.Struct("<b"), 2: struct.Struct("<H"), 3: struct.Struct("<h"), 4: struct.Struct("<I"),
@@ -31,15 +31,35 @@ _MAX_DEPTH = 4
 _MAX_SENTENCE = 400
 
 
-class Cursor:
-    """Reads forward through the header of one file; every read is checked against the file's end."""
+_FIRST_BYTES = 1 << 18
+_MAX_HEADER_BYTES = 1 << 28
+"""Real headers, vocabularies included, have some 20 MB."""
 
-    def __init__(self, mapping: mmap.mmap, file_name: str) -> None:
-        self.mapping = mapping
-        self.file_name = file_name
-        self.end = len(mapping)
+
+class Cursor:
+    """Reads forward through the header of one file; every read is checked against the file's end.
+
+    What was read so far is in `buffer`; `end` is the file's size.
+    """
+
+    def __init__(self, file: ModelFile) -> None:
+        self.file = file
+        self.file_name = file.path.name
+        self.end = file.size
+        self.buffer = b""
         self.at = 0
         self.strings_left = _MAX_STRINGS
+        self.need(1)
+
+    def need(self, upto: int) -> None:
+        """Have the file's first `upto` bytes in the buffer; `upto` is at most `end`."""
+        have = len(self.buffer)
+        if upto <= have:
+            return
+        if upto > _MAX_HEADER_BYTES:
+            raise self.fail(f"the header needs more than {_MAX_HEADER_BYTES} bytes")
+        target = min(max(upto, 2 * have, _FIRST_BYTES), self.end)
+        self.buffer += self.file.read(have, target - have, "its header").tobytes()
 
     def fail(self, text: str) -> BadCheckpoint:
         """The error to raise: file name, what was found, and the advice."""
@@ -52,13 +72,15 @@ class Cursor:
         start = self.at
         if count > self.end - start:
             raise self.fail(f"{what} needs {count} bytes at byte {start}, but the file has {self.end} bytes")
+        self.need(start + count)
         self.at = start + count
         return start
 
     def scalar(self, kind: int, what: str) -> Any:
         """A number or bool of value type `kind`."""
         layout = _SCALARS[kind]
-        return layout.unpack_from(self.mapping, self.skip(layout.size, what))[0]
+        start = self.skip(layout.size, what)
+        return layout.unpack_from(self.buffer, start)[0]
 
     def u32(self, what: str) -> int:
         return int(self.scalar(4, what))
@@ -73,7 +95,7 @@ class Cursor:
             raise self.fail(f"{what} is {size} bytes long at byte {self.at}, at most {most} were expected")
         start = self.skip(size, what)
         try:
-            return self.mapping[start : start + size].decode("utf-8")
+            return self.buffer[start : start + size].decode("utf-8")
         except UnicodeDecodeError as error:
             raise self.fail(f"{what} at byte {start} is not UTF-8 text") from error
 
@@ -96,7 +118,7 @@ class GgufMetadata(Mapping[str, Any]):
     def __init__(self, cursor: Cursor, count: int) -> None:
         if count > min(_MAX_KEYS, (cursor.end - cursor.at) // 13):  # an entry has at least 13 bytes
             raise cursor.fail(f"the header claims {count} metadata entries, more than can be in it")
-        self._mapping, self._file_name = cursor.mapping, cursor.file_name
+        self._cursor = cursor
         self._values: dict[str, Any] = {}
         for index in range(count):
             key = cursor.text(f"the name of metadata entry {index}", _MAX_KEY_BYTES)
@@ -117,9 +139,8 @@ class GgufMetadata(Mapping[str, Any]):
         return len(self._values)
 
     def _read_array(self, key: str, later: _Later) -> list[Any]:
-        cursor = Cursor(self._mapping, self._file_name)
-        cursor.at = later.at
-        return _decode_array(cursor, key, later.kind, later.count)
+        self._cursor.at = later.at
+        return _decode_array(self._cursor, key, later.kind, later.count)
 
 
 def _read_value(cursor: Cursor, key: str) -> Any:
@@ -163,16 +184,20 @@ def _skip_array(cursor: Cursor, key: str, depth: int) -> _Later:
 
 
 def _skip_strings(cursor: Cursor, key: str, count: int) -> None:
-    unpack, mapping, at, end = _U64.unpack_from, cursor.mapping, cursor.at, cursor.end
+    unpack, at, end = _U64.unpack_from, cursor.at, cursor.end
+    buffer, have = cursor.buffer, len(cursor.buffer)
     for _ in range(count):
-        if at + 8 > end:
-            break
-        at += 8 + unpack(mapping, at)[0]
-        if at > end:
-            break
+        if at + 8 > have:
+            if at + 8 > end:
+                break
+            cursor.need(at + 8)
+            buffer, have = cursor.buffer, len(cursor.buffer)
+        at += 8 + unpack(buffer, at)[0]
     else:
-        cursor.at = at
-        return
+        if at <= end:
+            cursor.need(at)
+            cursor.at = at
+            return
     raise cursor.fail(f"the texts of metadata key {key!r} go past the end of the file at byte {end}")
 
 
@@ -188,4 +213,4 @@ def _decode_array(cursor: Cursor, key: str, kind: int, count: int) -> list[Any]:
         return nested
     layout = _SCALARS[kind]
     start = cursor.skip(count * layout.size, f"the array of metadata key {key!r}")
-    return list(np.frombuffer(cursor.mapping, np.dtype(layout.format), count, start).tolist())
+    return list(np.frombuffer(cursor.buffer, np.dtype(layout.format), count, start).tolist())

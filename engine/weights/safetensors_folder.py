@@ -6,7 +6,6 @@ Source: https://huggingface.co/docs/safetensors (format section). Nothing outsid
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,12 +13,16 @@ from typing import Any
 
 from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
-from engine.weights.gguf import Format
-from engine.weights.tensor import FileTensor, check_overlap, file_bytes, find_format, map_file
+from engine.weights.format import Format
+from engine.weights.json_object import parse_object, read_json_object
+from engine.weights.model_file import ModelFile
+from engine.weights.quantised import quantisation_settings, wrap_quantised
+from engine.weights.tensor import FileTensor, check_overlap, find_format
 
-_TYPES = {"F32": "F32", "F16": "F16", "BF16": "BF16"}
+_TYPES = (
+    "F32", "F16", "BF16", "F64", "F8_E4M3", "F8_E5M2", "F8_E8M0", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL",
+)  # fmt: skip
 _MAX_HEADER_BYTES = 32 << 20
-_MAX_JSON_BYTES = 64 << 20
 _MAX_NAME = 1024
 _MAX_DIMENSIONS = 8
 INDEX_NAME = "model.safetensors.index.json"
@@ -36,16 +39,20 @@ class SafetensorsFolder:
     def __init__(self, folder: Path) -> None:
         self.path = folder
         generation = folder / "generation_config.json"
+        config = read_json_object(folder / "config.json")
+        quantisation = quantisation_settings(folder, config)
+        if quantisation is not None:
+            config["quantization_config"] = quantisation
         self.metadata: Mapping[str, Any] = {
-            "config": read_json_object(folder / "config.json"),
+            "config": config,
             "generation_config": read_json_object(generation) if generation.is_file() else {},
         }
         index = folder / INDEX_NAME
         tensors = _read_shards(index) if index.is_file() else _read_file(_single_file(folder))
-        self.tensors: Mapping[str, RawTensor] = {tensor.name: tensor for tensor in tensors}
+        self.tensors: Mapping[str, RawTensor] = wrap_quantised({tensor.name: tensor for tensor in tensors}, config)
 
     def close(self) -> None:
-        """Forget the tensors; the files stay mapped while arrays of them are in use."""
+        """Forget the tensors."""
         self.tensors = {}
 
 
@@ -57,9 +64,7 @@ def _read_shards(index: Path) -> list[FileTensor]:
     for name, shard in weight_map.items():
         # Only plain names: a path could lead out of the folder.
         if not isinstance(shard, str) or Path(shard).name != shard or "\\" in shard or not shard.endswith(".safetensors"):
-            raise BadCheckpoint(
-                f"{index} places tensor {name} in {shard!r}; the name of a .safetensors file in the folder was expected."
-            )
+            raise BadCheckpoint(f"{index} places tensor {name} in {shard!r}; the name of a .safetensors file in the folder was expected.")
     tensors: list[FileTensor] = []
     for shard in sorted(set(weight_map.values())):
         if not (index.parent / shard).is_file():
@@ -69,35 +74,6 @@ def _read_shards(index: Path) -> list[FileTensor]:
     if missing:
         raise BadCheckpoint(f"{index} names tensor {missing[0]}, but {weight_map[missing[0]]} does not hold it; download both again.")
     return tensors
-
-
-def read_json_object(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`. Raises `ModelNotFound` or `BadCheckpoint`."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_JSON_BYTES + 1)
-    except OSError as error:
-        raise ModelNotFound(f"{path} cannot be read: {error.strerror or error}.") from error
-    if len(raw) > _MAX_JSON_BYTES:
-        raise BadCheckpoint(f"{path} is larger than {_MAX_JSON_BYTES} bytes; a small JSON file was expected.")
-    return _parse_object(raw, str(path))
-
-
-def _parse_object(raw: bytes, what: str) -> dict[str, Any]:
-    try:
-        value = json.loads(raw, object_pairs_hook=_no_repeats)
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        raise BadCheckpoint(f"{what} is not valid JSON ({error}); download it again.") from error
-    if not isinstance(value, dict):
-        raise BadCheckpoint(f"{what} holds a JSON {type(value).__name__}; an object was expected.")
-    return value
-
-
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("a name is there twice")
-    return value
 
 
 def _single_file(folder: Path) -> Path:
@@ -115,26 +91,26 @@ def _single_file(folder: Path) -> Path:
 
 
 def _read_file(path: Path) -> list[FileTensor]:
-    mapping = map_file(path)
-    size = len(mapping)
-    header_bytes = struct.unpack_from("<Q", mapping)[0] if size >= 8 else 0
+    file = ModelFile(path)
+    size = file.size
+    header_bytes = struct.unpack("<Q", file.read(0, 8, "its header").tobytes())[0] if size >= 8 else 0
     if not 2 <= header_bytes <= min(_MAX_HEADER_BYTES, size - 8):
         raise BadCheckpoint(
             f"{path.name}: the header claims {header_bytes} bytes and the file has {size}; it is truncated or no safetensors file. "
             "Download it again."
         )
-    header = _parse_object(mapping[8 : 8 + header_bytes], f"The header of {path.name}")
+    header = parse_object(file.read(8, header_bytes, "its header").tobytes(), f"The header of {path.name}")
     header.pop("__metadata__", None)
-    data = file_bytes(mapping)[8 + header_bytes :]
+    base, room = 8 + header_bytes, size - 8 - header_bytes
     spans, tensors = [], []
     for name, entry in header.items():
-        format, shape, start, end = _check_entry(path.name, name, entry, len(data))
+        format, shape, start, end = _check_entry(path.name, name, entry, room)
         spans.append((start, end, name))
-        tensors.append(FileTensor(name, format.name, shape, data[start:end]))
+        tensors.append(FileTensor(name, format.name, shape, file, base + start))
     check_overlap(path.name, spans)
     covered = sum(end - start for start, end, _ in spans)
-    if covered != len(data):
-        raise BadCheckpoint(f"{path.name}: the tensors cover {covered} of {len(data)} data bytes; the file is damaged. Download it again.")
+    if covered != room:
+        raise BadCheckpoint(f"{path.name}: the tensors cover {covered} of {room} data bytes; the file is damaged. Download it again.")
     return tensors
 
 
@@ -154,7 +130,7 @@ def _check_entry(file_name: str, name: str, entry: Any, room: int) -> tuple[Form
             f"{file_name}: tensor {name} has {len(shape)} dimensions and {len(offsets)} data_offsets; "
             f"at most {_MAX_DIMENSIONS} and exactly 2 were expected. Download it again."
         )
-    format = find_format(_TYPES.get(dtype, "")) if isinstance(dtype, str) else None
+    format = find_format(dtype) if isinstance(dtype, str) and dtype in _TYPES else None
     if format is None:
         raise UnsupportedModel(
             f"{file_name}: tensor {name} has the dtype {str(dtype)[:40]!r}, which cannot be read; {', '.join(_TYPES)} can. "

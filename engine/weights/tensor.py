@@ -1,19 +1,23 @@
-"""A tensor inside a memory-mapped file."""
+"""A tensor inside a model's file: its header's facts, and its bytes when they are asked for."""
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import BadCheckpoint, ModelNotFound
-from engine.weights.gguf import GGUF_FORMATS, Format
+from engine.errors import BadCheckpoint
+from engine.weights.format import Format
+from engine.weights.gguf import ALL_FORMATS
+from engine.weights.model_file import Bytes, ModelFile
 
-_FORMATS = {entry.name: entry for entry in GGUF_FORMATS}
+Rows = npt.NDArray[np.int64]
+
+_FORMATS = {entry.name: entry for entry in ALL_FORMATS}
+_CHUNK_BYTES = 1 << 20
+"""Bytes read at a time for decoding, at least one row: temporaries stay small whatever the tensor."""
 
 
 def find_format(type_name: str) -> Format | None:
@@ -21,44 +25,131 @@ def find_format(type_name: str) -> Format | None:
     return _FORMATS.get(type_name)
 
 
-def readable_types() -> str:
-    """The names of all readable tensor types, for messages."""
-    return ", ".join(_FORMATS)
-
-
-@dataclass(slots=True, eq=False)
 class FileTensor:
-    """A `RawTensor`: `data` are the flat uint8 bytes of the file, which stay mapped as long as this lives."""
+    """A `RawTensor` at byte `start` of a `source`: a file, or bytes already in memory (uint8, flat).
 
-    name: str
-    type: str
-    shape: tuple[int, ...]
-    data: npt.NDArray[np.uint8]
+    `order`, when given, are the rows this tensor has of those in the source, int64 (N,). Nothing is read before `data`,
+    `numbers` or `dequantise` is asked for; these raise `BadCheckpoint` when the file was changed meanwhile.
+    """
+
+    __slots__ = ("_order", "_source", "_start", "name", "shape", "type")
+
+    def __init__(
+        self, name: str, type: str, shape: tuple[int, ...], source: ModelFile | Bytes, start: int = 0, order: Rows | None = None
+    ) -> None:
+        self.name, self.type, self.shape = name, type, shape
+        self._source, self._start, self._order = source, start, order
 
     @property
     def nbytes(self) -> int:
         """Bytes in the file."""
-        return int(self.data.nbytes)
+        return _FORMATS[self.type].nbytes(self.shape)
+
+    @property
+    def data(self) -> Bytes:
+        """The file's bytes, uint8, flat, read-only; read anew each time, so ask for `rows` of a large matrix."""
+        out = self._read(0, self.shape[0]) if self._order is not None and self.shape else self._read_bytes(0, self.nbytes)
+        out.flags.writeable = False
+        return out
+
+    def numbers(self) -> npt.NDArray[Any]:
+        """The numbers as the file has them, in `shape`: "I32" as int32, "F16" as float16 and so on; for plain types only."""
+        dtype = _FORMATS[self.type].dtype
+        if dtype is None:
+            raise BadCheckpoint(f"The tensor {self.name} has the type {self.type}; plain numbers were expected. Download the model again.")
+        return self.data.view(dtype).reshape(self.shape)
 
     def dequantise(self) -> npt.NDArray[np.float32]:
         """All values, float32, in `shape`; a fresh array that no longer needs the file."""
-        return _FORMATS[self.type].dequantise(self.data, self.shape)
+        format = _FORMATS[self.type]
+        out = np.empty(self.shape, np.float32)
+        if not out.size:
+            return out
+        flat = out.reshape(-1)
+        if self._order is None:
+            blocks = self.nbytes // format.block_bytes
+            step = max(1, _CHUNK_BYTES // format.block_bytes)
+            for first in range(0, blocks, step):
+                last = min(first + step, blocks)
+                raw = self._read_bytes(first * format.block_bytes, (last - first) * format.block_bytes)
+                flat[first * format.block_size : last * format.block_size] = format.dequantise(raw, (-1,))
+            return out
+        step = max(1, _CHUNK_BYTES // max(1, self._row_bytes))
+        for first in range(0, self.shape[0], step):
+            last = min(first + step, self.shape[0])
+            out[first:last] = format.dequantise(self._read(first, last), (last - first, *self.shape[1:]))
+        return out
+
+    def part(self, index: int) -> FileTensor:
+        """Element `index` of a stack: (X, N, K) gives (N, K). Nothing is copied."""
+        _check_range(self, index, index + 1)
+        row = int(self._order[index]) if self._order is not None else index
+        return FileTensor(self.name, self.type, self.shape[1:], self._source, self._start + row * self._row_bytes)
+
+    def rows(self, start: int, stop: int) -> FileTensor:
+        """Rows `start` to `stop` of the first dimension. Nothing is copied."""
+        _check_range(self, start, stop)
+        shape = (stop - start, *self.shape[1:])
+        if self._order is not None:
+            return FileTensor(self.name, self.type, shape, self._source, self._start, self._order[start:stop])
+        return FileTensor(self.name, self.type, shape, self._source, self._start + start * self._row_bytes)
+
+    def take(self, indices: npt.ArrayLike) -> FileTensor:
+        """The rows `indices`, in that order; they may repeat. Nothing is copied."""
+        order = np.asarray(indices, np.int64).reshape(-1)
+        if order.size:
+            _check_range(self, int(order.min()), int(order.max()) + 1)
+        if self._order is not None:
+            order = self._order[order]
+        return FileTensor(self.name, self.type, (order.size, *self.shape[1:]), self._source, self._start, order)
+
+    def retyped(self, name: str, type: str, shape: tuple[int, ...]) -> FileTensor:
+        """The same bytes under another name, type and shape of the same size."""
+        if self._order is not None or _FORMATS[type].nbytes(shape) != self.nbytes:
+            raise BadCheckpoint(f"The tensor {self.name} has {self.nbytes} bytes and cannot be {type} of shape {shape}.")
+        return FileTensor(name, type, shape, self._source, self._start)
+
+    @property
+    def _row_bytes(self) -> int:
+        return _FORMATS[self.type].nbytes(self.shape[1:])
+
+    def _read(self, first: int, last: int) -> Bytes:
+        """The bytes of rows `first` to `last`, gathered when there is an order."""
+        size = self._row_bytes
+        if self._order is None:
+            return self._read_bytes(first * size, (last - first) * size)
+        order = self._order[first:last]
+        if isinstance(self._source, np.ndarray):
+            count = int(order.max(initial=-1)) + 1
+            table = self._source[self._start : self._start + count * size].reshape(count, size)
+            return np.ascontiguousarray(table[order]).reshape(-1)
+        out = np.empty(order.size * size, np.uint8)
+        runs = ((self._start + row * size, count * size) for row, count in _runs(order))
+        self._source.read_runs(runs, out, f"tensor {self.name}")
+        return out
+
+    def _read_bytes(self, start: int, count: int) -> Bytes:
+        if isinstance(self._source, np.ndarray):
+            return self._source[self._start + start : self._start + start + count].view()
+        return self._source.read(self._start + start, count, f"tensor {self.name}")
 
 
-def map_file(path: Path) -> mmap.mmap:
-    """The whole file, mapped read-only. Raises `ModelNotFound` or, for an empty file, `BadCheckpoint`."""
-    try:
-        with path.open("rb") as file:
-            if path.stat().st_size == 0:
-                raise BadCheckpoint(f"{path.name} is empty; a model file was expected. Download it again.")
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise ModelNotFound(f"{path} cannot be read: {error.strerror or error}.") from error
+def _check_range(tensor: Any, start: int, stop: int) -> None:
+    size = tensor.shape[0] if tensor.shape else 0
+    if not 0 <= start <= stop <= size:
+        raise BadCheckpoint(
+            f"Rows {start} to {stop} of the tensor {tensor.name} were called for, but it has the shape {tensor.shape}; "
+            "the model's headers and its weights do not belong together."
+        )
 
 
-def file_bytes(mapping: mmap.mmap) -> npt.NDArray[np.uint8]:
-    """The mapped file as flat uint8."""
-    return np.frombuffer(mapping, np.uint8)
+def _runs(order: Rows) -> Iterator[tuple[int, int]]:
+    """(first, count) of each run of rising neighbours."""
+    if not order.size:
+        return
+    breaks = np.flatnonzero(np.diff(order) != 1) + 1
+    for run in np.split(order, breaks):
+        yield int(run[0]), run.size
 
 
 def check_overlap(file_name: str, spans: Iterable[tuple[int, int, str]]) -> None:

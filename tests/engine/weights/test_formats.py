@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from engine.weights import FORMATS
-from engine.weights import gguf as formats
-from engine.weights.gguf import GGUF_TYPE_NAMES, Format
+from engine.weights import format as formats
+from engine.weights.format import Format
+from engine.weights.gguf import GGUF_TYPE_NAMES
 from tests.tiny_quants import dequantise, quantise
 
 

@@ -94,7 +94,7 @@ HOSTILE: dict[str, tuple[bytes, type[EngineError], str]] = {
     "three offsets": (raw_file(one(offsets=[0, 16, 16]), DATA), BadCheckpoint, "3 data_offsets"),
     "hole": (raw_file(one(), DATA + DATA), BadCheckpoint, "cover 16 of 32"),
     "overlap": (raw_file(one() | {"u": one(offsets=[8, 24])["t"]}, bytes(24)), BadCheckpoint, "tensor u begins at byte 8"),
-    "int tensor": (raw_file(one("I32"), DATA), UnsupportedModel, "tensor t has the dtype 'I32'"),
+    "4-bit floats": (raw_file(one("F4"), DATA), UnsupportedModel, "tensor t has the dtype 'F4'"),
     "dtype list": (raw_file(one(["F32"]), DATA), UnsupportedModel, "tensor t has the dtype"),
 }  # fmt: skip
 

@@ -1,0 +1,159 @@
+"""Weights in 8-bit floats with scales: one for a tensor, a row or a block of rows and columns; value = number * scale.
+
+Layouts: `X.weight` (N, K) F8_E4M3 or F8_E5M2 with `X.weight_scale_inv` (N / 128, K / 128) float32 as DeepSeek-V3 and Qwen3
+publish them (rounded up at ragged edges), or `X.weight_scale` of shape (), (1,), (N,) or (N, 1), float32 or bf16, as
+compressed-tensors, FBGEMM and ModelOpt do. Scales of activations and of the cache are for kernels that round those too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.base import RawTensor
+from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.weights.format import Bytes, Floats
+from engine.weights.tensor import FileTensor
+
+_TYPES = ("F8_E4M3", "F8_E5M2")
+_SCALES = ("_scale_inv", "_scale")
+_UNUSED = (
+    "input_scale", "activation_scale", "output_scale", "input_scale_ub", "k_scale", "v_scale", "q_scale", "kv_scale", "prob_scale",
+)  # fmt: skip
+_DEFAULT_BLOCK = (128, 128)
+_CHUNK_VALUES = 1 << 20
+
+
+class Fp8Tensor:
+    """A `RawTensor` of type "F8_E4M3" or "F8_E5M2": `data` are the numbers, one byte each, without their scales.
+
+    Row n, column k has the scale `row_scales()[n, k // block_columns]`.
+    """
+
+    __slots__ = ("_scale", "_scale_rows", "_values", "block_columns", "name", "shape", "type")
+
+    def __init__(self, values: FileTensor, scale: FileTensor | None, scale_rows: npt.NDArray[np.int64], block_columns: int) -> None:
+        """`scale_rows` (N,): each row's row in `scale` seen as a matrix; for a stack (X, N, K), of each of its matrices."""
+        self.name, self.type, self.shape = values.name, values.type, values.shape
+        self._values, self._scale = values, scale
+        self._scale_rows, self.block_columns = scale_rows, block_columns
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the file, without the scales."""
+        return self._values.nbytes
+
+    @property
+    def data(self) -> Bytes:
+        """See `FileTensor.data`."""
+        return self._values.data
+
+    def row_scales(self) -> Floats:
+        """The scales of a matrix's rows: float32 (N, blocks of columns)."""
+        if self._scale is None:
+            return np.ones((self.shape[0], 1), np.float32)
+        scales = self._scale.dequantise()
+        matrix = scales.reshape(scales.shape[0] if scales.ndim else 1, -1)
+        return matrix[self._scale_rows]
+
+    def dequantise(self) -> Floats:
+        """All values, float32, in `shape`."""
+        out = np.empty(self.shape, np.float32)
+        if len(self.shape) == 3:
+            for index in range(self.shape[0]):
+                out[index] = self.part(index).dequantise()
+            return out
+        scales = self.row_scales()
+        step = max(1, _CHUNK_VALUES // max(1, self.shape[1]))
+        # A scale that is not a number stays one.
+        with np.errstate(invalid="ignore", over="ignore"):
+            for first in range(0, self.shape[0], step):
+                last = min(first + step, self.shape[0])
+                wide = np.repeat(scales[first:last], self.block_columns, axis=1)[:, : self.shape[1]]
+                np.multiply(self._values.rows(first, last).dequantise(), wide, out=out[first:last])
+        return out
+
+    def part(self, index: int) -> Fp8Tensor:
+        """See `FileTensor.part`."""
+        scale = self._scale
+        if scale is not None and len(scale.shape) > 0 and scale.shape[0] == self.shape[0]:
+            scale = scale.part(index)
+        return Fp8Tensor(self._values.part(index), scale, self._scale_rows, self.block_columns)
+
+    def rows(self, start: int, stop: int) -> Fp8Tensor:
+        """See `FileTensor.rows`."""
+        return self._some(self._values.rows(start, stop), slice(start, stop))
+
+    def take(self, indices: npt.ArrayLike) -> Fp8Tensor:
+        """See `FileTensor.take`."""
+        order = np.asarray(indices, np.int64).reshape(-1)
+        return self._some(self._values.take(order), order)
+
+    def _some(self, values: FileTensor, which: slice | npt.NDArray[np.int64]) -> Fp8Tensor:
+        if len(self.shape) == 2:
+            return Fp8Tensor(values, self._scale, self._scale_rows[which], self.block_columns)
+        scale = self._scale
+        if scale is not None and scale.shape and scale.shape[0] == self.shape[0]:
+            scale = scale.take(np.arange(self.shape[0])[which])
+        return Fp8Tensor(values, scale, self._scale_rows, self.block_columns)
+
+
+def wrap_fp8(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
+    """Every 8-bit float matrix together with its scales, under its plain name; the other tensors as they are.
+
+    `settings` is the quantization_config. Raises `BadCheckpoint` and `UnsupportedModel`.
+    """
+    _check_settings(settings)
+    block = _block(settings)
+    out: dict[str, RawTensor] = {}
+    used: set[str] = set()
+    for name, tensor in tensors.items():
+        if tensor.type in _TYPES and len(tensor.shape) in (2, 3):
+            scale_name = next((name + suffix for suffix in _SCALES if name + suffix in tensors), None)
+            if scale_name is not None:
+                used.add(scale_name)
+            out[name] = _with_scale(tensor, tensors[scale_name] if scale_name else None, block)
+        else:
+            out[name] = tensor
+    return {name: each for name, each in out.items() if name not in used and name.rsplit(".", 1)[-1] not in _UNUSED}
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse ModelOpt's other types, whose bytes mean something else."""
+    algorithm = settings.get("quant_algo")
+    if algorithm is not None and "FP8" not in str(algorithm):
+        raise UnsupportedModel(
+            f"The folder's weights are quantised with {str(algorithm)[:40]!r}, which cannot be read; choose an FP8 or GGUF variant."
+        )
+
+
+def _block(settings: Mapping[str, Any]) -> tuple[int, int]:
+    sizes = settings.get("weight_block_size")
+    if sizes is None:
+        return _DEFAULT_BLOCK
+    if not isinstance(sizes, list) or len(sizes) != 2 or not all(type(size) is int and 0 < size <= 1 << 20 for size in sizes):
+        raise BadCheckpoint(f"config.json: weight_block_size is {str(sizes)[:40]}; two sizes such as [128, 128] were expected.")
+    return sizes[0], sizes[1]
+
+
+def _with_scale(tensor: FileTensor, scale: FileTensor | None, block: tuple[int, int]) -> Fp8Tensor:
+    rows, columns = tensor.shape[-2:]
+    zeros = np.zeros(rows, np.int64)
+    if scale is None or scale.shape in ((), (1,), (1, 1)):
+        return Fp8Tensor(tensor, scale, zeros, columns)
+    shape = scale.shape
+    if len(tensor.shape) == 3 and shape[0] == tensor.shape[0]:
+        shape = shape[1:]
+    if shape in ((), (1,), (1, 1)):
+        return Fp8Tensor(tensor, scale, zeros, columns)
+    if shape in ((rows,), (rows, 1)):
+        return Fp8Tensor(tensor, scale, np.arange(rows), columns)
+    if shape == (-(-rows // block[0]), -(-columns // block[1])):
+        return Fp8Tensor(tensor, scale, np.arange(rows) // block[0], block[1])
+    raise BadCheckpoint(
+        f"The tensor {scale.name} has the shape {scale.shape}, which is no shape of scales for {tensor.name} of shape {tensor.shape} "
+        f"in blocks of {block[0]} x {block[1]}; the folder is damaged. Download it again."
+    )

@@ -1,0 +1,41 @@
+"""JSON files and headers that must hold one object: read with bounded size, each name once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from engine.errors import BadCheckpoint, ModelNotFound
+
+_MAX_JSON_BYTES = 64 << 20
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`. Raises `ModelNotFound` or `BadCheckpoint`."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_JSON_BYTES + 1)
+    except OSError as error:
+        raise ModelNotFound(f"{path} cannot be read: {error.strerror or error}.") from error
+    if len(raw) > _MAX_JSON_BYTES:
+        raise BadCheckpoint(f"{path} is larger than {_MAX_JSON_BYTES} bytes; a small JSON file was expected.")
+    return parse_object(raw, str(path))
+
+
+def parse_object(raw: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in `raw`; `what` is for messages. Raises `BadCheckpoint`."""
+    try:
+        value = json.loads(raw, object_pairs_hook=_no_repeats)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        raise BadCheckpoint(f"{what} is not valid JSON ({error}); download it again.") from error
+    if not isinstance(value, dict):
+        raise BadCheckpoint(f"{what} holds a JSON {type(value).__name__}; an object was expected.")
+    return value
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a name is there twice")
+    return value

@@ -1,0 +1,83 @@
+"""A model's file, read in pieces, never mapped: a mapped file that shrinks would end the process when it is touched."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import BadCheckpoint, ModelNotFound
+
+Bytes = npt.NDArray[np.uint8]
+
+_Stamp = tuple[int, int, int, int]
+
+
+class ModelFile:
+    """`path` of `size` bytes, as it was when this was made; a later read of a file that is another by then is refused.
+
+    No descriptor is kept between reads. Raises `ModelNotFound` or, for an empty file, `BadCheckpoint`.
+    """
+
+    __slots__ = ("_stamp", "path", "size")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._open() as file:
+            self._stamp = _stamp(file)
+        self.size = self._stamp[0]
+        if not self.size:
+            raise BadCheckpoint(f"{path.name} is empty; a model file was expected. Download it again.")
+
+    def read(self, start: int, count: int, what: str) -> Bytes:
+        """`count` bytes from byte `start` on, uint8, a fresh array; `what` is for the message. Raises `BadCheckpoint`."""
+        out = np.empty(count, np.uint8)
+        self.read_runs([(start, count)], out, what)
+        return out
+
+    def read_runs(self, runs: Iterable[tuple[int, int]], out: Bytes, what: str) -> None:
+        """Fill `out` with the bytes of all (start, count) `runs`, one after the other. Raises `BadCheckpoint`."""
+        target, at = out.data, 0
+        with self._open() as file:
+            self._check(file, what)
+            for start, count in runs:
+                file.seek(start)
+                end = at + count
+                while at < end:
+                    got = _read_into(file, target[at:end], self.path)
+                    if not got:
+                        raise self._changed(what)
+                    at += got
+            self._check(file, what)
+
+    def _open(self) -> io.FileIO:
+        try:
+            return io.FileIO(self.path, "rb")
+        except (OSError, ValueError) as error:  # ValueError: a null character in the name
+            raise ModelNotFound(f"{self.path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+
+    def _check(self, file: io.FileIO, what: str) -> None:
+        if _stamp(file) != self._stamp:
+            raise self._changed(what)
+
+    def _changed(self, what: str) -> BadCheckpoint:
+        return BadCheckpoint(
+            f"{self.path.name} was changed while {what} was read; wait until nothing writes to the file any more, then load it again."
+        )
+
+
+def _stamp(file: io.FileIO) -> _Stamp:
+    """Size, time of the last change and identity of an open file."""
+    facts = os.fstat(file.fileno())
+    return facts.st_size, facts.st_mtime_ns, facts.st_dev, facts.st_ino
+
+
+def _read_into(file: io.FileIO, target: memoryview, path: Path) -> int:
+    try:
+        return file.readinto(target) or 0
+    except OSError as error:
+        raise BadCheckpoint(f"{path.name} cannot be read to its end: {error.strerror or error}; check the disk.") from error
