@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 
-from engine.backends.cpu.simd import LANES, WIDE, Accumulators
+from engine.backends.cpu.simd import LANES, WIDE, Accumulators, fma, prefetch
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -28,16 +28,42 @@ class BlockRows:
 
 
 class Family(Protocol):
-    """One packed layout. `unit` features a block, `block_bytes` for 16 rows, `types` the GGUF types packed into it.
+    """One packed layout. `unit` features a block, `block_bytes` for 16 rows, `types` the tensor types packed into it.
 
-    `needs_sums`: `emit_dot` reads the sums of 16 neighbouring activations (for zero points and minimums).
+    `name` is lower case without an underscore: kernels are called `linear_<name>` and `embed_<name>`. `unit` divides 256 and,
+    where `needs_sums` is set, 16 divides it: `emit_dot` then reads the sums of 16 neighbouring activations (for zero points and
+    minimums); the sums of a block begin at `BlockRows.sums[r]`.
+
+    A new layout is a class with these members and an entry in `kernels.FAMILIES`. `family_q8` is a short one to read first;
+    `family_codes` packs and reads codes of 2 to 6 bits, and `add_to_chain`, `join_chains` and `prefetch_lines` below do the rest.
+    Two rules keep a row's answer the same to the last bit whichever rows are beside it: every row of `rows` goes through the
+    same additions in the same order, and a block's products are added up in `CHAINS` chains before they meet `totals`.
     """
 
-    name: str
-    types: tuple[str, ...]
-    unit: int
-    block_bytes: int
-    needs_sums: bool
+    @property
+    def name(self) -> str:
+        """Of the kernels."""
+        ...
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Names of the tensor types, as `RawTensor.type` has them."""
+        ...
+
+    @property
+    def unit(self) -> int:
+        """Features of a block."""
+        ...
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block of 16 rows."""
+        ...
+
+    @property
+    def needs_sums(self) -> bool:
+        """Whether `emit_dot` reads sums of activations."""
+        ...
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         """File bytes of `rows` x `columns` (rows a multiple of 16, columns of `unit`) to tiles, flat uint8."""
@@ -61,3 +87,23 @@ def tiles(values: npt.NDArray[np.generic], rows: int) -> npt.NDArray[np.generic]
 CHAINS = 2 if WIDE else 1
 """Partial sums of each activation row within a block, the same for any number of rows: a row's answer is then the same to the
 last bit whichever rows are beside it. Without AVX-512 a vector is two registers or more, so one sum is two chains already."""
+
+
+def prefetch_lines(b: ir.IRBuilder, block: ir.Value, size: int, ahead: int) -> None:
+    """Ask for all cache lines of the `size` bytes that begin `ahead` bytes on."""
+    for line in range(0, size, 64):
+        prefetch(b, block, ahead + line)
+
+
+def add_to_chain(b: ir.IRBuilder, parts: list[ir.Value | None], chain: int, x: ir.Value, weight: ir.Value) -> None:
+    """parts[chain] += x * weight; the first product starts the chain."""
+    before = parts[chain]
+    parts[chain] = b.fmul(x, weight) if before is None else fma(b, x, weight, before)
+
+
+def join_chains(b: ir.IRBuilder, parts: list[ir.Value | None]) -> ir.Value:
+    """The sum of all chains, pairwise."""
+    values = [p for p in parts if p is not None]
+    while len(values) > 1:
+        values = [b.fadd(values[i], values[i + 1]) if i + 1 < len(values) else values[i] for i in range(0, len(values), 2)]
+    return values[0]

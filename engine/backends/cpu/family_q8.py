@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 
-from engine.backends.cpu.family import CHAINS, BlockRows, Bytes, tiles
-from engine.backends.cpu.family_q4 import add_to_chain, join_chains, prefetch_lines
+from engine.backends.cpu.family import CHAINS, BlockRows, Bytes, add_to_chain, join_chains, prefetch_lines, tiles
 from engine.backends.cpu.simd import F32, I8, LANES, VF32, VI32, Accumulators, fma, load, load_half, splat, store
 
 _UNIT = 32

@@ -24,9 +24,8 @@ from engine.backends import cache_types
 from engine.backends.cache_types import CacheType
 from engine.backends.cpu import attention, bandwidth, cache_write, rope, rows
 from engine.backends.cpu.family import Family
+from engine.backends.cpu.family_gguf import GGUF_FAMILIES
 from engine.backends.cpu.family_plain import PLAIN
-from engine.backends.cpu.family_q4 import Q4
-from engine.backends.cpu.family_q6 import Q6K
 from engine.backends.cpu.family_q8 import Q8
 from engine.backends.cpu.linear import Jit, linear_kernel
 from engine.backends.cpu.simd import FEATURES
@@ -34,7 +33,7 @@ from engine.backends.cpu.team import team_functions
 from engine.core import Loading
 from engine.folders import cache_dir
 
-FAMILIES: tuple[Family, ...] = (Q4(), Q8(), Q6K(), *PLAIN)
+FAMILIES: tuple[Family, ...] = (*GGUF_FAMILIES, Q8(), *PLAIN)
 """All packed layouts."""
 
 SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
