@@ -10,9 +10,10 @@ from engine.backends.cpu.family import Bytes, Family
 from engine.backends.cpu.kernels import family_for
 from engine.backends.cpu.memory import aligned
 from engine.backends.cpu.simd import LANES
+from engine.errors import BadCheckpoint
 
-_ROWS_AT_ONCE = 4096
-"""Rows packed in one go: bounds the temporary memory of loading."""
+_VALUES_AT_ONCE = 1 << 20
+"""Weights packed in one go, at least a tile: temporaries are some ten bytes for each, whatever the tensor."""
 
 
 def packed_bytes(tensor: RawTensor) -> int:
@@ -23,28 +24,45 @@ def packed_bytes(tensor: RawTensor) -> int:
 
 
 class CpuWeight:
-    """(N, K) in tiles of 16 rows. `nbytes` counts the padding rows that a pass reads too."""
+    """(N, K) in tiles of 16 rows. `nbytes` counts the padding rows that a pass reads too.
+
+    Types without a layout of their own become F16 or F32 (`family_for`). Raises `NotEnoughMemory`, and `BadCheckpoint` for a
+    number that is too large for F16.
+    """
 
     def __init__(self, tensor: RawTensor) -> None:
         self.shape = tensor.shape
         self.family: Family = family_for(tensor.type)
         n, k = tensor.shape
-        known = tensor.type in self.family.types
-        raw = tensor.data if known else tensor.dequantise().reshape(-1).view(np.uint8)
-        name = tensor.type if known else "F32"
         self.blocks = -(-k // self.family.unit)
         self.tiles = -(-n // LANES)
         self.tile_bytes = self.blocks * self.family.block_bytes
         self.nbytes = packed_bytes(tensor)
         self._data = aligned(self.nbytes + 4096)  # kernels prefetch a little past the end
-        row_bytes = raw.size // n
-        for first in range(0, n, _ROWS_AT_ONCE):
-            count = min(_ROWS_AT_ONCE, n - first)
-            part = self._padded(raw[first * row_bytes : (first + count) * row_bytes], count, k)
+        step = max(1, _VALUES_AT_ONCE // max(1, k) // LANES) * LANES
+        for first in range(0, n, step):
+            count = min(step, n - first)
+            name, raw = self._file_bytes(tensor.rows(first, first + count))
             full = -(-count // LANES) * LANES
             start = first // LANES * self.tile_bytes
-            packed = self.family.pack(name, part, full, self.blocks * self.family.unit)
+            packed = self.family.pack(name, self._padded(raw, count, k), full, self.blocks * self.family.unit)
             self._data[start : start + packed.size] = packed
+
+    def _file_bytes(self, rows: RawTensor) -> tuple[str, Bytes]:
+        """A type that the family packs, and the rows' bytes in it."""
+        if rows.type in self.family.types:
+            return rows.type, rows.data
+        values = rows.dequantise()
+        if self.family.types != ("F16",):
+            return "F32", values.reshape(-1).view(np.uint8)
+        with np.errstate(over="ignore"):
+            half = values.astype(np.float16)
+        if (too_large := np.isinf(half) & np.isfinite(values)).any():
+            raise BadCheckpoint(
+                f"The tensor {rows.name} ({rows.type}) holds the number {values[too_large][0]:g}; weights of this type are kept as fp16, "
+                "up to 65504. Download the model again, or take it in another type."
+            )
+        return "F16", half.reshape(-1).view(np.uint8)
 
     def _padded(self, raw: Bytes, rows: int, columns: int) -> npt.NDArray[np.uint8]:
         """The rows' bytes, with zero rows up to a whole tile and zero columns up to a whole block."""

@@ -2,40 +2,66 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import Any
 
 import gguf
 import numpy as np
 
-WEIGHT_TYPES = ("Q4_0", "Q4_1", "Q8_0", "Q6_K", "F32", "F16", "BF16", "Q5_0")
-"""Every type with a layout of its own, and one (Q5_0) that is dequantised at load."""
+NUMBERS_AT = {
+    "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "IQ4_NL": (0,), "MXFP4": (),
+    "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_XS": (0,),
+    "IQ3_S": (0,), "TQ2_0": (64,),
+}  # fmt: skip
+"""Where the fp16 numbers of each block type are in its block; all other bytes may be anything."""
+FALLBACK_TYPES = ("IQ3_S", "TQ2_0")
+"""Some of the types that are dequantised to F16 at load."""
+WEIGHT_TYPES = (*NUMBERS_AT, "F32", "F16", "BF16")
+"""Every type with a layout of its own, and two that are dequantised at load."""
+
+
+def unit_of(kind: str) -> int:
+    """Values of a block in the file."""
+    return int(gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][0])
 
 
 @dataclass
 class Matrix:
-    """A `RawTensor` made of random file bytes; `values` is what the `gguf` package says they mean."""
+    """A `RawTensor` made of random file bytes; `values` is what the `gguf` package says they mean.
+
+    `low` .. `high` are the magnitudes of the blocks' fp16 numbers, drawn evenly in their logarithm and of either sign, and as
+    powers of two those of MXFP4.
+    """
 
     type: str
     shape: tuple[int, ...]
     seed: int
     name: str = "test.weight"
+    low: float = 2e-3
+    high: float = 4e-3
     data: np.ndarray[Any, Any] = field(init=False)
     values: np.ndarray[Any, Any] = field(init=False)
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(self.seed)
         n, k = self.shape
-        plain = rng.standard_normal(self.shape).astype(np.float32)
         kind = gguf.GGMLQuantizationType[self.type]
-        if self.type == "Q6_K":  # the package can only read this type, so its bytes are drawn
-            raw = rng.integers(0, 256, (n, k // 256, 210), dtype=np.uint8)
-            raw[:, :, 208:] = rng.uniform(1e-4, 2e-3, (n, k // 256, 1)).astype(np.float16).view(np.uint8)
-            packed = raw.reshape(n, -1)
+        size, width = gguf.GGML_QUANT_SIZES[kind]
+        if self.type in NUMBERS_AT:
+            packed = rng.integers(0, 256, (n, k // size, width), dtype=np.uint8)
+            for at in NUMBERS_AT[self.type]:
+                numbers = np.exp(rng.uniform(np.log(self.low), np.log(self.high), packed.shape[:2])) * rng.choice([-1, 1], packed.shape[:2])
+                packed[:, :, at : at + 2] = numbers.astype(np.float16)[..., None].view(np.uint8)
+            if self.type == "MXFP4":
+                packed[:, :, 0] = rng.integers(*(round(np.log2(v)) + 128 for v in (self.low, self.high * 2)), packed.shape[:2])
+            packed = packed.reshape(n, -1)
         else:
-            packed = gguf.quants.quantize(plain, kind)
+            packed = gguf.quants.quantize(rng.standard_normal(self.shape).astype(np.float32), kind)
         self.data = np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
         self.values = np.asarray(gguf.quants.dequantize(packed, kind), np.float32).reshape(self.shape)
+        if self.type in FALLBACK_TYPES:
+            self.values = self.values.astype(np.float16).astype(np.float32)
 
     @property
     def nbytes(self) -> int:
@@ -43,6 +69,19 @@ class Matrix:
 
     def dequantise(self) -> np.ndarray[Any, Any]:
         return self.values
+
+    def part(self, index: int) -> Matrix:
+        raise AssertionError("a matrix has no parts")
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        return self.take(np.arange(start, stop))
+
+    def take(self, indices: Any) -> Matrix:
+        other = copy.copy(self)
+        other.data = self.data.reshape(self.shape[0], -1)[indices].reshape(-1)
+        other.values = self.values[indices]
+        other.shape = other.values.shape
+        return other
 
 
 def causal_attention(q: np.ndarray[Any, Any], k: np.ndarray[Any, Any], v: np.ndarray[Any, Any], scale: float) -> np.ndarray[Any, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from engine.backends.base import AttentionShape, RotaryTable, Step
 from engine.backends.cpu import CpuBackend
-from tests.engine.backends.kernel_oracles import WEIGHT_TYPES, Matrix
+from tests.engine.backends.kernel_oracles import WEIGHT_TYPES, Matrix, unit_of
 
 PAGES = np.array([3, 0, 2], np.int32)
 STARTS = (0, 5, 12, 249, 251, 511)
@@ -22,9 +22,9 @@ class Layer:
     """One decoder layer and a head, every matrix of one weight type, with random values."""
 
     def __init__(self, backend: CpuBackend, kind: str, heads: int, groups: int, dim: int) -> None:
-        self.width = 256 if kind == "Q6_K" else {"F32": 75, "F16": 37, "BF16": 130}.get(kind, 96)
+        self.width = 256 if unit_of(kind) == 256 else {"F32": 75, "F16": 37, "BF16": 130}.get(kind, 96)
         self.shape = AttentionShape(heads, groups, dim, dim**-0.5)
-        inner = 256 if kind == "Q6_K" else 160
+        inner = 256 if unit_of(kind) == 256 else 160
         sizes = {
             "table": (61, self.width), "q": (heads * dim, self.width), "k": (groups * dim, self.width), "v": (groups * dim, self.width),
             "gate": (inner, self.width), "up": (inner, self.width), "down": (self.width, inner),
