@@ -12,6 +12,8 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from tests.tiny_iquants import IQ_QUANTISERS
+
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
@@ -127,4 +129,6 @@ def _q6_k(blocks: Floats) -> Bytes:
     return np.concatenate(parts, axis=1)
 
 
-_QUANTISERS: dict[str, Callable[[Floats], Bytes]] = {"Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k}
+_QUANTISERS: dict[str, Callable[[Floats], Bytes]] = {
+    "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, **IQ_QUANTISERS,
+}  # fmt: skip

@@ -131,7 +131,7 @@ HOSTILE: dict[str, tuple[bytes, type[EngineError], str]] = {
     "no dimensions": (build([], [entry("t", ()) + bytes(16)]), BadCheckpoint, "0 dimensions"),
     "five dimensions": (build([], [entry("t", (1,) * 5)]), BadCheckpoint, "5 dimensions"),
     "part of a block": (build([], [Q4_1_ROW], bytes(64)), BadCheckpoint, "multiple of 32"),
-    "i-quant": (build([], [entry("blk.0.x", (256,), kind=23)], bytes(256)), UnsupportedModel, "blk.0.x has the type IQ4_XS"),
+    "no weights": (build([], [entry("blk.0.x", (256,), kind=15)], bytes(320)), UnsupportedModel, "blk.0.x has the type Q8_K"),
     "new type": (build([], [entry("t", (4,), kind=77)], bytes(64)), UnsupportedModel, "tensor t has the type number 77"),
     "no type": (build([], [entry("t", (4,), kind=1 << 20)], bytes(64)), BadCheckpoint, "type number 1048576"),
 }  # fmt: skip
