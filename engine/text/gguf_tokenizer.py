@@ -1,7 +1,7 @@
-"""A tokenizer.json rebuilt from GGUF metadata: byte-level BPE ("gpt2") and SentencePiece BPE ("llama").
+"""The tokenizer of a GGUF file: byte-level BPE ("gpt2"), SentencePiece BPE ("llama", "gemma4") and unigram ("t5").
 
-Keys and token types: the GGUF specification, section "Tokenizer". A file names its merges only for "gpt2"; for "llama"
-they follow from the scores (SentencePiece merges the pair whose joined piece has the highest score).
+Keys and token types: the GGUF specification, section "Tokenizer". A file names its merges only for BPE that was trained
+so; for "llama" they follow from the scores.
 """
 
 from __future__ import annotations
@@ -10,40 +10,63 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.text.definition import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    SPACE,
+    UNKNOWN,
+    USER_DEFINED,
+    added_token,
+    byte_level_parts,
+    own_names,
+    tokenizer_json,
+)
 from engine.text.pretokenizers import PRETOKENIZERS
+from engine.text.sentencepiece import Pieces, sentencepiece_json
 from engine.text.template_source import gguf_template
 from engine.text.vocabulary import TokenizerFacts, end_of_turn_ids, looks_like_control, unique
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-SPACE = "▁"
 _KEY = "tokenizer.ggml."
+_SPACED = ("gemma4", "sarvam-moe")  # merges are listed, but made of SentencePiece's pieces
+_ENDS = ("eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+_DEFAULT_IDS: Mapping[str, tuple[int | None, int | None]] = {"llama": (1, 2), "t5": (None, 1)}
+_NO_TOKEN = (-1, 0xFFFFFFFF)
 
 
 def facts_from_gguf(metadata: Mapping[str, Any]) -> TokenizerFacts:
     """Read the tokenizer of a GGUF file. Raises `UnsupportedModel` and `BadCheckpoint`."""
     kind = metadata.get(_KEY + "model")
-    tokens, types = _tokens(metadata)
-    if kind == "gpt2":
-        definition, add_bos = _byte_level(metadata, tokens, types)
-    elif kind == "llama":
-        definition, add_bos = _sentencepiece(metadata, tokens, types), True
-    else:
+    if kind not in ("gpt2", "llama", "t5", "gemma4"):
         found = "names no tokenizer" if kind is None else f"has a tokenizer of kind {kind!r}"
-        raise UnsupportedModel(f"The file {found}, but only gpt2 (byte-level BPE) and llama (SentencePiece BPE) can be read.")
-    default = (1, 2) if kind == "llama" else (None, None)
+        raise UnsupportedModel(
+            f"The file {found}, but only gpt2 (byte-level BPE), llama and gemma4 (SentencePiece BPE) and t5 (unigram) can be read."
+        )
+    tokens, types = _tokens(metadata)
+    charsmap = b""
+    if kind in ("llama", "t5"):
+        definition, add_bos = sentencepiece_json(_pieces(metadata, tokens, types, kind == "t5")), kind == "llama"
+        charsmap = _charsmap(metadata) if kind == "t5" else b""
+    elif kind == "gemma4" or metadata.get(_KEY + "pre") in _SPACED:
+        definition, add_bos = _spaced(metadata, tokens, types), kind == "gemma4"
+    else:
+        definition, add_bos = _byte_level(metadata, tokens, types)
+    default = _DEFAULT_IDS.get(kind, (None, None))
     bos, eos = _token_id(metadata, "bos", len(tokens), default[0]), _token_id(metadata, "eos", len(tokens), default[1])
-    ends = [_token_id(metadata, name, len(tokens)) for name in ("eot", "eom")]
+    ends = [_token_id(metadata, name, len(tokens)) for name in _ENDS]
     special = _special(tokens, types, unique([bos, eos, *ends]))
     stops = unique([eos, *ends, *end_of_turn_ids(special, gguf_template(metadata))])
-    return TokenizerFacts(definition, special, bos, eos, bool(metadata.get(_KEY + "add_bos_token", add_bos)), stops)
+    return TokenizerFacts(definition, special, bos, eos, bool(metadata.get(_KEY + "add_bos_token", add_bos)), stops, charsmap)
 
 
 def _tokens(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
     """Texts and types of all tokens; every token is normal when the file has no types."""
     tokens = metadata.get(_KEY + "tokens")
-    if not isinstance(tokens, list) or not tokens:
+    if not isinstance(tokens, list) or not tokens or not isinstance(tokens[0], str):
         raise BadCheckpoint("The file has no list of tokens (tokenizer.ggml.tokens), so its text cannot be read; fetch it again.")
-    types = metadata.get(_KEY + "token_type") or [NORMAL] * len(tokens)
+    types = metadata.get(_KEY + "token_type")
+    if types is None or len(types) == 0:
+        return tokens, [NORMAL] * len(tokens)
     if len(types) != len(tokens):
         raise BadCheckpoint(f"The file has {len(tokens)} tokens but {len(types)} token types; fetch it again.")
     return tokens, [int(kind) for kind in types]
@@ -51,9 +74,11 @@ def _tokens(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
 
 def _token_id(metadata: Mapping[str, Any], name: str, count: int, default: int | None = None) -> int | None:
     value = metadata.get(f"{_KEY}{name}_token_id", default if default is not None and default < count else None)
-    if value is not None and not 0 <= int(value) < count:
+    if value is None or value in _NO_TOKEN:
+        return None
+    if not isinstance(value, int) or not 0 <= value < count:
         raise BadCheckpoint(f"tokenizer.ggml.{name}_token_id is {value}, but the file has {count} tokens; fetch it again.")
-    return None if value is None else int(value)
+    return value
 
 
 def _special(tokens: Sequence[str], types: Sequence[int], ends: Sequence[int]) -> dict[int, str]:
@@ -65,78 +90,69 @@ def _special(tokens: Sequence[str], types: Sequence[int], ends: Sequence[int]) -
     return {i: text for text, i in special.items() if text}
 
 
-def _definition(model: dict[str, Any], tokens: Sequence[str], types: Sequence[int], **parts: Any) -> dict[str, Any]:
-    """A tokenizer.json. User-defined tokens are found in any text before it is cut; repeated texts can never be reached."""
-    vocab: dict[str, int] = {}
-    added = []
-    for i, (text, kind) in enumerate(zip(tokens, types, strict=True)):
-        if kind == USER_DEFINED and text:
-            text = text.replace(SPACE, " ") if model["byte_fallback"] else text
-        name = text if text and text not in vocab else f"\U0010fffd{i}\U0010fffd"
-        vocab[name] = i
-        if kind == USER_DEFINED and name == text:
-            added.append(_added(i, text))
-    model["vocab"] = vocab
-    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "post_processor": None, "model": model, **parts}
-
-
-def _added(i: int, text: str) -> dict[str, Any]:
-    return {"id": i, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
-
-
-def _bpe(merges: list[Any], **changes: Any) -> dict[str, Any]:
-    base = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-            "fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
-    return {**base, "merges": merges, **changes}
-
-
 def _byte_level(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) -> tuple[dict[str, Any], bool]:
     name = metadata.get(_KEY + "pre", "default")
     rule = PRETOKENIZERS.get(name)
     if rule is None:
-        known = ", ".join(sorted(PRETOKENIZERS))
+        known = ", ".join(sorted((*PRETOKENIZERS, *_SPACED)))
         raise UnsupportedModel(f"The tokenizer cuts text by the rule {name!r} (tokenizer.ggml.pre), but only these are known: {known}.")
+    return _merged(metadata, tokens, types, byte_level_parts(rule.to_json(), rule.nfc), ignore_merges=rule.ignore_merges), rule.add_bos
+
+
+def _spaced(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) -> dict[str, Any]:
+    """BPE over SentencePiece's pieces, with the merges listed; lines are cut apart (Gemma 4)."""
+    parts = {
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": SPACE},
+        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": r"[^\n]+|[\n]+"}, "behavior": "Isolated", "invert": False},
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+        ]},
+    }
+    unknown = next((text for text, kind in zip(tokens, types, strict=True) if kind == UNKNOWN and text), None)
+    # Runs of newlines are tokens that no merge makes.
+    return _merged(metadata, tokens, types, parts, unk_token=unknown, fuse_unk=True, byte_fallback=True, ignore_merges=True)
+
+
+def _merged(
+    metadata: Mapping[str, Any], tokens: list[str], types: list[int], parts: Mapping[str, Any], **options: Any
+) -> dict[str, Any]:
+    """BPE with the file's own merges. User-defined tokens are found in any text before it is cut."""
     merges = metadata.get(_KEY + "merges")
     if not isinstance(merges, list):
-        raise BadCheckpoint("The file has no list of merges (tokenizer.ggml.merges), which byte-level BPE needs; fetch it again.")
-    vocab = set(tokens)
-    pairs = [merge.split(" ", 1) for merge in merges]
-    pairs = [pair for pair in pairs if len(pair) == 2 and pair[0] in vocab and pair[1] in vocab and pair[0] + pair[1] in vocab]
-    model = _bpe(pairs, ignore_merges=rule.ignore_merges)
-    normalizer = {"type": "NFC"} if rule.nfc else None
-    decoder = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    return _definition(model, tokens, types, normalizer=normalizer, pre_tokenizer=rule.to_json(), decoder=decoder), rule.add_bos
+        raise BadCheckpoint("The file has no list of merges (tokenizer.ggml.merges), which BPE needs; fetch it again.")
+    names = own_names(tokens)
+    vocab = {name: i for i, name in enumerate(names)}
+    pairs = []
+    for merge in merges:
+        left, _, right = _cut(merge)
+        if left in vocab and right in vocab and left + right in vocab:
+            pairs.append((left, right))
+    added = [added_token(i, text) for i, text in enumerate(tokens) if types[i] == USER_DEFINED and names[i] == text]
+    return tokenizer_json({"type": "BPE", "vocab": vocab, "merges": pairs, **options}, added, **parts)
 
 
-def _sentencepiece(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) -> dict[str, Any]:
+def _cut(merge: Any) -> tuple[str, str, str]:
+    if not isinstance(merge, str):
+        raise BadCheckpoint("The list of merges (tokenizer.ggml.merges) holds something that is no text; fetch the file again.")
+    space = merge.find(" ", 1)  # the first piece may be a space itself
+    return (merge[:space], " ", merge[space + 1 :]) if space > 0 else (merge, "", "")
+
+
+def _pieces(metadata: Mapping[str, Any], tokens: list[str], types: list[int], unigram: bool) -> Pieces:
     scores = metadata.get(_KEY + "scores")
-    if not isinstance(scores, list) or len(scores) != len(tokens):
+    if scores is None or isinstance(scores, (str, int, float)) or len(scores) != len(tokens):
         raise BadCheckpoint(f"The file has {len(tokens)} tokens but not as many scores (tokenizer.ggml.scores); fetch it again.")
-    model = _bpe(score_merges(tokens, types, scores), fuse_unk=True, byte_fallback=True)
-    unknown = next((text for text, kind in zip(tokens, types, strict=True) if kind == UNKNOWN and text), None)
-    model["unk_token"] = unknown
-    prefix = bool(metadata.get(_KEY + "add_space_prefix", True))
-    steps: list[dict[str, Any]] = [{"type": "Replace", "pattern": {"String": " "}, "content": SPACE}]
-    back: list[dict[str, Any]] = [{"type": "Replace", "pattern": {"String": SPACE}, "content": " "}, {"type": "ByteFallback"}]
-    back.append({"type": "Fuse"})
-    if prefix:
-        steps.insert(0, {"type": "Prepend", "prepend": SPACE})
-        back.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
-    normalizer, decoder = {"type": "Sequence", "normalizers": steps}, {"type": "Sequence", "decoders": back}
-    return _definition(model, tokens, types, normalizer=normalizer, pre_tokenizer=None, decoder=decoder)
+    return Pieces(
+        tokens, [float(score) for score in scores], types, unigram, BYTE in types,
+        prefix_space=bool(metadata.get(_KEY + "add_space_prefix", not unigram)),
+        merge_spaces=unigram and bool(metadata.get(_KEY + "remove_extra_whitespaces", False)),
+    )
 
 
-def score_merges(tokens: Sequence[str], types: Sequence[int], scores: Sequence[float]) -> list[list[str]]:
-    """The merges that do what SentencePiece does with scores: pairs of pieces, the highest score of the joined piece first.
-
-    Only normal pieces take part: control, unknown, unused and byte tokens can never be spelled by text.
-    """
-    ids = {text: i for i, text in enumerate(tokens) if types[i] == NORMAL}
-    merges: list[tuple[float, int, int, list[str]]] = []
-    for text, i in ids.items():
-        for cut in range(1, len(text)):
-            left, right = text[:cut], text[cut:]
-            if left in ids and right in ids:
-                merges.append((-scores[i], i, cut, [left, right]))
-    merges.sort(key=lambda merge: merge[:3])
-    return [merge[3] for merge in merges]
+def _charsmap(metadata: Mapping[str, Any]) -> bytes:
+    """The table of character replacements, which a file holds as a list of signed or unsigned bytes."""
+    value = metadata.get(_KEY + "precompiled_charsmap")
+    try:
+        return b"" if value is None else bytes(int(byte) & 0xFF for byte in value)
+    except (TypeError, ValueError) as error:
+        raise BadCheckpoint("tokenizer.ggml.precompiled_charsmap is no list of bytes; fetch the file again.") from error

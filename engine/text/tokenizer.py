@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.text.charsmap import Charsmap
+from engine.text.definition import SPACE, build
 from engine.text.folder_tokenizer import facts_from_folder
-from engine.text.gguf_tokenizer import SPACE, facts_from_gguf
+from engine.text.gguf_tokenizer import facts_from_gguf
 from engine.text.vocabulary import TokenizerFacts, byte_level_alphabet, hide_specials, special_pattern
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -37,7 +38,8 @@ class Tokenizer:
         self.vocab_size = max(self._texts) + 1
         self._secret = hide_specials(facts.definition, facts.special)
         self.special_pattern = special_pattern(self._secret)
-        self._backend = _backend(facts.definition)
+        self._charsmap = Charsmap.maybe(facts.charsmap, [entry["content"] for entry in facts.definition["added_tokens"]])
+        self._backend = build(facts.definition)
         for i, text in facts.special.items():
             if self._backend.token_to_id(self._secret[text]) != i:
                 raise BadCheckpoint(f"The tokenizer's control token {text!r} has id {i}, as another token has; fetch the model again.")
@@ -49,7 +51,7 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, path: Path) -> Self:
-        """From tokenizer.json and the config files beside it. Raises `ModelNotFound`, `UnsupportedModel`, `BadCheckpoint`."""
+        """From tokenizer.json (or an older kind of file) and the files beside it. Raises as `facts_from_folder` does."""
         return cls(facts_from_folder(path))
 
     def encode(self, text: str, *, special: bool = False, add_bos: bool = False) -> list[int]:
@@ -77,6 +79,8 @@ class Tokenizer:
         if _SURROGATE.search(text):
             # Half a surrogate pair (seen in pasted text) has no UTF-8; it becomes U+FFFD, and whole pairs are joined.
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        if self._charsmap is not None:
+            text = self._charsmap.normalize(text)
         return list(self._backend.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
@@ -100,15 +104,6 @@ class Tokenizer:
     def piece(self, id: int) -> str:
         """One token for people's eyes: its text; bytes that are no whole character are shown as \\xNN."""
         return self.token_bytes(id).decode("utf-8", "backslashreplace")
-
-
-def _backend(definition: dict[str, Any]) -> Any:
-    from tokenizers import Tokenizer as Backend
-
-    try:
-        return Backend.from_str(json.dumps(definition))
-    except Exception as error:  # the library raises nothing more precise
-        raise BadCheckpoint(f"The tokenizer cannot be built ({error}); the model's files are broken or incomplete.") from error
 
 
 def token_texts(facts: TokenizerFacts) -> dict[int, str]:

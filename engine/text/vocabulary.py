@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 END_OF_TURN_TOKENS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|eot|>", "<|end_of_turn|>", "<|endofturn|>",
-    "<|END_OF_TURN_TOKEN|>", "<|end_of_text|>", "<|endoftext|>", "<｜end▁of▁sentence｜>", "<|assistant_end|>", "</s>",
+    "<|END_OF_TURN_TOKEN|>", "<|end_of_text|>", "<|endoftext|>", "<｜end▁of▁sentence｜>", "<|assistant_end|>", "<end_of_utterance>",
+    "[|endofturn|]", "<turn|>", "<EOT>", "</s>", "<|return|>", "<|call|>",
 )
 """Well-known names of tokens that end a turn; one counts when the chat template writes it."""
+_NEXT_TURN = ("<|user|>", "<|observation|>")
 
 _CONTROL_NAMES = frozenset(
     {"<s>", "</s>", "<unk>", "<pad>", "<bos>", "<eos>", "<mask>", "[PAD]", "[INST]", "[/INST]", "<start_of_turn>", "<end_of_turn>"}
@@ -31,7 +33,8 @@ def looks_like_control(text: str) -> bool:
 class TokenizerFacts:
     """All that `Tokenizer` needs. `definition` is a tokenizer.json as a dict; it is changed by `hide_specials`.
 
-    `special` maps the id of each control token to its text. `stop_ids` end a turn.
+    `special` maps the id of each control token to its text. `stop_ids` end a turn. `charsmap` is SentencePiece's table of
+    character replacements, or empty.
     """
 
     definition: dict[str, Any]
@@ -40,6 +43,7 @@ class TokenizerFacts:
     eos_token_id: int | None
     add_bos: bool
     stop_ids: tuple[int, ...]
+    charsmap: bytes = b""
 
 
 def unique(ids: Iterable[int | None]) -> tuple[int, ...]:
@@ -48,9 +52,18 @@ def unique(ids: Iterable[int | None]) -> tuple[int, ...]:
 
 
 def end_of_turn_ids(special: Mapping[int, str], template: str | None) -> list[int]:
-    """Ids of the well-known end-of-turn control tokens that the chat template (Jinja source or None) writes."""
+    """Ids of the well-known end-of-turn control tokens that the chat template (Jinja source or None) writes.
+
+    Where `<|return|>` ends a turn, `<|end|>` ends only one of its messages (harmony). Models whose turns have no end of their
+    own stop at the beginning of the next one (GLM-4).
+    """
     ids = {text: i for i, text in special.items()}
-    return [ids[text] for text in END_OF_TURN_TOKENS if template and text in ids and text in template]
+    found = [ids[text] for text in END_OF_TURN_TOKENS if template and text in ids and text in template]
+    if "<|return|>" in ids:
+        found = [i for i in found if special[i] != "<|end|>"]
+    if template and all(text in ids and text in template for text in _NEXT_TURN):
+        found += [ids[text] for text in _NEXT_TURN]
+    return found
 
 
 def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dict[str, str]:
@@ -63,15 +76,12 @@ def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dic
     nonce = secrets.token_hex(8)
     secret = {text: f"\U0010fffd{nonce}.{i}\U0010fffd" for i, text in special.items()}
     model = definition["model"]
-    vocab = model["vocab"]
-    if isinstance(vocab, dict):
-        model["vocab"] = {secret.get(text, text) if special.get(i) == text else text: i for text, i in vocab.items()}
-    else:
-        model["vocab"] = [[secret.get(text, text), score] for text, score in vocab]
     if model.get("unk_token") in secret:
         model["unk_token"] = secret[model["unk_token"]]
     if "merges" in model:
         model["merges"] = [merge for merge in model["merges"] if not _spells(merge, secret)]
+    if "order" in model:
+        model["order"] = [text for text in model["order"] if text not in secret]
     plain = {"lstrip": False, "rstrip": False}
     flags = {entry["id"]: entry for entry in definition["added_tokens"]}
     for i, text in special.items():
@@ -79,10 +89,24 @@ def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dic
             **plain, **flags.get(i, {}), "id": i, "content": secret[text], "single_word": False, "normalized": False, "special": True,
         }
     definition["added_tokens"] = [flags[i] for i in sorted(flags)]
+    names = {i: entry["content"] for i, entry in flags.items()}
+    model["vocab"] = _placed(model["vocab"], names) if isinstance(model["vocab"], dict) else _relisted(model["vocab"], names)
     return secret
 
 
-def _spells(merge: str | list[str], secret: Mapping[str, str]) -> bool:
+def _placed(vocab: Mapping[str, int], names: Mapping[int, str]) -> dict[str, int]:
+    """The vocabulary with every added token under its id, whatever stood there."""
+    taken = set(names.values())
+    placed = {text: i for text, i in vocab.items() if i not in names and text not in taken}
+    return placed | {text: i for i, text in names.items()}
+
+
+def _relisted(vocab: Iterable[Sequence[Any]], names: Mapping[int, str]) -> list[list[Any]]:
+    """The same for a list of [text, score], whose places are the ids."""
+    return [[names.get(i, text), score] for i, (text, score) in enumerate(vocab)]
+
+
+def _spells(merge: str | Sequence[str], secret: Mapping[str, str]) -> bool:
     left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
     return left + right in secret or left in secret or right in secret
 

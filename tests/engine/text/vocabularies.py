@@ -128,11 +128,12 @@ def metaspace_json() -> str:
     """The same pieces as a tokenizer.json in the style of newer Llama files: a space is put only before the text's first word."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
-    from engine.text.gguf_tokenizer import score_merges
+    from engine.text.definition import joined_merges
+    from engine.text.sentencepiece import score_order
 
     metadata = sentencepiece_metadata()
     pieces, types = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
-    merges = [tuple(pair) for pair in score_merges(pieces, types, metadata["tokenizer.ggml.scores"])]
+    merges = joined_merges(score_order(pieces, types, metadata["tokenizer.ggml.scores"]))
     vocab = {piece: i for i, piece in enumerate(pieces)}
     tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)

@@ -1,0 +1,86 @@
+"""SentencePiece's own normalisation of characters: a compiled table of replacements, the longest match first.
+
+Layout (sentencepiece, src/normalizer.cc): a little-endian uint32 with the size of the trie in bytes, the trie as a double array
+of uint32 units (darts-clone), then the replacements as UTF-8 texts that end with a zero byte.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Self
+
+import numpy as np
+
+from engine.errors import BadCheckpoint
+
+
+class Charsmap:
+    """`normalize(text)`; `kept` are texts (user-defined tokens) that stay as they are. Raises `BadCheckpoint`."""
+
+    def __init__(self, data: bytes, kept: Iterable[str] = ()) -> None:
+        size = int.from_bytes(data[:4], "little")
+        if len(data) < 4 or size % 4 or not 1024 <= size <= len(data) - 4:
+            raise BadCheckpoint("The tokenizer's table of character replacements (precompiled_charsmap) is broken; fetch the model again.")
+        self._units: list[int] = np.frombuffer(data, "<u4", size // 4, 4).tolist()
+        self._texts = data[4 + size :]
+        self._kept = re.compile("|".join(map(re.escape, sorted(filter(None, kept), key=len, reverse=True))) or "(?!)")
+        root = self._offset(self._units[0])
+        # Characters whose first byte begins no entry are skipped in runs, which end where a character ends.
+        begins = {byte for byte in range(1, 256) if root ^ byte < len(self._units) and self._units[root ^ byte] & 0x800000FF == byte}
+        self._root = root
+        self._plain = re.compile(b"[" + b"".join(b"\\x%02x" % byte for byte in range(256) if byte not in begins) + b"]+")
+
+    @classmethod
+    def maybe(cls, data: bytes, kept: Iterable[str] = ()) -> Self | None:
+        """The table, or None where there is nothing to replace."""
+        return cls(data, kept) if data else None
+
+    def normalize(self, text: str) -> str:
+        """`text` with every match replaced."""
+        parts, at = [], 0
+        for match in self._kept.finditer(text):
+            parts += [self._replaced(text[at : match.start()]), match[0]]
+            at = match.end()
+        return "".join([*parts, self._replaced(text[at:])])
+
+    def _replaced(self, text: str) -> str:
+        data, out, at = text.encode(), bytearray(), 0
+        while at < len(data):
+            plain = self._plain.match(data, at)
+            if plain:
+                out += plain[0]
+                at = plain.end()
+                continue
+            length, value = self._longest(data, at)
+            if length:
+                end = self._texts.find(b"\0", value)
+                out += self._texts[value : end if end >= 0 else None]
+            else:
+                length = _character(data[at])
+                out += data[at : at + length]
+            at += length
+        return out.decode("utf-8", "replace")
+
+    def _longest(self, data: bytes, at: int) -> tuple[int, int]:
+        """Bytes of the longest entry that begins here (0 when none does), and where its replacement stands."""
+        node, found = self._root, (0, 0)
+        for i in range(at, len(data)):
+            node ^= data[i]
+            if node >= len(self._units) or self._units[node] & 0x800000FF != data[i]:
+                break
+            unit = self._units[node]
+            node ^= self._offset(unit)
+            if unit >> 8 & 1 and node < len(self._units):
+                found = (i + 1 - at, self._units[node] & 0x7FFFFFFF)
+        return found
+
+    @staticmethod
+    def _offset(unit: int) -> int:
+        return (unit >> 10) << ((unit & 0x200) >> 6)
+
+
+def _character(first: int) -> int:
+    """Bytes of a UTF-8 character, from its first byte."""
+    return 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+
