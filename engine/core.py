@@ -215,7 +215,8 @@ class ModelInfo:
     `stop_token_ids` are all ids that end a turn, from generation_config.json or the GGUF metadata. `quantisation` is how people
     name the weights' format ("Q4_K", "GPTQ 4-bit", "BF16"); `licence` as the file states it, or ""; `resident_bytes` are what the
     weights will take in memory once loaded on the CPU, `read_bytes` what one decoded token reads of them; `defaults` are the
-    sampler settings that the model's makers advise: (field of `SamplerSettings`, value).
+    sampler settings that the model's makers advise: (field of `SamplerSettings`, value); beyond `advised_context` tokens the
+    model gets worse.
     """
 
     path: str
@@ -238,6 +239,7 @@ class ModelInfo:
     resident_bytes: int = 0
     read_bytes: int = 0
     defaults: tuple[tuple[str, float], ...] = ()
+    advised_context: int = 0
 
 
 class ChatSource(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.models.base import Model
 from engine.models.config import ModelConfig
 from engine.models.describe import describe
-from engine.models.load import ARCHITECTURES, Architecture, read_config, read_model
+from engine.models.family import Family
+from engine.models.load import ARCHITECTURES, read_config, read_model
 
-__all__ = ["ARCHITECTURES", "Architecture", "Model", "ModelConfig", "describe", "read_config", "read_model"]
+__all__ = ["ARCHITECTURES", "Family", "Model", "ModelConfig", "describe", "read_config", "read_model"]

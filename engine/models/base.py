@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
-from engine.backends.base import Array, AttentionShape, Backend, KVCache, Ops, Program, RotaryTable
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.backends.base import Array, AttentionShape, Backend, KVCache, Ops, Program
 from engine.core import PAGE_TOKENS
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
 from engine.models.estimate import SPARE_PAGES, context_pages, free_memory, gigabytes, page_bytes
-from engine.models.layers import Parts
+from engine.models.layers import Linear, Parts, Rotary
 from engine.models.rope import rotary_table
 
 __all__ = ["SPARE_PAGES", "Model", "gigabytes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Of a model's weights: their types, how many numbers, the bytes they take, those of them that experts take; and `linears`
+    by their names in the file.
+    """
+
+    types: frozenset[str]
+    parameters: int
+    bytes: int
+    expert_bytes: int
+    linears: Mapping[str, Linear]
 
 
 class Model:
     """A decoder ready to record programs. Used by one thread.
 
     `parameters` counts weights; `resident_bytes` is what they take in memory; `weight_bytes_per_token` is what one decode
-    step reads of them: all, but one row only of an embedding table that is not also the head.
+    step reads of them; `linears` are where adapters go.
     """
 
-    def __init__(
-        self, config: ModelConfig, backend: Backend, parts: Parts, weight_types: frozenset[str], parameters: int, resident_bytes: int
-    ) -> None:
+    def __init__(self, config: ModelConfig, backend: Backend, parts: Parts, weights: Weights) -> None:
         self.config = config
         self.backend = backend
-        self.parameters = parameters
-        self.resident_bytes = resident_bytes
-        table = parts.embed
-        unread = 0 if parts.head.weight is table else table.nbytes - table.nbytes // table.shape[0]
-        self.weight_bytes_per_token = resident_bytes - unread
-        self._weight_types = weight_types
+        self.parameters = weights.parameters
+        self.resident_bytes = weights.bytes
+        self.linears = weights.linears
+        self.weight_bytes_per_token = read_bytes(config, weights.bytes, weights.expert_bytes, parts)
+        self._weight_types = weights.types
         self._parts: Parts | None = parts
-        self._rotary = rotary_table(config.rope, min(config.context_length, 4096))
+        self._rotary: tuple[int, int, Rotary] = (0, 0, Rotary())
 
     @property
     def attention_shape(self) -> AttentionShape:
@@ -42,7 +55,7 @@ class Model:
     def forward(self, ops: Ops) -> Array:
         """The whole pass: logits (logit_rows, V) of the step's tokens."""
         assert self._parts is not None, "the model is closed"
-        return self._parts(ops, self._rotary)
+        return self._parts(ops, self._rotary[2])
 
     def page_bytes(self, dtype: str = "auto") -> int:
         """Bytes of one cache page in all layers. Raises `BadSetting` for an unknown cache type."""
@@ -66,19 +79,25 @@ class Model:
         except MemoryError as error:
             raise NotEnoughMemory(f"The system has no room for a context of {tokens} tokens; choose a shorter context length.") from error
 
-    def record(self, cache: KVCache, max_rows: int) -> Program:
-        """Record the pass over `cache` for steps of up to `max_rows` rows."""
+    def record(self, cache: KVCache, max_rows: int, context: int = 0) -> Program:
+        """Record the pass over `cache` for steps of up to `max_rows` rows, in conversations of up to `context` tokens (0: the cache's)."""
         # One sequence is no longer than the model's context, however many pages there are for several.
-        self._rotary = self._table(min(cache.page_count, context_pages(self.config.context_length)) * PAGE_TOKENS)
+        positions = min(cache.page_count, context_pages(self.config.context_length)) * PAGE_TOKENS
+        self._turn_to(positions, context or min(positions, self.config.context_length))
         return self.backend.record(self.forward, cache, max_rows)
 
     def close(self) -> None:
         """Let go of the weights; programs that were recorded keep theirs until they are closed."""
         self._parts = None
 
-    def _table(self, positions: int) -> RotaryTable:
-        """The rotary table, made longer when a cache holds more positions than it has."""
-        return self._rotary if len(self._rotary.cos) >= positions else rotary_table(self.config.rope, positions)
+    def _turn_to(self, positions: int, context: int) -> None:
+        """Make the rotary tables, unless those at hand do."""
+        config = self.config
+        made, for_context, _ = self._rotary
+        if made >= positions and for_context == context:
+            return
+        main, local = (None if rope is None else rotary_table(rope, positions, context) for rope in (config.rope, config.rope_local))
+        self._rotary = (positions, context, Rotary(main, local))
 
     def _check_memory(self, needed: int, tokens: int, pages: int) -> None:
         free, alone = free_memory(), context_pages(tokens)
@@ -92,3 +111,14 @@ class Model:
                 f"Conversations may take {gigabytes(needed)} of memory, but {gigabytes(free)} are free; choose less memory for "
                 "conversations, or close other programs."
             )
+
+
+def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Parts) -> int:
+    """Bytes of weights that one decode step reads: all, but one row only of an embedding table that is not also the head, and of
+    experts only those that a token uses.
+    """
+    table = parts.embed
+    unread = 0 if parts.head.weight is table else table.nbytes - table.nbytes // table.shape[0]
+    if config.experts is not None:
+        unread += expert_bytes * (config.experts.count - config.experts.used) // config.experts.count
+    return resident - unread

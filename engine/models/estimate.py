@@ -36,14 +36,17 @@ class CacheEstimate:
     sentence: str
 
 
-def chosen_context(settings: CacheSettings, model_length: int) -> int:
-    """The context length in tokens; raises `BadSetting` for more than the model can address."""
+def chosen_context(settings: CacheSettings, model_length: int, advised: int = 0) -> int:
+    """The context length in tokens: by itself at most `advised`, where the model gets worse beyond.
+
+    Raises `BadSetting` for more than the model can address.
+    """
     if settings.context_length > model_length:
         raise BadSetting(
             f"The context length is set to {settings.context_length} tokens, but this model sees at most {model_length}; "
             f"choose at most {model_length}, or 0 for automatic."
         )
-    return settings.context_length or min(model_length, DEFAULT_CONTEXT)
+    return settings.context_length or min(model_length, advised or model_length, DEFAULT_CONTEXT)
 
 
 def context_pages(tokens: int) -> int:
@@ -70,7 +73,7 @@ def cache_bytes(info: ModelInfo, settings: CacheSettings, backend: str = "cpu", 
 
     `busy` bytes of the free memory are spoken for, as by weights still to be loaded. Raises `BadSetting` as `chosen_context`.
     """
-    tokens = chosen_context(settings, info.context_length)
+    tokens = chosen_context(settings, info.context_length, info.advised_context)
     each = page_bytes(info.layers, info.kv_heads, info.head_dim, cache_dtype(settings), backend)
     free = max(0, free_memory() - busy)
     needed = context_pages(tokens)

@@ -18,11 +18,15 @@ class Keys:
     """
 
     def __init__(self, source: Mapping[str, Any], where: str, prefix: str = "") -> None:
-        self._source, self._where, self._prefix = source, where, prefix
+        self.source, self._where, self._prefix = source, where, prefix
+
+    def has(self, name: str) -> bool:
+        """Whether the key is there, be it null."""
+        return self._prefix + name in self.source
 
     def raw(self, name: str) -> Any:
         """The value as it is, or None."""
-        return self._source.get(self._prefix + name)
+        return self.source.get(self._prefix + name)
 
     def integer(self, name: str, low: int, high: int, default: Any = _REQUIRED) -> int:
         """A whole number from `low` to `high`."""

@@ -1,94 +1,224 @@
-"""The parts decoders are made of. Each knows its weights and calls `Ops`; none knows a device.
+"""The parts decoders are made of, with the quirks of all families. Each knows its weights and calls `Ops`; none knows a device.
 
-Shape letters as in `engine/core.py`: T rows, E width, H heads, G key/value heads, D head dimension, F feed-forward width.
+Shape letters as in `engine/core.py`: T rows, E width, H heads, G key/value heads, D head dimension, F feed-forward width,
+X experts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from engine.backends.base import Array, AttentionShape, Floats, Ops, RotaryTable, Weight
+from engine.backends.base import Array, AttentionShape, Floats, Ops, RotaryTable, Routing, Weight
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """x (T, K) -> (T, N)."""
+    """x (T, K) -> (T, N). Each of `adapters` is a pair (R, K), (N, R) whose product is added to the matrix (LoRA, arXiv 2106.09685)."""
 
     weight: Weight
     bias: Floats | None = None
+    adapters: list[tuple[Weight, Weight]] = field(default_factory=list)
 
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
-        return ops.linear(x, self.weight, self.bias, residual)
+        y = ops.linear(x, self.weight, self.bias, residual)
+        for down, up in self.adapters:
+            y = ops.linear(ops.linear(x, down), up, None, y)
+        return y
 
 
 @dataclass(frozen=True, slots=True)
-class RmsNorm:
-    """x (T, E) -> (T, E)."""
+class Norm:
+    """RMS norm, or layer norm when `centred`, of each of `heads` parts of a row: x (T, E) -> (T, E)."""
 
     weight: Floats
     eps: float
+    bias: Floats | None = None
+    centred: bool = False
+    heads: int = 1
 
     def __call__(self, ops: Ops, x: Array) -> Array:
-        return ops.rms_norm(x, self.weight, self.eps)
+        if self.centred:
+            return ops.layer_norm(x, self.weight, self.bias, self.eps, self.heads)
+        return ops.rms_norm(x, self.weight, self.eps, self.heads)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One matrix for query, key and value, whose result is cut into these widths."""
+
+    linear: Linear
+    widths: tuple[int, int, int]
+
+    def __call__(self, ops: Ops, x: Array) -> tuple[Array, Array, Array]:
+        y = self.linear(ops, x)
+        q, k, v = self.widths
+        return ops.columns(y, 0, q), ops.columns(y, q, k), ops.columns(y, q + k, v)
+
+
+@dataclass(frozen=True, slots=True)
+class Three:
+    """A matrix each for query, key and value."""
+
+    query: Linear
+    key: Linear
+    value: Linear
+
+    def __call__(self, ops: Ops, x: Array) -> tuple[Array, Array, Array]:
+        return self.query(ops, x), self.key(ops, x), self.value(ops, x)
+
+
+@dataclass(frozen=True, slots=True)
+class Rotary:
+    """The model's rotary tables: `main`, and `local` for layers with a window in families that have a second one."""
+
+    main: RotaryTable | None = None
+    local: RotaryTable | None = None
+
+    def table(self, name: str) -> RotaryTable | None:
+        """"main", "local" or "none"."""
+        return self.main if name == "main" else self.local if name == "local" else None
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Norm, rotary grouped-query attention over the cache, and the way back, added to x (T, E)."""
+    """Grouped-query attention over the cache, and the way back, for x (T, E) normed already.
+
+    `turn` names the rotary table; `query_norm` and `key_norm` come before it.
+    """
 
     layer: int
     shape: AttentionShape
-    norm: RmsNorm
-    query: Linear
-    key: Linear
-    value: Linear
+    inputs: Split | Three
     output: Linear
+    turn: str = "main"
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+    sinks: Floats | None = None
 
-    def __call__(self, ops: Ops, x: Array, rotary: RotaryTable) -> Array:
-        h = self.norm(ops, x)
-        q = ops.rope(self.query(ops, h), rotary, self.shape.heads)  # (T, H * D)
-        k = ops.rope(self.key(ops, h), rotary, self.shape.kv_heads)  # (T, G * D)
-        attended = ops.attention(self.layer, q, k, self.value(ops, h), self.shape)
-        return self.output(ops, attended, residual=x)
+    def __call__(self, ops: Ops, x: Array, rotary: Rotary, residual: Array | None = None) -> Array:
+        q, k, v = self.inputs(ops, x)  # (T, H * D), (T, G * D) twice
+        q = self.query_norm(ops, q) if self.query_norm else q
+        k = self.key_norm(ops, k) if self.key_norm else k
+        table = rotary.table(self.turn)
+        if table is not None:
+            q, k = ops.rope(q, table, self.shape.heads), ops.rope(k, table, self.shape.kv_heads)
+        return self.output(ops, ops.attention(self.layer, q, k, v, self.shape, self.sinks), residual)
 
 
 @dataclass(frozen=True, slots=True)
 class GatedMlp:
-    """Norm, down(silu(gate) * up), added to x (T, E). Source: SwiGLU, arXiv 2002.05202."""
+    """down(activation(gate) * up). With `gate` None `up` gives both, gate first. Source: SwiGLU, arXiv 2002.05202."""
 
-    norm: RmsNorm
-    gate: Linear
+    gate: Linear | None
     up: Linear
     down: Linear
+    width: int
+    activation: str = "silu"
 
-    def __call__(self, ops: Ops, x: Array) -> Array:
-        h = self.norm(ops, x)
-        return self.down(ops, ops.gated(self.gate(ops, h), self.up(ops, h), "silu"), residual=x)
+    def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
+        up = self.up(ops, x)
+        if self.gate is None:
+            gate, up = ops.columns(up, 0, self.width), ops.columns(up, self.width, self.width)
+        else:
+            gate = self.gate(ops, x)
+        return self.down(ops, ops.gated(gate, up, self.activation), residual)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMlp:
+    """down(activation(up))."""
+
+    up: Linear
+    down: Linear
+    activation: str
+
+    def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
+        return self.down(ops, ops.activate(self.up(ops, x), self.activation), residual)
+
+
+@dataclass(frozen=True, slots=True)
+class Expert:
+    """One of a mixture's three matrices, for all X experts, with biases (X, N)."""
+
+    weights: tuple[Weight, ...]
+    bias: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """A router and gated feed-forward experts of which each row takes a few (Mixtral, arXiv 2401.04088)."""
+
+    router: Linear
+    routing: Routing
+    gate: Expert
+    up: Expert
+    down: Expert
+    activation: str = "silu"
+
+    def __call__(self, ops: Ops, x: Array, residual: Array) -> Array:
+        routes = ops.route(self.router(ops, x), self.routing)
+        rows = ops.spread(x, routes)
+        gate = ops.expert_linear(rows, self.gate.weights, routes, self.gate.bias)
+        up = ops.expert_linear(rows, self.up.weights, routes, self.up.bias)
+        down = ops.expert_linear(ops.gated(gate, up, self.activation), self.down.weights, routes, self.down.bias)
+        return ops.gather(down, routes, residual)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One layer: attention, then the feed-forward part."""
+    """One layer. Norms that are None are not there; `scale` multiplies what each half adds.
+
+    `parallel`: both halves see the same x, and `mlp_norm` None means that they share the attention's norm.
+    """
 
     attention: Attention
-    mlp: GatedMlp
+    mlp: GatedMlp | PlainMlp | Mixture
+    attention_norm: Norm | None
+    mlp_norm: Norm | None
+    attention_post: Norm | None = None
+    mlp_post: Norm | None = None
+    parallel: bool = False
+    scale: float = 1.0
 
-    def __call__(self, ops: Ops, x: Array, rotary: RotaryTable) -> Array:
-        return self.mlp(ops, self.attention(ops, x, rotary))
+    def __call__(self, ops: Ops, x: Array, rotary: Rotary) -> Array:
+        h = self.attention_norm(ops, x) if self.attention_norm else x
+        plain = self.scale == 1.0
+        if self.parallel:
+            seen = self.mlp_norm(ops, x) if self.mlp_norm else h
+            return self.mlp(ops, seen, residual=self.attention(ops, h, rotary, residual=x))
+        if plain and self.attention_post is None:
+            x = self.attention(ops, h, rotary, residual=x)
+        else:
+            y = self.attention(ops, h, rotary)
+            x = ops.add(x, self.attention_post(ops, y) if self.attention_post else y, self.scale)
+        h = self.mlp_norm(ops, x) if self.mlp_norm else x
+        if isinstance(self.mlp, Mixture) or (plain and self.mlp_post is None):
+            return self.mlp(ops, h, residual=x)
+        y = self.mlp(ops, h)
+        return ops.add(x, self.mlp_post(ops, y) if self.mlp_post else y, self.scale)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A whole decoder. With a tied embedding `head.weight` is `embed` itself."""
+    """A whole decoder. With a tied embedding `head.weight` is `embed` itself; `positions` are learned ones (P, E)."""
 
     embed: Weight
     blocks: tuple[Block, ...]
-    norm: RmsNorm
+    norm: Norm
     head: Linear
+    positions: Floats | None = None
+    embed_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_cap: float = 0.0
 
-    def __call__(self, ops: Ops, rotary: RotaryTable) -> Array:
+    def __call__(self, ops: Ops, rotary: Rotary) -> Array:
         """The logits (logit_rows, V)."""
-        x = ops.embed(self.embed)
+        x = ops.embed(self.embed, self.embed_scale)
+        if self.positions is not None:
+            x = ops.add_positions(x, self.positions)
         for block in self.blocks:
             x = block(ops, x, rotary)
-        return self.head(ops, self.norm(ops, ops.last_rows(x)))
+        logits = self.head(ops, self.norm(ops, ops.last_rows(x)))
+        if self.logit_scale != 1.0 or self.logit_cap:
+            logits = ops.soft_cap(logits, self.logit_scale, self.logit_cap)
+        return logits

@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 
 import psutil
 
-from engine.backends.base import Backend
+from engine.backends.base import Backend, RawTensor
 from engine.core import Loading
 from engine.errors import NotEnoughMemory, UnsupportedModel
-from engine.models import llama
-from engine.models.base import Model, gigabytes
+from engine.models.base import Model, Weights, gigabytes
 from engine.models.config import ModelConfig, hf_architecture
+from engine.models.family import Family
 from engine.models.keys import Keys
-from engine.models.layers import Parts
-from engine.models.source import Loader, Survey, WeightSource
+from engine.models.llama import LLAMA
+from engine.models.source import Loader, Survey
 from engine.weights.checkpoint import Checkpoint
 
+Prepare = Callable[[RawTensor], RawTensor]
+"""Changes a matrix before it is loaded, as by quantising it."""
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """A family: its names in GGUF files and in config.json, and its parts list."""
-
-    gguf_names: tuple[str, ...]
-    hf_names: tuple[str, ...]
-    build: Callable[[WeightSource, ModelConfig, str], Generator[int, None, Parts]]
-
-
-ARCHITECTURES = (Architecture(llama.GGUF_NAMES, llama.HF_NAMES, llama.build),)
+ARCHITECTURES: tuple[Family, ...] = (LLAMA,)
 """Every known family; a new one is one file and one line here."""
 
 
-def find_architecture(checkpoint: Checkpoint) -> Architecture:
+def find_architecture(checkpoint: Checkpoint) -> Family:
     """The family of a checkpoint. Raises `UnsupportedModel` with the known names, or `BadCheckpoint`."""
     if checkpoint.format == "gguf":
         name = Keys(checkpoint.metadata, checkpoint.path.name).text("general.architecture")
-        known = {each: family for family in ARCHITECTURES for each in family.gguf_names}
+        known = {each: family for family in ARCHITECTURES for each in family.gguf}
     else:
         name = hf_architecture(checkpoint.metadata["config"])
-        known = {each: family for family in ARCHITECTURES for each in family.hf_names}
+        known = {each: family for family in ARCHITECTURES for each in family.hf}
     if name not in known:
         raise UnsupportedModel(
             f"{checkpoint.path.name} has the architecture {name!r}, which is not supported; choose a model of one of: {', '.join(known)}."
@@ -49,34 +41,47 @@ def find_architecture(checkpoint: Checkpoint) -> Architecture:
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:
     """The checked configuration. Raises `BadCheckpoint` and `UnsupportedModel`."""
-    find_architecture(checkpoint)
+    family = find_architecture(checkpoint)
     if checkpoint.format == "gguf":
-        return ModelConfig.from_gguf(checkpoint.metadata, checkpoint.tensors)
-    return ModelConfig.from_hf(checkpoint.metadata["config"])
+        assert family.from_gguf is not None
+        where = "The GGUF metadata"
+        architecture = Keys(checkpoint.metadata, where).text("general.architecture")
+        return family.from_gguf(Keys(checkpoint.metadata, where, architecture + "."), checkpoint.tensors)
+    return family.from_hf(Keys(checkpoint.metadata["config"], "config.json"))
 
 
-def read_model(checkpoint: Checkpoint, backend: Backend, cache_dtype: str = "auto") -> Generator[Loading, None, Model]:
+def survey(checkpoint: Checkpoint, backend: Backend, prepare: Prepare | None = None) -> Survey:
+    """What loading will take, from the headers alone. Raises `BadCheckpoint` and `UnsupportedModel`."""
+    family, config = find_architecture(checkpoint), read_config(checkpoint)
+    seen = Survey(checkpoint.tensors, backend, prepare)
+    for _ in family.build(seen, config, family.names(checkpoint.format, checkpoint.tensors)):
+        pass
+    seen.check(checkpoint.path.name)
+    return seen
+
+
+def read_model(
+    checkpoint: Checkpoint, backend: Backend, cache_dtype: str = "auto", prepare: Prepare | None = None
+) -> Generator[Loading, None, Model]:
     """Load all weights (`model = yield from read_model(...)`): the backend's preparations first, then layer by layer.
 
-    `cache_dtype` is the type of the caches to come, so that what they need is compiled here, with progress. The checkpoint is
-    not needed afterwards. Raises `BadCheckpoint`, `UnsupportedModel` and `NotEnoughMemory`.
+    `cache_dtype` is the type of the caches to come, so that what they need is compiled here, with progress; `prepare` may change
+    each matrix first. The checkpoint is not needed afterwards. Raises `BadCheckpoint`, `UnsupportedModel` and `NotEnoughMemory`.
     """
-    build, config = find_architecture(checkpoint).build, read_config(checkpoint)
-    survey = Survey(checkpoint.tensors, backend)
-    for _ in build(survey, config, checkpoint.format):
-        pass
-    survey.check(checkpoint.path.name)
-    _check_memory(checkpoint.path.name, survey.bytes)
-    types = frozenset(survey.matrix_types)
+    family, config = find_architecture(checkpoint), read_config(checkpoint)
+    names = family.names(checkpoint.format, checkpoint.tensors)
+    seen = survey(checkpoint, backend, prepare)
+    _check_memory(checkpoint.path.name, seen.bytes)
+    types = frozenset(seen.matrix_types)
     yield from backend.prepare(types, cache_dtype)
     yield Loading("Loading the weights", 0, config.layers)
-    loader = Loader(checkpoint.tensors, backend)
-    layers = build(loader, config, checkpoint.format)
+    loader = Loader(checkpoint.tensors, backend, prepare)
+    layers = family.build(loader, config, names)
     while True:
         try:
             done = next(layers)
         except StopIteration as end:
-            return Model(config, backend, end.value, types, survey.parameters, loader.bytes)
+            return Model(config, backend, end.value, Weights(types, seen.parameters, loader.bytes, loader.expert_bytes, loader.linears))
         yield Loading("Loading the weights", done, config.layers)
 
 

@@ -49,13 +49,13 @@ class PagedCache:
     def __init__(self, model: Model, settings: CacheSettings = CacheSettings()) -> None:
         self.model = model
         self.settings = settings
-        self.context_length = chosen_context(settings, model.config.context_length)
+        self.context_length = chosen_context(settings, model.config.context_length, model.config.advised_context)
         dtype = cache_dtype(settings)
         further = further_pages(self.context_length, model.page_bytes(dtype), settings.memory, free_memory())
         self.store = model.new_cache(self.context_length, dtype, further)
         self.table = PageTable(self.store.page_count)
         self.rows = min(prefill_rows(model.config), self.context_length)
-        self.program = model.record(self.store, self.rows)
+        self.program = model.record(self.store, self.rows, self.context_length)
         self.saved: PageFile | None = None
 
     def open(self, ids: Sequence[int], key: str = "") -> Lease:

@@ -5,43 +5,85 @@ A family's parts list is run on both, so what is checked, counted and loaded is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.backends.base import Backend, Floats, RawTensor, Weight
 from engine.errors import BadCheckpoint
-from engine.models.layers import Linear, RmsNorm
+from engine.models.layers import Linear, Norm
+from engine.weights.transposed import transposed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """Which part of a tensor a matrix is: `part` of a stack of `parts`, then transposed, then the rows `order` of `stored_rows`."""
+
+    part: int = 0
+    parts: int = 0
+    transposed: bool = False
+    order: npt.NDArray[np.int64] | None = None
+    stored_rows: int = 0
+
+    def shape(self, rows: int, columns: int) -> tuple[int, ...]:
+        """The whole tensor's, when this view of it is (rows, columns)."""
+        stored = self.stored_rows if self.order is not None else rows
+        matrix = (columns, stored) if self.transposed else (stored, columns)
+        return (self.parts, *matrix) if self.parts else matrix
+
+    def of(self, tensor: RawTensor) -> RawTensor:
+        """The matrix."""
+        matrix = tensor.part(self.part) if self.parts else tensor
+        matrix = transposed(matrix) if self.transposed else matrix
+        return matrix if self.order is None else matrix.take(self.order)
+
+
+WHOLE = View()
 
 
 class WeightSource(Protocol):
     """Gives weights by their names in the file."""
 
+    linears: dict[str, Linear]
+    """Every `linear` by its name: where adapters go."""
+
     def has(self, name: str) -> bool:
         """Whether the file holds this tensor."""
         ...
 
-    def matrix(self, name: str, rows: int, columns: int) -> Weight:
+    def matrix(self, name: str, rows: int, columns: int, view: View = WHOLE) -> Weight:
         """The matrix (rows, columns)."""
         ...
 
-    def vector(self, name: str, size: int) -> Floats:
-        """The vector (size,), float32."""
+    def vector(self, name: str, *shape: int) -> Floats:
+        """The numbers of a tensor of this shape, float32, in it; few enough to be kept as they are."""
         ...
 
 
-def linear(source: WeightSource, name: str, rows: int, columns: int, bias: bool | None) -> Linear:
+def linear(source: WeightSource, name: str, rows: int, columns: int, bias: bool | None, view: View = WHOLE) -> Linear:
     """`name`.weight (rows, columns) and `name`.bias (rows,): True required, False none, None when the file has it."""
-    wanted = source.has(name + ".bias") if bias is None else bias
-    weight = source.matrix(name + ".weight", rows, columns)
-    return Linear(weight, source.vector(name + ".bias", rows) if wanted else None)
+    weight = source.matrix(name + ".weight", rows, columns, view)
+    made = Linear(weight, vector_if(source, name + ".bias", bias, rows, view))
+    source.linears[name] = made
+    return made
 
 
-def rms_norm(source: WeightSource, name: str, size: int, eps: float) -> RmsNorm:
-    """`name`.weight (size,)."""
-    return RmsNorm(source.vector(name + ".weight", size), eps)
+def vector_if(source: WeightSource, name: str, wanted: bool | None, rows: int, view: View = WHOLE) -> Floats | None:
+    """The vector (rows,), in the view's order: True required, False none, None when the file has it."""
+    if wanted is False or (wanted is None and not source.has(name)):
+        return None
+    if view.order is None:
+        return source.vector(name, rows)
+    stored = source.vector(name, view.stored_rows)
+    return np.ascontiguousarray(stored[view.order]) if stored.size else stored
+
+
+def norm(source: WeightSource, name: str, size: int, eps: float, *, centred: bool, bias: bool | None, offset: float = 0.0) -> Norm:
+    """`name`.weight (size,) plus `offset`, and `name`.bias (size,) where wanted."""
+    return Norm(source.vector(name + ".weight", size) + np.float32(offset), eps, vector_if(source, name + ".bias", bias, size), centred)
 
 
 @dataclass(slots=True)
@@ -55,33 +97,38 @@ class _Seen:
 class Survey:
     """Looks at the headers only: `missing` tensors, the `bytes` that `backend` will hold, `parameters`, `matrix_types`.
 
-    Raises `BadCheckpoint` for a tensor of the wrong shape.
+    Of the bytes, `expert_bytes` are those of experts. `prepare` is as in `Loader`. Raises `BadCheckpoint` for a tensor of the
+    wrong shape.
     """
 
-    def __init__(self, tensors: Mapping[str, RawTensor], backend: Backend) -> None:
-        self._tensors, self._backend = tensors, backend
+    def __init__(self, tensors: Mapping[str, RawTensor], backend: Backend, prepare: Callable[[RawTensor], RawTensor] | None = None) -> None:
+        self._tensors, self._backend, self._prepare = tensors, backend, prepare
+        self.linears: dict[str, Linear] = {}
         self.missing: list[str] = []
         self.matrix_types: set[str] = set()
-        self.bytes = 0
-        self.parameters = 0
+        self.bytes = self.expert_bytes = self.parameters = 0
 
     def has(self, name: str) -> bool:
         """See `WeightSource`."""
         return name in self._tensors
 
-    def matrix(self, name: str, rows: int, columns: int) -> Weight:
+    def matrix(self, name: str, rows: int, columns: int, view: View = WHOLE) -> Weight:
         """See `WeightSource`; an empty stand-in."""
-        tensor = self._look(name, (rows, columns))
+        tensor = self._look(name, view.shape(rows, columns), rows * columns)
         seen = _Seen((rows, columns), 0)
         if tensor is not None:
-            self.matrix_types.add(tensor.type)
-            seen.nbytes = self._backend.weight_bytes(tensor)
+            matrix = view.of(tensor)
+            matrix = self._prepare(matrix) if self._prepare else matrix
+            self.matrix_types.add(matrix.type)
+            seen.nbytes = self._backend.weight_bytes(matrix)
             self.bytes += seen.nbytes
+            self.expert_bytes += seen.nbytes if is_expert(name) else 0
         return seen
 
-    def vector(self, name: str, size: int) -> Floats:
+    def vector(self, name: str, *shape: int) -> Floats:
         """See `WeightSource`; an empty stand-in."""
-        self._look(name, (size,))
+        size = int(np.prod(shape, dtype=np.int64))
+        self._look(name, shape, size)
         self.bytes += 4 * size
         return np.empty(0, np.float32)
 
@@ -94,36 +141,47 @@ class Survey:
                 "The file is incomplete; download it again."
             )
 
-    def _look(self, name: str, shape: tuple[int, ...]) -> RawTensor | None:
+    def _look(self, name: str, shape: tuple[int, ...], parameters: int) -> RawTensor | None:
         tensor = self._tensors.get(name)
         if tensor is None:
             self.missing.append(name)
             return None
         if tensor.shape != shape:
             raise BadCheckpoint(f"The tensor {name} has the shape {tensor.shape}, but the headers call for {shape}; the file is damaged.")
-        self.parameters += int(np.prod(shape, dtype=np.int64))
+        self.parameters += parameters
         return tensor
 
 
 class Loader:
-    """Brings weights into the backend; `bytes` counts what it holds so far."""
+    """Brings weights into the backend; `bytes` counts what it holds so far.
 
-    def __init__(self, tensors: Mapping[str, RawTensor], backend: Backend) -> None:
-        self._tensors, self._backend = tensors, backend
-        self.bytes = 0
+    `prepare` may change a matrix before that, as by quantising it.
+    """
+
+    def __init__(self, tensors: Mapping[str, RawTensor], backend: Backend, prepare: Callable[[RawTensor], RawTensor] | None = None) -> None:
+        self._tensors, self._backend, self._prepare = tensors, backend, prepare
+        self.linears: dict[str, Linear] = {}
+        self.bytes = self.expert_bytes = 0
 
     def has(self, name: str) -> bool:
         """See `WeightSource`."""
         return name in self._tensors
 
-    def matrix(self, name: str, rows: int, columns: int) -> Weight:
+    def matrix(self, name: str, rows: int, columns: int, view: View = WHOLE) -> Weight:
         """See `WeightSource`."""
-        weight = self._backend.load_weight(self._tensors[name])
+        matrix = view.of(self._tensors[name])
+        weight = self._backend.load_weight(self._prepare(matrix) if self._prepare else matrix)
         self.bytes += weight.nbytes
+        self.expert_bytes += weight.nbytes if is_expert(name) else 0
         return weight
 
-    def vector(self, name: str, size: int) -> Floats:
+    def vector(self, name: str, *shape: int) -> Floats:
         """See `WeightSource`."""
         values = self._tensors[name].dequantise()
         self.bytes += values.nbytes
         return values
+
+
+def is_expert(name: str) -> bool:
+    """Whether a tensor belongs to one expert of several, by its name in either kind of file."""
+    return ".experts." in name or "_exps." in name

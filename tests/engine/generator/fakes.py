@@ -101,7 +101,7 @@ class FakeModel:
     def __init__(self, answering: Answering = random_logits, context_length: int = 4096) -> None:
         self.answering = answering
         shape = {"layers": 1, "width": 8, "heads": 1, "kv_heads": 1, "head_dim": 8, "ffn_width": 8}
-        self.config = SimpleNamespace(vocab_size=tokenizer().vocab_size, context_length=context_length, **shape)
+        self.config = SimpleNamespace(vocab_size=tokenizer().vocab_size, context_length=context_length, advised_context=context_length, **shape)
         self.backend = SimpleNamespace(name="fake")
         self.program: FakeProgram
         self.closed = False
@@ -112,7 +112,7 @@ class FakeModel:
     def new_cache(self, tokens: int, dtype: str, further_pages: int = 0) -> FakeStore:
         return FakeStore(-(-tokens // PAGE_TOKENS) + SPARE_PAGES + further_pages)
 
-    def record(self, cache: FakeStore, max_rows: int) -> FakeProgram:
+    def record(self, cache: FakeStore, max_rows: int, context: int = 0) -> FakeProgram:
         self.program = FakeProgram(self, cache, max_rows)
         return self.program
 

@@ -97,22 +97,22 @@ def test_a_conversation_never_sees_another_ones_pages(tmp_path: Path) -> None:
     np.testing.assert_allclose(out, whole, atol=1e-5)
 
 
-def test_mistral_is_cut_to_its_window(tmp_path: Path) -> None:
-    """Within the sliding window full attention is exact, so the context is the window."""
+def test_mistral_honours_its_window(tmp_path: Path) -> None:
+    """Beyond the window each token sees the latest ones only, as in transformers."""
     tiny = TINY.but(context_length=128)
-    config = tiny_config(tiny, "MistralForCausalLM") | {"sliding_window": 48}
+    config = tiny_config(tiny, "MistralForCausalLM") | {"sliding_window": 7}
     folder = write_folder(tmp_path / "m", tiny, architecture="MistralForCausalLM")
     _write_config(folder, config)
     model = load(folder)
-    assert model.config.context_length == 48
+    assert model.config.windows == (7, 7)
     config.pop("attention_bias")
     config.pop("mlp_bias")
     np.testing.assert_allclose(logits(model, IDS[:48]), transformers_logits(config, tiny_weights(tiny), IDS[:48]), atol=1e-4)
     _write_config(folder, config | {"sliding_window": None})
-    assert load(folder).config.context_length == 128
+    assert load(folder).config.windows == ()
     del config["sliding_window"]  # then Mistral's default of 4096 holds
     _write_config(folder, config | {"max_position_embeddings": 8192})
-    assert load(folder).config.context_length == 4096
+    assert load(folder).config.windows == (4096, 4096)
 
 
 def test_transformers_5_writes_rope_parameters(tmp_path: Path) -> None:

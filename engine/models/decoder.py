@@ -1,0 +1,172 @@
+"""Builds a decoder from a checkpoint: every family's parts list, read off its `ModelConfig` and its `TensorNames`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.base import Routing, Weight
+from engine.models.config import Experts, ModelConfig
+from engine.models.layers import Attention, Block, Expert, GatedMlp, Linear, Mixture, Norm, Parts, PlainMlp, Split, Three
+from engine.models.names import TensorNames
+from engine.models.source import WHOLE, View, WeightSource, linear, norm
+
+STORED_TRANSPOSED = View(transposed=True)
+
+
+def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Generator[int, None, Parts]:
+    """The whole decoder; yields the number of finished layers after each."""
+    make = _Maker(source, config, names)
+    embed = source.matrix(names.embed + ".weight", config.vocab_size, config.width)
+    positions = None
+    if config.rope is None and config.learned_positions:
+        positions = source.vector(names.positions + ".weight", config.learned_positions, config.width)
+    final = make.norm(names.norm, config.width)
+    head = _head(source, config, names, embed)
+    blocks = []
+    for layer in range(config.layers):
+        blocks.append(make.block(layer))
+        yield layer + 1
+    return Parts(embed, tuple(blocks), final, head, positions, config.embed_scale, config.logit_scale, config.logit_cap)
+
+
+def _head(source: WeightSource, config: ModelConfig, names: TensorNames, embed: Weight) -> Linear:
+    if not config.tied:
+        return linear(source, names.head, config.vocab_size, config.width, config.head_bias)
+    # A tied table is loaded once: the head multiplies by the very matrix that rows are looked up in.
+    head = Linear(embed)
+    source.linears[names.head] = head
+    return head
+
+
+class _Maker:
+    """Makes the layers."""
+
+    def __init__(self, source: WeightSource, config: ModelConfig, names: TensorNames) -> None:
+        self.source, self.config, self.names = source, config, names
+        self.view = STORED_TRANSPOSED if names.transposed else WHOLE
+
+    def norm(self, name: str, size: int) -> Norm:
+        """A norm of the family's kind."""
+        config = self.config
+        return norm(
+            self.source, name, size, config.norm_eps, centred=config.norm == "layer", bias=config.norm_bias, offset=config.norm_offset
+        )
+
+    def block(self, layer: int) -> Block:
+        """One layer."""
+        config, names, at = self.config, self.names, self.names.layer.format(layer)
+        before, after = config.placement != "after", config.placement in ("after", "both")
+        return Block(
+            attention=self._attention(layer, at),
+            mlp=self._mlp(layer, at),
+            attention_norm=self.norm(at + names.attention_norm, config.width) if before else None,
+            mlp_norm=self.norm(at + names.mlp_norm, config.width) if before and config.placement != "parallel" else None,
+            attention_post=self.norm(at + names.attention_post, config.width) if after else None,
+            mlp_post=self.norm(at + names.mlp_post, config.width) if after else None,
+            parallel=config.placement in ("parallel", "parallel2"),
+            scale=config.residual_scale,
+        )
+
+    def _linear(self, name: str, rows: int, columns: int, bias: bool | None) -> Linear:
+        return linear(self.source, name, rows, columns, bias, self.view)
+
+    def _attention(self, layer: int, at: str) -> Attention:
+        config, names = self.config, self.names
+        queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        turn = "none" if config.rope is None or layer in config.unturned else "main"
+        if turn == "main" and config.rope_local is not None and config.windows and config.windows[layer]:
+            turn = "local"
+        return Attention(
+            layer=layer,
+            shape=config.shape(layer),
+            inputs=self._inputs(at, queries, keys),
+            output=self._linear(at + names.output, config.width, queries, config.output_bias),
+            turn=turn,
+            query_norm=self._head_norm(at + names.query_norm, config.heads),
+            key_norm=self._head_norm(at + names.key_norm, config.kv_heads),
+            sinks=self.source.vector(at + names.sinks, config.heads) if config.sinks else None,
+        )
+
+    def _inputs(self, at: str, queries: int, keys: int) -> Split | Three:
+        config, names, bias = self.config, self.names, self.config.attention_bias
+        fused = at + names.query_key_value
+        if names.query_key_value and self.source.has(fused + ".weight"):
+            rows = queries + 2 * keys
+            view = View(transposed=names.transposed, order=_ungrouped(config), stored_rows=rows) if names.grouped else self.view
+            return Split(linear(self.source, fused, rows, config.width, bias, view), (queries, keys, keys))
+        return Three(
+            self._linear(at + names.query, queries, config.width, bias),
+            self._linear(at + names.key, keys, config.width, bias),
+            self._linear(at + names.value, keys, config.width, bias),
+        )
+
+    def _head_norm(self, name: str, heads: int) -> Norm | None:
+        """The norm of queries or keys: "head" has one weight for all heads (D,), or one for each (heads, D); "row" has (heads * D,)."""
+        config, kind = self.config, self.config.query_key_norm
+        if kind == "none":
+            return None
+        centred = not config.query_key_rms
+        bias: bool | None = False if not centred else config.norm_bias
+        if kind == "row":
+            return norm(self.source, name, heads * config.head_dim, config.norm_eps, centred=centred, bias=bias)
+        if kind == "each":
+            weight = self.source.vector(name + ".weight", heads, config.head_dim)
+            return Norm(weight.reshape(-1), config.norm_eps, None, centred, heads)
+        whole = norm(self.source, name, config.head_dim, config.norm_eps, centred=centred, bias=bias, offset=config.norm_offset)
+        return Norm(whole.weight, whole.eps, whole.bias, centred, heads)
+
+    def _mlp(self, layer: int, at: str) -> GatedMlp | PlainMlp | Mixture:
+        config, names = self.config, self.names
+        width, inner, bias = config.width, config.ffn_width, config.mlp_bias
+        if config.experts is not None and layer in config.experts.layers:
+            return self._mixture(at, config.experts)
+        down = self._linear(at + names.down, width, inner, bias)
+        if not config.gated:
+            return PlainMlp(self._linear(at + names.up, inner, width, bias), down, config.activation)
+        if names.gate_up and self.source.has(at + names.gate_up + ".weight") and not self._has_gate(at):
+            return GatedMlp(None, self._linear(at + names.gate_up, 2 * inner, width, bias), down, inner, config.activation)
+        gate = self._linear(at + names.gate, inner, width, bias)
+        return GatedMlp(gate, self._linear(at + names.up, inner, width, bias), down, inner, config.activation)
+
+    def _has_gate(self, at: str) -> bool:
+        return bool(self.names.gate) and self.source.has(at + self.names.gate + ".weight")
+
+    def _mixture(self, at: str, experts: Experts) -> Mixture:
+        config, names = self.config, self.names
+        router = linear(self.source, at + names.router, experts.count, config.width, config.mlp_bias)
+        return Mixture(
+            router,
+            Routing(experts.count, experts.used, experts.normalise),
+            self._expert(at, names.expert_gate, experts, experts.width, config.width),
+            self._expert(at, names.expert_up, experts, experts.width, config.width),
+            self._expert(at, names.expert_down, experts, config.width, experts.width),
+            config.activation,
+        )
+
+    def _expert(self, at: str, name: str, experts: Experts, rows: int, columns: int) -> Expert:
+        """One matrix of every expert: a tensor each, or a stack (X, rows, columns)."""
+        each = self.names.experts
+        if each:
+            return Expert(
+                tuple(self.source.matrix(at + each.format(i) + name + ".weight", rows, columns) for i in range(experts.count))
+            )
+        full = at + name
+        stack = tuple(
+            self.source.matrix(full + ".weight", rows, columns, View(part=i, parts=experts.count)) for i in range(experts.count)
+        )
+        bias = self.source.vector(full + ".bias", experts.count, rows) if self._stack_bias(full) else None
+        return Expert(stack, bias)
+
+    def _stack_bias(self, full: str) -> bool:
+        wanted = self.config.mlp_bias
+        return self.source.has(full + ".bias") if wanted is None else wanted
+
+
+def _ungrouped(config: ModelConfig) -> npt.NDArray[np.int64]:
+    """The rows of a grouped fused tensor in the order: all queries, all keys, all values."""
+    groups, ratio, dim = config.kv_heads, config.heads // config.kv_heads, config.head_dim
+    rows = np.arange(groups * (ratio + 2) * dim).reshape(groups, ratio + 2, dim)
+    return np.concatenate([rows[:, :ratio].reshape(-1), rows[:, ratio].reshape(-1), rows[:, ratio + 1].reshape(-1)])

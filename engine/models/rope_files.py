@@ -1,0 +1,163 @@
+"""Reading the settings of rotary positions from config.json and from GGUF keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from engine.backends.base import RawTensor
+from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.models.keys import Keys
+from engine.models.rope import RopeConfig, llama3_divisors, yarn_divisors, yarn_magnitude
+
+HF_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
+GGUF_KINDS = ("none", "linear", "yarn", "longrope")
+_CONTEXT = "original_max_position_embeddings"
+_MOST = 1 << 30
+
+
+def rope_from_hf(
+    keys: Keys, head_dim: int, *, base: float = 10000.0, share: float = 1.0, interleaved: bool = False, layer_type: str = ""
+) -> RopeConfig:
+    """From config.json: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (before).
+
+    `base` and `share` (of the head that is turned) are the family's defaults; `layer_type` picks an entry of `rope_parameters`
+    where a model has several tables. Raises `UnsupportedModel` for an unknown scaling, and `BadCheckpoint`.
+    """
+    scaling = keys.table("rope_parameters") or keys.table("rope_scaling")
+    if scaling is not None and layer_type and isinstance(scaling.raw(layer_type), Mapping):
+        scaling = scaling.table(layer_type)
+    base = keys.number("rope_theta", 1.0, 1e12, base)
+    share = keys.number("partial_rotary_factor", 0.0, 1.0, keys.number("rotary_pct", 0.0, 1.0, share))
+    if scaling is None:
+        dim = _rotary_dim(int(head_dim * share), head_dim, "config.json: partial_rotary_factor")
+        return RopeConfig(base, dim, interleaved, (1.0,) * (dim // 2))
+    kind = scaling.text("rope_type", scaling.raw("type") or "default")
+    kind = {"su": "longrope", "mrope": "default"}.get(kind, kind)
+    base = scaling.number("rope_theta", 1.0, 1e12, base)
+    share = scaling.number("partial_rotary_factor", 0.0, 1.0, share)
+    dim = _rotary_dim(int(head_dim * share), head_dim, "config.json: partial_rotary_factor")
+    plain = RopeConfig(base, dim, interleaved, (1.0,) * (dim // 2))
+    if kind == "default":
+        return plain
+    if kind == "linear":
+        return RopeConfig(base, dim, interleaved, (scaling.number("factor", 1e-3, 1e6),) * (dim // 2))
+    if kind == "dynamic":
+        length = keys.integer("max_position_embeddings", 1, _MOST)
+        if dim <= 2:
+            return plain
+        return RopeConfig(base, dim, interleaved, plain.divisors, original_length=length, dynamic=scaling.number("factor", 1.0, 1e6))
+    if kind == "llama3":
+        return RopeConfig(base, dim, interleaved, _llama3(scaling, keys, base, dim))
+    if kind == "yarn":
+        return _yarn(scaling, keys, plain)
+    if kind == "longrope":
+        return _longrope(scaling, keys, plain)
+    known = ", ".join(HF_KINDS)
+    raise UnsupportedModel(f"The model scales its rotary positions by {kind!r}; only {known} can be run. Choose another model.")
+
+
+def extended_context(keys: Keys, context: int) -> int:
+    """The context of a config.json whose scaling goes beyond its `max_position_embeddings` (yarn and dynamic), else `context`."""
+    scaling = keys.table("rope_parameters") or keys.table("rope_scaling")
+    if scaling is None:
+        return context
+    kind, factor = scaling.raw("rope_type") or scaling.raw("type"), scaling.raw("factor")
+    if kind not in ("yarn", "dynamic") or not isinstance(factor, int | float):
+        return context
+    original = scaling.integer(_CONTEXT, 1, _MOST, context) if kind == "yarn" else context
+    return max(context, int(original * scaling.number("factor", 1e-3, 1e6)))
+
+
+def rope_from_gguf(
+    keys: Keys, head_dim: int, tensors: Mapping[str, RawTensor], *, interleaved: bool, base: float = 10000.0, share: float = 1.0
+) -> RopeConfig:
+    """From GGUF keys (already under the architecture's prefix) and the tensors of factors, if there.
+
+    Raises `UnsupportedModel` for other scalings than none, linear, yarn, longrope and such factors, and `BadCheckpoint`.
+    """
+    base = keys.number("rope.freq_base", 1.0, 1e12, base)
+    dim = _rotary_dim(keys.integer("rope.dimension_count", 1, 1 << 16, int(head_dim * share)), head_dim, "rope.dimension_count")
+    linear = keys.number("rope.scale_linear", 0.0, 1e6, 0.0) or keys.number("rope.scaling.factor", 0.0, 1e6, 0.0)
+    kind = keys.text("rope.scaling.type", "linear" if linear else "none")
+    if kind not in GGUF_KINDS:
+        raise UnsupportedModel(
+            f"The model scales its rotary positions by {kind!r}; only {', '.join(GGUF_KINDS)} can be run. Choose another model."
+        )
+    original = keys.integer("rope.scaling.original_context_length", 0, _MOST, 0)
+    magnitude = keys.number("rope.scaling.attn_factor", 1e-3, 1e3, 1.0)
+    long, short = tensors.get("rope_factors_long.weight"), tensors.get("rope_factors_short.weight")
+    if long is not None and short is not None:
+        sets = _factors(short, dim), _factors(long, dim)
+        return RopeConfig(base, dim, interleaved, sets[0], magnitude, original, sets[1], magnitude)
+    factors = tensors.get("rope_freqs.weight")
+    extra = (1.0,) * (dim // 2) if factors is None else _factors(factors, dim)
+    if kind == "yarn" and linear:
+        length = original or keys.integer("context_length", 1, _MOST)
+        fast = keys.number("rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32.0)
+        slow = keys.number("rope.scaling.yarn_beta_slow", 1e-3, 1e6, 1.0)
+        divisors = yarn_divisors(base, dim, linear, length, fast, slow)
+        magnitude *= yarn_magnitude(linear)
+        return RopeConfig(base, dim, interleaved, tuple(a * b for a, b in zip(divisors, extra, strict=True)), magnitude)
+    divisor = linear if kind == "linear" and linear else 1.0
+    return RopeConfig(base, dim, interleaved, tuple(divisor * value for value in extra))
+
+
+def _factors(tensor: RawTensor, dim: int) -> tuple[float, ...]:
+    values = tensor.dequantise() if tensor.shape == (dim // 2,) else None
+    if values is None or not np.all(np.isfinite(values) & (values > 0)):
+        raise BadCheckpoint(f"The tensor {tensor.name} has the shape {tensor.shape}; {dim // 2} positive numbers were expected.")
+    return tuple(float(value) for value in values)
+
+
+def _rotary_dim(dim: int, head_dim: int, what: str) -> int:
+    if dim % 2 or not 2 <= dim <= head_dim:
+        raise BadCheckpoint(f"{what} turns {dim} dimensions of a head, but an even number up to {head_dim} was expected.")
+    return dim
+
+
+def _llama3(scaling: Keys, keys: Keys, base: float, dim: int) -> tuple[float, ...]:
+    factor = scaling.number("factor", 1e-3, 1e6)
+    low, high = scaling.number("low_freq_factor", 1e-3, 1e6), scaling.number("high_freq_factor", 1e-3, 1e6)
+    if high <= low:
+        raise BadCheckpoint(f"config.json: high_freq_factor is {high:g}, but more than low_freq_factor {low:g} was expected.")
+    return llama3_divisors(base, dim, factor, low, high, _original(scaling, keys))
+
+
+def _original(scaling: Keys, keys: Keys) -> int:
+    """The context before scaling: of the scaling's own entry, else of config.json."""
+    return scaling.integer(_CONTEXT, 1, _MOST, keys.integer(_CONTEXT, 1, _MOST, keys.raw("max_position_embeddings")))
+
+
+def _yarn(scaling: Keys, keys: Keys, plain: RopeConfig) -> RopeConfig:
+    original = _original(scaling, keys)
+    whole = keys.raw("max_position_embeddings")
+    factor = scaling.number("factor", 1e-3, 1e6, (whole if isinstance(whole, int) else original) / original)
+    weight, all_dims = scaling.number("mscale", 0.0, 1e3, 0.0), scaling.number("mscale_all_dim", 0.0, 1e3, 0.0)
+    usual = yarn_magnitude(factor, weight) / yarn_magnitude(factor, all_dims) if weight and all_dims else yarn_magnitude(factor)
+    magnitude = scaling.number("attention_factor", 1e-3, 1e3, usual)
+    fast, slow = scaling.number("beta_fast", 1e-3, 1e6, 32.0), scaling.number("beta_slow", 1e-3, 1e6, 1.0)
+    divisors = yarn_divisors(plain.base, plain.dim, factor, original, fast, slow, scaling.flag("truncate", True))
+    return RopeConfig(plain.base, plain.dim, plain.interleaved, divisors, magnitude)
+
+
+def _longrope(scaling: Keys, keys: Keys, plain: RopeConfig) -> RopeConfig:
+    original = _original(scaling, keys)
+    whole = keys.integer("max_position_embeddings", 1, _MOST, original)
+    factor = scaling.number("factor", 1e-3, 1e6, whole / original)
+    usual = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 and original > 1 else 1.0
+    magnitude = scaling.number("attention_factor", 1e-3, 1e3, usual)
+    sets = []
+    for name in ("short_factor", "long_factor"):
+        values = scaling.raw(name)
+        good = isinstance(values, list) and len(values) == plain.dim // 2
+        if not good or not all(isinstance(v, int | float) and math.isfinite(v) and v > 0 for v in values):
+            raise BadCheckpoint(f"config.json: {name} of the rotary scaling is no list of {plain.dim // 2} positive numbers.")
+        sets.append(tuple(float(value) for value in values))
+    short, long = sets
+    # Phi-3's own files may name a magnitude for each set.
+    of_short = scaling.number("short_mscale", 1e-3, 1e3, magnitude)
+    of_long = scaling.number("long_mscale", 1e-3, 1e3, magnitude)
+    return RopeConfig(plain.base, plain.dim, plain.interleaved, short, of_short, original, long, of_long)
