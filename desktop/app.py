@@ -25,6 +25,8 @@ from desktop.services.catalogue import CatalogueService, FindModels, find_models
 from desktop.services.checks import CheckService
 from desktop.services.download import DownloadService, Fetch, fetch_starter
 from desktop.services.drafts import DraftProblem, draft_problem
+from desktop.services.hub import HUB, HubDoors, HubService
+from desktop.services.library import LibraryService, Measure, measure_bandwidth
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
 from desktop.services.session import ChatSession
 from desktop.store.conversations import ConversationStore
@@ -33,6 +35,7 @@ from desktop.store.database import Database, StoreError, data_folder
 from desktop.store.preferences import FILE_NAME as PREFERENCES
 from desktop.store.preferences import Preferences
 from desktop.views.icons import application_icon
+from desktop.views.library_desk import LibraryDesk
 from desktop.views.main_window import MainWindow
 from desktop.views.model_desk import ModelDesk
 from desktop.views.theme import Theme
@@ -53,6 +56,8 @@ class Doors:
     fetch: Fetch = fetch_starter
     draft_problem: DraftProblem = draft_problem
     find_models: FindModels = find_models
+    measure: Measure = measure_bandwidth
+    hub: HubDoors = HUB
 
 
 class _FirstPaint(QObject):
@@ -88,10 +93,13 @@ class Desktop(QObject):
         self._catalogue = CatalogueService(doors.describe, doors.find_models, self)
         self._download = DownloadService(models, doors.fetch, self)
         self._checks = CheckService(parent=self)
+        self._hub = HubService(preferences, models, doors.hub, self)
+        self._judge = LibraryService(self.session, self._catalogue, doors.measure, self)
         self.desk = ModelDesk(self.session, self._catalogue, self._download, models, self)
+        self.library = LibraryDesk(self.session, self.desk, self._catalogue, self._judge, self._hub, self)
         self.theme = Theme(app)
         places = QSettings(str(folder / "window.ini"), QSettings.Format.IniFormat)
-        self.window = MainWindow(self.session, self.desk, self._checks, self.theme, places, self.close)
+        self.window = MainWindow(self.session, self.desk, self.library, self._checks, self.theme, places, self.close)
         self._closed = False
 
     def start(self, model: Path | None = None, starter: bool = False) -> None:
@@ -120,7 +128,8 @@ class Desktop(QObject):
         if self._closed:
             return
         self._closed = True
-        ended = [self._checks.close(), self._download.close(), self._catalogue.close(), self.session.close()]
+        helpers = (self._checks, self._download, self._hub, self._judge, self._catalogue, self.session)
+        ended = [helper.close() for helper in helpers]
         if not all(ended):
             log.error("a thread did not end in time")
         self._database.close()

@@ -20,7 +20,7 @@ __all__ = ["STATES", "EngineRoom"]
 
 STATES = ("no_model", "loading", "idle", "prefill", "answering", "stopping")
 
-_LOAD, _UNLOAD, _ANSWER = "load", "unload", "answer"
+_LOAD, _UNLOAD, _ANSWER, _ASIDE = "load", "unload", "answer", "aside"
 
 
 class EngineRoom(QObject):
@@ -33,6 +33,7 @@ class EngineRoom(QObject):
         event_arrived(object): one `ChatEvent` of the running reply.
         reply_ended(str sentence, str details): the reply is over; both empty when nothing went wrong.
         load_failed(str path, str sentence, str details)
+        aside_ended(object): what a small task on the engine's thread came to; None when it failed or was stopped.
     """
 
     state_changed = Signal(str)
@@ -41,6 +42,7 @@ class EngineRoom(QObject):
     event_arrived = Signal(object)
     reply_ended = Signal(str, str)
     load_failed = Signal(str, str, str)
+    aside_ended = Signal(object)
 
     def __init__(self, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -81,6 +83,10 @@ class EngineRoom(QObject):
         self._has_text = False
         self._start(_ANSWER, lambda stop: self._slot.answer(request, stop))
 
+    def run_aside(self, make_generator: MakeGenerator) -> None:
+        """A short task that wants the machine for itself, such as a measurement; the state does not tell of it."""
+        self._start(_ASIDE, make_generator)
+
     def stop(self) -> None:
         """Ask everything that runs or waits to end; a reply still ends with its `Done`."""
         for _, job, _ in self._jobs.values():
@@ -111,7 +117,7 @@ class EngineRoom(QObject):
             self.model_changed.emit(self._model)
 
     def _current_state(self) -> str:
-        kind, job, _ = next(iter(self._jobs.values()), ("", None, ""))
+        kind, job, _ = next((each for each in self._jobs.values() if each[0] != _ASIDE), ("", None, ""))
         if job is None:
             return "idle" if self._model is not None else "no_model"
         if job.stopping:
@@ -138,6 +144,8 @@ class EngineRoom(QObject):
         kind, _, _ = self._jobs.pop(job_id, ("", None, ""))
         if kind == _ANSWER:
             self.reply_ended.emit("", "")
+        elif kind == _ASIDE:
+            self.aside_ended.emit(result)
         elif kind:
             self._look_at_model()
         self._update()
@@ -147,6 +155,8 @@ class EngineRoom(QObject):
         kind, _, path = self._jobs.pop(job_id, ("", None, ""))
         if kind == _ANSWER:
             self.reply_ended.emit(sentence, details)
+        elif kind == _ASIDE:
+            self.aside_ended.emit(None)
         elif kind:
             self._look_at_model()
             self.load_failed.emit(path, sentence, details)

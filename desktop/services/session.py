@@ -19,6 +19,7 @@ from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
 from desktop.services.paths import request_messages
 from desktop.services.session_conversations import ConversationSession
 from desktop.services.session_settings import told
+from desktop.services.worker import MakeGenerator
 from desktop.settings import MODEL_SETTINGS
 from desktop.store.conversations import ConversationStore, StoredMessage
 from desktop.store.preferences import Preferences
@@ -54,12 +55,14 @@ class ChatSession(ConversationSession):
         progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
         model_changed(object): the `ModelInfo` of the loaded model, or None.
         draft_refused(str sentence): the chosen draft model cannot draft for the loaded one.
+        measured(object): what a task given to `measure` came to; None when it failed.
     """
 
     state_changed = Signal(str)
     progress = Signal(str, int, int)
     model_changed = Signal(object)
     draft_refused = Signal(str)
+    measured = Signal(object)
 
     def __init__(
         self,
@@ -82,6 +85,7 @@ class ChatSession(ConversationSession):
         self._engine.progress.connect(self.progress)
         self._engine.model_changed.connect(self._on_model)
         self._engine.load_failed.connect(self._on_load_failed)
+        self._engine.aside_ended.connect(self.measured)
 
     @property
     def state(self) -> str:
@@ -122,6 +126,15 @@ class ChatSession(ConversationSession):
     def unload_model(self) -> None:
         """Release the model's memory."""
         self._engine.unload_model()
+
+    def stop_loading(self) -> None:
+        """End a load that runs; the model that was there before is gone unless only headers had been read."""
+        if self.state == "loading":
+            self._engine.stop()
+
+    def measure(self, make_generator: MakeGenerator) -> None:
+        """Run a short task on the engine's thread when it is free; its result comes with `measured`."""
+        self._engine.run_aside(make_generator)
 
     def switch_drafting_off(self) -> bool:
         """Write without a drafter in the open conversation."""

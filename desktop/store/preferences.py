@@ -147,6 +147,17 @@ class Preferences:
             self._data["hidden_models"] = []
             self._changed()
 
+    @property
+    def offline(self) -> bool:
+        """Whether the user wants no connection to the hub of models."""
+        return self._data.get("offline") is True
+
+    def set_offline(self, on: bool) -> None:
+        """Connect to the hub of models, or never."""
+        if on != self.offline:
+            self._data["offline"] = on
+            self._changed()
+
     def kept(self, path: str, cls: type[Settings]) -> dict[str, Any]:
         """The values of a settings class that are kept for the model at `path`; those that are not usable are left out."""
         models = self._data.get("models")

@@ -25,6 +25,7 @@ class Command:
 COMMANDS: tuple[Command, ...] = (
     Command("new_chat", "File", "New chat", ("Ctrl+N", "Ctrl+Shift+O")),
     Command("", "File"),
+    Command("library", "File", "Model library…", ("Ctrl+Shift+M",)),
     Command("open_file", "File", "Open model file…", ("Ctrl+O",)),
     Command("open_folder", "File", "Open model folder…"),
     Command("starter", "File", "Download starter model (98 MB)"),

@@ -19,6 +19,7 @@ from desktop.views.draft_desk import DraftDesk
 from desktop.views.drop import DropHint, dropped_model
 from desktop.views.icons import IconButton, application_icon
 from desktop.views.inspector import Inspector
+from desktop.views.library_desk import LibraryDesk
 from desktop.views.model_desk import ModelDesk
 from desktop.views.model_picker import STARTER_WORDS, ModelPicker
 from desktop.views.panes import LEFT, RIGHT, Panes
@@ -40,13 +41,14 @@ class MainWindow(QMainWindow):
         self,
         session: ChatSession,
         desk: ModelDesk,
+        library: LibraryDesk,
         checks: CheckService,
         theme: Theme,
         geometry: QSettings,
         close_session: Callable[[], None],
     ) -> None:
         super().__init__()
-        self.session, self.desk, self.theme = session, desk, theme
+        self.session, self.desk, self.library, self.theme = session, desk, library, theme
         self._geometry, self._close_session = geometry, close_session
         self.setWindowTitle("Inglenook")
         self.setWindowIcon(application_icon())
@@ -86,6 +88,7 @@ class MainWindow(QMainWindow):
         session, chat, desk = self.session, self.chat, self.desk
         return {
             "new_chat": self.new_chat,
+            "library": lambda: self.library.open(self),
             "open_file": desk.ask_for_file,
             "open_folder": desk.ask_for_folder,
             "starter": desk.get_starter,
@@ -133,6 +136,7 @@ class MainWindow(QMainWindow):
         self.panes.alone_changed.connect(self._show_alone)
         self.chat.busy_changed.connect(self._show_busy)
         self.desk.connect_views(self.picker, self.chat.welcome)
+        self.picker.library_requested.connect(lambda: self.library.open(self))
         self.desk.notice.connect(self.chat.show_notice)
         self.desk.fetching.connect(self._show_fetching)
         self.desk.fetch_ended.connect(self._end_fetching)
@@ -291,6 +295,7 @@ class MainWindow(QMainWindow):
     def closeEvent(self, event: QCloseEvent) -> None:
         """Keep the window's place; stop, save and end what runs."""
         self.inspector.finish()
+        self.library.close_window()
         self._geometry.setValue("window", self.saveGeometry())
         self._geometry.setValue("panes", self.panes.saveState())
         for side in (LEFT, RIGHT):

@@ -22,11 +22,12 @@ _NAME_CHARACTERS, _TROUBLE_CHARACTERS = 34, 60
 class ModelPicker(QToolButton):
     """Shows the loaded model; the menu asks for entries with `entries_wanted()` when it opens, answered by `show_entries`.
 
-    `chosen(path)`, `open_file_requested()`, `open_folder_requested()`, `starter_requested()`, `unload_requested()`.
+    `chosen(path)`, `library_requested()`, `open_file_requested()`, `open_folder_requested()`, `starter_requested()`, `unload_requested()`.
     """
 
     entries_wanted = Signal()
     chosen = Signal(str)
+    library_requested = Signal()
     open_file_requested = Signal()
     open_folder_requested = Signal()
     starter_requested = Signal()
@@ -46,6 +47,7 @@ class ModelPicker(QToolButton):
         self._menu.setToolTipsVisible(True)
         self._menu.aboutToShow.connect(self.entries_wanted)
         self._end_of_entries = self._menu.addSeparator()
+        self._menu.addAction("Model library…", self.library_requested.emit)
         self._menu.addAction("Open model file…", self.open_file_requested.emit)
         self._menu.addAction("Open model folder…", self.open_folder_requested.emit)
         self._starter = self._menu.addAction(STARTER_WORDS, self.starter_requested.emit)

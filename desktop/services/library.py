@@ -1,0 +1,154 @@
+"""What the library knows of each model beyond its headers: whether it fits now, and how fast it will write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from desktop.items.catalogue import ModelEntry
+from desktop.services.catalogue import CatalogueService
+from desktop.services.session import ChatSession
+from desktop.services.worker import Job, StreamThread
+from engine.core import ModelInfo
+from engine.settings import CacheSettings, LoadSettings, Settings
+
+if TYPE_CHECKING:
+    from engine.models.fit import Fit
+
+__all__ = ["LibraryService", "Measure", "measure_bandwidth"]
+
+Measure = Callable[[int], float]
+"""Bytes a second that so many threads (0: as many as the engine takes) read from memory; 0.0 when it cannot be told."""
+JUDGE_MS = 60
+_BATCH = 100
+_MEASURED_MB = 256
+
+
+def measure_bandwidth(threads: int) -> float:
+    """`engine.backends.cpu.bandwidth.read_bandwidth`, imported when first needed."""
+    from engine.models.estimate import free_memory
+
+    if free_memory() < 4 * _MEASURED_MB << 20:
+        return 0.0
+    from engine.backends.cpu import default_threads
+    from engine.backends.cpu.bandwidth import read_bandwidth
+
+    return read_bandwidth(threads or default_threads(), _MEASURED_MB, 0.3)
+
+
+class LibraryService(QObject):
+    """Judges the models of a catalogue while `active`, again whenever models, settings or the loaded model change.
+
+    The memory's speed is measured once, on the engine's thread when nothing runs there, and kept.
+
+    Signals:
+        judged(object): a dict of path -> `engine.models.fit.Fit`, a part of the models at a time.
+    """
+
+    judged = Signal(object)
+
+    def __init__(
+        self, session: ChatSession, catalogue: CatalogueService, measure: Measure = measure_bandwidth, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._session, self._catalogue, self._measure = session, catalogue, measure
+        self._worker: StreamThread | None = None
+        self._job: Job | None = None
+        self._active = False
+        self._bandwidth: float | None = None
+        self._measuring = False
+        self._soon = QTimer(self)
+        self._soon.setSingleShot(True)
+        self._soon.setInterval(JUDGE_MS)
+        self._soon.timeout.connect(self._judge)
+        catalogue.changed.connect(self._later)
+        session.model_changed.connect(self._later)
+        session.settings_changed.connect(self._on_settings)
+        session.state_changed.connect(self._measure_when_free)
+        session.measured.connect(self._on_measured)
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second; 0 before it is measured."""
+        return self._bandwidth or 0.0
+
+    def set_active(self, active: bool) -> None:
+        """Whether somebody looks at the library."""
+        self._active = active
+        if active:
+            self._later()
+            self._measure_when_free()
+
+    def close(self) -> bool:
+        """End the thread."""
+        self._soon.stop()
+        self._active = False
+        return self._worker.close() if self._worker is not None else True
+
+    @Slot()
+    def _later(self) -> None:
+        if self._active and not self._soon.isActive():
+            self._soon.start()
+
+    @Slot(object)
+    def _on_settings(self, cls: type[Settings]) -> None:
+        if cls in (CacheSettings, LoadSettings):
+            self._later()
+
+    @Slot()
+    def _measure_when_free(self) -> None:
+        if self._active and self._bandwidth is None and not self._measuring and self._session.state in ("idle", "no_model"):
+            self._measuring = True
+            threads, measure = self._session.settings(LoadSettings).threads, self._measure
+            self._session.measure(lambda stop: _measured(measure, threads))
+
+    @Slot(object)
+    def _on_measured(self, result: object) -> None:
+        self._measuring = False
+        if isinstance(result, float):
+            self._bandwidth = result
+            self._later()
+
+    @Slot()
+    def _judge(self) -> None:
+        models = [
+            (entry, entry.info, self._session.settings_for(entry.path, CacheSettings))
+            for entry in self._catalogue.entries
+            if entry.info is not None
+        ]
+        if self._worker is None:
+            self._worker = StreamThread("library", self)
+            self._worker.yielded.connect(self._on_yielded)
+        if self._job is not None:
+            self._job.stop()
+        loaded, bandwidth = self._session.model, self.bandwidth
+        self._job = self._worker.start(lambda stop: _judgements(models, loaded, bandwidth, stop))
+
+    @Slot(int, object)
+    def _on_yielded(self, job: int, fits: dict[str, Fit]) -> None:
+        if self._job is not None and job == self._job.id:
+            self.judged.emit(fits)
+
+
+def _measured(measure: Measure, threads: int) -> Generator[None, None, float]:
+    yield
+    return measure(threads)
+
+
+def _judgements(
+    models: Sequence[tuple[ModelEntry, ModelInfo, CacheSettings]], loaded: ModelInfo | None, bandwidth: float, stop: threading.Event
+) -> Generator[dict[str, Fit], None, None]:
+    """Batches of path -> `Fit`. The loaded model's place counts as free: another one would take it."""
+    from engine.models.estimate import free_memory
+    from engine.models.fit import fit
+
+    free = free_memory()
+    if loaded is not None:
+        free += loaded.resident_bytes or loaded.weights_bytes
+    for start in range(0, len(models), _BATCH):
+        if stop.is_set():
+            return
+        yield {entry.path: fit(info, cache, free, bandwidth) for entry, info, cache in models[start : start + _BATCH]}

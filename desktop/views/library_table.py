@@ -1,0 +1,116 @@
+"""The table of models: a view that asks only for the rows it shows, in the colours of the palette."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QModelIndex, QPersistentModelIndex, Qt, Signal
+from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QKeyEvent, QPalette
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QTableView, QWidget
+
+from desktop.items.catalogue import ModelEntry
+from desktop.items.library import COLUMNS, ENTRY_ROLE, TONE_ROLE, LibraryFilter
+
+__all__ = ["LibraryTable"]
+
+_CHARACTERS = (32, 19, 19, 10, 14, 6, 10, 15, 12, 10, 12, 20)
+"""Widths of the columns in average characters."""
+_TONES = {"danger": QPalette.ColorRole.BrightText, "muted": QPalette.ColorRole.PlaceholderText}
+
+
+class _Tinted(QStyledItemDelegate):
+    """Draws a cell's text in the colour of its tone, which the words tell as well; no frame around single cells."""
+
+    def initStyleOption(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
+        super().initStyleOption(option, index)
+        option.state &= ~QStyle.StateFlag.State_HasFocus
+        role = _TONES.get(str(index.data(TONE_ROLE)))
+        if role is not None:
+            palette: QPalette = option.palette
+            # the application's own colour: a style sheet makes a paler one of the view's for places that are empty
+            palette.setColor(QPalette.ColorRole.Text, QGuiApplication.palette().color(role))
+            option.palette = palette
+
+
+class LibraryTable(QTableView):
+    """One model is selected at a time.
+
+    `selected(path)` ("" for none), `activated_model(path)` for Enter and a double click, `menu_wanted(path, point)` with a
+    global point, `remove_wanted(path)` for Delete.
+    """
+
+    selected = Signal(str)
+    activated_model = Signal(str)
+    menu_wanted = Signal(str, object)
+    remove_wanted = Signal(str)
+
+    def __init__(self, models: LibraryFilter, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("library")
+        self.setAccessibleName("Models on this computer")
+        self.setModel(models)
+        self.setItemDelegate(_Tinted(self))
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setTabKeyNavigation(False)  # Tab leaves the table, arrows go through it
+        self.setShowGrid(False)
+        self.setWordWrap(False)
+        self.setTextElideMode(Qt.TextElideMode.ElideMiddle)
+        self.setSortingEnabled(True)
+        self.verticalHeader().hide()
+        header = self.horizontalHeader()
+        header.setSectionsMovable(True)
+        header.setHighlightSections(False)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        self.sortByColumn(0, Qt.SortOrder.AscendingOrder)
+        self.selectionModel().currentRowChanged.connect(lambda now, _before: self.selected.emit(self._path(now)))
+        self.doubleClicked.connect(lambda index: self.activated_model.emit(self._path(index)))
+        self.fit_text()
+
+    def fit_text(self) -> None:
+        """Follow the text size."""
+        metrics = self.fontMetrics()
+        self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+        self.verticalHeader().setDefaultSectionSize(round(metrics.height() * 1.75))
+        for column in range(len(COLUMNS)):
+            self.setColumnWidth(column, metrics.averageCharWidth() * _CHARACTERS[column] + 18)
+
+    def path(self) -> str:
+        """The path of the selected model; empty for none."""
+        return self._path(self.currentIndex())
+
+    def select(self, path: str) -> None:
+        """Select the model at `path`, where it is shown."""
+        models = self.model()
+        for row in range(models.rowCount()):
+            if self._path(models.index(row, 0)) == path:
+                self.selectRow(row)
+                self.scrollTo(models.index(row, 0))
+                return
+
+    def _path(self, index: QModelIndex) -> str:
+        entry = index.data(ENTRY_ROLE) if index.isValid() else None
+        return entry.path if isinstance(entry, ModelEntry) else ""
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Enter loads, Delete removes from the list."""
+        path = self.path()
+        if path and event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self.activated_model.emit(path)
+        elif path and event.key() == Qt.Key.Key_Delete:
+            self.remove_wanted.emit(path)
+        else:
+            super().keyPressEvent(event)
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        """The same deeds as beside the table."""
+        index = self.indexAt(event.pos()) if event.reason() == QContextMenuEvent.Reason.Mouse else self.currentIndex()
+        if self._path(index):
+            at = self.viewport().mapToGlobal(self.visualRect(index).center())
+            self.menu_wanted.emit(self._path(index), event.globalPos() if event.reason() == QContextMenuEvent.Reason.Mouse else at)
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the text size."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange:
+            self.fit_text()
