@@ -22,7 +22,7 @@ from numba import config, types
 
 from engine.backends import cache_types
 from engine.backends.cache_types import CacheType
-from engine.backends.cpu import attention, bandwidth, cache_write, rope, rows
+from engine.backends.cpu import attention, bandwidth, cache_write, norms, pointwise, rope, rows
 from engine.backends.cpu.family import Family
 from engine.backends.cpu.family_gguf import GGUF_FAMILIES
 from engine.backends.cpu.family_plain import PLAIN
@@ -89,7 +89,7 @@ class KernelTable:
 
     def compile(self, names: list[str]) -> Iterator[Loading]:
         """Compile what is missing, or take it from the disk cache; yields progress when there is something to do."""
-        missing = [n for n in names if n not in self._compiled]
+        missing = [n for n in dict.fromkeys(names) if n not in self._compiled]
         if not missing:
             return
         options, before = dict(_OPTIONS), config.CACHE_DIR
@@ -114,9 +114,9 @@ class KernelTable:
 
 
 _SIMPLE: dict[str, Any] = {
-    "rms_norm": rows.rms_norm,
-    "silu_mul": rows.silu_mul,
     "last_rows": rows.last_rows,
+    "columns": rows.columns,
+    "add_positions": rows.add_positions,
     "rope": rope.rope,
     "combine": attention.combine,
     "read_memory": bandwidth.read_memory,
@@ -127,6 +127,10 @@ def _source(name: str, jit: Jit) -> Any:
     """The plain Python kernel of this name: `<operation>_<family or formats of the cache>`, or a simple one."""
     if name in _SIMPLE:
         return _SIMPLE[name]
+    if name in pointwise.POINTWISE:
+        return pointwise.pointwise_kernel(name)
+    if name in ("rms_norm", "layer_norm"):
+        return norms.norm_kernel(name)
     operation, *kind = name.split("_")
     if operation == "attention":
         return attention.attention_kernel(CacheType(*kind), jit)
@@ -137,11 +141,11 @@ def _source(name: str, jit: Jit) -> Any:
 
 
 def kernel_names(weight_types: frozenset[str], cache: CacheType) -> list[str]:
-    """All kernels a model with these weight types and this cache needs."""
+    """The kernels that nearly every model with these weight types and this cache needs."""
     families = {family_for(t).name for t in weight_types}
     names = [f"{kind}_{f.name}" for f in FAMILIES if f.name in families for kind in ("linear", "embed")]
     names += [f"store_keys_{cache.keys}", f"store_values_{cache.values}", f"attention_{cache.keys}_{cache.values}"]
-    return [*names, "combine", "rms_norm", "rope", "silu_mul", "last_rows"]
+    return [*names, "combine", "rms_norm", "rope", "last_rows"]
 
 
 KERNELS = KernelTable()

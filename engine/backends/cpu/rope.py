@@ -1,11 +1,12 @@
-"""Rotary position embedding, in place. Source: RoFormer, arXiv 2104.09864, equation 34."""
+"""Rotary position embedding. Source: RoFormer, arXiv 2104.09864, equation 34."""
 
 from __future__ import annotations
 
+from engine.backends.cpu.rows import copy_vectors
 from engine.backends.cpu.simd import ld_f32, ld_i32, ld_i64, st_f32
 from engine.backends.cpu.step import POSITIONS
 
-(R_X, R_STRIDE, R_COS, R_SIN, R_HALF, R_HEADS, R_HEAD_DIM, R_INTERLEAVED) = range(8)
+(R_X, R_STRIDE, R_Y, R_COS, R_SIN, R_HALF, R_HEADS, R_HEAD_DIM, R_INTERLEAVED) = range(9)
 
 
 def rope(args: int, step: int, tile: int, scratch: int) -> None:
@@ -14,14 +15,17 @@ def rope(args: int, step: int, tile: int, scratch: int) -> None:
     position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
     cos = ld_i64(args + 8 * R_COS) + 4 * half * position
     sin = ld_i64(args + 8 * R_SIN) + 4 * half * position
-    x = ld_i64(args + 8 * R_X) + tile * ld_i64(args + 8 * R_STRIDE)
+    stride = ld_i64(args + 8 * R_STRIDE)
+    x, y = ld_i64(args + 8 * R_X) + tile * stride, ld_i64(args + 8 * R_Y) + tile * stride
+    if 2 * half < head_dim or stride // 4 > head_dim * ld_i64(args + 8 * R_HEADS):
+        copy_vectors(x, y, stride // 64)
     interleaved = ld_i64(args + 8 * R_INTERLEAVED)
     pair, near = (8, 4) if interleaved else (4, 4 * half)
     for h in range(ld_i64(args + 8 * R_HEADS)):
-        head = x + 4 * head_dim * h
+        head = 4 * head_dim * h
         for i in range(half):
             c, s = ld_f32(cos + 4 * i), ld_f32(sin + 4 * i)
             first, second = head + pair * i, head + pair * i + near
-            a, b = ld_f32(first), ld_f32(second)
-            st_f32(first, a * c - b * s)
-            st_f32(second, a * s + b * c)
+            a, b = ld_f32(x + first), ld_f32(x + second)
+            st_f32(y + first, a * c - b * s)
+            st_f32(y + second, a * s + b * c)

@@ -145,12 +145,12 @@ def load_bfloat(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value
     return b.bitcast(b.shl(bits, const_vector(16, VI32)), VF32)
 
 
-def prefetch(b: ir.IRBuilder, address: ir.Value, offset: int) -> None:
-    """Ask for the cache line at address + offset; past the end is harmless."""
+def prefetch(b: ir.IRBuilder, address: ir.Value, offset: int, level: int = 1) -> None:
+    """Ask for the cache line at address + offset, into the level's cache; past the end is harmless."""
     pointer = b.inttoptr(b.add(address, ir.Constant(I64, offset)), I8.as_pointer())
     kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
     function = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
-    b.call(function, [pointer, ir.Constant(I32, 0), ir.Constant(I32, 3), ir.Constant(I32, 1)])
+    b.call(function, [pointer, ir.Constant(I32, 0), ir.Constant(I32, 4 - level), ir.Constant(I32, 1)])
 
 
 class Accumulators:
@@ -201,6 +201,20 @@ def exp_vector(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     p = b.fadd(fma(b, b.fmul(r, r), p, r), const_vector(1.0))
     scale = b.shl(b.add(b.fptosi(n, VI32), const_vector(127, VI32)), const_vector(23, VI32))
     return b.select(zero, const_vector(0.0), b.fmul(p, b.bitcast(scale, VF32)))
+
+
+def tanh_vector(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """tanh(x), relative error below 3e-7: a polynomial near zero (coefficients of Cephes' tanhf), else by exp(-2 |x|)."""
+    magnitude = b.bitcast(b.and_(b.bitcast(x, VI32), const_vector(0x7FFFFFFF, VI32)), VF32)
+    sign = b.and_(b.bitcast(x, VI32), const_vector(0x80000000, VI32))
+    e = exp_vector(b, b.fmul(magnitude, const_vector(-2.0)))
+    far = b.fdiv(b.fsub(const_vector(1.0), e), b.fadd(const_vector(1.0), e))
+    square, p = b.fmul(x, x), const_vector(-5.70498872745e-3)
+    for c in (2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1):
+        p = fma(b, p, square, const_vector(c))
+    near = fma(b, b.fmul(square, x), p, x)
+    signed = b.bitcast(b.or_(b.bitcast(far, VI32), sign), VF32)
+    return b.select(b.fcmp_ordered("<", magnitude, const_vector(0.625)), near, signed)
 
 
 def reduce(b: ir.IRBuilder, value: ir.Value, combine: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:

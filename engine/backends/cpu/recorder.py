@@ -1,0 +1,189 @@
+"""Recording: `Ops` for the CPU, which writes operations down instead of running them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.backends.base import AttentionShape, Floats, RotaryTable, Weight
+from engine.backends.cache_types import key_bytes, value_bytes
+from engine.backends.cpu import attention, linear, pointwise
+from engine.backends.cpu.memory import aligned
+from engine.backends.cpu.places import Buffer, Operation
+from engine.backends.cpu.step import SMALL_ROWS
+from engine.backends.cpu.store import CpuCache
+from engine.backends.cpu.weight import CpuWeight
+from engine.core import PAGE_TOKENS
+
+_TILE_TARGET = 24 << 10
+"""Weight bytes of one ticket: about 2 microseconds of reading, so that taking tickets costs little."""
+
+
+@dataclass
+class Recorder:
+    """`Ops` for the CPU: writes down operations instead of running them."""
+
+    cache: CpuCache
+    operations: list[Operation] = field(default_factory=list)
+    constants: list[Any] = field(default_factory=list)
+    scratch: int = linear.scratch_bytes(0)
+    partial: np.ndarray[Any, Any] | None = None
+    positions: int = 1 << 31
+    """How many positions the shortest table of positions has."""
+    _tables: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
+
+    def _keep(self, values: Floats) -> int:
+        """Address of a float32 vector padded with zeros to whole vectors; it lives as long as the tape."""
+        copy = aligned((values.size + 15) // 16 * 64).view(np.float32)
+        copy[: values.size] = values.reshape(-1)
+        self.constants.append(copy)
+        return int(copy.ctypes.data)
+
+    def _add(self, kernel: str, arguments: list[int | float | Buffer], reads: list[object], writes: list[object], **more: Any) -> None:
+        more.setdefault("tiles", (1, 1, 1, 1))
+        self.operations.append(Operation(kernel, arguments, reads, writes, **more))
+
+    def _each_row(self, kernel: str, arguments: list[int | float | Buffer], reads: list[object], y: Buffer, chunks: int = 1) -> None:
+        """A kernel with `chunks` tiles for each row of y."""
+        tiles = (chunks * y.copies, 1, chunks * y.copies, 1)
+        self._add(kernel, arguments, reads, [y], tiles=tiles, on_logit_rows=y.on_logit_rows)
+
+    @staticmethod
+    def _like(x: Buffer) -> Buffer:
+        return Buffer(x.width, x.on_logit_rows, x.copies)
+
+    def embed(self, table: Weight, scale: float = 1.0) -> Buffer:
+        """See `Ops.embed`."""
+        assert isinstance(table, CpuWeight)
+        self.constants.append(table)
+        y = Buffer(table.shape[1])
+        arguments: list[int | float | Buffer] = [table.address, table.tile_bytes, table.blocks, table.shape[1], y, y.stride, float(scale)]
+        self._add(f"embed_{table.family.name}", arguments, [], [y])
+        return y
+
+    def rms_norm(self, x: Buffer, weight: Floats, eps: float, heads: int = 1) -> Buffer:
+        """See `Ops.rms_norm`."""
+        return self._norm("rms_norm", x, weight, None, eps, heads)
+
+    def layer_norm(self, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int = 1) -> Buffer:
+        """See `Ops.layer_norm`."""
+        return self._norm("layer_norm", x, weight, bias, eps, heads)
+
+    def _norm(self, kernel: str, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int) -> Buffer:
+        width = x.width // heads
+        assert width * heads == x.width
+        assert weight.size in (width, x.width)
+        added = np.zeros(weight.shape, np.float32) if bias is None else bias
+        if added.size != weight.size:
+            weight, added = (np.tile(a, x.width // a.size) for a in (weight.reshape(-1), added.reshape(-1)))
+        y = self._like(x)
+        jump = 0 if weight.size == width else 4 * width
+        self._each_row(kernel, [x, x.stride, y, y.stride, self._keep(weight), self._keep(added), heads, width, jump, float(eps)], [x], y)
+        return y
+
+    def linear(self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None) -> Buffer:
+        """See `Ops.linear`."""
+        assert isinstance(weight, CpuWeight)
+        self.constants.append(weight)
+        y = Buffer(weight.shape[0], x.on_logit_rows)
+        group = max(2, _TILE_TARGET // weight.tile_bytes // 2 * 2)
+        self.scratch = max(self.scratch, linear.scratch_bytes(weight.blocks * weight.family.unit))
+        arguments: list[int | float | Buffer] = [
+            weight.address, weight.tile_bytes, weight.tiles, weight.blocks, x, x.stride, y, y.stride,
+            0 if bias is None else self._keep(bias), 0 if residual is None else residual, group, int(x.on_logit_rows), weight.shape[1],
+        ]  # fmt: skip
+        tickets = -(-weight.tiles // group)
+        reads: list[object] = [x] if residual is None else [x, residual]
+        tiles = (tickets, SMALL_ROWS, tickets, 1 << 40)
+        self._add(f"linear_{weight.family.name}", arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows)
+        return y
+
+    def rope(self, x: Buffer, table: RotaryTable, heads: int) -> Buffer:
+        """See `Ops.rope`."""
+        cos, sin = self._keep_table(table.cos), self._keep_table(table.sin)
+        y, half = self._like(x), table.cos.shape[1]
+        self._each_row("rope", [x, x.stride, y, cos, sin, half, heads, x.width // heads, int(table.interleaved)], [x], y)
+        return y
+
+    def add_positions(self, x: Buffer, table: Floats) -> Buffer:
+        """See `Ops.add_positions`."""
+        assert table.shape[1] == x.width
+        y = self._like(x)
+        self._each_row("add_positions", [x, x.stride, y, self._keep_table(table), x.width], [x], y)
+        return y
+
+    def _keep_table(self, table: Floats) -> int:
+        """Address of a table with a row for each position; one that many layers use is kept once."""
+        assert table.ndim == 2
+        if id(table) not in self._tables:
+            # The original is kept beside its copy: its id must not come to mean another.
+            self._tables[id(table)] = (table, np.ascontiguousarray(table, np.float32))
+            self.constants.append(self._tables[id(table)])
+        self.positions = min(self.positions, len(table))
+        return int(self._tables[id(table)][1].ctypes.data)
+
+    def attention(self, layer: int, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape) -> Buffer:
+        """See `Ops.attention`."""
+        keys, values = self.cache.addresses(layer)
+        kind, heads, groups, dim = self.cache.kind, shape.heads, shape.kv_heads, shape.head_dim
+        key_page, value_page = PAGE_TOKENS * key_bytes(kind.keys, dim), PAGE_TOKENS * value_bytes(kind.values, dim)
+        self.scratch = max(self.scratch, attention.scratch_bytes(heads, groups, dim))
+        size = attention.partial_bytes(heads, groups, dim)
+        if self.partial is None or self.partial.size < size:
+            self.partial = aligned(size)
+            self.constants.append(self.partial)
+        partial = int(self.partial.ctypes.data)
+        if kind.keys == "q4":
+            arguments: list[int | float | Buffer] = [k, k.stride, keys, groups, dim, key_page, q, q.stride, heads]
+            self._add("store_keys_q4", arguments, [k, q], [("keys", layer)], tiles=(groups, SMALL_ROWS, groups, 1 << 40))
+        else:
+            self._add(f"store_keys_{kind.keys}", [k, k.stride, keys, groups, dim, key_page], [k], [("keys", layer)])
+        self._add(f"store_values_{kind.values}", [v, v.stride, values, groups, dim, value_page], [v], [("values", layer)])
+        y = Buffer(heads * dim)
+        arguments = [
+            q, q.stride, keys, values, y, y.stride, heads, groups, dim, float(shape.scale), partial,
+            key_page, value_page, *attention.widths(kind, dim),
+        ]  # fmt: skip
+        reads: list[object] = [q, ("keys", layer), ("values", layer)]
+        tiles = (groups * attention.SPLITS, SMALL_ROWS, groups, SMALL_ROWS)
+        self._add(f"attention_{kind.keys}_{kind.values}", arguments, reads, [y, "partial"], tiles=tiles)
+        self._add("combine", [partial, y, y.stride, heads, groups, dim], ["partial"], [y], tiles=(heads, SMALL_ROWS, 0, SMALL_ROWS))
+        return y
+
+    def gated(self, gate: Buffer, up: Buffer, activation: str) -> Buffer:
+        """See `Ops.gated`."""
+        return self._pointwise(f"gated_{activation}", gate, up)
+
+    def activate(self, x: Buffer, activation: str) -> Buffer:
+        """See `Ops.activate`."""
+        return self._pointwise(f"activate_{activation}", x, x)
+
+    def add(self, x: Buffer, y: Buffer, scale: float = 1.0) -> Buffer:
+        """See `Ops.add`."""
+        return self._pointwise("add", x, y, scale)
+
+    def soft_cap(self, x: Buffer, scale: float, cap: float) -> Buffer:
+        """See `Ops.soft_cap`."""
+        return self._pointwise("soft_cap", x, x, scale / cap, cap) if cap else self._pointwise("times", x, x, scale)
+
+    def _pointwise(self, kernel: str, x: Buffer, other: Buffer, first: float = 0.0, second: float = 0.0) -> Buffer:
+        assert (x.width, x.copies, x.on_logit_rows) == (other.width, other.copies, other.on_logit_rows)
+        y = self._like(x)
+        chunks = -(-(y.stride // 64) // pointwise.CHUNK_VECTORS)
+        self._each_row(kernel, [x, other, y, y.stride, chunks, float(first), float(second)], [x, other], y, chunks)
+        return y
+
+    def columns(self, x: Buffer, start: int, width: int) -> Buffer:
+        """See `Ops.columns`."""
+        assert 0 <= start <= start + width <= x.width
+        y = Buffer(width, x.on_logit_rows, x.copies)
+        self._each_row("columns", [x, x.stride, y, y.stride, start, width], [x], y)
+        return y
+
+    def last_rows(self, x: Buffer) -> Buffer:
+        """See `Ops.last_rows`."""
+        y = Buffer(x.width, on_logit_rows=True)
+        self._add("last_rows", [x, y, x.stride], [x], [y], on_logit_rows=True)
+        return y
