@@ -83,7 +83,7 @@ def _page(web: Web, url: str, about: str) -> tuple[Any, str]:
             base, link = response.url, response.headers.get("Link", "")
     except urllib.error.HTTPError as error:
         with error:
-            raise DownloadError(refusal(error, about)) from error
+            raise DownloadError(refusal(error, about, web.has_token)) from error
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         raise DownloadError(f"{_host()} could not be reached: {describe(error)}.") from error
     if len(body) > MAX_PAGE_BYTES:
@@ -96,10 +96,9 @@ def _page(web: Web, url: str, about: str) -> tuple[Any, str]:
     return data, urllib.parse.urljoin(base, following[1]) if following else ""
 
 
-def refusal(error: urllib.error.HTTPError, about: str) -> str:
-    """One sentence for an HTTP status. Codes in X-Error-Code are the Hub's own, as `huggingface_hub.errors` lists them."""
+def refusal(error: urllib.error.HTTPError, about: str, have: bool) -> str:
+    """One sentence for an HTTP status; `have`: a token was sent. X-Error-Code is the Hub's own, as in `huggingface_hub.errors`."""
     code, kind = error.code, (error.headers.get("X-Error-Code", "") if error.headers else "")
-    have = bool(hub_token())
     if kind == "GatedRepo":
         with_what = "with the account of your token" if have else "and store a token of that account in the settings"
         return f"{about} is gated: accept its terms on its page at {_host()} {with_what}."

@@ -24,8 +24,10 @@ _QUANT = re.compile(
 )
 _REPACKED = re.compile(r"q4_0_[48]_[48]$", re.IGNORECASE)
 """Old repacked types, which current readers of GGUF no longer know."""
-_NOT_A_MODEL = re.compile(r"mmproj|imatrix|(?:^|[-_.])lora(?:[-_.]|$)|adapter|(?:^|[-_.])(?:mtp|draft|vocab)(?:[-_.]|$)", re.IGNORECASE)
-"""Files beside the model: picture encoders, importance matrices, adapters, drafts, vocabularies."""
+_NOT_A_MODEL = re.compile(r"mmproj|imatrix|adapter|^ggml-vocab|^mtp-|(?:^|[-_.])lora(?:[-_.]|$)(?!.*merged)", re.IGNORECASE)
+"""Files beside the model: picture encoders, importance matrices, adapters, vocabularies, extra prediction layers."""
+_UNREAD = ("aqlm", "bitnet", "bitsandbytes", "eetq", "exl3", "fbgemm_fp8", "higgs", "hqq", "quanto", "quip", "spqr", "torchao", "vptq")
+"""Names of `quant_method` whose safetensors this program does not read."""
 _SMALL = (".json", ".jinja", ".model", ".tiktoken")
 _SMALL_NAMES = ("merges.txt", "vocab.txt", "readme.md", "license", "license.txt", "license.md", "notice", "notice.txt", "use_policy.md")
 _MAX_SMALL_BYTES = 256 << 20
@@ -50,7 +52,9 @@ def model_choices(
 
 def choices_of(listing: HubFiles, memory: int, disk: int) -> list[HubChoice]:
     """The choices of a listing for so many free bytes of memory and of disk. Raises `DownloadError` as `model_choices`."""
-    groups = [*_gguf_groups(listing.files), *_safetensors_groups(listing.files)]
+    groups = _gguf_groups(listing.files)
+    if not _unread(listing):
+        groups += _safetensors_groups(listing.files)
     found = []
     for title, form, files in groups:
         check_names(files)
@@ -98,12 +102,16 @@ def _gguf_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[HubFile
         stem = str(path.with_name(part["stem"] if part else path.stem)) + (f" {part['count']}" if part else "")
         stems.setdefault(stem, {})[int(part["number"]) if part else 1] = file
         counts[stem] = int(part["count"]) if part else 1
-    whole = {stem: parts for stem, parts in stems.items() if sorted(parts) == list(range(1, counts[stem] + 1))}
+    # a model that is there both whole and in parts is taken whole
+    whole = {
+        stem: parts for stem, parts in stems.items()
+        if sorted(parts) == list(range(1, counts[stem] + 1)) and (" " not in stem or stem.partition(" ")[0] not in stems)
+    }  # fmt: skip
     titles = {stem: _quantisation(stem) for stem in whole}
     groups = []
     for stem, parts in whole.items():
-        title = titles[stem] or PurePosixPath(stem.partition(" ")[0]).name
-        if list(titles.values()).count(titles[stem]) > 1:
+        title = titles[stem]
+        if not title or list(titles.values()).count(title) > 1:
             title = stem.partition(" ")[0]  # several models with this quantisation: their names tell them apart
         groups.append((title, "gguf", tuple(parts[number] for number in sorted(parts))))
     return groups
@@ -114,8 +122,7 @@ def _quantisation(stem: str) -> str:
     found = _QUANT.findall(stem.replace(".", "-").replace("/", "-"))
     if not found:
         return ""
-    title = found[-1].upper().replace("FP", "F").replace("MXF4", "MXFP4").replace("NVF4", "NVFP4")
-    return re.sub(r"^UD[-_]", "UD-", title)
+    return re.sub(r"^UD[-_]", "UD-", re.sub(r"^FP(?=\d)", "F", found[-1].upper()))
 
 
 def _safetensors_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[HubFile, ...]]]:
@@ -181,9 +188,18 @@ def _bits(choice: HubChoice, parameters: int) -> float:
     return 16.0 if choice.title in ("F16", "BF16", "F32", "Safetensors") else 4.0
 
 
+def _unread(listing: HubFiles) -> str:
+    """The kind of quantised safetensors that this program does not read, or ""."""
+    if listing.model.quantisation in _UNREAD:
+        return listing.model.quantisation
+    return "MLX" if "mlx" in listing.model.tags and re.search(r"\d-?bit", " ".join((listing.model.id, *listing.model.tags))) else ""
+
+
 def _nothing(listing: HubFiles) -> str:
     names = [file.name.lower() for file in listing.files]
-    if any(name.endswith(_PICKLED) for name in names) and not any(name.endswith((".gguf", ".safetensors")) for name in names):
+    if kind := _unread(listing):
+        has = f"only weights quantised for {kind}, which this program does not read"
+    elif any(name.endswith(_PICKLED) for name in names) and not any(name.endswith((".gguf", ".safetensors")) for name in names):
         has = "only pickled weights, which are never read because they can run code"
     elif any(name.endswith("adapter_model.safetensors") for name in names):
         has = "only an adapter for another model"

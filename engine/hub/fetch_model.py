@@ -23,6 +23,7 @@ from engine.hub.packaged import models_dir
 from engine.hub.part_folder import (
     SPARE_BYTES,
     bytes_done,
+    check_final,
     check_names,
     final_folder,
     local_name,
@@ -36,6 +37,7 @@ from engine.hub.part_folder import (
     remove,
 )
 from engine.hub.remote_models import check_id
+from engine.hub.token import hub_home
 from engine.hub.transfer import new_hash, transfer
 from engine.hub.web import Web
 
@@ -93,10 +95,15 @@ def _work(web: Web, choice: HubChoice, target: Path) -> Iterator[Downloading | D
     target.mkdir(parents=True, exist_ok=True)
     with _only_one(target, choice):
         final, folder = final_folder(target, choice), part_folder(target, choice)
-        if (yield from _is_there(web, choice, final)):
+        if final.is_dir() and (yield from _all_right(web, choice, [final / local_name(file) for file in choice.files])):
             remove(folder)
             yield Downloaded(str(model_path(final, choice)))
             return
+        if cached := (yield from _cached(web, choice)):
+            remove(folder)
+            yield Downloaded(str(cached))
+            return
+        check_final(final)
         prepare(folder, choice)
         _check_room(target, choice, bytes_done(folder, choice))
         before = 0
@@ -122,18 +129,28 @@ def _fetch_file(web: Web, choice: HubChoice, file: HubFile, folder: Path, stage:
                 yield Downloading(event.stage, before + event.done, choice.bytes)
         except DownloadError as error:
             if isinstance(error.__cause__, urllib.error.HTTPError):
-                raise DownloadError(refusal(error.__cause__, f"The model {choice.model_id}")) from error
+                raise DownloadError(refusal(error.__cause__, f"The model {choice.model_id}", web.has_token)) from error
             raise DownloadError(f"{file.name}: {error}") from error
         part.flush()
         os.fsync(part.fileno())
     os.replace(folder / f"{name}.part", done)
 
 
-def _is_there(web: Web, choice: HubChoice, final: Path) -> Generator[Downloading, None, bool]:
-    """Whether the finished model is there already with every hash right."""
-    if not final.is_dir() or final.is_symlink():
-        return False
-    paths = [final / local_name(file) for file in choice.files]
+def _cached(web: Web, choice: HubChoice) -> Generator[Downloading, None, Path | None]:
+    """What to open in the cache of Hugging Face's own tools, when it has the whole choice at this very commit."""
+    from huggingface_hub.file_download import try_to_load_from_cache
+
+    home = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or str(hub_home() / "hub")
+    cache = Path(os.path.expandvars(home)).expanduser()
+    found = [try_to_load_from_cache(choice.model_id, file.name, cache_dir=cache, revision=choice.revision) for file in choice.files]
+    paths = [Path(path) for path in found if isinstance(path, str)]
+    if len(paths) < len(found) or not (yield from _all_right(web, choice, paths)):
+        return None
+    return paths[0] if choice.format == "gguf" else paths[0].parent
+
+
+def _all_right(web: Web, choice: HubChoice, paths: list[Path]) -> Generator[Downloading, None, bool]:
+    """Whether these are the files of the choice: every size and every hash."""
     if not all(path.is_file() and path.stat().st_size == file.size for path, file in zip(paths, choice.files, strict=True)):
         return False
     before = 0

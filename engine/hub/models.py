@@ -11,7 +11,8 @@ class HubModel:
 
     `id` is "author/name" (old ones have no author); `updated` is an ISO 8601 time or ""; `licence` as the card states it or "";
     `gated`: its terms must be accepted on the hub's page first; `formats` are those of "gguf" and "safetensors" that its tags
-    name; `architecture` and `parameters` are "" and 0 where the hub does not tell.
+    name; `architecture`, `parameters` and `quantisation` (`quant_method` of the config, as "gptq") are "" and 0 where the hub
+    does not tell.
     """
 
     id: str
@@ -25,6 +26,7 @@ class HubModel:
     formats: tuple[str, ...] = ()
     architecture: str = ""
     parameters: int = 0
+    quantisation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

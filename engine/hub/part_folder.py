@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -45,10 +46,12 @@ def local_name(file: HubFile) -> str:
 
 
 def folder_name(choice: HubChoice) -> str:
-    """The name of the finished folder: author, model and, for GGUF or one of several sets, the choice; at most 150 characters."""
+    """The name of the finished folder: author, model and, for GGUF or one of several sets, the choice; at most 160 characters."""
     parts = [choice.model_id, *([choice.title] if choice.format == "gguf" or choice.title != "Safetensors" else [])]
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", "--".join(part.replace("/", "--") for part in parts)).strip(".-")
-    return name[:150].rstrip(".-") or "model"
+    whole = "--".join(part.replace("/", "--") for part in parts)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", whole).strip(".-")[:150].rstrip(".-")
+    # what was changed to be a file name could be the same for two models
+    return name if name == whole and name else f"{name}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
 
 
 def final_folder(target: Path, choice: HubChoice) -> Path:
@@ -96,12 +99,17 @@ def prepare(folder: Path, choice: HubChoice) -> None:
         remove(folder)
         folder.mkdir()
     elif before != choice:
-        same = {(local_name(file), file.size, file.sha256, file.git_sha1) for file in choice.files if file.sha256 or file.git_sha1}
+        same = {_identity(choice, file) for file in choice.files}
         for file in before.files:
-            if (local_name(file), file.size, file.sha256, file.git_sha1) not in same:
+            if _identity(before, file) not in same:
                 for name in (local_name(file), f"{local_name(file)}.part"):
                     (folder / name).unlink(missing_ok=True)
     write_note(folder, choice)
+
+
+def _identity(choice: HubChoice, file: HubFile) -> tuple[str, int, str]:
+    """Equal for files of the same name and content, in whatever revision; without a hash, only within one revision."""
+    return local_name(file), file.size, file.sha256 or file.git_sha1 or f"{choice.model_id} {choice.revision}"
 
 
 def write_note(folder: Path, choice: HubChoice) -> None:
@@ -124,7 +132,9 @@ def read_note(folder: Path) -> HubChoice | None:
         texts = (choice.model_id, choice.revision, choice.title, choice.format)
         numbers = (choice.bytes, choice.memory_bytes, *(file.size for file in files))
         names = [text for file in files for text in (file.name, file.sha256, file.git_sha1)]
-        if not files or not all(isinstance(text, str) for text in (*texts, *names)) or not all(type(number) is int for number in numbers):
+        if not files or any(not isinstance(text, str) for text in (*texts, *names)):
+            return None
+        if any(type(number) is not int or number < 0 for number in numbers):
             return None
         check_names(files)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, DownloadError):
@@ -143,13 +153,18 @@ def bytes_done(folder: Path, choice: HubChoice) -> int:
     return done
 
 
+def check_final(final: Path) -> None:
+    """Raises `DownloadError` when something of that name is there that this program did not fetch."""
+    if final.is_symlink() or (final.exists() and read_note(final) is None):
+        raise DownloadError(f"{final} is there already and was not fetched by this program; move it away and try again.")
+
+
 def publish(folder: Path, final: Path) -> None:
     """Give the whole folder its name. An older download of that name makes way, and comes back if that fails."""
+    check_final(final)
     old = final.with_name(f".{final.name}.old")
     remove(old)
-    if final.is_symlink() or final.exists():
-        if read_note(final) is None:
-            raise DownloadError(f"{final} is there already and was not fetched by this program; move it away and try again.")
+    if final.exists():
         os.replace(final, old)
     try:
         os.replace(folder, final)

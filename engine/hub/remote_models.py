@@ -29,6 +29,8 @@ _EXPANDED = (
     "gguf", "safetensors",
 )  # fmt: skip
 MAX_FILES, MAX_LISTED = 100_000, 1000
+LEAST_PAGE = 60
+"""Models asked for at a time at least: some are left out here."""
 
 
 def search_models(
@@ -94,16 +96,26 @@ def _search(web: Web, words: str, limit: int, sort: str, formats: list[str]) -> 
 
 def _listing(web: Web, words: str, limit: int, sort: str, form: str) -> Iterator[tuple[float, HubModel]]:
     """(value in the order, model) of one format; those for other tasks than text are left out."""
-    parameters = [("filter", form), ("sort", SORTS[sort]), ("direction", "-1"), ("limit", str(limit))]
+    parameters = [("filter", form), ("sort", SORTS[sort]), ("direction", "-1"), ("limit", str(max(limit, LEAST_PAGE)))]
     parameters += [("search", words)] if words else []
     if form == "safetensors" and not words:
         parameters.append(("pipeline_tag", "text-generation"))  # else the first pages are all embeddings and pictures
     parameters += [("expand", name) for name in _EXPANDED]
     key = _order(sort)
-    models = (_info(item, "The search") for item in get_items(web, "/api/models", parameters, "The search"))
-    wanted = (info for info in models if (info.pipeline_tag or "") in _TEXT_TASKS)
-    for info in islice(wanted, limit):
-        yield key(info), _model(info, "")
+    trouble, told = None, 0
+    for item in get_items(web, "/api/models", parameters, "The search"):
+        try:
+            info = _info(item, "The search")
+        except DownloadError as error:
+            trouble = error  # one odd entry does not hide the others
+            continue
+        if (info.pipeline_tag or "") in _TEXT_TASKS:
+            yield key(info), _model(info, "")
+            told += 1
+            if told == limit:
+                return
+    if trouble is not None and not told:
+        raise trouble
 
 
 def _order(sort: str) -> Callable[[ModelInfo], float]:
@@ -148,6 +160,7 @@ def _model(info: ModelInfo, licence: str) -> HubModel:
         formats=tuple(name for name in FORMATS if name in tags or (name == "gguf" and gguf) or (name == "safetensors" and stored)),
         architecture=str(gguf.get("architecture") or config.get("model_type") or ""),
         parameters=int(_number(gguf.get("total") or (stored.total if stored is not None else 0))),
+        quantisation=str(_table(config.get("quantization_config")).get("quant_method") or "").lower(),
     )
 
 

@@ -50,23 +50,28 @@ def transfer(web: Web, link: Link, part: IO[bytes], size: int, stage: str) -> It
 
 
 def _download(web: Web, url: str, part: IO[bytes], size: int, stage: str) -> Iterator[Downloading]:
-    failures = 0
+    failures, farthest, refused = 0, part.seek(0, 2), False
     while (before := part.seek(0, 2)) < size:
         try:
             yield from _one_try(web, url, part, size, stage)
             if part.tell() < size:
                 raise http.client.IncompleteRead(b"", size - part.tell())
+            return
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == 416 and before:
                 part.truncate(0)  # the part is not of this file
+                if refused:
+                    raise WrongFile("what came is shorter than it should be") from None
+                refused = True
             elif error.code < 500 and error.code not in (408, 429):
                 raise DownloadError(describe(error)) from error
-            failures = _failed(web, error, failures, progress=part.tell() > before, wait=retry_after(error))
+            failures = _failed(web, error, failures, progress=part.tell() > farthest, wait=retry_after(error))
         except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
             if isinstance(error, OSError) and error.errno in DISK_ERRORS:
                 raise
-            failures = _failed(web, error, failures, progress=part.tell() > before)
+            failures = _failed(web, error, failures, progress=part.tell() > farthest)
+        farthest = max(farthest, part.seek(0, 2))
 
 
 def _one_try(web: Web, url: str, part: IO[bytes], size: int, stage: str) -> Iterator[Downloading]:

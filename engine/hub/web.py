@@ -55,6 +55,11 @@ class Web:
         self.authorise(request)
         return self._opener.open(request, timeout=self.timeout)
 
+    @property
+    def has_token(self) -> bool:
+        """Whether requests to some origin carry a token."""
+        return bool(self._tokens)
+
     def authorise(self, request: urllib.request.Request) -> None:
         """Add the password of the request's own host, in a way that a redirect does not carry to another host."""
         if token := self._tokens.get(origin(request.full_url)):

@@ -1,0 +1,41 @@
+"""Fixtures of the hub's tests: a hub on this machine, and an environment without settings of this machine's user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.hub import set_offline
+from engine.hub import token as token_module
+from engine.hub import transfer as transfer_module
+from tests.engine.hub.hub_server import Hub, serving_hub
+
+VARIABLES = (
+    "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_CACHE",
+    "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+)  # fmt: skip
+
+
+@pytest.fixture
+def hub_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """No token, cache or proxy of this machine reaches the tests; the system has no keyring; retries do not wait."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf-home"))
+    monkeypatch.setattr(token_module, "_backend", lambda: None)
+    monkeypatch.setattr(token_module, "_session", "")
+    monkeypatch.setattr(transfer_module, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(transfer_module, "CHUNK_BYTES", 16 << 10)
+    yield tmp_path / "hf-home"
+    set_offline(False)
+
+
+@pytest.fixture
+def hub(hub_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A running hub that the program is pointed at."""
+    with serving_hub() as running:
+        monkeypatch.setenv("HF_ENDPOINT", running.url)
+        yield running

@@ -1,0 +1,206 @@
+"""Which files make a choice, what fits and what is recommended: names as repositories really have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import DownloadError
+from engine.hub.choose import choices_of, free_disk
+from engine.hub.models import HubChoice, HubFile, HubFiles, HubModel
+from engine.hub.part_folder import check_names, folder_name, local_name
+
+GIB = 1 << 30
+
+
+def listing(names: Iterable[str | tuple[str, int]], **facts: object) -> HubFiles:
+    files = [HubFile(name, 1000, "ab" * 32) if isinstance(name, str) else HubFile(name[0], name[1], "ab" * 32) for name in names]
+    return HubFiles(HubModel("author/model", "author", **facts), "a" * 40, tuple(files))  # type: ignore[arg-type]
+
+
+def choices(names: Iterable[str | tuple[str, int]], memory: int = 64 * GIB, disk: int = 640 * GIB, **facts: object) -> list[HubChoice]:
+    return choices_of(listing(names, **facts), memory, disk)
+
+
+def titles(found: list[HubChoice]) -> set[str]:
+    return {choice.title for choice in found}
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("SmolLM2-135M-Instruct-Q4_K_M.gguf", "Q4_K_M"), ("llama-2-7b.Q5_0.gguf", "Q5_0"), ("Phi-3-mini-4k-instruct-q4.gguf", "Q4"),
+        ("Phi-3-mini-4k-instruct-fp16.gguf", "F16"), ("Qwen3-30B-A3B-UD-Q4_K_XL.gguf", "UD-Q4_K_XL"), ("m-UD-IQ1_S.gguf", "UD-IQ1_S"),
+        ("Meta-Llama-3.1-8B-Instruct-Q6_K_L.gguf", "Q6_K_L"), ("gpt-oss-20b-mxfp4.gguf", "MXFP4"), ("model.i1-IQ3_XXS.gguf", "IQ3_XXS"),
+        ("qwen2.5-0.5b-instruct-q5_k_m.gguf", "Q5_K_M"), ("m-TQ1_0.gguf", "TQ1_0"), ("m-IQ4_NL.gguf", "IQ4_NL"), ("m-bf16.gguf", "BF16"),
+        ("Q2_K/thing-Q8_0.gguf", "Q8_0"), ("m-F32.gguf", "F32"), ("m_q8_0.gguf", "Q8_0"), ("m-Q4_K.gguf", "Q4_K"), ("m-Q3_K_XL.gguf", "Q3_K_XL"),
+        ("tinyllama.gguf", "tinyllama"), ("Qwen2.5-Coder-0.5B-DRAFT-Q4_0.gguf", "Q4_0"), ("a-LoRA-merged-Q4_1.gguf", "Q4_1"),
+    ],
+)  # fmt: skip
+def test_titles_of_gguf_files(name: str, title: str) -> None:
+    assert titles(choices([name])) == {title}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mmproj-model-f16.gguf", "model-mmproj-Q8_0.gguf", "imatrix.gguf", "imatrix_unsloth.gguf", "x.imatrix", "model-Q4_0_4_8.gguf",
+        "pytorch_model.bin", "model.pt", "my-lora-f16.gguf", "adapter.gguf", "ggml-vocab-llama.gguf", "model.gguf.part1of2", "README.md",
+        "model-00001-of-00002.gguf", "weights.ckpt", "model.safetensors",
+    ],
+)  # fmt: skip
+def test_never_chosen(name: str) -> None:
+    """Alone, nothing is left to choose; beside a model, the file does not come along."""
+    with pytest.raises(DownloadError, match="The model author/model has "):
+        choices([name])
+    (choice,) = choices([name, "model-Q4_K_M.gguf"])
+    assert [file.name for file in choice.files] == ["model-Q4_K_M.gguf"]
+
+
+def test_all_parts_of_a_quantisation_together() -> None:
+    parts = [f"BF16/big-BF16-0000{number}-of-00003.gguf" for number in (3, 1, 2)]
+    found = choices([*parts, "big-Q8_0-00001-of-00002.gguf", "big-Q8_0-00002-of-00002.gguf", "big-Q2_K-00002-of-00002.gguf", "big-Q4_0.gguf"])
+    assert {choice.title: [local_name(file) for file in choice.files] for choice in found} == {
+        "BF16": [f"big-BF16-0000{number}-of-00003.gguf" for number in (1, 2, 3)],
+        "Q8_0": ["big-Q8_0-00001-of-00002.gguf", "big-Q8_0-00002-of-00002.gguf"],
+        "Q4_0": ["big-Q4_0.gguf"],
+    }
+    assert {choice.title: choice.bytes for choice in found} == {"BF16": 3000, "Q8_0": 2000, "Q4_0": 1000}
+
+
+def test_whole_rather_than_in_parts() -> None:
+    (choice,) = choices(["m-Q8_0.gguf", "m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"])
+    assert [file.name for file in choice.files] == ["m-Q8_0.gguf"]
+
+
+def test_several_models_in_one_repository() -> None:
+    assert titles(choices(["small-Q4_0.gguf", "large-Q4_0.gguf", "large-Q8_0.gguf"])) == {"small-Q4_0", "large-Q4_0", "Q8_0"}
+
+
+SMALL = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "merges.txt",
+         "vocab.json", "tokenizer.model", "chat_template.jinja", "additional_chat_templates/rag.jinja", "README.md", "LICENSE"]  # fmt: skip
+OTHERS = ["pytorch_model.bin", "modeling_own.py", "flax_model.msgpack", "tf_model.h5", "onnx/model.onnx", "original/consolidated.00.pth",
+          "original/params.json", ".gitattributes", "optimizer.pt", "runs/events.out", "adapter_model.safetensors", "image.png"]  # fmt: skip
+
+
+def test_safetensors_with_config_and_tokenizer() -> None:
+    (choice,) = choices([*SMALL, *OTHERS, "model.safetensors"])
+    assert choice.title == "Safetensors"
+    assert choice.format == "safetensors"
+    assert [file.name for file in choice.files] == ["model.safetensors", *SMALL]
+    assert choice.bytes == 1000 * (1 + len(SMALL))
+
+
+def test_sharded_safetensors_with_their_index() -> None:
+    shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    names = ["config.json", "model.safetensors.index.json", "consolidated.safetensors", *shards]
+    (choice,) = choices(names)
+    assert {file.name for file in choice.files} == {"config.json", "model.safetensors.index.json", *shards}
+    with pytest.raises(DownloadError, match="parts or config.json are missing"):
+        choices(["config.json", "model.safetensors.index.json", shards[1]])
+
+
+def test_the_same_weights_twice() -> None:
+    shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    (whole,) = choices(["config.json", "model.safetensors", "model.fp16.safetensors", *shards])
+    assert {file.name for file in whole.files} == {"config.json", "model.safetensors"}
+
+
+@pytest.mark.parametrize("names", [["gptq_model-4bit-128g.safetensors"], ["output-00001-of-00002.safetensors", "output-00002-of-00002.safetensors"]])
+def test_weights_with_names_of_quantisers(names: list[str]) -> None:
+    (choice,) = choices(["config.json", *names])
+    assert {file.name for file in choice.files} == {"config.json", *names}
+
+
+def test_both_formats_in_one_repository() -> None:
+    assert titles(choices(["config.json", "model.safetensors", "m-Q4_0.gguf"])) == {"Safetensors", "Q4_0"}
+
+
+@pytest.mark.parametrize(
+    ("names", "facts", "found"),
+    [
+        (["config.json", "pytorch_model.bin"], {}, "only pickled weights"), (["README.md"], {}, "has no weights"),
+        (["adapter_config.json", "adapter_model.safetensors"], {}, "only an adapter"),
+        (["unet/model.safetensors", "model_index.json"], {}, "no whole language model"),
+        (["config.json", "model.safetensors"], {"quantisation": "bitsandbytes"}, "quantised for bitsandbytes"),
+        (["config.json", "model.safetensors"], {"tags": ("mlx", "4-bit")}, "quantised for MLX"),
+    ],
+)  # fmt: skip
+def test_nothing_to_choose(names: list[str], facts: dict[str, object], found: str) -> None:
+    with pytest.raises(DownloadError, match=found):
+        choices(names, **facts)
+
+
+SIZES = [("m-Q2_K.gguf", 3 * GIB), ("m-Q4_K_M.gguf", 5 * GIB), ("m-IQ3_M.gguf", 4 * GIB), ("m-Q8_0.gguf", 17 * GIB // 2), ("m-BF16.gguf", 16 * GIB)]
+
+
+@pytest.mark.parametrize(
+    ("memory", "disk", "best"),
+    [(64, 640, "Q8_0"), (8, 640, "Q4_K_M"), (4.9, 640, "Q2_K"), (2, 640, None), (64, 6, "Q4_K_M"), (10, 9, "Q8_0"), (64, 1, None)],
+)
+@pytest.mark.parametrize("parameters", [0, 8 * GIB])
+def test_the_best_that_fits(memory: float, disk: float, best: str | None, parameters: int) -> None:
+    found = choices(SIZES, int(memory * GIB), int(disk * GIB), parameters=parameters)
+    assert [choice.title for choice in found if choice.recommended] == ([best] if best else [])
+    assert [choice.bytes for choice in found] == sorted(size for _, size in SIZES)
+    for choice in found:
+        assert choice.fits_memory == (choice.memory_bytes <= memory * GIB)
+        assert choice.fits_disk == (choice.bytes + (32 << 20) <= disk * GIB)
+        assert choice.fits == (choice.fits_memory and choice.fits_disk)
+        assert choice.memory_bytes > choice.bytes
+
+
+def test_only_sixteen_bits_are_better_than_nothing() -> None:
+    assert [choice.title for choice in choices([("m-F16.gguf", GIB), ("m-F32.gguf", 2 * GIB)]) if choice.recommended] == ["F16"]
+
+
+def test_a_missing_size_is_told() -> None:
+    with pytest.raises(DownloadError, match="does not tell the size of m-Q4_0.gguf"):
+        choices([("m-Q4_0.gguf", -1)])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../m-Q4_0.gguf", "/etc/m-Q4_0.gguf", "a/../../m.gguf", "a\\..\\m.gguf", "C:m.gguf", "a//m.gguf", ".ssh/m.gguf", "./m.gguf", "con.gguf", "m\n.gguf",
+     "a/..", "x" * 300 + ".gguf", "a. /m.gguf", "m\x00.gguf", "NUL/m.gguf", "~/../m.gguf"],
+)  # fmt: skip
+def test_names_that_lead_elsewhere(name: str) -> None:
+    with pytest.raises(DownloadError, match=r"is no safe file name; nothing of this model is fetched\.$"):
+        check_names([HubFile(name, 1)])
+    if name.endswith(".gguf"):
+        with pytest.raises(DownloadError, match="no safe file name"):
+            choices([name])
+
+
+def test_names_that_are_one_file_on_some_systems() -> None:
+    with pytest.raises(DownloadError, match="twice"):
+        check_names([HubFile("a.json", 1), HubFile("A.JSON", 1)])
+    with pytest.raises(DownloadError, match="twice"):
+        check_names([HubFile("x/a.gguf", 1), HubFile("y/a.gguf", 1)])
+
+
+@given(st.text(max_size=40), st.text(min_size=1, max_size=60))
+def test_every_accepted_name_stays_in_its_folder(first: str, second: str) -> None:
+    name = f"{first}/{second}" if first else second
+    try:
+        check_names([HubFile(name, 1)])
+    except DownloadError:
+        return
+    inside = (Path("/top/folder") / local_name(HubFile(name, 1))).resolve()
+    assert inside.is_relative_to("/top/folder")
+    assert inside != Path("/top/folder")
+
+
+@given(st.sets(st.tuples(st.text("abAB./ -_é", min_size=1, max_size=12), st.text("abAB./ -_é", max_size=170)), min_size=2, max_size=6))
+def test_folders_of_different_choices_differ(kinds: set[tuple[str, str]]) -> None:
+    names = {"--".join((model, title)).replace("/", "--"): folder_name(HubChoice(model, "a" * 40, title, "gguf", (), 0)) for model, title in kinds}
+    assert len(set(names.values())) == len(names)
+    assert all(name and not name.startswith(".") and len(name.encode()) <= 200 and "/" not in name for name in names.values())
+
+
+def test_free_disk_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    assert free_disk(tmp_path / "not" / "there") == pytest.approx(free_disk(tmp_path), rel=0.2)

@@ -1,0 +1,249 @@
+"""Search and listing, against a hub on this machine over real HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.errors import DownloadError
+from engine.hub import api, model_choices, model_files, remote_models, search_models, set_hub_token, set_offline
+from engine.hub.remote_models import model_id_of
+from tests.engine.hub.hub_server import Hub, Repo, git_sha1
+
+pytestmark = pytest.mark.loopback
+
+
+def repo(tags: str = "gguf", **facts: Any) -> Repo:
+    return Repo({}, facts={"tags": tags.split(), **facts})
+
+
+def test_models_of_both_formats_in_one_order(hub: Hub) -> None:
+    """The hub is asked once for each format; the lists are merged by downloads, a model with both tags stands once."""
+    for name, tags, downloads in (("a/one", "gguf", 5), ("b/two", "safetensors", 9), ("c/both", "gguf safetensors", 7), ("d/none", "onnx", 99)):
+        hub.repos[name] = repo(tags, downloads=downloads, pipeline_tag="text-generation")
+    assert [model.id for model in search_models("")] == ["b/two", "c/both", "a/one"]
+    assert [model.id for model in search_models("", formats=("gguf",))] == ["c/both", "a/one"]
+    assert [model.id for model in search_models("O", limit=2)] == ["b/two", "c/both"]
+
+
+@pytest.mark.parametrize(("sort", "first"), [("downloads", "a/x"), ("likes", "b/x"), ("updated", "c/x"), ("created", "d/x"), ("trending", "e/x")])
+def test_orders(hub: Hub, sort: str, first: str) -> None:
+    plain = {"downloads": 1, "likes": 1, "lastModified": "2025-01-01T00:00:00.000Z", "createdAt": "2024-01-01T00:00:00.000Z", "trendingScore": 1}
+    most = {"downloads": 5, "likes": 5, "lastModified": "2026-01-01T00:00:00.000Z", "createdAt": "2026-01-01T00:00:00.000Z", "trendingScore": 5}
+    for author, key in zip("abcde", plain, strict=True):
+        hub.repos[f"{author}/x"] = repo("gguf" if author in "ace" else "safetensors", **{**plain, key: most[key]}, pipeline_tag="text-generation")
+    assert search_models("x", sort=sort)[0].id == first
+
+
+def test_facts(hub: Hub) -> None:
+    hub.repos["a/g"] = repo(
+        "gguf license:apache-2.0 en", downloads=12345, likes=67, gated="auto", pipeline_tag="text-generation",
+        gguf={"total": 134515008, "architecture": "llama", "context_length": 8192},
+    )  # fmt: skip
+    hub.repos["b/s"] = repo(
+        "safetensors license:other", downloads=1, pipeline_tag="text-generation", config={"model_type": "qwen3",
+        "quantization_config": {"quant_method": "gptq"}}, safetensors={"parameters": {"BF16": 100}, "total": 100},
+    )  # fmt: skip
+    one, two = search_models("")
+    assert (one.id, one.author, one.downloads, one.likes, one.licence, one.gated) == ("a/g", "a", 12345, 67, "apache-2.0", True)
+    assert (one.architecture, one.parameters, one.formats, one.updated[:10]) == ("llama", 134515008, ("gguf",), "2026-03-04")
+    assert (two.architecture, two.parameters, two.quantisation, two.gated) == ("qwen3", 100, "gptq", False)
+
+
+def test_other_tasks_are_left_out_and_the_next_pages_asked(hub: Hub) -> None:
+    for number in range(25):
+        hub.repos[f"a/m{number:02}"] = repo("gguf", downloads=100 - number, pipeline_tag="text-to-image" if number < 20 else None)
+    hub.page = 6
+    assert [model.id for model in search_models("", limit=3)] == ["a/m20", "a/m21", "a/m22"]
+    assert len(hub.asked) == 5  # four pages of GGUF, one of safetensors
+
+
+def test_no_more_pages_than_needed(hub: Hub) -> None:
+    for number in range(50):
+        hub.repos[f"a/m{number:02}"] = repo("gguf", downloads=number)
+    hub.page = 10
+    assert len(search_models("m", limit=10, formats=("gguf",))) == 10
+    assert len(hub.asked) == 1
+
+
+def test_files_with_hashes(hub: Hub) -> None:
+    hub.repos["a/b"] = Repo({"config.json": b"{}", "model.safetensors": b"w" * 1000}, facts={"cardData": {"license_name": "own"}})
+    listing = model_files("a/b")
+    assert listing.revision == "a" * 40
+    assert listing.model.licence == "own"
+    config, weights = listing.files
+    assert (config.name, config.size, config.sha256, config.git_sha1) == ("config.json", 2, "", git_sha1(b"{}"))
+    assert (weights.size, weights.sha256, weights.git_sha1) == (1000, hashlib.sha256(b"w" * 1000).hexdigest(), "")
+
+
+@pytest.mark.parametrize(
+    "text", ["a/b", " a/b ", "https://huggingface.co/a/b", "https://hf.co/a/b/tree/main", "huggingface.co/a/b?x=1#y", "https://hf.co/a/b/"]
+)
+def test_addresses_of_pages(hub_home: Path, text: str) -> None:
+    assert model_id_of(text) == "a/b"
+
+
+@pytest.mark.parametrize("name", ["", "a/b/c", "../x", "a/..", "a b", "a/b?x", "a\n/b", "a/" + "x" * 200, "http://[", "a//b", "-a/b"])
+def test_bad_names_ask_nobody(hub: Hub, name: str) -> None:
+    with pytest.raises(DownloadError, match="no name of a model"):
+        model_files(name)
+    assert hub.asked == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"), [({"limit": 0}, "asked for 0"), ({"sort": "beauty"}, "'beauty'"), ({"formats": ("bin",)}, "and bin")]
+)
+def test_bad_arguments(hub: Hub, arguments: dict[str, Any], found: str) -> None:
+    with pytest.raises(DownloadError, match=found):
+        search_models("x", **arguments)
+    assert hub.asked == []
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "sentence"),
+    [
+        (401, {"X-Error-Code": "GatedRepo"}, "The model a/b is gated: accept its terms on its page at 127.0.0.1 and store a token"),
+        (403, {"X-Error-Code": "GatedRepo"}, "The model a/b is gated: accept its terms"),
+        (401, {"X-Error-Code": "RepoNotFound"}, "The model a/b does not exist at 127.0.0.1, or it is private"),
+        (401, {}, "The model a/b does not exist at 127.0.0.1, or it is private"),
+        (403, {}, "The model a/b may not be read at 127.0.0.1: a token is needed"),
+        (404, {"X-Error-Code": "RevisionNotFound"}, "The model a/b has no such revision"),
+        (404, {}, "The model a/b was not found"),
+        (429, {"Retry-After": "17"}, "127.0.0.1 got too many requests from this address; try again in 17 seconds."),
+        (429, {}, "127.0.0.1 got too many requests from this address; try again later."),
+        (429, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, "try again later."),
+        (500, {}, "127.0.0.1 has trouble of its own (it answered 500); try again later."),
+        (503, {}, "127.0.0.1 has trouble of its own (it answered 503)"),
+        (418, {}, "The model a/b could not be read: 127.0.0.1 answered 418."),
+    ],
+)
+def test_refusals_are_one_sentence(hub: Hub, status: int, headers: dict[str, str], sentence: str) -> None:
+    hub.statuses = [(status, headers)]
+    with pytest.raises(DownloadError) as caught:
+        model_files("a/b")
+    text = str(caught.value)
+    assert sentence in text
+    assert text.endswith(".")
+    assert "\n" not in text
+    assert len(hub.asked) == 1
+
+
+def test_refusals_with_a_token(hub: Hub) -> None:
+    hub.token = "hf_right"
+    hub.repos["a/b"] = Repo({"m.gguf": b"x"}, gated=True)
+    with pytest.raises(DownloadError, match="is gated.*and store a token"):
+        model_files("a/b")
+    set_hub_token("hf_wrong")
+    with pytest.raises(DownloadError, match="does not accept your token"):
+        model_files("a/b")
+    set_hub_token("hf_right")
+    assert len(model_files("a/b").files) == 1
+    with pytest.raises(DownloadError, match="was not found"):
+        model_files("a/nothing")
+    hub.statuses = [(403, {})]
+    with pytest.raises(DownloadError, match="your token has no right to it"):
+        model_files("a/b")
+
+
+def test_private_model_with_the_token_of_the_environment(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.repos["a/b"] = Repo({}, private=True)
+    monkeypatch.setenv("HF_TOKEN", "hf_env")
+    assert model_files("a/b").files == ()
+    assert hub.asked[-1].token == "Bearer hf_env"
+
+
+@pytest.mark.parametrize(
+    ("raw", "found"),
+    [
+        (b"<html>", "not JSON"), (b"[" * 100_000, "not JSON"), (b'{"id": 3}', "without the fields"), (b"[]", "without the fields"),
+        (b'{"id": "a/b"}', "without its commit"), (b'{"id": "a/b", "sha": "../../etc"}', "without its commit"), (b"null", "without the fields"),
+        (b'{"id": "a/b", "sha": "' + b"b" * 40 + b'", "siblings": [{"size": 3}]}', "without the fields"),
+        (b'{"id": "a/b", "sha": "' + b"b" * 40 + b'", "siblings": [{"rfilename": 7}]}', "without the fields"),
+    ],
+)  # fmt: skip
+def test_strange_answers(hub: Hub, raw: bytes, found: str) -> None:
+    hub.raw = raw
+    with pytest.raises(DownloadError, match=found):
+        model_files("a/b")
+    if raw == b"[]":
+        assert search_models("x") == []
+    else:
+        with pytest.raises(DownloadError):
+            search_models("x")
+
+
+def test_an_odd_entry_does_not_hide_the_others(hub: Hub) -> None:
+    hub.raw = b'[{"id": 3}, {"id": "a/b"}, {"id": "c/d", "safetensors": {"odd": 1}}, 7]'
+    assert [model.id for model in search_models("x")] == ["a/b"]
+    hub.raw = b'[{"id": 3}]'
+    with pytest.raises(DownloadError, match="without the fields"):
+        search_models("x")
+
+
+def test_endless_answer(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "MAX_PAGE_BYTES", 1000)
+    hub.raw = b" " * 5000
+    with pytest.raises(DownloadError, match="this is no answer of a hub"):
+        model_files("a/b")
+
+
+def test_pages_that_never_end(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "MAX_PAGES", 4)
+    for number in range(100):
+        hub.repos[f"a/{number}"] = repo("gguf", pipeline_tag="image-classification")
+    hub.page = 1
+    assert search_models("", formats=("gguf",)) == []
+    assert len(hub.asked) == 4
+
+
+def test_a_stop_ends_the_wait(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server accepts and never answers."""
+    waiting = socket.create_server(("127.0.0.1", 0))
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{waiting.getsockname()[1]}")
+    stop = threading.Event()
+    timer = threading.Timer(0.2, stop.set)
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(DownloadError, match="it was stopped"):
+        search_models("x", stop=stop)
+    assert time.monotonic() - start < 2
+    timer.join()
+    waiting.close()
+
+
+def test_no_server(hub_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    start = time.monotonic()
+    with pytest.raises(DownloadError, match=r"^127\.0\.0\.1 could not be reached: connection refused\.$"):
+        search_models("x")
+    assert time.monotonic() - start < 2
+
+
+@pytest.mark.parametrize("address", ["nonsense", "file:///etc", "http://", "http://[::1", "ftp://x", "http://x:99999"])
+def test_bad_endpoint(hub_home: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    with pytest.raises(DownloadError, match="HF_ENDPOINT"):
+        search_models("x")
+
+
+@pytest.mark.parametrize("way", ["switch", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+def test_offline_opens_no_socket(hub: Hub, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    opened: list[Any] = []
+    monkeypatch.setattr(socket.socket, "connect", lambda self, address: opened.append(address))
+    monkeypatch.setattr(remote_models, "result", lambda *rest: opened.append(rest))
+    if way == "switch":
+        set_offline(True)
+    else:
+        monkeypatch.setenv(way, "1")
+    sentence = "set to work offline" if way == "switch" else f"environment variable {way} asks to work offline"
+    for call in (lambda: search_models("x"), lambda: model_files("a/b"), lambda: model_choices("a/b")):
+        with pytest.raises(DownloadError, match=sentence):
+            call()
+    assert opened == []
+    assert hub.asked == []
