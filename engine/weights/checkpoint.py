@@ -45,7 +45,15 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
 
     Raises `ModelNotFound`, `BadCheckpoint` or `UnsupportedModel`.
     """
-    path = Path(path).expanduser()
+    path = Path(path)
+    try:
+        path = path.expanduser()
+        return _open(path)
+    except (OSError, RuntimeError) as error:  # no permission, a name too long, a loop of links, no such user
+        raise ModelNotFound(f"{path} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
+
+
+def _open(path: Path) -> Checkpoint:
     if path.is_dir():
         return _open_folder(path)
     if not path.is_file():

@@ -27,6 +27,8 @@ _MAX_KEY_BYTES = (1 << 16) - 1
 _MAX_KEYS = 1 << 16
 _MAX_STRINGS = 1 << 23
 """Strings in all arrays together; the largest vocabularies with merges have under a million."""
+_MAX_NUMBERS = 1 << 24
+"""Numbers in all arrays together."""
 _MAX_DEPTH = 4
 _MAX_SENTENCE = 400
 
@@ -48,7 +50,7 @@ class Cursor:
         self.end = file.size
         self.buffer = b""
         self.at = 0
-        self.strings_left = _MAX_STRINGS
+        self.strings_left, self.numbers_left = _MAX_STRINGS, _MAX_NUMBERS
         self.need(1)
 
     def need(self, upto: int) -> None:
@@ -167,7 +169,10 @@ def _skip_array(cursor: Cursor, key: str, depth: int) -> _Later:
     kind, count = _array_head(cursor, key)
     later = _Later(cursor.at, count, kind)
     if kind in _SCALARS:
+        if count > cursor.numbers_left and count * _SCALARS[kind].size <= cursor.end - cursor.at:
+            raise cursor.fail(f"the arrays up to metadata key {key!r} hold more than {_MAX_NUMBERS} numbers")
         cursor.skip(count * _SCALARS[kind].size, f"the array of metadata key {key!r}")
+        cursor.numbers_left -= count
         return later
     least = 8 if kind == _STRING else 12
     if count > min(cursor.strings_left, (cursor.end - cursor.at) // least):

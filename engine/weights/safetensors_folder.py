@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ _TYPES = (
 _MAX_HEADER_BYTES = 32 << 20
 _MAX_NAME = 1024
 _MAX_DIMENSIONS = 8
+_MAX_VALUES = 1 << 50
 INDEX_NAME = "model.safetensors.index.json"
 
 
@@ -48,7 +50,7 @@ class SafetensorsFolder:
             "generation_config": read_json_object(generation) if generation.is_file() else {},
         }
         index = folder / INDEX_NAME
-        tensors = _read_shards(index) if index.is_file() else _read_file(_single_file(folder))
+        tensors = _read_shards(index) if index.is_file() else read_safetensors(_single_file(folder))
         self.tensors: Mapping[str, RawTensor] = wrap_quantised({tensor.name: tensor for tensor in tensors}, config)
 
     def close(self) -> None:
@@ -69,7 +71,7 @@ def _read_shards(index: Path) -> list[FileTensor]:
     for shard in sorted(set(weight_map.values())):
         if not (index.parent / shard).is_file():
             raise BadCheckpoint(f"{index} names {shard}, which is not in the folder; download the missing file.")
-        tensors += [tensor for tensor in _read_file(index.parent / shard) if weight_map.get(tensor.name) == shard]
+        tensors += [tensor for tensor in read_safetensors(index.parent / shard) if weight_map.get(tensor.name) == shard]
     missing = sorted(set(weight_map) - {tensor.name for tensor in tensors})
     if missing:
         raise BadCheckpoint(f"{index} names tensor {missing[0]}, but {weight_map[missing[0]]} does not hold it; download both again.")
@@ -90,7 +92,7 @@ def _single_file(folder: Path) -> Path:
     raise ModelNotFound(f"{folder} has a config.json but no .safetensors file; download the weights too.")
 
 
-def _read_file(path: Path) -> list[FileTensor]:
+def read_safetensors(path: Path) -> list[FileTensor]:
     file = ModelFile(path)
     size = file.size
     header_bytes = struct.unpack("<Q", file.read(0, 8, "its header").tobytes())[0] if size >= 8 else 0
@@ -136,6 +138,8 @@ def _check_entry(file_name: str, name: str, entry: Any, room: int) -> tuple[Form
             f"{file_name}: tensor {name} has the dtype {str(dtype)[:40]!r}, which cannot be read; {', '.join(_TYPES)} can. "
             "Get an unquantised variant or a GGUF file."
         )
+    if prod(max(size, 1) for size in shape) > _MAX_VALUES:  # an empty tensor may still be too wide for any array
+        raise BadCheckpoint(f"{file_name}: tensor {name} has the shape {shape}, larger than any model's. Download it again.")
     nbytes = format.nbytes(shape)
     if offsets[1] - offsets[0] != nbytes or offsets[1] > room:
         raise BadCheckpoint(

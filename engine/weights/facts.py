@@ -1,0 +1,108 @@
+"""What people want to know of a model's files at a glance: how its weights are quantised, and its licence."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from engine.weights.checkpoint import Checkpoint
+
+_FILE_TYPES = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L",
+    14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS",
+    23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M",
+    32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4", 39: "NVFP4",
+}  # fmt: skip
+"""`general.file_type` of a GGUF file. Source: llama.h's list of file types (facts only)."""
+
+_FLOATS = ("F32", "F16", "BF16", "F64")
+_README_BYTES = 1 << 16
+_LONGEST = 100
+_LICENCE_LINE = re.compile(r"^(license|license_name):[ \t]*(?:\n[ \t]*-[ \t]*)?(.*)$", re.MULTILINE)
+
+
+def quantisation_name(checkpoint: Checkpoint) -> str:
+    """How people name the weights' format: "Q4_K_M", "BF16", "FP8", "GPTQ 4-bit g128", "EXL2 4.25 bpw"; "" without weights."""
+    if checkpoint.format != "gguf":
+        settings = checkpoint.metadata["config"].get("quantization_config")
+        return (_settings_name(settings) if isinstance(settings, dict) else "") or _main_type(checkpoint)
+    main = _main_type(checkpoint)
+    claimed = checkpoint.metadata.get("general.file_type")
+    name = _FILE_TYPES.get(claimed, "") if isinstance(claimed, int) else ""
+    # Tools that leave the key at its default say F32 or F16 of a quantised file, and the other way round.
+    return name if name and (name in _FLOATS) == (main in _FLOATS) else main
+
+
+def licence(checkpoint: Checkpoint) -> str:
+    """The licence as the files state it ("apache-2.0"), or ""."""
+    if checkpoint.format == "gguf":
+        keys = checkpoint.metadata
+        return _licence_of(keys.get("general.license"), keys.get("general.license.name"))
+    found = _front_matter(checkpoint.path / "README.md")
+    return _licence_of(found.get("license"), found.get("license_name")) or _licence_of(checkpoint.metadata["config"].get("license"), None)
+
+
+def _main_type(checkpoint: Checkpoint) -> str:
+    """The type that most weights in matrices have."""
+    counts: Counter[str] = Counter()
+    for tensor in checkpoint.tensors.values():
+        if len(tensor.shape) > 1:
+            counts[tensor.type] += prod(tensor.shape)
+    name = counts.most_common(1)[0][0] if counts else ""
+    return "FP8" if name.startswith("F8_") else name
+
+
+def _settings_name(settings: Mapping[str, Any]) -> str:
+    """From the quantization_config of a folder; "" when it tells too little."""
+    method = settings.get("quant_method")
+    if method in ("gptq", "awq"):
+        return str(method).upper() + _bits_and_group(settings.get("bits", settings.get("w_bit")), settings.get("group_size"))
+    if method == "exl2":
+        bits = settings.get("bits")
+        return f"EXL2 {bits:g} bpw" if isinstance(bits, int | float) else "EXL2"
+    if method == "mxfp4":
+        return "MXFP4"
+    if method == "compressed-tensors":
+        return _compressed_name(settings.get("config_groups"))
+    return "FP8" if "fp8" in str(method) else ""
+
+
+def _compressed_name(groups: Any) -> str:
+    """From the first group of a compressed-tensors config."""
+    first = next(iter(groups.values()), None) if isinstance(groups, dict) else None
+    weights = first.get("weights") if isinstance(first, dict) else None
+    if not isinstance(weights, dict):
+        return "compressed-tensors"
+    if weights.get("type") == "float" and weights.get("num_bits") == 8:
+        return "FP8"
+    return "compressed-tensors" + _bits_and_group(weights.get("num_bits"), weights.get("group_size"))
+
+
+def _bits_and_group(bits: Any, group: Any) -> str:
+    text = f" {bits}-bit" if type(bits) is int else ""
+    return text + (f" g{group}" if type(group) is int and group > 0 else "")
+
+
+def _licence_of(value: Any, name: Any) -> str:
+    """One line; the licence's own name where the kind is only "other"."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    texts = [" ".join(each.split())[:_LONGEST] if isinstance(each, str) else "" for each in (value, name)]
+    return texts[1] if texts[0] in ("", "other") and texts[1] else texts[0]
+
+
+def _front_matter(path: Path) -> dict[str, str]:
+    """The licence lines between the two "---" at the head of a model card."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_README_BYTES).decode("utf-8", "replace").replace("\r\n", "\n").removeprefix("\ufeff")
+    except (OSError, ValueError):
+        return {}  # a missing card is no trouble
+    if not text.startswith("---\n"):
+        return {}
+    head = text[4:].split("\n---", 1)[0]
+    return {match[1]: match[2].strip().strip("'\"") for match in _LICENCE_LINE.finditer(head)}
