@@ -107,7 +107,9 @@ class Preferences:
         return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
     def remember_model(self, path: str) -> None:
-        """Note a model that was just loaded."""
+        """Note a model that was just loaded; one that was taken out of the library is back in it."""
+        if path in self.hidden_models:
+            self._data["hidden_models"] = [each for each in self.hidden_models if each != path]
         others = [recent for recent in self.recent_models if recent != path]
         self._data["last_model"] = path
         self._data["recent_models"] = [path, *others][:RECENT_MODELS]
