@@ -89,10 +89,15 @@ CHAINS = 2 if WIDE else 1
 last bit whichever rows are beside it. Without AVX-512 a vector is two registers or more, so one sum is two chains already."""
 
 
-def prefetch_lines(b: ir.IRBuilder, block: ir.Value, size: int, ahead: int) -> None:
-    """Ask for all cache lines of the `size` bytes that begin `ahead` bytes on."""
+READ_AHEAD = 8 << 10
+"""Bytes that packed weights are asked for ahead of their use: 0.4 microseconds at 20 GB/s a core."""
+
+
+def prefetch_lines(b: ir.IRBuilder, block: ir.Value, size: int) -> None:
+    """Ask for the cache lines of the `size` bytes that begin `READ_AHEAD` bytes after `block`, into the second-level cache: it
+    has room for many more reads under way than the first."""
     for line in range(0, size, 64):
-        prefetch(b, block, ahead + line)
+        prefetch(b, block, READ_AHEAD + line, 2)
 
 
 def add_to_chain(b: ir.IRBuilder, parts: list[ir.Value | None], chain: int, x: ir.Value, weight: ir.Value) -> None:

@@ -33,7 +33,6 @@ from engine.backends.cpu.simd import (
     store,
 )
 
-_READ_AHEAD = 2048
 _VI8 = ir.VectorType(I8, LANES)
 
 
@@ -152,7 +151,7 @@ class BlockFamily:
         d, m = self._numbers(b, block)
 
         def group_dot(group: ir.Value, g: ir.Value) -> None:
-            prefetch_lines(b, group, self.block_bytes if self.groups == 1 else self._group_bytes, _READ_AHEAD)
+            prefetch_lines(b, group, self.block_bytes if self.groups == 1 else self._group_bytes)
             reader = CodeReader(b, self.codes, group)
             xs = [b.add(x, b.mul(g, ir.Constant(I64, 4 * GROUP))) for x in rows.x]
             sums = [b.add(s, b.mul(g, ir.Constant(I64, 4 * GROUP // 16))) for s in rows.sums]

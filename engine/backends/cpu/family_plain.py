@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 
-from engine.backends.cpu.family import CHAINS, BlockRows, Bytes, tiles
-from engine.backends.cpu.simd import F32, LANES, VF32, Accumulators, const_vector, fma, load, load_bfloat, load_half, prefetch, splat, store
-
-_READ_AHEAD = 1024
+from engine.backends.cpu.family import CHAINS, BlockRows, Bytes, prefetch_lines, tiles
+from engine.backends.cpu.simd import F32, LANES, VF32, Accumulators, const_vector, fma, load, load_bfloat, load_half, splat, store
 
 
 class Plain:
@@ -36,7 +34,7 @@ class Plain:
 
     def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: BlockRows, totals: Accumulators) -> None:
         """See `Family.emit_dot`; `CHAINS` slots a row."""
-        prefetch(b, block, _READ_AHEAD)
+        prefetch_lines(b, block, self.block_bytes)
         for k in range(self.unit):
             weight = self._vector(b, block, k)
             for r, x in enumerate(rows.x):

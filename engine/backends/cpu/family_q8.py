@@ -13,7 +13,6 @@ from engine.backends.cpu.simd import F32, I8, LANES, VF32, VI32, Accumulators, f
 
 _UNIT = 32
 _SCALES = _UNIT * LANES
-_READ_AHEAD = 3 * (_SCALES + 2 * LANES)
 
 
 class Q8:
@@ -41,7 +40,7 @@ class Q8:
 
     def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: BlockRows, totals: Accumulators) -> None:
         """See `Family.emit_dot`."""
-        prefetch_lines(b, block, self.block_bytes, _READ_AHEAD)
+        prefetch_lines(b, block, self.block_bytes)
         parts: list[list[ir.Value | None]] = [[None] * CHAINS for _ in rows.x]
         for k in range(_UNIT):
             weight = self._vector(b, block, k)

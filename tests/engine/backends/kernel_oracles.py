@@ -8,6 +8,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+import pytest
 
 NUMBERS_AT = {
     "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "IQ4_NL": (0,), "MXFP4": (),
@@ -19,6 +20,12 @@ FALLBACK_TYPES = ("IQ3_S", "TQ2_0")
 """Some of the types that are dequantised to F16 at load."""
 WEIGHT_TYPES = (*NUMBERS_AT, "F32", "F16", "BF16")
 """Every type with a layout of its own, and two that are dequantised at load."""
+
+WEIGHT_CASES = [
+    pytest.param(kind, marks=[pytest.mark.slow] if kind in ("Q4_0", "Q5_1", "Q3_K", "Q5_K", "IQ4_NL", "TQ2_0") else [])
+    for kind in WEIGHT_TYPES
+]
+"""The same as cases of tests that compile all of a type's kernels; those that share their code with others are slow ones."""
 
 
 def unit_of(kind: str) -> int:

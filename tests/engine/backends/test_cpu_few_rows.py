@@ -10,7 +10,7 @@ import pytest
 
 from engine.backends.base import AttentionShape, RotaryTable, Step
 from engine.backends.cpu import CpuBackend
-from tests.engine.backends.kernel_oracles import WEIGHT_TYPES, Matrix, unit_of
+from tests.engine.backends.kernel_oracles import WEIGHT_CASES, Matrix, unit_of
 
 PAGES = np.array([3, 0, 2], np.int32)
 STARTS = (0, 5, 12, 249, 251, 511)
@@ -72,7 +72,7 @@ def assert_rows_alike(kind: str, heads: int, groups: int, dim: int, dtype: str) 
         program.close()
 
 
-@pytest.mark.parametrize("kind", WEIGHT_TYPES)
+@pytest.mark.parametrize("kind", WEIGHT_CASES)
 def test_every_weight_type(kind: str) -> None:
     assert_rows_alike(kind, 4, 2, 16, "fp16")
 

@@ -20,7 +20,7 @@ from engine.backends.cpu import CpuBackend
 from engine.backends.cpu.kernels import KERNELS
 from engine.backends.cpu.step import LOGIT_ROWS, ROWS, TOKENS
 from engine.backends.cpu.tape import Tape
-from tests.engine.backends.kernel_oracles import WEIGHT_TYPES, Matrix, causal_attention, rotate, unit_of
+from tests.engine.backends.kernel_oracles import WEIGHT_CASES, Matrix, causal_attention, rotate, unit_of
 
 TINY = AttentionShape(1, 1, 16, 1.0)
 Array = np.ndarray[Any, Any]
@@ -57,7 +57,7 @@ def assert_near(actual: Array, expected: Array, tolerance: float) -> None:
     assert error[where] <= tolerance, f"{error[where]:.3g} at {where}: {actual[where]} instead of {expected[where]}"
 
 
-@pytest.mark.parametrize("kind", WEIGHT_TYPES)
+@pytest.mark.parametrize("kind", WEIGHT_CASES)
 def test_linear_and_embedding(kind: str) -> None:
     columns = 512 if unit_of(kind) == 256 else {"F32": 515, "F16": 37, "BF16": 130}.get(kind, 352)
     table, weight = Matrix(kind, (301, columns), 1), Matrix(kind, (203, columns), 2)
