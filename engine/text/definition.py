@@ -77,16 +77,15 @@ def build(definition: Mapping[str, Any]) -> Any:
     try:
         tokenizer = Tokenizer.from_str(json.dumps(shell))
         tokenizer.model = _model(definition["model"])
-        for entry in definition["added_tokens"]:
-            flags = {name: bool(entry.get(name)) for name in ("single_word", "lstrip", "rstrip", "normalized", "special")}
-            token = AddedToken(entry["content"], **flags)
-            if flags["special"]:
-                tokenizer.add_special_tokens([token])
-            else:
-                tokenizer.add_tokens([token])
+        # All at once: each call builds the search for them anew.
+        tokenizer.add_tokens([AddedToken(entry["content"], **_flags(entry)) for entry in definition["added_tokens"]])
         return tokenizer
     except Exception as error:  # the library raises nothing more precise
         raise BadCheckpoint(f"The tokenizer cannot be built ({error}); the model's files are broken or incomplete.") from error
+
+
+def _flags(entry: Mapping[str, Any]) -> dict[str, bool]:
+    return {name: bool(entry.get(name)) for name in ("single_word", "lstrip", "rstrip", "normalized", "special")}
 
 
 def _model(model: Mapping[str, Any]) -> Any:
@@ -95,17 +94,7 @@ def _model(model: Mapping[str, Any]) -> Any:
     if model.get("type", "BPE") == "Unigram":
         vocab = [(str(text), float(score)) for text, score in model["vocab"]]
         return models.Unigram(vocab, model.get("unk_id"), bool(model.get("byte_fallback")))
-    merges = joined_merges(model["order"]) if "order" in model else _pairs(model.get("merges") or ())
+    merges = joined_merges(model["order"]) if "order" in model else list(model.get("merges") or ())
     options = {name: model[name] for name in _BPE if model.get(name) is not None}
     return models.BPE(model["vocab"], merges, **options)
 
-
-def _pairs(merges: Iterable[str | Sequence[str]]) -> list[tuple[str, str]]:
-    """Merges as pairs; older files write a pair as one text with a space."""
-    pairs = []
-    for merge in merges:
-        parts = merge.split(" ") if isinstance(merge, str) else merge
-        if len(parts) != 2:
-            raise ValueError(f"the merge {merge!r} has {len(parts)} parts")
-        pairs.append((parts[0], parts[1]))
-    return pairs

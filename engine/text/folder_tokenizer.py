@@ -17,7 +17,7 @@ from engine.text.rank_files import is_tiktoken, merges_json, read_bytes, tekken_
 from engine.text.sentencepiece import Pieces, sentencepiece_json
 from engine.text.sentencepiece_file import parse_sentencepiece
 from engine.text.template_source import folder_template, read_json
-from engine.text.vocabulary import TokenizerFacts, end_of_turn_ids, looks_like_control, unique
+from engine.text.vocabulary import TokenizerFacts, end_of_turn_ids, has_tags, looks_like_control, unique
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 _MOST_IDS = 1 << 21
@@ -167,7 +167,8 @@ def _special(folder: Path, definition: dict[str, Any], ids: Mapping[str, int], n
     """{id: text} of the control tokens: flagged so in either file, given a role, or looking like one."""
     config = read_json(folder / "tokenizer_config.json")
     entries = [*definition["added_tokens"], *filter(_named_entry, (config.get("added_tokens_decoder") or {}).values())]
-    texts = [entry["content"] for entry in entries if entry.get("special") or looks_like_control(entry["content"])]
+    tags = has_tags(ids)
+    texts = [entry["content"] for entry in entries if entry.get("special") or looks_like_control(entry["content"], tags)]
     extra = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
     texts += [text for text in map(_text, extra.values() if isinstance(extra, dict) else extra) if text]
     return {ids[text]: text for text in [*texts, *named.values()] if text in ids and text}

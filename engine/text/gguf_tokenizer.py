@@ -25,7 +25,7 @@ from engine.text.definition import (
 from engine.text.pretokenizers import PRETOKENIZERS
 from engine.text.sentencepiece import Pieces, sentencepiece_json
 from engine.text.template_source import gguf_template
-from engine.text.vocabulary import TokenizerFacts, end_of_turn_ids, looks_like_control, unique
+from engine.text.vocabulary import TokenizerFacts, end_of_turn_ids, has_tags, looks_like_control, unique
 
 _KEY = "tokenizer.ggml."
 _SPACED = ("gemma4", "sarvam-moe")  # merges are listed, but made of SentencePiece's pieces
@@ -84,8 +84,9 @@ def _token_id(metadata: Mapping[str, Any], name: str, count: int, default: int |
 def _special(tokens: Sequence[str], types: Sequence[int], ends: Sequence[int]) -> dict[int, str]:
     """{id: text} of the control tokens. Of two tokens with one text the first counts."""
     special: dict[str, int] = {}
+    tags = has_tags(tokens)
     for i, (text, kind) in enumerate(zip(tokens, types, strict=True)):
-        if kind in (UNKNOWN, CONTROL) or (kind != BYTE and looks_like_control(text)) or (kind == USER_DEFINED and i in ends):
+        if kind in (UNKNOWN, CONTROL) or (kind != BYTE and looks_like_control(text, tags)) or (kind == USER_DEFINED and i in ends):
             special.setdefault(text, i)
     return {i: text for text, i in special.items() if text}
 

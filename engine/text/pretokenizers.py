@@ -126,7 +126,7 @@ _NAMES: Mapping[Pretokenizer, str] = {
     Pretokenizer((_JAIS2,)): "jais-2",
     Pretokenizer((_QWEN2,), nfc=True): "qwen2",
     _QWEN: "deepseek-r1-qwen stablelm2 megrez kormo f2llmv2 hunyuan solar-open grok-2",
-    Pretokenizer((_QWEN35,), nfc=True): "qwen35",
+    Pretokenizer((_QWEN35,)): "qwen35",
     Pretokenizer((_QWEN2.removeprefix(_ENDINGS + "|"),)): "ufakzeka",
     Pretokenizer((r"[^\n]+|[\n]+", _QWEN2)): "laguna",
     Pretokenizer((r"\p{N}{1,3}", _QWEN2.replace(r"|\p{N}|", r"|\p{N}+|")), ignore_merges=True): "minicpm5",

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.text.definition import (
-    BYTE,
     NORMAL,
     SPACE,
     UNKNOWN,
@@ -21,6 +20,10 @@ from engine.text.definition import (
     tokenizer_json,
     unreachable,
 )
+
+
+_BYTE_NAME = "(?<=<0)(?=x[0-9A-F]{2}>)"
+"""Where a text that looks like a byte token's name is cut, so that it cannot become that token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,9 @@ def sentencepiece_json(pieces: Pieces) -> dict[str, Any]:
         before = {"type": "Metaspace", "replacement": space, "prepend_scheme": "first", "split": False}
     elif pieces.escape_spaces:
         steps.append(_replace({"String": " "}, SPACE))
+    if pieces.unigram and pieces.byte_fallback:
+        split = {"type": "Split", "pattern": {"Regex": _BYTE_NAME}, "behavior": "Isolated", "invert": False}
+        before = {"type": "Sequence", "pretokenizers": [split, before]} if before else split
     back = [_replace({"String": SPACE}, " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
     if pieces.prefix_space:
         back.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
@@ -85,14 +91,12 @@ def _bpe(names: Sequence[str], pieces: Pieces) -> dict[str, Any]:
 
 
 def _unigram(names: Sequence[str], pieces: Pieces) -> dict[str, Any]:
-    """Text may only be cut into normal pieces: others get names, or (byte tokens) scores, by which no cut can choose them."""
+    """Text may only be cut into normal pieces: control tokens will be hidden, unused ones get other names, `_BYTE_NAME` does bytes."""
     lowest = min((score for score, kind in zip(pieces.scores, pieces.types, strict=True) if kind == NORMAL), default=0.0)
     vocab: list[list[Any]] = []
     for i, kind in enumerate(pieces.types):
         if kind == NORMAL:
             vocab.append([names[i], pieces.scores[i]])
-        elif kind == BYTE:
-            vocab.append([names[i], 8 * (lowest - 10.0)])  # "<0x0A>" has six characters, each of which costs less
         else:
             vocab.append([unreachable(i) if kind == UNUSED else names[i], lowest])
     unknown = next((i for i, kind in enumerate(pieces.types) if kind == UNKNOWN), None)

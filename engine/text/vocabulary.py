@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from engine.errors import BadCheckpoint
 
 END_OF_TURN_TOKENS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|eot|>", "<|end_of_turn|>", "<|endofturn|>",
@@ -21,12 +23,23 @@ _CONTROL_NAMES = frozenset(
 )
 
 
-def looks_like_control(text: str) -> bool:
+_TAGS = frozenset({"<s>", "</s>"})
+
+
+def looks_like_control(text: str, tags: bool = False) -> bool:
     """Whether an added token's text is that of a control token, whatever its flag says.
 
-    Some files flag role markers such as `<|user|>` as ordinary; typed by a person they must not change the roles.
+    Some files flag role markers such as `<|user|>` as ordinary; typed by a person they must not change the roles. With
+    `tags` (see `has_tags`) `<s>` is a piece of HTML.
     """
+    if tags and text in _TAGS:
+        return False
     return text in _CONTROL_NAMES or (len(text) > 4 and text[:2] in ("<|", "<｜") and text[-2:] in ("|>", "｜>"))
+
+
+def has_tags(texts: Container[str]) -> bool:
+    """Whether a vocabulary begins its texts with `<bos>`, so that its `<s>` is the HTML tag (Gemma)."""
+    return "<bos>" in texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +91,6 @@ def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dic
     model = definition["model"]
     if model.get("unk_token") in secret:
         model["unk_token"] = secret[model["unk_token"]]
-    if "merges" in model:
-        model["merges"] = [merge for merge in model["merges"] if not _spells(merge, secret)]
-    if "order" in model:
-        model["order"] = [text for text in model["order"] if text not in secret]
     plain = {"lstrip": False, "rstrip": False}
     flags = {entry["id"]: entry for entry in definition["added_tokens"]}
     for i, text in special.items():
@@ -90,7 +99,15 @@ def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dic
         }
     definition["added_tokens"] = [flags[i] for i in sorted(flags)]
     names = {i: entry["content"] for i, entry in flags.items()}
-    model["vocab"] = _placed(model["vocab"], names) if isinstance(model["vocab"], dict) else _relisted(model["vocab"], names)
+    if isinstance(model["vocab"], dict):
+        lost = secret.keys() | (model["vocab"].keys() - (vocab := _placed(model["vocab"], names)).keys())
+        model["vocab"] = vocab
+        if "order" in model:
+            model["order"] = [text for text in model["order"] if text in vocab]
+        else:
+            model["merges"] = [pair for pair in map(_pair, model.get("merges") or ()) if not _spells(pair, lost)]
+    else:
+        model["vocab"] = _relisted(model["vocab"], names)
     return secret
 
 
@@ -106,9 +123,16 @@ def _relisted(vocab: Iterable[Sequence[Any]], names: Mapping[int, str]) -> list[
     return [[names.get(i, text), score] for i, (text, score) in enumerate(vocab)]
 
 
-def _spells(merge: str | Sequence[str], secret: Mapping[str, str]) -> bool:
-    left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
-    return left + right in secret or left in secret or right in secret
+def _pair(merge: Any) -> tuple[str, str]:
+    """A merge as two texts; older files write it as one with a space."""
+    parts = merge.split(" ") if isinstance(merge, str) else merge
+    if not isinstance(parts, (list, tuple)) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
+        raise BadCheckpoint(f"The tokenizer has the merge {str(merge)[:40]!r}, which is not of 2 parts; fetch the model again.")
+    return parts[0], parts[1]
+
+
+def _spells(pair: tuple[str, str], texts: Container[str]) -> bool:
+    return pair[0] + pair[1] in texts or pair[0] in texts or pair[1] in texts
 
 
 def special_pattern(secret: Iterable[str]) -> re.Pattern[str]:
