@@ -10,17 +10,20 @@ In q4 each page and head begins with vectors kept as 32 Q float32, padded togeth
 are differences from, then the sequence's first key; for values the first value. The first ones are used in a first page only.
 Queries are turned once where keys are, and the sum of turned values is turned back once; codes become numbers in registers.
 Softmax runs page by page with a running maximum (FlashAttention, arXiv 2205.14135). Up to eight rows, the pages are shared
-out over `SPLITS` tiles whose partial results `combine` joins (flash-decoding); a longer step takes eight rows a tile. Every
-row is summed in the same order whatever rows are beside it, up to eight.
+out over `SPLITS` tiles, by their numbers, whose partial results `combine` joins (flash-decoding); a longer step takes eight rows
+a tile. Every row is summed in the same order whatever rows are beside it, up to eight. Pages before the first row's window are
+not touched, and a row takes nothing from those before its own. Sinks join the sums at the end.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from engine.backends.cache_types import GROUP, QUANTISED, CacheType
 from engine.backends.cpu.attention_products import attention_products
-from engine.backends.cpu.attention_rows import MINUS_INFINITY, exp_scalar, row_clear, row_exp, row_max, row_scale
+from engine.backends.cpu.attention_rows import MINUS_INFINITY, exp_scalar, row_cap, row_clear, row_exp, row_max, row_scale
 from engine.backends.cpu.cache_tiles import turn
 from engine.backends.cpu.linear import Jit, specialise, words
 from engine.backends.cpu.simd import ld_f32, ld_f64, ld_i32, ld_i64, st_f32
@@ -32,10 +35,13 @@ SPLITS = 16
 
 (
     A_Q, A_Q_STRIDE, A_K, A_V, A_Y, A_Y_STRIDE, A_HEADS, A_KV_HEADS, A_DIM, A_SCALE, A_PARTIAL,
-    A_KEY_PAGE, A_VALUE_PAGE, A_Q_WIDTH, A_OUT_WIDTH,
-) = range(15)  # fmt: skip
-(C_PARTIAL, C_Y, C_Y_STRIDE, C_HEADS, C_KV_HEADS, C_DIM) = range(6)
+    A_KEY_PAGE, A_VALUE_PAGE, A_Q_WIDTH, A_OUT_WIDTH, A_WINDOW, A_CAP, A_SINKS,
+) = range(18)  # fmt: skip
+(C_PARTIAL, C_Y, C_Y_STRIDE, C_HEADS, C_KV_HEADS, C_DIM, C_WINDOW, C_SINKS) = range(8)
+NO_WINDOW = 1 << 40
+"""Further back than any position: layers with and without a window, cap or sinks run the same code, at a test for each page."""
 
+LOWEST = np.float32(MINUS_INFINITY)
 SCRATCH = 64
 
 
@@ -78,7 +84,11 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
     here = min(SMALL_ROWS, rows - first_row)
     positions = ld_i64(step + 8 * POSITIONS) + 4 * first_row
     last = ld_i32(positions + 4 * (here - 1))
-    if short and part > last // PAGE_TOKENS:
+    window, cap = ld_i64(args + 8 * A_WINDOW), ld_f64(args + 8 * A_CAP)
+    first = max(0, ld_i32(positions) - window + 1) // PAGE_TOKENS
+    if short:
+        first += (part - first) % SPLITS
+    if first > last // PAGE_TOKENS:
         return
     ratio = ld_i64(args + 8 * A_HEADS) // groups
     q_width, width = ld_i64(args + 8 * A_Q_WIDTH), ld_i64(args + 8 * A_OUT_WIDTH)
@@ -91,7 +101,7 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
     begin(args, g, first_row, queries, q, out, state)
     if TURNED_KEYS:
         turn(q, queries * (q_width // GROUP))
-    for j in range(part if short else 0, last // PAGE_TOKENS + 1, SPLITS if short else 1):
+    for j in range(first, last // PAGE_TOKENS + 1, SPLITS if short else 1):
         place = ld_i32(ld_i64(step + 8 * PAGES) + 4 * j) * groups + g
         start = j * PAGE_TOKENS
         filled = min(PAGE_TOKENS, last - start + 1)
@@ -101,7 +111,14 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
         scores_of(ld_i64(args + 8 * A_K) + place * ld_i64(args + 8 * A_KEY_PAGE), j, vectors, q, q_width, queries, dim, scores)
         for i in range(queries):
             valid = ld_i32(positions + 4 * (i // ratio)) - start + 1
-            weigh(scores + 4 * PAGE_TOKENS * i, vectors, valid, state + 8 * i, out + 4 * width * i, width // 16)
+            row = scores + 4 * PAGE_TOKENS * i
+            if cap > 0.0:
+                row_cap(row, vectors, cap)
+            if valid - window >= PAGE_TOKENS:
+                valid = 0
+            for p in range(valid - window):
+                st_f32(row + 4 * p, MINUS_INFINITY)
+            weigh(row, vectors, valid, state + 8 * i, out + 4 * width * i, width // 16)
         mix(ld_i64(args + 8 * A_V) + place * ld_i64(args + 8 * A_VALUE_PAGE), j, filled, scores, queries, width, spare, out)
     if TURNED_VALUES:
         turn(out, queries * (width // GROUP))
@@ -155,34 +172,51 @@ def _keep_partial(queries: int, width: int, narrow: int, state: int, out: int, t
 
 
 def _write_out(args: int, g: int, first_row: int, queries: int, state: int, out: int) -> None:
-    """Normalised outputs into y."""
+    """Normalised outputs into y; a sink's share of the sum is e^sink."""
     groups, dim, width = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_i64(args + 8 * A_OUT_WIDTH)
-    ratio = ld_i64(args + 8 * A_HEADS) // groups
+    ratio, sinks = ld_i64(args + 8 * A_HEADS) // groups, ld_i64(args + 8 * A_SINKS)
     for i in range(queries):
         target = ld_i64(args + 8 * A_Y) + (first_row + i // ratio) * ld_i64(args + 8 * A_Y_STRIDE) + 4 * dim * (g * ratio + i % ratio)
         total = ld_f32(state + 8 * i + 4)
+        if sinks:
+            before, sink = ld_f32(state + 8 * i), ld_f32(sinks + 4 * (g * ratio + i % ratio))
+            top = max(before, sink)
+            factor = exp_scalar(before - top)
+            total = total * factor + exp_scalar(sink - top)
+            row_scale(out + 4 * i * width, width // 16, factor)
         for d in range(dim):
             st_f32(target + 4 * d, ld_f32(out + 4 * (i * width + d)) / total)
 
 
 def combine(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile a head: join the splits of a short step. out = sum of e^(m_s - M) out_s / sum of e^(m_s - M) l_s."""
+    """One tile a head: join the splits that had pages of a short step: out = sum of e^(m_s - M) out_s / sum of e^(m_s - M) l_s.
+
+    A sink adds e^(sink - M) below the line.
+    """
     rows, groups, dim = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * C_KV_HEADS), ld_i64(args + 8 * C_DIM)
     ratio, width = ld_i64(args + 8 * C_HEADS) // groups, (dim + 15) // 16 * 16
     g, h = tile // ratio, tile % ratio
     size = 4 * (2 + width)
-    splits = min(SPLITS, ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * (rows - 1)) // PAGE_TOKENS + 1)
+    positions, sinks = ld_i64(step + 8 * POSITIONS), ld_i64(args + 8 * C_SINKS)
+    end = ld_i32(positions + 4 * (rows - 1)) // PAGE_TOKENS + 1
+    begun = max(0, ld_i32(positions) - ld_i64(args + 8 * C_WINDOW) + 1) // PAGE_TOKENS
+    splits = min(SPLITS, end)
     for r in range(rows):
         first = ld_i64(args + 8 * C_PARTIAL) + size * (SMALL_ROWS * ratio * g + r * ratio + h)
         jump = size * SMALL_ROWS * ratio * groups
         y = ld_i64(args + 8 * C_Y) + r * ld_i64(args + 8 * C_Y_STRIDE) + 4 * dim * tile
-        top = ld_f32(first)
-        for s in range(1, splits):
-            top = max(top, ld_f32(first + s * jump))
+        top = ld_f32(sinks + 4 * tile) if sinks else LOWEST
+        for s in range(splits):
+            if (s - begun) % SPLITS < end - begun:
+                top = max(top, ld_f32(first + s * jump))
         total = 0.0
+        if sinks:
+            total += exp_scalar(ld_f32(sinks + 4 * tile) - top)
         for d in range(dim):
             st_f32(y + 4 * d, 0.0)
         for s in range(splits):
+            if (s - begun) % SPLITS >= end - begun:
+                continue
             factor = exp_scalar(ld_f32(first + s * jump) - top)
             total += factor * ld_f32(first + s * jump + 4)
             for d in range(dim):

@@ -11,6 +11,7 @@ from engine.backends.cpu.simd import (
     I64,
     VF32,
     Accumulators,
+    const_f32,
     const_vector,
     counted_loop,
     exp_vector,
@@ -20,6 +21,7 @@ from engine.backends.cpu.simd import (
     reduce,
     splat,
     store,
+    tanh_vector,
 )
 
 MINUS_INFINITY = -float("inf")
@@ -50,6 +52,13 @@ def _emit_scale(b: ir.IRBuilder, row: Any, vectors: Any, factor: Any) -> None:
     with counted_loop(b, vectors) as i:
         address = b.add(row, b.mul(i, ir.Constant(I64, 64)))
         store(b, b.fmul(load(b, address, VF32), times), address)
+
+
+def _emit_cap(b: ir.IRBuilder, row: Any, vectors: Any, cap: Any) -> None:
+    high, inverse = splat(b, cap), splat(b, b.fdiv(const_f32(1.0), cap))
+    with counted_loop(b, vectors) as i:
+        address = b.add(row, b.mul(i, ir.Constant(I64, 64)))
+        store(b, b.fmul(high, tanh_vector(b, b.fmul(load(b, address, VF32), inverse))), address)
 
 
 def _emit_clear(b: ir.IRBuilder, row: Any, vectors: Any) -> None:
@@ -87,6 +96,7 @@ def _emit_exp_scalar(b: ir.IRBuilder, x: Any) -> Any:
 row_max = intrinsic_function("row_max", types.float32, (types.int64, types.int64), _emit_max)
 row_exp = intrinsic_function("row_exp", types.float32, (types.int64, types.int64, types.float32), _emit_exp)
 row_scale = intrinsic_function("row_scale", types.void, (types.int64, types.int64, types.float32), _emit_scale)
+row_cap = intrinsic_function("row_cap", types.void, (types.int64, types.int64, types.float32), _emit_cap)
 row_clear = intrinsic_function("row_clear", types.void, (types.int64, types.int64), _emit_clear)
 row_fill = intrinsic_function("row_fill", types.void, (types.int64, types.int64, types.float32), _emit_fill)
 row_add = intrinsic_function("row_add", types.void, (types.int64, types.int64, types.int64, types.float32), _emit_add)

@@ -124,7 +124,7 @@ class Recorder:
         self.positions = min(self.positions, len(table))
         return int(self._tables[id(table)][1].ctypes.data)
 
-    def attention(self, layer: int, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape) -> Buffer:
+    def attention(self, layer: int, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape, sinks: Floats | None = None) -> Buffer:
         """See `Ops.attention`."""
         keys, values = self.cache.addresses(layer)
         kind, heads, groups, dim = self.cache.kind, shape.heads, shape.kv_heads, shape.head_dim
@@ -142,14 +142,16 @@ class Recorder:
             self._add(f"store_keys_{kind.keys}", [k, k.stride, keys, groups, dim, key_page], [k], [("keys", layer)])
         self._add(f"store_values_{kind.values}", [v, v.stride, values, groups, dim, value_page], [v], [("values", layer)])
         y = Buffer(heads * dim)
+        window, sink_address = shape.window or attention.NO_WINDOW, 0 if sinks is None else self._keep(sinks)
         arguments = [
             q, q.stride, keys, values, y, y.stride, heads, groups, dim, float(shape.scale), partial,
-            key_page, value_page, *attention.widths(kind, dim),
+            key_page, value_page, *attention.widths(kind, dim), window, float(shape.soft_cap), sink_address,
         ]  # fmt: skip
         reads: list[object] = [q, ("keys", layer), ("values", layer)]
         tiles = (groups * attention.SPLITS, SMALL_ROWS, groups, SMALL_ROWS)
         self._add(f"attention_{kind.keys}_{kind.values}", arguments, reads, [y, "partial"], tiles=tiles)
-        self._add("combine", [partial, y, y.stride, heads, groups, dim], ["partial"], [y], tiles=(heads, SMALL_ROWS, 0, SMALL_ROWS))
+        arguments = [partial, y, y.stride, heads, groups, dim, window, sink_address]
+        self._add("combine", arguments, ["partial"], [y], tiles=(heads, SMALL_ROWS, 0, SMALL_ROWS))
         return y
 
     def gated(self, gate: Buffer, up: Buffer, activation: str) -> Buffer:
