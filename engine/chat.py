@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from engine.core import ChatEvent, ChatRequest, Done, Loading, Message, ModelInfo, Text, TokenInfo, Trimmed
 from engine.errors import Cancelled
 from engine.folders import cache_dir
+from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.draft_slot import DraftSlot
 from engine.generator.prompt import Prompt, Prompts
 from engine.generator.source import Guidance
@@ -42,9 +43,10 @@ class LocalChat:
         self.context_length = generator.cache.context_length
         self._prompts = Prompts(self.tokenizer, template, self.context_length)
         self._draft = DraftSlot(generator.drafters, self.tokenizer, load)
+        self._adapters = AdapterSlot(generator.cache)
 
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
-        """The events of one reply: `Loading` of a draft model, `Trimmed` when turns had to be left out, `Prefill`, `Text` with
+        """The events of one reply: `Loading` of a draft model or adapters, `Trimmed` when turns had to be left out, `Prefill`, `Text` with
         `Running` now and then, one `Done`.
 
         Setting `stop` ends it after the running step with reason "cancelled". Raises `ContextTooLong` when the messages cannot
@@ -75,6 +77,7 @@ class LocalChat:
         yield from self._write(Prompt(0, list(ids), guidance=guidance), request, stop, heal=heal, started=time.perf_counter())
 
     def _write(self, prompt: Prompt, request: ChatRequest, stop: threading.Event, *, heal: bool, started: float) -> Iterator[ChatEvent]:
+        yield from self._adapters.fit(request.adapters, stop)
         yield from self._draft.fit(request.speculation, stop)
         stream = self.generator.stream(
             prompt.ids, request.sampler, request.stops, speculation=request.speculation, constraint=request.constraint,

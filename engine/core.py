@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.settings import (
+    AdapterSettings,
     ConstraintSettings,
     GuidanceSettings,
     OutputSettings,
@@ -50,6 +51,7 @@ class ChatRequest:
     constraint: ConstraintSettings = field(default_factory=ConstraintSettings)
     guidance: GuidanceSettings = field(default_factory=GuidanceSettings)
     output: OutputSettings = field(default_factory=OutputSettings)
+    adapters: AdapterSettings = field(default_factory=AdapterSettings)
     continue_ids: tuple[int, ...] = ()
 
 

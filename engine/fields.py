@@ -27,6 +27,7 @@ class SettingInfo:
     `words` lists (number, word) pairs for numbers that have a meaning of their own, such as 0 for "auto". `group` is the
     heading under which a long form shows the field, `advanced` hides it behind a switch. `escaped` texts are kept as they are
     written, with escapes such as \\n that the engine resolves.
+    Lines of a field with `folders` begin with folders that can be chosen.
     """
 
     label: str
@@ -43,6 +44,7 @@ class SettingInfo:
     multiline: bool = False
     escaped: bool = False
     group: str = ""
+    folders: bool = False
 
 
 def setting(default: Any, label: str, help: str, **info: Any) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from engine.fields import SettingInfo, Settings, check_value, setting, setting_info
 
 __all__ = [
-    "SAMPLER_STEP_NAMES", "CacheSettings", "ConstraintSettings", "GuidanceSettings", "LoadSettings", "OutputSettings", "SamplerSettings",
+    "SAMPLER_STEP_NAMES", "AdapterSettings", "CacheSettings", "ConstraintSettings", "GuidanceSettings", "LoadSettings", "OutputSettings", "SamplerSettings",
     "SettingInfo", "Settings", "SpeculationSettings", "StopSettings", "check_value", "setting", "setting_info",
 ]  # fmt: skip
 
@@ -308,6 +308,17 @@ class GuidanceSettings(Settings):
     cfg_scale: float = setting(
         1.0, "Guidance scale", "How far the reply is pushed away from the negative prompt; 1 is off.", low=0.0, high=20.0, slider_high=5.0,
         step=0.1, neutral=1.0,
+    )
+
+
+@dataclass(frozen=True)
+class AdapterSettings(Settings):
+    """LoRA adapters on the model. They can be changed at any time, without loading the model again."""
+
+    adapters: tuple[str, ...] = setting(
+        (), "LoRA adapters", "One a line: the folder of an adapter (PEFT), and after an equals sign its strength, if it is not 1; "
+        "for example: /models/pirate = 0.8.",
+        multiline=True, folders=True,
     )
 
 

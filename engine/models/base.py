@@ -10,7 +10,8 @@ from engine.core import PAGE_TOKENS
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
 from engine.models.estimate import SPARE_PAGES, context_pages, free_memory, gigabytes, page_bytes
-from engine.models.layers import Linear, Parts, Rotary
+from engine.models.layers import Parts, Rotary
+from engine.models.lora import Slot
 from engine.models.rope import rotary_table
 
 __all__ = ["SPARE_PAGES", "Model", "gigabytes"]
@@ -18,22 +19,22 @@ __all__ = ["SPARE_PAGES", "Model", "gigabytes"]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Of a model's weights: their types, how many numbers, the bytes they take, those of them that experts take; and `linears`
-    by their names in the file.
+    """Of a model's weights: their types, how many numbers, the bytes they take, those of them that experts take; and the
+    `slots` that adapters go to, by the names of Hugging Face's modules.
     """
 
     types: frozenset[str]
     parameters: int
     bytes: int
     expert_bytes: int
-    linears: Mapping[str, Linear]
+    slots: Mapping[str, Slot]
 
 
 class Model:
     """A decoder ready to record programs. Used by one thread.
 
     `parameters` counts weights; `resident_bytes` is what they take in memory; `weight_bytes_per_token` is what one decode
-    step reads of them; `linears` are where adapters go.
+    step reads of them; `slots` are where adapters go, see `engine.models.lora`.
     """
 
     def __init__(self, config: ModelConfig, backend: Backend, parts: Parts, weights: Weights) -> None:
@@ -41,7 +42,7 @@ class Model:
         self.backend = backend
         self.parameters = weights.parameters
         self.resident_bytes = weights.bytes
-        self.linears = weights.linears
+        self.slots = weights.slots
         self.weight_bytes_per_token = read_bytes(config, weights.bytes, weights.expert_bytes, parts)
         self._weight_types = weights.types
         self._parts: Parts | None = parts

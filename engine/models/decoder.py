@@ -95,7 +95,7 @@ class _Maker:
         fused = at + names.query_key_value
         if names.query_key_value and self.source.has(fused + ".weight"):
             rows = queries + 2 * keys
-            view = View(transposed=names.transposed, order=_ungrouped(config), stored_rows=rows) if names.grouped else self.view
+            view = View(transposed=names.transposed, order=ungrouped_rows(config), stored_rows=rows) if names.grouped else self.view
             return Split(linear(self.source, fused, rows, config.width, bias, view), (queries, keys, keys))
         return Three(
             self._linear(at + names.query, queries, config.width, bias),
@@ -165,7 +165,7 @@ class _Maker:
         return self.source.has(full + ".bias") if wanted is None else wanted
 
 
-def _ungrouped(config: ModelConfig) -> npt.NDArray[np.int64]:
+def ungrouped_rows(config: ModelConfig) -> npt.NDArray[np.int64]:
     """The rows of a grouped fused tensor in the order: all queries, all keys, all values."""
     groups, ratio, dim = config.kv_heads, config.heads // config.kv_heads, config.head_dim
     rows = np.arange(groups * (ratio + 2) * dim).reshape(groups, ratio + 2, dim)

@@ -14,6 +14,7 @@ from engine.models.config import ModelConfig, hf_architecture
 from engine.models.family import Family
 from engine.models.keys import Keys
 from engine.models.llama import LLAMA
+from engine.models.lora import adapter_slots
 from engine.models.source import Loader, Survey
 from engine.weights.checkpoint import Checkpoint
 
@@ -81,7 +82,8 @@ def read_model(
         try:
             done = next(layers)
         except StopIteration as end:
-            return Model(config, backend, end.value, Weights(types, seen.parameters, loader.bytes, loader.expert_bytes, loader.linears))
+            slots = adapter_slots(family, config, names, loader.linears)
+            return Model(config, backend, end.value, Weights(types, seen.parameters, loader.bytes, loader.expert_bytes, slots))
         yield Loading("Loading the weights", done, config.layers)
 
 

@@ -57,14 +57,25 @@ class PagedCache:
         self.rows = min(prefill_rows(model.config), self.context_length)
         self.program = model.record(self.store, self.rows, self.context_length)
         self.saved: PageFile | None = None
+        self._key = ""
+
+    def record_again(self, key: str) -> None:
+        """The model computes otherwise from now on, as with adapters: record it anew. What is cached counts again under the same `key`.
+
+        No lease may be open.
+        """
+        before = self.program
+        self.program = self.model.record(self.store, self.rows, self.context_length)
+        self._key = key
+        before.close()
 
     def open(self, ids: Sequence[int], key: str = "") -> Lease:
         """A lease on the longest cached prefix of `ids`, always leaving at least the last id to run.
 
-        `key` names what else keys and values depend on, as an adapter; another sequence of the same model, such as the
-        negative one of guidance, needs none.
+        `key` names what else keys and values depend on, besides the adapters of `record_again`; another sequence of the same
+        model, such as the negative one of guidance, needs none.
         """
-        lease = self.table.open(ids, key=key, leave=1)
+        lease = self.table.open(ids, key=self._key + key, leave=1)
         if self.saved is not None and lease.unread:
             self._read(lease, self.saved)
         return lease

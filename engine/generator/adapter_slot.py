@@ -1,0 +1,73 @@
+"""The LoRA adapters of a chat: read and put on the model when a request asks for other ones than the last."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.core import Loading
+from engine.errors import BadSetting, Cancelled
+from engine.settings import AdapterSettings
+
+if TYPE_CHECKING:
+    from engine.models.paged import PagedCache
+
+MOST_STRENGTH = 100.0
+
+
+def parse_adapters(lines: Sequence[str]) -> tuple[tuple[str, float], ...]:
+    """(folder, strength) for each line "folder" or "folder = strength"; empty lines are skipped, strength 0 is none.
+
+    Raises `BadSetting` for a strength that is no number from -100 to 100.
+    """
+    wanted = []
+    for line in filter(None, map(str.strip, lines)):
+        folder, equals, number = line.rpartition("=")
+        # An equals sign may be part of a folder's name: then that folder is there.
+        if not equals or Path(line).expanduser().exists():
+            wanted.append((line, 1.0))
+            continue
+        try:
+            strength = float(number)
+        except ValueError:
+            strength = float("nan")
+        if not -MOST_STRENGTH <= strength <= MOST_STRENGTH:
+            raise BadSetting(
+                f"The adapter's strength in {line!r} is no number from {-MOST_STRENGTH:g} to {MOST_STRENGTH:g}; write the folder, an equals "
+                "sign and a number such as 0.8."
+            )
+        wanted.append((folder.strip(), strength))
+    return tuple((folder, strength) for folder, strength in wanted if strength)
+
+
+class AdapterSlot:
+    """Which adapters are on the model of `cache`."""
+
+    def __init__(self, cache: PagedCache) -> None:
+        self._cache = cache
+        self._on: tuple[tuple[str, float], ...] = ()
+
+    def fit(self, settings: AdapterSettings, stop: threading.Event) -> Generator[Loading, None, None]:
+        """Have exactly the adapters of `settings` on the model; when they are already, nothing happens.
+
+        Raises `BadSetting`, `ModelNotFound`, `BadCheckpoint` and `UnsupportedModel` with the model as before, and `Cancelled`
+        when `stop` was set.
+        """
+        from engine.models.lora import put_on
+        from engine.weights.adapter import open_adapter
+
+        wanted = parse_adapters(settings.adapters)
+        if wanted == self._on:
+            return
+        opened = []
+        for done, (folder, strength) in enumerate(wanted):
+            yield Loading("Loading the adapters", done, len(wanted))
+            if stop.is_set():
+                raise Cancelled("Loading the adapters was stopped.")
+            opened.append((open_adapter(folder), strength))
+        put_on(self._cache.model, opened)
+        yield from self._cache.model.backend.prepare(frozenset({"F32"}), self._cache.store.dtype)
+        self._cache.record_again("".join(f"{folder}\0{strength}\0" for folder, strength in wanted))
+        self._on = wanted
