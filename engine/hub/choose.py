@@ -34,7 +34,7 @@ _MAX_SMALL_BYTES = 256 << 20
 _PICKLED = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 WORK_BYTES = 512 << 20
 """Taken for the context and the work space, besides a tenth of the weights; the library computes it from the fetched headers."""
-_UNPACKED = re.compile(r"(?:UD-)?(?:IQ[123]_|TQ)")
+_UNPACKED = re.compile(r"(?:UD-)?(?:IQ([123])_|TQ([12])_|NVFP(4))")
 """Types that the engine unpacks to sixteen bits when loading, so that they take more memory than their files."""
 _LOSSLESS_BITS = 8.8
 """Eight-bit types with their scales: more bits cost memory and speed, and cannot be told from them."""
@@ -61,14 +61,21 @@ def choices_of(listing: HubFiles, memory: int, disk: int) -> list[HubChoice]:
         unsized = next((file.name for file in files if file.size < 0), "")
         if unsized:
             raise DownloadError(f"The hub does not tell the size of {unsized} in {listing.model.id}, so it cannot be fetched safely.")
-        weights = sum(file.size for file in files if file.name.endswith((".gguf", ".safetensors")))
-        needed = weights + weights // 10 + WORK_BYTES
+        needed = _memory(title, sum(file.size for file in files if file.name.endswith((".gguf", ".safetensors"))), listing.model.parameters)
         total = sum(file.size for file in files)
         choice = HubChoice(listing.model.id, listing.revision, title, form, files, total, needed)
         found.append(dataclasses.replace(choice, fits_memory=needed <= memory, fits_disk=total + SPARE_BYTES <= disk))
     if not found:
         raise DownloadError(_nothing(listing))
     return _with_recommended(sorted(found, key=lambda choice: (choice.bytes, choice.title)), listing.model.parameters)
+
+
+def _memory(title: str, weights: int, parameters: int) -> int:
+    """Bytes that a model of so many bytes of weights will roughly take when it runs."""
+    if unpacked := _UNPACKED.match(title):
+        bits = int(next(digit for digit in unpacked.groups() if digit)) + 0.5
+        weights = max(weights, 2 * parameters or int(weights * 16 / bits))
+    return weights + weights // 10 + WORK_BYTES
 
 
 def free_memory() -> int:

@@ -23,7 +23,12 @@ def switched_offline() -> bool:
 
 def is_offline() -> bool:
     """Whether the switch is on, or the environment asks for it (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is 1, on, yes or true)."""
-    return _switched or any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in _VARIABLES)
+    return _switched or bool(_asking())
+
+
+def _asking() -> str:
+    """The environment variable that asks to be offline, or ""."""
+    return next((name for name in _VARIABLES if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")), "")
 
 
 def check_switch() -> None:
@@ -35,6 +40,5 @@ def check_switch() -> None:
 def check_online() -> None:
     """Raises `DownloadError` while offline, and names what to turn off."""
     check_switch()
-    if is_offline():
-        name = next(name for name in _VARIABLES if os.environ.get(name))
+    if name := _asking():
         raise DownloadError(f"The environment variable {name} asks to work offline; remove it to search for and fetch models.")

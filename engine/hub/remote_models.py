@@ -59,7 +59,7 @@ def model_files(model_id: str, revision: str = "main", *, stop: threading.Event 
     web = hub_web()
     about = f"The model {name}"
     path = f"/api/models/{name}/revision/{urllib.parse.quote(revision or 'main', safe='')}"
-    return _files(result(web, lambda: get_json(web, path, [("blobs", "True")], about), stop), about)
+    return _files(result(web, lambda: get_json(web, path, [("blobs", "true")], about), stop), about)
 
 
 def model_id_of(text: str) -> str:

@@ -164,7 +164,8 @@ class _Handler(BaseHTTPRequestHandler):
         first, most = int(query.get("cursor", ["0"])[0]), min(hub.page, int(query.get("limit", ["1000"])[0]))
         page, headers = answers[first : first + most], {}
         if first + most < len(answers):
-            following = urllib.parse.urlencode([*((k, v) for k, vs in query.items() for v in vs if k != "cursor"), ("cursor", first + most)])
+            kept = [(k, v) for k, vs in query.items() for v in vs if k != "cursor"]
+            following = urllib.parse.urlencode([*kept, ("cursor", first + most)])
             headers["Link"] = f'<{hub.url}/api/models?{following}>; rel="next"'
         expanded = query.get("expand", [])
         self._json([{k: v for k, v in answer.items() if not expanded or k in ("id", *expanded)} for answer in page], headers)
@@ -172,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _resolve(self, name: str, revision: str, file: str) -> None:
         hub, repo = self.server, self._repo(name, revision)
         if repo is None:
-            return
+            return None
         if file not in repo.files:
             return self._send(404, b"", {"X-Error-Code": "EntryNotFound"})
         content = hub.spoil(file, repo.files[file])

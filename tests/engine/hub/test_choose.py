@@ -37,8 +37,9 @@ def titles(found: list[HubChoice]) -> set[str]:
         ("Phi-3-mini-4k-instruct-fp16.gguf", "F16"), ("Qwen3-30B-A3B-UD-Q4_K_XL.gguf", "UD-Q4_K_XL"), ("m-UD-IQ1_S.gguf", "UD-IQ1_S"),
         ("Meta-Llama-3.1-8B-Instruct-Q6_K_L.gguf", "Q6_K_L"), ("gpt-oss-20b-mxfp4.gguf", "MXFP4"), ("model.i1-IQ3_XXS.gguf", "IQ3_XXS"),
         ("qwen2.5-0.5b-instruct-q5_k_m.gguf", "Q5_K_M"), ("m-TQ1_0.gguf", "TQ1_0"), ("m-IQ4_NL.gguf", "IQ4_NL"), ("m-bf16.gguf", "BF16"),
-        ("Q2_K/thing-Q8_0.gguf", "Q8_0"), ("m-F32.gguf", "F32"), ("m_q8_0.gguf", "Q8_0"), ("m-Q4_K.gguf", "Q4_K"), ("m-Q3_K_XL.gguf", "Q3_K_XL"),
-        ("tinyllama.gguf", "tinyllama"), ("Qwen2.5-Coder-0.5B-DRAFT-Q4_0.gguf", "Q4_0"), ("a-LoRA-merged-Q4_1.gguf", "Q4_1"),
+        ("Q2_K/thing-Q8_0.gguf", "Q8_0"), ("m-F32.gguf", "F32"), ("m_q8_0.gguf", "Q8_0"), ("m-Q4_K.gguf", "Q4_K"),
+        ("m-Q3_K_XL.gguf", "Q3_K_XL"), ("tinyllama.gguf", "tinyllama"),
+        ("Qwen2.5-Coder-0.5B-DRAFT-Q4_0.gguf", "Q4_0"), ("a-LoRA-merged-Q4_1.gguf", "Q4_1"),
     ],
 )  # fmt: skip
 def test_titles_of_gguf_files(name: str, title: str) -> None:
@@ -63,7 +64,8 @@ def test_never_chosen(name: str) -> None:
 
 def test_all_parts_of_a_quantisation_together() -> None:
     parts = [f"BF16/big-BF16-0000{number}-of-00003.gguf" for number in (3, 1, 2)]
-    found = choices([*parts, "big-Q8_0-00001-of-00002.gguf", "big-Q8_0-00002-of-00002.gguf", "big-Q2_K-00002-of-00002.gguf", "big-Q4_0.gguf"])
+    others = ["big-Q8_0-00001-of-00002.gguf", "big-Q8_0-00002-of-00002.gguf", "big-Q2_K-00002-of-00002.gguf", "big-Q4_0.gguf"]
+    found = choices([*parts, *others])
     assert {choice.title: [local_name(file) for file in choice.files] for choice in found} == {
         "BF16": [f"big-BF16-0000{number}-of-00003.gguf" for number in (1, 2, 3)],
         "Q8_0": ["big-Q8_0-00001-of-00002.gguf", "big-Q8_0-00002-of-00002.gguf"],
@@ -84,7 +86,7 @@ def test_several_models_in_one_repository() -> None:
 SMALL = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "merges.txt",
          "vocab.json", "tokenizer.model", "chat_template.jinja", "additional_chat_templates/rag.jinja", "README.md", "LICENSE"]  # fmt: skip
 OTHERS = ["pytorch_model.bin", "modeling_own.py", "flax_model.msgpack", "tf_model.h5", "onnx/model.onnx", "original/consolidated.00.pth",
-          "original/params.json", ".gitattributes", "optimizer.pt", "runs/events.out", "adapter_model.safetensors", "image.png"]  # fmt: skip
+          "original/params.json", ".gitattributes", "optimizer.pt", "runs/events.out", "adapter_model.safetensors"]  # fmt: skip
 
 
 def test_safetensors_with_config_and_tokenizer() -> None:
@@ -100,7 +102,7 @@ def test_sharded_safetensors_with_their_index() -> None:
     names = ["config.json", "model.safetensors.index.json", "consolidated.safetensors", *shards]
     (choice,) = choices(names)
     assert {file.name for file in choice.files} == {"config.json", "model.safetensors.index.json", *shards}
-    with pytest.raises(DownloadError, match="parts or config.json are missing"):
+    with pytest.raises(DownloadError, match=r"parts or config\.json are missing"):
         choices(["config.json", "model.safetensors.index.json", shards[1]])
 
 
@@ -110,7 +112,9 @@ def test_the_same_weights_twice() -> None:
     assert {file.name for file in whole.files} == {"config.json", "model.safetensors"}
 
 
-@pytest.mark.parametrize("names", [["gptq_model-4bit-128g.safetensors"], ["output-00001-of-00002.safetensors", "output-00002-of-00002.safetensors"]])
+@pytest.mark.parametrize(
+    "names", [["gptq_model-4bit-128g.safetensors"], ["output-00001-of-00002.safetensors", "output-00002-of-00002.safetensors"]]
+)
 def test_weights_with_names_of_quantisers(names: list[str]) -> None:
     (choice,) = choices(["config.json", *names])
     assert {file.name for file in choice.files} == {"config.json", *names}
@@ -135,12 +139,15 @@ def test_nothing_to_choose(names: list[str], facts: dict[str, object], found: st
         choices(names, **facts)
 
 
-SIZES = [("m-Q2_K.gguf", 3 * GIB), ("m-Q4_K_M.gguf", 5 * GIB), ("m-IQ3_M.gguf", 4 * GIB), ("m-Q8_0.gguf", 17 * GIB // 2), ("m-BF16.gguf", 16 * GIB)]
+SIZES = [
+    ("m-Q2_K.gguf", 3 * GIB), ("m-Q4_K_M.gguf", 5 * GIB), ("m-IQ3_M.gguf", 4 * GIB), ("m-Q8_0.gguf", 17 * GIB // 2),
+    ("m-BF16.gguf", 16 * GIB),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("memory", "disk", "best"),
-    [(64, 640, "Q8_0"), (8, 640, "Q4_K_M"), (4.9, 640, "Q2_K"), (2, 640, None), (64, 6, "Q4_K_M"), (10, 9, "Q8_0"), (64, 1, None)],
+    [(64, 640, "Q8_0"), (8, 640, "Q4_K_M"), (5.5, 640, "Q2_K"), (2, 640, None), (64, 6, "Q4_K_M"), (10, 9, "Q8_0"), (64, 1, None)],
 )
 @pytest.mark.parametrize("parameters", [0, 8 * GIB])
 def test_the_best_that_fits(memory: float, disk: float, best: str | None, parameters: int) -> None:
@@ -154,19 +161,27 @@ def test_the_best_that_fits(memory: float, disk: float, best: str | None, parame
         assert choice.memory_bytes > choice.bytes
 
 
+@pytest.mark.parametrize(("parameters", "least", "most"), [(8 * GIB, 16, 19), (0, 15, 22)])
+def test_memory_of_types_that_are_unpacked(parameters: int, least: int, most: int) -> None:
+    """Eight billion weights take sixteen bits each, whatever the file's size."""
+    for name, size in (("m-IQ3_M.gguf", 3.7), ("m-UD-IQ2_XXS.gguf", 2.4), ("m-TQ1_0.gguf", 1.7), ("m-IQ1_S.gguf", 1.7)):
+        (choice,) = choices([(name, int(size * GIB))], parameters=parameters)
+        assert least * GIB <= choice.memory_bytes <= most * GIB
+
+
 def test_only_sixteen_bits_are_better_than_nothing() -> None:
     assert [choice.title for choice in choices([("m-F16.gguf", GIB), ("m-F32.gguf", 2 * GIB)]) if choice.recommended] == ["F16"]
 
 
 def test_a_missing_size_is_told() -> None:
-    with pytest.raises(DownloadError, match="does not tell the size of m-Q4_0.gguf"):
+    with pytest.raises(DownloadError, match=r"does not tell the size of m-Q4_0\.gguf"):
         choices([("m-Q4_0.gguf", -1)])
 
 
 @pytest.mark.parametrize(
     "name",
-    ["../m-Q4_0.gguf", "/etc/m-Q4_0.gguf", "a/../../m.gguf", "a\\..\\m.gguf", "C:m.gguf", "a//m.gguf", ".ssh/m.gguf", "./m.gguf", "con.gguf", "m\n.gguf",
-     "a/..", "x" * 300 + ".gguf", "a. /m.gguf", "m\x00.gguf", "NUL/m.gguf", "~/../m.gguf"],
+    ["../m-Q4_0.gguf", "/etc/m-Q4_0.gguf", "a/../../m.gguf", "a\\..\\m.gguf", "C:m.gguf", "a//m.gguf", ".ssh/m.gguf", "./m.gguf",
+     "con.gguf", "m\n.gguf", "a/..", "x" * 300 + ".gguf", "a. /m.gguf", "m\x00.gguf", "NUL/m.gguf", "~/../m.gguf"],
 )  # fmt: skip
 def test_names_that_lead_elsewhere(name: str) -> None:
     with pytest.raises(DownloadError, match=r"is no safe file name; nothing of this model is fetched\.$"):
@@ -197,7 +212,8 @@ def test_every_accepted_name_stays_in_its_folder(first: str, second: str) -> Non
 
 @given(st.sets(st.tuples(st.text("abAB./ -_é", min_size=1, max_size=12), st.text("abAB./ -_é", max_size=170)), min_size=2, max_size=6))
 def test_folders_of_different_choices_differ(kinds: set[tuple[str, str]]) -> None:
-    names = {"--".join((model, title)).replace("/", "--"): folder_name(HubChoice(model, "a" * 40, title, "gguf", (), 0)) for model, title in kinds}
+    made = [HubChoice(model, "a" * 40, title, "gguf", (), 0) for model, title in kinds]
+    names = {f"{choice.model_id}--{choice.title}".replace("/", "--"): folder_name(choice) for choice in made}
     assert len(set(names.values())) == len(names)
     assert all(name and not name.startswith(".") and len(name.encode()) <= 200 and "/" not in name for name in names.values())
 

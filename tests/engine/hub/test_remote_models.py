@@ -6,6 +6,7 @@ import hashlib
 import socket
 import threading
 import time
+import urllib.parse
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +26,25 @@ def repo(tags: str = "gguf", **facts: Any) -> Repo:
 
 def test_models_of_both_formats_in_one_order(hub: Hub) -> None:
     """The hub is asked once for each format; the lists are merged by downloads, a model with both tags stands once."""
-    for name, tags, downloads in (("a/one", "gguf", 5), ("b/two", "safetensors", 9), ("c/both", "gguf safetensors", 7), ("d/none", "onnx", 99)):
+    kinds = (("a/one", "gguf", 5), ("b/two", "safetensors", 9), ("c/both", "gguf safetensors", 7), ("d/none", "onnx", 99))
+    for name, tags, downloads in kinds:
         hub.repos[name] = repo(tags, downloads=downloads, pipeline_tag="text-generation")
     assert [model.id for model in search_models("")] == ["b/two", "c/both", "a/one"]
     assert [model.id for model in search_models("", formats=("gguf",))] == ["c/both", "a/one"]
     assert [model.id for model in search_models("O", limit=2)] == ["b/two", "c/both"]
 
 
-@pytest.mark.parametrize(("sort", "first"), [("downloads", "a/x"), ("likes", "b/x"), ("updated", "c/x"), ("created", "d/x"), ("trending", "e/x")])
+OLD, NEW = "2024-01-01T00:00:00.000Z", "2026-01-01T00:00:00.000Z"
+PLAIN = {"downloads": 1, "likes": 1, "lastModified": OLD, "createdAt": OLD, "trendingScore": 1}
+
+
+@pytest.mark.parametrize(
+    ("sort", "first"), [("downloads", "a/x"), ("likes", "b/x"), ("updated", "c/x"), ("created", "d/x"), ("trending", "e/x")]
+)
 def test_orders(hub: Hub, sort: str, first: str) -> None:
-    plain = {"downloads": 1, "likes": 1, "lastModified": "2025-01-01T00:00:00.000Z", "createdAt": "2024-01-01T00:00:00.000Z", "trendingScore": 1}
-    most = {"downloads": 5, "likes": 5, "lastModified": "2026-01-01T00:00:00.000Z", "createdAt": "2026-01-01T00:00:00.000Z", "trendingScore": 5}
-    for author, key in zip("abcde", plain, strict=True):
-        hub.repos[f"{author}/x"] = repo("gguf" if author in "ace" else "safetensors", **{**plain, key: most[key]}, pipeline_tag="text-generation")
+    for author, key in zip("abcde", PLAIN, strict=True):
+        facts = {**PLAIN, key: NEW if PLAIN[key] == OLD else 5}
+        hub.repos[f"{author}/x"] = repo("gguf" if author in "ace" else "safetensors", **facts, pipeline_tag="text-generation")
     assert search_models("x", sort=sort)[0].id == first
 
 
@@ -54,6 +61,33 @@ def test_facts(hub: Hub) -> None:
     assert (one.id, one.author, one.downloads, one.likes, one.licence, one.gated) == ("a/g", "a", 12345, 67, "apache-2.0", True)
     assert (one.architecture, one.parameters, one.formats, one.updated[:10]) == ("llama", 134515008, ("gguf",), "2026-03-04")
     assert (two.architecture, two.parameters, two.quantisation, two.gated) == ("qwen3", 100, "gptq", False)
+
+
+def test_questions_are_those_of_the_hubs_own_library(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`huggingface_hub` asks the same server: paths and parameters agree, and so do the files with their hashes."""
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+    hub.repos["a/b"] = Repo({"config.json": b"{}", "m.gguf": b"w" * 1000}, facts={"tags": ["gguf"], "downloads": 3})
+    search_models("b", limit=100, sort="updated", formats=("gguf",))
+    listing = model_files("a/b", "main")
+    mine, before = [urllib.parse.urlsplit(asked.path) for asked in hub.asked], len(hub.asked)
+    library = huggingface_hub.HfApi(endpoint=hub.url, token=False)
+    expanded: Any = list(remote_models._EXPANDED)
+    found = list(library.list_models(filter=["gguf"], search="b", sort="last_modified", limit=100, expand=expanded))
+    info = library.model_info("a/b", revision="main", files_metadata=True)
+    huggingface_hub.close_session()
+    theirs = [urllib.parse.urlsplit(asked.path) for asked in hub.asked[before:]]
+    assert [asked.path for asked in mine] == [asked.path for asked in theirs]
+    for our, their in zip(mine, theirs, strict=True):
+        questions = [(name, value) for name, value in urllib.parse.parse_qsl(our.query) if name != "direction"]
+        assert sorted(questions) == sorted(urllib.parse.parse_qsl(their.query))
+    assert [model.id for model in found] == ["a/b"]
+    told = [(file.rfilename, file.size, file.lfs.sha256 if file.lfs else "") for file in info.siblings or ()]
+    assert told == [(file.name, file.size, file.sha256) for file in listing.files]
+    assert info.sha == listing.revision
 
 
 def test_other_tasks_are_left_out_and_the_next_pages_asked(hub: Hub) -> None:
@@ -137,7 +171,7 @@ def test_refusals_are_one_sentence(hub: Hub, status: int, headers: dict[str, str
 def test_refusals_with_a_token(hub: Hub) -> None:
     hub.token = "hf_right"
     hub.repos["a/b"] = Repo({"m.gguf": b"x"}, gated=True)
-    with pytest.raises(DownloadError, match="is gated.*and store a token"):
+    with pytest.raises(DownloadError, match=r"is gated.*and store a token"):
         model_files("a/b")
     set_hub_token("hf_wrong")
     with pytest.raises(DownloadError, match="does not accept your token"):
@@ -162,7 +196,8 @@ def test_private_model_with_the_token_of_the_environment(hub: Hub, monkeypatch: 
     ("raw", "found"),
     [
         (b"<html>", "not JSON"), (b"[" * 100_000, "not JSON"), (b'{"id": 3}', "without the fields"), (b"[]", "without the fields"),
-        (b'{"id": "a/b"}', "without its commit"), (b'{"id": "a/b", "sha": "../../etc"}', "without its commit"), (b"null", "without the fields"),
+        (b'{"id": "a/b"}', "without its commit"), (b'{"id": "a/b", "sha": "../../etc"}', "without its commit"),
+        (b"null", "without the fields"),
         (b'{"id": "a/b", "sha": "' + b"b" * 40 + b'", "siblings": [{"size": 3}]}', "without the fields"),
         (b'{"id": "a/b", "sha": "' + b"b" * 40 + b'", "siblings": [{"rfilename": 7}]}', "without the fields"),
     ],
@@ -240,6 +275,7 @@ def test_offline_opens_no_socket(hub: Hub, monkeypatch: pytest.MonkeyPatch, way:
     if way == "switch":
         set_offline(True)
     else:
+        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
         monkeypatch.setenv(way, "1")
     sentence = "set to work offline" if way == "switch" else f"environment variable {way} asks to work offline"
     for call in (lambda: search_models("x"), lambda: model_files("a/b"), lambda: model_choices("a/b")):
