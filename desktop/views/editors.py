@@ -9,6 +9,7 @@ from typing import Any
 from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout
 
 from desktop.views.editor import Editor
+from desktop.views.folders_editor import FoldersEditor
 from desktop.views.number_editor import NumberEditor
 from desktop.views.order_editor import OrderEditor
 from desktop.views.text_editors import IdsEditor, LineEditor, LinesEditor, OptionalNumberEditor, TextEditor, escape, unescape
@@ -75,5 +76,6 @@ def make_editor(info: SettingInfo, kind: Any) -> Editor:
     if isinstance(kind, types.UnionType) and set(typing.get_args(kind)) == {int, types.NoneType}:
         return OptionalNumberEditor(info)
     if many:
-        return LinesEditor(info) if typing.get_args(kind)[0] is str else IdsEditor(info)
+        lines = FoldersEditor if info.folders else LinesEditor
+        return lines(info) if typing.get_args(kind)[0] is str else IdsEditor(info)
     raise TypeError(f"{info.label} has the type {kind}, for which there is no editor.")

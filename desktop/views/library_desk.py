@@ -40,7 +40,6 @@ class LibraryDesk(QObject):
             self.window = LibraryWindow(self._session, self._judge, self._hub, parent)
             self._connect(self.window)
         self.window.show()
-        self.window.raise_()
         self.window.activateWindow()
         self.refresh()
 
