@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+
 import numpy as np
 import numpy.typing as npt
 
@@ -12,8 +16,10 @@ from engine.backends.cpu.memory import aligned
 from engine.backends.cpu.simd import LANES
 from engine.errors import BadCheckpoint
 
-_VALUES_AT_ONCE = 1 << 20
+_VALUES_AT_ONCE = 1 << 19
 """Weights packed in one go, at least a tile: temporaries are some ten bytes for each, whatever the tensor."""
+_PACKERS = min(4, os.cpu_count() or 1)
+"""Threads that pack; the calling thread reads."""
 
 
 def packed_bytes(tensor: RawTensor) -> int:
@@ -40,13 +46,25 @@ class CpuWeight:
         self.nbytes = packed_bytes(tensor)
         self._data = aligned(self.nbytes + 4096)  # kernels prefetch a little past the end
         step = max(1, _VALUES_AT_ONCE // max(1, k) // LANES) * LANES
-        for first in range(0, n, step):
-            count = min(step, n - first)
-            name, raw = self._file_bytes(tensor.rows(first, first + count))
-            full = -(-count // LANES) * LANES
-            start = first // LANES * self.tile_bytes
-            packed = self.family.pack(name, self._padded(raw, count, k), full, self.blocks * self.family.unit)
-            self._data[start : start + packed.size] = packed
+        if n <= step:
+            self._pack(0, n, *self._file_bytes(tensor))
+            return
+        with ThreadPoolExecutor(_PACKERS) as pool:
+            running: deque[Future[None]] = deque()
+            for first in range(0, n, step):
+                last = min(first + step, n)
+                running.append(pool.submit(self._pack, first, last - first, *self._file_bytes(tensor.rows(first, last))))
+                if len(running) > _PACKERS:
+                    running.popleft().result()
+            for packing in running:
+                packing.result()
+
+    def _pack(self, first: int, count: int, name: str, raw: Bytes) -> None:
+        """Put `count` rows into the tiles from row `first` on, a multiple of 16."""
+        full = -(-count // LANES) * LANES
+        start = first // LANES * self.tile_bytes
+        packed = self.family.pack(name, self._padded(raw, count, self.shape[1]), full, self.blocks * self.family.unit)
+        self._data[start : start + packed.size] = packed
 
     def _file_bytes(self, rows: RawTensor) -> tuple[str, Bytes]:
         """A type that the family packs, and the rows' bytes in it."""
