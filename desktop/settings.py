@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.settings import (
+    AdapterSettings,
     CacheSettings,
     ConstraintSettings,
     GuidanceSettings,
@@ -56,6 +57,7 @@ PANES: tuple[tuple[str, type[Settings]], ...] = (
     ("Guidance", GuidanceSettings),
     ("Context", CacheSettings),
     ("Output", OutputSettings),
+    ("Adapters", AdapterSettings),
     ("Model", LoadSettings),
     ("Appearance", Appearance),
     ("Behaviour", Behaviour),
@@ -64,6 +66,7 @@ PANES: tuple[tuple[str, type[Settings]], ...] = (
 
 CONVERSATION_SETTINGS: tuple[type[Settings], ...] = (
     SamplerSettings, SpeculationSettings, StopSettings, ConstraintSettings, GuidanceSettings, OutputSettings,
+    AdapterSettings,
 )  # fmt: skip
 """Kept per conversation, over the saved defaults; all others hold for the whole program."""
 

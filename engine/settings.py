@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from engine.fields import SettingInfo, Settings, check_value, setting, setting_info
 
 __all__ = [
-    "SAMPLER_STEP_NAMES", "AdapterSettings", "CacheSettings", "ConstraintSettings", "GuidanceSettings", "LoadSettings", "OutputSettings", "SamplerSettings",
-    "SettingInfo", "Settings", "SpeculationSettings", "StopSettings", "check_value", "setting", "setting_info",
+    "SAMPLER_STEP_NAMES", "AdapterSettings", "CacheSettings", "ConstraintSettings", "GuidanceSettings", "LoadSettings",
+    "OutputSettings", "SamplerSettings", "SettingInfo", "Settings", "SpeculationSettings", "StopSettings", "check_value", "setting",
+    "setting_info",
 ]  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from desktop.store.conversations import ConversationStore, StoredMessage
 from desktop.store.preferences import Preferences
 from engine.core import ChatRequest, Message, ModelInfo
 from engine.settings import (
+    AdapterSettings,
     CacheSettings,
     ConstraintSettings,
     GuidanceSettings,
@@ -279,6 +280,7 @@ class ChatSession(ConversationSession):
             constraint=dataclasses.replace(constraint, heal=False) if ids else constraint,
             guidance=self.settings(GuidanceSettings),
             output=self.settings(OutputSettings),
+            adapters=self.settings(AdapterSettings),
             continue_ids=ids,
         )
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from engine.core import ChatRequest, Message
 from engine.errors import BadSetting
 from engine.settings import (
+    AdapterSettings,
     CacheSettings,
     ConstraintSettings,
     GuidanceSettings,
@@ -27,7 +28,7 @@ from engine.settings import (
 
 S = TypeVar("S", bound=Settings)
 
-REPLY_SETTINGS = (SamplerSettings, StopSettings, SpeculationSettings, ConstraintSettings, GuidanceSettings, OutputSettings)
+REPLY_SETTINGS = (SamplerSettings, StopSettings, SpeculationSettings, ConstraintSettings, GuidanceSettings, OutputSettings, AdapterSettings)
 """The classes whose fields are flags of the doors that write replies."""
 
 FLAG_NAMES: dict[tuple[type[Settings], str], str] = {
@@ -80,7 +81,7 @@ def read_request(options: argparse.Namespace, messages: Sequence[Message], *, co
     return ChatRequest(
         tuple(messages), read_settings(SamplerSettings, options), read_settings(StopSettings, options), continue_last,
         read_settings(SpeculationSettings, options), read_settings(ConstraintSettings, options),
-        read_settings(GuidanceSettings, options), read_settings(OutputSettings, options),
+        read_settings(GuidanceSettings, options), read_settings(OutputSettings, options), read_settings(AdapterSettings, options),
     )  # fmt: skip
 
 

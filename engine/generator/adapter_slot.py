@@ -35,8 +35,8 @@ def parse_adapters(lines: Sequence[str]) -> tuple[tuple[str, float], ...]:
             strength = float("nan")
         if not -MOST_STRENGTH <= strength <= MOST_STRENGTH:
             raise BadSetting(
-                f"The adapter's strength in {line!r} is no number from {-MOST_STRENGTH:g} to {MOST_STRENGTH:g}; write the folder, an equals "
-                "sign and a number such as 0.8."
+                f"The adapter's strength in {line!r} is no number from {-MOST_STRENGTH:g} to {MOST_STRENGTH:g}; write the folder, an "
+                "equals sign and a number such as 0.8."
             )
         wanted.append((folder.strip(), strength))
     return tuple((folder, strength) for folder, strength in wanted if strength)

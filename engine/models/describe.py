@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from engine.core import ModelInfo
-from engine.models.load import read_config
+from engine.models.base import read_bytes
+from engine.models.generation_defaults import sampler_defaults
+from engine.models.load import read_config, survey
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
+from engine.weights.facts import licence, quantisation_name
 
 _AUTO_CACHE = "fp16"
 """The automatic cache type of the CPU backend."""
@@ -26,11 +29,15 @@ def describe(path: str | Path) -> ModelInfo:
 
 def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     """As `describe`, of an open checkpoint."""
+    from engine.backends.cpu import CpuBackend  # Numba comes in here
+
     config = read_config(checkpoint)
     tensors = checkpoint.tensors.values()
     parameters = sum(int(np.prod(tensor.shape, dtype=np.int64)) for tensor in tensors)
     weights_bytes = sum(tensor.nbytes for tensor in tensors)
     stop_token_ids, has_chat_template = _text_facts(checkpoint)
+    seen = survey(checkpoint, CpuBackend())
+    assert seen.parts is not None
     return ModelInfo(
         path=str(checkpoint.path),
         name=_name(checkpoint, config.name),
@@ -47,6 +54,12 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         has_chat_template=has_chat_template,
         kv_heads=config.kv_heads,
         head_dim=config.head_dim,
+        quantisation=quantisation_name(checkpoint),
+        licence=licence(checkpoint),
+        resident_bytes=seen.bytes,
+        read_bytes=read_bytes(config, seen.bytes, seen.expert_bytes, seen.parts),
+        defaults=sampler_defaults(checkpoint),
+        advised_context=config.advised_context,
     )
 
 

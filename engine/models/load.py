@@ -55,8 +55,12 @@ def survey(checkpoint: Checkpoint, backend: Backend, prepare: Prepare | None = N
     """What loading will take, from the headers alone. Raises `BadCheckpoint` and `UnsupportedModel`."""
     family, config = find_architecture(checkpoint), read_config(checkpoint)
     seen = Survey(checkpoint.tensors, backend, prepare)
-    for _ in family.build(seen, config, family.names(checkpoint.format, checkpoint.tensors)):
-        pass
+    building = family.build(seen, config, family.names(checkpoint.format, checkpoint.tensors))
+    while seen.parts is None:
+        try:
+            next(building)
+        except StopIteration as end:
+            seen.parts = end.value
     seen.check(checkpoint.path.name)
     return seen
 

@@ -90,8 +90,8 @@ def _pairs(model: Model, adapter: Adapter, strength: float) -> Iterable[tuple[Li
         rows, columns = slot.linear.weight.shape
         if (change.up.shape[0], change.down.shape[1]) != (rows, columns):
             raise BadSetting(
-                f"The adapter {adapter.path.name} changes {module} as a matrix of {change.up.shape[0]} x {change.down.shape[1]}, but it has "
-                f"{rows} x {columns} in this model; choose an adapter that was made for it."
+                f"The adapter {adapter.path.name} changes {module} as a matrix of {change.up.shape[0]} x {change.down.shape[1]}, "
+                f"but it has {rows} x {columns} in this model; choose an adapter that was made for it."
             )
         up = change.up.dequantise() * np.float32(change.scale * strength)
         if slot.order is not None:

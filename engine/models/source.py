@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from engine.backends.base import Backend, Floats, RawTensor, Weight
 from engine.errors import BadCheckpoint
-from engine.models.layers import Linear, Norm
+from engine.models.layers import Linear, Norm, Parts
 from engine.weights.transposed import transposed
 
 
@@ -97,8 +97,8 @@ class _Seen:
 class Survey:
     """Looks at the headers only: `missing` tensors, the `bytes` that `backend` will hold, `parameters`, `matrix_types`.
 
-    Of the bytes, `expert_bytes` are those of experts. `prepare` is as in `Loader`. Raises `BadCheckpoint` for a tensor of the
-    wrong shape.
+    Of the bytes, `expert_bytes` are those of experts; `parts` are the stand-ins' decoder, once it was built; `prepare` is as in
+    `Loader`. Raises `BadCheckpoint` for a tensor of the wrong shape.
     """
 
     def __init__(self, tensors: Mapping[str, RawTensor], backend: Backend, prepare: Callable[[RawTensor], RawTensor] | None = None) -> None:
@@ -107,6 +107,7 @@ class Survey:
         self.missing: list[str] = []
         self.matrix_types: set[str] = set()
         self.bytes = self.expert_bytes = self.parameters = 0
+        self.parts: Parts | None = None
 
     def has(self, name: str) -> bool:
         """See `WeightSource`."""

@@ -159,7 +159,7 @@ def test_in_a_chat(tmp_path: Path) -> None:
 
     def reply(*lines: str) -> tuple[list[int], int]:
         request = ChatRequest(
-            [Message("user", "tell me a story")], SamplerSettings(temperature=0.0), StopSettings(max_tokens=12),
+            (Message("user", "tell me a story"),), SamplerSettings(temperature=0.0), StopSettings(max_tokens=12),
             adapters=AdapterSettings(lines),
         )  # fmt: skip
         events = list(chat.stream(request, threading.Event()))
