@@ -33,10 +33,13 @@ def load(path: Path, backend: Backend | None = None) -> Model:
     return finish(read_model(open_checkpoint(path), backend or ReferenceBackend()))
 
 
-def logits(model: Model, ids: Sequence[int], cuts: Sequence[int] = (), dtype: str = "fp32") -> Floats:
-    """Logits (T, V) of all tokens, run in steps that begin at 0 and at each of `cuts`, over pages in reverse order."""
+def logits(model: Model, ids: Sequence[int], cuts: Sequence[int] = (), dtype: str = "fp32", context: int = 0) -> Floats:
+    """Logits (T, V) of all tokens, run in steps that begin at 0 and at each of `cuts`, over pages in reverse order.
+
+    `context` as in `Model.record`.
+    """
     cache = model.new_cache(len(ids), dtype)
-    program = model.record(cache, len(ids))
+    program = model.record(cache, len(ids), context)
     pages = np.arange(cache.page_count, dtype=np.int32)[::-1].copy()
     rows = []
     for start, end in zip([0, *cuts], [*cuts, len(ids)], strict=True):

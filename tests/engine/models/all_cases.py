@@ -1,0 +1,10 @@
+"""Every case of `architectures.py`, gathered."""
+
+from __future__ import annotations
+
+from tests.engine.models.architectures import Case
+from tests.engine.models.llama_cases import LLAMA_CASES
+
+CASES: tuple[Case, ...] = (*LLAMA_CASES,)
+BY_NAME = {case.name: case for case in CASES}
+assert len(BY_NAME) == len(CASES)

@@ -1,0 +1,172 @@
+"""The oracle of every architecture: tiny random checkpoints made, saved and run by `transformers` itself, and the same as GGUF.
+
+A `Case` is one line of the table; `other_cases.py`, `qwen_gemma_cases.py` and so on hold them, `all_cases.py` gathers them.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.engine.models.gguf_form import GgufForm, write_gguf
+from tests.tiny import write_tokenizer
+
+Floats = npt.NDArray[np.float32]
+Config = dict[str, Any]
+Tensors = dict[str, Floats]
+
+ROPE = "rope_parameters"
+ABSENT = object()
+"""In `Case.older`: the key was not written."""
+
+
+def unchanged(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """See `Case.publish`."""
+    return config, tensors
+
+
+@dataclass(frozen=True)
+class Case:
+    """One tiny checkpoint: `family` is its row in the table, `quirks` what a reader is told of it ("" for a further variant).
+
+    `model_type` and `settings` make the transformers config; `scale` multiplies the embedding and the head, for families that
+    scale logits. `length` tokens are run. `gguf` says how llama.cpp's converter would write it, None where that has no such
+    architecture. `older` are config.json's keys as transformers 4 wrote them, where it is more than the rotary settings.
+    `publish` turns what transformers saves into what the makers' own folder looks like (names, config.json).
+    `tolerance`: the largest difference from transformers, as a share of the largest logit.
+    """
+
+    family: str
+    quirks: str
+    model_type: str
+    settings: Mapping[str, Any]
+    gguf: GgufForm | None = None
+    variant: str = ""
+    length: int = 60
+    scale: float = 1.0
+    older: Mapping[str, Any] = field(default_factory=dict)
+    publish: Callable[[Config, Tensors], tuple[Config, Tensors]] = unchanged
+    tolerance: float = 1e-4
+
+    @property
+    def name(self) -> str:
+        """For test ids."""
+        return f"{self.family}, {self.variant}" if self.variant else self.family
+
+
+SMALL: Mapping[str, Any] = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "vocab_size": 307, "max_position_embeddings": 512, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": None,
+}  # fmt: skip
+"""Settings of most cases."""
+
+
+def ids(length: int) -> list[int]:
+    """Random tokens."""
+    return [int(i) for i in np.random.default_rng(11).integers(3, 307, length)]
+
+
+def transformers_config(case: Case) -> Any:
+    """The config object."""
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(case.model_type, **case.settings)
+
+
+def transformers_model(case: Case) -> Any:
+    """A model with lively weights: norms, biases and sinks are random too."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(transformers_config(case), attn_implementation="eager", dtype=torch.float32)
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            random = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(_spread(case, name, parameter, random))
+    return model.eval()
+
+
+def _spread(case: Case, name: str, parameter: Any, random: Any) -> Any:
+    if "sinks" in name:
+        return random
+    if name.endswith("bias"):
+        return 0.3 * random
+    if "norm" in name or parameter.ndim == 1:  # families that add 1 to a norm's weight begin with zeros
+        return (0 if bool((parameter == 0).all()) else 1) + 0.2 * random
+    width = parameter.shape[1] if parameter.ndim == 2 else min(parameter.shape[1:])
+    if "embed" in name or "head" in name or "wte" in name or "wpe" in name:
+        return 2.0 * case.scale * width**-0.5 * random
+    return 1.5 * width**-0.5 * random
+
+
+def expected_logits(case: Case) -> Floats:
+    """(length, V) by transformers in float32, eager attention."""
+    import torch
+
+    with torch.inference_mode():
+        out: Floats = transformers_model(case)(torch.tensor([ids(case.length)]), use_cache=False).logits[0].numpy()
+    return out
+
+
+@functools.cache
+def cached_logits(case_name: str) -> Floats:
+    """`expected_logits` of a case of the table, once for all tests."""
+    from tests.engine.models.all_cases import BY_NAME
+
+    return expected_logits(BY_NAME[case_name])
+
+
+def write_checkpoint(case: Case, folder: Path) -> Path:
+    """The case as a folder with a tokenizer. Returns `folder`."""
+    from safetensors.numpy import load_file, save_file
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # it would leave a thread behind
+    transformers_model(case).save_pretrained(folder)
+    config: Config = json.loads((folder / "config.json").read_text("utf-8"))
+    tensors = load_file(folder / "model.safetensors")
+    published, renamed = case.publish(config, tensors)
+    if renamed is not tensors:
+        save_file(renamed, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(published), "utf-8")
+    write_tokenizer(folder)
+    return folder
+
+
+def older_config(case: Case, config: Config) -> Config:
+    """The same config.json as transformers 4 wrote it: other names for rotary settings, and no key with the class's default."""
+    import transformers
+
+    usual = type(transformers_config(case))().to_dict() if case.publish is unchanged else {}
+    kept = {key: value for key, value in config.items() if key == "architectures" or key not in usual or usual[key] != value}
+    kept["model_type"] = config["model_type"]
+    kept["torch_dtype"], kept["transformers_version"] = kept.pop("dtype", "float32"), "4.40.0"
+    rope = kept.pop(ROPE, None)
+    if isinstance(rope, dict) and "rope_theta" in rope:
+        rope = dict(rope)
+        kept["rope_theta"] = rope.pop("rope_theta")
+        if "partial_rotary_factor" in rope:
+            kept["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
+        kept["rope_scaling"] = None if rope["rope_type"] == "default" else rope | {"type": rope["rope_type"]}
+        if kept["rope_scaling"]:
+            del kept["rope_scaling"]["rope_type"]
+    assert transformers.__version__ >= "5"
+    return {key: value for key, value in (kept | dict(case.older)).items() if value is not ABSENT}
+
+
+def write_case_gguf(case: Case, folder: Path, path: Path) -> Path:
+    """What llama.cpp's converter makes of the folder, in F32. Returns `path`."""
+    from safetensors.numpy import load_file
+
+    assert case.gguf is not None
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    return write_gguf(path, case.gguf, config, load_file(folder / "model.safetensors"))

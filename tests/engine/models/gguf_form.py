@@ -1,0 +1,115 @@
+"""Writes a tiny folder as GGUF the way llama.cpp's converter does: names from the `gguf` package's own map, its keys, its row order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.tiny import _add_key, _gguf_metadata, _interleaved
+from tests.tiny import TINY
+
+Floats = npt.NDArray[np.float32]
+Config = dict[str, Any]
+Tensors = dict[str, Floats]
+
+
+@dataclass(frozen=True)
+class GgufForm:
+    """How one family is converted: `architecture` is general.architecture.
+
+    `turned`: rows of queries and keys are put in the order of interleaved rotary pairs. `offset` is added to every norm's weight.
+    `keys` gives further keys under the architecture from config.json (None leaves a common one out); `change` prepares the
+    folder's tensors before they are renamed, and may name some as GGUF does already.
+    """
+
+    architecture: str
+    turned: bool = False
+    offset: float = 0.0
+    keys: Callable[[Config], Mapping[str, Any]] = lambda config: {}
+    change: Callable[[Config, Tensors], Tensors] = lambda config, tensors: tensors
+
+
+def write_gguf(path: Path, form: GgufForm, config: Config, tensors: Tensors) -> Path:
+    """Write all tensors in F32, with the tokenizer of the tiny models. Returns `path`."""
+    import gguf
+
+    config = {**config, **config.get("text_config", {})}
+    writer = gguf.GGUFWriter(path, form.architecture)
+    tokenizer = {key: value for key, value in _gguf_metadata(TINY).items() if key.startswith("tokenizer.")}
+    common = {f"{form.architecture}.{key}": value for key, value in (_common_keys(config) | dict(form.keys(config))).items()}
+    for key, value in (tokenizer | common).items():
+        _add_key(writer, key, value)
+    for name, values in _converted(form, config, tensors).items():
+        writer.add_tensor(name, np.ascontiguousarray(values, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _common_keys(config: Config) -> dict[str, Any]:
+    rope = config.get("rope_parameters") or {}
+    heads, width = config["num_attention_heads"], config["hidden_size"]
+    dim = config.get("head_dim") or width // heads
+    keys = {
+        "block_count": config["num_hidden_layers"], "context_length": config["max_position_embeddings"], "embedding_length": width,
+        "feed_forward_length": config.get("intermediate_size"), "attention.head_count": heads,
+        "attention.head_count_kv": config.get("num_key_value_heads") or heads,
+        "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps"), "attention.layer_norm_epsilon": config.get("layer_norm_eps"),
+        "attention.key_length": config.get("head_dim"), "attention.value_length": config.get("head_dim"),
+        "rope.dimension_count": int(dim * rope.get("partial_rotary_factor", 1.0)), "rope.freq_base": rope.get("rope_theta"),
+        "expert_count": config.get("num_local_experts") or config.get("num_experts"), "expert_used_count": config.get("num_experts_per_tok"),
+    }  # fmt: skip
+    if rope.get("rope_type") in ("linear", "yarn"):
+        keys |= {"rope.scaling.type": rope["rope_type"], "rope.scaling.factor": float(rope["factor"])}
+    if rope.get("rope_type") == "yarn":
+        keys["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+def _converted(form: GgufForm, config: Config, tensors: Tensors) -> Tensors:
+    import gguf
+
+    arch = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == form.architecture)
+    names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
+    out = {}
+    for name, values in stacked_experts(form.change(config, text_only(tensors))).items():
+        if form.turned and re.search(r"\.[qk]_proj\.", name):
+            heads = config["num_attention_heads"] if ".q_proj." in name else config["num_key_value_heads"]
+            values = _interleaved(values, heads)
+        if name.endswith("norm.weight"):
+            values = values + np.float32(form.offset)
+        found = names.get_name(name, (".weight", ".bias"))
+        assert found is not None, f"llama.cpp has no name for {name}"
+        out[found] = values
+    return out
+
+
+def text_only(tensors: Tensors) -> Tensors:
+    """Without what sees pictures, and without the prefix of the text model beside it."""
+    out = {}
+    for name, values in tensors.items():
+        if not re.match(r"(model\.)?(vision_tower|multi_modal_projector)\.", name):
+            plain = re.sub(r"^model\.language_model\.", "model.", name)
+            out[re.sub(r"^language_model\.", "", plain)] = values
+    return out
+
+
+def stacked_experts(tensors: Tensors) -> Tensors:
+    """A stack (X, N, K) for each matrix of which every expert has one of its own."""
+    out: Tensors = {}
+    parts: dict[str, dict[int, Floats]] = {}
+    for name, values in tensors.items():
+        match = re.fullmatch(r"(.*\.experts)\.(\d+)\.(.*)", name)
+        if match is None:
+            out[name] = values
+        else:
+            parts.setdefault(f"{match[1]}.{match[3]}", {})[int(match[2])] = values
+    return out | {name: np.stack([experts[i] for i in range(len(experts))]) for name, experts in parts.items()}

@@ -1,0 +1,86 @@
+"""Every architecture against transformers in float32: folder, GGUF file, older config.json, any cut into steps, both backends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.backends.cpu import CpuBackend
+from engine.models.load import read_config
+from engine.weights import open_checkpoint
+from tests.engine.models.all_cases import BY_NAME, CASES
+from tests.engine.models.architectures import Case, Floats, cached_logits, ids, older_config, write_case_gguf, write_checkpoint
+from tests.engine.models.oracle import load, logits
+
+Folder = Callable[[Case], Path]
+every_case = pytest.mark.parametrize("name", BY_NAME)
+every_gguf = pytest.mark.parametrize("name", [case.name for case in CASES if case.gguf is not None])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """A case's folder, written once."""
+    made: dict[str, Path] = {}
+
+    def get(case: Case) -> Path:
+        if case.name not in made:
+            made[case.name] = write_checkpoint(case, tmp_path_factory.mktemp("case") / "model")
+        return made[case.name]
+
+    return get
+
+
+def assert_near(found: Floats, expected: Floats, share: float) -> None:
+    """No difference above this share of the largest logit."""
+    assert expected.std() > 0.5  # lively logits, or agreement would say little
+    assert np.abs(found - expected).max() <= share * np.abs(expected).max()
+
+
+@every_case
+def test_folder_agrees_with_transformers(folder: Folder, name: str) -> None:
+    case = BY_NAME[name]
+    found = logits(load(folder(case)), ids(case.length), context=case.length)
+    assert_near(found, cached_logits(name), case.tolerance)
+
+
+@every_case
+def test_any_cut_into_steps_gives_the_same(folder: Folder, name: str) -> None:
+    """Prefill in one piece is step by step is chunks: across windows and scalings."""
+    case = BY_NAME[name]
+    model, tokens = load(folder(case)), ids(case.length)
+    whole = logits(model, tokens, context=case.length)
+    for cuts in (range(1, case.length), [1, 7, 8, 21, 22, 35]):
+        assert_near(logits(model, tokens, list(cuts), context=case.length), whole, 2e-5)
+
+
+@every_gguf
+def test_gguf_file_agrees_with_the_folder(folder: Folder, name: str, tmp_path: Path) -> None:
+    case = BY_NAME[name]
+    file = load(write_case_gguf(case, folder(case), tmp_path / "m.gguf"))
+    found = logits(file, ids(case.length), context=case.length)
+    assert_near(found, cached_logits(name), case.tolerance)
+
+
+@every_case
+def test_older_config_says_the_same(folder: Folder, name: str, tmp_path: Path) -> None:
+    """config.json as transformers 4 wrote it, which leaves out what is the class's default."""
+    case = BY_NAME[name]
+    config = json.loads((folder(case) / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(older_config(case, config)))
+    (tmp_path / "model.safetensors").symlink_to(folder(case) / "model.safetensors")
+    assert read_config(open_checkpoint(tmp_path)) == read_config(open_checkpoint(folder(case)))
+
+
+@every_case
+def test_cpu_agrees_with_the_reference(folder: Folder, name: str) -> None:
+    """The same numbers on the CPU backend, in steps of many sizes."""
+    case = BY_NAME[name]
+    tokens = ids(case.length)
+    model = load(folder(case), CpuBackend(threads=2))
+    found = logits(model, tokens, [1, 7, 8, 21, 22], context=case.length)
+    model.close()
+    assert_near(found, cached_logits(name), 2 * case.tolerance)
