@@ -1,6 +1,6 @@
 """Bytes a second that the decode product of each packed weight type reads, as a share of the measured read bandwidth.
 
-    python -m tests.bench.bench_linear [--threads N] [--megabytes M]
+    python -m tests.bench.bench_linear [--threads N] [--megabytes M] [--types Q4_K ...]
 
 The matrices (K = 2048) are far beyond the caches; kernels and the bandwidth test take turns in one process, and medians are
 printed. The last line is JSON.
@@ -12,47 +12,47 @@ import argparse
 import json
 import statistics
 import time
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import psutil
 
 from engine.backends.base import AttentionShape, Step
 from engine.backends.cpu import CpuBackend
 from engine.backends.cpu.bandwidth import read_bandwidth
+from engine.weights.tensor import FileTensor, find_format
 
 COLUMNS = 2048
-ROW_BYTES = {"Q4_1": COLUMNS // 32 * 20, "Q8_0": COLUMNS // 32 * 34, "Q6_K": COLUMNS // 256 * 210, "F16": COLUMNS * 2, "F32": COLUMNS * 4}
+TYPES = (
+    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4", "BF16", "F16", "F32",
+)  # fmt: skip
 
 
-@dataclass
-class RandomMatrix:
-    """Random file bytes: speed does not depend on the values."""
-
-    type: str
-    shape: tuple[int, int]
-    name: str = "bench"
-
-    def __post_init__(self) -> None:
-        self.data = np.random.default_rng(0).integers(0, 60, self.shape[0] * ROW_BYTES[self.type], dtype=np.uint8)
-        self.nbytes = self.data.nbytes
-
-    def dequantise(self) -> Any:
-        raise AssertionError("every benchmarked type has a layout of its own")
+def random_matrix(kind: str, megabytes: float) -> FileTensor:
+    """A matrix of random file bytes (all small, so that every number is finite): speed does not depend on the values."""
+    form = find_format(kind)
+    assert form is not None
+    row = form.nbytes((COLUMNS,))
+    shape = (max(16, int(megabytes * 2**20) // row // 16 * 16), COLUMNS)
+    data = np.random.default_rng(0).integers(0, 60, form.nbytes(shape), dtype=np.uint8)
+    return FileTensor("bench", kind, shape, data)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--megabytes", type=int, default=256)
+    parser.add_argument("--megabytes", type=int, default=128)
+    parser.add_argument("--types", nargs="+", default=TYPES, choices=TYPES)
     arguments = parser.parse_args()
     backend = CpuBackend(arguments.threads)
-    for _ in backend.prepare(frozenset(ROW_BYTES), "fp16"):
+    for _ in backend.prepare(frozenset([*arguments.types, "F32"]), "fp16"):
         pass
-    table = backend.load_weight(RandomMatrix("F32", (16, COLUMNS)))
-    programs, sizes = {}, {}
-    for kind, row in ROW_BYTES.items():
-        weight = backend.load_weight(RandomMatrix(kind, (arguments.megabytes * 2**20 // row // 16 * 16, COLUMNS)))
+    table = backend.load_weight(random_matrix("F32", 0))
+    programs, sizes, loading = {}, {}, {}
+    for kind in arguments.types:
+        tensor = random_matrix(kind, arguments.megabytes)
+        start = time.perf_counter()
+        weight = backend.load_weight(tensor)
+        loading[kind] = tensor.nbytes / (time.perf_counter() - start)
         cache = backend.new_cache(1, AttentionShape(1, 1, 16, 1.0), 1, "fp16")
         programs[kind] = backend.record(lambda ops, w=weight: ops.linear(ops.last_rows(ops.embed(table)), w), cache, 8)
         sizes[kind] = weight.nbytes
@@ -69,10 +69,11 @@ def main() -> None:
     shares = {kind: sizes[kind] / statistics.median(times) / ceiling for kind, times in seconds.items()}
     for program in programs.values():
         program.close()
-    print(f"{backend.threads} threads, read bandwidth {ceiling / 1e9:.1f} GB/s")
+    print(f"{backend.threads} threads, read bandwidth {ceiling / 1e9:.1f} GB/s; load average {psutil.getloadavg()[0]:.1f}")
     for kind, share in shares.items():
-        print(f"{kind:5} {share * ceiling / 1e9:6.1f} GB/s  {share:6.1%}")
-    print(json.dumps({"threads": backend.threads, "read_bandwidth_bytes_per_second": ceiling, "bandwidth_fraction": shares}))
+        print(f"{kind:6} {share * ceiling / 1e9:6.1f} GB/s  {share:6.1%}   packed at {loading[kind] / 1e9:.2f} GB/s of file")
+    answer = {"threads": backend.threads, "read_bandwidth_bytes_per_second": ceiling, "bandwidth_fraction": shares}
+    print(json.dumps({**answer, "packing_bytes_per_second": loading}))
 
 
 if __name__ == "__main__":
