@@ -43,6 +43,8 @@ from engine.hub.web import Web
 
 EVENT_SECONDS = 0.05
 """Progress is told no more often than this."""
+DISCARD_SECONDS = 3.0
+"""A download that was just paused may still be writing so long when it is to be removed."""
 
 
 def download_model(
@@ -71,10 +73,16 @@ def download_model(
 def discard_download(choice: HubChoice, target_folder: Path | None = None) -> None:
     """Cancel: remove what an unfinished download of the choice left. A finished model stays. Raises `DownloadError` while it runs."""
     target = target_folder or models_dir()
-    if target.is_dir():
+    end = time.monotonic() + DISCARD_SECONDS
+    while target.is_dir():
         try:
             with _only_one(target, choice):
                 remove(part_folder(target, choice))
+            return
+        except DownloadError:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(0.05)
         except OSError as error:
             raise DownloadError(f"What came of {choice.model_id} could not be removed: {_disk_trouble(error, target)}.") from error
 
@@ -129,7 +137,7 @@ def _fetch_file(web: Web, choice: HubChoice, file: HubFile, folder: Path, stage:
                 yield Downloading(event.stage, before + event.done, choice.bytes)
         except DownloadError as error:
             if isinstance(error.__cause__, urllib.error.HTTPError):
-                raise DownloadError(refusal(error.__cause__, f"The model {choice.model_id}", web.has_token)) from error
+                raise DownloadError(refusal(error.__cause__, "it", web.has_token)) from error
             raise DownloadError(f"{file.name}: {error}") from error
         part.flush()
         os.fsync(part.fileno())
@@ -187,6 +195,8 @@ def _only_one(target: Path, choice: HubChoice) -> Iterator[None]:
     """One download of a choice at a time, over all windows and processes."""
     path = lock_path(target, choice)
     with open_inside(target, path.name) as file, locked(file):
+        if os.name != "nt" and not (path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())):
+            raise DownloadError("another download of it is just ending; try again in a moment")  # we hold a file it has removed
         yield
         if os.name != "nt":
             path.unlink(missing_ok=True)

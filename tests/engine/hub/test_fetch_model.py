@@ -24,7 +24,16 @@ import pytest
 
 from engine.core import Downloaded, Downloading
 from engine.errors import DownloadError
-from engine.hub import HubChoice, discard_download, download_model, model_choices, set_hub_token, set_offline, unfinished_downloads
+from engine.hub import (
+    HubChoice,
+    discard_download,
+    download_model,
+    fetch_model,
+    model_choices,
+    set_hub_token,
+    set_offline,
+    unfinished_downloads,
+)
 from engine.hub import transfer as transfer_module
 from engine.hub.part_folder import NOTE, final_folder, part_folder
 from tests.engine.hub.hub_server import Hub, Repo, git_sha1, serving_hub
@@ -278,7 +287,8 @@ def test_going_offline_ends_a_running_download(hub: Hub, tmp_path: Path) -> None
     assert len(hub.asked) == before
 
 
-def test_discarding_leaves_nothing(hub: Hub, tmp_path: Path) -> None:
+def test_discarding_leaves_nothing(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_model, "DISCARD_SECONDS", 0.1)
     choice = chosen()
     with running(hub, choice, tmp_path, 50_000), pytest.raises(DownloadError, match="under way"):
         discard_download(choice, tmp_path)
@@ -287,6 +297,20 @@ def test_discarding_leaves_nothing(hub: Hub, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
     discard_download(choice, tmp_path)
     discard_download(choice, tmp_path / "nowhere")
+
+
+def test_discarding_waits_for_a_download_that_is_just_ending(hub: Hub, tmp_path: Path) -> None:
+    choice = chosen()
+    with running(hub, choice, tmp_path, 50_000):
+        pass
+    folder = part_folder(tmp_path, choice)
+    with fetch_model._only_one(tmp_path, choice):
+        other = threading.Thread(target=discard_download, args=(choice, tmp_path))
+        other.start()
+        time.sleep(0.2)
+        assert folder.is_dir()
+    other.join()
+    assert os.listdir(tmp_path) == []
 
 
 def test_discarding_keeps_a_finished_model(hub: Hub, tmp_path: Path) -> None:
@@ -334,7 +358,7 @@ def test_the_commit_is_pinned(hub: Hub, tmp_path: Path) -> None:
     choice = chosen()
     paused(hub, choice, tmp_path)
     hub.repos["a/gguf"] = Repo({name: drawn(len(data)) for name, data in GGUF.items()}, commit="c" * 40)
-    assert "The model a/gguf has no such revision" in refusal(choice, tmp_path)
+    assert "could not be fetched: it has no such revision" in refusal(choice, tmp_path)
 
 
 def test_going_on_with_a_newer_commit_keeps_what_is_the_same(hub: Hub, tmp_path: Path) -> None:
@@ -366,7 +390,7 @@ def test_a_newer_commit_takes_the_place_of_a_finished_model(hub: Hub, tmp_path: 
 @pytest.mark.parametrize(
     ("status", "headers", "sentence"),
     [
-        (401, {"X-Error-Code": "GatedRepo"}, "The model a/gguf is gated"), (403, {}, "may not be read at"), (404, {}, "was not found at"),
+        (401, {"X-Error-Code": "GatedRepo"}, ": it is gated"), (403, {}, "may not be read at"), (404, {}, "was not found at"),
         (404, {"X-Error-Code": "EntryNotFound"}, "no longer has that file"), (429, {"Retry-After": "3600"}, "try again in 3600 seconds"),
         (401, {}, "or it is private"),
     ],
