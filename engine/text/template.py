@@ -7,26 +7,29 @@ continue the last message. Control tokens come only from the template: what peop
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
 from engine.core import Message
 from engine.errors import BadTemplate
+from engine.text.fallback import fallback_format, fallback_source, fallback_stops
 from engine.text.folder_tokenizer import special_tokens
 from engine.text.sandbox import BoundedEnvironment, TemplateOverLimit
+from engine.text.sandbox_sizes import text_size
 from engine.text.template_source import folder_template, gguf_template
 from engine.text.tokenizer import Tokenizer
 
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFD))
-_FALLBACK_END = "<|im_end|>"
+
+Turn = Message | Mapping[str, Any]
+"""A message, or one as the templates see it: {"role", "content", "tool_calls" ...}, for what `Message` has no room for."""
 
 
 class ChatTemplate:
-    """A compiled template. `is_fallback` says that the model has none and ChatML stands in.
+    """A compiled template. `is_fallback` says that the model has none and a general format stands in.
 
-    `stop_strings` end a turn where the model has no token for it (the fallback on a model without ChatML tokens).
+    `stop_strings` end a turn where the model has no token for it (the fallback on a model without known control tokens).
     `special_tokens` are more variables for the template, such as {"unk_token": "<unk>"}. Raises `BadTemplate`.
     """
 
@@ -62,34 +65,76 @@ class ChatTemplate:
         bos, eos = (None if i is None else tokenizer.piece(i) for i in (tokenizer.bos_token_id, tokenizer.eos_token_id))
         if source is not None:
             return cls(source, bos, eos, special_tokens=named)
-        ends = () if tokenizer.special_pattern.fullmatch(_FALLBACK_END) else (_FALLBACK_END,)
-        return cls(fallback_source(), bos if tokenizer.add_bos else None, eos, special_tokens=named, is_fallback=True, stop_strings=ends)
+        name = fallback_format({tokenizer.piece(i) for i in tokenizer.special_ids})
+        begin = bos if tokenizer.add_bos else None
+        return cls(fallback_source(name), begin, eos, special_tokens=named, is_fallback=True, stop_strings=fallback_stops(name))
 
-    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True, continue_last: bool = False) -> str:
+    def render(
+        self, messages: Sequence[Turn], *, add_generation_prompt: bool = True, continue_last: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None, variables: Mapping[str, Any] | None = None,
+    ) -> str:
         """The prompt's text. `continue_last` leaves the last message open and adds no generation prompt.
 
-        A template that refuses a system message gets its text at the head of the first user message instead.
+        `tools` are functions as JSON schemas, `variables` more names for the template (such as {"enable_thinking": False}).
+        A template that refuses a system message gets its text at the head of the first user message instead; one that refuses
+        two messages of the same role in a row gets them as one; one that cannot do without tools gets an empty list of them.
         Raises `BadTemplate` with the template's own words or the line that failed.
         """
         if not messages:
             raise BadTemplate("There is no message to render; write one first.")
-        try:
-            return self._render(messages, add_generation_prompt, continue_last)
-        except BadTemplate as error:
-            folded = fold_system(messages)
-            if folded is None or isinstance(error, TemplateOverLimit):
-                raise
-            return self._render(folded, add_generation_prompt, continue_last)
+        given = {"tools": None if tools is None else list(tools), "documents": None, **(variables or {})}
+        turns = [_as_turn(message) for message in messages]
+        failure: BadTemplate | None = None
+        for attempt in _attempts(turns):
+            for offered in [given] if tools is not None else [given, {**given, "tools": [], "documents": []}]:
+                try:
+                    return self._render(attempt, add_generation_prompt, continue_last, offered)
+                except TemplateOverLimit as error:
+                    raise failure or error from error
+                except BadTemplate as error:
+                    failure = failure or error
+        assert failure is not None
+        raise failure
 
-    def _render(self, messages: Sequence[Message], add_generation_prompt: bool, continue_last: bool) -> str:
-        turns = [{"role": message.role, "content": message.content} for message in messages]
+    def _render(self, turns: list[dict[str, Any]], add_generation_prompt: bool, continue_last: bool, given: Mapping[str, Any]) -> str:
+        content = turns[-1].get("content")
         if continue_last:
-            turns[-1]["content"] += _CONTINUE_TAG
+            if not isinstance(content, str):
+                raise BadTemplate("The last message has no text, so it cannot be continued; start a new reply instead.")
+            turns = [*turns[:-1], {**turns[-1], "content": content + _CONTINUE_TAG}]
         text = self._environment.render_bounded(
-            self._template, sum(len(message.content) for message in messages), messages=turns, tools=None, documents=None,
-            add_generation_prompt=add_generation_prompt and not continue_last, **self._variables,
+            self._template, sum(map(text_size, (turns, given))), messages=turns,
+            add_generation_prompt=add_generation_prompt and not continue_last, **{**self._variables, **given},
         )
-        return _open_end(text, messages[-1].content) if continue_last else text
+        return _open_end(text, str(content)) if continue_last else text
+
+
+def _as_turn(message: Turn) -> dict[str, Any]:
+    return {"role": message.role, "content": message.content} if isinstance(message, Message) else dict(message)
+
+
+def _attempts(turns: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
+    """The conversation as it is, and then in the forms that more templates accept, as far as they differ."""
+    yield turns
+    folded = fold_system_turns(turns)
+    if folded is not None:
+        yield folded
+    joined = _join_turns(turns if folded is None else folded)
+    if joined is not None:
+        yield joined
+
+
+def _join_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+    """Messages of people and replies that follow one of the same role joined to it; None when there are none."""
+    joined: list[dict[str, Any]] = []
+    for turn in turns:
+        last = joined[-1] if joined else {}
+        plain = all(set(one) == {"role", "content"} and isinstance(one["content"], str) for one in (last, turn)) if last else False
+        if plain and last["role"] == turn["role"] and turn["role"] in ("user", "assistant"):
+            joined[-1] = {**last, "content": "\n\n".join([last["content"], turn["content"]])}
+        else:
+            joined.append(dict(turn))
+    return joined if len(joined) < len(turns) else None
 
 
 def _open_end(text: str, content: str) -> str:
@@ -102,32 +147,50 @@ def _open_end(text: str, content: str) -> str:
 
 def fold_system(messages: Sequence[Message]) -> list[Message] | None:
     """The messages with all system texts put before the first user message; None when there are none or no user message."""
-    system = [message.content for message in messages if message.role == "system"]
-    rest = [message for message in messages if message.role != "system"]
-    first = next((i for i, message in enumerate(rest) if message.role == "user"), None)
+    folded = fold_system_turns([_as_turn(message) for message in messages])
+    return None if folded is None else [Message(turn["role"], turn["content"]) for turn in folded]
+
+
+def fold_system_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+    """The same for messages as the templates see them."""
+    system = [str(turn.get("content") or "") for turn in turns if turn.get("role") == "system"]
+    rest = [dict(turn) for turn in turns if turn.get("role") != "system"]
+    first = next((turn for turn in rest if turn.get("role") == "user" and isinstance(turn.get("content"), str)), None)
     if not system or first is None:
         return None
-    rest[first] = Message("user", "\n\n".join([*system, rest[first].content]))
+    first["content"] = "\n\n".join([*system, first["content"]])
     return rest
 
 
-def fallback_source() -> str:
-    """ChatML, for models that bring no template."""
-    return resources.files("resources").joinpath("templates", "chatml.jinja").read_text(encoding="utf-8")
-
-
 def encode_chat(
-    tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Message], *, add_generation_prompt: bool = True,
-    continue_last: bool = False,
+    tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Turn], *, add_generation_prompt: bool = True,
+    continue_last: bool = False, tools: Sequence[Mapping[str, Any]] | None = None, variables: Mapping[str, Any] | None = None,
 ) -> tuple[str, list[int]]:
     """The prompt's text and token ids. No BOS is added beyond the one the template writes.
 
-    Texts of control tokens inside messages stay text: while the template runs, a private-use character stands for each.
+    Texts of control tokens inside messages and tools stay text: while the template runs, a private-use character stands for
+    each.
     """
-    guard = _ContentGuard(tokenizer, [message.content for message in messages] + [message.role for message in messages] + [template.source])
-    guarded = [Message(guard.whole(message.role), guard.edges(guard.whole(message.content))) for message in messages]
-    text = template.render(guarded, add_generation_prompt=add_generation_prompt, continue_last=continue_last)
+    turns, offered = [_as_turn(message) for message in messages], None if tools is None else [dict(tool) for tool in tools]
+    guard = _ContentGuard(tokenizer, [*_texts_in([turns, offered]), template.source])
+    text = template.render(
+        guard.inside(turns), add_generation_prompt=add_generation_prompt, continue_last=continue_last,
+        tools=None if offered is None else guard.inside(offered), variables=variables,
+    )
     return text.translate(guard.literal), tokenizer.encode_parts(text, guard.literal)
+
+
+def _texts_in(value: Any) -> Iterable[str]:
+    """All strings in a value of any depth."""
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            stack += [*value.keys(), *value.values()]
+        elif isinstance(value, (list, tuple)):
+            stack += value
 
 
 class _ContentGuard:
@@ -149,6 +212,14 @@ class _ContentGuard:
             self._mark_of[piece] = mark = next(self._free)
             self.literal[ord(mark)] = piece
         return self._mark_of[piece]
+
+    def inside(self, value: Any, key: str = "") -> Any:
+        """A copy of a message or a tool, of any depth, with each control token's text swapped."""
+        if isinstance(value, str):
+            return self.edges(self.whole(value)) if key == "content" else self.whole(value)
+        if isinstance(value, Mapping):
+            return {self.whole(name) if isinstance(name, str) else name: self.inside(part, str(name)) for name, part in value.items()}
+        return [self.inside(part, key) for part in value] if isinstance(value, (list, tuple)) else value
 
     def whole(self, text: str) -> str:
         """`text` with each control token's text swapped."""

@@ -61,7 +61,7 @@ def test_renders_as_transformers_does(name: str, conversation: str, mode: str) -
 
 def test_refusal_says_the_templates_own_words() -> None:
     with pytest.raises(BadTemplate, match=r"refuses this conversation: conversation roles must alternate user/assistant\.$"):
-        ChatTemplate(MISTRAL, "<s>", "</s>").render([USER, USER])
+        ChatTemplate(MISTRAL, "<s>", "</s>").render([REPLY, USER])
 
 
 def test_refused_system_message_goes_into_the_first_user_message() -> None:
@@ -179,7 +179,9 @@ def test_fallback_is_chatml_and_says_so(tokenizer: Tokenizer) -> None:
         "<|im_start|>system\nBe brief. <|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     )
     other = Tokenizer.from_gguf(sentencepiece_metadata())
-    assert ChatTemplate.from_gguf({}, other).stop_strings == ("<|im_end|>",)
+    plain = ChatTemplate.from_gguf({}, other)  # has no token of any known format
+    assert plain.stop_strings == ("\nUser:",)
+    assert plain.render([SYSTEM, Message("user", "Hi")]) == "<s>Be brief. \n\nUser: Hi\nAssistant:"
     assert not ChatTemplate.from_gguf({"tokenizer.chat_template": CHATML}, tokenizer).is_fallback
 
 

@@ -228,7 +228,8 @@ def test_a_quarter_of_a_million_tokens_load_quickly() -> None:
 
     draw = random.Random(0)
     pieces = {"".join(draw.choices("abcdefghijklmnop▁", k=draw.randrange(1, 10))): None for _ in range(330_000)}
-    tokens = ["<unk>", "<s>", "</s>", *[f"<0x{i:02X}>" for i in range(256)], *list(pieces)[:256_000], *(f"<unused{i}>" for i in range(6000))]
+    names = [f"<0x{i:02X}>" for i in range(256)]
+    tokens = ["<unk>", "<s>", "</s>", *names, *list(pieces)[:256_000], *(f"<unused{i}>" for i in range(6000))]
     types = [2, 3, 3, *[6] * 256, *[1] * 256_000, *[4] * 6000]
     start = time.process_time()
     tokenizer = Tokenizer.from_gguf({
