@@ -98,6 +98,8 @@ def _licence_of(value: Any, name: Any) -> str:
 def _front_matter(path: Path) -> dict[str, str]:
     """The licence lines between the two "---" at the head of a model card."""
     try:
+        if not path.is_file():
+            return {}
         with path.open("rb") as file:
             text = file.read(_README_BYTES).decode("utf-8", "replace").replace("\r\n", "\n").removeprefix("\ufeff")
     except (OSError, ValueError):

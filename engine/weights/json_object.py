@@ -16,6 +16,9 @@ _MAX_NESTED, _MAX_ITEMS = 1 << 19, 1 << 22
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in `path`. Raises `ModelNotFound` or `BadCheckpoint`."""
     try:
+        # Opening a named pipe would wait for ever.
+        if path.exists() and not path.is_file():
+            raise ModelNotFound(f"{path} is no plain file; a small JSON file was expected.")
         with path.open("rb") as file:
             raw = file.read(_MAX_JSON_BYTES + 1)
     except OSError as error:

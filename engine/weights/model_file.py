@@ -56,6 +56,9 @@ class ModelFile:
 
     def _open(self) -> io.FileIO:
         try:
+            # Opening a named pipe would wait for ever.
+            if self.path.exists() and not self.path.is_file():
+                raise ModelNotFound(f"{self.path} is no plain file; a model file was expected.")
             return io.FileIO(self.path, "rb")
         except (OSError, ValueError) as error:  # ValueError: a null character in the name
             raise ModelNotFound(f"{self.path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
