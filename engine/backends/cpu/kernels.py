@@ -22,7 +22,7 @@ from numba import config, types
 
 from engine.backends import cache_types
 from engine.backends.cache_types import CacheType
-from engine.backends.cpu import attention, bandwidth, cache_write, norms, pointwise, rope, rows
+from engine.backends.cpu import attention, bandwidth, cache_write, experts, norms, pointwise, rope, rows
 from engine.backends.cpu.family import Family
 from engine.backends.cpu.family_gguf import GGUF_FAMILIES
 from engine.backends.cpu.family_plain import PLAIN
@@ -117,6 +117,10 @@ _SIMPLE: dict[str, Any] = {
     "last_rows": rows.last_rows,
     "columns": rows.columns,
     "add_positions": rows.add_positions,
+    "route": experts.route,
+    "sort_routes": experts.sort_routes,
+    "spread": experts.spread,
+    "gather": experts.gather,
     "rope": rope.rope,
     "combine": attention.combine,
     "read_memory": bandwidth.read_memory,
@@ -137,6 +141,8 @@ def _source(name: str, jit: Jit) -> Any:
     if operation == "store":
         return cache_write.store_kernel(kind[0], kind[1], jit)
     family = next(f for f in FAMILIES if f.name == kind[0])
+    if operation == "experts":
+        return experts.experts_kernel(family, jit)
     return linear_kernel(family, jit) if operation == "linear" else rows.embed_kernel(family)
 
 

@@ -247,8 +247,8 @@ def specialise(template: Any, name: str, **values: Any) -> Any:
     return function
 
 
-def linear_kernel(family: Family, jit: Jit) -> Any:
-    """The plain Python kernel for one family, ready to be compiled; `jit(function, signature)` compiles its parts."""
+def row_parts(family: Family, jit: Jit) -> dict[str, Any]:
+    """`few_rows(args, serial, rows, first, last, scratch)` and `many_rows(args, rows, first, last, scratch)`, compiled by `jit`."""
     constants = {"UNIT": family.unit, "BLOCK_BYTES": family.block_bytes, "NEEDS_SUMS": family.needs_sums}
     finish_part = jit(_finish_row, words(4))
     wide, thin = (
@@ -277,4 +277,9 @@ def linear_kernel(family: Family, jit: Jit) -> Any:
         finish_row=finish_part,
         **constants,
     )
-    return specialise(_template, f"linear_{family.name}", few_rows=jit(few, words(6)), many_rows=jit(many, words(5)))
+    return {"few_rows": jit(few, words(6)), "many_rows": jit(many, words(5))}
+
+
+def linear_kernel(family: Family, jit: Jit) -> Any:
+    """The plain Python kernel for one family, ready to be compiled; `jit(function, signature)` compiles its parts."""
+    return specialise(_template, f"linear_{family.name}", **row_parts(family, jit))

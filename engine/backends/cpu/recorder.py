@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from engine.backends.base import AttentionShape, Floats, RotaryTable, Weight
+from engine.backends.base import AttentionShape, Floats, RotaryTable, Routing, Weight
 from engine.backends.cache_types import key_bytes, value_bytes
-from engine.backends.cpu import attention, linear, pointwise
+from engine.backends.cpu import attention, experts, linear, pointwise
 from engine.backends.cpu.memory import aligned
 from engine.backends.cpu.places import Buffer, Operation
 from engine.backends.cpu.step import SMALL_ROWS
@@ -19,6 +20,16 @@ from engine.core import PAGE_TOKENS
 
 _TILE_TARGET = 24 << 10
 """Weight bytes of one ticket: about 2 microseconds of reading, so that taking tickets costs little."""
+
+
+@dataclass(frozen=True)
+class RecordedRoutes:
+    """Which experts the rows go to: the rows' `weights` and `places` (T, used), and the table that `experts.table_words` describes."""
+
+    routing: Routing
+    weights: Buffer
+    places: Buffer
+    table: int
 
 
 @dataclass
@@ -32,6 +43,8 @@ class Recorder:
     partial: np.ndarray[Any, Any] | None = None
     positions: int = 1 << 31
     """How many positions the shortest table of positions has."""
+    expert_tags: int = 0
+    """Experts of all products so far."""
     _tables: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
 
     def _keep(self, values: Floats) -> int:
@@ -182,6 +195,69 @@ class Recorder:
         assert 0 <= start <= start + width <= x.width
         y = Buffer(width, x.on_logit_rows, x.copies)
         self._each_row("columns", [x, x.stride, y, y.stride, start, width], [x], y)
+        return y
+
+    def route(self, logits: Buffer, routing: Routing) -> RecordedRoutes:
+        """See `Ops.route`."""
+        count, used = routing.experts, routing.used
+        assert logits.width == count <= experts.MOST_EXPERTS
+        assert 0 < used <= count
+        table = aligned(4 * experts.table_words(count))
+        self.constants.append(table)
+        chosen, weights, places = (Buffer(used, logits.on_logit_rows) for _ in range(3))
+        routes = RecordedRoutes(routing, weights, places, int(table.ctypes.data))
+        arguments: list[int | float | Buffer] = [logits, logits.stride, chosen, weights, chosen.stride, count, used, int(routing.normalise)]
+        self._add("route", arguments, [logits], [chosen, weights], tiles=(1, 1, 1, 1), on_logit_rows=logits.on_logit_rows)
+        arguments = [chosen, chosen.stride, count, used, places, routes.table, int(logits.on_logit_rows)]
+        self._add("sort_routes", arguments, [chosen], [places, ("routes", routes.table)], tiles=(1, 1 << 40, 1, 1 << 40))
+        return routes
+
+    def spread(self, x: Buffer, routes: RecordedRoutes) -> Buffer:
+        """See `Ops.spread`."""
+        used, places = routes.routing.used, routes.places
+        assert (x.copies, x.on_logit_rows) == (1, places.on_logit_rows)
+        y = Buffer(x.width, x.on_logit_rows, used)
+        arguments: list[int | float | Buffer] = [x, x.stride, places, places.stride, used, y]
+        self._add("spread", arguments, [x, places], [y], on_logit_rows=x.on_logit_rows)
+        return y
+
+    def expert_linear(self, x: Buffer, weights: Sequence[Weight], routes: RecordedRoutes, bias: Floats | None = None) -> Buffer:
+        """See `Ops.expert_linear`."""
+        packed = [w for w in weights if isinstance(w, CpuWeight)]
+        first, routing = packed[0], routes.routing
+        assert len(packed) == len(weights) == routing.experts
+        assert all((w.family, w.shape) == (first.family, first.shape) for w in packed)
+        assert (x.width, x.copies) == (first.shape[1], routing.used)
+        addresses = np.array([w.address for w in packed], np.int64)
+        self.constants += [addresses, *packed]
+        y = Buffer(first.shape[0], x.on_logit_rows, x.copies)
+        group = max(2, _TILE_TARGET // first.tile_bytes // 2 * 2)
+        tickets = -(-first.tiles // group)
+        self.scratch = max(self.scratch, experts.scratch_bytes(first.blocks * first.family.unit))
+        biases = np.zeros((routing.experts, y.stride // 4), np.float32)
+        if bias is not None:
+            biases[:, : y.width] = bias
+        arguments: list[int | float | Buffer] = [
+            int(addresses.ctypes.data), first.tile_bytes, first.tiles, first.blocks, x, x.stride, y, y.stride,
+            0 if bias is None else self._keep(biases), 0, group, 0, first.shape[1],
+            routes.table, routing.experts, y.stride, self.expert_tags, tickets,
+        ]  # fmt: skip
+        self.expert_tags += routing.experts
+        assert self.expert_tags < 1 << experts.TAG_BITS
+        # In a short step each choice may be an expert of its own; in a long one each expert may have rows.
+        tiles = (routing.used * tickets, 1, routing.experts * tickets, 1 << 40)
+        name = f"experts_{first.family.name}"
+        self._add(name, arguments, [x, ("routes", routes.table)], [y], tiles=tiles, on_logit_rows=x.on_logit_rows)
+        return y
+
+    def gather(self, x: Buffer, routes: RecordedRoutes, residual: Buffer) -> Buffer:
+        """See `Ops.gather`."""
+        used, places = routes.routing.used, routes.places
+        assert (x.width, x.copies, x.on_logit_rows) == (residual.width, used, residual.on_logit_rows)
+        y = self._like(residual)
+        self._each_row(
+            "gather", [x, x.stride, places, places.stride, used, y, routes.weights, residual], [x, places, routes.weights, residual], y
+        )
         return y
 
     def last_rows(self, x: Buffer) -> Buffer:

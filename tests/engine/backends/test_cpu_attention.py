@@ -160,3 +160,38 @@ def test_pages_before_the_window_are_never_read(rows: int) -> None:
         again = program.run(step(640 + 72, rows, np.array([1 << 20, -5, 5, 0], np.int32)))
         assert np.array_equal(again, expected)
         assert np.isfinite(expected).all()
+
+
+@pytest.mark.parametrize("window", [0, 600, 4100])
+def test_more_pages_than_splits(window: int) -> None:
+    """Over 16 pages, so that a split has several, and the splits of a window begin anywhere among them."""
+    shape = AttentionShape(2, 1, 16, 0.3, window)
+    backend, total = CpuBackend(2), 4700
+    tables = [Matrix("F32", (97, n * 16), n) for n in (2, 1)]
+    packed = [backend.load_weight(m) for m in tables]
+    ids = np.random.default_rng(2).integers(0, 97, total).astype(np.int32)
+    pages = np.random.default_rng(3).permutation(19).astype(np.int32)
+
+    def forward(ops: Any) -> Any:
+        q, k = (ops.embed(w) for w in packed)
+        return ops.last_rows(ops.attention(0, q, k, k, shape))
+
+    program = backend.record(forward, backend.new_cache(1, shape, 19, "fp32"), 470)
+    try:
+        for start in range(0, total - 8, 470):
+            rows = min(470, total - 8 - start)
+            program.run(Step(ids[start : start + rows], np.arange(start, start + rows, dtype=np.int32), pages, 1))
+        places = np.arange(total - 8, total, dtype=np.int32)
+        found = [program.run(Step(ids[p : p + 1], places[i : i + 1], pages, 1)).copy() for i, p in enumerate(places)]
+        together = program.run(Step(ids[-8:], places, pages, 8)).copy()
+    finally:
+        program.close()
+    assert np.array_equal(np.concatenate(found), together)
+    q, k = tables[0].values[ids[-8:]].reshape(8, 2, 16), tables[1].values[ids].astype(np.float64)
+    scores = np.einsum("thd,sd->ths", q, k) * shape.scale
+    seen = np.arange(total)[None] <= places[:, None]
+    if window:
+        seen &= np.arange(total)[None] > places[:, None] - window
+    weights = np.where(seen[:, None], np.exp(scores), 0)
+    expected = (weights / weights.sum(-1, keepdims=True) @ k).reshape(8, 32)
+    assert np.abs(together - expected).max() <= 3e-5 * np.abs(expected).max()
