@@ -132,7 +132,7 @@ def hf_shape(keys: Keys, **defaults: Any) -> dict[str, Any]:
     width, heads = keys.integer("hidden_size", 1, 1 << 20), keys.integer("num_attention_heads", 1, 1 << 14)
     return {
         "architecture": hf_architecture(keys.source),
-        "name": _hf_name(keys),
+        "name": hf_name(keys),
         "layers": keys.integer("num_hidden_layers", 1, MAX_LAYERS),
         "width": width,
         "heads": heads,
@@ -236,7 +236,8 @@ def gguf_vocab(tensors: Mapping[str, RawTensor]) -> int:
     return table.shape[0]
 
 
-def _hf_name(keys: Keys) -> str:
+def hf_name(keys: Keys) -> str:
+    """The repository's name that config.json was saved from, or ""."""
     # A path of the machine that saved the files tells people nothing.
     name = keys.text("_name_or_path", "").rstrip("/")
     return name.rsplit("/", 1)[-1] if name.count("/") == 1 and name[0] not in "./~" else ""

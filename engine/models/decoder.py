@@ -113,8 +113,11 @@ class _Maker:
         if kind == "row":
             return norm(self.source, name, heads * config.head_dim, config.norm_eps, centred=centred, bias=bias)
         if kind == "each":
-            weight = self.source.vector(name + ".weight", heads, config.head_dim)
-            return Norm(weight.reshape(-1), config.norm_eps, None, centred, heads)
+            if "{}" in name:
+                weight = np.concatenate([self.source.vector(name.format(i) + ".weight", config.head_dim) for i in range(heads)])
+            else:
+                weight = self.source.vector(name + ".weight", heads, config.head_dim).reshape(-1)
+            return Norm(weight, config.norm_eps, None, centred, heads)
         whole = norm(self.source, name, config.head_dim, config.norm_eps, centred=centred, bias=bias, offset=config.norm_offset)
         return Norm(whole.weight, whole.eps, whole.bias, centred, heads)
 

@@ -44,11 +44,12 @@ class TensorNames:
     transposed: bool = False
 
     def under(self, prefix: str) -> TensorNames:
-        """The same names after `prefix`; "-" takes "model." away from the front instead."""
+        """The same names after `prefix`; "-" takes the first part away instead, as a model saved without its head has it."""
         if not prefix:
             return self
         if prefix == "-":
-            changed = {name: getattr(self, name).removeprefix("model.") for name in ("embed", "norm", "layer", "positions")}
+            first = self.embed.partition(".")[0] + "."
+            changed = {name: getattr(self, name).removeprefix(first) for name in ("embed", "norm", "layer", "positions")}
             return replace(self, **changed)
         return replace(self, **{name: prefix + getattr(self, name) for name in ("embed", "norm", "head", "layer", "positions")})
 
