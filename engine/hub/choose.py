@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import shutil
@@ -13,7 +14,7 @@ from engine.errors import DownloadError
 from engine.hub.models import HubChoice, HubFile, HubFiles
 from engine.hub.packaged import models_dir
 from engine.hub.part_folder import SPARE_BYTES, check_names
-from engine.hub.remote_models import model_files
+from engine.hub.remote_models import model_branches, model_files
 
 _PART = re.compile(r"^(?P<stem>.+?)-(?P<number>\d{5})-of-(?P<count>\d{5})$")
 """Names of split files: https://github.com/ggml-org/llama.cpp/blob/master/tools/gguf-split/README.md, the same for safetensors."""
@@ -45,9 +46,27 @@ def model_choices(
 ) -> list[HubChoice]:
     """What can be taken of a model, smallest first, at most one of it recommended. Blocks, as `model_files` does.
 
-    Raises `DownloadError`, also when nothing of the repository can be run, with what it has instead.
+    A repository without weights on its main branch, as those of EXL2 often are, is looked through branch by branch; the titles
+    are then the branches' names. Raises `DownloadError`, also when nothing of the repository can be run, with what it has instead.
     """
-    return choices_of(model_files(model_id, revision, stop=stop), free_memory(), free_disk(target_folder or models_dir()))
+    memory, disk = free_memory(), free_disk(target_folder or models_dir())
+    listing = model_files(model_id, revision, stop=stop)
+    if revision != "main" or any(file.name.endswith((".gguf", ".safetensors")) for file in listing.files):
+        return choices_of(listing, memory, disk)
+    found: list[HubChoice] = []
+    for branch in model_branches(model_id, stop=stop):
+        with contextlib.suppress(NothingToChoose):
+            choices = choices_of(model_files(model_id, branch, stop=stop), memory, disk)
+            titles = [branch if len(choices) == 1 else f"{branch} {choice.title}" for choice in choices]
+            found += [dataclasses.replace(choice, title=title) for choice, title in zip(choices, titles, strict=True)]
+    if not found:
+        raise NothingToChoose(_nothing(listing))
+    # the hub counts packed numbers there, which tells nothing of the bits for each weight
+    return _with_recommended(sorted(found, key=lambda choice: (choice.bytes, choice.title)), 0)
+
+
+class NothingToChoose(DownloadError):
+    """Nothing of a repository, or of one branch of it, can be run."""
 
 
 def choices_of(listing: HubFiles, memory: int, disk: int) -> list[HubChoice]:
@@ -66,7 +85,7 @@ def choices_of(listing: HubFiles, memory: int, disk: int) -> list[HubChoice]:
         choice = HubChoice(listing.model.id, listing.revision, title, form, files, total, needed)
         found.append(dataclasses.replace(choice, fits_memory=needed <= memory, fits_disk=total + SPARE_BYTES <= disk))
     if not found:
-        raise DownloadError(_nothing(listing))
+        raise NothingToChoose(_nothing(listing))
     return _with_recommended(sorted(found, key=lambda choice: (choice.bytes, choice.title)), listing.model.parameters)
 
 

@@ -29,6 +29,7 @@ _EXPANDED = (
     "gguf", "safetensors",
 )  # fmt: skip
 MAX_FILES, MAX_LISTED = 100_000, 1000
+MAX_BRANCHES = 16
 LEAST_PAGE = 60
 """Models asked for at a time at least: some are left out here."""
 
@@ -60,6 +61,17 @@ def model_files(model_id: str, revision: str = "main", *, stop: threading.Event 
     about = f"The model {name}"
     path = f"/api/models/{name}/revision/{urllib.parse.quote(revision or 'main', safe='')}"
     return _files(result(web, lambda: get_json(web, path, [("blobs", "true")], about), stop), about)
+
+
+def model_branches(model_id: str, *, stop: threading.Event | None = None) -> list[str]:
+    """Names of a model's branches besides "main", where quantisers keep other bit widths; at most `MAX_BRANCHES`. As `model_files`."""
+    name = model_id_of(model_id)
+    check_id(name)
+    web = hub_web()
+    data = _table(result(web, lambda: get_json(web, f"/api/models/{name}/refs", [], f"The model {name}"), stop))
+    branches = data.get("branches")
+    names = [_table(branch).get("name") for branch in branches] if isinstance(branches, list) else []
+    return [name for name in names if isinstance(name, str) and name and name != "main"][:MAX_BRANCHES]
 
 
 def model_id_of(text: str) -> str:

@@ -26,6 +26,7 @@ class Repo:
     files: dict[str, bytes]
     commit: str = "a" * 40
     facts: dict[str, Any] = field(default_factory=dict)
+    branches: dict[str, Repo] = field(default_factory=dict)
     gated: bool = False
     private: bool = False
 
@@ -130,6 +131,12 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(401, b'{"error":"Invalid credentials in Authorization header"}', {})
         if parts.path == "/api/models":
             return self._listing(query)
+        named = re.fullmatch(r"/api/models/([^/]+(?:/[^/]+)?)/refs", parts.path)
+        if named:
+            found = self._repo(named[1], "main")
+            heads = {"main": found, **found.branches} if found else {}
+            listed = [{"name": name, "ref": f"refs/heads/{name}", "targetCommit": head.commit} for name, head in heads.items() if head]
+            return None if found is None else self._json({"branches": listed, "converts": [], "tags": []}, {})
         named = re.fullmatch(r"/api/models/([^/]+(?:/[^/]+)?)/revision/([^/]+)", parts.path)
         if named:
             found = self._repo(named[1], urllib.parse.unquote(named[2]))
@@ -141,13 +148,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _repo(self, name: str, revision: str) -> Repo | None:
         """The repository, if this caller may see it; else the refusal is sent."""
-        hub, repo = self.server, self.server.repos.get(name)
+        repo = self.server.repos.get(name)
+        other = next((head for name, head in repo.branches.items() if revision in (name, head.commit)), None) if repo else None
         known = bool(self.headers.get("Authorization"))
         if repo is None or (repo.private and not known):
             self._send(404 if known else 401, b"", {"X-Error-Code": "RepoNotFound"})
         elif repo.gated and not known:
             self._send(401, b"", {"X-Error-Code": "GatedRepo"})
-        elif revision not in ("main", repo.commit) and (name, revision) not in {(n, r.commit) for n, r in hub.repos.items()}:
+        elif other is not None:
+            return other
+        elif revision not in ("main", repo.commit):
             self._send(404, b"", {"X-Error-Code": "RevisionNotFound"})
         else:
             return repo

@@ -141,6 +141,27 @@ def test_fresh(hub: Hub, tmp_path: Path, model: str, opened: str) -> None:
     assert unfinished_downloads(folder) == []
 
 
+def test_bit_widths_on_branches(hub: Hub, tmp_path: Path) -> None:
+    """Repositories of EXL2 keep each width on a branch of its own; the branch is what people choose."""
+    widths = {f"{bits}.0bpw": {"config.json": b"{}", "output.safetensors": drawn(bits * 1000)} for bits in (4, 8, 6)}
+    heads = {
+        name: Repo(files, commit=f"{number}" * 40, facts={"safetensors": {"parameters": {}, "total": 9}})
+        for number, (name, files) in enumerate(widths.items())
+    }
+    hub.repos["a/exl2"] = Repo({"README.md": b"see the branches"}, branches={"empty": Repo({}, commit="e" * 40), **heads})
+    found = model_choices("a/exl2")
+    assert [choice.title for choice in found] == ["4.0bpw", "6.0bpw", "8.0bpw"]
+    assert [choice.title for choice in found if choice.recommended] == ["8.0bpw"]
+    last = fetch(found[1], tmp_path)[-1]
+    assert isinstance(last, Downloaded)
+    assert content(Path(last.path)) == widths["6.0bpw"]
+    fetch(found[0], tmp_path)
+    assert len(visible(tmp_path)) == 2
+    hub.repos["a/exl2"].branches = {}
+    with pytest.raises(DownloadError, match="has no weights"):
+        model_choices("a/exl2")
+
+
 def test_default_folder(hub: Hub, tmp_path: Path) -> None:
     choice = chosen()
     last = list(download_model(choice))[-1]
