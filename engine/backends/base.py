@@ -262,8 +262,11 @@ class Backend(Protocol):
 
     name: str
 
-    def prepare(self, weight_types: frozenset[str], cache_dtype: str) -> Iterator[Loading]:
-        """Get ready for these GGUF weight types, compiling kernels where needed; yields progress."""
+    def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
+        """Get ready to record `forward` over a cache of this type, compiling what it needs; yields progress if that takes time.
+
+        `record` does the same for what was not prepared, in silence. Raises `BadSetting` for an unknown type.
+        """
         ...
 
     def weight_bytes(self, tensor: RawTensor) -> int:

@@ -35,7 +35,7 @@ class ReferenceBackend:
 
     name = "reference"
 
-    def prepare(self, weight_types: frozenset[str], cache_dtype: str) -> Iterator[Loading]:
+    def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
         """Nothing to compile."""
         return iter(())
 

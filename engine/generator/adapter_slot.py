@@ -68,6 +68,6 @@ class AdapterSlot:
                 raise Cancelled("Loading the adapters was stopped.")
             opened.append((open_adapter(folder), strength))
         put_on(self._cache.model, opened)
-        yield from self._cache.model.backend.prepare(frozenset({"F32"}), self._cache.store.dtype)
+        yield from self._cache.model.prepare(self._cache.store.dtype)
         self._cache.record_again("".join(f"{folder}\0{strength}\0" for folder, strength in wanted))
         self._on = wanted

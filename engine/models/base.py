@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from engine.backends.base import Array, AttentionShape, Backend, KVCache, Ops, Program
-from engine.core import PAGE_TOKENS
+from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
 from engine.models.estimate import SPARE_PAGES, context_pages, free_memory, gigabytes, page_bytes
@@ -19,11 +19,10 @@ __all__ = ["SPARE_PAGES", "Model", "gigabytes"]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Of a model's weights: their types, how many numbers, the bytes they take, those of them that experts take; and the
+    """Of a model's weights: how many numbers, the bytes they take, those of them that experts take; and the
     `slots` that adapters go to, by the names of Hugging Face's modules.
     """
 
-    types: frozenset[str]
     parameters: int
     bytes: int
     expert_bytes: int
@@ -44,7 +43,6 @@ class Model:
         self.resident_bytes = weights.bytes
         self.slots = weights.slots
         self.weight_bytes_per_token = read_bytes(config, weights.bytes, weights.expert_bytes, parts)
-        self._weight_types = weights.types
         self._parts: Parts | None = parts
         self._rotary: tuple[int, int, Rotary] = (0, 0, Rotary())
 
@@ -57,6 +55,12 @@ class Model:
         """The whole pass: logits (logit_rows, V) of the step's tokens."""
         assert self._parts is not None, "the model is closed"
         return self._parts(ops, self._rotary[2])
+
+    def prepare(self, cache_dtype: str = "auto") -> Iterator[Loading]:
+        """Get the backend ready to record the pass over caches of this type; yields progress. Raises `BadSetting` for an unknown one."""
+        if not self._rotary[0]:
+            self._turn_to(PAGE_TOKENS, min(PAGE_TOKENS, self.config.context_length))
+        yield from self.backend.prepare(self.forward, cache_dtype)
 
     def page_bytes(self, dtype: str = "auto") -> int:
         """Bytes of one cache page in all layers. Raises `BadSetting` for an unknown cache type."""
@@ -73,7 +77,7 @@ class Model:
         pages = context_pages(tokens) + further_pages
         self._check_memory(pages * self.page_bytes(dtype), tokens, pages)
         # Loading prepared the cache type that was expected then; for another one this compiles what is missing.
-        for _ in self.backend.prepare(self._weight_types, dtype):
+        for _ in self.prepare(dtype):
             pass
         try:
             return self.backend.new_cache(self.config.layers, self.attention_shape, pages, dtype)

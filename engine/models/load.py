@@ -10,18 +10,31 @@ from engine.backends.base import Backend, RawTensor
 from engine.core import Loading
 from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.base import Model, Weights, gigabytes
+from engine.models.cohere import COHERE
 from engine.models.config import ModelConfig, hf_architecture
 from engine.models.family import Family
+from engine.models.glm import GLM
+from engine.models.gpt2 import GPT2
+from engine.models.granite import GRANITE
+from engine.models.internlm2 import INTERNLM2
 from engine.models.keys import Keys
 from engine.models.llama import LLAMA
 from engine.models.lora import adapter_slots
+from engine.models.minicpm import MINICPM
+from engine.models.olmo2 import OLMO2
+from engine.models.phi import PHI
+from engine.models.smollm3 import SMOLLM3
 from engine.models.source import Loader, Survey
+from engine.models.stablelm import STABLELM
+from engine.models.starcoder2 import STARCODER2
 from engine.weights.checkpoint import Checkpoint
 
 Prepare = Callable[[RawTensor], RawTensor]
 """Changes a matrix before it is loaded, as by quantising it."""
 
-ARCHITECTURES: tuple[Family, ...] = (LLAMA,)
+ARCHITECTURES: tuple[Family, ...] = (
+    LLAMA, PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM,
+)  # fmt: skip
 """Every known family; a new one is one file and one line here."""
 
 
@@ -68,7 +81,7 @@ def survey(checkpoint: Checkpoint, backend: Backend, prepare: Prepare | None = N
 def read_model(
     checkpoint: Checkpoint, backend: Backend, cache_dtype: str = "auto", prepare: Prepare | None = None
 ) -> Generator[Loading, None, Model]:
-    """Load all weights (`model = yield from read_model(...)`): the backend's preparations first, then layer by layer.
+    """Load all weights (`model = yield from read_model(...)`) layer by layer; then the backend prepares what they need.
 
     `cache_dtype` is the type of the caches to come, so that what they need is compiled here, with progress; `prepare` may change
     each matrix first. The checkpoint is not needed afterwards. Raises `BadCheckpoint`, `UnsupportedModel` and `NotEnoughMemory`.
@@ -77,8 +90,6 @@ def read_model(
     names = family.names(checkpoint.format, checkpoint.tensors)
     seen = survey(checkpoint, backend, prepare)
     _check_memory(checkpoint.path.name, seen.bytes)
-    types = frozenset(seen.matrix_types)
-    yield from backend.prepare(types, cache_dtype)
     yield Loading("Loading the weights", 0, config.layers)
     loader = Loader(checkpoint.tensors, backend, prepare)
     layers = family.build(loader, config, names)
@@ -87,7 +98,9 @@ def read_model(
             done = next(layers)
         except StopIteration as end:
             slots = adapter_slots(family, config, names, loader.linears)
-            return Model(config, backend, end.value, Weights(types, seen.parameters, loader.bytes, loader.expert_bytes, slots))
+            model = Model(config, backend, end.value, Weights(seen.parameters, loader.bytes, loader.expert_bytes, slots))
+            yield from model.prepare(cache_dtype)
+            return model
         yield Loading("Loading the weights", done, config.layers)
 
 

@@ -95,7 +95,7 @@ class _Seen:
 
 
 class Survey:
-    """Looks at the headers only: `missing` tensors, the `bytes` that `backend` will hold, `parameters`, `matrix_types`.
+    """Looks at the headers only: `missing` tensors, the `bytes` that `backend` will hold, `parameters`.
 
     Of the bytes, `expert_bytes` are those of experts; `parts` are the stand-ins' decoder, once it was built; `prepare` is as in
     `Loader`. Raises `BadCheckpoint` for a tensor of the wrong shape.
@@ -105,7 +105,6 @@ class Survey:
         self._tensors, self._backend, self._prepare = tensors, backend, prepare
         self.linears: dict[str, Linear] = {}
         self.missing: list[str] = []
-        self.matrix_types: set[str] = set()
         self.bytes = self.expert_bytes = self.parameters = 0
         self.parts: Parts | None = None
 
@@ -120,7 +119,6 @@ class Survey:
         if tensor is not None:
             matrix = view.of(tensor)
             matrix = self._prepare(matrix) if self._prepare else matrix
-            self.matrix_types.add(matrix.type)
             seen.nbytes = self._backend.weight_bytes(matrix)
             self.bytes += seen.nbytes
             self.expert_bytes += seen.nbytes if is_expert(name) else 0

@@ -44,8 +44,6 @@ def main() -> None:
     parser.add_argument("--types", nargs="+", default=TYPES, choices=TYPES)
     arguments = parser.parse_args()
     backend = CpuBackend(arguments.threads)
-    for _ in backend.prepare(frozenset([*arguments.types, "F32"]), "fp16"):
-        pass
     table = backend.load_weight(random_matrix("F32", 0))
     programs, sizes, loading = {}, {}, {}
     for kind in arguments.types:

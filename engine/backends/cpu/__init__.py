@@ -8,7 +8,8 @@ import psutil
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
 from engine.backends.cache_types import CacheType, cache_type
-from engine.backends.cpu.kernels import KERNELS, kernel_names
+from engine.backends.cpu.kernels import KERNELS
+from engine.backends.cpu.recorder import CacheOutline, Recorder
 from engine.backends.cpu.store import CpuCache
 from engine.backends.cpu.tape import Tape
 from engine.backends.cpu.weight import CpuWeight, packed_bytes
@@ -23,9 +24,11 @@ class CpuBackend:
     def __init__(self, threads: int = 0) -> None:
         self.threads = threads or default_threads()
 
-    def prepare(self, weight_types: frozenset[str], cache_dtype: str) -> Iterator[Loading]:
-        """Compile the kernels, or take them from the disk cache."""
-        yield from KERNELS.compile(kernel_names(weight_types, _cache_type(cache_dtype)))
+    def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
+        """Compile the kernels that `forward` calls, or take them from the disk cache."""
+        recorder = Recorder(CacheOutline(_cache_type(cache_dtype)))
+        forward(recorder)
+        yield from KERNELS.compile([operation.kernel for operation in recorder.operations])
 
     def weight_bytes(self, tensor: RawTensor) -> int:
         """See `Backend.weight_bytes`."""

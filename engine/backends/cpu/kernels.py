@@ -146,13 +146,5 @@ def _source(name: str, jit: Jit) -> Any:
     return linear_kernel(family, jit) if operation == "linear" else rows.embed_kernel(family)
 
 
-def kernel_names(weight_types: frozenset[str], cache: CacheType) -> list[str]:
-    """The kernels that nearly every model with these weight types and this cache needs."""
-    families = {family_for(t).name for t in weight_types}
-    names = [f"{kind}_{f.name}" for f in FAMILIES if f.name in families for kind in ("linear", "embed")]
-    names += [f"store_keys_{cache.keys}", f"store_values_{cache.values}", f"attention_{cache.keys}_{cache.values}"]
-    return [*names, "combine", "rms_norm", "rope", "last_rows"]
-
-
 KERNELS = KernelTable()
 """The process's table: compiled code has no state, so models may share it."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.base import AttentionShape, Floats, RotaryTable, Routing, Weight
-from engine.backends.cache_types import key_bytes, value_bytes
+from engine.backends.cache_types import CacheType, key_bytes, value_bytes
 from engine.backends.cpu import attention, experts, linear, pointwise
 from engine.backends.cpu.memory import aligned
 from engine.backends.cpu.places import Buffer, Operation
@@ -32,11 +32,22 @@ class RecordedRoutes:
     table: int
 
 
+@dataclass(frozen=True)
+class CacheOutline:
+    """Stands for a cache that is not there yet, where only the names of the kernels matter."""
+
+    kind: CacheType
+
+    def addresses(self, layer: int) -> tuple[int, int]:
+        """None."""
+        return 0, 0
+
+
 @dataclass
 class Recorder:
     """`Ops` for the CPU: writes down operations instead of running them."""
 
-    cache: CpuCache
+    cache: CpuCache | CacheOutline
     operations: list[Operation] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
     scratch: int = linear.scratch_bytes(0)
@@ -234,12 +245,10 @@ class Recorder:
         group = max(2, _TILE_TARGET // first.tile_bytes // 2 * 2)
         tickets = -(-first.tiles // group)
         self.scratch = max(self.scratch, experts.scratch_bytes(first.blocks * first.family.unit))
-        biases = np.zeros((routing.experts, y.stride // 4), np.float32)
-        if bias is not None:
-            biases[:, : y.width] = bias
+        biases = 0 if bias is None else self._keep(np.pad(bias, ((0, 0), (0, y.stride // 4 - y.width))))
         arguments: list[int | float | Buffer] = [
             int(addresses.ctypes.data), first.tile_bytes, first.tiles, first.blocks, x, x.stride, y, y.stride,
-            0 if bias is None else self._keep(biases), 0, group, 0, first.shape[1],
+            biases, 0, group, 0, first.shape[1],
             routes.table, routing.experts, y.stride, self.expert_tags, tickets,
         ]  # fmt: skip
         self.expert_tags += routing.experts

@@ -14,8 +14,11 @@ from engine.backends.cpu import kernels
 _COMPILE = """
 import json, time
 from engine.backends.cpu import CpuBackend
+from tests.engine.backends.kernel_oracles import Matrix
 start = time.perf_counter()
-events = list(CpuBackend(1).prepare(frozenset(["F32"]), "fp32"))
+backend = CpuBackend(1)
+table = backend.load_weight(Matrix("F32", (16, 16), 1))
+events = list(backend.prepare(lambda ops: ops.linear(ops.last_rows(ops.embed(table)), table), "fp32"))
 print(json.dumps([time.perf_counter() - start, len(events), events[-1].done, events[-1].total]))
 """
 

@@ -44,8 +44,6 @@ class Setting:
         self.tables[0].values *= np.float32(0.2)
         for m in self.tables[1:]:
             m.values[0, :3] = (np.nan, np.inf, -np.inf) if wild else m.values[0, :3]
-        for _ in backend.prepare(frozenset(["F32"]), dtype):
-            pass
         packed = [backend.load_weight(m) for m in self.tables]
         self.cache = backend.new_cache(1, shape, 6, dtype)
 

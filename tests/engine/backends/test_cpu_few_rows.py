@@ -53,8 +53,6 @@ def step(ids: np.ndarray[Any, Any], first: int) -> Step:
 def assert_rows_alike(kind: str, heads: int, groups: int, dim: int, dtype: str) -> None:
     """Steps of 1 .. 8 rows against steps of one row, the same tokens at the same positions."""
     backend = CpuBackend(2)
-    for _ in backend.prepare(frozenset([kind, "F32"]), dtype):
-        pass
     layer = Layer(backend, kind, heads, groups, dim)
     program = backend.record(layer, backend.new_cache(1, layer.shape, 4, dtype), 64)
     ids = np.random.default_rng(3).integers(0, 61, 600).astype(np.int32)

@@ -26,13 +26,6 @@ TINY = AttentionShape(1, 1, 16, 1.0)
 Array = np.ndarray[Any, Any]
 
 
-def prepared(types: tuple[str, ...], dtype: str = "fp16", threads: int = 2) -> CpuBackend:
-    backend = CpuBackend(threads)
-    for _ in backend.prepare(frozenset(types), dtype):
-        pass
-    return backend
-
-
 @contextmanager
 def recorded(
     backend: CpuBackend, forward: Callable[[Any], Any], rows: int, shape: AttentionShape = TINY, dtype: str = "fp16"
@@ -61,7 +54,7 @@ def assert_near(actual: Array, expected: Array, tolerance: float) -> None:
 def test_linear_and_embedding(kind: str) -> None:
     columns = 512 if unit_of(kind) == 256 else {"F32": 515, "F16": 37, "BF16": 130}.get(kind, 352)
     table, weight = Matrix(kind, (301, columns), 1), Matrix(kind, (203, columns), 2)
-    backend = prepared((kind,))
+    backend = CpuBackend(2)
     bias = np.random.default_rng(3).standard_normal(203).astype(np.float32)
     packed_table, packed = backend.load_weight(table), backend.load_weight(weight)
 
@@ -78,7 +71,7 @@ def test_linear_and_embedding(kind: str) -> None:
 
 def test_residual_and_gate_and_norm() -> None:
     table, gate, up, down = (Matrix("F32", s, i) for i, s in enumerate([(50, 100), (2100, 100), (2100, 100), (100, 2100)]))
-    backend = prepared(("F32",))
+    backend = CpuBackend(2)
     packed = [backend.load_weight(m) for m in (table, gate, up, down)]
     scale = np.random.default_rng(9).uniform(0.5, 2, 100).astype(np.float32)
 
@@ -110,7 +103,7 @@ def test_attention_over_pages(dtype: str, heads: int, groups: int, dim: int, int
     for m in weights:
         m.values = m.values * np.float32(0.1)
         m.data = m.values.reshape(-1).view(np.uint8)
-    backend = prepared(("F32",), dtype)
+    backend = CpuBackend(2)
     packed = [backend.load_weight(m) for m in (table, *weights)]
     angles = np.arange(1024)[:, None] * 10000.0 ** (-np.arange(dim // 2) / (dim // 2))
     rotary = RotaryTable(np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32), interleaved)
@@ -138,7 +131,7 @@ def test_attention_over_pages(dtype: str, heads: int, groups: int, dim: int, int
 def test_a_copied_page_reads_the_same() -> None:
     shape = AttentionShape(2, 1, 32, 0.2)
     table, weight = Matrix("F32", (20, 16), 1), Matrix("F32", (64, 16), 2)
-    backend = prepared(("F32",), "fp32")
+    backend = CpuBackend(2)
     packed_table, packed, key = backend.load_weight(table), backend.load_weight(weight), backend.load_weight(Matrix("F32", (32, 16), 3))
     cache = backend.new_cache(1, shape, 4, "fp32")
 
@@ -159,7 +152,7 @@ def test_replays_are_reproducible_for_any_number_of_threads() -> None:
     table, weight = Matrix("Q4_1", (64, 256), 1), Matrix("Q4_1", (4096, 256), 2)
     results = []
     for threads in (1, 2, 5):
-        backend = prepared(("Q4_1",), threads=threads)
+        backend = CpuBackend(threads)
         packed_table, packed = backend.load_weight(table), backend.load_weight(weight)
         with recorded(backend, lambda ops, t=packed_table, w=packed: ops.linear(ops.last_rows(ops.embed(t)), w), 16) as tape:  # type: ignore[misc]
             for _ in range(200):
@@ -169,7 +162,7 @@ def test_replays_are_reproducible_for_any_number_of_threads() -> None:
 
 def test_closing_ends_the_helper_threads() -> None:
     before = threading.active_count()
-    backend = prepared(("F32",), threads=3)
+    backend = CpuBackend(3)
     table = backend.load_weight(Matrix("F32", (16, 16), 1))
     with recorded(backend, lambda ops: ops.last_rows(ops.embed(table)), 4) as tape:
         assert threading.active_count() == before + 2
@@ -189,7 +182,7 @@ def test_other_cpus(cpu: str, features: str, tmp_path: Path) -> None:
 
 
 def test_a_tape_keeps_its_weights_alive() -> None:
-    backend = prepared(("F32",))
+    backend = CpuBackend(2)
     packed = [backend.load_weight(Matrix("F32", (64, 64), 1))]
     alive = weakref.ref(packed[0])
     tape = backend.record(lambda ops: ops.last_rows(ops.embed(packed[0])), backend.new_cache(1, TINY, 1, "fp16"), 4)
@@ -200,7 +193,7 @@ def test_a_tape_keeps_its_weights_alive() -> None:
 
 def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
     """A thread that lost its core wakes up while the next step is being written: it must not run with half of it."""
-    backend = prepared(("F32",), threads=1)
+    backend = CpuBackend(1)
     table = backend.load_weight(Matrix("F32", (16, 16), 1))
     with recorded(backend, lambda ops: ops.last_rows(ops.embed(table)), 8) as tape:
         tape.run(step(np.arange(2)))

@@ -65,8 +65,6 @@ def test_products_of_extreme_scales(kind: str) -> None:
     """Steps of one to nine and of many rows, within float32's rounding of each output's own terms."""
     unit, top = unit_of(kind), 20.0 if kind in FALLBACK_TYPES else 6e4
     backend, rng = CpuBackend(2), np.random.default_rng(8)
-    for _ in backend.prepare(frozenset([kind, "F32"]), "fp16"):
-        pass
     for shape, low, high in (((19, unit * (2 if unit >= 256 else 7)), 1e-7, 1.0), ((16, unit), top / 9, top)):
         matrix, table = Matrix(kind, shape, 5, low=low, high=high), Matrix("F32", (40, shape[1]), 6)
         table.values = table.values * rng.choice([1e-3, 1, 30], shape[1]).astype(np.float32)
@@ -130,7 +128,9 @@ def test_every_readable_block_type_has_one_layout_near_its_file_s_size() -> None
         family = family_for(entry.name)
         if entry.name in family.types:
             assert family.unit == entry.block_size or entry.block_size == 1
-            assert family.block_bytes / LANES / family.unit <= 1.04 * entry.block_bytes / entry.block_size
+            # Ternary digits, five to a byte in the file, are kept in 2 bits.
+            more = 1.25 if entry.name == "TQ1_0" else 1.04
+            assert family.block_bytes / LANES / family.unit <= more * entry.block_bytes / entry.block_size
         else:
             assert family.name == "f16"
 
