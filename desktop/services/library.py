@@ -22,7 +22,8 @@ __all__ = ["LibraryService", "Measure", "measure_bandwidth"]
 
 Measure = Callable[[int], float]
 """Bytes a second that so many threads (0: as many as the engine takes) read from memory; 0.0 when it cannot be told."""
-JUDGE_MS = 60
+JUDGE_MS, SEARCHING_MS = 60, 400
+"""Changes are gathered for so long before all models are judged again; longer while more are still being found."""
 _BATCH = 100
 _MEASURED_MB = 256
 
@@ -62,7 +63,6 @@ class LibraryService(QObject):
         self._measuring = False
         self._soon = QTimer(self)
         self._soon.setSingleShot(True)
-        self._soon.setInterval(JUDGE_MS)
         self._soon.timeout.connect(self._judge)
         catalogue.changed.connect(self._later)
         session.model_changed.connect(self._later)
@@ -91,7 +91,7 @@ class LibraryService(QObject):
     @Slot()
     def _later(self) -> None:
         if self._active and not self._soon.isActive():
-            self._soon.start()
+            self._soon.start(SEARCHING_MS if self._catalogue.searching else JUDGE_MS)
 
     @Slot(object)
     def _on_settings(self, cls: type[Settings]) -> None:
@@ -114,8 +114,9 @@ class LibraryService(QObject):
 
     @Slot()
     def _judge(self) -> None:
+        usual, kept = self._session.preferences.settings(CacheSettings), self._session.preferences.models_with_settings
         models = [
-            (entry, entry.info, self._session.settings_for(entry.path, CacheSettings))
+            (entry, entry.info, self._session.settings_for(entry.path, CacheSettings) if entry.path in kept else usual)
             for entry in self._catalogue.entries
             if entry.info is not None
         ]

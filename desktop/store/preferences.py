@@ -166,6 +166,12 @@ class Preferences:
         own = models.get(path) if isinstance(models, dict) else None
         return checked_values(cls, own.get(cls.__name__) if isinstance(own, dict) else None)[0]
 
+    @property
+    def models_with_settings(self) -> frozenset[str]:
+        """The paths of the models for which anything is kept."""
+        models = self._data.get("models")
+        return frozenset(models) if isinstance(models, dict) else frozenset()
+
     def keep(self, path: str, cls: type[Settings], values: Mapping[str, Any]) -> None:
         """Keep these values, and no others of the class, for the model at `path`; they come before the saved defaults there."""
         models = self._data.get("models")

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.items.catalogue import ModelEntry
-from desktop.items.library import LibraryFilter, LibraryModel
+from desktop.items.library import LibraryModel
 from desktop.services.session import ChatSession
 from desktop.views.icons import IconButton
 from desktop.views.library_details import LibraryDetails
@@ -57,8 +57,7 @@ class LibraryPage(QWidget):
     def __init__(self, session: ChatSession, models: LibraryModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._session, self.models = session, models
-        self.filter = LibraryFilter(models, self)
-        self.table = LibraryTable(self.filter)
+        self.table = LibraryTable(models)
         self.details = LibraryDetails(session)
         self.query = QLineEdit()
         self.query.setProperty("tone", "search")
@@ -169,8 +168,8 @@ class LibraryPage(QWidget):
     def apply_filter(self) -> None:
         """Show the models that match what was typed and chosen."""
         chosen = self.source.currentText()
-        self.filter.show_matching(self.query.text(), "" if chosen == EVERYWHERE else chosen, self._session.preferences.hidden_models)
-        shown, all_ = self.filter.rowCount(), self.models.rowCount()
+        self.models.show_matching(self.query.text(), "" if chosen == EVERYWHERE else chosen, self._session.preferences.hidden_models)
+        shown, all_ = self.models.rowCount(), self.models.count
         self._tables.setCurrentWidget(self.table if shown else self.nothing)
         self.nothing.setText(NO_MATCH if all_ else "Looking for models…" if self._searching else EMPTY)
         self._tell_count(shown, all_)

@@ -7,7 +7,7 @@ from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QKeyEvent, QPainte
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QTableView, QWidget
 
 from desktop.items.catalogue import ModelEntry
-from desktop.items.library import COLUMNS, ENTRY_ROLE, TONE_ROLE, LibraryFilter
+from desktop.items.library import COLUMNS, ENTRY_ROLE, TONE_ROLE, LibraryModel
 
 __all__ = ["LibraryTable"]
 
@@ -54,8 +54,10 @@ class LibraryTable(QTableView):
     menu_wanted = Signal(str, object)
     remove_wanted = Signal(str)
 
-    def __init__(self, models: LibraryFilter, parent: QWidget | None = None) -> None:
+    def __init__(self, models: LibraryModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._models = models
+        self._was = ""
         self.setObjectName("library")
         self.setAccessibleName("Models on this computer")
         self.setModel(models)
@@ -76,6 +78,8 @@ class LibraryTable(QTableView):
         self.sortByColumn(0, Qt.SortOrder.AscendingOrder)
         self.selectionModel().currentRowChanged.connect(lambda now, _before: self.selected.emit(self._path(now)))
         self.doubleClicked.connect(lambda index: self.activated_model.emit(self._path(index)))
+        models.modelAboutToBeReset.connect(self._remember)
+        models.modelReset.connect(self._recall)
         self.fit_text()
 
     def fit_text(self) -> None:
@@ -92,12 +96,23 @@ class LibraryTable(QTableView):
 
     def select(self, path: str) -> None:
         """Select the model at `path`, where it is shown."""
-        models = self.model()
-        for row in range(models.rowCount()):
-            if self._path(models.index(row, 0)) == path:
-                self.selectRow(row)
-                self.scrollTo(models.index(row, 0))
-                return
+        row = self._models.row_of(path)
+        if row >= 0:
+            self.selectRow(row)
+            self.scrollTo(self._models.index(row, 0))
+
+    def _remember(self) -> None:
+        self._was = self.path()
+
+    def _recall(self) -> None:
+        """Other rows are shown: the same model stays selected, as long as it is among them, and the list stays where it was."""
+        row = self._models.row_of(self._was) if self._was else -1
+        if row >= 0:
+            place = self.verticalScrollBar().value()
+            self.selectRow(row)
+            self.verticalScrollBar().setValue(place)
+        elif self._was:
+            self.selected.emit("")
 
     def _path(self, index: QModelIndex) -> str:
         entry = index.data(ENTRY_ROLE) if index.isValid() else None

@@ -68,7 +68,8 @@ class ModelDesk(QObject):
     def look_for_models(self) -> None:
         """Bring the menu's entries up to date, in the background."""
         preferences = self._session.preferences
-        folders = [("Inglenook", str(self._models)), *(("Your folders", folder) for folder in preferences.model_folders)]
+        own = [("Inglenook", str(self._models))] if self._models.is_dir() else []  # made by the first download
+        folders = [*own, *(("Your folders", folder) for folder in preferences.model_folders)]
         self._catalogue.refresh(preferences.recent_models, folders)
 
     def open(self, path: Path) -> None:

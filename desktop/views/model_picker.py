@@ -43,6 +43,7 @@ class ModelPicker(QToolButton):
         self.setMinimumWidth(60)
         self._path = ""
         self._entry_actions: list[QAction] = []
+        self._shown: tuple[str, tuple[ModelEntry, ...]] = ("", ())
         self._menu = QMenu(self)
         self._menu.setToolTipsVisible(True)
         self._menu.aboutToShow.connect(self.entries_wanted)
@@ -71,10 +72,14 @@ class ModelPicker(QToolButton):
 
     def show_entries(self, entries: Iterable[ModelEntry]) -> None:
         """Fill the first part of the menu; also while it is open, when more becomes known."""
+        shown = (self._path, tuple(entries)[:_MOST_ENTRIES])
+        if shown == self._shown:
+            return
+        self._shown = shown
         for action in self._entry_actions:
             self._menu.removeAction(action)
             action.deleteLater()
-        self._entry_actions = [self._action(entry) for entry in list(entries)[:_MOST_ENTRIES]]
+        self._entry_actions = [self._action(entry) for entry in shown[1]]
         self._menu.insertActions(self._end_of_entries, self._entry_actions)
         self._end_of_entries.setVisible(bool(self._entry_actions))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPersistentModelIndex, Qt
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
 from desktop.items.catalogue import ModelEntry, entry
 from desktop.items.hub import ChoicesModel, HubModels, choice_lines, model_lines
-from desktop.items.library import COLUMNS, TONE_ROLE, LibraryFilter, LibraryModel, speed_text
+from desktop.items.library import COLUMNS, TONE_ROLE, LibraryModel, speed_text
 from engine.hub import HubChoice, HubModel
 from engine.models.fit import Fit
 from tests.desktop.fakes import ECHO_INFO
@@ -42,52 +42,60 @@ def library(qtbot: QtBot) -> LibraryModel:
     return model
 
 
-def texts(model: LibraryModel | LibraryFilter, column: str = "Name") -> list[object]:
+def texts(model: LibraryModel, column: str = "Name") -> list[object]:
     return [model.index(row, COLUMNS.index(column)).data(DISPLAY) for row in range(model.rowCount())]
 
 
 def test_texts(library: LibraryModel) -> None:
     library.show_fits({"/m/b.gguf": judged(2_500_000_000), "/m/c.gguf": judged(9_000_000_000, "too large", 0.123)})
-    assert texts(library, "Memory") == ["Fits, 2.5 GB", "", "Too large, 9 GB", "Cannot be used"]
-    assert texts(library, "Speed") == ["≈ 12 tokens/s", "", "≈ 0.12 tokens/s", ""]
-    assert texts(library, "Size") == ["2 GB", "10 MB", "562 kB", ""]
-    assert texts(library, "Quantisation") == ["Q4_K_M", "", "", ""]
-    assert texts(library, "Context") == ["4,096", "4,096", "131,072", ""]
-    assert texts(library, "Template") == ["Yes", "Yes", "No", ""]
-    assert texts(library, "Licence") == ["mit", "", "", ""]
-    assert texts(library, "Where") == ["Here", "Ollama", "Here", "Ollama"]
-    broken = library.index(3, COLUMNS.index("Memory"))
+    assert texts(library) == ["A", "b", "broken", "c"]
+    assert texts(library, "Memory") == ["", "Fits, 2.5 GB", "Cannot be used", "Too large, 9 GB"]
+    assert texts(library, "Speed") == ["", "≈ 12 tokens/s", "", "≈ 0.12 tokens/s"]
+    assert texts(library, "Size") == ["10 MB", "2 GB", "", "562 kB"]
+    assert texts(library, "Quantisation") == ["", "Q4_K_M", "", ""]
+    assert texts(library, "Context") == ["4,096", "4,096", "", "131,072"]
+    assert texts(library, "Template") == ["Yes", "Yes", "", "No"]
+    assert texts(library, "Licence") == ["", "mit", "", ""]
+    assert texts(library, "Where") == ["Ollama", "Here", "Ollama", "Here"]
+    broken = library.index(2, COLUMNS.index("Memory"))
     assert broken.data(Qt.ItemDataRole.ToolTipRole) == "It ends too early."
     assert broken.data(TONE_ROLE) == "danger"
-    assert library.index(0, 1).data(Qt.ItemDataRole.AccessibleTextRole) == "Memory: Fits, 2.5 GB"
-    assert library.index(1, 4).data(Qt.ItemDataRole.AccessibleTextRole) == "Quantisation: not known"
+    assert library.index(1, 1).data(Qt.ItemDataRole.AccessibleTextRole) == "Memory: Fits, 2.5 GB"
+    assert library.index(0, 4).data(Qt.ItemDataRole.AccessibleTextRole) == "Quantisation: not known"
     assert speed_text(judged(1, speed=1234.0)) == "≈ 1,200 tokens/s"
 
 
-def test_rows_stay_while_models_come_and_go(library: LibraryModel, qtbot: QtBot) -> None:
-    resets: list[int] = []
-    library.modelReset.connect(lambda: resets.append(1))
+def test_models_come_and_go(library: LibraryModel) -> None:
+    told: list[str] = []
+    for name in ("modelReset", "layoutChanged", "dataChanged"):
+        getattr(library, name).connect(lambda *_, name=name: told.append(name))
     library.show_fits({"/m/A.gguf": judged(1)})
     library.show_entries((ENTRIES[1], made("new"), BROKEN))
     assert texts(library) == ["A", "broken", "new"]
     assert texts(library, "Memory")[0] == "Fits, 1 bytes"
-    changed: list[int] = []
-    library.dataChanged.connect(lambda first, last: changed.append(first.row()))
+    assert told == ["dataChanged", "modelReset"]
     library.show_entries((ENTRIES[1], made("new"), BROKEN))
     library.show_fits({"/m/A.gguf": judged(1)})
-    assert changed == []
+    assert told == ["dataChanged", "modelReset"]  # nothing is told when nothing changed
     library.show_loaded("/m/new.gguf")
     assert texts(library) == ["A", "broken", "new  (loaded)"]
     library.show_loaded("")
     assert texts(library)[2] == "new"
     library.show_entries(())
     assert library.rowCount() == 0
-    assert resets == []
+
+
+def test_a_selected_row_moves_with_its_model(library: LibraryModel) -> None:
+    chosen = QPersistentModelIndex(library.index(library.row_of("/m/c.gguf"), 2))
+    library.sort(COLUMNS.index("Name"), Qt.SortOrder.DescendingOrder)
+    assert texts(library) == ["c", "broken", "b", "A"]
+    assert (chosen.row(), chosen.column()) == (0, 2)
+    assert library.row_of("/m/nowhere.gguf") == -1
 
 
 def test_order(library: LibraryModel) -> None:
     library.show_fits({"/m/b.gguf": judged(2, speed=5.0), "/m/A.gguf": judged(1, speed=50.0), "/m/c.gguf": judged(3, "too large", 500.0)})
-    rows = LibraryFilter(library)
+    rows = library
     assert texts(rows) == ["A", "b", "broken", "c"]
 
     def by(column: str, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> list[object]:
@@ -102,7 +110,7 @@ def test_order(library: LibraryModel) -> None:
 
 
 def test_filter(library: LibraryModel) -> None:
-    rows = LibraryFilter(library)
+    rows = library
     rows.show_matching("q4_k MIT", "")
     assert texts(rows) == ["b"]
     rows.show_matching("", "Ollama")

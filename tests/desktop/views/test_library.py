@@ -81,7 +81,7 @@ class Deck:
         return str(self.folder / f"{name}.gguf")
 
     def shown(self, column: str = "Name") -> list[str]:
-        rows = self.window.local.filter
+        rows = self.window.models
         return [rows.index(row, COLUMNS.index(column)).data() for row in range(rows.rowCount())]
 
     def until_shown(self, *names: str) -> None:
