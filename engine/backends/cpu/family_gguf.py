@@ -1,6 +1,7 @@
 """How the files of GGUF's block types are taken apart, and the table of their families.
 
-Source of the file layouts: the GGUF format page and ggml's block_q4_0 .. block_q6_K, block_iq4_nl, block_iq4_xs, block_mxfp4.
+Source of the file layouts: the GGUF format page and ggml's block_q4_0 .. block_q6_K, block_iq4_nl, block_iq4_xs, block_mxfp4,
+block_tq1_0, block_tq2_0.
 """
 
 from __future__ import annotations
@@ -87,6 +88,22 @@ def _iq4_xs(raw: Bytes) -> Parts:
     return Parts(_nibbles(raw[:, 8:136]), raw[:, :2], (low | (high << np.uint8(4))) - np.uint8(32))
 
 
+def _tq1_0(raw: Bytes) -> Parts:
+    """48 bytes of five ternary digits each (of 32 bytes all first ones, and so on, then of 16), 4 bytes of four, d.
+
+    A byte is a fraction of 256 in base 3: after a product with 3^i modulo 256, digit i is what three times it carries over.
+    """
+    powers = np.array([1, 3, 9, 27, 81], np.uint8).reshape(5, 1)
+    fractions = [raw[:, None, :32] * powers, raw[:, None, 32:48] * powers, raw[:, None, 48:52] * powers[:4]]
+    digits = np.concatenate([f.reshape(len(raw), -1) for f in fractions], axis=1).astype(np.uint16) * 3 >> 8
+    return Parts(digits.astype(np.uint8).reshape(-1, 8, 32), raw[:, 52:54])
+
+
+def _tq2_0(raw: Bytes) -> Parts:
+    """64 bytes of bit pairs, d."""
+    return Parts(_two_bits(raw[:, :64]), raw[:, 64:66])
+
+
 GGUF_FAMILIES = (
     BlockFamily("q40", ("Q4_0",), 18, Codes(4, offset=8), _legacy(2, False)),
     BlockFamily("q41", ("Q4_1",), 20, Codes(4), _legacy(4, False), minimums=True),
@@ -100,5 +117,7 @@ GGUF_FAMILIES = (
     BlockFamily("q5k", ("Q5_K",), 176, Codes(5), _q45_k(True), 8, 32, "unsigned", minimums=True),
     BlockFamily("q6k", ("Q6_K",), 210, Codes(6, offset=32), _q6_k, 8, 16, "signed"),
     BlockFamily("iq4xs", ("IQ4_XS",), 136, Codes(4, values=_IQ4), _iq4_xs, 8, 32, "signed"),
+    BlockFamily("tq1", ("TQ1_0",), 54, Codes(2, offset=1), _tq1_0, 8),
+    BlockFamily("tq2", ("TQ2_0",), 66, Codes(2, offset=1), _tq2_0, 8),
 )
 """Families of the block types; `family_q8` has Q8_0, `family_plain` the plain numbers."""

@@ -13,16 +13,16 @@ import pytest
 NUMBERS_AT = {
     "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "IQ4_NL": (0,), "MXFP4": (),
     "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_XS": (0,),
-    "IQ3_S": (0,), "TQ2_0": (64,),
+    "TQ1_0": (52,), "TQ2_0": (64,), "IQ3_S": (0,),
 }  # fmt: skip
 """Where the fp16 numbers of each block type are in its block; all other bytes may be anything."""
-FALLBACK_TYPES = ("IQ3_S", "TQ2_0")
-"""Some of the types that are dequantised to F16 at load."""
+FALLBACK_TYPES = ("IQ3_S",)
+"""One of the types that are dequantised to F16 at load."""
 WEIGHT_TYPES = (*NUMBERS_AT, "F32", "F16", "BF16")
-"""Every type with a layout of its own, and two that are dequantised at load."""
+"""Every type with a layout of its own, and one that is dequantised at load."""
 
 WEIGHT_CASES = [
-    pytest.param(kind, marks=[pytest.mark.slow] if kind in ("Q4_0", "Q5_1", "Q3_K", "Q5_K", "IQ4_NL", "TQ2_0") else [])
+    pytest.param(kind, marks=[pytest.mark.slow] if kind in ("Q4_0", "Q5_1", "Q3_K", "Q5_K", "IQ4_NL", "TQ1_0", "TQ2_0") else [])
     for kind in WEIGHT_TYPES
 ]
 """The same as cases of tests that compile all of a type's kernels; those that share their code with others are slow ones."""
