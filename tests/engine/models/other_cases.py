@@ -14,12 +14,12 @@ LONG = [2.0 + 0.7 * i for i in range(6)]
 
 
 def longrope(context: int) -> dict[str, Any]:
-    """Phi's scaling, original context 24; three quarters of each head of 16 are turned."""
+    """Phi's scaling, original context 40; three quarters of each head of 16 are turned."""
     return {
-        **SMALL, "max_position_embeddings": context, "original_max_position_embeddings": 24,
+        **SMALL, "max_position_embeddings": context, "original_max_position_embeddings": 40,
         "rope_parameters": {
             "rope_type": "longrope", "rope_theta": 500.0, "short_factor": FACTORS, "long_factor": LONG, "partial_rotary_factor": 0.75,
-            "original_max_position_embeddings": 24,
+            "original_max_position_embeddings": 40,
         },
     }  # fmt: skip
 
@@ -165,7 +165,7 @@ def minicpm_keys(config: Config) -> dict[str, Any]:
 
 OTHER_CASES = (
     Case("Phi-3, Phi-4", "fused projections, partial longrope, window", "phi3", longrope(72), PHI, length=60),
-    Case("Phi-3, Phi-4", "", "phi3", longrope(72), PHI, "within its first context", 24),
+    Case("Phi-3, Phi-4", "", "phi3", longrope(72), PHI, "within its first context", 40),
     Case("Phi-3, Phi-4", "", "phi3", {**SMALL, "sliding_window": 9}, PHI, "window"),
     Case("SmolLM3", "every fourth layer without positions", "smollm3", {**SMALL, "num_hidden_layers": 5}, GgufForm("smollm3", turned=True)),
     Case("SmolLM3", "", "smollm3", {**SMALL, "no_rope_layers": [0, 1, 1], "tie_word_embeddings": False, "use_sliding_window": True,
