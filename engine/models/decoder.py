@@ -140,32 +140,33 @@ class _Maker:
     def _mixture(self, at: str, experts: Experts) -> Mixture:
         config, names = self.config, self.names
         router = linear(self.source, at + names.router, experts.count, config.width, config.mlp_bias)
-        return Mixture(
-            router,
-            Routing(experts.count, experts.used, experts.normalise),
-            self._expert(at, names.expert_gate, experts, experts.width, config.width),
-            self._expert(at, names.expert_up, experts, experts.width, config.width),
-            self._expert(at, names.expert_down, experts, config.width, experts.width),
-            config.activation,
-        )
+        fused = at + names.expert_gate_up
+        if names.expert_gate_up and self.source.has(fused + names.stack_ends[0]):
+            gate, up = (self._stack(fused, experts, experts.width, config.width, half) for half in (0, 1))
+        else:
+            gate, up = (self._expert(at + name, experts, experts.width, config.width) for name in (names.expert_gate, names.expert_up))
+        down = self._expert(at + names.expert_down, experts, config.width, experts.width)
+        return Mixture(router, Routing(experts.count, experts.used, experts.normalise), gate, up, down, config.activation)
 
-    def _expert(self, at: str, name: str, experts: Experts, rows: int, columns: int) -> Expert:
+    def _expert(self, name: str, experts: Experts, rows: int, columns: int) -> Expert:
         """One matrix of every expert: a tensor each, or a stack (X, rows, columns)."""
-        each = self.names.experts
-        if each:
-            return Expert(
-                tuple(self.source.matrix(at + each.format(i) + name + ".weight", rows, columns) for i in range(experts.count))
-            )
-        full = at + name
-        stack = tuple(
-            self.source.matrix(full + ".weight", rows, columns, View(part=i, parts=experts.count)) for i in range(experts.count)
-        )
-        bias = self.source.vector(full + ".bias", experts.count, rows) if self._stack_bias(full) else None
-        return Expert(stack, bias)
+        if "{}" not in name:
+            return self._stack(name, experts, rows, columns)
+        return Expert(tuple(self.source.matrix(name.format(i) + ".weight", rows, columns) for i in range(experts.count)))
 
-    def _stack_bias(self, full: str) -> bool:
-        wanted = self.config.mlp_bias
-        return self.source.has(full + ".bias") if wanted is None else wanted
+    def _stack(self, name: str, experts: Experts, rows: int, columns: int, half: int | None = None) -> Expert:
+        """A stack (X, rows, columns), or one `half` of a fused one (X, 2 rows, columns)."""
+        names, order, stored = self.names, None, rows
+        if half is not None:
+            stored = 2 * rows
+            order = np.arange(half, stored, 2) if names.stacks_alternate else np.arange(half * rows, (half + 1) * rows)
+        views = (View(part, experts.count, names.stacks_transposed, order, stored) for part in range(experts.count))
+        stack = tuple(self.source.matrix(name + names.stack_ends[0], rows, columns, view) for view in views)
+        full = name + names.stack_ends[1]
+        if not (self.source.has(full) if self.config.mlp_bias is None else self.config.mlp_bias):
+            return Expert(stack)
+        bias = self.source.vector(full, experts.count, stored)
+        return Expert(stack, bias if order is None or not bias.size else np.ascontiguousarray(bias[:, order]))
 
 
 def ungrouped_rows(config: ModelConfig) -> npt.NDArray[np.int64]:

@@ -21,7 +21,7 @@ class Family:
     `from_hf` reads config.json, `from_gguf` the metadata (keys under the architecture's prefix) and the tensor table. `hf_names`
     and `gguf_names` are the same slots by name; `prefixes` are put before each folder's names in turn until the embedding
     is found, as where a text model lies inside one that sees pictures too. `turned_rows`: the GGUF file has queries' and keys'
-    rows in the order of interleaved rotary pairs, and the folder in halves.
+    rows in the order of interleaved rotary pairs, and the folder in halves. `adapt` changes the names by what a file holds.
     """
 
     gguf: tuple[str, ...]
@@ -32,16 +32,17 @@ class Family:
     gguf_names: TensorNames | None
     prefixes: tuple[str, ...] = ("",)
     turned_rows: bool = False
+    adapt: Callable[[TensorNames, Mapping[str, RawTensor]], TensorNames] = lambda names, tensors: names
 
     def names(self, format: str, tensors: Mapping[str, RawTensor]) -> TensorNames:
         """The names that a checkpoint's tensors have."""
         if format == "gguf":
             assert self.gguf_names is not None
-            return self.gguf_names
+            return self.adapt(self.gguf_names, tensors)
         for prefix in self.prefixes:
             names = self.hf_names.under(prefix)
             if names.embed + ".weight" in tensors:
-                return names
+                return self.adapt(names, tensors)
         return self.hf_names.under(self.prefixes[0])
 
     def build(self, source: WeightSource, config: ModelConfig, names: TensorNames) -> Generator[int, None, Parts]:

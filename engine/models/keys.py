@@ -65,6 +65,22 @@ class Keys:
             raise self._wrong(name, value, "an object")
         return Keys(value, f"{self._where}: {self._prefix}{name}")
 
+    def over(self, defaults: Mapping[str, Any]) -> Keys:
+        """The same keys, with these values for those that are not there; a null stays."""
+        return Keys({self._prefix + name: value for name, value in defaults.items()} | dict(self.source), self._where, self._prefix)
+
+    def optional(self, name: str, low: float, high: float) -> float:
+        """A number, or 0 where there is none or null."""
+        return self.number(name, low, high, 0.0)
+
+    def integers(self, name: str, low: int, high: int) -> tuple[int, ...]:
+        """A list of whole numbers from `low` to `high`; () where there is none."""
+        values = self.raw(name)
+        values = [] if values is None else values
+        if not isinstance(values, list) or any(type(value) is not int or not low <= value <= high for value in values):
+            raise self._wrong(name, values, f"a list of whole numbers from {low} to {high}")
+        return tuple(values)
+
     def _value(self, name: str, default: Any, expected: str) -> Any:
         value = self.raw(name)
         if value is not None:

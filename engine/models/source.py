@@ -5,6 +5,7 @@ A family's parts list is run on both, so what is checked, counted and loaded is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -42,6 +43,7 @@ class View:
 
 
 WHOLE = View()
+_MOST_MISSING = 10_000
 
 
 class WeightSource(Protocol):
@@ -144,6 +146,8 @@ class Survey:
         tensor = self._tensors.get(name)
         if tensor is None:
             self.missing.append(name)
+            if len(self.missing) > _MOST_MISSING:  # headers may call for millions
+                raise BadCheckpoint(f"The headers call for over {_MOST_MISSING} tensors that are not there, {name} among them; the file is damaged.")
             return None
         if tensor.shape != shape:
             raise BadCheckpoint(f"The tensor {name} has the shape {tensor.shape}, but the headers call for {shape}; the file is damaged.")
@@ -183,4 +187,4 @@ class Loader:
 
 def is_expert(name: str) -> bool:
     """Whether a tensor belongs to one expert of several, by its name in either kind of file."""
-    return ".experts." in name or "_exps." in name
+    return ".experts." in name or "_exps." in name or re.search(r"\.ffn_(gate|up|down)\.\d+\.", name) is not None
