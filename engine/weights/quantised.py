@@ -8,7 +8,9 @@ from typing import Any
 
 from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.weights.awq import wrap_awq
 from engine.weights.fp8 import wrap_fp8
+from engine.weights.gptq import wrap_gptq
 from engine.weights.json_object import read_json_object
 from engine.weights.mxfp4 import wrap_mxfp4
 from engine.weights.tensor import FileTensor
@@ -22,6 +24,8 @@ METHODS: dict[str, Wrap] = {
     "fbgemm_fp8": wrap_fp8,
     "modelopt": wrap_fp8,
     "mxfp4": wrap_mxfp4,
+    "gptq": wrap_gptq,
+    "awq": wrap_awq,
 }
 """By `quant_method`: gets the tensors of the files and the quantization_config, gives the tensors by the names of the plain
 model, "X.weight". Raises `BadCheckpoint` or `UnsupportedModel`."""

@@ -80,6 +80,23 @@ class FileTensor:
             out[first:last] = format.dequantise(self._read(first, last), (last - first, *self.shape[1:]))
         return out
 
+    def columns(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Columns of a matrix of plain numbers, as `numbers` has them: (N, stop - start), a fresh array."""
+        dtype = _FORMATS[self.type].dtype
+        if dtype is None or self._order is not None or len(self.shape) != 2 or not 0 <= start <= stop <= self.shape[1]:
+            raise BadCheckpoint(f"The tensor {self.name} of {self.type} {self.shape} has no columns {start} to {stop} of plain numbers.")
+        size = np.dtype(dtype).itemsize
+        out = np.empty((self.shape[0], (stop - start) * size), np.uint8)
+        if isinstance(self._source, np.ndarray):
+            table = self._read_bytes(0, self.nbytes).reshape(self.shape[0], -1)
+            out[:] = table[:, start * size : stop * size]
+        elif stop - start == self.shape[1]:
+            return self._read_bytes(0, self.nbytes).view(dtype).reshape(self.shape)
+        else:
+            starts = range(self._start + start * size, self._start + self.nbytes, self._row_bytes)
+            self._source.read_runs(((at, out.shape[1]) for at in starts), out.reshape(-1), f"tensor {self.name}")
+        return out.view(dtype)
+
     def part(self, index: int) -> FileTensor:
         """Element `index` of a stack: (X, N, K) gives (N, K). Nothing is copied."""
         _check_range(self, index, index + 1)

@@ -8,6 +8,7 @@ import psutil
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
 from engine.backends.cache_types import CacheType, cache_type
+from engine.backends.cpu.composite import CompositeWeight, composite_bytes, is_composite
 from engine.backends.cpu.kernels import KERNELS
 from engine.backends.cpu.recorder import CacheOutline, Recorder
 from engine.backends.cpu.store import CpuCache
@@ -32,11 +33,11 @@ class CpuBackend:
 
     def weight_bytes(self, tensor: RawTensor) -> int:
         """See `Backend.weight_bytes`."""
-        return packed_bytes(tensor)
+        return composite_bytes(tensor) if is_composite(tensor) else packed_bytes(tensor)
 
     def load_weight(self, tensor: RawTensor) -> Weight:
         """Pack a matrix into tiles of 16 rows."""
-        return CpuWeight(tensor)
+        return CompositeWeight(tensor) if is_composite(tensor) else CpuWeight(tensor)
 
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
         """See `Backend.new_cache`."""

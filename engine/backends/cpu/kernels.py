@@ -25,6 +25,7 @@ from engine.backends.cache_types import CacheType
 from engine.backends.cpu import attention, bandwidth, cache_write, experts, norms, pointwise, rope, rows
 from engine.backends.cpu.family import Family
 from engine.backends.cpu.family_gguf import GGUF_FAMILIES
+from engine.backends.cpu.family_grouped import GROUPED_FAMILIES
 from engine.backends.cpu.family_plain import PLAIN
 from engine.backends.cpu.family_q8 import Q8
 from engine.backends.cpu.linear import Jit, linear_kernel
@@ -33,7 +34,7 @@ from engine.backends.cpu.team import team_functions
 from engine.core import Loading
 from engine.folders import cache_dir
 
-FAMILIES: tuple[Family, ...] = (*GGUF_FAMILIES, Q8(), *PLAIN)
+FAMILIES: tuple[Family, ...] = (*GGUF_FAMILIES, Q8(), *PLAIN, *GROUPED_FAMILIES)
 """All packed layouts."""
 
 SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
@@ -116,6 +117,7 @@ class KernelTable:
 _SIMPLE: dict[str, Any] = {
     "last_rows": rows.last_rows,
     "columns": rows.columns,
+    "permute": rows.permute,
     "add_positions": rows.add_positions,
     "route": experts.route,
     "sort_routes": experts.sort_routes,

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.backends.base import AttentionShape, Floats, RotaryTable, Routing, Weight
 from engine.backends.cache_types import CacheType, key_bytes, value_bytes
-from engine.backends.cpu import attention, experts, linear, pointwise
+from engine.backends.cpu import attention, experts, linear, pointwise, rows
+from engine.backends.cpu.composite import CompositeWeight
 from engine.backends.cpu.memory import aligned
 from engine.backends.cpu.places import Buffer, Operation
 from engine.backends.cpu.step import SMALL_ROWS
@@ -57,6 +59,7 @@ class Recorder:
     expert_tags: int = 0
     """Experts of all products so far."""
     _tables: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
+    _orders: dict[tuple[Buffer, bytes], Buffer] = field(default_factory=dict)
 
     def _keep(self, values: Floats) -> int:
         """Address of a float32 vector padded with zeros to whole vectors; it lives as long as the tape."""
@@ -109,6 +112,8 @@ class Recorder:
 
     def linear(self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None) -> Buffer:
         """See `Ops.linear`."""
+        if isinstance(weight, CompositeWeight):
+            return self._composite(x, weight, bias, residual)
         assert isinstance(weight, CpuWeight)
         self.constants.append(weight)
         y = Buffer(weight.shape[0], x.on_logit_rows)
@@ -123,6 +128,25 @@ class Recorder:
         tiles = (tickets, SMALL_ROWS, tickets, 1 << 40)
         self._add(f"linear_{weight.family.name}", arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows)
         return y
+
+    def _composite(self, x: Buffer, weight: CompositeWeight, bias: Floats | None, residual: Buffer | None) -> Buffer:
+        """The sum of the parts' products; each begins where the one before ended."""
+        y = residual
+        for part, order in zip(weight.parts, weight.orders, strict=True):
+            y = self.linear(self._permuted(x, order), part, bias, y)
+            bias = None
+        assert y is not None
+        return y
+
+    def _permuted(self, x: Buffer, order: npt.NDArray[np.int32]) -> Buffer:
+        """Columns `order` of x; matrices with the same order share them."""
+        key = (x, order.tobytes())
+        if key not in self._orders:
+            self.constants.append(order)
+            y, chunks = Buffer(order.size, x.on_logit_rows, x.copies), -(-order.size // rows.PERMUTED_AT_ONCE)
+            self._each_row("permute", [x, x.stride, y, y.stride, int(order.ctypes.data), order.size, chunks], [x], y, chunks)
+            self._orders[key] = y
+        return self._orders[key]
 
     def rope(self, x: Buffer, table: RotaryTable, heads: int) -> Buffer:
         """See `Ops.rope`."""

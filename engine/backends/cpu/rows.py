@@ -60,6 +60,9 @@ def last_rows(args: int, step: int, tile: int, scratch: int) -> None:
 
 (O_X, O_X_STRIDE, O_Y, O_Y_STRIDE, O_START, O_WIDTH) = range(6)
 (T_X, T_STRIDE, T_Y, T_TABLE, T_WIDTH) = range(5)
+(M_X, M_X_STRIDE, M_Y, M_Y_STRIDE, M_ORDER, M_WIDTH, M_CHUNKS) = range(7)
+PERMUTED_AT_ONCE = 1024
+"""Values of one tile."""
 
 
 def _emit_copy(b: ir.IRBuilder, x: Any, y: Any, vectors: Any) -> None:
@@ -88,6 +91,19 @@ def columns(args: int, step: int, tile: int, scratch: int) -> None:
         st_f32(y + 4 * k, ld_f32(x + 4 * k))
     for k in range(width, stride // 4):
         st_f32(y + 4 * k, 0.0)
+
+
+def permute(args: int, step: int, tile: int, scratch: int) -> None:
+    """A chunk of a row: y[k] = x[order[k]], int32, with zeros up to a whole vector."""
+    width, chunks, stride = ld_i64(args + 8 * M_WIDTH), ld_i64(args + 8 * M_CHUNKS), ld_i64(args + 8 * M_Y_STRIDE)
+    row, first = tile // chunks, (tile % chunks) * PERMUTED_AT_ONCE
+    x, y = ld_i64(args + 8 * M_X) + row * ld_i64(args + 8 * M_X_STRIDE), ld_i64(args + 8 * M_Y) + row * stride
+    order = ld_i64(args + 8 * M_ORDER)
+    for k in range(first, min(first + PERMUTED_AT_ONCE, width)):
+        st_f32(y + 4 * k, ld_f32(x + 4 * ld_i32(order + 4 * k)))
+    if first + PERMUTED_AT_ONCE >= width:
+        for k in range(width, stride // 4):
+            st_f32(y + 4 * k, 0.0)
 
 
 def add_positions(args: int, step: int, tile: int, scratch: int) -> None:
