@@ -110,8 +110,7 @@ def _spaced(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) ->
         ]},
     }
     unknown = next((text for text, kind in zip(tokens, types, strict=True) if kind == UNKNOWN and text), None)
-    # Runs of newlines are tokens that no merge makes.
-    return _merged(metadata, tokens, types, parts, unk_token=unknown, fuse_unk=True, byte_fallback=True, ignore_merges=True)
+    return _merged(metadata, tokens, types, parts, unk_token=unknown, fuse_unk=True, byte_fallback=True)
 
 
 def _merged(

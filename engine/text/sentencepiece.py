@@ -21,7 +21,6 @@ from engine.text.definition import (
     unreachable,
 )
 
-
 _BYTE_NAME = "(?<=<0)(?=x[0-9A-F]{2}>)"
 """Where a text that looks like a byte token's name is cut, so that it cannot become that token."""
 

@@ -31,11 +31,11 @@ class Tokenizer:
         self.eos_token_id = facts.eos_token_id
         self.add_bos = facts.add_bos
         self.special_ids = frozenset(facts.special)
-        self.stop_token_ids = facts.stop_ids
         self._bytes_of, self.strips_leading_space = _decoding(facts.definition.get("decoder"))
         self._texts = token_texts(facts)
         self._verbatim = {entry["id"] for entry in facts.definition["added_tokens"]} | self.special_ids
         self.vocab_size = max(self._texts) + 1
+        self.stop_token_ids = tuple(i for i in facts.stop_ids if i < self.vocab_size)
         self._secret = hide_specials(facts.definition, facts.special)
         self.special_pattern = special_pattern(self._secret)
         self._charsmap = Charsmap.maybe(facts.charsmap, [entry["content"] for entry in facts.definition["added_tokens"]])

@@ -18,17 +18,17 @@ from tests.engine.text.vocabularies import SPECIALS, byte_level_metadata
 FOLDER = Path(__file__).parents[2] / "golden" / "templates"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.jinja"))
 
-SYSTEM = {"role": "system", "content": "Be brief. é"}
-USER = {"role": "user", "content": " What is 2+2?\n"}
-REPLY = {"role": "assistant", "content": "<think>\nsum\n</think>\n\nFour. "}
-MORE = {"role": "user", "content": "Größe 漢字 😀 <b>&amp; {{ 7 * 7 }}"}
-CALL = {
+SYSTEM: dict[str, Any] = {"role": "system", "content": "Be brief. é"}
+USER: dict[str, Any] = {"role": "user", "content": " What is 2+2?\n"}
+REPLY: dict[str, Any] = {"role": "assistant", "content": "<think>\nsum\n</think>\n\nFour. "}
+MORE: dict[str, Any] = {"role": "user", "content": "Größe 漢字 😀 <b>&amp; {{ 7 * 7 }}"}
+CALL: dict[str, Any] = {
     "role": "assistant", "content": "", "tool_calls": [
         {"id": "call12345", "type": "function", "function": {"name": "weather", "arguments": {"city": "Köln", "days": 2}}},
     ],
 }
-RESULT = {"role": "tool", "name": "weather", "tool_call_id": "call12345", "content": '{"degrees": 21, "sky": "<heiter>"}'}
-TOOLS = [{
+RESULT: dict[str, Any] = {"role": "tool", "name": "weather", "tool_call_id": "call12345", "content": '{"degrees": 21, "sky": "<heiter>"}'}
+TOOLS: list[dict[str, Any]] = [{
     "type": "function", "function": {
         "name": "weather", "description": "The weather <b>now</b> & later, in °C.",
         "parameters": {

@@ -94,6 +94,48 @@ HOSTILE = {
 }
 
 
+NESTING = "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(COUNT) %}STEP{% endfor %}"
+BOUNDED = {
+    "dates": "{{ strftime_now('%Y' * 100000) | length }}",
+    "date of half a character": "{{ strftime_now('\\ud800') }}",
+    "digits of a fraction": "{{ '{:.99999f}'.format(1.5) }}" * 50,
+    "rounding": "{{ 1.5 | round(99999) }}{{ (10 ** 300) | round(99999, 'ceil') }}",
+    "number in base 36": BIG + "{{ big | int(base=36) }}",
+    "words": BIG + "{{ big | wordcount }}" * 300,
+    "pieces": "{{ ('a ' * 100000).split() | length }}" * 50,
+    "sorting characters": "{{ ('ab' * 50000) | sort | length }}" * 20,
+    "search of a long end": BIG + "{{ big.find('y' ~ 'x' * 300000) }}{{ big.count('x' * 300000 ~ 'y') }}",
+    "comparing long texts": BIG + "{% for i in range(99999) %}{% if big == 'x' * 900000 %}{% endif %}{% endfor %}",
+    "nested lists": NESTING.replace("COUNT", "30000").replace("STEP", "{% set ns.a = [ns.a] %}") + "{{ ns.a }}",
+    "nested lists as JSON": NESTING.replace("COUNT", "30000").replace("STEP", "{% set ns.a = [ns.a] %}") + "{{ ns.a | tojson }}",
+    "comparing nested lists": (
+        NESTING.replace("COUNT", "30000").replace("STEP", "{% set ns.a = [ns.a] %}{% set ns.b = [ns.b] %}") + "{{ ns.a == ns.b }}"
+    ),
+    "comparing doubled lists": (
+        NESTING.replace("COUNT", "60").replace("STEP", "{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}") + "{{ ns.a == ns.b }}"
+    ),
+    "division of a large number": "{% set a = 7 ** 30000 %}{% for i in range(99999) %}{% set b = a // 3 %}{% endfor %}",
+    "long arguments": "{% macro f() %}{{ varargs }}{% endmacro %}{{ f(*range(99999)) }}" * 300,
+    "itself": "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}",
+    "block in itself": "{% block a %}{{ self.a() }}{% endblock %}",
+    "deep conditions": "{{ " + "1 if 1 else " * 3000 + "1 }}",
+    "deep attributes": "{{ a" + ".b" * 9000 + " }}",
+    "deep filters": "{{ 'a'" + " | upper" * 5000 + " }}",
+    "deep calls": "{{ a" + "()" * 9000 + " }}",
+    "deep loops": "{% for a in [1, 2] %}" * 100 + "{% endfor %}" * 100,
+    "folded constants": "{{ 9 ** 9 ** 9 ** 9 }}{{ 'a' * 10 ** 10 }}",
+    "open brackets": "{{" * 40_000,
+    "spaces": ("\n" + " " * 300) * 300 + "{%- x",
+    "quotes": "{{ '" + "\\\\" * 40_000,
+    "skipped items": "{% for i in range(99999) if i > 99998 %}{% endfor %}" * 1000,
+    "escaping": "{{ ('<' * 190000) | forceescape | forceescape | forceescape | forceescape | forceescape }}",
+    "filled batches": "{{ [1] | batch(99999, 'x' * 900000) | list | tojson | length }}",
+    "growing list": "{% set n = namespace(x=[]) %}{% for i in range(99999) %}{% set n.x = n.x + [i] %}{% endfor %}",
+    "infinity": "{{ (1e308 * 10) | int }}",
+    "own parts": "{{ raise_exception.__globals__ }}{{ (messages | map('upper')).gi_frame }}",
+}
+
+
 def compile_and_render(source: str) -> int:
     """Returns the highest memory use of the rendering in bytes, should it come to an end."""
     template = ChatTemplate(source, "<s>", "</s>")
@@ -110,15 +152,30 @@ def compile_and_render(source: str) -> int:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_templates_are_stopped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "TIME_LIMIT", 0.4)
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(BadTemplate) as caught:
         compile_and_render(HOSTILE[name])
-    assert time.perf_counter() - start < 5  # tracing memory costs most of it
+    assert time.process_time() - start < 5  # tracing memory costs most of it
     sentence = str(caught.value)
     assert sentence.startswith("The chat template ")
     assert sentence.endswith(".")
     assert "\n" not in sentence
     assert len(sentence) < 400
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_strange_templates_end_in_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may give a text or be refused, as long as either comes soon, in one sentence, and without filling the memory."""
+    monkeypatch.setattr(sandbox, "TIME_LIMIT", 0.4)
+    sentence = "."
+    start = time.process_time()
+    try:
+        assert compile_and_render(BOUNDED[name]) > 0
+    except BadTemplate as error:
+        sentence = str(error)
+    assert time.process_time() - start < 8
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
 
 
 def test_time_limit_names_the_line(monkeypatch: pytest.MonkeyPatch) -> None:

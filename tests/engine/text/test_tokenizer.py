@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
+from engine.text.definition import joined_merges
 from engine.text.pretokenizers import PRETOKENIZERS
+from engine.text.sentencepiece import score_order
 from engine.text.tokenizer import Tokenizer
-from engine.text.vocabulary import byte_level_alphabet
+from engine.text.vocabulary import byte_level_alphabet, end_of_turn_ids
 from tests.engine.text.vocabularies import (
     LOOKALIKES,
     SPECIALS,
@@ -28,7 +30,7 @@ from tests.engine.text.vocabularies import (
     sentencepiece_processor,
 )
 
-CHUNKS = 1000
+CHUNKS = 2000
 
 
 def metaspace_folder(folder: Path) -> Path:
@@ -181,6 +183,16 @@ def test_every_cutting_rule_builds_and_keeps_the_text(rule: str) -> None:
         ("gpt-4o", "it's HelloWorld 1234", ["it's", "ĠHello", "World", "Ġ", "123", "4"]),
         ("deepseek-coder", "x1 = y\n", ["x", "1", "Ġ=", "Ġy", "Ċ"]),
         ("deepseek-v3", "a漢字1234 .b", ["a", "æ¼¢åŃĹ", "123", "4", "Ġ.", "b"]),
+        ("command-r", "a 123 b", ["a", "Ġ", "1", "2", "3", "Ġb"]),
+        ("jais-2", "a     b", ["a", "ĠĠĠĠ", "Ġb"]),
+        ("kimi-k2", "Ab漢字cD12345", ["Ab", "æ¼¢åŃĹ", "c", "D", "123", "45"]),
+        ("afmoe", "x1234567", ["x", "1", "234", "567"]),
+        ("superbpe", "a 1234567", ["aĠ", "1", "234", "567"]),
+        ("minicpm5", "a1234", ["a", "123", "4"]),
+        ("viking", "a, b 12", ["a", ",", "Ġb", "Ġ", "1", "2"]),
+        ("youtu", "it's 12。", ["it's", "Ġ", "1", "2", "ãĢĤ"]),
+        ("seed-coder", ".\n\nx", [".", "ĊĊ", "x"]),
+        ("laguna", "a.\nb", ["a", ".", "Ċ", "b"]),
         ("falcon", "a,b 1234", ["a", ",", "b", "Ġ", "123", "4"]),
     ],
 )
@@ -279,6 +291,47 @@ def test_folder_facts(tmp_path: Path) -> None:
     (folder / "generation_config.json").write_text('{"eos_token_id": [5, 0]}')
     (folder / "chat_template.jinja").write_text("<|endoftext|><|im_end|>")
     assert Tokenizer.from_folder(folder).stop_token_ids == (5, 0, 2)
+    (folder / "generation_config.json").write_text('{"eos_token_id": [5, 99999, -1, null]}')
+    assert Tokenizer.from_folder(folder).stop_token_ids == (5, 2, 0)  # ids without a token end nothing
+    (folder / "generation_config.json").unlink()
+    (folder / "config.json").write_text('{"text_config": {"eos_token_id": 4}}')
+    assert Tokenizer.from_folder(folder).stop_token_ids == (4, 2, 0)
+
+
+def test_ends_of_turns_by_well_known_tokens() -> None:
+    harmony = {1: "<|end|>", 2: "<|return|>", 3: "<|call|>"}
+    assert end_of_turn_ids(harmony, "<|end|> <|return|> <|call|>") == [2, 3]  # <|end|> ends a message, not the turn
+    assert end_of_turn_ids({1: "<|end|>"}, "<|end|>") == [1]
+    assert end_of_turn_ids({1: "<|user|>", 2: "<|observation|>"}, "<|user|><|observation|>") == [1, 2]  # GLM-4
+    assert end_of_turn_ids({1: "<|user|>", 2: "<|end|>"}, "<|user|><|end|>") == [2]
+    assert end_of_turn_ids({1: "<|im_end|>"}, None) == []
+
+
+def test_ids_that_mean_no_token() -> None:
+    for nothing in (-1, 0xFFFFFFFF):
+        tokenizer = Tokenizer.from_gguf(byte_level_metadata(**{"tokenizer.ggml.bos_token_id": nothing}))
+        assert (tokenizer.bos_token_id, tokenizer.add_bos) == (None, False)
+
+
+def test_html_tags_of_a_vocabulary_with_its_own_beginning() -> None:
+    metadata = sentencepiece_metadata()
+    tokens = [{"<s>": "<bos>", "</s>": "<eos>", "<tool>": "<s>", "</tool>": "</s>"}.get(text, text)
+              for text in metadata["tokenizer.ggml.tokens"]]
+    tokenizer = Tokenizer.from_gguf({**metadata, "tokenizer.ggml.tokens": tokens})
+    assert tokenizer.encode("<s>") == [tokens.index("<s>")]
+    assert tokenizer.special_ids.isdisjoint(tokenizer.encode("<s>x</s>"))
+
+
+def test_gemma_4_has_merges_over_pieces_with_spaces() -> None:
+    metadata = sentencepiece_metadata(prefix=False)
+    pieces, types = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
+    merges = [" ".join(pair) for pair in joined_merges(score_order(pieces, types, metadata["tokenizer.ggml.scores"]))]
+    ours = Tokenizer.from_gguf({**metadata, "tokenizer.ggml.model": "gemma4", "tokenizer.ggml.merges": merges})
+    theirs = Tokenizer.from_gguf(metadata)
+    assert ours.add_bos
+    for text in texts(8, 500):
+        lines = re.findall(r"[^\n]+|\n+", text)  # no piece holds a line's end beside other characters
+        assert ours.encode(text) == [i for line in lines for i in theirs.encode(line)]
 
 
 def test_bos_of_a_folder(folders: dict[str, Path], tmp_path: Path) -> None:

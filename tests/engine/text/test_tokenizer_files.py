@@ -244,10 +244,12 @@ def test_a_quarter_of_a_million_tokens_load_quickly() -> None:
 @settings(max_examples=300)
 def test_broken_model_files_end_in_one_sentence(data: bytes) -> None:
     for contents in (data, model_file("llama")[: len(data) * 40] + data):
+        sentence = ""
         try:
             parse_sentencepiece(contents)
         except EngineError as error:
-            assert str(error).startswith("tokenizer.model ")
+            sentence = str(error)
+        assert not sentence or sentence.startswith("tokenizer.model ")
 
 
 @given(data=st.binary(max_size=64), text=st.text(max_size=20))
