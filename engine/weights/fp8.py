@@ -72,8 +72,10 @@ class Fp8Tensor:
         with np.errstate(invalid="ignore", over="ignore"):
             for first in range(0, self.shape[0], step):
                 last = min(first + step, self.shape[0])
-                wide = np.repeat(scales[first:last], self.block_columns, axis=1)[:, : self.shape[1]]
-                np.multiply(self._values.rows(first, last).dequantise(), wide, out=out[first:last])
+                some = self._values.rows(first, last).dequantise()
+                for block in range(scales.shape[1]):
+                    columns = slice(block * self.block_columns, (block + 1) * self.block_columns)
+                    np.multiply(some[:, columns], scales[first:last, block : block + 1], out=out[first:last, columns])
         return out
 
     def part(self, index: int) -> Fp8Tensor:

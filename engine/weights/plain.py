@@ -46,11 +46,11 @@ def _e8m0(blocks: Bytes) -> Floats:
 
 
 def _e4m3(blocks: Bytes) -> Floats:
-    return E4M3_VALUES[blocks]
+    return E4M3_VALUES.take(blocks)
 
 
 def _e5m2(blocks: Bytes) -> Floats:
-    return E5M2_VALUES[blocks]
+    return E5M2_VALUES.take(blocks)
 
 
 _E8M0_VALUES = np.append(np.exp2(np.arange(255) - 127.0), np.nan).astype(np.float32)

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.weights import open_checkpoint
+from tests.engine.models.oracle import load, logits
+from tests.tiny import TINY, write_folder
 
 N, K = 200, 300
 NUMBERS = torch.randn(N, K, generator=torch.Generator().manual_seed(1)).to(torch.float8_e4m3fn)
@@ -125,3 +127,22 @@ def test_experts_in_mxfp4(tmp_path: Path) -> None:
         opened(tmp_path, {"e.up_proj_blocks": packed}, {"quant_method": "mxfp4"})
     with pytest.raises(BadCheckpoint, match=r"e\.up_proj_scales of U8 \(3, 10, 3\) do not belong together"):
         opened(tmp_path, names | {"e.up_proj_scales": exponents[:, :, :3].contiguous()}, {"quant_method": "mxfp4"})
+
+
+def test_a_whole_model_computes_with_what_its_numbers_mean(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "m", TINY)
+    quantised: dict[str, torch.Tensor] = {}
+    plain: dict[str, torch.Tensor] = {}
+    for name, values in load_file(folder / "model.safetensors").items():
+        quantised[name] = plain[name] = values
+        if "_proj.weight" in name:
+            scale = values.abs().amax() / 448
+            quantised[name] = (values / scale).to(torch.float8_e4m3fn)
+            quantised[f"{name}_scale_inv"] = scale.expand(-(-values.shape[0] // 128), -(-values.shape[1] // 128)).contiguous()
+            plain[name] = quantised[name].float() * scale
+    save_file(plain, folder / "model.safetensors")
+    expected = logits(load(folder), range(3, 30))
+    config = json.loads((folder / "config.json").read_text())
+    opened(folder, quantised, FP8)  # writes the weights
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": FP8}))
+    np.testing.assert_array_equal(logits(load(folder), range(3, 30)), expected)
