@@ -9,6 +9,7 @@ printed. The last line is JSON.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import time
@@ -16,7 +17,7 @@ import time
 import numpy as np
 import psutil
 
-from engine.backends.base import AttentionShape, Step
+from engine.backends.base import Array, AttentionShape, Ops, Step, Weight
 from engine.backends.cpu import CpuBackend
 from engine.backends.cpu.bandwidth import read_bandwidth
 from engine.weights.tensor import FileTensor, find_format
@@ -37,6 +38,11 @@ def random_matrix(kind: str, megabytes: float) -> FileTensor:
     return FileTensor("bench", kind, shape, data)
 
 
+def forward(table: Weight, weight: Weight, ops: Ops) -> Array:
+    """An embedded row, and its product with `weight`."""
+    return ops.linear(ops.last_rows(ops.embed(table)), weight)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=0)
@@ -52,7 +58,7 @@ def main() -> None:
         weight = backend.load_weight(tensor)
         loading[kind] = tensor.nbytes / (time.perf_counter() - start)
         cache = backend.new_cache(1, AttentionShape(1, 1, 16, 1.0), 1, "fp16")
-        programs[kind] = backend.record(lambda ops, w=weight: ops.linear(ops.last_rows(ops.embed(table)), w), cache, 8)
+        programs[kind] = backend.record(functools.partial(forward, table, weight), cache, 8)
         sizes[kind] = weight.nbytes
     token = np.zeros(1, np.int32)
     seconds: dict[str, list[float]] = {kind: [] for kind in programs}

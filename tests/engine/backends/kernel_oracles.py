@@ -61,7 +61,8 @@ class Matrix:
                 numbers = np.exp(rng.uniform(np.log(self.low), np.log(self.high), packed.shape[:2])) * rng.choice([-1, 1], packed.shape[:2])
                 packed[:, :, at : at + 2] = numbers.astype(np.float16)[..., None].view(np.uint8)
             if self.type == "MXFP4":
-                packed[:, :, 0] = rng.integers(*(round(np.log2(v)) + 128 for v in (self.low, self.high * 2)), packed.shape[:2])
+                first, last = (round(np.log2(v)) + 128 for v in (self.low, self.high))
+                packed[:, :, 0] = rng.integers(first, last, packed.shape[:2], endpoint=True)
             packed = packed.reshape(n, -1)
         else:
             packed = gguf.quants.quantize(rng.standard_normal(self.shape).astype(np.float32), kind)

@@ -51,9 +51,11 @@ def unpacked(weight: CpuWeight) -> Array:
 
 @pytest.mark.parametrize("kind", WEIGHT_TYPES)
 def test_unpacking_gives_the_file_s_values_to_the_last_bit(kind: str) -> None:
-    """Whatever the bytes: fp16 numbers from the smallest subnormal one to 60,000, of either sign, and rows that fill no tile."""
+    """Whatever the bytes: fp16 numbers from the smallest subnormal one to 60,000, of either sign (for MXFP4 all powers of two), and
+    rows that fill no tile."""
+    low, high = (2.0**-128, 2.0**123) if kind == "MXFP4" else (6e-8, 20.0 if kind in FALLBACK_TYPES else 6e4)
     for seed, (rows, blocks) in enumerate([(1, 1), (37, 3), (64, 2), (16, 5)]):
-        matrix = Matrix(kind, (rows, blocks * unit_of(kind)), seed, low=6e-8, high=20.0 if kind in FALLBACK_TYPES else 6e4)
+        matrix = Matrix(kind, (rows, blocks * unit_of(kind)), seed, low=low, high=high)
         assert np.isfinite(matrix.values).all()
         weight = CpuWeight(matrix)
         assert np.array_equal(unpacked(weight), matrix.values)
