@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,45 +27,70 @@ _LINEARS = (
 )  # fmt: skip
 
 
+Order = npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Slot:
-    """A linear that an adapter can change; `order`: the file has the module's rows in this order."""
+    """The linears that a module of the original model became, of `rows` rows in all, each with the module's rows that it has; None: all."""
 
-    linear: Linear
-    order: npt.NDArray[np.int64] | None = None
+    linears: tuple[tuple[Linear, Order | None], ...]
+    rows: int
+
+    @property
+    def columns(self) -> int:
+        """Inputs of the module."""
+        return self.linears[0][0].weight.shape[1]
 
 
 def adapter_slots(family: Family, config: ModelConfig, names: TensorNames, linears: Mapping[str, Linear]) -> dict[str, Slot]:
     """{module's name in a Hugging Face folder: slot} of a model whose file has these `names`."""
     folder, slots = family.hf_names, {}
-    foreign = names is family.gguf_names
     for layer in range(config.layers):
-        for field in fields(TensorNames):
-            if field.name not in _LINEARS:
-                continue
-            own, module = getattr(names, field.name), getattr(folder, field.name)
-            linear = linears.get(names.layer.format(layer) + own) if own and module else None
-            if linear is not None:
-                order = _order(family, config, names, field.name, linear) if foreign or names.grouped else None
-                slots[folder.layer.format(layer) + module] = Slot(linear, order)
+        for field in _LINEARS:
+            module = getattr(folder, field)
+            slot = _slot(family, config, names, names.layer.format(layer), field, linears) if module else None
+            if slot is not None:
+                slots[folder.layer.format(layer) + module] = slot
     head = linears.get(names.head)
     if head is not None:
-        slots[folder.head] = Slot(head)
-    prefixes = [*family.prefixes, "model.", "-"]
-    return {prefix + name: slot for name, slot in slots.items() for prefix in dict.fromkeys(p for p in prefixes if p != "-")} | {
-        name.removeprefix("model."): slot for name, slot in slots.items()
-    }
+        slots[folder.head] = Slot(((head, None),), head.weight.shape[0])
+    # Adapters were trained on the whole model, on its text part, or on the model without its head.
+    prefixes = {prefix for prefix in family.prefixes if prefix and not prefix.startswith("-")} | {"", "model."}
+    named = {prefix + name: slot for name, slot in slots.items() for prefix in prefixes}
+    return {name.partition(".")[2]: slot for name, slot in slots.items()} | named
 
 
-def _order(family: Family, config: ModelConfig, names: TensorNames, field: str, linear: Linear) -> npt.NDArray[np.int64] | None:
-    """Where the rows of the loaded matrix lie in the module's."""
-    if field == "query_key_value" and family.hf_names.grouped:
-        return ungrouped_rows(config)
-    if field in ("query", "key") and family.turned_rows and names is family.gguf_names:
-        # Each head's first and second half are interleaved (llama.cpp's conversion of Llama's files).
-        rows = np.arange(linear.weight.shape[0]).reshape(-1, 2, config.head_dim // 2)
-        return np.ascontiguousarray(rows.transpose(0, 2, 1)).reshape(-1)
-    return None
+def _slot(
+    family: Family, config: ModelConfig, names: TensorNames, at: str, field: str, linears: Mapping[str, Linear]
+) -> Slot | None:
+    """The slot of one module of a layer whose names begin with `at`; None when the model has nothing of it."""
+    own = getattr(names, field)
+    linear = linears.get(at + own) if own else None
+    turned = family.turned_rows and names is family.gguf_names
+    if linear is not None:
+        rows = linear.weight.shape[0]
+        if field == "query_key_value" and family.hf_names.grouped:
+            return Slot(((linear, ungrouped_rows(config)),), rows)
+        return Slot(((linear, _turned(config, rows) if turned and field in ("query", "key") else None),), rows)
+    parts = [linears.get(at + getattr(names, part)) for part in ("query", "key", "value")]
+    if field != "query_key_value" or None in parts:
+        return None
+    # One matrix in the folder, three in the GGUF file.
+    places = ungrouped_rows(config) if family.hf_names.grouped else np.arange(sum(part.weight.shape[0] for part in parts if part))
+    start, pairs = 0, []
+    for part, name in zip(parts, "qkv", strict=True):
+        assert part is not None
+        rows = part.weight.shape[0]
+        mine = places[start : start + rows]
+        pairs.append((part, mine[_turned(config, rows)] if turned and name != "v" else mine))
+        start += rows
+    return Slot(tuple(pairs), start)
+
+
+def _turned(config: ModelConfig, rows: int) -> Order:
+    """Each head's first and second half are interleaved, as in llama.cpp's conversion of Llama's files."""
+    return np.ascontiguousarray(np.arange(rows).reshape(-1, 2, config.head_dim // 2).transpose(0, 2, 1)).reshape(-1)
 
 
 def put_on(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> None:
@@ -77,7 +102,8 @@ def put_on(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> None:
     for adapter, strength in adapters:
         made += _pairs(model, adapter, strength)
     for slot in model.slots.values():
-        slot.linear.adapters.clear()
+        for linear, _ in slot.linears:
+            linear.adapters.clear()
     for linear, pair in made:
         linear.adapters.append(pair)
 
@@ -87,16 +113,15 @@ def _pairs(model: Model, adapter: Adapter, strength: float) -> Iterable[tuple[Li
         slot = model.slots.get(module)
         if slot is None:
             raise BadSetting(f"The adapter {adapter.path.name} changes {module}, which this model does not have; take it off the list.")
-        rows, columns = slot.linear.weight.shape
-        if (change.up.shape[0], change.down.shape[1]) != (rows, columns):
+        if (change.up.shape[0], change.down.shape[1]) != (slot.rows, slot.columns):
             raise BadSetting(
                 f"The adapter {adapter.path.name} changes {module} as a matrix of {change.up.shape[0]} x {change.down.shape[1]}, "
-                f"but it has {rows} x {columns} in this model; choose an adapter that was made for it."
+                f"but it has {slot.rows} x {slot.columns} in this model; choose an adapter that was made for it."
             )
         up = change.up.dequantise() * np.float32(change.scale * strength)
-        if slot.order is not None:
-            up = up[slot.order]
-        yield slot.linear, (_load(model, change.down.name, change.down.dequantise()), _load(model, change.up.name, up))
+        down = _load(model, change.down.name, change.down.dequantise())
+        for linear, order in slot.linears:
+            yield linear, (down, _load(model, change.up.name, up if order is None else up[order]))
 
 
 def _load(model: Model, name: str, values: npt.NDArray[np.float32]) -> Weight:

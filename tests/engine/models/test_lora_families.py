@@ -1,0 +1,67 @@
+"""LoRA on every family: an adapter for each of its linear modules gives what the merged matrices give, folder and GGUF file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from engine.models.lora import put_on
+from engine.weights.adapter import open_adapter
+from tests.engine.models.all_cases import BY_NAME
+from tests.engine.models.architectures import Case, ids, write_case_gguf, write_checkpoint
+from tests.engine.models.oracle import load, logits
+
+FEW = ("InternLM 2", "GPT-2", "Phi-3, Phi-4", "GLM-4")
+NAMES = [
+    pytest.param(name, marks=[] if name in FEW else [pytest.mark.slow])
+    for name, case in BY_NAME.items()
+    if not case.variant or name == "Llama, biases, tied, own head dimension"
+]
+RANK = 3
+
+
+def adapter_and_merged(case: Case, folder: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """An adapter of all modules that a model has slots for, and the folder with its products added."""
+    rng = np.random.default_rng(3)
+    tensors = load_file(folder / "model.safetensors")
+    changes = {}
+    for name in [key.removesuffix(".weight") for key in tensors]:
+        if name + ".weight" not in tensors or name not in load(folder).slots:
+            continue
+        values = tensors[name + ".weight"]
+        (n, k) = values.shape[::-1] if case.model_type == "gpt2" and name != "lm_head" else values.shape
+        down, up = rng.standard_normal((RANK, k), np.float32), 0.03 * rng.standard_normal((n, RANK), np.float32)
+        changes[f"base_model.model.{name}.lora_A.weight"], changes[f"base_model.model.{name}.lora_B.weight"] = down, up
+        product = up @ down
+        tensors[name + ".weight"] = values + (product.T if product.shape != values.shape or case.model_type == "gpt2" else product)
+    adapter, merged = tmp_path / "adapter", tmp_path / "merged"
+    for made in (adapter, merged):
+        made.mkdir()
+    save_file(changes, adapter / "adapter_model.safetensors")
+    (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": RANK, "lora_alpha": RANK}))
+    for file in folder.iterdir():
+        if file.suffix != ".safetensors":
+            (merged / file.name).write_bytes(file.read_bytes())
+    save_file({name: np.ascontiguousarray(values) for name, values in tensors.items()}, merged / "model.safetensors")
+    return adapter, merged
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_as_if_merged(name: str, tmp_path: Path) -> None:
+    """Also where the GGUF file has rows in another order."""
+    case = BY_NAME[name]
+    folder = write_checkpoint(case, tmp_path / "model")
+    adapter, merged = adapter_and_merged(case, folder, tmp_path)
+    tokens = ids(24)
+    expected, plain = (logits(load(path), tokens, context=case.length) for path in (merged, folder))
+    assert len(open_adapter(adapter).modules) >= 4 * load(folder).config.layers
+    assert np.abs(expected - plain).max() > 0.01 * np.abs(plain).max()
+    paths = [folder] if case.gguf is None else [folder, write_case_gguf(case, folder, tmp_path / "m.gguf")]
+    for path in paths:
+        model = load(path)
+        put_on(model, [(open_adapter(adapter), 1.0)])
+        np.testing.assert_allclose(logits(model, tokens, context=case.length), expected, atol=2e-4 * np.abs(expected).max())
