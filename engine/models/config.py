@@ -207,6 +207,19 @@ def sliding(keys: Keys, layers: int, name: str = "sliding_window", default: int 
     return (window,) * layers if window else ()
 
 
+def gguf_windows(keys: Keys, layers: int, window: int, step: int) -> tuple[int, ...]:
+    """A window in all layers but each `step`-th, or as `attention.sliding_window_pattern` says: a step, or true for each such layer."""
+    if not window:
+        return ()
+    pattern = keys.raw("attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        if len(pattern) < layers or any(type(slides) not in (bool, int) for slides in pattern):
+            raise BadCheckpoint(f"attention.sliding_window_pattern is no list of {layers} flags; the file is damaged.")
+        return tuple(window if slides else 0 for slides in pattern[:layers])
+    step = keys.integer("attention.sliding_window_pattern", 0, MAX_LAYERS, step)
+    return tuple(window if not step or (layer + 1) % step else 0 for layer in range(layers))
+
+
 def layer_kinds(keys: Keys, layers: int) -> tuple[str, ...] | None:
     """`layer_types` of config.json: "full_attention" or "sliding_attention" for each layer. Raises `BadCheckpoint`, `UnsupportedModel`."""
     kinds = keys.raw("layer_types")

@@ -69,6 +69,11 @@ class Keys:
         """The same keys, with these values for those that are not there; a null stays."""
         return Keys({self._prefix + name: value for name, value in defaults.items()} | dict(self.source), self._where, self._prefix)
 
+    def inner(self, name: str) -> Keys:
+        """The keys of a nested object above those around it, as of a text model inside one that sees pictures; else the same keys."""
+        inner = self.table(name)
+        return self if inner is None else Keys({**self.source, **inner.source}, self._where, self._prefix)
+
     def optional(self, name: str, low: float, high: float) -> float:
         """A number, or 0 where there is none or null."""
         return self.number(name, low, high, 0.0)

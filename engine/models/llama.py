@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from engine.backends.base import RawTensor
 from engine.models.config import ModelConfig, gguf_shape, hf_activation, hf_shape, sliding
 from engine.models.experts import gguf_experts
 from engine.models.family import Family
 from engine.models.keys import Keys
-from engine.models.names import GGUF, HF
+from engine.models.names import GGUF, HF, TensorNames
 from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
 
 
@@ -42,4 +43,13 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
 
 
-LLAMA = Family(("llama",), ("LlamaForCausalLM", "MistralForCausalLM"), from_hf, from_gguf, HF, GGUF, turned_rows=True)
+def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """Mixtral's first GGUF files have tensors for each expert."""
+    if "blk.0.ffn_gate.0.weight" not in tensors:
+        return names
+    return replace(names, expert_gate="ffn_gate.{}", expert_up="ffn_up.{}", expert_down="ffn_down.{}")
+
+
+LLAMA = Family(
+    ("llama",), ("LlamaForCausalLM", "MistralForCausalLM"), from_hf, from_gguf, HF, GGUF, prefixes=("", "-"), turned_rows=True, adapt=_adapt
+)

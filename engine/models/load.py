@@ -13,16 +13,20 @@ from engine.models.base import Model, Weights, gigabytes
 from engine.models.cohere import COHERE
 from engine.models.config import ModelConfig, hf_architecture
 from engine.models.family import Family
+from engine.models.gemma import GEMMA, GEMMA_2, GEMMA_3
 from engine.models.glm import GLM
 from engine.models.gpt2 import GPT2
+from engine.models.gpt_oss import GPT_OSS
 from engine.models.granite import GRANITE
 from engine.models.internlm2 import INTERNLM2
 from engine.models.keys import Keys
 from engine.models.llama import LLAMA
 from engine.models.lora import adapter_slots
 from engine.models.minicpm import MINICPM
+from engine.models.mixtral import MIXTRAL
 from engine.models.olmo2 import OLMO2
 from engine.models.phi import PHI
+from engine.models.qwen import QWEN_2, QWEN_3, QWEN_3_MIXTURE
 from engine.models.smollm3 import SMOLLM3
 from engine.models.source import Loader, Survey
 from engine.models.stablelm import STABLELM
@@ -33,7 +37,8 @@ Prepare = Callable[[RawTensor], RawTensor]
 """Changes a matrix before it is loaded, as by quantising it."""
 
 ARCHITECTURES: tuple[Family, ...] = (
-    LLAMA, PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM,
+    LLAMA, MIXTRAL, QWEN_2, QWEN_3, QWEN_3_MIXTURE, GEMMA, GEMMA_2, GEMMA_3, GPT_OSS,
+    PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM,
 )  # fmt: skip
 """Every known family; a new one is one file and one line here."""
 

@@ -72,9 +72,12 @@ def extended_context(keys: Keys, context: int) -> int:
 
 
 def rope_from_gguf(
-    keys: Keys, head_dim: int, tensors: Mapping[str, RawTensor], *, interleaved: bool, base: float = 10000.0, share: float = 1.0
-) -> RopeConfig:
+    keys: Keys, head_dim: int, tensors: Mapping[str, RawTensor], *, interleaved: bool, base: float = 10000.0, share: float = 1.0,
+    truncate: bool = True,
+) -> RopeConfig:  # fmt: skip
     """From GGUF keys (already under the architecture's prefix) and the tensors of factors, if there.
+
+    `truncate` as in `yarn_divisors`: the file does not say.
 
     Raises `UnsupportedModel` for other scalings than none, linear, yarn, longrope and such factors, and `BadCheckpoint`.
     """
@@ -98,7 +101,7 @@ def rope_from_gguf(
         length = original or keys.integer("context_length", 1, _MOST)
         fast = keys.number("rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32.0)
         slow = keys.number("rope.scaling.yarn_beta_slow", 1e-3, 1e6, 1.0)
-        divisors = yarn_divisors(base, dim, linear, length, fast, slow)
+        divisors = yarn_divisors(base, dim, linear, length, fast, slow, truncate)
         magnitude *= yarn_magnitude(linear)
         return RopeConfig(base, dim, interleaved, tuple(a * b for a, b in zip(divisors, extra, strict=True)), magnitude)
     divisor = linear if kind == "linear" and linear else 1.0

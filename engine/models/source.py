@@ -147,7 +147,7 @@ class Survey:
         if tensor is None:
             self.missing.append(name)
             if len(self.missing) > _MOST_MISSING:  # headers may call for millions
-                raise BadCheckpoint(f"The headers call for over {_MOST_MISSING} tensors that are not there, {name} among them; the file is damaged.")
+                raise BadCheckpoint(f"The headers call for over {_MOST_MISSING} tensors that are not there; the file is damaged.")
             return None
         if tensor.shape != shape:
             raise BadCheckpoint(f"The tensor {name} has the shape {tensor.shape}, but the headers call for {shape}; the file is damaged.")

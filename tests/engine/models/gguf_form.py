@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.tiny import _add_key, _gguf_metadata, _interleaved
-from tests.tiny import TINY
+from tests.tiny import TINY, _add_key, _gguf_metadata, _interleaved
 
 Floats = npt.NDArray[np.float32]
 Config = dict[str, Any]
@@ -39,7 +38,7 @@ def write_gguf(path: Path, form: GgufForm, config: Config, tensors: Tensors) -> 
     """Write all tensors in F32, with the tokenizer of the tiny models. Returns `path`."""
     import gguf
 
-    config = {**config, **config.get("text_config", {})}
+    config = {**_gpt2_keys(config), **config, **config.get("text_config", {})}
     writer = gguf.GGUFWriter(path, form.architecture)
     tokenizer = {key: value for key, value in _gguf_metadata(TINY).items() if key.startswith("tokenizer.")}
     common = {f"{form.architecture}.{key}": value for key, value in (_common_keys(config) | dict(form.keys(config))).items()}
@@ -54,6 +53,12 @@ def write_gguf(path: Path, form: GgufForm, config: Config, tensors: Tensors) -> 
     return path
 
 
+def _gpt2_keys(config: Config) -> Config:
+    """The names that GPT-2 has its own for."""
+    own = {"num_attention_heads": "n_head", "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "max_position_embeddings": "n_positions"}
+    return {name: config[key] for name, key in own.items() if key in config}
+
+
 def _common_keys(config: Config) -> dict[str, Any]:
     rope = config.get("rope_parameters") or {}
     heads, width = config["num_attention_heads"], config["hidden_size"]
@@ -65,7 +70,8 @@ def _common_keys(config: Config) -> dict[str, Any]:
         "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps"), "attention.layer_norm_epsilon": config.get("layer_norm_eps"),
         "attention.key_length": config.get("head_dim"), "attention.value_length": config.get("head_dim"),
         "rope.dimension_count": int(dim * rope.get("partial_rotary_factor", 1.0)), "rope.freq_base": rope.get("rope_theta"),
-        "expert_count": config.get("num_local_experts") or config.get("num_experts"), "expert_used_count": config.get("num_experts_per_tok"),
+        "expert_count": config.get("num_local_experts") or config.get("num_experts"),
+        "expert_used_count": config.get("num_experts_per_tok"),
     }  # fmt: skip
     if rope.get("rope_type") in ("linear", "yarn"):
         keys |= {"rope.scaling.type": rope["rope_type"], "rope.scaling.factor": float(rope["factor"])}
