@@ -43,7 +43,8 @@ TAG_BITS = 24
 (R_LOGITS, R_STRIDE, R_CHOSEN, R_WEIGHTS, R_USED_STRIDE, R_EXPERTS, R_USED, R_NORMALISE) = range(8)
 (S_CHOSEN, S_STRIDE, S_EXPERTS, S_USED, S_PLACES, S_TABLE, S_LOGITS) = range(7)
 (M_X, M_STRIDE, M_PLACES, M_USED_STRIDE, M_USED, M_Y, M_WEIGHTS, M_RESIDUAL) = range(8)
-# The products' arguments begin as those of `linear.py`; the weight is the address of a table of addresses.
+# The products' arguments begin as those of `linear.py`; the weight is the address of a table of addresses,
+# 0 for experts that are not of this layout.
 (X_TABLE, X_EXPERTS, X_BIAS_STRIDE, X_TAG, X_TICKETS) = range(ARGUMENTS, ARGUMENTS + 5)
 
 
@@ -149,6 +150,9 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
     if slot >= ld_i32(table):
         return
     expert = ld_i32(table + 4 + 4 * slot)
+    weight = ld_i64(ld_i64(args + 8 * A_WEIGHT) + 8 * expert)
+    if weight == 0:
+        return
     starts = table + 4 * (1 + ld_i64(args + 8 * X_EXPERTS) + expert)
     start = ld_i32(starts)
     rows = ld_i32(starts + 4) - start
@@ -158,7 +162,7 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
     block = scratch + SCRATCH_SUMS + SMALL_ROWS * 4 * (ld_i64(args + 8 * A_BLOCKS) * UNIT // SUM_UNIT + 16)
     for i in range(ARGUMENTS):
         st_i64(block + 8 * i, ld_i64(args + 8 * i))
-    st_i64(block + 8 * A_WEIGHT, ld_i64(ld_i64(args + 8 * A_WEIGHT) + 8 * expert))
+    st_i64(block + 8 * A_WEIGHT, weight)
     st_i64(block + 8 * A_X, ld_i64(args + 8 * A_X) + start * ld_i64(args + 8 * A_X_STRIDE))
     st_i64(block + 8 * A_Y, ld_i64(args + 8 * A_Y) + start * ld_i64(args + 8 * A_Y_STRIDE))
     if ld_i64(args + 8 * A_BIAS):

@@ -151,6 +151,7 @@ class Recorder:
     def rope(self, x: Buffer, table: RotaryTable, heads: int) -> Buffer:
         """See `Ops.rope`."""
         cos, sin = self._keep_table(table.cos), self._keep_table(table.sin)
+        assert not x.on_logit_rows
         y, half = self._like(x), table.cos.shape[1]
         self._each_row("rope", [x, x.stride, y, cos, sin, half, heads, x.width // heads, int(table.interleaved)], [x], y)
         return y
@@ -158,6 +159,7 @@ class Recorder:
     def add_positions(self, x: Buffer, table: Floats) -> Buffer:
         """See `Ops.add_positions`."""
         assert table.shape[1] == x.width
+        assert not x.on_logit_rows
         y = self._like(x)
         self._each_row("add_positions", [x, x.stride, y, self._keep_table(table), x.width], [x], y)
         return y
@@ -257,21 +259,28 @@ class Recorder:
         return y
 
     def expert_linear(self, x: Buffer, weights: Sequence[Weight], routes: RecordedRoutes, bias: Floats | None = None) -> Buffer:
-        """See `Ops.expert_linear`."""
+        """See `Ops.expert_linear`. Experts of several layouts take a kernel call for each."""
         packed = [w for w in weights if isinstance(w, CpuWeight)]
-        first, routing = packed[0], routes.routing
-        assert len(packed) == len(weights) == routing.experts
-        assert all((w.family, w.shape) == (first.family, first.shape) for w in packed)
-        assert (x.width, x.copies) == (first.shape[1], routing.used)
-        addresses = np.array([w.address for w in packed], np.int64)
-        self.constants += [addresses, *packed]
-        y = Buffer(first.shape[0], x.on_logit_rows, x.copies)
+        assert len(packed) == len(weights) == routes.routing.experts
+        assert all(w.shape == (packed[0].shape[0], x.width) for w in packed)
+        assert (x.copies, x.on_logit_rows) == (routes.routing.used, routes.places.on_logit_rows)
+        y = Buffer(packed[0].shape[0], x.on_logit_rows, x.copies)
+        biases = 0 if bias is None else self._keep(np.pad(bias, ((0, 0), (0, y.stride // 4 - y.width))))
+        self.constants += packed
+        for family in dict.fromkeys(w.family for w in packed):
+            first = next(w for w in packed if w.family is family)
+            self._experts_of(first, [w.address if w.family is family else 0 for w in packed], x, y, routes, biases)
+        return y
+
+    def _experts_of(self, first: CpuWeight, addresses: list[int], x: Buffer, y: Buffer, routes: RecordedRoutes, biases: int) -> None:
+        """The products of those experts that have an address; `first` is one of them."""
+        table, routing = np.array(addresses, np.int64), routes.routing
+        self.constants.append(table)
         group = max(2, _TILE_TARGET // first.tile_bytes // 2 * 2)
         tickets = -(-first.tiles // group)
         self.scratch = max(self.scratch, experts.scratch_bytes(first.blocks * first.family.unit))
-        biases = 0 if bias is None else self._keep(np.pad(bias, ((0, 0), (0, y.stride // 4 - y.width))))
         arguments: list[int | float | Buffer] = [
-            int(addresses.ctypes.data), first.tile_bytes, first.tiles, first.blocks, x, x.stride, y, y.stride,
+            int(table.ctypes.data), first.tile_bytes, first.tiles, first.blocks, x, x.stride, y, y.stride,
             biases, 0, group, 0, first.shape[1],
             routes.table, routing.experts, y.stride, self.expert_tags, tickets,
         ]  # fmt: skip
@@ -281,7 +290,6 @@ class Recorder:
         tiles = (routing.used * tickets, 1, routing.experts * tickets, 1 << 40)
         name = f"experts_{first.family.name}"
         self._add(name, arguments, [x, ("routes", routes.table)], [y], tiles=tiles, on_logit_rows=x.on_logit_rows)
-        return y
 
     def gather(self, x: Buffer, routes: RecordedRoutes, residual: Buffer) -> Buffer:
         """See `Ops.gather`."""

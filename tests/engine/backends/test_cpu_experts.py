@@ -104,6 +104,18 @@ def test_rows_of_a_short_step_are_those_of_steps_of_one(kind: str) -> None:
             assert np.abs(many - alone).max() <= 1e-5 * np.abs(alone).max()
 
 
+def test_experts_of_several_layouts() -> None:
+    """A file may keep some experts with more bits."""
+    mixture = Mixture("Q4_1", Routing(6, 3))
+    for part, size in ((mixture.up, (96, 64)), (mixture.down, (64, 96))):
+        part[2], part[5] = Matrix("F16", size, 70), Matrix("Q8_0", size, 71)
+    with recorded(CpuBackend(2), mixture) as cpu, recorded(ReferenceBackend(), mixture) as reference:
+        for rows in (1, 3, 8, 9, MOST_ROWS):
+            ids = np.arange(rows) + 3
+            found, expected = cpu.run(step(ids)), reference.run(step(ids))
+            assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max(), rows
+
+
 def test_equal_logits_go_to_the_first_experts() -> None:
     mixture = Mixture("F32", Routing(20, 4))
     mixture.router.values[:] = 0

@@ -172,11 +172,12 @@ def test_closing_ends_the_helper_threads() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("cpu", "features"), [("generic", ""), ("haswell", "+avx,+avx2,+fma,+f16c")])
-def test_other_cpus(cpu: str, features: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [("kernels", "few_rows", "cache_types"), ("ops", "attention", "experts", "mixed_ops")])
+def test_other_cpus(cpu: str, features: str, names: tuple[str, ...], tmp_path: Path) -> None:
     """The same tests pass with code made for a plain x86-64 and for an AVX2 machine."""
     environment = {**os.environ, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features, "INGLENOOK_CACHE": str(tmp_path)}
-    others = [str(Path(__file__).with_name(name)) for name in ("test_cpu_few_rows.py", "test_cpu_cache_types.py")]
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", __file__, *others]
+    files = [str(Path(__file__).with_name(f"test_cpu_{name}.py")) for name in names]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *files]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
 

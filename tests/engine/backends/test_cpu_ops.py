@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import ACTIVATIONS, AttentionShape, Step
+from engine.backends.base import ACTIVATIONS, AttentionShape, RotaryTable, Step
+from engine.backends.cache_types import cache_type
 from engine.backends.cpu import CpuBackend
+from engine.backends.cpu.kernels import KERNELS
+from engine.backends.cpu.recorder import CacheOutline, Recorder
 from engine.backends.reference import ReferenceBackend
 from tests.engine.backends.kernel_oracles import Matrix
 
@@ -141,3 +144,41 @@ def test_columns_and_positions(start: int, width: int) -> None:
 def test_a_position_past_a_table_is_refused() -> None:
     with pytest.raises(AssertionError, match="past the end"):
         both(lambda ops, w: ops.last_rows(ops.add_positions(ops.embed(w[0]), np.zeros((8, 32), np.float32))), [Rows(32, 1).matrix], 6)
+
+
+def _tables(ops: Any, w: list[Any]) -> Any:
+    angles = np.outer(np.arange(64), [1.0, 0.1]).astype(np.float32)
+    short, long = (RotaryTable(np.cos(angles * f), np.sin(angles * f), False) for f in (1, 2))
+    x = ops.embed(w[0])
+    for _ in range(5):
+        x = ops.rope(ops.rope(x, short, 4), long, 4)
+    return ops.last_rows(x)
+
+
+def test_a_table_is_kept_once() -> None:
+    """However many layers turn by it; and two tables of one model are two."""
+    backend = CpuBackend(1)
+    w = [backend.load_weight(Rows(32, 1).matrix)]
+    recorder = Recorder(CacheOutline(cache_type("fp16")))
+    _tables(recorder, w)
+    assert sum(isinstance(kept, tuple) for kept in recorder.constants) == 4
+    assert_near(*both(_tables, [Rows(32, 1).matrix], 9), 1e-5)
+
+
+def test_exactly_the_kernels_that_a_pass_calls_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And then there is nothing left to compile."""
+    backend = CpuBackend(1)
+    table = backend.load_weight(Rows(32, 1).matrix)
+
+    def forward(ops: Any) -> Any:
+        return ops.linear(ops.last_rows(ops.add(ops.embed(table), ops.embed(table), 2.0)), table)
+
+    asked: list[list[str]] = []
+    compiling = KERNELS.compile
+    monkeypatch.setattr(KERNELS, "compile", lambda names: asked.append(names) or compiling(names))
+    events = list(backend.prepare(forward, "q8/q4"))
+    assert sorted(set(asked[0])) == ["add", "embed_f32", "last_rows", "linear_f32"]
+    assert all(event.stage == "Preparing the CPU kernels" for event in events)
+    assert list(KERNELS.compile(asked[0])) == []
+    backend.record(forward, backend.new_cache(1, TINY, 1, "fp16"), 4).close()
+    assert asked[2] == asked[0]
