@@ -116,7 +116,7 @@ _ANTS = Pretokenizer((_BAILING,))
 
 _NAMES: Mapping[Pretokenizer, str] = {
     Pretokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")): "default",
-    _WORDS: "gpt-2 phi-2 gigachat a.x-4.0 mellum exaone4 jais trillion granite-docling jina-es jina-de jina-v1-en jina-v2-en jina-v2-es "
+    _WORDS: "gpt-2 phi-2 gigachat a.x-4.0 mellum exaone4 jais trillion granite-docling jina-es jina-de jina-v1-en jina-v2-es "
     "jina-v2-de jina-v2-code roberta-bpe modern-bert",
     _WORDS_NFC: "mpt olmo",
     _DIGITS: "smollm starcoder refact codeshell exaone minerva-7b mellum2",
