@@ -36,6 +36,13 @@ def _bias(*lines: str) -> str:
     return _said(lambda: [bias_parts(line) for line in lines if line.strip()])
 
 
+def _adapters(*lines: str) -> str:
+    from engine.generator.adapter_slot import parse_adapters
+    from engine.weights.adapter import open_adapter
+
+    return _said(lambda: [open_adapter(folder) for folder, _ in parse_adapters(lines)])
+
+
 def _said(make: Callable[[], object]) -> str:
     try:
         make()
@@ -44,7 +51,7 @@ def _said(make: Callable[[], object]) -> str:
     return ""
 
 
-CHECKS: dict[str, Check] = {"constraint": _constraint, "expression": _expression, "bias": _bias}
+CHECKS: dict[str, Check] = {"constraint": _constraint, "expression": _expression, "bias": _bias, "adapters": _adapters}
 """Each kind of check by name, with its function."""
 
 

@@ -17,7 +17,7 @@ from desktop.views.inspector import Inspector
 from desktop.views.memory_line import MemoryLine, ReloadStrip
 from desktop.views.preset_bar import PresetBar
 from engine.core import ModelInfo
-from engine.settings import CacheSettings, ConstraintSettings, LoadSettings, SamplerSettings, Settings, StopSettings
+from engine.settings import AdapterSettings, CacheSettings, ConstraintSettings, LoadSettings, SamplerSettings, Settings, StopSettings
 
 __all__ = ["SettingsDesk"]
 
@@ -53,6 +53,7 @@ class SettingsDesk(QObject):
             ConstraintFields(forms[ConstraintSettings], checks),
             CheckedLines(forms[ConstraintSettings], ("logit_bias",), checks, "bias"),
             CheckedFields(forms[StopSettings], ("stop_regex",), checks, "expression"),
+            CheckedLines(forms[AdapterSettings], ("adapters",), checks, "adapters"),
         )
         self._connect()
         for cls in forms:

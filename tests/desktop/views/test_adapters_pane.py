@@ -1,0 +1,44 @@
+"""The adapters pane: folders come by a button, count once the engine can read them, and reach the request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtWidgets import QFileDialog, QPushButton
+
+from desktop.services.checks import CHECKS
+from desktop.views.folders_editor import FoldersEditor
+from desktop.views.form import SettingsForm
+from engine.settings import AdapterSettings
+from tests.engine.models.test_lora import write_adapter
+
+pytestmark = pytest.mark.gui
+
+
+def test_the_button_adds_a_folder(qtbot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of the list; a dialog that is left adds nothing. Backslashes are part of a path."""
+    form = SettingsForm(AdapterSettings)
+    qtbot.addWidget(form)
+    editor = form.findChild(FoldersEditor)
+    assert editor is not None
+    editor.set_value((r"C:\new\thing = 0.5",))
+    told: list[object] = []
+    editor.edited.connect(told.append)
+    button = editor.findChild(QPushButton)
+    assert button is not None
+    assert button.accessibleName()
+    for chosen in ("", "/models/pirate"):
+        monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_, chosen=chosen: chosen)
+        button.click()
+    assert told == [(r"C:\new\thing = 0.5", "/models/pirate")]
+    assert editor.value() == told[0]
+
+
+def test_what_the_check_says(tmp_path: Path) -> None:
+    """Nothing of a good adapter; one sentence of a folder that is none, and of a strength that is no number."""
+    check = CHECKS["adapters"]
+    good = str(write_adapter(tmp_path / "a"))
+    assert check(good, "", f"{good} = 0.5") == ""
+    assert "adapter_config.json" in check(str(tmp_path))
+    assert "strength" in check(f"{good} = much")
