@@ -109,6 +109,79 @@ def awq(version: str = "gemm", group: int = 32, kind: Any = np.float16) -> tuple
     return pack, {"quant_method": "awq", "bits": 4, "group_size": group, "zero_point": True, "version": version}
 
 
+def exl2(widths: tuple[tuple[int, int], ...] = ((6, 1), (4, 0)), group: int = 32, shuffled: bool = True) -> tuple[Packer, dict[str, Any]]:
+    """ExLlamaV2: (bits, groups) from the first inputs on; the last pair has all that are left, its last group as short as it comes."""
+
+    def pack(stem: str, values: Floats, rng: np.random.Generator) -> tuple[Tensors, Floats]:
+        n, columns = values.shape
+        order = np.random.default_rng(columns).permutation(columns) if shuffled else np.arange(columns)
+        padded = -(-n // 32) * 32
+        bits_of = [bits for bits, count in widths[:-1] for _ in range(count)]
+        words: list[npt.NDArray[np.int32]] = []
+        q_groups: list[int] = []
+        scale_codes, most, meant = [], [], np.zeros((n, columns), np.float32)
+        start = row = 0
+        while start < columns:
+            bits = bits_of[len(most)] if len(most) < len(bits_of) else widths[-1][0]
+            own = order[start : start + group]
+            middle = 1 << (bits - 1)
+            needed = np.abs(values[:, own]).max(1) / middle
+            most.append(np.float16(needed.max()))
+            codes = np.zeros(padded, np.int64)
+            codes[:n] = np.clip(np.ceil(np.sqrt(needed / np.float32(most[-1])) * 16), 1, 16).astype(np.int64)
+            codes[n:] = 1
+            scale_codes.append(codes - 1)
+            share = np.float16(np.float32(most[-1]) / 256)
+            scale = (codes.astype(np.float16) * codes.astype(np.float16) * share).astype(np.float32)[:n, None]
+            q = np.full((len(own), padded), middle, np.int64)
+            q[:, :n] = np.clip(np.rint(values[:, own] / scale) + middle, 0, 2 * middle - 1).T
+            meant[:, own] = (q[:, :n].T - middle).astype(np.float32) * scale
+            words.append(bit_columns(q, bits))
+            q_groups += [bits, row]
+            start, row = start + len(own), row + len(words[-1])
+        inverse = np.empty(columns, np.int32)
+        inverse[order] = np.arange(columns)
+        tensors = {
+            "q_weight": np.concatenate(words), "q_scale": bit_rows(np.array(scale_codes), 4), "q_scale_max": np.array(most, np.float16),
+            "q_groups": np.array(q_groups, np.int16), "q_invperm": inverse,
+        }  # fmt: skip
+        return {f"{stem}.{part}": tensor for part, tensor in tensors.items()}, meant
+
+    return pack, {"quant_method": "exl2", "version": "0.2.4", "bits": 4.0, "head_bits": 6}
+
+
+def compressed(
+    bits: int = 4, group: int = 32, symmetric: bool = True, by_activation: bool = False, packed: bool = True, kind: Any = np.float16
+) -> tuple[Packer, dict[str, Any]]:
+    """compressed-tensors: "pack-quantized", or "int-quantized" (one byte a code) unless `packed`."""
+
+    def pack(stem: str, values: Floats, rng: np.random.Generator) -> tuple[Tensors, Floats]:
+        n, columns = values.shape
+        groups = np.arange(columns) // (columns if group == -1 else group)
+        if by_activation:
+            groups = np.random.default_rng(columns).permutation(groups)
+        drawn = Drawn(values, bits, groups, rng, symmetric, 0, kind)
+        tensors: Tensors = {"weight_scale": drawn.scales}
+        middle = 1 << (bits - 1)
+        if packed:
+            tensors |= {"weight_packed": bit_rows(drawn.codes, bits), "weight_shape": np.array([n, columns], np.int64)}
+            if not symmetric:
+                tensors["weight_zero_point"] = bit_columns(drawn.zeros, bits)
+        else:
+            tensors["weight"] = (drawn.codes - middle).astype(np.int8)
+            if not symmetric:
+                tensors["weight_zero_point"] = (drawn.zeros - middle).astype(np.int8)
+        if by_activation:
+            tensors["weight_g_idx"] = groups.astype(np.int32)
+        return {f"{stem}.{part}": tensor for part, tensor in tensors.items()}, drawn.values
+
+    weights = {"num_bits": bits, "type": "int", "symmetric": symmetric, "group_size": group, "strategy": "group"}
+    return pack, {
+        "quant_method": "compressed-tensors", "format": "pack-quantized" if packed else "int-quantized", "ignore": ["lm_head"],
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+    }  # fmt: skip
+
+
 def write_packed(
     folder: Path, packing: tuple[Packer, dict[str, Any]], tiny: Tiny = SIZES, head: bool = False, file: str = "model.safetensors"
 ) -> dict[str, Floats]:

@@ -58,7 +58,7 @@ class _Gemv:
         self._matrix, self._columns, self._groups = matrix, columns, groups
 
     def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
-        return unpack_codes(self._matrix.word_rows("qweight", outputs), _BITS, self._columns)[:, start:stop]
+        return unpack_codes(self._matrix.byte_rows("qweight", outputs).view(np.uint32), _BITS, self._columns)[:, start:stop]
 
     def scales(self, outputs: Indices) -> Floats:
         return self._matrix.floats("scales")[outputs, : self._groups]

@@ -97,9 +97,12 @@ class Layout:
 
 
 def _type_name(runs: Sequence[Run], half: bool) -> str:
-    """ "GROUPED4_128": 4 bits and one fp16 scale for 128 columns; "GROUPED4_128_F32" with float32 scales; "GROUPED" without a unit."""
+    """"GROUPED4_128": 4 bits and one fp16 scale for 128 columns; "GROUPED4_128_F32" with float32 scales.
+
+    Without a unit "GROUPED", or "GROUPED_REST" for so few columns that no layout of their own is worth it.
+    """
     if not runs or not runs[0].unit:
-        return "GROUPED"
+        return "GROUPED" if sum(run.size for run in runs) > UNITS[0] else "GROUPED_REST"
     return f"GROUPED{runs[0].bits}_{runs[0].unit}{'' if half else '_F32'}"
 
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.errors import BadCheckpoint
 from engine.weights.bitstream import Words
-from engine.weights.format import Floats
+from engine.weights.format import Bytes, Floats
 from engine.weights.grouped import Indices, Recent
 from engine.weights.tensor import FileTensor
 
@@ -83,13 +82,14 @@ class Matrix:
         start, panel = self._recent.get(self.stem, part, read, lambda kept: bool(kept[0] <= low and high <= kept[0] + kept[1].shape[1]))
         return np.asarray(panel[:, columns - start], np.uint32)
 
-    def word_rows(self, part: str, rows: Indices) -> Words:
-        """Those rows of a large tensor of words (R, C): (len(rows), C)."""
+    def byte_rows(self, part: str, rows: Indices) -> Bytes:
+        """Those rows of a large matrix of plain numbers, as the bytes they are: (len(rows), bytes of a row)."""
         tensor = self._tensors[f"{self.stem}.{part}"]
-        contiguous = rows.size > 0 and int(rows[-1]) - int(rows[0]) == rows.size - 1 and bool((np.diff(rows) == 1).all())
+        if not rows.size:
+            return np.zeros((0, tensor.nbytes // max(1, tensor.shape[0])), np.uint8)
+        contiguous = bool((np.diff(rows) == 1).all())
         some = tensor.rows(int(rows[0]), int(rows[-1]) + 1) if contiguous else tensor.take(rows)
-        numbers: npt.NDArray[Any] = some.data.view(np.uint32)
-        return numbers.reshape(rows.size, tensor.shape[1])
+        return some.data.reshape(rows.size, -1)
 
 
 def stems(tensors: Mapping[str, FileTensor], part: str) -> list[str]:

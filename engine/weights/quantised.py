@@ -9,6 +9,8 @@ from typing import Any
 from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.weights.awq import wrap_awq
+from engine.weights.compressed import wrap_compressed
+from engine.weights.exl2 import wrap_exl2
 from engine.weights.fp8 import wrap_fp8
 from engine.weights.gptq import wrap_gptq
 from engine.weights.json_object import read_json_object
@@ -26,6 +28,8 @@ METHODS: dict[str, Wrap] = {
     "mxfp4": wrap_mxfp4,
     "gptq": wrap_gptq,
     "awq": wrap_awq,
+    "exl2": wrap_exl2,
+    "compressed-tensors": wrap_compressed,
 }
 """By `quant_method`: gets the tensors of the files and the quantization_config, gives the tensors by the names of the plain
 model, "X.weight". Raises `BadCheckpoint` or `UnsupportedModel`."""

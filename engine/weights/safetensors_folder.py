@@ -6,6 +6,7 @@ Source: https://huggingface.co/docs/safetensors (format section). Nothing outsid
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 from math import prod
@@ -50,7 +51,11 @@ class SafetensorsFolder:
             "generation_config": read_json_object(generation) if generation.is_file() else {},
         }
         index = folder / INDEX_NAME
-        tensors = _read_shards(index) if index.is_file() else read_safetensors(_single_file(folder))
+        outputs = sorted(folder.glob("output*.safetensors")) if (quantisation or {}).get("quant_method") == "exl2" else []
+        if outputs:  # an index beside them is that of the model they were made of
+            tensors = _read_outputs(outputs)
+        else:
+            tensors = _read_shards(index) if index.is_file() else read_safetensors(_single_file(folder))
         self.tensors: Mapping[str, RawTensor] = wrap_quantised({tensor.name: tensor for tensor in tensors}, config)
 
     def close(self) -> None:
@@ -75,6 +80,17 @@ def _read_shards(index: Path) -> list[FileTensor]:
     missing = sorted(set(weight_map) - {tensor.name for tensor in tensors})
     if missing:
         raise BadCheckpoint(f"{index} names tensor {missing[0]}, but {weight_map[missing[0]]} does not hold it; download both again.")
+    return tensors
+
+
+def _read_outputs(files: list[Path]) -> list[FileTensor]:
+    """The tensors of EXL2's output.safetensors or output-0000i-of-0000n.safetensors, which have no index."""
+    counts = {int(match[1]) for file in files if (match := re.fullmatch(r"output-\d{5}-of-(\d{5})\.safetensors", file.name))}
+    if counts and counts != {len(files)}:
+        raise BadCheckpoint(f"{files[0].parent} holds {len(files)} of {max(counts)} files of the model; download the missing ones.")
+    tensors = [tensor for file in files for tensor in read_safetensors(file)]
+    if len({tensor.name for tensor in tensors}) < len(tensors):
+        raise BadCheckpoint(f"{files[0].parent} holds the same tensor in several output*.safetensors files; keep those of one model only.")
     return tensors
 
 

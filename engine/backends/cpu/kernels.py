@@ -41,7 +41,7 @@ SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
 _OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy"}
 
 
-_TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0"})
+_TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0", "GROUPED_REST"})
 
 
 def family_for(type_name: str) -> Family:
