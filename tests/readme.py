@@ -1,4 +1,4 @@
-"""The parts of README.md that repeat the source: file tree, settings, doors.
+"""The parts of README.md that repeat the source: file tree, models, settings, doors.
 
     python -m tests.readme        writes them anew
 """
@@ -14,8 +14,12 @@ from typing import Any
 
 from desktop.preflight import DEBIAN_PACKAGES
 from desktop.settings import PANES
+from engine.backends.cpu.kernels import family_for
 from engine.doors import DOORS
 from engine.settings import SettingInfo, setting_info
+from engine.weights import FORMATS
+from engine.weights.quantised import METHODS
+from tests.engine.models.all_cases import CASES
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -29,7 +33,7 @@ DATA_REMARKS = (
     ("resources/starter.json", "the starter model's manifest: package, version, file, SHA-256, licence"),
     ("tests/engine/, tests/desktop/", "tests, one file for each source file or theme"),
     ("tests/e2e/", "the whole program: typing in the window, killing it, the real model"),
-    ("tests/golden/", "what llama.cpp says of the starter model: ids, log-probabilities, perplexity"),
+    ("tests/golden/", "what llama.cpp says of the starter model and of Gemma 3: ids, log-probabilities; published chat templates"),
     ("tests/bench/", "benchmarks, and the script that records the golden data"),
     ("tests/*.py", "the frame of all tests: guards, tiny models, borders, this page's tables"),
     (".ci/run", "everything that must be green: tests, lint, types, wheel, a clean installation"),
@@ -108,7 +112,30 @@ def packages() -> str:
     return f"```sh\nsudo apt install {DEBIAN_PACKAGES}\n```"
 
 
-PARTS = {"tree": tree, "settings": settings, "doors": doors, "packages": packages}
+def architectures() -> str:
+    """The table of model families: what the tests hold against transformers, as folders and as GGUF files."""
+    rows = ["| family | what is its own | GGUF architecture | checks |", "|---|---|---|---|"]
+    for family in dict.fromkeys(case.family for case in CASES):
+        cases = [case for case in CASES if case.family == family]
+        names = ", ".join(dict.fromkeys(f"`{case.gguf.architecture}`" for case in cases if case.gguf))
+        quirks = next(case.quirks for case in cases if case.quirks)
+        rows.append(f"| {family} | {quirks} | {names} | {len(cases)} |")
+    return "\n".join(rows)
+
+
+def formats() -> str:
+    """Which tensor types there are, and in what form the CPU keeps them."""
+    kept: dict[str, list[str]] = {}
+    for format in FORMATS:
+        family = family_for(format.name)
+        how = "as they are" if format.name in family.types else f"as {family.name.upper()}, decoded while loading"
+        kept.setdefault(how, []).append(format.name)
+    rows = [f"- GGUF, whole or split, kept in memory {how}: {', '.join(names)}." for how, names in kept.items()]
+    rows.append(f"- Folders of safetensors files: F32, F16, BF16, and quantised by {', '.join(f'`{name}`' for name in METHODS)}.")
+    return "\n".join(rows)
+
+
+PARTS = {"tree": tree, "architectures": architectures, "formats": formats, "settings": settings, "doors": doors, "packages": packages}
 
 
 def filled(text: str) -> str:
