@@ -123,7 +123,7 @@ def open_chat(
     # Numba and torch come in here, not when the module is imported.
     from engine.backends import make_backend
     from engine.generator.streaming import StreamingGenerator
-    from engine.models import describe, read_model
+    from engine.models import describe, preparation, read_model
     from engine.models.estimate import cache_dtype
     from engine.models.open_text import open_text
     from engine.models.paged import PagedCache, chosen_context
@@ -138,7 +138,7 @@ def open_chat(
         checkpoint = open_checkpoint(path)
         try:
             tokenizer, template = open_text(checkpoint, load.chat_template)
-            model = yield from read_model(checkpoint, make_backend(load), cache_dtype(cache))
+            model = yield from read_model(checkpoint, make_backend(load), cache_dtype(cache), preparation(checkpoint, load))
         finally:
             checkpoint.close()
         if model.config.vocab_size >= kernels.LEAST:
@@ -149,6 +149,8 @@ def open_chat(
         kept = ""
         if cache.keep_on_disk:
             kept = fingerprint(path)
+            if kept and (load.quantise, load.quantise_head) != ("none", "same"):
+                kept += f" {load.quantise} {load.quantise_head}"  # other weights, other keys and values
             _tell(restore_cache(paged, kept, cache_dir() / "conversations"))
         return LocalChat(info, StreamingGenerator(model, paged, tokenizer), template, load, kept)
 

@@ -30,6 +30,15 @@ class LoadSettings(Settings):
         0, "Threads", "CPU threads for the model; 0 takes one for each physical core.", low=0, high=256, slider_high=32, step=1,
         words=((0, "auto"),),
     )
+    quantise: str = setting(
+        "none", "Quantise while loading", "Store weights that the files hold unquantised (FP32, FP16, BF16) in fewer bits: less memory and "
+        "more tokens a second, at some cost in quality.",
+        choices=(("none", "No"), ("q8", "8 bits"), ("q6", "6 bits"), ("q4", "4 bits")), advanced=True,
+    )
+    quantise_head: str = setting(
+        "same", "Quantise the head", "Another width for the head, the largest matrix of many models; quantised ones often keep it in FP16.",
+        choices=(("same", "As the other weights"), ("none", "No"), ("q8", "8 bits"), ("q6", "6 bits"), ("q4", "4 bits")), advanced=True,
+    )
     chat_template: str = setting(
         "", "Chat template", "A Jinja template in the place of the model's own; empty takes the model's.", advanced=True, multiline=True,
     )

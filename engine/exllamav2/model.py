@@ -71,14 +71,15 @@ class ExLlamaV2:
     ) -> Generator[float, None, None]:
         """`load`, yielding the share that is done, 0 to 100."""
         from engine.backends import make_backend
-        from engine.models import read_model
+        from engine.models import preparation, read_model
         from engine.weights.checkpoint import open_checkpoint
 
         if self._model is None:
             assert self.config.model_dir is not None
             checkpoint = open_checkpoint(Path(self.config.model_dir))
             try:
-                loading = read_model(checkpoint, make_backend(self.config.load_settings))
+                settings = self.config.load_settings
+                loading = read_model(checkpoint, make_backend(settings), prepare=preparation(checkpoint, settings))
                 while True:
                     try:
                         progress = next(loading)

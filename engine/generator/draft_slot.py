@@ -46,7 +46,7 @@ class DraftSlot:
     def _open(self, path: str, stop: threading.Event) -> Generator[Loading, None, None]:
         # Numba and torch come in here, not when the module is imported.
         from engine.backends import make_backend
-        from engine.models import read_model
+        from engine.models import preparation, read_model
         from engine.models.open_text import open_tokenizer
         from engine.speculation.compatible import draft_problem
         from engine.weights.checkpoint import open_checkpoint
@@ -56,7 +56,7 @@ class DraftSlot:
             problem = draft_problem(self._tokenizer, open_tokenizer(checkpoint))
             if problem:
                 raise BadSetting(f"{Path(path).name} cannot draft for this model: {problem}")
-            loading = read_model(checkpoint, make_backend(self._load))
+            loading = read_model(checkpoint, make_backend(self._load), prepare=preparation(checkpoint, self._load))
             while True:
                 try:
                     progress = next(loading)

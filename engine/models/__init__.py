@@ -7,5 +7,6 @@ from engine.models.config import ModelConfig
 from engine.models.describe import describe
 from engine.models.family import Family
 from engine.models.load import ARCHITECTURES, read_config, read_model
+from engine.models.quantising import preparation
 
-__all__ = ["ARCHITECTURES", "Family", "Model", "ModelConfig", "describe", "read_config", "read_model"]
+__all__ = ["ARCHITECTURES", "Family", "Model", "ModelConfig", "describe", "preparation", "read_config", "read_model"]
