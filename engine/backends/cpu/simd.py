@@ -203,18 +203,24 @@ def exp_vector(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return b.select(zero, const_vector(0.0), b.fmul(p, b.bitcast(scale, VF32)))
 
 
+_TANH_ODD = (
+    -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-8,
+    1.48572235717979e-5, 6.37261928875436e-4, 4.89352455891786e-3,
+)  # fmt: skip
+_TANH_EVEN = (1.19825839466702e-6, 1.18534705686654e-4, 2.26843463243900e-3, 4.89352518554385e-3)
+
+
 def tanh_vector(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """tanh(x), relative error below 3e-7: a polynomial near zero (coefficients of Cephes' tanhf), else by exp(-2 |x|)."""
-    magnitude = b.bitcast(b.and_(b.bitcast(x, VI32), const_vector(0x7FFFFFFF, VI32)), VF32)
-    sign = b.and_(b.bitcast(x, VI32), const_vector(0x80000000, VI32))
-    e = exp_vector(b, b.fmul(magnitude, const_vector(-2.0)))
-    far = b.fdiv(b.fsub(const_vector(1.0), e), b.fadd(const_vector(1.0), e))
-    square, p = b.fmul(x, x), const_vector(-5.70498872745e-3)
-    for c in (2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1):
-        p = fma(b, p, square, const_vector(c))
-    near = fma(b, b.fmul(square, x), p, x)
-    signed = b.bitcast(b.or_(b.bitcast(far, VI32), sign), VF32)
-    return b.select(b.fcmp_ordered("<", magnitude, const_vector(0.625)), near, signed)
+    """tanh(x), relative error below 5e-7: a quotient of polynomials (coefficients of Eigen's tanh for float), 1 beyond 7.9."""
+    top, bottom = const_vector(7.90531110763549805), const_vector(-7.90531110763549805)
+    x = b.select(b.fcmp_ordered(">", x, top), top, b.select(b.fcmp_ordered("<", x, bottom), bottom, x))
+    square = b.fmul(x, x)
+    odd, even = const_vector(_TANH_ODD[0]), const_vector(_TANH_EVEN[0])
+    for c in _TANH_ODD[1:]:
+        odd = fma(b, odd, square, const_vector(c))
+    for c in _TANH_EVEN[1:]:
+        even = fma(b, even, square, const_vector(c))
+    return b.fdiv(b.fmul(x, odd), even)
 
 
 def reduce(b: ir.IRBuilder, value: ir.Value, combine: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
