@@ -2,7 +2,7 @@
 
     python -m tests.bench.oracle_llama_cpp MODEL.gguf tests/golden/starter.json
 
-Needs the `bench` extra. The exact oracle is the same weights dequantised to an F32 GGUF, run with an F32 cache; the rival is
+Needs the `bench` extra. A model without a chat template is asked the text prompts only. The exact oracle is the same weights dequantised to an F32 GGUF, run with an F32 cache; the rival is
 the file as it is, with llama.cpp's own cache, whose CPU path rounds activations to 8 bits. Both are asked for the logits after
 every token of prompt + the oracle's own greedy continuation, so that the comparison is given the same text so far.
 """
@@ -88,11 +88,12 @@ def rows_after_prompt(llama: llama_cpp.Llama, ids: list[int]) -> np.ndarray[Any,
 
 
 def perplexity(llama: llama_cpp.Llama, text: str, context: int = 512) -> float:
-    """llama.cpp's method: whole windows, the second half of each scored."""
+    """llama.cpp's method: whole windows, each beginning with BOS where the model wants it, the second half of each scored."""
+    begin = [llama.token_bos()] if llama.metadata.get("tokenizer.ggml.add_bos_token", "false") == "true" else []
     ids = list(llama.tokenize(text.encode(), add_bos=False, special=False))
     losses = []
     for start in range(0, len(ids) - context + 1, context):
-        window = ids[start : start + context]
+        window = begin + ids[start + len(begin) : start + context]
         llama.reset()
         llama.eval(window)
         rows = log_softmax(llama.scores[context // 2 : context - 1])
@@ -111,6 +112,8 @@ def record(model: Path) -> dict[str, Any]:
         write_f32(model, exact_path)
         exact, rival = open_llama(exact_path, True), open_llama(model, False)
         for prompt in prompts:
+            if "text" not in prompt and "tokenizer.chat_template" not in exact.metadata:
+                continue
             ids = prompt_ids(exact, prompt)
             following = greedy(exact, ids)
             rows, rival_rows = (rows_after_prompt(m, ids + following) for m in (exact, rival))
