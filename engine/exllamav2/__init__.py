@@ -10,10 +10,11 @@ by another one's beginning, state that leaks between sequences), this does what 
 from __future__ import annotations
 
 from engine.exllamav2.cache import ExLlamaV2Cache, ExLlamaV2Cache_8bit, ExLlamaV2Cache_Q4, ExLlamaV2Cache_Q6, ExLlamaV2Cache_Q8
+from engine.exllamav2.lora import ExLlamaV2Lora
 from engine.exllamav2.model import ExLlamaV2, ExLlamaV2Config
 from engine.exllamav2.tokenizer import ExLlamaV2Tokenizer
 
 __all__ = [
     "ExLlamaV2", "ExLlamaV2Cache", "ExLlamaV2Cache_8bit", "ExLlamaV2Cache_Q4", "ExLlamaV2Cache_Q6", "ExLlamaV2Cache_Q8", "ExLlamaV2Config",
-    "ExLlamaV2Tokenizer",
+    "ExLlamaV2Lora", "ExLlamaV2Tokenizer",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from engine.constraint.prefix import PrefixFilter
 from engine.constraint.select import SelectFilter
 from engine.errors import BadSetting
 from engine.exllamav2.cache import ExLlamaV2Cache
+from engine.exllamav2.lora import wanted
 from engine.exllamav2.model import ExLlamaV2
 from engine.exllamav2.settings import Settings
 from engine.exllamav2.tokenizer import ExLlamaV2Tokenizer
@@ -129,7 +130,7 @@ class ExLlamaV2BaseGenerator:
             raise ValueError(f"gen_settings must be ExLlamaV2Sampler.Settings, not {type(gen_settings).__name__}")
         self.cache.taken_by(self._generator)
         self._generator.begin_stream_ex(
-            input_ids, gen_settings.frozen(), token_healing, loras or None, cfg_scale=gen_settings.cfg_scale,
+            input_ids, gen_settings.frozen(), token_healing, wanted(loras), cfg_scale=gen_settings.cfg_scale,
             tables=gen_settings.tables(self.tokenizer.tokenizer), speculation=self._speculation(), **more,
         )  # fmt: skip
 

@@ -43,14 +43,21 @@ def parse_adapters(lines: Sequence[str]) -> tuple[tuple[str, float], ...]:
 
 
 class AdapterSlot:
-    """Which adapters are on the model of `cache`."""
+    """Which adapters are on the model of `cache`; the cache itself knows, so several generators may share it."""
 
     def __init__(self, cache: PagedCache) -> None:
         self._cache = cache
-        self._on: tuple[tuple[str, float], ...] = ()
 
     def fit(self, settings: AdapterSettings, stop: threading.Event) -> Generator[Loading, None, None]:
-        """Have exactly the adapters of `settings` on the model; when they are already, nothing happens.
+        """As `wear`, from settings."""
+        yield from self.wear(parse_adapters(settings.adapters), stop)
+
+    def wears(self, wanted: Sequence[tuple[str, float]]) -> bool:
+        """Whether exactly these adapters are on the model."""
+        return self._cache.key == _key(wanted)
+
+    def wear(self, wanted: Sequence[tuple[str, float]], stop: threading.Event | None = None) -> Generator[Loading, None, None]:
+        """Have exactly these adapters (folder, strength) on the model; when they are already, nothing happens. No sequence may be open.
 
         Raises `BadSetting`, `ModelNotFound`, `BadCheckpoint` and `UnsupportedModel` with the model as before, and `Cancelled`
         when `stop` was set.
@@ -58,16 +65,18 @@ class AdapterSlot:
         from engine.models.lora import put_on
         from engine.weights.adapter import open_adapter
 
-        wanted = parse_adapters(settings.adapters)
-        if wanted == self._on:
+        if self.wears(wanted):
             return
         opened = []
         for done, (folder, strength) in enumerate(wanted):
             yield Loading("Loading the adapters", done, len(wanted))
-            if stop.is_set():
+            if stop is not None and stop.is_set():
                 raise Cancelled("Loading the adapters was stopped.")
             opened.append((open_adapter(folder), strength))
         put_on(self._cache.model, opened)
         yield from self._cache.model.prepare(self._cache.store.dtype)
-        self._cache.record_again("".join(f"{folder}\0{strength}\0" for folder, strength in wanted))
-        self._on = wanted
+        self._cache.record_again(_key(wanted))
+
+
+def _key(wanted: Sequence[tuple[str, float]]) -> str:
+    return "".join(f"{folder}\0{strength}\0" for folder, strength in wanted)

@@ -14,6 +14,7 @@ from engine.constraint import make_filters
 from engine.constraint.filter import Filter
 from engine.core import Done, Prefill, Running, Text
 from engine.errors import BadSetting, ContextTooLong, NotSupportedYet
+from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.drafters import Drafters
 from engine.generator.drafting import Drafting
 from engine.generator.events import events
@@ -141,7 +142,7 @@ class StreamingGenerator:
         input_ids: Any,
         gen_settings: SamplerSettings,
         token_healing: bool = False,
-        loras: Any = None,
+        loras: Sequence[tuple[str, float]] | None = None,
         input_mask: Any = None,
         position_offsets: Any = None,
         return_probabilities: bool = False,
@@ -164,10 +165,12 @@ class StreamingGenerator:
         `input_ids` is a list, or an array or tensor of shape (n,) or (1, n). With guidance (`cfg_scale`) it has two rows, the
         prompt and the negative prompt, the shorter one padded on the left as `input_mask` says. A sequence that was open is
         closed. `tables` (`engine.sampling.tables.TokenTables`) carries a bias over the vocabulary, `speculation` stands in place
-        of what the generator's attributes say of drafting. Raises `NotSupportedYet` for what this version cannot do,
-        `ContextTooLong` and `BadSetting` for a prompt it cannot run.
+        of what the generator's attributes say of drafting; `loras` are the LoRA adapters that count, (folder, strength) each.
+        Raises `NotSupportedYet` for what this version cannot do, `ContextTooLong` and `BadSetting` for a prompt it cannot run,
+        and what opening an adapter raises.
         """
-        _refuse(loras=loras, input_embeddings=input_embeddings)
+        _refuse(input_embeddings=input_embeddings)
+        self._wear(loras or ())
         ids, guidance = prompt_rows(input_ids, input_mask, position_offsets, cfg_scale)
         fixed = seed if seed is not None else gen_settings.seed
         rules = replace(self._rules, max_tokens=max_new_tokens) if max_new_tokens else self._rules
@@ -209,6 +212,14 @@ class StreamingGenerator:
         if emission.reason:
             self._steps.close()
         return result
+
+    def _wear(self, loras: Sequence[tuple[str, float]]) -> None:
+        """Have these adapters on the model; the open sequence is closed first."""
+        slot = AdapterSlot(self.cache)
+        if not slot.wears(loras):
+            self.close()
+            for _ in slot.wear(loras):
+                pass
 
     def _next(self) -> Prefill | Emission:
         """One step of the open sequence, which is closed when that fails."""

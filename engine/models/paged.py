@@ -57,7 +57,8 @@ class PagedCache:
         self.rows = min(prefill_rows(model.config), self.context_length)
         self.program = model.record(self.store, self.rows, self.context_length)
         self.saved: PageFile | None = None
-        self._key = ""
+        self.key = ""
+        """What keys and values depend on besides ids, as adapters; see `record_again`."""
 
     def record_again(self, key: str) -> None:
         """The model computes otherwise from now on, as with adapters: record it anew. What is cached counts again under the same `key`.
@@ -66,7 +67,7 @@ class PagedCache:
         """
         before = self.program
         self.program = self.model.record(self.store, self.rows, self.context_length)
-        self._key = key
+        self.key = key
         before.close()
 
     def open(self, ids: Sequence[int], key: str = "") -> Lease:
@@ -75,7 +76,7 @@ class PagedCache:
         `key` names what else keys and values depend on, besides the adapters of `record_again`; another sequence of the same
         model, such as the negative one of guidance, needs none.
         """
-        lease = self.table.open(ids, key=self._key + key, leave=1)
+        lease = self.table.open(ids, key=self.key + key, leave=1)
         if self.saved is not None and lease.unread:
             self._read(lease, self.saved)
         return lease
@@ -116,8 +117,9 @@ class PagedCache:
         return logits
 
     def close(self) -> None:
-        """Release the program's threads and buffers; the cache cannot be used again."""
+        """Release the program's threads and buffers, and the pages; the cache cannot be used again."""
         self.program.close()
+        self.store.close()
         if self.saved is not None:
             self.saved.close()
 

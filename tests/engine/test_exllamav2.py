@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.errors import NotSupportedYet
+from engine.errors import ModelNotFound, NotSupportedYet
 from engine.exllamav2 import (
     ExLlamaV2,
     ExLlamaV2Cache,
@@ -17,9 +17,11 @@ from engine.exllamav2 import (
     ExLlamaV2Cache_Q6,
     ExLlamaV2Cache_Q8,
     ExLlamaV2Config,
+    ExLlamaV2Lora,
     ExLlamaV2Tokenizer,
 )
 from engine.exllamav2.generator import ExLlamaV2PrefixFilter, ExLlamaV2Sampler, ExLlamaV2SelectFilter, ExLlamaV2StreamingGenerator
+from tests.engine.models.test_lora import write_adapter
 from tests.tiny import write_gguf
 
 GREEDY = ExLlamaV2Sampler.Settings.greedy()
@@ -255,8 +257,23 @@ def test_several_prompts_and_wrong_batches(parts):
     assert texts[0] == generator.generate_simple("the cat", GREEDY, 5, stop_token=None)
     with pytest.raises(ValueError, match="batch_size"):
         ExLlamaV2Cache(model, batch_size=3)
-    with pytest.raises(NotSupportedYet, match="loras"):
+    with pytest.raises(ValueError, match="loras"):
         generator.begin_stream_ex(tokenizer.encode("a"), GREEDY, loras=[object()])
     with pytest.raises(ValueError, match="input_ids"):
         generator.begin_stream_ex(np.zeros((3, 2), np.int64), GREEDY)
+    generator.close()
+
+
+def test_loras(parts, tmp_path: Path):
+    """One or several adapters for a sequence; the next one without them is as before."""
+    model, cache, tokenizer = parts
+    generator = ExLlamaV2StreamingGenerator(model, cache, tokenizer)
+    lora = ExLlamaV2Lora.from_directory(model, write_adapter(tmp_path / "a"), 2.0)
+    plain, changed, twice, again = (
+        generator.generate_simple("the cat", GREEDY, 8, stop_token=None, loras=loras) for loras in (None, lora, [lora, lora], None)
+    )
+    assert plain == again
+    assert len({plain, changed, twice}) == 3
+    with pytest.raises(ModelNotFound, match=r"adapter_config\.json"):
+        ExLlamaV2Lora.from_directory(model, tmp_path / "none")
     generator.close()

@@ -292,7 +292,7 @@ def test_abort_event():
     assert generator.stream_ex()["reason"] == "cancelled"
 
 
-@pytest.mark.parametrize(("name", "value"), [("loras", []), ("input_embeddings", np.zeros((1, 2, 4)))])
+@pytest.mark.parametrize(("name", "value"), [("input_embeddings", np.zeros((1, 2, 4)))])
 def test_what_is_not_there_yet_says_so(name, value):
     generator, _ = make()
     with pytest.raises(NotSupportedYet, match=name):
