@@ -36,11 +36,13 @@ GGUF_CASES: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
     "odd rope": ({"llama__rope__dimension_count": 31}, BadCheckpoint, "turns 31 dimensions"),
     "long rope": ({"llama__rope__dimension_count": 34}, BadCheckpoint, "turns 34 dimensions"),
     "value length": ({"llama__attention__value_length": 16}, UnsupportedModel, "keys and values differ in length"),
-    "yarn": ({"llama__rope__scaling__type": "yarn"}, UnsupportedModel, "'yarn'"),
-    "experts": ({"llama__expert_count": 8}, UnsupportedModel, r"llama\.expert_count"),
+    "unknown scaling": ({"llama__rope__scaling__type": "spiral"}, UnsupportedModel, "'spiral'"),
+    "experts": ({"llama__expert_count": 8}, BadCheckpoint, r"has no llama\.expert_used_count"),
+    "more used than there": ({"llama__expert_count": 2, "llama__expert_used_count": 3}, BadCheckpoint, "uses 3 experts.* but has 2"),
+    "shared experts": ({"llama__expert_shared_count": 1}, UnsupportedModel, r"llama\.expert_shared_count"),
     "soft-cap": ({"llama__attn_logit_softcapping": 50.0}, UnsupportedModel, r"attn_logit_softcapping"),
-    "more layers": ({"llama__block_count": 3}, BadCheckpoint, r"lacks tensors.*blk\.2\.attn_norm\.weight.* and 4 more"),
-    "other ffn": ({"llama__feed_forward_length": 128}, BadCheckpoint, r"blk\.0\.ffn_gate\.weight has the shape \(160, 96\)"),
+    "more layers": ({"llama__block_count": 3}, BadCheckpoint, r"lacks tensors.*blk\.2\.attn_q\.weight.* and 4 more"),
+    "other ffn": ({"llama__feed_forward_length": 128}, BadCheckpoint, r"blk\.0\.ffn_down\.weight has the shape \(96, 160\)"),
 }  # fmt: skip
 
 
@@ -53,14 +55,18 @@ def test_bad_gguf_metadata(tmp_path: Path, keys: dict[str, Any], error: type[Eng
 
 HF_CASES: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
     "no architecture": ({"architectures": None}, BadCheckpoint, "architectures is None"),
-    "unknown architecture": ({"architectures": ["GPT2LMHeadModel"]}, UnsupportedModel, "'GPT2LMHeadModel'.*one of: Llama.*, Mis"),
+    "unknown architecture": ({"architectures": ["MambaForCausalLM"]}, UnsupportedModel, "'MambaForCausalLM'.*one of: Llama.*, Mis"),
+    "another family": ({"architectures": ["GPT2LMHeadModel"]}, BadCheckpoint, "has no n_embd"),
     "no width": ({"hidden_size": None}, BadCheckpoint, "config.json has no hidden_size"),
     "layers 2.0": ({"num_hidden_layers": 2.0}, BadCheckpoint, r"num_hidden_layers is 2\.0, but a whole number"),
     "tied 1": ({"tie_word_embeddings": 1}, BadCheckpoint, "tie_word_embeddings is 1, but true or false"),
     "odd width": ({"hidden_size": 97, "head_dim": None}, BadCheckpoint, "width 97 is not a multiple of its 6 heads"),
-    "gelu": ({"hidden_act": "gelu"}, UnsupportedModel, "activation is 'gelu'"),
-    "quantised": ({"quantization_config": {"quant_method": "awq"}}, UnsupportedModel, "quantised"),
-    "yarn": ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, UnsupportedModel, "'yarn'"),
+    "activation": ({"hidden_act": "snake"}, UnsupportedModel, "activation is 'snake'"),
+    "quantised": ({"quantization_config": {"quant_method": "abc"}}, UnsupportedModel, "quantised by 'abc'"),
+    "unknown scaling": ({"rope_scaling": {"type": "spiral", "factor": 4.0}}, UnsupportedModel, "'spiral'"),
+    "longrope factors": (
+        {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}}, BadCheckpoint, "short_factor",
+    ),
     "scaling text": ({"rope_scaling": "linear"}, BadCheckpoint, "rope_scaling is 'linear', but an object"),
     "no factor": ({"rope_scaling": {"rope_type": "linear"}}, BadCheckpoint, "rope_scaling has no factor"),
     "factor 0": ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, BadCheckpoint, "factor is 0"),
@@ -90,27 +96,30 @@ def test_missing_head_and_unknown_gguf_architecture(tmp_path: Path) -> None:
         load(folder)
     path = write_gguf(tmp_path / "m.gguf")
     path.write_bytes(path.read_bytes().replace(b"llama", b"mamba", 1))
-    with pytest.raises(UnsupportedModel, match=r"m\.gguf has the architecture 'mamba'.*one of: llama\."):
+    with pytest.raises(UnsupportedModel, match=r"m\.gguf has the architecture 'mamba'.*one of: llama, "):
         describe(path)
-    assert all(family.gguf_names or family.hf_names for family in ARCHITECTURES)
+    assert all(family.gguf or family.hf for family in ARCHITECTURES)
 
 
 def test_bad_rope_factors(tmp_path: Path) -> None:
     """One factor too few, and a negative one."""
-    from engine.models.rope import rope_from_gguf
+    from engine.models.rope_files import rope_from_gguf
     from engine.weights import FileTensor
 
     for values in ([1.0] * 15, [1.0] * 15 + [-1.0], [1.0] * 15 + [float("inf")]):
         raw = np.array(values, np.float32).view(np.uint8)
         with pytest.raises(BadCheckpoint, match=r"rope_freqs\.weight"):
-            rope_from_gguf(Keys({}, "x"), 32, FileTensor("rope_freqs.weight", "F32", (len(values),), raw))
+            tensor = FileTensor("rope_freqs.weight", "F32", (len(values),), raw)
+            rope_from_gguf(Keys({}, "x"), 32, {tensor.name: tensor}, interleaved=True)
 
 
 def test_older_linear_scaling_key_of_gguf(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf", llama__rope__scale_linear=4.0)
-    assert load(path).config.rope.divisors == (4.0,) * 16
+    rope = load(path).config.rope
+    assert rope is not None
+    assert rope.divisors == (4.0,) * 16
     path = write_gguf(tmp_path / "n.gguf", llama__attention__sliding_window=256)
-    assert describe(path).context_length == 256
+    assert load(path).config.windows == (256, 256)
 
 
 def test_names_for_people(tmp_path: Path) -> None:
