@@ -108,8 +108,8 @@ def test_bad_rope_factors(tmp_path: Path) -> None:
 
     for values in ([1.0] * 15, [1.0] * 15 + [-1.0], [1.0] * 15 + [float("inf")]):
         raw = np.array(values, np.float32).view(np.uint8)
+        tensor = FileTensor("rope_freqs.weight", "F32", (len(values),), raw)
         with pytest.raises(BadCheckpoint, match=r"rope_freqs\.weight"):
-            tensor = FileTensor("rope_freqs.weight", "F32", (len(values),), raw)
             rope_from_gguf(Keys({}, "x"), 32, {tensor.name: tensor}, interleaved=True)
 
 
