@@ -44,6 +44,11 @@ class Behaviour(Settings):
         "enter", "Send with", "Which key sends the message; Shift+Enter always breaks the line.",
         choices=(("enter", "Enter"), ("ctrl+enter", "Ctrl+Enter")),
     )
+    makers_advice: bool = setting(
+        True, "Use the sampling that a model's makers advise",
+        "What comes with a model about how to sample it is used instead of your saved defaults; what is kept for the model and what you "
+        "set in a chat come first.",
+    )
     show_advanced: bool = setting(
         False, "Show advanced settings", "The panes show every setting, also those that are seldom changed.", neutral=False
     )

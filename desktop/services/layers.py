@@ -1,4 +1,4 @@
-"""Where a setting's value comes from: the built-in default, the saved default, what is kept for the model, the conversation's own.
+"""Where a setting's value comes from: built-in and saved defaults, the makers' advice, what is kept for the model, the conversation.
 
 A sampler preset puts its values into the conversation's layer; the layer remembers its name as long as the conversation goes
 on from there.
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from desktop.settings import CONVERSATION_SETTINGS, KEPT_FOR_MODELS
+from desktop.settings import CONVERSATION_SETTINGS, KEPT_FOR_MODELS, Behaviour
 from desktop.store.preferences import Preferences, checked_values
 from desktop.store.presets import Preset, find_preset
 from engine.settings import SamplerSettings, Settings
 
 __all__ = ["FROM_PRESET", "SOURCES", "SettingsLayers"]
 
-SOURCES = ("default", "saved default", "model", "conversation")
+SOURCES = ("default", "saved default", "makers", "model", "conversation")
 """What `source_of` can be, besides `FROM_PRESET` with the name of a preset behind it."""
 FROM_PRESET = "preset "
 _PRESET_KEY = "preset"
@@ -31,6 +31,7 @@ class SettingsLayers:
         self._own: dict[str, dict[str, Any]] = {}
         self._model = ""
         self._kept: dict[str, dict[str, Any]] = {}
+        self._advised: dict[str, Any] = {}
         self._preset = ""
         self._preset_values: dict[str, Any] = {}
 
@@ -39,12 +40,27 @@ class SettingsLayers:
         """The path of the model whose layer is in force; empty for none."""
         return self._model
 
-    def enter_model(self, path: str) -> tuple[type[Settings], ...]:
-        """Put what is kept for the model at `path` in force ("": nothing is); returns the classes whose values changed."""
-        before = self._kept
+    @property
+    def advised(self) -> bool:
+        """Whether the makers of the model in force advise anything."""
+        return bool(self._advised)
+
+    def enter_model(self, path: str, advised: Mapping[str, Any] | None = None) -> tuple[type[Settings], ...]:
+        """Put what is kept for the model at `path` in force ("": nothing is); returns the classes whose layers changed.
+
+        `advised` are the sampler settings its makers advise; None: as before, where it is the same model.
+        """
+        before = {**self._kept, "advised": self._advised}
+        if advised is not None:
+            self._advised = checked_values(SamplerSettings, advised)[0]
+        elif path != self._model:
+            self._advised = {}
         self._model = path
         self._kept = {cls.__name__: self._preferences.kept(path, cls) if path else {} for cls in KEPT_FOR_MODELS}
-        return tuple(cls for cls in KEPT_FOR_MODELS if before.get(cls.__name__, {}) != self._kept[cls.__name__])
+        changed = {cls for cls in KEPT_FOR_MODELS if before.get(cls.__name__, {}) != self._kept[cls.__name__]}
+        if before["advised"] != self._advised:
+            changed.add(SamplerSettings)
+        return tuple(cls for cls in KEPT_FOR_MODELS if cls in changed)
 
     @property
     def own(self) -> dict[str, dict[str, Any]]:
@@ -99,13 +115,22 @@ class SettingsLayers:
         return cls(**{**self._under(cls), **self._own.get(cls.__name__, {})})
 
     def below(self, cls: type[S]) -> S:
-        """What each value would be after `reset`; a saved default counts as it is."""
-        saved, own = self._preferences.settings(cls).to_json(), self._own.get(cls.__name__, {})
-        return cls(**{name: value if name in own else saved[name] for name, value in self._under(cls).items()})
+        """What each value would be after `reset`; a saved default and the makers' advice count as they are."""
+        own, lower = self._own.get(cls.__name__, {}), self._without_model(cls)
+        return cls(**{name: value if name in own else lower[name] for name, value in self._under(cls).items()})
 
     def _under(self, cls: type[Settings]) -> dict[str, Any]:
         """The values in force without the conversation's own."""
-        return {**self._preferences.settings(cls).to_json(), **self._kept.get(cls.__name__, {})}
+        return {**self._without_model(cls), **self._kept.get(cls.__name__, {})}
+
+    def _without_model(self, cls: type[Settings]) -> dict[str, Any]:
+        """The saved defaults, and over them what the model's makers advise."""
+        return {**self._preferences.settings(cls).to_json(), **self._advice(cls)}
+
+    def _advice(self, cls: type[Settings]) -> dict[str, Any]:
+        """What the makers advise, as long as the user wants that."""
+        wanted = cls is SamplerSettings and self._preferences.settings(Behaviour).makers_advice
+        return self._advised if wanted else {}
 
     def source_of(self, cls: type[Settings], name: str) -> str:
         """One of `SOURCES`, or `FROM_PRESET` and a name."""
@@ -115,6 +140,8 @@ class SettingsLayers:
             return FROM_PRESET + self._preset if from_preset else "conversation"
         if name in self._kept.get(cls.__name__, {}):
             return "model"
+        if name in self._advice(cls):
+            return "makers"
         return "saved default" if name in self._preferences.saved_names(cls) else "default"
 
     def put(self, settings: Settings) -> None:
@@ -130,13 +157,13 @@ class SettingsLayers:
         }
 
     def reset(self, cls: type[Settings], name: str) -> None:
-        """Take the topmost layer off one value."""
+        """Take the topmost layer off one value; the makers' advice stays, and so does what is below it."""
         if self._own.get(cls.__name__, {}).pop(name, _MISSING) is not _MISSING:
             return
         kept = self._kept.get(cls.__name__, {})
         if kept.pop(name, _MISSING) is not _MISSING:
             self._preferences.keep(self._model, cls, kept)
-        else:
+        elif name not in self._advice(cls):
             self._preferences.forget_setting(cls, name)
 
     def _put_below(self, settings: Settings) -> None:
@@ -154,8 +181,9 @@ class SettingsLayers:
         for cls in CONVERSATION_SETTINGS:
             saved, own = self._preferences.settings(cls).to_json(), self._own.get(cls.__name__, {})
             kept = self._kept.get(cls.__name__, {})
-            if own.keys() & kept.keys():  # else what is kept for the model would come back
-                self._kept[cls.__name__] = {name: own.get(name, value) for name, value in kept.items()}
+            hidden = own.keys() & (kept.keys() | self._advice(cls).keys())
+            if hidden:  # else what is kept for the model, or what its makers advise, would come back
+                self._kept[cls.__name__] = {**kept, **{name: own[name] for name in hidden}}
                 self._preferences.keep(self._model, cls, self._kept[cls.__name__])
             self._preferences.save_settings(cls(**{**saved, **own}))
             self._own[cls.__name__] = {}

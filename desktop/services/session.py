@@ -300,18 +300,22 @@ class ChatSession(ConversationSession):
     @Slot(str)
     def _on_state(self, state: str) -> None:
         if state in ("idle", "no_model"):  # a model that was asked for and did not come leaves its settings behind
-            self._use_model(self.model.path if self.model is not None else "")
+            self._take_model(self.model)
         self.state_changed.emit(state)
 
     @Slot(object)
     def _on_model(self, info: ModelInfo | None) -> None:
         if info is not None:
             self._remember_model(info.path)
-        self._use_model(info.path if info is not None else "")
+        self._take_model(info)
         self._draft_told = ("", "", "")
         self.drafts.set_target(info.path if info is not None else "")
         self._check_draft()
         self.model_changed.emit(info)
+
+    def _take_model(self, info: ModelInfo | None) -> None:
+        """The settings of the loaded model, or of none."""
+        self._use_model(info.path if info is not None else "", dict(info.defaults) if info is not None else {})
 
     @told
     def _remember_model(self, path: str) -> bool:

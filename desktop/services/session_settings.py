@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from desktop.services.layers import SettingsLayers
-from desktop.settings import CONVERSATION_SETTINGS
+from desktop.settings import CONVERSATION_SETTINGS, Behaviour
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import StoreError
 from desktop.store.preferences import Preferences
@@ -88,7 +88,7 @@ class SettingsSession(QObject):
         return self._layers.settings(cls)
 
     def source_of(self, cls: type[Settings], name: str) -> str:
-        """Where a value comes from: "default", "saved default", "model", "conversation" or "preset NAME"."""
+        """Where a value comes from: "default", "saved default", "makers", "model", "conversation" or "preset NAME"."""
         return self._layers.source_of(cls, name)
 
     def below(self, cls: type[S]) -> S:
@@ -107,9 +107,9 @@ class SettingsSession(QObject):
             self._use_model(path)
         return True
 
-    def _use_model(self, path: str) -> None:
-        """Put what is kept for the model at `path` in force and tell; "" for no model."""
-        for cls in self._layers.enter_model(path):
+    def _use_model(self, path: str, advised: Mapping[str, Any] | None = None) -> None:
+        """Put what is kept for the model at `path`, and what its makers advise, in force and tell; "" for no model."""
+        for cls in self._layers.enter_model(path, advised):
             self.settings_changed.emit(cls)
 
     @property
@@ -179,3 +179,5 @@ class SettingsSession(QObject):
         if cls in CONVERSATION_SETTINGS and self._conversation:
             self._store.set_settings(self._conversation, self._layers.own)
         self.settings_changed.emit(cls)
+        if cls is Behaviour and self._layers.advised:  # its switch may have put the advice in or out of force
+            self.settings_changed.emit(SamplerSettings)

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLabel, QPushButton, QVB
 
 from desktop.items.catalogue import ModelEntry
 from desktop.services.session import ChatSession
+from desktop.settings import Behaviour
 from desktop.views.row import Row
 from desktop.views.text_editors import TextEditor
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, setting_info
@@ -27,7 +28,13 @@ MAX_TEMPLATE_BYTES = 1 << 20
 def advice_text(values: Sequence[tuple[str, Any]]) -> str:
     """Sampler values for people: "temperature 0.6, top K 20"."""
     labels = {field.name: setting_info(field).label for field in dataclasses.fields(SamplerSettings)}
-    return ", ".join(f"{labels[name][:1].lower()}{labels[name][1:]} {value:g}" for name, value in values if name in labels)
+    return ", ".join(f"{labels[name][:1].lower()}{labels[name][1:]} {_value_text(value)}" for name, value in values if name in labels)
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
 class KeptSettings(QWidget):
@@ -60,7 +67,7 @@ class KeptSettings(QWidget):
         self.advice = QLabel()
         self.advice.setWordWrap(True)
         self.advice.setProperty("tone", "muted")
-        self.use_advice = QPushButton("Use the makers' settings")
+        self.use_advice = QPushButton("Keep these for this model")
         self.use_advice.clicked.connect(self._use_advice)
         self.forget_advice = QPushButton("Forget them")
         self.forget_advice.setAccessibleName("Forget the sampling kept for this model")
@@ -94,13 +101,14 @@ class KeptSettings(QWidget):
             row.tell_source("model" if own else "saved default" if saved else "default", own, own)
         advised = self._entry.info.defaults
         kept = self._session.preferences.kept(path, SamplerSettings)
+        used = self._session.settings(Behaviour).makers_advice
+        sentences = [f"Its makers advise: {advice_text(advised)}." if advised else "Its makers advise no sampling settings."]
+        if advised:
+            sentences.append("This is used when the model is loaded." if used else "This is not used: it is switched off under Behaviour.")
         if kept:
-            self.advice.setText(f"Sampling kept for this model: {advice_text(list(kept.items()))}.")
-        elif advised:
-            self.advice.setText(f"Its makers advise: {advice_text(advised)}.")
-        else:
-            self.advice.setText("Its makers advise no sampling settings.")
-        self.use_advice.setVisible(bool(advised) and kept != dict(advised))
+            sentences.append(f"Sampling kept for this model, which comes first: {advice_text(list(kept.items()))}.")
+        self.advice.setText(" ".join(sentences))
+        self.use_advice.setVisible(bool(advised) and not used and kept != dict(advised))
         self.forget_advice.setVisible(bool(kept))
 
     def _keep(self, cls: type[Settings], name: str, value: Any) -> None:

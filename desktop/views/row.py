@@ -19,6 +19,7 @@ PRESET = "preset "
 _WORDS = {
     "conversation": ("this chat", "Set in this conversation"),
     "model": ("this model", "Kept for this model"),
+    "makers": ("makers", "From the model's makers"),
     "saved default": ("saved", "Your saved default"),
     "default": ("", "The program's default"),
 }
@@ -130,7 +131,7 @@ class Row(QWidget):
         """
         self.own_value = own_value or changed
         short, where = source_words(source)
-        self._source.show_text(short if changed else "")
+        self._source.show_text(short if changed or source == "makers" else "")
         self.reset.setVisible(changed)
         below = "the program's default" if source == "saved default" else "the default"
         self.reset.set_face("reset", f"Reset {self.info.label.lower()} to {below}", f"{where}. Click to go back to {below}.")

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
+import pytest
+
+from desktop.services.layers import SettingsLayers
+from desktop.settings import Behaviour
+from engine.core import ModelInfo
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings
 from tests.desktop.services.conftest import Desk
 
@@ -119,3 +125,114 @@ def test_a_task_aside_is_no_state(talking: Desk) -> None:
     assert results == [5.0, None]
     assert talking.states()[: len(before)] == before
     assert "loading" not in talking.states()[len(before) :]
+
+
+# -- what a model's makers advise
+
+ADVISED = (("temperature", 0.6), ("top_k", 20), ("top_p", 0.8))
+
+
+@pytest.fixture
+def advised(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """The makers of model one advise something; those of all others do not."""
+    plain = desk.door.describe
+
+    def describe(path: Path) -> ModelInfo:
+        info = plain(path)
+        return dataclasses.replace(info, defaults=ADVISED) if str(path) == ONE else info
+
+    monkeypatch.setattr(desk.door, "describe", describe)
+    desk.session.open_model(TWO)  # the session holds the first `describe` for headers; the load itself asks the door
+    desk.until_idle()
+    return desk
+
+
+def sampler(desk: Desk, **values: object) -> None:
+    desk.session.set_settings(dataclasses.replace(desk.session.settings(SamplerSettings), **values))
+
+
+def test_order_of_the_layers(advised: Desk) -> None:
+    """Built-in, saved defaults, the makers' advice, what is kept for the model, the conversation."""
+    desk = advised
+    sampler(desk, temperature=1.1, min_p=0.2)
+    desk.session.save_as_defaults()
+    assert source(desk, SamplerSettings, "temperature") == (1.1, "saved default")
+    desk.session.keep_for_model(ONE, SamplerSettings, {"top_k": 7})
+    desk.said["settings_changed"].clear()
+    desk.load(ONE)
+    assert (SamplerSettings,) in desk.said["settings_changed"]
+    assert source(desk, SamplerSettings, "repetition_penalty") == (1.0, "default")
+    assert source(desk, SamplerSettings, "min_p") == (0.2, "saved default")
+    assert source(desk, SamplerSettings, "temperature") == (0.6, "makers")
+    assert source(desk, SamplerSettings, "top_k") == (7, "model")
+    sampler(desk, top_p=0.5)
+    assert source(desk, SamplerSettings, "top_p") == (0.5, "conversation")
+    assert desk.session.below(SamplerSettings).top_p == 0.8
+    desk.ask("hello")
+    used = desk.chat.requests[-1].sampler
+    assert (used.temperature, used.top_k, used.top_p, used.min_p) == (0.6, 7, 0.5, 0.2)
+
+
+def test_reset_comes_down_to_the_advice_and_no_further(advised: Desk) -> None:
+    desk = advised
+    sampler(desk, temperature=1.1)
+    desk.session.save_as_defaults()
+    desk.session.keep_for_model(ONE, SamplerSettings, {"temperature": 0.9})
+    desk.load(ONE)
+    sampler(desk, temperature=1.4)
+    seen = []
+    for _ in range(4):
+        seen.append(source(desk, SamplerSettings, "temperature"))
+        desk.session.reset_setting(SamplerSettings, "temperature")
+    assert seen == [(1.4, "conversation"), (0.9, "model"), (0.6, "makers"), (0.6, "makers")]
+    assert desk.preferences().settings(SamplerSettings).temperature == 1.1
+
+
+def test_the_switch_for_the_advice(advised: Desk) -> None:
+    desk = advised
+    desk.load(ONE)
+    desk.said["settings_changed"].clear()
+    desk.session.set_settings(Behaviour(makers_advice=False))
+    assert (SamplerSettings,) in desk.said["settings_changed"]
+    assert source(desk, SamplerSettings, "temperature") == (0.7, "default")
+    desk.ask("hello")
+    assert desk.chat.requests[-1].sampler == SamplerSettings()
+    desk.session.set_settings(Behaviour(makers_advice=True))
+    assert source(desk, SamplerSettings, "temperature") == (0.6, "makers")
+
+
+def test_the_advice_goes_with_the_model(advised: Desk) -> None:
+    desk = advised
+    desk.load(ONE)
+    sampler(desk, top_k=33)
+    desk.load(TWO)
+    assert source(desk, SamplerSettings, "temperature") == (0.7, "default")
+    assert source(desk, SamplerSettings, "top_k") == (33, "conversation")
+    desk.load(ONE)
+    assert source(desk, SamplerSettings, "temperature") == (0.6, "makers")
+    desk.session.keep_for_model(ONE, SamplerSettings, {"temperature": 0.5})
+    desk.session.keep_for_model(ONE, SamplerSettings, {})
+    assert source(desk, SamplerSettings, "temperature") == (0.6, "makers")
+    desk.session.unload_model()
+    desk.until_idle()
+    assert source(desk, SamplerSettings, "temperature") == (0.7, "default")
+
+
+def test_saving_defaults_over_the_advice_holds_for_the_model(advised: Desk) -> None:
+    desk = advised
+    desk.load(ONE)
+    sampler(desk, temperature=1.5)
+    assert desk.session.save_as_defaults()
+    assert source(desk, SamplerSettings, "temperature") == (1.5, "model")
+    assert source(desk, SamplerSettings, "top_k") == (20, "makers")
+    assert desk.preferences().settings(SamplerSettings) == SamplerSettings(temperature=1.5)
+
+
+def test_advice_that_is_not_usable_is_left_out(desk: Desk) -> None:
+    layers = SettingsLayers(desk.preferences())
+    assert layers.enter_model(ONE, {"temperature": 0.6, "top_k": -5, "colour": 1}) == (SamplerSettings,)
+    assert layers.settings(SamplerSettings) == SamplerSettings(temperature=0.6)
+    assert layers.enter_model(ONE) == ()
+    assert layers.settings(SamplerSettings).temperature == 0.6
+    assert layers.enter_model(TWO) == (SamplerSettings,)
+    assert layers.settings(SamplerSettings) == SamplerSettings()

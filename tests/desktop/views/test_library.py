@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QComboBox, QLin
 
 from desktop.app import Doors
 from desktop.items.library import COLUMNS
+from desktop.settings import Behaviour
 from desktop.views.library_kept import advice_text
 from desktop.views.library_window import LibraryWindow
 from engine.core import ModelInfo
@@ -242,7 +243,10 @@ def test_kept_settings(deck: Deck) -> None:
     kept = deck.window.local.details.kept
     deck.select("m1")
     assert kept.isVisible()
-    assert kept.advice.text() == "Its makers advise: temperature 0.6, top K 20."
+    assert kept.advice.text() == "Its makers advise: temperature 0.6, top K 20. This is used when the model is loaded."
+    assert not kept.use_advice.isVisible()
+    deck.session.set_settings(Behaviour(makers_advice=False))
+    assert kept.advice.text().endswith("This is not used: it is switched off under Behaviour.")
     kept.use_advice.click()
     assert not kept.use_advice.isVisible()
     assert deck.session.preferences.kept(deck.path("m1"), SamplerSettings) == {"temperature": 0.6, "top_k": 20}
