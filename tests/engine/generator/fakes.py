@@ -101,7 +101,9 @@ class FakeModel:
     def __init__(self, answering: Answering = random_logits, context_length: int = 4096) -> None:
         self.answering = answering
         shape = {"layers": 1, "width": 8, "heads": 1, "kv_heads": 1, "head_dim": 8, "ffn_width": 8}
-        self.config = SimpleNamespace(vocab_size=tokenizer().vocab_size, context_length=context_length, advised_context=context_length, **shape)
+        self.config = SimpleNamespace(
+            vocab_size=tokenizer().vocab_size, context_length=context_length, advised_context=context_length, **shape
+        )
         self.backend = SimpleNamespace(name="fake")
         self.program: FakeProgram
         self.closed = False

@@ -55,7 +55,10 @@ def write_gguf(path: Path, form: GgufForm, config: Config, tensors: Tensors) -> 
 
 def _gpt2_keys(config: Config) -> Config:
     """The names that GPT-2 has its own for."""
-    own = {"num_attention_heads": "n_head", "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "max_position_embeddings": "n_positions"}
+    own = {
+        "num_attention_heads": "n_head", "hidden_size": "n_embd", "num_hidden_layers": "n_layer",
+        "max_position_embeddings": "n_positions",
+    }  # fmt: skip
     return {name: config[key] for name, key in own.items() if key in config}
 
 

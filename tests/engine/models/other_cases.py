@@ -85,7 +85,8 @@ def stablelm_tensors(config: Config, tensors: Tensors) -> Tensors:
 def gpt2_keys(config: Config) -> dict[str, Any]:
     """GPT-2's own names in config.json; it turns nothing."""
     return {
-        "feed_forward_length": 4 * config["n_embd"], "attention.layer_norm_epsilon": config["layer_norm_epsilon"], "rope.dimension_count": None,
+        "feed_forward_length": 4 * config["n_embd"], "attention.layer_norm_epsilon": config["layer_norm_epsilon"],
+        "rope.dimension_count": None,
     }  # fmt: skip
 
 

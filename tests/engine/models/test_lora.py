@@ -109,7 +109,7 @@ def test_bad_adapters(tmp_path: Path, name: str) -> None:
 
 def test_missing_files_and_tensors(tmp_path: Path) -> None:
     """No configuration, no weights, half a pair, another shape, a foreign tensor."""
-    with pytest.raises(ModelNotFound, match="adapter_config.json"):
+    with pytest.raises(ModelNotFound, match=r"adapter_config\.json"):
         open_adapter(tmp_path)
     folder = write_adapter(tmp_path / "a")
     file = folder / "adapter_model.safetensors"
@@ -123,7 +123,7 @@ def test_missing_files_and_tensors(tmp_path: Path) -> None:
         with pytest.raises(EngineError, match=words):
             open_adapter(folder)
     file.unlink()
-    with pytest.raises(ModelNotFound, match="adapter_model.safetensors"):
+    with pytest.raises(ModelNotFound, match=r"adapter_model\.safetensors"):
         open_adapter(folder)
 
 
