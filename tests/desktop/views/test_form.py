@@ -51,7 +51,7 @@ def values_of(cls: type[Settings]) -> st.SearchStrategy[Settings]:
         elif kind == tuple[int, ...]:
             parts[field.name] = st.lists(st.integers(0, 200_000), max_size=4).map(tuple)
         elif kind == tuple[str, ...]:
-            breaks = "\t\\" if info.escaped else "\n\t\\"
+            breaks = "\t\\" if info.escaped or info.folders else "\n\t\\"
             letters = st.characters(exclude_categories=["Cs", "Cc", "Cn", "Zl", "Zp"])
             text = st.text(letters | st.sampled_from(breaks), min_size=1, max_size=8)
             parts[field.name] = st.lists(text, max_size=3).map(tuple)
