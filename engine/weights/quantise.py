@@ -1,6 +1,6 @@
 """Quantising plain weights while they are loaded: to 8, 6 or 4 bits, in blocks of 32 inputs, rounded to the nearest code.
 
-"q8" gives Q8_0: code * d, d the largest magnitude / 127. "q6" gives GROUPED6_32: (code - 32) * d. "q4" gives Q4_1: code * d + m.
+"q8" gives Q8_0: code * d, d the largest magnitude / 127. "q6" gives GROUPED6_32: (code - zero) * d, zero whole. "q4" gives Q4_1: code * d + m.
 d (and m) are those, of several tried, with which the codes' squared error is smallest: for each the codes are rounded, then d
 and m solved for by least squares. Nothing is read before `data` is asked for; type and sizes come from the header.
 """
@@ -71,7 +71,8 @@ class QuantisedTensor:
         if self._kind == "q6":
             parts = self.data.reshape(-1, self._block_bytes)
             scales = np.ascontiguousarray(parts[:, BLOCK : BLOCK + 4]).view(np.float32)
-            return ((parts[:, :BLOCK].astype(np.float32) - 32) * scales).reshape(self.shape)
+            zeros = np.ascontiguousarray(parts[:, BLOCK + 4 :]).view(np.int16).astype(np.float32)
+            return ((parts[:, :BLOCK] - zeros) * scales).reshape(self.shape)
         format = find_format(self.type)
         assert format is not None
         return format.dequantise(self.data, self.shape)
@@ -112,23 +113,30 @@ def _encode_8(x: Floats, out: Bytes) -> bool:
 
 
 def _encode_6(x: Floats, out: Bytes) -> bool:
-    """x (32, B) to 32 codes, d as float32, the zero 32 as int16."""
-    most = np.abs(x).max(0)
-    best, least = np.zeros_like(most), np.full_like(most, np.inf)
+    """x (32, B) to 32 codes, d as float32, the zero as int16."""
+    low, high = x.min(0), x.max(0)
+    middle, most = (low + high) / 2, np.maximum(high, -low)
+    # Of numbers far from 0 the step is so large that the zero is no further from the codes than a byte reaches.
+    step = np.maximum((high - low) / np.float32(63), most / np.float32(95))
+    best, zero, least = np.zeros_like(low), np.zeros_like(low), np.full_like(low, np.inf)
     squares = (x * x).sum(0)
     for shrink in _SHRINKS_6:
-        codes = np.clip(np.rint(x * _inverse(most * np.float32(shrink / 31))), -32, 31)
+        inverse = _inverse(step * np.float32(shrink))
+        origin = np.clip(np.rint(np.float32(31.5) - middle * inverse), -64, 127)
+        codes = np.minimum(np.maximum(np.rint(x * inverse), -origin), 63 - origin)
         products, powers = (codes * x).sum(0), (codes * codes).sum(0)
         scale = products * _inverse(powers)
         error = squares - scale * products
         better = error < least
-        best, least = np.where(better, scale, best), np.where(better, error, least)
+        best, zero, least = np.where(better, scale, best), np.where(better, origin, zero), np.where(better, error, least)
     scale, fine = _half(best)
-    codes = np.clip(np.rint(x * _inverse(scale)), -32, 31) + np.float32(32)
-    out[:, :BLOCK] = codes.astype(np.uint8).T
-    out[:, BLOCK : BLOCK + 4] = scale[:, None].view(np.uint8)
-    out[:, BLOCK + 4 :] = np.array([32], "<i2").view(np.uint8)
-    return fine and bool(np.isfinite(squares).all())
+    codes = np.clip(np.rint(x * _inverse(scale)) + zero, 0, 63)
+    fine = fine and bool(np.isfinite(squares).all())
+    if fine:
+        out[:, :BLOCK] = codes.astype(np.uint8).T
+        out[:, BLOCK : BLOCK + 4] = scale[:, None].view(np.uint8)
+        out[:, BLOCK + 4 :] = zero.astype("<i2")[:, None].view(np.uint8)
+    return fine
 
 
 def _encode_4(x: Floats, out: Bytes) -> bool:

@@ -16,7 +16,7 @@ from engine.weights.quantise import KINDS, QuantisedTensor, quantise
 from engine.weights.tensor import FileTensor
 
 Array = np.ndarray[Any, Any]
-ERRORS = {"q8": 0.0055, "q6": 0.0215, "q4": 0.075}
+ERRORS = {"q8": 0.0055, "q6": 0.0195, "q4": 0.075}
 """Root mean square errors of normal numbers, of their own size; plain rounding of 4 bits with a minimum has 0.0782."""
 
 
