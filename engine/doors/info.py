@@ -9,10 +9,11 @@ import tomllib
 from pathlib import Path
 
 from engine.doors.door import Answer, Console, Door
+from engine.settings import CacheSettings
 
 _MODEL_KEYS = (
     "architecture", "format", "parameters", "bits_per_weight", "weights_bytes", "layers", "context_length", "vocab_size",
-    "kv_bytes_per_token", "stop_token_ids", "has_chat_template",
+    "kv_bytes_per_token", "stop_token_ids", "has_chat_template", "quantisation", "licence", "resident_bytes", "read_bytes",
 )  # fmt: skip
 _PACKAGES = ("numba", "llvmlite", "numpy", "torch", "tokenizers", "safetensors", "llama-cpp-python")
 
@@ -34,10 +35,14 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     if options.model is None:
         return machine()
     from engine.models import describe
+    from engine.models.estimate import free_memory
+    from engine.models.fit import fit
 
     info = describe(options.model)
     answer: Answer = {key: getattr(info, key) for key in _MODEL_KEYS}
     answer["stop_token_ids"] = list(info.stop_token_ids)
+    judged = fit(info, CacheSettings(), free_memory())
+    answer |= {"advised": dict(info.defaults), "needed_bytes": judged.total, "verdict": judged.verdict, "memory": judged.sentence}
     return answer
 
 
@@ -86,7 +91,7 @@ def _show(answer: Answer) -> str:
 
 def _readable(key: str, value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {text}" for name, text in value.items())
+        return ", ".join(f"{name} {text}" for name, text in value.items()) or "nothing"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if key.endswith("bytes") and isinstance(value, int):

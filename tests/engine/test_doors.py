@@ -87,8 +87,11 @@ def test_info_of_a_model(answer, door, tiny):
     found = answer("info", tiny)
     assert list(found) == [
         "architecture", "format", "parameters", "bits_per_weight", "weights_bytes", "layers", "context_length", "vocab_size",
-        "kv_bytes_per_token", "stop_token_ids", "has_chat_template",
+        "kv_bytes_per_token", "stop_token_ids", "has_chat_template", "quantisation", "licence", "resident_bytes", "read_bytes",
+        "advised", "needed_bytes", "verdict", "memory",
     ]  # fmt: skip
+    assert found["needed_bytes"] > found["resident_bytes"] >= found["read_bytes"] > 0
+    assert found["verdict"] == "fits"
     assert (found["architecture"], found["format"]) == ("llama", "gguf")
     assert found["bits_per_weight"] == pytest.approx(8 * found["weights_bytes"] / found["parameters"])
     assert found["stop_token_ids"] == list(open_text(open_checkpoint(tiny))[0].stop_token_ids)
