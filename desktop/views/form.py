@@ -75,7 +75,8 @@ class SettingsForm(QWidget):
     def show_values(self, settings: Settings, sources: dict[str, str], below: Settings | None = None) -> None:
         """Show the fields of `settings`.
 
-        `sources` gives for each field what `SettingsLayers.source_of` says; `below` has the values that a reset goes back to where a conversation has its own (the program's defaults when it is left out).
+        `sources` gives for each field what `SettingsLayers.source_of` says; `below` has the values that a reset goes back to where a
+        conversation has its own (the program's defaults when it is left out).
         """
         before, self.shown = self.shown, settings
         defaults = self.cls()
