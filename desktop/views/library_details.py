@@ -151,7 +151,7 @@ class LibraryDetails(QScrollArea):
         info, facts = entry.info, []
         if info is not None:
             bits = f"{info.bits_per_weight:.3g} bits"
-            template = "its own" if info.has_chat_template else "none; ChatML is used"
+            template = "its own" if info.has_chat_template else "none; a usual form is used"
             facts = [
                 ("Architecture", f"{info.architecture}, {count_text(info.parameters)} weights, {info.layers} layers"),
                 ("Format", info.format), ("Quantisation", f"{info.quantisation} ({bits})" if info.quantisation else bits),

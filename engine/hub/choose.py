@@ -35,7 +35,7 @@ _MAX_SMALL_BYTES = 256 << 20
 _PICKLED = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 WORK_BYTES = 512 << 20
 """Taken for the context and the work space, besides a tenth of the weights; the library computes it from the fetched headers."""
-_UNPACKED = re.compile(r"(?:UD-)?(?:IQ([123])_|TQ([12])_|NVFP(4))")
+_UNPACKED = re.compile(r"(?:UD-)?(?:IQ([123])_|NVFP(4))")
 """Types that the engine unpacks to sixteen bits when loading, so that they take more memory than their files."""
 _LOSSLESS_BITS = 8.8
 """Eight-bit types with their scales: more bits cost memory and speed, and cannot be told from them."""
