@@ -91,6 +91,19 @@ def starter_path() -> Path:
     return Path(last.path)
 
 
+@pytest.fixture(scope="session")
+def gemma_path() -> Path:
+    """Gemma 3 270M's file: `INGLENOOK_GEMMA` if set, else fetched once into a cache of the user's. Hash checked."""
+    from tests.gemma import fetch_gemma, manifest, sha256
+
+    given = _REAL_ENVIRON.get("INGLENOOK_GEMMA")
+    if given:
+        assert sha256(Path(given)) == manifest()["sha256"], "INGLENOOK_GEMMA is not that model"
+        return Path(given)
+    with _network.allowing("all"), mock.patch.dict(os.environ, _real_environ()):
+        return fetch_gemma(_REAL_CACHE)
+
+
 def _real_environ() -> dict[str, str]:
     """The variables that tell where the user's settings are."""
     names = ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")

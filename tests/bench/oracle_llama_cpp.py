@@ -2,9 +2,10 @@
 
     python -m tests.bench.oracle_llama_cpp MODEL.gguf tests/golden/starter.json
 
-Needs the `bench` extra. A model without a chat template is asked the text prompts only. The exact oracle is the same weights dequantised to an F32 GGUF, run with an F32 cache; the rival is
+Needs the `bench` extra. The exact oracle is the same weights dequantised to an F32 GGUF, run with an F32 cache; the rival is
 the file as it is, with llama.cpp's own cache, whose CPU path rounds activations to 8 bits. Both are asked for the logits after
-every token of prompt + the oracle's own greedy continuation, so that the comparison is given the same text so far.
+every token of prompt + the oracle's own greedy continuation, so that the comparison is given the same text so far. A model
+without a chat template is asked the text prompts only. `gemma3.json` was recorded likewise.
 """
 
 from __future__ import annotations

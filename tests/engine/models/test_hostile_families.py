@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
+from engine.backends.base import RawTensor
 from engine.backends.reference import ReferenceBackend
 from engine.errors import BadCheckpoint, EngineError
 from engine.models.load import survey
 from engine.weights import open_checkpoint
 from tests.engine.models.all_cases import BY_NAME
-from tests.engine.models.architectures import transformers_config, write_checkpoint
+from tests.engine.models.architectures import transformers_config, write_case_gguf, write_checkpoint
 
 FAMILIES = sorted({case.family: case.name for case in reversed(BY_NAME.values())}.values())
 HOSTILE = st.one_of(
@@ -48,6 +51,51 @@ def test_hostile_configs_end_in_one_sentence(folders: dict[str, Path], tmp_path:
         sentence = ""
         try:
             survey(open_checkpoint(tmp_path), ReferenceBackend())
+        except EngineError as error:
+            sentence = str(error)
+        assert len(sentence) < 1000
+        assert "\n" not in sentence
+
+    attack()
+
+
+@dataclass
+class Altered:
+    """A GGUF checkpoint with other metadata."""
+
+    path: Path
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, RawTensor]
+    format: str = "gguf"
+
+    def close(self) -> None:
+        """Nothing of its own."""
+
+
+GGUF_KEYS = (
+    "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count", "attention.head_count_kv",
+    "attention.key_length", "attention.value_length", "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon",
+    "attention.sliding_window", "attention.sliding_window_pattern", "attention.scale", "attn_logit_softcapping", "final_logit_softcapping",
+    "rope.dimension_count", "rope.freq_base", "rope.freq_base_swa", "rope.scaling.type", "rope.scaling.factor",
+    "rope.scaling.original_context_length", "rope.scaling.attn_factor", "expert_count", "expert_used_count", "expert_feed_forward_length",
+    "logit_scale", "embedding_scale", "residual_scale",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if BY_NAME[name].gguf is not None])
+def test_hostile_metadata_ends_in_one_sentence(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
+    """The same for the keys of a GGUF file."""
+    form = BY_NAME[name].gguf
+    assert form is not None
+    whole = open_checkpoint(write_case_gguf(BY_NAME[name], folders[name], tmp_path / "m.gguf"))
+    keys = st.sampled_from([f"{form.architecture}.{key}" for key in GGUF_KEYS])
+
+    @settings(max_examples=60, deadline=2000, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.dictionaries(keys, HOSTILE, min_size=1, max_size=3))
+    def attack(changes: dict[str, Any]) -> None:
+        sentence = ""
+        try:
+            survey(Altered(whole.path, {**whole.metadata, **changes}, whole.tensors), ReferenceBackend())
         except EngineError as error:
             sentence = str(error)
         assert len(sentence) < 1000
