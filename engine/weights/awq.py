@@ -48,7 +48,7 @@ class _Gemm:
 def _outputs(words: Words, word: Indices, outputs: Indices) -> Bytes:
     """Codes of words (R, W), as (outputs, R); output i is in word `word`[i]."""
     codes = unpack_codes(words, _BITS, words.shape[1] * _PER_WORD)
-    return np.ascontiguousarray(codes.T[word * _PER_WORD + _PLACE[outputs % _PER_WORD]])
+    return np.ascontiguousarray(np.take(codes, word * _PER_WORD + _PLACE[outputs % _PER_WORD], axis=1).T)
 
 
 class _Gemv:

@@ -38,7 +38,7 @@ class _Source:
     def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
         rows = self._matrix.byte_rows(self._codes_in, outputs)
         codes = rows ^ np.uint8(0x80) if self._codes_in == "weight" else unpack_codes(rows.view(np.uint32), self._bits, self._columns)
-        return codes[:, start:stop] if self._order is None else codes[:, self._order[start:stop]]
+        return codes[:, start:stop] if self._order is None else np.take(codes, self._order[start:stop], axis=1)
 
     def scales(self, outputs: Indices) -> Floats:
         return self._spread(self._matrix.floats("weight_scale"), outputs)

@@ -35,7 +35,7 @@ class _Source:
     def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
         words = self._matrix.word_columns("qweight", outputs)
         codes = unpack_codes(np.ascontiguousarray(words.T), self._bits, self._columns)
-        return codes[:, start:stop] if self._order is None else codes[:, self._order[start:stop]]
+        return codes[:, start:stop] if self._order is None else np.take(codes, self._order[start:stop], axis=1)
 
     def scales(self, outputs: Indices) -> Floats:
         return np.ascontiguousarray(self._matrix.floats("scales").T[outputs])

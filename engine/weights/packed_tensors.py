@@ -80,16 +80,21 @@ class Matrix:
             return low, tensor.columns(low, min(low + width, tensor.shape[1])).view(np.uint32)
 
         start, panel = self._recent.get(self.stem, part, read, lambda kept: bool(kept[0] <= low and high <= kept[0] + kept[1].shape[1]))
-        return np.asarray(panel[:, columns - start], np.uint32)
+        some: Words = panel[:, low - start : high - start] if _rising(columns) else panel[:, columns - start]
+        return some
 
     def byte_rows(self, part: str, rows: Indices) -> Bytes:
         """Those rows of a large matrix of plain numbers, as the bytes they are: (len(rows), bytes of a row)."""
         tensor = self._tensors[f"{self.stem}.{part}"]
         if not rows.size:
             return np.zeros((0, tensor.nbytes // max(1, tensor.shape[0])), np.uint8)
-        contiguous = bool((np.diff(rows) == 1).all())
-        some = tensor.rows(int(rows[0]), int(rows[-1]) + 1) if contiguous else tensor.take(rows)
+        some = tensor.rows(int(rows[0]), int(rows[-1]) + 1) if _rising(rows) else tensor.take(rows)
         return some.data.reshape(rows.size, -1)
+
+
+def _rising(indices: Indices) -> bool:
+    """Whether they are neighbours, one after the other."""
+    return bool((np.diff(indices) == 1).all())
 
 
 def stems(tensors: Mapping[str, FileTensor], part: str) -> list[str]:

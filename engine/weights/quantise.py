@@ -1,8 +1,9 @@
 """Quantising plain weights while they are loaded: to 8, 6 or 4 bits, in blocks of 32 inputs, rounded to the nearest code.
 
-"q8" gives Q8_0: code * d, d the largest magnitude / 127. "q6" gives GROUPED6_32: (code - zero) * d, zero whole. "q4" gives Q4_1: code * d + m.
-d (and m) are those, of several tried, with which the codes' squared error is smallest: for each the codes are rounded, then d
-and m solved for by least squares. Nothing is read before `data` is asked for; type and sizes come from the header.
+"q8" gives Q8_0: code * d, d the largest magnitude / 127. "q6" gives GROUPED6_32: (code - zero) * d, zero a whole number. "q4"
+gives Q4_1: code * d + m. d (and m) are those, of several tried, with which the codes' squared error is smallest: for each the
+codes are rounded, then d and m solved for by least squares. Nothing is read before `data` is asked for; type and sizes come
+from the header.
 """
 
 from __future__ import annotations

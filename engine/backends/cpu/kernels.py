@@ -24,6 +24,7 @@ from engine.backends import cache_types
 from engine.backends.cache_types import CacheType
 from engine.backends.cpu import attention, bandwidth, cache_write, experts, norms, pointwise, rope, rows
 from engine.backends.cpu.family import Family
+from engine.backends.cpu.family_fp8 import FP8_FAMILIES
 from engine.backends.cpu.family_gguf import GGUF_FAMILIES
 from engine.backends.cpu.family_grouped import GROUPED_FAMILIES
 from engine.backends.cpu.family_plain import PLAIN
@@ -34,7 +35,7 @@ from engine.backends.cpu.team import team_functions
 from engine.core import Loading
 from engine.folders import cache_dir
 
-FAMILIES: tuple[Family, ...] = (*GGUF_FAMILIES, Q8(), *PLAIN, *GROUPED_FAMILIES)
+FAMILIES: tuple[Family, ...] = (*GGUF_FAMILIES, Q8(), *PLAIN, *GROUPED_FAMILIES, *FP8_FAMILIES)
 """All packed layouts."""
 
 SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)

@@ -36,7 +36,7 @@ def plain_folder(folder: Path, weights: dict[str, Floats], tiny: Tiny) -> Path:
 @pytest.mark.parametrize(
     ("packing", "tiny"),
     [
-        pytest.param(gptq(4, 32, by_activation=True), SIZES, id="gptq by activation"),
+        pytest.param(gptq(4, 32, by_activation=True), SIZES, id="gptq by activation", marks=pytest.mark.slow),
         pytest.param(exl2(((6, 1), (4, 0))), SIZES.but(vocab_size=307), id="exl2"),
         pytest.param(awq(), SIZES, id="awq", marks=pytest.mark.slow),
         pytest.param(gptq(3, 128, kind=np.float32), SIZES.but(attention_bias=True), id="gptq 3 bits, biases", marks=pytest.mark.slow),
@@ -64,7 +64,7 @@ def quantised(folder: Path, settings: LoadSettings, backend: Any) -> Model:
     ("body", "head", "tied"),
     [
         ("q8", "same", False),
-        ("none", "q8", True),
+        pytest.param("none", "q8", True, marks=pytest.mark.slow),
         pytest.param("q4", "q8", False, marks=pytest.mark.slow),
         pytest.param("q6", "none", False, marks=pytest.mark.slow),
         pytest.param("q4", "same", True, marks=pytest.mark.slow),
