@@ -78,6 +78,12 @@ class Fp8Tensor:
                     np.multiply(some[:, columns], scales[first:last, block : block + 1], out=out[first:last, columns])
         return out
 
+    def in_blocks(self) -> RawTensor:
+        """A matrix with its scales among the numbers, as a backend packs it; itself where that cannot be."""
+        from engine.weights.fp8_blocks import fp8_blocks
+
+        return fp8_blocks(self)
+
     def part(self, index: int) -> Fp8Tensor:
         """See `FileTensor.part`."""
         scale = self._scale

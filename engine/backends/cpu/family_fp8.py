@@ -6,10 +6,12 @@ Block of `unit` features x 16 rows: the bytes (unit, 16), then 16 float32 scales
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from llvmlite import ir
 
+from engine.backends.base import RawTensor
 from engine.backends.cpu.family import CHAINS, BlockRows, Bytes, add_to_chain, join_chains, prefetch_lines, tiles
 from engine.backends.cpu.simd import F32, I64, LANES, VF32, Accumulators, counted_loop, fma, load, load_e4m3, splat, store
 
@@ -74,6 +76,20 @@ class Fp8:
             out = b.add(target, b.mul(g, ir.Constant(I64, _GROUP * LANES * 4)))
             for k in range(_GROUP):
                 store(b, b.fmul(load_e4m3(b, group, k * LANES), scale), out, k * LANES * 4)
+
+
+@runtime_checkable
+class Blocked(Protocol):
+    """A `RawTensor` of numbers with scales of their own."""
+
+    def in_blocks(self) -> RawTensor:
+        """The same with the scales among the numbers, where they serve whole blocks; else itself."""
+        ...
+
+
+def in_blocks(tensor: RawTensor) -> RawTensor:
+    """`tensor` as it is packed."""
+    return tensor.in_blocks() if isinstance(tensor, Blocked) else tensor
 
 
 FP8_FAMILIES = tuple(Fp8(unit) for unit in UNITS)
