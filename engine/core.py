@@ -211,6 +211,22 @@ class Downloaded:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkSpace:
+    """Bytes that a model's passes take beside its weights and its cache: `row` for each of the `rows` of a step, `position` for each
+    position of the context, `fixed` for all.
+    """
+
+    rows: int = 0
+    row: int = 0
+    position: int = 0
+    fixed: int = 0
+
+    def bytes(self, context: int) -> int:
+        """For conversations of up to `context` tokens."""
+        return min(self.rows, context) * self.row + context * self.position + self.fixed
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What a model file's headers tell, without loading it. Sizes are bytes; `name` is for people.
 
@@ -218,7 +234,7 @@ class ModelInfo:
     name the weights' format ("Q4_K", "GPTQ 4-bit", "BF16"); `licence` as the file states it, or ""; `resident_bytes` are what the
     weights will take in memory once loaded on the CPU, `read_bytes` what one decoded token reads of them; `defaults` are the
     sampler settings that the model's makers advise: (field of `SamplerSettings`, value); beyond `advised_context` tokens the
-    model gets worse.
+    model gets worse; `work` is what its passes take on the CPU.
     """
 
     path: str
@@ -242,6 +258,7 @@ class ModelInfo:
     read_bytes: int = 0
     defaults: tuple[tuple[str, float], ...] = ()
     advised_context: int = 0
+    work: WorkSpace = WorkSpace()
 
 
 class ChatSource(Protocol):

@@ -148,6 +148,10 @@ class KVCache(Protocol):
     dtype: str
     page_bytes: int
 
+    def close(self) -> None:
+        """Release the memory, once no program over this cache runs any more; nothing can be read or written afterwards."""
+        ...
+
     def copy_page(self, source: int, target: int) -> None:
         """Copy all layers' keys and values of one page onto another."""
         ...
@@ -269,8 +273,15 @@ class Backend(Protocol):
         """
         ...
 
-    def weight_bytes(self, tensor: RawTensor) -> int:
-        """Bytes that `load_weight(tensor)` will hold: known before anything is loaded."""
+    def outline(self, tensor: RawTensor) -> Weight:
+        """The shape and size of what `load_weight(tensor)` will hold, known before anything is loaded."""
+        ...
+
+    def work_space(self, forward: Forward) -> tuple[int, int]:
+        """What a program of `forward` over weights that are outlines would take: bytes for each row of `max_rows`, and bytes besides.
+
+        Its vectors may be empty. What is only reserved and not touched in replies does not count.
+        """
         ...
 
     def load_weight(self, tensor: RawTensor) -> Weight:

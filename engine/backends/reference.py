@@ -39,9 +39,13 @@ class ReferenceBackend:
         """Nothing to compile."""
         return iter(())
 
-    def weight_bytes(self, tensor: RawTensor) -> int:
-        """Four for each value."""
-        return 4 * int(np.prod(tensor.shape, dtype=np.int64))
+    def outline(self, tensor: RawTensor) -> Weight:
+        """Four bytes for each value."""
+        return ReferenceOutline(tensor.shape)
+
+    def work_space(self, forward: Forward) -> tuple[int, int]:
+        """Not known: eager operations make and drop their results as they run."""
+        return 0, 0
 
     def load_weight(self, tensor: RawTensor) -> Weight:
         """Dequantised to float32."""
@@ -55,6 +59,14 @@ class ReferenceBackend:
         """See `Backend.record`."""
         assert isinstance(cache, ReferenceCache)
         return ReferenceProgram(forward, cache, max_rows)
+
+
+class ReferenceOutline:
+    """The shape and size of a `ReferenceWeight`."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self.nbytes = 4 * math.prod(shape)
 
 
 class ReferenceWeight:
@@ -79,6 +91,10 @@ class ReferenceCache:
         )
         self.nbytes = self.keys.nbytes + self.values.nbytes
         self.page_bytes = self.nbytes // page_count
+
+    def close(self) -> None:
+        """See `KVCache.close`."""
+        self.keys = self.values = torch.empty(0)
 
     def copy_page(self, source: int, target: int) -> None:
         """See `KVCache.copy_page`."""

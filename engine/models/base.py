@@ -86,23 +86,21 @@ class Model:
 
     def record(self, cache: KVCache, max_rows: int, context: int = 0) -> Program:
         """Record the pass over `cache` for steps of up to `max_rows` rows, in conversations of up to `context` tokens (0: the cache's)."""
-        # One sequence is no longer than the model's context, however many pages there are for several.
-        positions = min(cache.page_count, context_pages(self.config.context_length)) * PAGE_TOKENS
-        self._turn_to(positions, context or min(positions, self.config.context_length))
+        # One sequence is no longer than its context, however many pages there are for several.
+        positions = context or min(cache.page_count * PAGE_TOKENS, self.config.context_length)
+        self._turn_to(positions, positions)
         return self.backend.record(self.forward, cache, max_rows)
 
     def close(self) -> None:
         """Let go of the weights; programs that were recorded keep theirs until they are closed."""
-        self._parts = None
+        self._parts, self.slots, self._rotary = None, {}, (0, 0, Rotary())
 
     def _turn_to(self, positions: int, context: int) -> None:
         """Make the rotary tables, unless those at hand do."""
-        config = self.config
         made, for_context, _ = self._rotary
         if made >= positions and for_context == context:
             return
-        main, local = (None if rope is None else rotary_table(rope, positions, context) for rope in (config.rope, config.rope_local))
-        self._rotary = (positions, context, Rotary(main, local))
+        self._rotary = (positions, context, rotary(self.config, positions, context))
 
     def _check_memory(self, needed: int, tokens: int, pages: int) -> None:
         free, alone = free_memory(), context_pages(tokens)
@@ -116,6 +114,11 @@ class Model:
                 f"Conversations may take {gigabytes(needed)} of memory, but {gigabytes(free)} are free; choose less memory for "
                 "conversations, or close other programs."
             )
+
+
+def rotary(config: ModelConfig, positions: int, context: int) -> Rotary:
+    """The tables of this many positions, for conversations of up to `context` tokens."""
+    return Rotary(*(None if rope is None else rotary_table(rope, positions, context) for rope in (config.rope, config.rope_local)))
 
 
 def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Parts) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 
 from engine.core import ModelInfo
 from engine.models.base import read_bytes
+from engine.models.fit import work_space
 from engine.models.generation_defaults import sampler_defaults
 from engine.models.load import read_config, survey
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
@@ -36,7 +37,8 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     parameters = sum(int(np.prod(tensor.shape, dtype=np.int64)) for tensor in tensors)
     weights_bytes = sum(tensor.nbytes for tensor in tensors)
     stop_token_ids, has_chat_template = _text_facts(checkpoint)
-    seen = survey(checkpoint, CpuBackend())
+    backend = CpuBackend()
+    seen = survey(checkpoint, backend)
     assert seen.parts is not None
     return ModelInfo(
         path=str(checkpoint.path),
@@ -60,6 +62,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         read_bytes=read_bytes(config, seen.bytes, seen.expert_bytes, seen.parts),
         defaults=sampler_defaults(checkpoint),
         advised_context=config.advised_context,
+        work=work_space(config, backend, seen.parts),
     )
 
 

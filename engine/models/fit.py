@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from engine.core import ModelInfo
+from engine.core import PAGE_TOKENS, ModelInfo, WorkSpace
 from engine.errors import BadSetting
+from engine.models.base import rotary
 from engine.models.estimate import cache_bytes, gigabytes
-from engine.models.paged import MAX_ROWS, MIN_ROWS, STEP_FLOPS
+from engine.models.paged import prefill_rows
 from engine.settings import CacheSettings
+
+if TYPE_CHECKING:
+    from engine.backends.base import Backend
+    from engine.models.config import ModelConfig
+    from engine.models.layers import Parts
 
 TIGHT = 0.9
 """From this part of the free memory on a model fits only just: other programs want some, too."""
@@ -51,7 +57,7 @@ def fit(info: ModelInfo, cache: CacheSettings, free: int, bandwidth: float = 0.0
         context = cache_bytes(info, cache)
     except BadSetting:
         context = cache_bytes(info, dataclasses.replace(cache, context_length=info.context_length))
-    work = work_bytes(info)
+    work = info.work.bytes(context.context_length)
     total = weights + context.context_bytes + work
     verdict = "too large" if total > free else "tight" if total > TIGHT * free else "fits"
     room = f"{gigabytes(context.context_bytes)} for {context.context_length:,} tokens, {gigabytes(work)} work space"
@@ -65,13 +71,12 @@ def fit(info: ModelInfo, cache: CacheSettings, free: int, bandwidth: float = 0.0
     return Fit(weights, context.context_bytes, work, total, free, context.context_length, verdict, _speed(info, bandwidth), sentence)
 
 
-def work_bytes(info: ModelInfo) -> int:
-    """The arena of the passes: float32 rows of logits and of some ten vectors of the model's width, which headers tell only roughly."""
-    rows = MAX_ROWS
-    while rows > MIN_ROWS and 2.0 * info.parameters * rows > STEP_FLOPS:  # as `prefill_rows`
-        rows //= 2
-    width = math.sqrt(info.parameters / (12 * max(info.layers, 1)))
-    return int(4 * rows * (info.vocab_size + 10 * width))
+def work_space(config: ModelConfig, backend: Backend, parts: Parts) -> WorkSpace:
+    """What the passes of a decoder take, by recording one; its weights may be outlines, its vectors empty."""
+    turn = rotary(config, PAGE_TOKENS, min(PAGE_TOKENS, config.context_length))
+    row, fixed = backend.work_space(lambda ops: parts(ops, turn))
+    tables = [table for table in (turn.main, turn.local) if table is not None]
+    return WorkSpace(prefill_rows(config), row, sum(8 * table.cos.shape[1] for table in tables), fixed)
 
 
 def _speed(info: ModelInfo, bandwidth: float) -> float:

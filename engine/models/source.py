@@ -89,11 +89,11 @@ def norm(source: WeightSource, name: str, size: int, eps: float, *, centred: boo
 
 
 @dataclass(slots=True)
-class _Seen:
-    """A matrix that was looked at, not loaded."""
+class _Missing:
+    """Stands for a matrix that is not there."""
 
     shape: tuple[int, ...]
-    nbytes: int
+    nbytes: int = 0
 
 
 class Survey:
@@ -115,15 +115,14 @@ class Survey:
         return name in self._tensors
 
     def matrix(self, name: str, rows: int, columns: int, view: View = WHOLE) -> Weight:
-        """See `WeightSource`; an empty stand-in."""
+        """See `WeightSource`; an outline."""
         tensor = self._look(name, view.shape(rows, columns), rows * columns)
-        seen = _Seen((rows, columns), 0)
-        if tensor is not None:
-            matrix = view.of(tensor)
-            matrix = self._prepare(matrix) if self._prepare else matrix
-            seen.nbytes = self._backend.weight_bytes(matrix)
-            self.bytes += seen.nbytes
-            self.expert_bytes += seen.nbytes if is_expert(name) else 0
+        if tensor is None:
+            return _Missing((rows, columns))
+        matrix = view.of(tensor)
+        seen = self._backend.outline(self._prepare(matrix) if self._prepare else matrix)
+        self.bytes += seen.nbytes
+        self.expert_bytes += seen.nbytes if is_expert(name) else 0
         return seen
 
     def vector(self, name: str, *shape: int) -> Floats:

@@ -8,12 +8,14 @@ import psutil
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
 from engine.backends.cache_types import CacheType, cache_type
-from engine.backends.cpu.composite import CompositeWeight, composite_bytes, is_composite
+from engine.backends.cpu.composite import CompositeOutline, CompositeWeight, is_composite
+from engine.backends.cpu.family_fp8 import in_blocks
 from engine.backends.cpu.kernels import KERNELS
+from engine.backends.cpu.outline import Outline
 from engine.backends.cpu.recorder import CacheOutline, Recorder
 from engine.backends.cpu.store import CpuCache
 from engine.backends.cpu.tape import Tape
-from engine.backends.cpu.weight import CpuWeight, packed_bytes
+from engine.backends.cpu.weight import CpuWeight, WeightOutline
 from engine.core import Loading
 
 
@@ -31,13 +33,18 @@ class CpuBackend:
         forward(recorder)
         yield from KERNELS.compile([operation.kernel for operation in recorder.operations])
 
-    def weight_bytes(self, tensor: RawTensor) -> int:
-        """See `Backend.weight_bytes`."""
-        return composite_bytes(tensor) if is_composite(tensor) else packed_bytes(tensor)
+    def outline(self, tensor: RawTensor) -> Weight:
+        """See `Backend.outline`."""
+        return CompositeOutline(tensor) if is_composite(tensor) else WeightOutline(in_blocks(tensor))
+
+    def work_space(self, forward: Forward) -> tuple[int, int]:
+        """See `Backend.work_space`: the arena, constants, scratch."""
+        recorder = Outline(CacheOutline(_cache_type("auto")))
+        return recorder.work_space(forward(recorder), self.threads)
 
     def load_weight(self, tensor: RawTensor) -> Weight:
         """Pack a matrix into tiles of 16 rows."""
-        return CompositeWeight(tensor) if is_composite(tensor) else CpuWeight(tensor)
+        return CompositeWeight(tensor) if is_composite(tensor) else CpuWeight(in_blocks(tensor))
 
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
         """See `Backend.new_cache`."""

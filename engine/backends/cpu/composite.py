@@ -6,14 +6,14 @@ the parts' products up one after the other: each begins where the one before end
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from collections.abc import Sequence
+from typing import Protocol, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import RawTensor
-from engine.backends.cpu.weight import CpuWeight, packed_bytes
-from engine.weights.grouped import GroupedTensor
+from engine.backends.cpu.weight import CpuWeight, WeightOutline
 
 PERMUTED = "PERMUTED"
 """What the type of such a tensor begins with."""
@@ -21,26 +21,41 @@ _WHOLE_ONLY = (".experts.", "embed")
 """Matrices that are looked up by rows or chosen by a router are kept whole: dequantised to F16."""
 
 
-def is_composite(tensor: RawTensor) -> TypeGuard[GroupedTensor]:
+class PermutedTensor(RawTensor, Protocol):
+    """A `RawTensor` whose type begins with `PERMUTED`."""
+
+    @property
+    def order(self) -> npt.NDArray[np.int64] | None:
+        """The model's column that each kept one is, or None for the same."""
+        ...
+
+    def pieces(self) -> Sequence[RawTensor]:
+        """The parts, side by side in the order of columns that is kept."""
+        ...
+
+
+def is_composite(tensor: RawTensor) -> TypeGuard[PermutedTensor]:
     """Whether `tensor` becomes a `CompositeWeight`."""
-    return isinstance(tensor, GroupedTensor) and tensor.type.startswith(PERMUTED) and not any(part in tensor.name for part in _WHOLE_ONLY)
+    return tensor.type.startswith(PERMUTED) and not any(part in tensor.name for part in _WHOLE_ONLY)
 
 
-def composite_bytes(tensor: GroupedTensor) -> int:
-    """What the parts take, and the order of columns."""
-    return sum(packed_bytes(piece) for piece in tensor.pieces()) + 4 * tensor.shape[1]
+class CompositeOutline:
+    """What is known of a `CompositeWeight` before it is loaded; as `WeightOutline`."""
 
-
-class CompositeWeight:
-    """(N, K) as `parts`, each a matrix of some columns; column j of all parts side by side is the model's `order`[j], int32."""
-
-    def __init__(self, tensor: GroupedTensor) -> None:
+    def __init__(self, tensor: PermutedTensor, part: type[WeightOutline] = WeightOutline) -> None:
         self.shape = tensor.shape
-        self.nbytes = composite_bytes(tensor)
-        self.parts = [CpuWeight(piece) for piece in tensor.pieces()]
+        self.parts: Sequence[WeightOutline] = [part(piece) for piece in tensor.pieces()]
+        self.nbytes = sum(each.nbytes for each in self.parts) + 4 * tensor.shape[1]
         order = np.arange(tensor.shape[1]) if tensor.order is None else tensor.order
         self._order = np.ascontiguousarray(order, np.int32)
         ends = np.cumsum([part.shape[1] for part in self.parts])
         self.orders: list[npt.NDArray[np.int32]] = [
             self._order[end - part.shape[1] : end] for part, end in zip(self.parts, ends, strict=True)
         ]
+
+
+class CompositeWeight(CompositeOutline):
+    """(N, K) as `parts`, each a matrix of some columns; column j of all parts side by side is the model's `order`[j], int32."""
+
+    def __init__(self, tensor: PermutedTensor) -> None:
+        super().__init__(tensor, CpuWeight)

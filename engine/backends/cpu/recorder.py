@@ -12,12 +12,12 @@ import numpy.typing as npt
 from engine.backends.base import AttentionShape, Floats, RotaryTable, Routing, Weight
 from engine.backends.cache_types import CacheType, key_bytes, value_bytes
 from engine.backends.cpu import attention, experts, linear, pointwise, rows
-from engine.backends.cpu.composite import CompositeWeight
+from engine.backends.cpu.composite import CompositeOutline
 from engine.backends.cpu.memory import aligned
 from engine.backends.cpu.places import Buffer, Operation
 from engine.backends.cpu.step import SMALL_ROWS
 from engine.backends.cpu.store import CpuCache
-from engine.backends.cpu.weight import CpuWeight
+from engine.backends.cpu.weight import WeightOutline
 from engine.core import PAGE_TOKENS
 
 _TILE_TARGET = 24 << 10
@@ -83,7 +83,7 @@ class Recorder:
 
     def embed(self, table: Weight, scale: float = 1.0) -> Buffer:
         """See `Ops.embed`."""
-        assert isinstance(table, CpuWeight)
+        assert isinstance(table, WeightOutline)
         self.constants.append(table)
         y = Buffer(table.shape[1])
         arguments: list[int | float | Buffer] = [table.address, table.tile_bytes, table.blocks, table.shape[1], y, y.stride, float(scale)]
@@ -112,9 +112,9 @@ class Recorder:
 
     def linear(self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None) -> Buffer:
         """See `Ops.linear`."""
-        if isinstance(weight, CompositeWeight):
+        if isinstance(weight, CompositeOutline):
             return self._composite(x, weight, bias, residual)
-        assert isinstance(weight, CpuWeight)
+        assert isinstance(weight, WeightOutline)
         self.constants.append(weight)
         y = Buffer(weight.shape[0], x.on_logit_rows)
         group = max(2, _TILE_TARGET // weight.tile_bytes // 2 * 2)
@@ -129,7 +129,7 @@ class Recorder:
         self._add(f"linear_{weight.family.name}", arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows)
         return y
 
-    def _composite(self, x: Buffer, weight: CompositeWeight, bias: Floats | None, residual: Buffer | None) -> Buffer:
+    def _composite(self, x: Buffer, weight: CompositeOutline, bias: Floats | None, residual: Buffer | None) -> Buffer:
         """The sum of the parts' products; each begins where the one before ended."""
         y = residual
         for part, order in zip(weight.parts, weight.orders, strict=True):
@@ -260,7 +260,7 @@ class Recorder:
 
     def expert_linear(self, x: Buffer, weights: Sequence[Weight], routes: RecordedRoutes, bias: Floats | None = None) -> Buffer:
         """See `Ops.expert_linear`. Experts of several layouts take a kernel call for each."""
-        packed = [w for w in weights if isinstance(w, CpuWeight)]
+        packed = [w for w in weights if isinstance(w, WeightOutline)]
         assert len(packed) == len(weights) == routes.routing.experts
         assert all(w.shape == (packed[0].shape[0], x.width) for w in packed)
         assert (x.copies, x.on_logit_rows) == (routes.routing.used, routes.places.on_logit_rows)
@@ -272,7 +272,7 @@ class Recorder:
             self._experts_of(first, [w.address if w.family is family else 0 for w in packed], x, y, routes, biases)
         return y
 
-    def _experts_of(self, first: CpuWeight, addresses: list[int], x: Buffer, y: Buffer, routes: RecordedRoutes, biases: int) -> None:
+    def _experts_of(self, first: WeightOutline, addresses: list[int], x: Buffer, y: Buffer, routes: RecordedRoutes, biases: int) -> None:
         """The products of those experts that have an address; `first` is one of them."""
         table, routing = np.array(addresses, np.int64), routes.routing
         self.constants.append(table)

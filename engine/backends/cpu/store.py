@@ -18,8 +18,8 @@ class CpuCache:
         self.kind = kind
         self.dtype = str(kind)
         heads = page_count * PAGE_TOKENS * shape.kv_heads
-        self._keys = [aligned(heads * key_bytes(kind.keys, shape.head_dim)) for _ in range(layers)]
-        self._values = [aligned(heads * value_bytes(kind.values, shape.head_dim)) for _ in range(layers)]
+        self._keys = [aligned(heads * key_bytes(kind.keys, shape.head_dim), sparse=True) for _ in range(layers)]
+        self._values = [aligned(heads * value_bytes(kind.values, shape.head_dim), sparse=True) for _ in range(layers)]
         self.page_bytes = layers * PAGE_TOKENS * bytes_per_position(kind, shape.kv_heads, shape.head_dim)
         self.nbytes = page_count * self.page_bytes
 
@@ -29,6 +29,10 @@ class CpuCache:
 
     def _pages(self) -> list[Bytes]:
         return [array.reshape(self.page_count, -1) for array in [*self._keys, *self._values]]
+
+    def close(self) -> None:
+        """See `KVCache.close`."""
+        self._keys, self._values = [], []
 
     def copy_page(self, source: int, target: int) -> None:
         """See `KVCache.copy_page`."""

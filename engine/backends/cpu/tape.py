@@ -19,7 +19,7 @@ from engine.backends.cpu.step import LOGIT_ROWS, PAGES, POSITIONS, ROWS, SERIAL,
 from engine.backends.cpu.store import CpuCache
 from engine.backends.cpu.team import OPERATION, Team, Words, ticket_words
 
-_ARGUMENTS = 24
+ARGUMENTS = 24
 """Words of an argument block: whole cache lines."""
 
 
@@ -30,14 +30,13 @@ class Tape:
         recorder = Recorder(cache)
         self._logits: Buffer = forward(recorder)
         self.max_rows = max_rows
-        self._cache = cache
         self._operations = recorder.operations
         self._positions = recorder.positions
         for _ in KERNELS.compile([operation.kernel for operation in self._operations]):
             pass
         places = assign_places(self._operations, self._logits)
         self._arena = [aligned(max_rows * row_bytes) for row_bytes in places]
-        self._constants = recorder.constants
+        self._constants = [*recorder.constants, cache]  # all that the tape has addresses in
         phases = phases_of(self._operations)
         self._phases: Words = np.array(phases, np.int64)
         self._tape = self._assemble()
@@ -52,7 +51,7 @@ class Tape:
 
     def _assemble(self) -> Words:
         tape = aligned(8 * OPERATION * len(self._operations)).view(np.int64).reshape(-1, OPERATION)
-        blocks = aligned(8 * _ARGUMENTS * len(self._operations)).view(np.int64).reshape(-1, _ARGUMENTS)
+        blocks = aligned(8 * ARGUMENTS * len(self._operations)).view(np.int64).reshape(-1, ARGUMENTS)
         self._constants.append(blocks)
         for i, operation in enumerate(self._operations):
             blocks[i, : len(operation.arguments)] = [self._value(a) for a in operation.arguments]
@@ -81,3 +80,4 @@ class Tape:
     def close(self) -> None:
         """See `Program.close`."""
         self._team.close()
+        self._operations, self._arena, self._constants = [], [], []

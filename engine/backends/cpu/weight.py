@@ -22,18 +22,10 @@ _PACKERS = min(4, os.cpu_count() or 1)
 """Threads that pack; the calling thread reads."""
 
 
-def packed_bytes(tensor: RawTensor) -> int:
-    """Bytes of `tensor` in tiles, padding included, from its header alone."""
-    family = family_for(tensor.type)
-    n, k = tensor.shape
-    return -(-n // LANES) * -(-k // family.unit) * family.block_bytes
+class WeightOutline:
+    """What a tensor's header alone tells of its `CpuWeight`; passes can be recorded with it, not run.
 
-
-class CpuWeight:
-    """(N, K) in tiles of 16 rows. `nbytes` counts the padding rows that a pass reads too.
-
-    Types without a layout of their own become F16 or F32 (`family_for`). Raises `NotEnoughMemory`, and `BadCheckpoint` for a
-    number that is too large for F16.
+    `nbytes` counts the padding rows that a pass reads too.
     """
 
     def __init__(self, tensor: RawTensor) -> None:
@@ -43,7 +35,29 @@ class CpuWeight:
         self.blocks = -(-k // self.family.unit)
         self.tiles = -(-n // LANES)
         self.tile_bytes = self.blocks * self.family.block_bytes
-        self.nbytes = packed_bytes(tensor)
+        self.nbytes = self.tiles * self.tile_bytes
+
+    @property
+    def address(self) -> int:
+        """Of the first tile: none."""
+        return 0
+
+
+def packed_bytes(tensor: RawTensor) -> int:
+    """Bytes of `tensor` in tiles, padding included, from its header alone."""
+    return WeightOutline(tensor).nbytes
+
+
+class CpuWeight(WeightOutline):
+    """(N, K) in tiles of 16 rows.
+
+    Types without a layout of their own become F16 or F32 (`family_for`). Raises `NotEnoughMemory`, and `BadCheckpoint` for a
+    number that is too large for F16.
+    """
+
+    def __init__(self, tensor: RawTensor) -> None:
+        super().__init__(tensor)
+        n, k = tensor.shape
         self._data = aligned(self.nbytes + 4096)  # kernels prefetch a little past the end
         step = max(1, _VALUES_AT_ONCE // max(1, k) // LANES) * LANES
         if n <= step:

@@ -66,6 +66,9 @@ class FakeStore:
     def write_page(self, page: int, content: npt.NDArray[np.uint8]) -> None:
         self.slots[page] = content.view(np.int64)
 
+    def close(self) -> None:
+        """Nothing to release."""
+
     def copy_page(self, source: int, target: int) -> None:
         self.slots[target] = self.slots[source]
 

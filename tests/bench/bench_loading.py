@@ -1,0 +1,135 @@
+"""What loading takes, beside what the headers said: peak and resident memory, cache, work space, megabytes a second.
+
+    python -m tests.bench.bench_loading [MODEL ...] [--synthetic q4_k,q8_0,iq2_xxs,bf16,fp8,gptq,experts] [--size MB] [--context N]
+
+Each model is loaded in a process of its own, whose kernels were compiled before the first measurement: its size is that of what is
+loaded. Synthetic models have the shape of a Llama (or its experts') and weights that repeat; they are written to a temporary
+folder. Peak and resident memory are relative to the process before loading. After loading the context is filled, so that all that
+was said is taken. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from engine.backends.cache_types import cache_type
+from engine.backends.cpu import CpuBackend
+from engine.backends.cpu.kernels import KERNELS
+from engine.backends.cpu.outline import Outline
+from engine.backends.cpu.recorder import CacheOutline, Recorder
+from engine.chat import finished, open_chat
+from engine.models import describe
+from engine.models.base import rotary
+from engine.models.fit import fit
+from engine.models.load import read_config, survey
+from engine.sampling import kernels as sampling
+from engine.settings import CacheSettings, LoadSettings
+from engine.weights.checkpoint import open_checkpoint
+from tests.synthetic import KINDS, write_synthetic
+
+MB = 10**6
+
+
+def memory(field: str) -> int:
+    """Bytes by /proc/self/status: "VmRSS" or "VmHWM", the highest so far."""
+    line = next(each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith(field + ":"))
+    return 1024 * int(line.split()[1])
+
+
+def settle() -> int:
+    """Resident bytes when all that was freed is back with the system; the highest is counted from here on."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return memory("VmRSS")
+
+
+def compile_kernels(path: Path) -> None:
+    """All that this model's passes need, from its headers."""
+    checkpoint, backend = open_checkpoint(path), CpuBackend()
+    parts, config = survey(checkpoint, backend).parts, read_config(checkpoint)
+    assert parts is not None
+    recorder: Recorder = Outline(CacheOutline(cache_type("auto", automatic="fp16")))
+    parts(recorder, rotary(config, 256, 256))
+    for _ in KERNELS.compile([operation.kernel for operation in recorder.operations]):
+        pass
+    sampling.kernels()
+
+
+def measure(path: Path, context: int) -> dict[str, Any]:
+    """One model, in this process."""
+    compile_kernels(path)
+    info = describe(path)
+    settings = CacheSettings(context_length=min(context, info.context_length))
+    said = fit(info, settings, 1 << 60)
+    before = settle()
+    started = time.perf_counter()
+    chat = finished(open_chat(path, LoadSettings(), settings))
+    seconds = time.perf_counter() - started
+    peak = memory("VmHWM") - before
+    loaded = settle() - before
+    cache = chat.generator.cache
+    with cache.open([1]) as lease:
+        while lease.length < chat.context_length:
+            rows = min(cache.rows, chat.context_length - lease.length)
+            cache.run(lease, [i % 99 + 1 for i in range(rows)])
+    filled = settle() - before
+    chat.close()
+    left = settle() - before
+    del chat, cache, lease
+    return {
+        "model": path.name, "file": info.weights_bytes, "said_weights": said.weights, "said_cache": said.cache, "said_work": said.work,
+        "said": said.total, "peak": peak, "loaded": loaded, "filled": filled, "left": left, "gone": settle() - before,
+        "peak_ratio": peak / said.weights, "said_ratio": said.total / filled, "seconds": seconds, "rate": info.weights_bytes / seconds,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("models", nargs="*", type=Path)
+    parser.add_argument("--synthetic", default="", help=f"of {','.join(KINDS)}")
+    parser.add_argument("--size", type=int, default=600, help="megabytes of each synthetic model")
+    parser.add_argument("--context", type=int, default=2048)
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.models[0], options.context)))
+        return
+    results = [run(path, options.context) for path in options.models]
+    for kind in filter(None, options.synthetic.split(",")):
+        folder = Path(tempfile.mkdtemp(prefix="bench-loading-"))
+        try:
+            results.append(run(write_synthetic(folder, kind, options.size), options.context))
+        finally:
+            shutil.rmtree(folder)
+    print(json.dumps(results))
+
+
+def run(path: Path, context: int) -> dict[str, Any]:
+    """`measure` in a fresh process; prints a line."""
+    command = [sys.executable, "-m", "tests.bench.bench_loading", str(path), "--one", "--context", str(context)]
+    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
+    keys = ("said_weights", "said_cache", "said_work", "peak", "loaded", "filled", "left", "gone")
+    sizes = {key: f"{found[key] / MB:7.0f}" for key in keys}
+    print(
+        f"{found['model'][:28]:28} " + " ".join(f"{key} {value}" for key, value in sizes.items())
+        + f" MB; peak / weights {found['peak_ratio']:.3f}, said / filled {found['said_ratio']:.3f}, {found['seconds']:.1f} s,"
+        f" {found['rate'] / MB:.0f} MB/s",
+        flush=True,
+    )  # fmt: skip
+    return found
+
+
+if __name__ == "__main__":
+    main()
