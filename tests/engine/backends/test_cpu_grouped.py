@@ -135,6 +135,7 @@ def run(program: Any, ids: Array) -> Array:
     return out
 
 
+@pytest.mark.slow
 def test_composites_multiply_as_their_numbers_do() -> None:
     """Several widths and orders, a few left-over columns, a bias and a residual; 1 to 8 rows to the last bit alike, and many."""
     backend, width, rng = CpuBackend(2), 200, np.random.default_rng(0)
