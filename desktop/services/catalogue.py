@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from desktop.items.catalogue import ModelEntry, entry, model_name
+from desktop.services.headers import HeaderReader
 from desktop.services.model_slot import Describe, describe
 from desktop.services.worker import Job, StreamThread
 from engine.errors import EngineError
@@ -26,6 +27,8 @@ FindModels = Callable[[Sequence[tuple[str, str]], threading.Event], "Iterator[Fo
 TELL_MS = 40
 """What was found is told at most so often: a thousand models are not a thousand changes of a list."""
 _MOST_FILES = 2000
+_ENGINE = describe
+"""The engine's own reading of headers, which is left to another process."""
 
 
 def find_models(folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
@@ -50,6 +53,7 @@ class CatalogueService(QObject):
     def __init__(self, describe: Describe = describe, find: FindModels = find_models, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._describe, self._find_models = describe, find
+        self._headers = HeaderReader() if describe is _ENGINE else None
         self._worker = StreamThread("catalogue", self)
         self._worker.yielded.connect(self._on_yielded)
         self._worker.finished.connect(self._on_finished)
@@ -85,9 +89,22 @@ class CatalogueService(QObject):
     def close(self) -> bool:
         """End the search and its thread."""
         self._tell.stop()
+        if self._job is not None:
+            self._job.stop()
+        if self._headers is not None:
+            self._headers.end()
         return self._worker.close()
 
     def _find(
+        self, recent: Sequence[str], folders: Sequence[tuple[str, str]], stop: threading.Event
+    ) -> Generator[ModelEntry, None, None]:
+        try:
+            yield from self._found(recent, folders, stop)
+        finally:
+            if self._headers is not None:
+                self._headers.rest()
+
+    def _found(
         self, recent: Sequence[str], folders: Sequence[tuple[str, str]], stop: threading.Event
     ) -> Generator[ModelEntry, None, None]:
         seen: dict[str, ModelEntry] = {}
@@ -110,9 +127,10 @@ class CatalogueService(QObject):
 
     def _read(self, path: Path, source: str = "", title: str = "") -> ModelEntry:
         try:
-            key = (str(path), *_stamp(path))
+            stamp = _stamp(path)
+            key = (str(path), *stamp)
             if key not in self._known:
-                self._known[key] = entry(self._describe(path))
+                self._known[key] = entry(self._describe(path) if self._headers is None else self._headers.stamped(path, stamp))
             found = self._known[key]
             return dataclasses.replace(found, name=title or _title(path) or found.name, source=source)
         except (EngineError, OSError) as error:

@@ -22,7 +22,7 @@ from engine.text.definition import (
     own_names,
     tokenizer_json,
 )
-from engine.text.pretokenizers import PRETOKENIZERS
+from engine.text.pretokenizers import PRETOKENIZERS, Pretokenizer
 from engine.text.sentencepiece import Pieces, sentencepiece_json
 from engine.text.template_source import gguf_template
 from engine.text.vocabulary import TokenizerFacts, end_of_turn_ids, has_tags, looks_like_control, unique
@@ -36,12 +36,7 @@ _NO_TOKEN = (-1, 0xFFFFFFFF)
 
 def facts_from_gguf(metadata: Mapping[str, Any]) -> TokenizerFacts:
     """Read the tokenizer of a GGUF file. Raises `UnsupportedModel` and `BadCheckpoint`."""
-    kind = metadata.get(_KEY + "model")
-    if kind not in ("gpt2", "llama", "t5", "gemma4"):
-        found = "names no tokenizer" if kind is None else f"has a tokenizer of kind {kind!r}"
-        raise UnsupportedModel(
-            f"The file {found}, but only gpt2 (byte-level BPE), llama and gemma4 (SentencePiece BPE) and t5 (unigram) can be read."
-        )
+    kind = _kind(metadata)
     tokens, types = _tokens(metadata)
     charsmap = b""
     if kind in ("llama", "t5"):
@@ -51,12 +46,37 @@ def facts_from_gguf(metadata: Mapping[str, Any]) -> TokenizerFacts:
         definition, add_bos = _spaced(metadata, tokens, types), kind == "gemma4"
     else:
         definition, add_bos = _byte_level(metadata, tokens, types)
+    bos, eos, special, stops = _roles(metadata, kind, tokens, types)
+    return TokenizerFacts(definition, special, bos, eos, bool(metadata.get(_KEY + "add_bos_token", add_bos)), stops, charsmap)
+
+
+def stop_ids_from_gguf(metadata: Mapping[str, Any]) -> tuple[int, ...]:
+    """`facts_from_gguf(metadata).stop_ids` in a quarter of the time: merges and scores are not read. Raises the same for the rest."""
+    kind = _kind(metadata)
+    if kind == "gpt2" and metadata.get(_KEY + "pre") not in _SPACED:
+        _rule(metadata)
+    return _roles(metadata, kind, *_tokens(metadata))[3]
+
+
+def _kind(metadata: Mapping[str, Any]) -> str:
+    kind = metadata.get(_KEY + "model")
+    if kind not in ("gpt2", "llama", "t5", "gemma4"):
+        found = "names no tokenizer" if kind is None else f"has a tokenizer of kind {kind!r}"
+        raise UnsupportedModel(
+            f"The file {found}, but only gpt2 (byte-level BPE), llama and gemma4 (SentencePiece BPE) and t5 (unigram) can be read."
+        )
+    return str(kind)
+
+
+def _roles(
+    metadata: Mapping[str, Any], kind: str, tokens: list[str], types: list[int]
+) -> tuple[int | None, int | None, dict[int, str], tuple[int, ...]]:
+    """BOS, EOS, the control tokens, and the ids that end a turn."""
     default = _DEFAULT_IDS.get(kind, (None, None))
     bos, eos = _token_id(metadata, "bos", len(tokens), default[0]), _token_id(metadata, "eos", len(tokens), default[1])
     ends = [_token_id(metadata, name, len(tokens)) for name in _ENDS]
     special = _special(tokens, types, unique([bos, eos, *ends]))
-    stops = unique([eos, *ends, *end_of_turn_ids(special, gguf_template(metadata))])
-    return TokenizerFacts(definition, special, bos, eos, bool(metadata.get(_KEY + "add_bos_token", add_bos)), stops, charsmap)
+    return bos, eos, special, unique([eos, *ends, *end_of_turn_ids(special, gguf_template(metadata))])
 
 
 def _tokens(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
@@ -92,12 +112,17 @@ def _special(tokens: Sequence[str], types: Sequence[int], ends: Sequence[int]) -
 
 
 def _byte_level(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) -> tuple[dict[str, Any], bool]:
+    rule = _rule(metadata)
+    return _merged(metadata, tokens, types, byte_level_parts(rule.to_json(), rule.nfc), ignore_merges=rule.ignore_merges), rule.add_bos
+
+
+def _rule(metadata: Mapping[str, Any]) -> Pretokenizer:
     name = metadata.get(_KEY + "pre", "default")
     rule = PRETOKENIZERS.get(name)
     if rule is None:
         known = ", ".join(sorted((*PRETOKENIZERS, *_SPACED)))
         raise UnsupportedModel(f"The tokenizer cuts text by the rule {name!r} (tokenizer.ggml.pre), but only these are known: {known}.")
-    return _merged(metadata, tokens, types, byte_level_parts(rule.to_json(), rule.nfc), ignore_merges=rule.ignore_merges), rule.add_bos
+    return rule
 
 
 def _spaced(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) -> dict[str, Any]:

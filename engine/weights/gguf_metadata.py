@@ -209,7 +209,7 @@ def _skip_strings(cursor: Cursor, key: str, count: int) -> None:
 def _decode_array(cursor: Cursor, key: str, kind: int, count: int) -> list[Any]:
     """The elements at the cursor; bounds were checked by `_skip_array`."""
     if kind == _STRING:
-        return [cursor.text(f"a text of metadata key {key!r}") for _ in range(count)]
+        return _texts(cursor, key, count)
     if kind == _ARRAY:
         nested = []
         for _ in range(count):
@@ -219,3 +219,18 @@ def _decode_array(cursor: Cursor, key: str, kind: int, count: int) -> list[Any]:
     layout = _SCALARS[kind]
     start = cursor.skip(count * layout.size, f"the array of metadata key {key!r}")
     return list(np.frombuffer(cursor.buffer, np.dtype(layout.format), count, start).tolist())
+
+
+def _texts(cursor: Cursor, key: str, count: int) -> list[str]:
+    """The strings at the cursor, all of which `_skip_strings` has been over: a vocabulary has a hundred thousand."""
+    unpack, at, buffer = _U64.unpack_from, cursor.at, cursor.buffer
+    texts = []
+    for _ in range(count):
+        start = at + 8
+        at = start + unpack(buffer, at)[0]
+        try:
+            texts.append(buffer[start:at].decode())
+        except UnicodeDecodeError as error:
+            raise cursor.fail(f"a text of metadata key {key!r} at byte {start} is not UTF-8 text") from error
+    cursor.at = at
+    return texts
