@@ -54,9 +54,11 @@ def log_softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def open_llama(path: Path, exact: bool) -> llama_cpp.Llama:
-    """llama.cpp with all logits kept; an F32 cache for the exact oracle."""
+    """llama.cpp with all logits kept, on one thread: several wait for each other, spinning, when anything else runs. An F32 cache
+    for the exact oracle.
+    """
     types = {"type_k": llama_cpp.GGML_TYPE_F32, "type_v": llama_cpp.GGML_TYPE_F32} if exact else {}
-    return llama_cpp.Llama(str(path), n_ctx=1024, n_batch=1024, logits_all=True, verbose=False, **types)
+    return llama_cpp.Llama(str(path), n_ctx=1024, n_batch=1024, logits_all=True, n_threads=1, n_threads_batch=1, verbose=False, **types)
 
 
 def prompt_ids(llama: llama_cpp.Llama, prompt: dict[str, Any]) -> list[int]:

@@ -1,4 +1,7 @@
-"""Every architecture against transformers in float32: folder, GGUF file, older config.json, any cut into steps, both backends."""
+"""Every architecture against transformers in float32: folder, GGUF file, older config.json, any cut into steps, both backends.
+
+The default run has each folder on the CPU backend, in steps, and each GGUF file on the reference; the rest is slow.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,7 @@ def assert_near(found: Floats, expected: Floats, share: float) -> None:
     assert np.abs(found - expected).max() <= share * np.abs(expected).max()
 
 
+@pytest.mark.slow
 @every_case
 def test_folder_agrees_with_transformers(folder: Folder, name: str) -> None:
     case = BY_NAME[name]
@@ -47,6 +51,7 @@ def test_folder_agrees_with_transformers(folder: Folder, name: str) -> None:
     assert_near(found, cached_logits(name), case.tolerance)
 
 
+@pytest.mark.slow
 @every_case
 def test_any_cut_into_steps_gives_the_same(folder: Folder, name: str) -> None:
     """Prefill in one piece is step by step is chunks: across windows and scalings."""
@@ -65,6 +70,7 @@ def test_gguf_file_agrees_with_the_folder(folder: Folder, name: str, tmp_path: P
     assert_near(found, cached_logits(name), case.tolerance)
 
 
+@pytest.mark.slow
 @every_case
 def test_older_config_says_the_same(folder: Folder, name: str, tmp_path: Path) -> None:
     """config.json as transformers 4 wrote it, which leaves out what is the class's default."""
