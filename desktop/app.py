@@ -45,6 +45,8 @@ __all__ = ["Desktop", "Doors", "make_application", "run"]
 log = logging.getLogger(__name__)
 
 EXIT_TROUBLE = 1
+SWITCH_S = 0.001
+"""So long at most the window waits for another thread's Python code; Python's own 5 ms are a third of a frame, each time."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ async def _live(app: QApplication, desktop: Desktop) -> None:
 
 def run(*, model: Path | None = None, data: Path | None = None, starter: bool = False, debug: bool = False) -> int:
     """Run the desktop until its window is closed; returns the exit code."""
+    sys.setswitchinterval(SWITCH_S)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl+C in a terminal ends it at once; what is written down needs no farewell
     if data is not None:
         os.environ["INGLENOOK_DATA"] = str(data.expanduser().resolve())

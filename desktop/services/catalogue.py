@@ -24,8 +24,8 @@ __all__ = ["CatalogueService", "FindModels", "find_models"]
 
 FindModels = Callable[[Sequence[tuple[str, str]], threading.Event], "Iterator[FoundModel]"]
 """Finds models in (source, folder) pairs and wherever else it knows of; as `find_models`."""
-TELL_MS = 40
-"""What was found is told at most so often: a thousand models are not a thousand changes of a list."""
+TELL_MS, TELL_MANY_MS, MANY = 40, 160, 100
+"""What was found is told at most so often, and less often from `MANY` on: a thousand models are not a thousand changes of a list."""
 _MOST_FILES = 2000
 _ENGINE = describe
 """The engine's own reading of headers, which is left to another process."""
@@ -64,7 +64,6 @@ class CatalogueService(QObject):
         self._known: dict[tuple[object, ...], ModelEntry] = {}  # touched by the worker's thread only
         self._tell = QTimer(self)
         self._tell.setSingleShot(True)
-        self._tell.setInterval(TELL_MS)
         self._tell.timeout.connect(self._on_time)
 
     @property
@@ -141,7 +140,7 @@ class CatalogueService(QObject):
         if self._job is not None and job == self._job.id:
             self._entries[found.path] = found
             if not self._tell.isActive():
-                self._tell.start()
+                self._tell.start(TELL_MS if len(self._entries) < MANY else TELL_MANY_MS)
 
     @Slot()
     def _on_time(self) -> None:

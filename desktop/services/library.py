@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING
@@ -20,24 +24,39 @@ if TYPE_CHECKING:
 
 __all__ = ["LibraryService", "Measure", "measure_bandwidth"]
 
+log = logging.getLogger(__name__)
+
 Measure = Callable[[int], float]
 """Bytes a second that so many threads (0: as many as the engine takes) read from memory; 0.0 when it cannot be told."""
 JUDGE_MS, SEARCHING_MS = 60, 400
 """Changes are gathered for so long before all models are judged again; longer while more are still being found."""
 _BATCH = 100
-_MEASURED_MB = 256
+_MEASURED_MB, _MEASURE_S = 256, 60
+_MEASURE = """
+import json, sys
+sys.path[:] = json.load(sys.stdin)
+from engine.models.estimate import free_memory
+from engine.backends.cpu import default_threads
+from engine.backends.cpu.bandwidth import read_bandwidth
+threads, megabytes = int(sys.argv[1]), int(sys.argv[2])
+print(read_bandwidth(threads or default_threads(), megabytes, 0.3) if free_memory() > 4 * megabytes << 20 else 0.0)
+"""
 
 
 def measure_bandwidth(threads: int) -> float:
-    """`engine.backends.cpu.bandwidth.read_bandwidth`, imported when first needed."""
-    from engine.models.estimate import free_memory
-
-    if free_memory() < 4 * _MEASURED_MB << 20:
+    """`engine.backends.cpu.bandwidth.read_bandwidth` in a process of its own: importing Numba would cost the window frames."""
+    if not sys.executable or getattr(sys, "frozen", False):
         return 0.0
-    from engine.backends.cpu import default_threads
-    from engine.backends.cpu.bandwidth import read_bandwidth
-
-    return read_bandwidth(threads or default_threads(), _MEASURED_MB, 0.3)
+    command = [sys.executable, "-I", "-c", _MEASURE, str(threads), str(_MEASURED_MB)]
+    flags = getattr(subprocess, "CREATE_NO_WINDOW", 0)
+    try:
+        told = subprocess.run(
+            command, input=json.dumps(sys.path), capture_output=True, text=True, encoding="utf-8", timeout=_MEASURE_S, creationflags=flags
+        )
+        return max(0.0, float(told.stdout))
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        log.warning("the memory's speed could not be measured: %s", error)
+        return 0.0
 
 
 class LibraryService(QObject):
