@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from engine.core import ChatEvent, ChatRequest, Done, Loading, Message, ModelInfo, Text, TokenInfo, Trimmed
-from engine.errors import Cancelled
+from engine.errors import Cancelled, NotEnoughMemory
 from engine.folders import cache_dir
 from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.draft_slot import DraftSlot
@@ -92,6 +93,7 @@ class LocalChat:
 
     def close(self) -> None:
         """Release the model's memory and threads; the chat cannot answer afterwards."""
+        from engine.backends.trim import give_memory_back
         from engine.models.saved import save_cache
 
         self.generator.close()
@@ -101,6 +103,7 @@ class LocalChat:
             self._kept = ""
         self.generator.cache.close()
         self.generator.model.close()
+        give_memory_back()
 
 
 def _tell(notice: str) -> None:
@@ -109,52 +112,32 @@ def _tell(notice: str) -> None:
         logging.getLogger(__name__).info(notice)
 
 
+class Replaced(Protocol):
+    """A chat that goes when another one comes: `info` tells what its memory is worth, `close` releases it."""
+
+    info: ModelInfo | None
+
+    def close(self) -> None:
+        """Release the model's memory."""
+        ...
+
+
 def open_chat(
     path: str | Path,
     load: LoadSettings = LoadSettings(),
     cache: CacheSettings = CacheSettings(),
     stop: threading.Event | None = None,
+    replaces: Replaced | None = None,
 ) -> Generator[Loading, None, LocalChat]:
     """Load a model for chatting: yields progress and returns the chat (`chat = yield from open_chat(path)`).
 
-    Setting `stop` raises `Cancelled` at the next progress. Raises `ModelNotFound`, `BadCheckpoint`, `UnsupportedModel`,
-    `NotEnoughMemory`, `BadSetting`.
+    Setting `stop` raises `Cancelled` at the next progress. `replaces` is closed when the new model's headers, tokenizer and template
+    were found good and its memory enough, before any weight is read; until then a failure leaves it as it is. Raises
+    `ModelNotFound`, `BadCheckpoint`, `UnsupportedModel`, `BadTemplate`, `NotEnoughMemory`, `BadSetting`.
     """
-    # Numba and torch come in here, not when the module is imported.
-    from engine.backends import make_backend
-    from engine.generator.streaming import StreamingGenerator
-    from engine.models import describe, preparation, read_model
-    from engine.models.estimate import cache_dtype
-    from engine.models.open_text import open_text
-    from engine.models.paged import PagedCache, chosen_context
-    from engine.models.saved import fingerprint, restore_cache
-    from engine.sampling import kernels
-    from engine.weights.checkpoint import open_checkpoint
+    from engine.backends.trim import give_memory_back
 
-    def steps() -> Generator[Loading, None, LocalChat]:
-        yield Loading("Reading the headers", 0, 1)
-        info = describe(path)
-        chosen_context(cache, info.context_length)  # a context that cannot be is told before the weights are read
-        checkpoint = open_checkpoint(path)
-        try:
-            tokenizer, template = open_text(checkpoint, load.chat_template)
-            model = yield from read_model(checkpoint, make_backend(load), cache_dtype(cache), preparation(checkpoint, load))
-        finally:
-            checkpoint.close()
-        if model.config.vocab_size >= kernels.LEAST:
-            yield Loading("Preparing the sampler", 0, 1)
-            kernels.kernels()  # now, so that no reply waits for them
-        yield Loading("Making room for the context", 0, 1)
-        paged = PagedCache(model, cache)
-        kept = ""
-        if cache.keep_on_disk:
-            kept = fingerprint(path)
-            if kept and (load.quantise, load.quantise_head) != ("none", "same"):
-                kept += f" {load.quantise} {load.quantise_head}"  # other weights, other keys and values
-            _tell(restore_cache(paged, kept, cache_dir() / "conversations"))
-        return LocalChat(info, StreamingGenerator(model, paged, tokenizer), template, load, kept)
-
-    loading = steps()
+    loading = _load(path, load, cache, replaces)
     while True:
         try:
             progress = next(loading)
@@ -164,7 +147,64 @@ def open_chat(
         yield progress
         if stop is not None and stop.is_set():
             loading.close()
+            give_memory_back()
             raise Cancelled(f"Loading {Path(path).name} was stopped.")
+
+
+def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: Replaced | None) -> Generator[Loading, None, LocalChat]:
+    # Numba and torch come in here, not when the module is imported.
+    from engine.backends import make_backend
+    from engine.backends.trim import give_memory_back
+    from engine.generator.streaming import StreamingGenerator
+    from engine.models import describe, preparation, read_model
+    from engine.models.estimate import cache_dtype
+    from engine.models.open_text import open_text
+    from engine.models.paged import PagedCache, chosen_context
+    from engine.models.saved import fingerprint, restore_cache
+    from engine.sampling import kernels
+    from engine.weights.checkpoint import open_checkpoint
+
+    yield Loading("Reading the headers", 0, 1)
+    info = describe(path)
+    chosen_context(cache, info.context_length)  # a context that cannot be is told before the weights are read
+    checkpoint = open_checkpoint(path)
+    try:
+        tokenizer, template = open_text(checkpoint, load.chat_template)
+        backend, prepare = make_backend(load), preparation(checkpoint, load)
+        room = functools.partial(_make_room, info, cache, backend.name, replaces)
+        model = yield from read_model(checkpoint, backend, cache_dtype(cache), prepare, room)
+    finally:
+        checkpoint.close()
+    give_memory_back()
+    if model.config.vocab_size >= kernels.LEAST:
+        yield Loading("Preparing the sampler", 0, 1)
+        kernels.kernels()  # now, so that no reply waits for them
+    yield Loading("Making room for the context", 0, 1)
+    paged = PagedCache(model, cache)
+    kept = ""
+    if cache.keep_on_disk:
+        kept = fingerprint(path)
+        if kept and (load.quantise, load.quantise_head) != ("none", "same"):
+            kept += f" {load.quantise} {load.quantise_head}"  # other weights, other keys and values
+        _tell(restore_cache(paged, kept, cache_dir() / "conversations"))
+    return LocalChat(info, StreamingGenerator(model, paged, tokenizer), template, load, kept)
+
+
+def _make_room(info: ModelInfo, cache: CacheSettings, backend: str, replaces: Replaced | None, weights: int) -> None:
+    """Close `replaces` when there is memory for `weights` bytes and a context without it. Raises `NotEnoughMemory` when there is not."""
+    from engine.backends.trim import give_memory_back
+    from engine.models.estimate import cache_bytes, free_memory
+    from engine.models.load import check_memory
+
+    name, present = Path(info.path).name, replaces.info if replaces is not None else None
+    freed = (present.resident_bytes or present.weights_bytes) if present is not None else 0
+    check_memory(name, weights, free_memory() + freed)
+    context = cache_bytes(info, cache, backend, busy=weights - freed)
+    if not context.fits:
+        raise NotEnoughMemory(f"{name} leaves too little memory beside its weights. {context.sentence}")
+    if replaces is not None:
+        replaces.close()
+    give_memory_back()  # what reading the headers and making the tokenizer took
 
 
 def finished(loading: Generator[Loading, None, LocalChat]) -> LocalChat:

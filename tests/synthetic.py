@@ -23,12 +23,12 @@ _WIDTHS = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "I32": 4}
 _SHAPE = Tiny(layers=1, width=2048, heads=16, kv_heads=4, head_dim=128, ffn_width=5632, vocab_size=32000, context_length=4096)
 _GPT_OSS = {
     "architectures": ["GptOssForCausalLM"], "hidden_size": 2880, "intermediate_size": 2880, "num_local_experts": 4,
-    "num_experts_per_tok": 2, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 32000, "sliding_window": 128, "eos_token_id": 2,
-    "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
+    "num_experts_per_tok": 2, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 32000,
+    "sliding_window": 128, "eos_token_id": 2, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
 }  # fmt: skip
 _GPT2 = {
     "architectures": ["GPT2LMHeadModel"], "n_embd": 1280, "n_head": 20, "n_positions": 1024, "vocab_size": 50257,
-    "layer_norm_epsilon": 1e-5,     "activation_function": "gelu_new", "eos_token_id": 2, "model_type": "gpt2",
+    "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "eos_token_id": 2, "model_type": "gpt2",
 }  # fmt: skip
 
 

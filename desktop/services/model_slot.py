@@ -16,18 +16,20 @@ from engine.settings import CacheSettings, LoadSettings
 
 __all__ = ["Describe", "ModelSlot", "OpenChat", "describe", "open_chat"]
 
-OpenChat = Callable[[Path, LoadSettings, CacheSettings, threading.Event], Generator[Loading, None, ChatSource]]
+OpenChat = Callable[[Path, LoadSettings, CacheSettings, threading.Event, "Leaving"], Generator[Loading, None, ChatSource]]
 """Loads a model: yields progress and returns the chat source; as `engine.chat.open_chat`."""
 Describe = Callable[[Path], ModelInfo]
 """Reads a model's headers; as `engine.models.describe`."""
 
 
-def open_chat(path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event) -> Generator[Loading, None, ChatSource]:
+def open_chat(
+    path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event, leaving: Leaving
+) -> Generator[Loading, None, ChatSource]:
     """`engine.chat.open_chat`, whose heavy imports happen here: on the engine's thread, after the window is there."""
     yield Loading("Starting the engine", 0, 1)
     from engine.chat import open_chat as open_local
 
-    return (yield from open_local(path, load, cache, stop))
+    return (yield from open_local(path, load, cache, stop, leaving))
 
 
 def describe(path: Path) -> ModelInfo:
@@ -44,6 +46,15 @@ def known_title(path: Path) -> str:
     return title(path)
 
 
+class Leaving:
+    """The loaded model, to be closed as late as possible while another one is opened; `info` is None where there is none."""
+
+    def __init__(self, info: ModelInfo | None, close: Callable[[], None]) -> None:
+        self.info = info
+        self.close = close
+        """Releases its memory."""
+
+
 class ModelSlot:
     """Holds at most one chat source. `info` is None while there is none."""
 
@@ -58,16 +69,15 @@ class ModelSlot:
     ) -> Generator[Loading, None, ModelInfo | None]:
         """Replace the model by the one at `path`; returns its facts, or None when `stop` was set.
 
-        The headers are read first, so that a file that is no model does not cost the one that is loaded. From then on
-        there is room for one model only: the old one goes before the new one comes.
+        All that headers, tokenizer and template tell is looked at first, so that a model that cannot be loaded does not cost the
+        one that is. From then on there is room for one model only: the old one goes before the new one's weights come.
         """
         yield Loading("Reading the headers", 0, 1)
         self._describe(path)
         if stop.is_set():
             return None
-        self._release()
         try:
-            source = yield from self._open_chat(path, load, cache, stop)
+            source = yield from self._open_chat(path, load, cache, stop, Leaving(self.info, self._release))
         except EngineError:
             if stop.is_set():
                 return None
@@ -75,6 +85,7 @@ class ModelSlot:
         if stop.is_set():
             source.close()
             return None
+        self._release()
         title = known_title(path)
         self._source = source
         self.info = dataclasses.replace(source.info, name=title) if title else source.info

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-import psutil
-
 from engine.backends.base import Backend, RawTensor
 from engine.core import Loading
 from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.base import Model, Weights, gigabytes
 from engine.models.cohere import COHERE
 from engine.models.config import ModelConfig, hf_architecture
+from engine.models.estimate import free_memory
 from engine.models.family import Family
 from engine.models.gemma import GEMMA, GEMMA_2, GEMMA_3
 from engine.models.glm import GLM
@@ -84,17 +83,25 @@ def survey(checkpoint: Checkpoint, backend: Backend, prepare: Prepare | None = N
 
 
 def read_model(
-    checkpoint: Checkpoint, backend: Backend, cache_dtype: str = "auto", prepare: Prepare | None = None
+    checkpoint: Checkpoint,
+    backend: Backend,
+    cache_dtype: str = "auto",
+    prepare: Prepare | None = None,
+    make_room: Callable[[int], None] | None = None,
 ) -> Generator[Loading, None, Model]:
     """Load all weights (`model = yield from read_model(...)`) layer by layer; then the backend prepares what they need.
 
     `cache_dtype` is the type of the caches to come, so that what they need is compiled here, with progress; `prepare` may change
-    each matrix first. The checkpoint is not needed afterwards. Raises `BadCheckpoint`, `UnsupportedModel` and `NotEnoughMemory`.
+    each matrix first. `make_room` is told the weights' bytes when all headers were found good, before any weight is read; without
+    it free memory is checked. The checkpoint is not needed afterwards. Raises `BadCheckpoint`, `UnsupportedModel` and `NotEnoughMemory`.
     """
     family, config = find_architecture(checkpoint), read_config(checkpoint)
     names = family.names(checkpoint.format, checkpoint.tensors)
     seen = survey(checkpoint, backend, prepare)
-    _check_memory(checkpoint.path.name, seen.bytes)
+    if make_room is None:
+        check_memory(checkpoint.path.name, seen.bytes, free_memory())
+    else:
+        make_room(seen.bytes)
     yield Loading("Loading the weights", 0, config.layers)
     loader = Loader(checkpoint.tensors, backend, prepare)
     layers = family.build(loader, config, names)
@@ -109,8 +116,8 @@ def read_model(
         yield Loading("Loading the weights", done, config.layers)
 
 
-def _check_memory(name: str, needed: int) -> None:
-    free = psutil.virtual_memory().available
+def check_memory(name: str, needed: int, free: int) -> None:
+    """Raise `NotEnoughMemory` when a model's weights need more than the `free` bytes."""
     if needed > free:
         raise NotEnoughMemory(
             f"{name} needs {gigabytes(needed)} of memory for its weights, but {gigabytes(free)} are free; "

@@ -46,6 +46,11 @@ class FileTensor:
         return _FORMATS[self.type].nbytes(self.shape)
 
     @property
+    def ordered(self) -> bool:
+        """Whether its rows were chosen by `take`."""
+        return self._order is not None
+
+    @property
     def data(self) -> Bytes:
         """The file's bytes, uint8, flat, read-only; read anew each time, so ask for `rows` of a large matrix."""
         out = self._read(0, self.shape[0]) if self._order is not None and self.shape else self._read_bytes(0, self.nbytes)

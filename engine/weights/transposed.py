@@ -2,25 +2,68 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import RawTensor
 from engine.errors import UnsupportedModel
+from engine.weights.tensor import FileTensor
 
-_WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
+_TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype(np.uint32), "F16": np.dtype(np.uint16), "BF16": np.dtype(np.uint16)}
+_PANEL_BYTES = 8 << 20
+"""Of columns read at once; the pieces that a matrix is taken in mostly lie in the panel read last."""
+_ROWS_BYTES = 1 << 20
+
+
+class _Panels:
+    """Reads columns of `source` (K, N) as bits; keeps the panel of neighbouring columns that was read last."""
+
+    def __init__(self, source: RawTensor) -> None:
+        self.source, self.dtype = source, _TYPES[source.type]
+        if isinstance(source, FileTensor) and not source.ordered:  # 16-bit floats are no numbers to NumPy, but bits are
+            self.source = source.retyped(source.name, f"U{8 * self.dtype.itemsize}", source.shape)
+        self._start, self._panel = 0, np.zeros((0, source.shape[0]), self.dtype)
+
+    def take(self, columns: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """(columns, K), a fresh array."""
+        if not columns.size:
+            return np.zeros((0, self.source.shape[0]), self.dtype)
+        low, high = int(columns.min()), int(columns.max()) + 1
+        if not self._start <= low <= high <= self._start + len(self._panel):
+            most = max(1, _PANEL_BYTES // max(1, self.dtype.itemsize * self.source.shape[0]))
+            if high - low > max(most, 4 * columns.size):  # far apart: in parts
+                return np.concatenate([self.take(part) for part in np.array_split(columns, 2)])
+            self._panel = np.zeros((0, self.source.shape[0]), self.dtype)  # the old one goes before the new one comes
+            self._start, self._panel = low, self._read(low, min(max(high, low + most), self.source.shape[1]))
+        return np.ascontiguousarray(self._panel[columns - self._start])
+
+    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Columns `start` .. `stop` - 1 as rows (stop - start, K)."""
+        source = self.source
+        out = np.empty((stop - start, source.shape[0]), self.dtype)
+        step = max(1, _ROWS_BYTES // max(1, self.dtype.itemsize * (stop - start)))
+        for first in range(0, source.shape[0], step):
+            some = source.rows(first, min(first + step, source.shape[0]))
+            if isinstance(some, FileTensor) and not some.ordered:
+                part = some.columns(start, stop).view(self.dtype)
+            else:
+                part = some.data.view(self.dtype).reshape(some.shape)[:, start:stop]
+            out[:, first : first + len(part)] = part.T
+        return out
 
 
 class Transposed:
-    """A `RawTensor` (N, K) of the plain one `source` (K, N), which is read whole for each piece asked for: K x N numbers at most."""
+    """A `RawTensor` (N, K) of the plain one `source` (K, N), which is read in panels of columns; rows of this one share them."""
 
-    def __init__(self, source: RawTensor, order: npt.NDArray[np.int64] | None = None) -> None:
-        if source.type not in _WIDTHS:
+    def __init__(self, source: RawTensor, order: npt.NDArray[np.int64] | None = None, panels: _Panels | None = None) -> None:
+        if source.type not in _TYPES:
             raise UnsupportedModel(
                 f"The tensor {source.name} of type {source.type} lies transposed in the file, which can be read for "
-                f"{', '.join(_WIDTHS)} only; choose an unquantised variant or a GGUF file."
+                f"{', '.join(_TYPES)} only; choose an unquantised variant or a GGUF file."
             )
-        self._source = source
+        self._source, self._panels = source, panels or _Panels(source)
         self._order = np.arange(source.shape[1]) if order is None else order
         self.name, self.type = source.name, source.type
         self.shape: tuple[int, ...] = (len(self._order), source.shape[0])
@@ -28,18 +71,19 @@ class Transposed:
     @property
     def data(self) -> npt.NDArray[np.uint8]:
         """See `RawTensor`."""
-        width = _WIDTHS[self.type]
-        numbers = self._source.data.view(np.dtype(f"u{width}")).reshape(self._source.shape)
-        return np.ascontiguousarray(numbers[:, self._order].T).reshape(-1).view(np.uint8)
+        return self._panels.take(self._order).reshape(-1).view(np.uint8)
 
     @property
     def nbytes(self) -> int:
         """See `RawTensor`."""
-        return _WIDTHS[self.type] * self.shape[0] * self.shape[1]
+        return _TYPES[self.type].itemsize * self.shape[0] * self.shape[1]
 
     def dequantise(self) -> npt.NDArray[np.float32]:
         """See `RawTensor`."""
-        return np.ascontiguousarray(self._source.dequantise()[:, self._order].T)
+        bits = self._panels.take(self._order)
+        if self.type == "BF16":
+            return (bits.astype(np.uint32) << 16).view(np.float32)
+        return bits.view(np.float16).astype(np.float32) if self.type == "F16" else bits.view(np.float32)
 
     def part(self, index: int) -> RawTensor:
         """Not a stack: raises IndexError."""
@@ -47,11 +91,11 @@ class Transposed:
 
     def rows(self, start: int, stop: int) -> RawTensor:
         """See `RawTensor`."""
-        return Transposed(self._source, self._order[start:stop])
+        return Transposed(self._source, self._order[start:stop], self._panels)
 
     def take(self, indices: npt.ArrayLike) -> RawTensor:
         """See `RawTensor`."""
-        return Transposed(self._source, self._order[np.asarray(indices, np.int64)])
+        return Transposed(self._source, self._order[np.asarray(indices, np.int64)], self._panels)
 
 
 def transposed(tensor: RawTensor) -> RawTensor:

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from desktop.services.model_slot import Leaving
 from engine.core import (
     Alternative,
     ChatEvent,
@@ -24,7 +25,7 @@ from engine.core import (
     TokenInfo,
     Trimmed,
 )
-from engine.errors import Cancelled, EngineError, ModelNotFound
+from engine.errors import BadCheckpoint, Cancelled, EngineError, ModelNotFound
 from engine.settings import CacheSettings, LoadSettings
 
 __all__ = ["ECHO_INFO", "EchoChat", "EchoDoor", "echo_token"]
@@ -185,8 +186,13 @@ class EchoDoor:
             return f"There is no model at {draft}: choose another one."
         return f"Its vocabulary is not that of {target.stem}." if draft.name.startswith("other") else ""
 
-    def open_chat(self, path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event) -> Generator[Loading, None, EchoChat]:
-        """Progress, then the chat. A set `stop` raises, as the engine does."""
+    def open_chat(
+        self, path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event, leaving: Leaving
+    ) -> Generator[Loading, None, EchoChat]:
+        """Progress, then the chat. A set `stop` raises, as the engine does; a path named "bad..." fails before the old model goes."""
+        if path.name.startswith("bad"):
+            raise BadCheckpoint(f"{path.name} lacks tensors.")
+        leaving.close()
         self.opened.append(path)
         self.settings.append((load, cache))
         for step in range(self.load_steps):
