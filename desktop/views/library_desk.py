@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QObject, QUrl, Slot
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtCore import QObject, Slot
 from PySide6.QtWidgets import QWidget
 
 from desktop.services.catalogue import CatalogueService
 from desktop.services.hub import HubService
 from desktop.services.library import LibraryService
 from desktop.services.session import ChatSession
+from desktop.services.show_file import FileShower
 from desktop.views.library_window import LibraryWindow
 from desktop.views.model_desk import ModelDesk
 
@@ -32,6 +32,7 @@ class LibraryDesk(QObject):
     ) -> None:
         super().__init__(parent)
         self._session, self._desk, self._catalogue, self._judge, self._hub = session, desk, catalogue, judge, hub
+        self._shower = FileShower(self._tell, self)
         self.window: LibraryWindow | None = None
 
     def open(self, parent: QWidget) -> None:
@@ -106,6 +107,10 @@ class LibraryDesk(QObject):
         if self.window is not None and self.window.isVisible() and level == "error":
             self.window.tell(sentence)
 
+    def _tell(self, sentence: str) -> None:
+        if self.window is not None:
+            self.window.tell(sentence)
+
     # -- what the user does
 
     def _load(self, path: str) -> None:
@@ -114,10 +119,7 @@ class LibraryDesk(QObject):
         self._session.open_model(path)
 
     def _show_file(self, path: str) -> None:
-        place = Path(path)
-        folder = place if place.is_dir() else place.parent
-        if not QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder))) and self.window is not None:
-            self.window.tell(f"No file manager opened {folder}.")
+        self._shower.show(Path(path))
 
     def _remove(self, path: str) -> None:
         self._session.preferences.hide_model(path)
