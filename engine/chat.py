@@ -113,9 +113,12 @@ def _tell(notice: str) -> None:
 
 
 class Replaced(Protocol):
-    """A chat that goes when another one comes: `info` tells what its memory is worth, `close` releases it."""
+    """A chat that goes when another one comes."""
 
-    info: ModelInfo | None
+    @property
+    def info(self) -> ModelInfo | None:
+        """Tells what its memory is worth."""
+        ...
 
     def close(self) -> None:
         """Release the model's memory."""
