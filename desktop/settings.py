@@ -45,9 +45,9 @@ class Behaviour(Settings):
         choices=(("enter", "Enter"), ("ctrl+enter", "Ctrl+Enter")),
     )
     makers_advice: bool = setting(
-        True, "Use the sampling that a model's makers advise",
-        "What comes with a model about how to sample it is used instead of your saved defaults; what is kept for the model and what you "
-        "set in a chat come first.",
+        True, "Sample as the makers advise",  # short: the label of a box to tick is not wrapped
+        "Use the sampling that a model's makers advise, where it comes with the model, instead of your saved defaults; what is kept for the "
+        "model and what you set in a chat come first.",
     )
     show_advanced: bool = setting(
         False, "Show advanced settings", "The panes show every setting, also those that are seldom changed.", neutral=False

@@ -33,7 +33,7 @@ def choice_lines(choice: HubChoice) -> tuple[str, str]:
     if not choice.fits_disk:
         verdict = "not enough room on the disk"
     else:
-        verdict = f"fits, takes about {size_text(choice.memory_bytes)}" if choice.fits_memory else "too large for the free memory"
+        verdict = f"fits, takes about {size_text(choice.memory_bytes)}" if choice.fits_memory else "too large for memory"
     return f"{choice.title}  ★ recommended" if choice.recommended else choice.title, f"{size_text(choice.bytes)} to download · {verdict}"
 
 

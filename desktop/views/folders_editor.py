@@ -15,7 +15,7 @@ class FoldersEditor(LinesEditor):
     def __init__(self, info: SettingInfo) -> None:
         super().__init__(info)
         self._escaped = True
-        self.box.setPlaceholderText("none")
+        self.box.setPlaceholderText("none; one on each line, for example: /models/pirate = 0.8")
         self.add = QPushButton("Add a folder…")
         self.add.setAccessibleName(f"{info.label}: add a folder")
         self.add.clicked.connect(self._choose)

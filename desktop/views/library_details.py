@@ -82,12 +82,12 @@ class LibraryDetails(QScrollArea):
         layout = QVBoxLayout(body)
         layout.setContentsMargins(14, 10, 14, 14)
         layout.setSpacing(8)
-        for label in (self.name, self.trouble, self.memory, self.speed):
+        head = QHBoxLayout()  # the deed beside the name, so that it is seen in the smallest window
+        head.addWidget(self.name, 1, Qt.AlignmentFlag.AlignTop)
+        head.addWidget(self.load, 0, Qt.AlignmentFlag.AlignTop)
+        layout.addLayout(head)
+        for label in (self.trouble, self.memory, self.speed):
             layout.addWidget(label)
-        deeds = QHBoxLayout()
-        deeds.addWidget(self.load)
-        deeds.addStretch(1)
-        layout.addLayout(deeds)
         layout.addWidget(self._facts)
         others = QHBoxLayout()
         others.addWidget(self.show_file)

@@ -48,6 +48,7 @@ class KeptSettings(QWidget):
         self._entry: ModelEntry | None = None
         heading = QLabel("Kept for this model")
         heading.setProperty("tone", "subheading")
+        heading.setIndent(0)
         self.rows: dict[str, Row] = {}
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)

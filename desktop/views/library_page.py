@@ -175,9 +175,13 @@ class LibraryPage(QWidget):
         self._tell_count(shown, all_)
 
     def show_searching(self, searching: bool) -> None:
-        """Whether models are being looked for."""
+        """Whether models are being looked for. At the end one is selected, the loaded one where it is there."""
         self._searching = searching
         self.apply_filter()
+        if not searching and self.models.rowCount() and not self.table.path():
+            self.table.select(self._session.model.path if self._session.model is not None else "")
+            if not self.table.path():
+                self.table.selectRow(0)
 
     def show_state(self, state: str) -> None:
         """Show the bar while a model comes or goes."""

@@ -11,7 +11,7 @@ from desktop.items.library import COLUMNS, ENTRY_ROLE, TONE_ROLE, LibraryModel
 
 __all__ = ["LibraryTable"]
 
-_CHARACTERS = (32, 19, 19, 10, 14, 6, 10, 15, 12, 10, 12, 20)
+_CHARACTERS = (30, 20, 17, 10, 15, 6, 10, 15, 12, 10, 12, 20)
 """Widths of the columns in average characters."""
 _MARGIN = 9
 _TONES = {"danger": QPalette.ColorRole.BrightText, "muted": QPalette.ColorRole.PlaceholderText}

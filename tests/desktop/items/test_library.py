@@ -128,7 +128,7 @@ def test_lines_of_the_hub() -> None:
     assert model_lines(HubModel("gpt2", "", 950)) == ("gpt2", "950 downloads")
     choice = HubChoice("org/m", "a" * 40, "Q4_K_M", "gguf", (), 4_900_000_000, 5_900_000_000, recommended=True)
     assert choice_lines(choice) == ("Q4_K_M  ★ recommended", "4.9 GB to download · fits, takes about 5.9 GB")
-    assert choice_lines(dataclasses.replace(choice, fits_memory=False))[1] == "4.9 GB to download · too large for the free memory"
+    assert choice_lines(dataclasses.replace(choice, fits_memory=False))[1] == "4.9 GB to download · too large for memory"
     assert choice_lines(dataclasses.replace(choice, fits_disk=False))[1] == "4.9 GB to download · not enough room on the disk"
 
 

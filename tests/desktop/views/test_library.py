@@ -158,6 +158,18 @@ def test_a_broken_model_says_why_and_cannot_be_loaded(deck: Deck) -> None:
     assert not details.trouble.isVisible()
 
 
+def test_one_model_is_selected_when_all_are_found(deck: Deck) -> None:
+    """The details have something to show; what the user selects stays."""
+    local = deck.window.local
+    assert local.table.path() == deck.path("m0")
+    assert local.details.load.isVisible()
+    assert local.query.hasFocus()
+    deck.select("m2")
+    local.again.click()
+    deck.qtbot.waitUntil(lambda: not local._searching)
+    assert local.table.path() == deck.path("m2")
+
+
 def test_an_empty_library_says_what_to_do(make) -> None:
     deck = make(0)
     assert deck.window.local.nothing.isVisible()
