@@ -46,8 +46,8 @@ class Behaviour(Settings):
     )
     makers_advice: bool = setting(
         True, "Sample as the makers advise",  # short: the label of a box to tick is not wrapped
-        "Use the sampling that a model's makers advise, where it comes with the model, instead of your saved defaults; what is kept for the "
-        "model and what you set in a chat come first.",
+        "Use the sampling that a model's makers advise, where it comes with the model, instead of your saved defaults; what is kept for "
+        "the model and what you set in a chat come first.",
     )
     show_advanced: bool = setting(
         False, "Show advanced settings", "The panes show every setting, also those that are seldom changed.", neutral=False
