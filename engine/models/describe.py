@@ -76,9 +76,9 @@ def _name(checkpoint: Checkpoint, own: str) -> str:
 def _text_facts(checkpoint: Checkpoint) -> tuple[tuple[int, ...], bool]:
     """The ids that end a turn, and whether there is a chat template; the tokenizer itself is not built."""
     from engine.text.folder_tokenizer import facts_from_folder
-    from engine.text.gguf_tokenizer import facts_from_gguf
+    from engine.text.gguf_tokenizer import stop_ids_from_gguf
     from engine.text.template_source import folder_template, gguf_template
 
     if checkpoint.format == "gguf":
-        return facts_from_gguf(checkpoint.metadata).stop_ids, gguf_template(checkpoint.metadata) is not None
+        return stop_ids_from_gguf(checkpoint.metadata), gguf_template(checkpoint.metadata) is not None
     return facts_from_folder(checkpoint.path).stop_ids, folder_template(checkpoint.path) is not None
