@@ -1,6 +1,6 @@
 """Large models whose weights repeat, written fast: for measurements of loading, not of answers.
 
-    write_synthetic(folder, "q4_k", 600)   about 600 MB of a Llama's shape; see `KINDS`; returns what to open
+write_synthetic(folder, "q4_k", 600)   about 600 MB of a Llama's shape; see `KINDS`; returns what to open
 """
 
 from __future__ import annotations

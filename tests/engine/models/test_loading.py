@@ -93,6 +93,26 @@ def test_the_work_space_is_that_of_the_recorded_pass(tmp_path: Path, name: str) 
     model.close()
 
 
+@pytest.mark.usefixtures("dry")
+@pytest.mark.parametrize("experts", [0, 8])
+def test_what_a_token_reads(tmp_path: Path, experts: int) -> None:
+    """All of the weights once; of the table of embeddings one row, of the experts those that are used."""
+    tiny = LARGE.but(layers=2, width=256, ffn_width=512)
+    path = write_large_gguf(tmp_path / "m.gguf", tiny, "q8_0", experts)
+    info, packed = describe(path), {}
+    for name, tensor in open_checkpoint(path).tensors.items():
+        rows = [tensor.part(i) for i in range(tensor.shape[0])] if len(tensor.shape) == 3 else [tensor]
+        packed[name] = sum(CpuBackend().outline(each).nbytes for each in rows) if len(tensor.shape) > 1 else tensor.nbytes
+    assert info.resident_bytes == sum(packed.values())
+    unused = sum(size for name, size in packed.items() if "_exps" in name) * 6 // 8
+    table = packed["token_embd.weight"]
+    assert info.read_bytes == info.resident_bytes - table + table // tiny.vocab_size - unused
+    assert (unused > 0) == (experts > 0)
+    model = load(path, CpuBackend())
+    assert (model.resident_bytes, model.weight_bytes_per_token) == (info.resident_bytes, info.read_bytes)
+    model.close()
+
+
 def hollow(path: Path, kind: str, rows: int, columns: int = 2048) -> FileTensor:
     """A matrix of zeros in a file that takes no room on the disk."""
     format = find_format(kind)
