@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -121,3 +122,14 @@ def test_without_a_measurement_there_is_no_speed(desk: Desk, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_the_measurement_itself() -> None:
     assert 1e9 < measure_bandwidth(1) < 1e12
+
+
+@pytest.mark.parametrize("answer", ["", "no number", "-1.0", OSError("no more processes"), subprocess.TimeoutExpired("python", 1)])
+def test_a_speed_that_cannot_be_measured_is_not_known(monkeypatch: pytest.MonkeyPatch, answer: str | Exception) -> None:
+    def run(*args: object, **kwargs: object) -> subprocess.CompletedProcess[str]:
+        if isinstance(answer, Exception):
+            raise answer
+        return subprocess.CompletedProcess([], 1, answer, "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert measure_bandwidth(2) == 0.0
