@@ -234,7 +234,8 @@ class ModelInfo:
     name the weights' format ("Q4_K", "GPTQ 4-bit", "BF16"); `licence` as the file states it, or ""; `resident_bytes` are what the
     weights will take in memory once loaded on the CPU, `read_bytes` what one decoded token reads of them; `defaults` are the
     sampler settings that the model's makers advise: (field of `SamplerSettings`, value); beyond `advised_context` tokens the
-    model gets worse; `work` is what its passes take on the CPU.
+    model gets worse; `plain` are the weights that can be quantised while loading and the bytes they take as they are: numbers and
+    bytes of all but the head, then of the head.
     """
 
     path: str
@@ -258,6 +259,7 @@ class ModelInfo:
     read_bytes: int = 0
     defaults: tuple[tuple[str, float], ...] = ()
     advised_context: int = 0
+    plain: tuple[int, int, int, int] = (0, 0, 0, 0)
     work: WorkSpace = WorkSpace()
 
 

@@ -131,11 +131,16 @@ class LibraryService(QObject):
             self._bandwidth = result
             self._later()
 
+    def _settings_of(self, path: str) -> tuple[CacheSettings, LoadSettings]:
+        """How a model with settings of its own would be loaded."""
+        return self._session.settings_for(path, CacheSettings), self._session.settings_for(path, LoadSettings)
+
     @Slot()
     def _judge(self) -> None:
-        usual, kept = self._session.preferences.settings(CacheSettings), self._session.preferences.models_with_settings
+        preferences = self._session.preferences
+        usual, kept = (preferences.settings(CacheSettings), preferences.settings(LoadSettings)), preferences.models_with_settings
         models = [
-            (entry, entry.info, self._session.settings_for(entry.path, CacheSettings) if entry.path in kept else usual)
+            (entry, entry.info, *(self._settings_of(entry.path) if entry.path in kept else usual))
             for entry in self._catalogue.entries
             if entry.info is not None
         ]
@@ -159,7 +164,10 @@ def _measured(measure: Measure, threads: int) -> Generator[None, None, float]:
 
 
 def _judgements(
-    models: Sequence[tuple[ModelEntry, ModelInfo, CacheSettings]], loaded: ModelInfo | None, bandwidth: float, stop: threading.Event
+    models: Sequence[tuple[ModelEntry, ModelInfo, CacheSettings, LoadSettings]],
+    loaded: ModelInfo | None,
+    bandwidth: float,
+    stop: threading.Event,
 ) -> Generator[dict[str, Fit], None, None]:
     """Batches of path -> `Fit`. The loaded model's place counts as free: another one would take it."""
     from engine.models.estimate import free_memory
@@ -171,4 +179,4 @@ def _judgements(
     for start in range(0, len(models), _BATCH):
         if stop.is_set():
             return
-        yield {entry.path: fit(info, cache, free, bandwidth) for entry, info, cache in models[start : start + _BATCH]}
+        yield {entry.path: fit(info, cache, free, bandwidth, load) for entry, info, cache, load in models[start : start + _BATCH]}

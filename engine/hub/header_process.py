@@ -36,6 +36,7 @@ def info_from_json(data: object) -> ModelInfo:
     values = {**data, "stop_token_ids": tuple(data.get("stop_token_ids", ()))}
     try:
         values["defaults"] = tuple((str(name), value) for name, value in values["defaults"])
+        values["plain"] = tuple(int(number) for number in values["plain"])
         values["work"] = WorkSpace(**values["work"])
         info = ModelInfo(**values)
     except (KeyError, TypeError, ValueError) as error:

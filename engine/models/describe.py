@@ -12,6 +12,7 @@ from engine.models.base import read_bytes
 from engine.models.fit import work_space
 from engine.models.generation_defaults import sampler_defaults
 from engine.models.load import read_config, survey
+from engine.models.quantising import PlainCount
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
 from engine.weights.facts import licence, quantisation_name
 
@@ -38,7 +39,8 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     weights_bytes = sum(tensor.nbytes for tensor in tensors)
     stop_token_ids, has_chat_template = _text_facts(checkpoint)
     backend = CpuBackend()
-    seen = survey(checkpoint, backend)
+    plain = PlainCount(checkpoint, backend)
+    seen = survey(checkpoint, backend, plain)
     assert seen.parts is not None
     return ModelInfo(
         path=str(checkpoint.path),
@@ -62,6 +64,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         read_bytes=read_bytes(config, seen.bytes, seen.expert_bytes, seen.parts),
         defaults=sampler_defaults(checkpoint),
         advised_context=config.advised_context,
+        plain=plain.found,
         work=work_space(config, backend, seen.parts),
     )
 

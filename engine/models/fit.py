@@ -11,7 +11,7 @@ from engine.errors import BadSetting
 from engine.models.base import rotary
 from engine.models.estimate import cache_bytes, gigabytes
 from engine.models.paged import prefill_rows
-from engine.settings import CacheSettings
+from engine.settings import CacheSettings, LoadSettings
 
 if TYPE_CHECKING:
     from engine.backends.base import Backend
@@ -49,12 +49,17 @@ class Fit:
     sentence: str
 
 
-def fit(info: ModelInfo, cache: CacheSettings, free: int, bandwidth: float = 0.0) -> Fit:
-    """Judge a model by its headers: `free` bytes of memory, and `bandwidth` bytes read a second.
+QUANTISED_BITS = {"q8": 8.5, "q6": 6.75, "q4": 5.0}
+"""What a weight takes that was quantised while loading: its code, and its share of a block's scale and zero."""
+
+
+def fit(info: ModelInfo, cache: CacheSettings, free: int, bandwidth: float = 0.0, load: LoadSettings = LoadSettings()) -> Fit:
+    """Judge a model by its headers, loaded as `load` says: `free` bytes of memory, and `bandwidth` bytes read a second.
 
     A context length that is more than the model sees counts as the model's own.
     """
-    weights = info.resident_bytes or info.weights_bytes
+    saved = _saved(info, load)
+    weights = (info.resident_bytes or info.weights_bytes) - saved
     try:
         context = cache_bytes(info, cache)
     except BadSetting:
@@ -70,7 +75,7 @@ def fit(info: ModelInfo, cache: CacheSettings, free: int, bandwidth: float = 0.0
         "too large": f"It takes {gigabytes(total)} ({parts}), but {gigabytes(free)} of memory are free; choose a smaller quantisation "
         "or model, or a shorter context.",
     }[verdict]
-    return Fit(weights, context.context_bytes, work, total, free, context.context_length, verdict, _speed(info, bandwidth), sentence)
+    return Fit(weights, context.context_bytes, work, total, free, context.context_length, verdict, _speed(info, bandwidth, saved), sentence)
 
 
 def work_space(config: ModelConfig, backend: Backend, parts: Parts) -> WorkSpace:
@@ -82,8 +87,16 @@ def work_space(config: ModelConfig, backend: Backend, parts: Parts) -> WorkSpace
     return WorkSpace(prefill_rows(config), row, sum(8 * table.cos.shape[1] for table in tables), fixed)
 
 
-def _speed(info: ModelInfo, bandwidth: float) -> float:
+def _saved(info: ModelInfo, load: LoadSettings) -> int:
+    """Bytes that quantising while loading saves."""
+    body, body_bytes, head, head_bytes = info.plain
+    kinds = load.quantise, load.quantise if load.quantise_head == "same" else load.quantise_head
+    parts = zip(kinds, (body, head), (body_bytes, head_bytes), strict=True)
+    return sum(taken - int(numbers * QUANTISED_BITS[kind] / 8) for kind, numbers, taken in parts if kind != "none" and numbers)
+
+
+def _speed(info: ModelInfo, bandwidth: float, saved: int) -> float:
     """Each token reads its weights once: tokens/s is what the bandwidth allows, less the time between the reads."""
     if bandwidth <= 0:
         return 0.0
-    return 1 / ((info.read_bytes or info.weights_bytes) / (READ_SHARE * bandwidth) + info.layers * LAYER_SECONDS)
+    return 1 / (max((info.read_bytes or info.weights_bytes) - saved, 1) / (READ_SHARE * bandwidth) + info.layers * LAYER_SECONDS)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
+from engine.backends.cpu import CpuBackend
 from engine.core import ModelInfo, WorkSpace
+from engine.models import describe, read_model
 from engine.models.estimate import cache_bytes
 from engine.models.fit import fit
-from engine.settings import CacheSettings
+from engine.models.quantising import preparation
+from engine.settings import CacheSettings, LoadSettings
+from engine.weights import open_checkpoint
+from tests.engine.models.oracle import finish
+from tests.tiny import WIDE, write_folder, write_gguf
 
 GB = 10**9
 INFO = ModelInfo(
@@ -52,3 +59,22 @@ def test_speed() -> None:
     assert slow < fast < 2 * slow
     experts = dataclasses.replace(INFO, read_bytes=INFO.weights_bytes // 8)
     assert fit(experts, CacheSettings(), 16 * GB, bandwidth=20 * GB).tokens_per_second > 4 * slow
+
+
+def test_quantising_while_loading_counts(tmp_path: Path) -> None:
+    """What is forecast is what loading then takes, the head apart; what is quantised already stays."""
+    folder = write_folder(tmp_path / "m", WIDE.but(tied=False), dtype="BF16")
+    info, plain = describe(folder), 0
+    for kind, head in (("none", "same"), ("q8", "same"), ("q6", "none"), ("q4", "q8")):
+        settings = LoadSettings(quantise=kind, quantise_head=head)
+        checkpoint = open_checkpoint(folder)
+        model = finish(read_model(checkpoint, CpuBackend(1), prepare=preparation(checkpoint, settings)))
+        judged = fit(info, CacheSettings(), 16 * GB, load=settings).weights
+        assert abs(judged - model.resident_bytes) <= 0.02 * model.resident_bytes, kind
+        plain = plain or judged
+        assert kind == "none" or judged < 0.9 * plain
+        model.close()
+    file = write_gguf(tmp_path / "m.gguf", WIDE, "Q4_0")
+    packed = describe(file)
+    assert packed.plain == (0, 0, 0, 0)
+    assert fit(packed, CacheSettings(), GB, load=LoadSettings(quantise="q4")).weights == packed.resident_bytes
