@@ -97,6 +97,7 @@ def test_signals_do_not_eat_references(qtbot: QtBot, worker: StreamThread, liste
         for _ in range(5000):
             yield from singletons
 
+    gc.collect()  # what earlier tests left
     before = [sys.getrefcount(thing) for thing in singletons]
     job = worker.start(generate)
     qtbot.waitUntil(lambda: listener.ended(job.id), timeout=30_000)

@@ -157,11 +157,10 @@ def test_loading_takes_little_more_than_the_weight(kind: str) -> None:
     tracemalloc.start()
     try:
         weight = CpuWeight(repeated)
-        kept, peak = tracemalloc.get_traced_memory()
+        beside = tracemalloc.get_traced_memory()[1]  # the matrix itself has pages of its own, which are not traced
     finally:
         tracemalloc.stop()
-    assert kept >= weight.nbytes
-    assert peak <= 1.15 * weight.nbytes
+    assert 0 < beside <= 0.15 * weight.nbytes
     assert Streamed.largest <= 1 << 19
 
 
