@@ -22,6 +22,7 @@ def hand(qtbot, qapp, tmp_path):
     found.close()
 
 
+@pytest.mark.slow
 def test_a_drafted_reply_goes_on_from_another_token(qtbot, hand, starter_path) -> None:
     session = hand.session
     for settings in (

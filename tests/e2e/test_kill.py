@@ -86,6 +86,7 @@ def test_a_killed_window_keeps_the_reply(tmp_path, qtbot, qapp, attempt) -> None
         hand.close()
 
 
+@pytest.mark.slow
 @pytest.mark.real_model
 @pytest.mark.timeout(400)
 def test_a_killed_window_keeps_the_reply_of_the_real_model(tmp_path, starter_path) -> None:

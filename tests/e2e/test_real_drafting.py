@@ -16,7 +16,7 @@ LOAD_MS = 240_000  # the first start compiles the kernels
 REPLY_MS = 120_000
 QUESTION = "Write the numbers from one to twelve, then write them again."
 
-pytestmark = [pytest.mark.real_model, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real_model, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ def test_the_same_facts_and_sentences(reader: HeaderReader, model: Path, tmp_pat
     assert reader(model).name == "tiny"
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_not_read_again(reader: HeaderReader, model: Path, tmp_path: Path) -> None:
     first = reader.stamped(model, (1, 2))
     reader.rest()
@@ -82,6 +83,7 @@ def test_ended_is_ended(reader: HeaderReader, model: Path) -> None:
         reader(model)
 
 
+@pytest.mark.slow
 def test_the_windows_process_stays_light(model: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"

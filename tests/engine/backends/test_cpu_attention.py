@@ -105,7 +105,14 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("dtype", "heads", "groups", "dim", "window", "cap", "sinking"), CASES)
+QUICK = ("fp32", "fp16")
+"""The other cache types' kernels compile for long."""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "heads", "groups", "dim", "window", "cap", "sinking"),
+    [pytest.param(*case, marks=[] if case[0] in QUICK else [pytest.mark.slow]) for case in CASES],
+)
 def test_windows_caps_and_sinks(dtype: str, heads: int, groups: int, dim: int, window: int, cap: float, sinking: bool) -> None:
     shape = AttentionShape(heads, groups, dim, dim**-0.5, window, cap)
     # From far below all scores to far above.

@@ -1,6 +1,6 @@
 """Every architecture against transformers in float32: folder, GGUF file, older config.json, any cut into steps, both backends.
 
-The default run has each folder on the CPU backend, in steps, and each GGUF file on the reference; the rest is slow.
+The default run has each folder on the CPU backend, in steps, and each family's GGUF file on the reference; the rest is slow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from tests.engine.models.oracle import load, logits
 
 Folder = Callable[[Case], Path]
 every_case = pytest.mark.parametrize("name", BY_NAME)
-every_gguf = pytest.mark.parametrize("name", [case.name for case in CASES if case.gguf is not None])
+every_gguf = pytest.mark.parametrize(
+    "name",
+    [pytest.param(case.name, marks=[pytest.mark.slow] if case.variant else []) for case in CASES if case.gguf is not None],
+)
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ from engine.backends.cpu import CpuBackend
 from engine.backends.cpu.kernels import family_for
 from engine.backends.reference import ReferenceBackend
 from engine.models import Model, read_model
-from engine.weights import FORMATS, FileTensor
+from engine.weights import FileTensor
 from engine.weights.gguf_file import GgufFile
 from tests.engine.models.oracle import finish, load, logits
-from tests.engine.models.test_llama import IDS, VARIANTS
+from tests.engine.models.test_llama import IDS, TYPES, VARIANTS
 from tests.tiny import TINY, WIDE, write_folder, write_gguf
 
 CUTS = [1, 2, 10, 11, 40]
@@ -47,7 +47,7 @@ def test_shapes(tmp_path: Path, name: str) -> None:
     assert_backends_agree(write_gguf(tmp_path / "m.gguf", VARIANTS[name], "F16"))
 
 
-@pytest.mark.parametrize("type_name", [entry.name for entry in FORMATS])
+@pytest.mark.parametrize("type_name", TYPES)
 def test_tensor_types(tmp_path: Path, type_name: str) -> None:
     assert_backends_agree(write_gguf(tmp_path / "m.gguf", WIDE, type_name))
 

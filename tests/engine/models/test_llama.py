@@ -48,7 +48,12 @@ def test_folder_and_f32_gguf_agree_with_transformers(tmp_path: Path, tiny: Tiny)
     np.testing.assert_allclose(file, folder, atol=1e-4)
 
 
-@pytest.mark.parametrize("type_name", [entry.name for entry in FORMATS])
+RARE = ("Q5_1", "Q3_K", "IQ4_NL", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S", "TQ1_0", "TQ2_0", "NVFP4")
+"""Types whose whole models are slow tests; their decoders and kernels are tested by themselves in every run."""
+TYPES = [pytest.param(entry.name, marks=[pytest.mark.slow] if entry.name in RARE else []) for entry in FORMATS]
+
+
+@pytest.mark.parametrize("type_name", TYPES)
 def test_quantised_gguf_agrees_with_its_own_numbers(tmp_path: Path, type_name: str) -> None:
     """transformers runs on what the `gguf` package reads from the same file."""
     path = write_gguf(tmp_path / "m.gguf", WIDE, type_name)

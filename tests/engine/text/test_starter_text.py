@@ -56,6 +56,7 @@ def test_ids_are_those_of_llama_cpp(tokenizer: Tokenizer) -> None:
         assert "".join(map(detokenizer.add, special)) + detokenizer.finish() == text
 
 
+@pytest.mark.slow
 def test_cutting_rules_are_those_of_llama_cpp(metadata: dict[str, Any]) -> None:
     golden = json.loads((GOLDEN / "starter_pretokenizers.json").read_text(encoding="utf-8"))
     assert set(golden["rules"]) == set(PRETOKENIZERS)
