@@ -395,7 +395,15 @@ def test_chat(door, tiny, loaded, monkeypatch):
     assert out == "".join(wanted)
 
 
-def test_ctrl_c_stops_the_reply_and_not_the_chat(door, tiny, monkeypatch):
+@pytest.fixture
+def ctrl_c():
+    """Ctrl+C as in a terminal: a shell starts what runs in the background with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_stops_the_reply_and_not_the_chat(door, tiny, monkeypatch, ctrl_c):
     real = LocalChat.stream
 
     def stream(self: LocalChat, request: Any, stop: threading.Event) -> Any:
