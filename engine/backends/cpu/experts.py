@@ -16,6 +16,8 @@ from engine.backends.cpu.linear import (
     A_BIAS,
     A_BLOCKS,
     A_GROUP,
+    A_PAIRS,
+    A_PAIRS_STRIDE,
     A_TILES,
     A_WEIGHT,
     A_X,
@@ -23,9 +25,10 @@ from engine.backends.cpu.linear import (
     A_Y,
     A_Y_STRIDE,
     ARGUMENTS,
+    RECORD,
+    RECORD_FEATURES,
     SCRATCH_PANEL,
-    SCRATCH_SUMS,
-    SUM_UNIT,
+    SCRATCH_RECORDS,
     Jit,
     row_parts,
     specialise,
@@ -159,16 +162,17 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
     first = (tile % tickets) * ld_i64(args + 8 * A_GROUP)
     last = min(first + ld_i64(args + 8 * A_GROUP), ld_i64(args + 8 * A_TILES))
     # Behind what `linear.scratch_bytes` gives a product.
-    block = scratch + SCRATCH_SUMS + SMALL_ROWS * 4 * (ld_i64(args + 8 * A_BLOCKS) * UNIT // SUM_UNIT + 16)
+    block = scratch + SCRATCH_RECORDS + SMALL_ROWS * RECORD * (ld_i64(args + 8 * A_BLOCKS) * UNIT // RECORD_FEATURES + 1)
     for i in range(ARGUMENTS):
         st_i64(block + 8 * i, ld_i64(args + 8 * i))
     st_i64(block + 8 * A_WEIGHT, weight)
     st_i64(block + 8 * A_X, ld_i64(args + 8 * A_X) + start * ld_i64(args + 8 * A_X_STRIDE))
     st_i64(block + 8 * A_Y, ld_i64(args + 8 * A_Y) + start * ld_i64(args + 8 * A_Y_STRIDE))
+    st_i64(block + 8 * A_PAIRS, ld_i64(args + 8 * A_PAIRS) + start * ld_i64(args + 8 * A_PAIRS_STRIDE))
     if ld_i64(args + 8 * A_BIAS):
         st_i64(block + 8 * A_BIAS, ld_i64(args + 8 * A_BIAS) + expert * ld_i64(args + 8 * X_BIAS_STRIDE))
     if rows <= SMALL_ROWS:
-        # The block lies in one place for all: its sums are told apart by the number.
+        # The block lies in one place for all: its records are told apart by the number.
         number = (ld_i64(step + 8 * SERIAL) << TAG_BITS) + ld_i64(args + 8 * X_TAG) + expert
         few_rows(block, number, rows, first, last, scratch)
     else:

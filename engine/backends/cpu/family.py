@@ -7,8 +7,8 @@ of code every matrix kernel is made of: the dot product of a block with R activa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,25 +19,17 @@ from engine.backends.cpu.simd import LANES, WIDE, Accumulators, fma, prefetch
 Bytes = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
-class BlockRows:
-    """Where a block's activations are: for each of R rows the address of its first value and of its first 16-sum."""
-
-    x: tuple[ir.Value, ...]
-    sums: tuple[ir.Value, ...]
-
-
 class Family(Protocol):
     """One packed layout. `unit` features a block, `block_bytes` for 16 rows, `types` the tensor types packed into it.
 
-    `name` is lower case without an underscore: kernels are called `linear_<name>` and `embed_<name>`. `unit` divides 256 and,
-    where `needs_sums` is set, 16 divides it: `emit_dot` then reads the sums of 16 neighbouring activations (for zero points and
-    minimums); the sums of a block begin at `BlockRows.sums[r]`.
+    `name` is lower case without an underscore: kernels are called `linear_<name>` and `embed_<name>`. `unit` divides 256. `whole`
+    families hold whole numbers with scales: `emit_dot` then gets rows as records of 16-bit activations (`activations`), and 32
+    divides `unit`; the others get float32 rows.
 
     A new layout is a class with these members and an entry in `kernels.FAMILIES`. `family_q8` is a short one to read first;
-    `family_codes` packs and reads codes of 2 to 6 bits, and `add_to_chain`, `join_chains` and `prefetch_lines` below do the rest.
-    Two rules keep a row's answer the same to the last bit whichever rows are beside it: every row of `rows` goes through the
-    same additions in the same order, and a block's products are added up in `CHAINS` chains before they meet `totals`.
+    `family_codes` packs and reads codes of 2 to 6 bits, `whole_dot` multiplies them, and `add_to_chain`, `join_chains` and
+    `prefetch_lines` below do the rest. Two rules keep a row's answer the same to the last bit whichever rows are beside it: every row
+    of `rows` goes through the same additions in the same order, and a block's products are added up before they meet `totals`.
     """
 
     @property
@@ -61,20 +53,39 @@ class Family(Protocol):
         ...
 
     @property
-    def needs_sums(self) -> bool:
-        """Whether `emit_dot` reads sums of activations."""
+    def whole(self) -> bool:
+        """Whether `emit_dot` reads records of 16-bit activations."""
         ...
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         """File bytes of `rows` x `columns` (rows a multiple of 16, columns of `unit`) to tiles, flat uint8."""
         ...
 
-    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: BlockRows, totals: Accumulators) -> None:
-        """totals[r] += block times activation row r, for each r."""
+    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
+        """totals[r] += block times what is at rows[r], for each r."""
         ...
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
         """Write the block as float32 (unit, 16) to `target`."""
+        ...
+
+
+@runtime_checkable
+class Whole(Family, Protocol):
+    """A family of whole numbers with scales: what a `whole` family has besides."""
+
+    @property
+    def part(self) -> int:
+        """Features that share a scale: 16 or 32."""
+        ...
+
+    @property
+    def minimums(self) -> bool:
+        """Whether a minimum is added for each part."""
+        ...
+
+    def emit_pairs(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
+        """Write the block's cells (`whole_gemm`) to `target`."""
         ...
 
 

@@ -8,16 +8,16 @@ MXFP4: 16 exponent bytes). A weight is d scale code - dmin minimum. Sums of prod
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from llvmlite import ir
 
-from engine.backends.cpu.family import CHAINS, BlockRows, Bytes, add_to_chain, join_chains, prefetch_lines, tiles
-from engine.backends.cpu.family_codes import GROUP, CodeReader, Codes
+from engine.backends.cpu.activations import RECORD
+from engine.backends.cpu.family import Bytes, prefetch_lines, tiles
+from engine.backends.cpu.family_codes import GROUP, QUADS, CodeReader, Codes
 from engine.backends.cpu.simd import (
-    F32,
     I8,
     I64,
     LANES,
@@ -29,9 +29,10 @@ from engine.backends.cpu.simd import (
     fma,
     load,
     load_half,
-    splat,
     store,
 )
+from engine.backends.cpu.whole_dot import ALL, HALF_SUMS, record_scale, record_sum, whole_products
+from engine.backends.cpu.whole_gemm import CODES, cell_bytes
 
 _VI8 = ir.VectorType(I8, LANES)
 
@@ -56,6 +57,8 @@ class BlockFamily:
     m, added. `exponent`: d is 2^(e - 128), e a byte. `take_apart` gives the `Parts` of file bytes (rows, bytes of a row).
     """
 
+    whole = True
+
     name: str
     types: tuple[str, ...]
     file_bytes: int
@@ -71,11 +74,6 @@ class BlockFamily:
     def unit(self) -> int:
         """See `Family`."""
         return GROUP * self.groups
-
-    @property
-    def needs_sums(self) -> bool:
-        """See `Family`."""
-        return self.minimums or self.codes.left != 0
 
     @property
     def _group_bytes(self) -> int:
@@ -146,46 +144,44 @@ class BlockFamily:
         with counted_loop(b, ir.Constant(I64, self.groups)) as g:
             emit(b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes))), g)
 
-    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: BlockRows, totals: Accumulators) -> None:
+    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
         """See `Family.emit_dot`."""
         d, m = self._numbers(b, block)
 
         def group_dot(group: ir.Value, g: ir.Value) -> None:
             prefetch_lines(b, group, self.block_bytes if self.groups == 1 else self._group_bytes)
             reader = CodeReader(b, self.codes, group)
-            xs = [b.add(x, b.mul(g, ir.Constant(I64, 4 * GROUP))) for x in rows.x]
-            sums = [b.add(s, b.mul(g, ir.Constant(I64, 4 * GROUP // 16))) for s in rows.sums]
+            records = [b.add(x, b.mul(g, ir.Constant(I64, RECORD))) for x in rows]
             for part in range(GROUP // self.part):
-                chains: list[list[ir.Value | None]] = [[None] * CHAINS for _ in xs]
-                for k in range(part * self.part, (part + 1) * self.part):
-                    weight = reader.vector(k)
-                    for r, x in enumerate(xs):
-                        add_to_chain(b, chains[r], k % CHAINS, splat(b, load(b, x, F32, 4 * k)), weight)
-                self._finish_part(b, part, self._scale(b, group, part, d, m), chains, sums, totals)
+                which = ALL if self.part == GROUP else HALF_SUMS[part]
+                scale, minimum = self._scale(b, group, part, d, m)
+                quads = ((q, reader.operand(q)) for q in range(part * self.part // 4, (part + 1) * self.part // 4))
+                for r, value in enumerate(whole_products(b, quads, records, self.codes.zero, which, self.codes.signed)):
+                    total = totals.get(r)
+                    if minimum is not None:
+                        total = fma(b, minimum, record_sum(b, records[r], which), total)
+                    totals.set(r, fma(b, scale, b.fmul(value, record_scale(b, records[r])), total))
 
         self._each_group(b, block, group_dot)
 
-    def _finish_part(
-        self,
-        b: ir.IRBuilder,
-        part: int,
-        factors: tuple[ir.Value, ir.Value | None],
-        chains: list[list[ir.Value | None]],
-        sums: list[ir.Value],
-        totals: Accumulators,
-    ) -> None:
-        """totals[r] += scale (sum of code x - left sum of x) + minimum (sum of x)."""
-        scale, minimum = factors
-        for r, s in enumerate(sums):
-            value, total = join_chains(b, chains[r]), totals.get(r)
-            if self.needs_sums:
-                first = load(b, s, F32, 4 * (part * self.part // 16))
-                x_sum = splat(b, first if self.part == 16 else b.fadd(first, load(b, s, F32, 4)))
-                if self.codes.left:
-                    value = fma(b, const_vector(-float(self.codes.left)), x_sum, value)
-                if minimum is not None:
-                    total = fma(b, minimum, x_sum, total)
-            totals.set(r, fma(b, scale, value, total))
+    def emit_pairs(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
+        """See `Whole.emit_pairs`."""
+        d, m = self._numbers(b, block)
+        cell = cell_bytes(self.part, self.minimums)
+
+        def group_pairs(group: ir.Value, g: ir.Value) -> None:
+            reader, out = CodeReader(b, self.codes, group), b.add(target, b.mul(g, ir.Constant(I64, cell)))
+            for q in range(QUADS):
+                for i, pair in enumerate(reader.pairs(q)):
+                    store(b, pair, out, 64 * (2 * q + i))
+            at = CODES
+            for part in range(GROUP // self.part):
+                for numbers in self._scale(b, group, part, d, m):
+                    if numbers is not None:
+                        store(b, numbers, out, at)
+                        at += 64
+
+        self._each_group(b, block, group_pairs)
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
         """See `Family.emit_unpack`."""

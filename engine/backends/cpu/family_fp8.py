@@ -5,6 +5,7 @@ Block of `unit` features x 16 rows: the bytes (unit, 16), then 16 float32 scales
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -12,7 +13,7 @@ import numpy as np
 from llvmlite import ir
 
 from engine.backends.base import RawTensor
-from engine.backends.cpu.family import CHAINS, BlockRows, Bytes, add_to_chain, join_chains, prefetch_lines, tiles
+from engine.backends.cpu.family import CHAINS, Bytes, add_to_chain, join_chains, prefetch_lines, tiles
 from engine.backends.cpu.simd import F32, I64, LANES, VF32, Accumulators, counted_loop, fma, load, load_e4m3, splat, store
 
 _GROUP = 32
@@ -25,7 +26,7 @@ class Fp8:
 
     unit: int
 
-    needs_sums = False
+    whole = False
 
     @property
     def name(self) -> str:
@@ -52,15 +53,15 @@ class Fp8:
         out[:, :, self.unit * LANES :] = np.ascontiguousarray(tiles(scales, rows)).view(np.uint8).reshape(height, blocks, -1)
         return out.reshape(-1)
 
-    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: BlockRows, totals: Accumulators) -> None:
+    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
         """See `Family.emit_dot`."""
         scale = load(b, block, VF32, self.unit * LANES)
         prefetch_lines(b, b.add(block, ir.Constant(I64, self.unit * LANES)), 4 * LANES)
         with counted_loop(b, ir.Constant(I64, self.unit // _GROUP)) as g:
             group = b.add(block, b.mul(g, ir.Constant(I64, _GROUP * LANES)))
             prefetch_lines(b, group, _GROUP * LANES)
-            parts: list[list[ir.Value | None]] = [[None] * CHAINS for _ in rows.x]
-            xs = [b.add(x, b.mul(g, ir.Constant(I64, 4 * _GROUP))) for x in rows.x]
+            parts: list[list[ir.Value | None]] = [[None] * CHAINS for _ in rows]
+            xs = [b.add(x, b.mul(g, ir.Constant(I64, 4 * _GROUP))) for x in rows]
             for k in range(_GROUP):
                 weight = load_e4m3(b, group, k * LANES)
                 for r, x in enumerate(xs):

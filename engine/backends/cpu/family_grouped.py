@@ -1,20 +1,23 @@
 """Codes with a scale and a whole zero for each group of inputs: w = (q - z) s. Holds `engine.weights.grouped`'s types.
 
-Block of `unit` features x 16 rows: groups of 32 features (`family_codes`; of 8 bits: bytes (32, 16) of q - 128), then 16 scales
+Block of `unit` features x 16 rows: groups of 32 features (`family_codes`; of 8 bits: bytes (8, 16, 4) of q - 128), then 16 scales
 (fp16 or float32), then 16 zeros less the middle code, int8 (of 8 bits: int16). Sums of products are of whole codes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from llvmlite import ir
 
-from engine.backends.cpu.family import CHAINS, BlockRows, Bytes, add_to_chain, join_chains, prefetch_lines, tiles
-from engine.backends.cpu.family_codes import GROUP, CodeReader, Codes
+from engine.backends.cpu.activations import RECORD
+from engine.backends.cpu.family import Bytes, prefetch_lines, tiles
+from engine.backends.cpu.family_codes import GROUP, QUADS, CodeReader, Codes
+from engine.backends.cpu.family_q8 import byte_operand, byte_vector
 from engine.backends.cpu.simd import (
-    F32,
     I8,
     I16,
     I64,
@@ -27,9 +30,11 @@ from engine.backends.cpu.simd import (
     fma,
     load,
     load_half,
-    splat,
     store,
 )
+from engine.backends.cpu.simd_bytes import BIAS
+from engine.backends.cpu.whole_dot import ALL, record_scale, record_sum, whole_products
+from engine.backends.cpu.whole_gemm import CODES, cell_bytes, in_both, signed_pairs
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
 UNITS = (32, 64, 128)
@@ -43,7 +48,9 @@ class Grouped:
     unit: int
     half: bool
 
-    needs_sums = True
+    whole = True
+    part = GROUP
+    minimums = False
 
     @property
     def name(self) -> str:
@@ -89,7 +96,8 @@ class Grouped:
         split = parts[..., : self.unit].reshape(height, LANES, blocks, -1, GROUP)
         codes = self._codes
         if codes is None:
-            groups[...] = (split ^ np.uint8(0x80)).transpose(0, 2, 3, 4, 1).reshape(groups.shape)
+            signed = (split ^ np.uint8(0x80)).reshape(*split.shape[:-1], GROUP // 4, 4)
+            groups[...] = signed.transpose(0, 2, 3, 4, 1, 5).reshape(groups.shape)
         else:
             # The feature comes first: all the work is then on long contiguous vectors.
             for j, word in enumerate(codes.pack(np.ascontiguousarray(split.transpose(4, 0, 2, 3, 1)))):
@@ -116,31 +124,47 @@ class Grouped:
         if codes is not None:
             reader = CodeReader(b, codes, group)
             return [reader.vector(k) for k in range(GROUP)]
-        return [b.sitofp(b.sext(load(b, group, ir.VectorType(I8, LANES), k * LANES), VI32), VF32) for k in range(GROUP)]
+        return [byte_vector(b, group, k) for k in range(GROUP)]
 
     @property
     def _left(self) -> float:
         codes = self._codes
         return 0.0 if codes is None else float(codes.left)
 
-    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: BlockRows, totals: Accumulators) -> None:
+    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
         """See `Family.emit_dot`."""
         scale, zero = self._numbers(b, block)
-        minus = b.fneg(b.fadd(zero, const_vector(self._left)) if self._left else zero)
+        minus, codes = b.fneg(zero), self._codes
         prefetch_lines(b, b.add(block, ir.Constant(I64, self._scales_at)), self.block_bytes - self._scales_at)
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
             group = b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes)))
             prefetch_lines(b, group, self._group_bytes)
-            chains: list[list[ir.Value | None]] = [[None] * CHAINS for _ in rows.x]
-            xs = [b.add(x, b.mul(g, ir.Constant(I64, 4 * GROUP))) for x in rows.x]
-            for k, weight in enumerate(self._vectors(b, group)):
-                for r, x in enumerate(xs):
-                    add_to_chain(b, chains[r], k % CHAINS, splat(b, load(b, x, F32, 4 * k)), weight)
-            for r, sums in enumerate(rows.sums):
-                at = b.add(sums, b.mul(g, ir.Constant(I64, 4 * GROUP // 16)))
-                x_sum = splat(b, b.fadd(load(b, at, F32), load(b, at, F32, 4)))
-                value = fma(b, minus, x_sum, join_chains(b, chains[r]))
-                totals.set(r, fma(b, scale, value, totals.get(r)))
+            records = [b.add(x, b.mul(g, ir.Constant(I64, RECORD))) for x in rows]
+            if codes is None:
+                middle, signed, operand = BIAS, True, partial(byte_operand, b, group)
+            else:
+                middle, signed, operand = codes.zero, False, CodeReader(b, codes, group).operand
+            quads = ((q, operand(q)) for q in range(QUADS))
+            for r, value in enumerate(whole_products(b, quads, records, middle, ALL, signed)):
+                product = fma(b, value, record_scale(b, records[r]), b.fmul(minus, record_sum(b, records[r], ALL)))
+                totals.set(r, fma(b, scale, product, totals.get(r)))
+
+    def emit_pairs(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
+        """See `Whole.emit_pairs`."""
+        scale, zero = self._numbers(b, block)
+        codes, minus = self._codes, in_both(b, b.fptosi(zero, VI32))
+        with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
+            group = b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes)))
+            out = b.add(target, b.mul(g, ir.Constant(I64, cell_bytes(self.part, self.minimums))))
+            reader = None if codes is None else CodeReader(b, codes, group)
+            for q in range(QUADS):
+                if reader is None:
+                    pairs = signed_pairs(b, load(b, group, VI32, 4 * LANES * q), minus)
+                else:
+                    pairs = (b.sub(pair, minus) for pair in reader.pairs(q))
+                for i, pair in enumerate(pairs):
+                    store(b, pair, out, 64 * (2 * q + i))
+            store(b, scale, out, CODES)
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
         """See `Family.emit_unpack`."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from llvmlite import ir
 
-from engine.backends.cpu.family import CHAINS, BlockRows, Bytes, prefetch_lines, tiles
+from engine.backends.cpu.family import CHAINS, Bytes, prefetch_lines, tiles
 from engine.backends.cpu.simd import F32, LANES, VF32, Accumulators, const_vector, fma, load, load_bfloat, load_half, splat, store
 
 
 class Plain:
     """A family of plain numbers: unit 4, layout (4, 16) of `size`-byte values a block."""
 
-    needs_sums = False
+    whole = False
     unit = 4
 
     def __init__(self, type_name: str, size: int) -> None:
@@ -32,13 +34,13 @@ class Plain:
             return load(b, block, VF32, offset)
         return load_half(b, block, offset) if self.name == "f16" else load_bfloat(b, block, offset)
 
-    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: BlockRows, totals: Accumulators) -> None:
+    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
         """See `Family.emit_dot`; `CHAINS` slots a row."""
         prefetch_lines(b, block, self.block_bytes)
         for k in range(self.unit):
             weight = self._vector(b, block, k)
-            for r, x in enumerate(rows.x):
-                slot = r + len(rows.x) * (k % CHAINS)
+            for r, x in enumerate(rows):
+                slot = r + len(rows) * (k % CHAINS)
                 totals.set(slot, fma(b, splat(b, load(b, x, F32, 4 * k)), weight, totals.get(slot)))
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:

@@ -1,18 +1,41 @@
 """8-bit weights with one scale for 32 features: w = d q. Holds Q8_0.
 
-Block of 32 features x 16 rows, 544 bytes: int8 (32, 16), then 16 fp16 scales. Source of the file layout: ggml's block_q8_0.
+Block of 32 features x 16 rows, 544 bytes: int8 (8, 16, 4), four neighbouring features of each row together, then 16 fp16
+scales. Source of the file layout: ggml's block_q8_0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from llvmlite import ir
 
-from engine.backends.cpu.family import CHAINS, BlockRows, Bytes, add_to_chain, join_chains, prefetch_lines, tiles
-from engine.backends.cpu.simd import F32, I8, LANES, VF32, VI32, Accumulators, fma, load, load_half, splat, store
+from engine.backends.cpu.family import Bytes, prefetch_lines, tiles
+from engine.backends.cpu.simd import LANES, VF32, VI32, Accumulators, const_vector, fma, load, load_half, store
+from engine.backends.cpu.simd_bytes import BIAS, V64I8, biased
+from engine.backends.cpu.whole_dot import ALL, record_scale, whole_products
+from engine.backends.cpu.whole_gemm import CODES, signed_pairs
 
 _UNIT = 32
 _SCALES = _UNIT * LANES
+
+
+def quads_of(values: Bytes, rows: int) -> Bytes:
+    """(rows, blocks, features) to (rows / 16, blocks, -1), in each block (features / 4, 16, 4)."""
+    height, blocks, features = rows // LANES, values.shape[1], values.shape[2]
+    return values.reshape(height, LANES, blocks, features // 4, 4).transpose(0, 2, 3, 1, 4).reshape(height, blocks, -1)
+
+
+def byte_operand(b: ir.IRBuilder, group: ir.Value, q: int) -> ir.Value:
+    """Quad q of signed bytes at `group` for `byte_products`."""
+    return biased(b, load(b, group, V64I8, 4 * LANES * q))
+
+
+def byte_vector(b: ir.IRBuilder, group: ir.Value, k: int) -> ir.Value:
+    """Feature k of signed bytes at `group` as float32."""
+    word = load(b, group, VI32, 4 * LANES * (k // 4))
+    return b.sitofp(b.ashr(b.shl(word, const_vector(24 - 8 * (k % 4), VI32)), const_vector(24, VI32)), VF32)
 
 
 class Q8:
@@ -22,36 +45,37 @@ class Q8:
     types: tuple[str, ...] = ("Q8_0",)
     unit = _UNIT
     block_bytes = _SCALES + 2 * LANES
-    needs_sums = False
+    whole = True
+    part = _UNIT
+    minimums = False
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         """See `Family.pack`."""
         blocks = columns // _UNIT
         source = raw.reshape(rows, blocks, 34)
         out = np.empty((rows // LANES, blocks, self.block_bytes), np.uint8)
-        out[:, :, :_SCALES] = tiles(source[:, :, 2:], rows).reshape(rows // LANES, blocks, -1)
+        out[:, :, :_SCALES] = quads_of(source[:, :, 2:], rows)
         scales = np.ascontiguousarray(source[:, :, :2]).view(np.uint16)
         out[:, :, _SCALES:] = np.ascontiguousarray(tiles(scales, rows)).view(np.uint8).reshape(rows // LANES, blocks, -1)
         return out.reshape(-1)
 
-    @staticmethod
-    def _vector(b: ir.IRBuilder, block: ir.Value, k: int) -> ir.Value:
-        return b.sitofp(b.sext(load(b, block, ir.VectorType(I8, LANES), k * LANES), VI32), VF32)
-
-    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: BlockRows, totals: Accumulators) -> None:
+    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
         """See `Family.emit_dot`."""
         prefetch_lines(b, block, self.block_bytes)
-        parts: list[list[ir.Value | None]] = [[None] * CHAINS for _ in rows.x]
-        for k in range(_UNIT):
-            weight = self._vector(b, block, k)
-            for r, x in enumerate(rows.x):
-                add_to_chain(b, parts[r], k % CHAINS, splat(b, load(b, x, F32, 4 * k)), weight)
         scale = load_half(b, block, _SCALES)
-        for r in range(len(rows.x)):
-            totals.set(r, fma(b, scale, join_chains(b, parts[r]), totals.get(r)))
+        quads = ((q, byte_operand(b, block, q)) for q in range(_UNIT // 4))
+        for r, value in enumerate(whole_products(b, quads, rows, BIAS, ALL, True)):
+            totals.set(r, fma(b, scale, b.fmul(value, record_scale(b, rows[r])), totals.get(r)))
+
+    def emit_pairs(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
+        """See `Whole.emit_pairs`."""
+        for q in range(_UNIT // 4):
+            for i, pair in enumerate(signed_pairs(b, load(b, block, VI32, 4 * LANES * q))):
+                store(b, pair, target, 64 * (2 * q + i))
+        store(b, load_half(b, block, _SCALES), target, CODES)
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
         """See `Family.emit_unpack`."""
         scale = load_half(b, block, _SCALES)
         for k in range(_UNIT):
-            store(b, b.fmul(self._vector(b, block, k), scale), target, k * LANES * 4)
+            store(b, b.fmul(byte_vector(b, block, k), scale), target, k * LANES * 4)

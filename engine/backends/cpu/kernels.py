@@ -22,7 +22,7 @@ from numba import config, types
 
 from engine.backends import cache_types
 from engine.backends.cache_types import CacheType
-from engine.backends.cpu import attention, bandwidth, cache_write, experts, norms, pointwise, rope, rows
+from engine.backends.cpu import attention, bandwidth, cache_write, experts, norms, pointwise, rope, rows, whole_gemm
 from engine.backends.cpu.family import Family
 from engine.backends.cpu.family_fp8 import FP8_FAMILIES
 from engine.backends.cpu.family_gguf import GGUF_FAMILIES
@@ -118,6 +118,7 @@ class KernelTable:
 _SIMPLE: dict[str, Any] = {
     "last_rows": rows.last_rows,
     "columns": rows.columns,
+    "pair_rows": whole_gemm.pair_rows,
     "permute": rows.permute,
     "add_positions": rows.add_positions,
     "route": experts.route,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from engine.backends.base import AttentionShape, Floats, RotaryTable, Routing, Weight
 from engine.backends.cache_types import CacheType, key_bytes, value_bytes
-from engine.backends.cpu import attention, experts, linear, pointwise, rows
+from engine.backends.cpu import attention, experts, linear, pointwise, rows, whole_gemm
 from engine.backends.cpu.composite import CompositeOutline
 from engine.backends.cpu.memory import aligned
 from engine.backends.cpu.places import Buffer, Operation
@@ -60,6 +60,8 @@ class Recorder:
     """Experts of all products so far."""
     _tables: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
     _orders: dict[tuple[Buffer, bytes], Buffer] = field(default_factory=dict)
+    _inputs: int = 0
+    _records: dict[Buffer, Buffer] = field(default_factory=dict)
 
     def _keep(self, values: Floats) -> int:
         """Address of a float32 vector padded with zeros to whole vectors; it lives as long as the tape."""
@@ -117,17 +119,38 @@ class Recorder:
         assert isinstance(weight, WeightOutline)
         self.constants.append(weight)
         y = Buffer(weight.shape[0], x.on_logit_rows)
+        pairs = self._pairs(x, weight)
         group = max(2, _TILE_TARGET // weight.tile_bytes // 2 * 2)
         self.scratch = max(self.scratch, linear.scratch_bytes(weight.blocks * weight.family.unit))
         arguments: list[int | float | Buffer] = [
             weight.address, weight.tile_bytes, weight.tiles, weight.blocks, x, x.stride, y, y.stride,
-            0 if bias is None else self._keep(bias), 0 if residual is None else residual, group, int(x.on_logit_rows), weight.shape[1],
+            0 if bias is None else self._keep(bias), 0 if residual is None else residual, group, int(x.on_logit_rows),
+            weight.shape[1], self._input_number(x), *pairs,
         ]  # fmt: skip
         tickets = -(-weight.tiles // group)
-        reads: list[object] = [x] if residual is None else [x, residual]
+        reads: list[object] = [x, *pairs[:1]] if residual is None else [x, *pairs[:1], residual]
         tiles = (tickets, SMALL_ROWS, tickets, 1 << 40)
         self._add(f"linear_{weight.family.name}", arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows)
         return y
+
+    def _input_number(self, x: Buffer) -> int:
+        """What tells this input of products from the others of a step. Only neighbours share one: other kernels use the scratch memory."""
+        before = self.operations[-1] if self.operations else None
+        if before is None or not before.kernel.startswith("linear_") or x not in before.reads[:1]:
+            self._inputs += 1
+        return self._inputs
+
+    def _pairs(self, x: Buffer, weight: WeightOutline) -> tuple[Buffer | int, int]:
+        """x as records of pairs, for steps of many rows, and their stride; shared by all products that want them."""
+        if not linear.in_pairs(weight.family):
+            return 0, 0
+        if x not in self._records:
+            blocks = weight.blocks * weight.family.unit // whole_gemm.FEATURES
+            y = Buffer(blocks * whole_gemm.RECORD_WORDS, x.on_logit_rows, x.copies)
+            arguments: list[int | float | Buffer] = [x, x.stride, y, y.stride, blocks]
+            self._add("pair_rows", arguments, [x], [y], tiles=(0, 1, x.copies, 1), on_logit_rows=x.on_logit_rows)
+            self._records[x] = y
+        return self._records[x], self._records[x].stride
 
     def _composite(self, x: Buffer, weight: CompositeOutline, bias: Floats | None, residual: Buffer | None) -> Buffer:
         """The sum of the parts' products; each begins where the one before ended."""
@@ -277,11 +300,11 @@ class Recorder:
         table, routing = np.array(addresses, np.int64), routes.routing
         self.constants.append(table)
         group = max(2, _TILE_TARGET // first.tile_bytes // 2 * 2)
-        tickets = -(-first.tiles // group)
+        tickets, pairs = -(-first.tiles // group), self._pairs(x, first)
         self.scratch = max(self.scratch, experts.scratch_bytes(first.blocks * first.family.unit))
         arguments: list[int | float | Buffer] = [
             int(table.ctypes.data), first.tile_bytes, first.tiles, first.blocks, x, x.stride, y, y.stride,
-            biases, 0, group, 0, first.shape[1],
+            biases, 0, group, 0, first.shape[1], 0, *pairs,
             routes.table, routing.experts, y.stride, self.expert_tags, tickets,
         ]  # fmt: skip
         self.expert_tags += routing.experts
@@ -289,7 +312,7 @@ class Recorder:
         # In a short step each choice may be an expert of its own; in a long one each expert may have rows.
         tiles = (routing.used * tickets, 1, routing.experts * tickets, 1 << 40)
         name = f"experts_{first.family.name}"
-        self._add(name, arguments, [x, ("routes", routes.table)], [y], tiles=tiles, on_logit_rows=x.on_logit_rows)
+        self._add(name, arguments, [x, *pairs[:1], ("routes", routes.table)], [y], tiles=tiles, on_logit_rows=x.on_logit_rows)
 
     def gather(self, x: Buffer, routes: RecordedRoutes, residual: Buffer) -> Buffer:
         """See `Ops.gather`."""

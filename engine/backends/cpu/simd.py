@@ -113,6 +113,11 @@ def rint(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return _call(b, "llvm.rint", x.type, [x])
 
 
+def floor(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """Each lane to the next whole number below."""
+    return _call(b, "llvm.floor", x.type, [x])
+
+
 def load_half(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
     """16 fp16 numbers as float32 lanes."""
     return halves(b, load(b, address, ir.VectorType(I16, LANES), offset))

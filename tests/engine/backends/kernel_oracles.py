@@ -10,6 +10,10 @@ import gguf
 import numpy as np
 import pytest
 
+from engine.backends.cpu.simd_bytes import LIMIT
+from engine.backends.cpu.step import SMALL_ROWS
+from engine.backends.cpu.whole_gemm import PAIRS
+
 NUMBERS_AT = {
     "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "IQ4_NL": (0,), "MXFP4": (),
     "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_XS": (0,),
@@ -31,6 +35,28 @@ WEIGHT_CASES = [
 def unit_of(kind: str) -> int:
     """Values of a block in the file."""
     return int(gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][0])
+
+
+WHOLE = frozenset(NUMBERS_AT) - set(FALLBACK_TYPES)
+"""Types whose products take activations in 16 bits."""
+
+
+def sixteen_bits(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Activations (T, K), float32, as products with whole numbers see them: of each 32 the multiples of the largest / LIMIT, float64."""
+    rows, width = x.shape
+    full = np.zeros((rows, -(-width // 32), 32), np.float32)
+    full.reshape(rows, -1)[:, :width] = x
+    top = np.abs(full).max(-1, keepdims=True)
+    there = top > 1e-30
+    inverse = np.where(there, np.float32(LIMIT) / np.where(there, top, np.float32(1)), np.float32(0))
+    whole = np.rint(full * inverse).astype(np.float64)
+    out: np.ndarray[Any, Any] = (whole * (top * np.float32(1.0 / LIMIT))).reshape(rows, -1)[:, :width]
+    return out
+
+
+def seen(x: np.ndarray[Any, Any], kind: str, rows: int) -> np.ndarray[Any, Any]:
+    """Activations float32 as a step of so many rows takes them into a product with a matrix of this type, float64."""
+    return sixteen_bits(x) if kind in WHOLE and (PAIRS or rows <= SMALL_ROWS) else x.astype(np.float64)
 
 
 @dataclass

@@ -8,17 +8,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from engine.backends.base import AttentionShape, Program, Routing, Step
 from engine.backends.cpu import CpuBackend
 from engine.backends.reference import ReferenceBackend
-from tests.engine.backends.kernel_oracles import Matrix, unit_of
+from tests.engine.backends.kernel_oracles import Matrix, seen, unit_of
 
 Array = np.ndarray[Any, Any]
 TINY = AttentionShape(1, 1, 16, 1.0)
 MOST_ROWS = 70
 OTHERS = ("Q4_0", "Q8_0", "MXFP4", "Q4_K", "Q6_K", "BF16")
 """What models with experts come in; slow, because each has kernels of its own to compile."""
+
+
+def seen_by(experts: list[Matrix], x: Any, routes: Any) -> Any:
+    """For the reference: the rows as the CPU's products with these experts see them."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    chosen = routes[0].reshape(-1).tolist()
+    rows = [seen(row[None].numpy(), experts[e].type, chosen.count(e)) for row, e in zip(x, chosen, strict=True)]
+    return torch.tensor(np.concatenate(rows).astype(np.float32))
 
 
 class Mixture:
@@ -44,8 +54,10 @@ class Mixture:
             routes = ops.route(ops.linear(x, router), self.routing)
             spread = ops.spread(x, routes)
             # Products of the same rows with other experts run side by side, and those with the same ones after another kernel.
-            a, b = ops.expert_linear(spread, gate, routes, self.biases[0]), ops.expert_linear(spread, up, routes)
-            y = ops.expert_linear(ops.gated(a, b, "silu"), down, routes, self.biases[1])
+            a = ops.expert_linear(seen_by(self.gate, spread, routes), gate, routes, self.biases[0])
+            b = ops.expert_linear(seen_by(self.up, spread, routes), up, routes)
+            inner = ops.gated(a, b, "silu")
+            y = ops.expert_linear(seen_by(self.down, inner, routes), down, routes, self.biases[1])
             y = ops.gather(y, routes, x)
             return y if self.rows_first else ops.last_rows(y)
 

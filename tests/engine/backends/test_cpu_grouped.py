@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from engine.backends.base import AttentionShape, Step
-from engine.backends.cpu import CpuBackend
+from engine.backends.cpu import CpuBackend, activations
 from engine.backends.cpu.family_grouped import GROUPED_FAMILIES, UNITS, WIDTHS
+from engine.backends.cpu.kernels import family_for
 from engine.backends.cpu.linear import _dot
 from engine.backends.cpu.memory import aligned
 from engine.backends.cpu.simd import LANES
 from engine.backends.cpu.weight import CpuWeight
 from engine.weights.grouped import GroupedTensor, Layout, Run, runs_by_group
-from tests.engine.backends.kernel_oracles import Matrix
+from tests.engine.backends.kernel_oracles import Matrix, sixteen_bits
 from tests.engine.backends.test_cpu_weight_types import compiled, unpacked
 
 Array = np.ndarray[Any, Any]
@@ -42,6 +43,20 @@ class Drawn:
         group = np.repeat([run.group for run in runs], [run.size for run in runs])
         kept = (self._codes.astype(np.int64) - self._zeros[:, group]).astype(np.float32) * self._scales[:, group]
         self.values = kept if order is None else kept[:, np.argsort(order)]
+
+    def product(self, x: Array) -> Array:
+        """x (T, K) float32 times the matrix, float64; each part of whole numbers takes 16 bits of its own activations."""
+        order = self.tensor.order
+        order = np.arange(x.shape[1]) if order is None else np.asarray(order)
+        ends = np.cumsum([piece.shape[1] for piece in self.tensor.pieces()]) if self.tensor.type.startswith("PERMUTED") else [x.shape[1]]
+        pieces = self.tensor.pieces() if len(ends) > 1 else [self.tensor]
+        total = np.zeros((len(x), self.values.shape[0]))
+        for piece, end in zip(pieces, ends, strict=True):
+            columns = order[end - piece.shape[1] : end]
+            part = x[:, columns]
+            given = sixteen_bits(part) if family_for(piece.type).whole else part.astype(np.float64)
+            total += given @ self.values[:, columns].T.astype(np.float64)
+        return total
 
     def codes(self, outputs: Array, start: int, stop: int) -> Array:
         return self._codes[outputs, start:stop]
@@ -76,26 +91,20 @@ def test_unpacking_and_products(bits: int, unit: int, half: bool) -> None:
     assert weight.family.types == (drawn.tensor.type,)
     assert np.array_equal(unpacked(weight), drawn.values)
     x = np.random.default_rng(1).standard_normal((8, 3 * unit)).astype(np.float32)
-    sums = np.ascontiguousarray(x.reshape(8, -1, 16).sum(2))
-    exact = x.astype(np.float64) @ drawn.values.T.astype(np.float64)
+    width = 3 * unit // activations.FEATURES
+    records = np.zeros((8, width * activations.RECORD), np.uint8)
+    for row in range(8):
+        compiled(activations.quantise_row, 3)(x[row].ctypes.data, width, records[row].ctypes.data)
+    exact = sixteen_bits(x) @ drawn.values.T.astype(np.float64)
     bound = np.abs(x).sum(1)[:, None] * np.abs(drawn.values).max(1)
     alone: Array | None = None
     for rows in (1, 2, 4, 8):
-        call = compiled(_dot(weight.family, rows), 8)
+        call = compiled(_dot(weight.family, rows), 6)
         got, out = np.zeros((8, weight.tiles * LANES), np.float32), aligned(64 * 8).view(np.float32).reshape(8, LANES)
         for tile in range(weight.tiles):
+            source = weight.address + tile * weight.tile_bytes
             for first in range(0, 8, rows):
-                source = weight.address + tile * weight.tile_bytes
-                call(
-                    source,
-                    weight.blocks,
-                    x[first:].ctypes.data,
-                    x.strides[0],
-                    sums[first:].ctypes.data,
-                    sums.strides[0],
-                    rows,
-                    out.ctypes.data,
-                )
+                call(source, weight.blocks, records[first:].ctypes.data, records.strides[0], rows, out.ctypes.data)
                 got[first : first + rows, tile * LANES : (tile + 1) * LANES] = out[:rows]
         assert (np.abs(got[:, :37] - exact) / bound).max() < 1e-6
         alone = got if alone is None else alone
@@ -124,10 +133,9 @@ class Net:
         return ops.linear(ops.last_rows(y), self.head)
 
     def exact(self, ids: Array) -> Array:
-        x = self.values[ids].astype(np.float64)
-        y = sum(x @ d.values.T.astype(np.float64) + self.bias for d in self.drawn)
-        out: Array = y @ self.last.values.T.astype(np.float64)
-        return out
+        x = self.values[ids]
+        y = sum(d.product(x) + self.bias for d in self.drawn)
+        return self.last.product(np.asarray(y, np.float32))
 
 
 def run(program: Any, ids: Array) -> Array:

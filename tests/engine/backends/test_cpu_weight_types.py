@@ -18,15 +18,16 @@ from llvmlite import ir
 from numba import types
 
 from engine.backends.base import AttentionShape, Step
-from engine.backends.cpu import CpuBackend
+from engine.backends.cpu import CpuBackend, activations, whole_gemm
 from engine.backends.cpu.family_codes import GROUP, CodeReader, Codes
 from engine.backends.cpu.kernels import FAMILIES, family_for
 from engine.backends.cpu.linear import _unpack
 from engine.backends.cpu.simd import I64, LANES, const_vector, intrinsic_function, store
+from engine.backends.cpu.simd_bytes import BASE
 from engine.backends.cpu.weight import CpuWeight, packed_bytes
 from engine.errors import BadCheckpoint
 from engine.weights.gguf import GGUF_FORMATS
-from tests.engine.backends.kernel_oracles import FALLBACK_TYPES, WEIGHT_CASES, WEIGHT_TYPES, Matrix, unit_of
+from tests.engine.backends.kernel_oracles import FALLBACK_TYPES, WEIGHT_CASES, WEIGHT_TYPES, Matrix, seen, sixteen_bits, unit_of
 
 Array = np.ndarray[Any, Any]
 
@@ -71,7 +72,6 @@ def test_products_of_extreme_scales(kind: str) -> None:
         matrix, table = Matrix(kind, shape, 5, low=low, high=high), Matrix("F32", (40, shape[1]), 6)
         table.values = table.values * rng.choice([1e-3, 1, 30], shape[1]).astype(np.float32)
         table.data = table.values.reshape(-1).view(np.uint8)
-        exact = table.values.astype(np.float64) @ matrix.values.T.astype(np.float64)
         # A type with minimums, or one whose middle code is 0, has terms of the size of its largest weight.
         bound = np.abs(table.values).sum(1)[:, None] * np.abs(matrix.values).max(1) + 1e-30
         packed, x = backend.load_weight(matrix), backend.load_weight(table)
@@ -83,10 +83,43 @@ def test_products_of_extreme_scales(kind: str) -> None:
         try:
             for rows in (*range(1, 10), 40):
                 ids = np.arange(rows, dtype=np.int32)
-                error = np.abs(program.run(Step(ids, ids, np.zeros(1, np.int32), rows)) - exact[:rows]) / bound[:rows]
+                exact = seen(table.values[:rows], kind, rows) @ matrix.values.T.astype(np.float64)
+                error = np.abs(program.run(Step(ids, ids, np.zeros(1, np.int32), rows)) - exact) / bound[:rows]
                 assert error.max() < 1e-6, (rows, float(error.max()))
         finally:
             program.close()
+
+
+@given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1e-40, 1e-31, 1e-20, 1.0, 1e30]), blocks=st.integers(1, 4))
+@settings(max_examples=60, deadline=None)
+def test_activations_in_sixteen_bits(seed: int, size: float, blocks: int) -> None:
+    """Records hold what the oracle says, within half a step of 1 / 32512 of the largest of 32 numbers; sums are those of the numbers."""
+    rng = np.random.default_rng(seed)
+    x = (rng.standard_normal((1, 32 * blocks)) * rng.choice([0, 1e-3, 1, 1000], 32 * blocks) * size).astype(np.float32)
+    expected = sixteen_bits(x).reshape(blocks, 32)
+    few, many = np.zeros((blocks, activations.RECORD), np.uint8), np.zeros((blocks, whole_gemm.RECORD), np.uint8)
+    compiled(activations.quantise_row, 3)(x.ctypes.data, blocks, few.ctypes.data)
+    compiled(whole_gemm.pair_row, 3)(x.ctypes.data, blocks, many.ctypes.data)
+    high, low = (few[:, at : at + 32].view(np.int8).astype(np.float64) for at in (0, activations.LOW))
+    whole = BASE * high + low
+    scale = np.ascontiguousarray(few[:, 64:68]).view(np.float32)
+    assert np.array_equal(whole * scale, expected)
+    sums = np.stack([whole[:, :16].sum(1), whole[:, 16:].sum(1), whole.sum(1)], 1)
+    assert np.array_equal(np.ascontiguousarray(few[:, 80:92]).view(np.int32), -sums)
+    pairs = np.ascontiguousarray(many[:, :64]).view(np.int16).reshape(blocks, 8, 4)[:, :, [0, 2, 1, 3]].reshape(blocks, 32)
+    assert np.array_equal(pairs, whole)
+    assert np.array_equal(many[:, 64:80], few[:, 64:80])
+    np.testing.assert_allclose(np.ascontiguousarray(few[:, 68:80]).view(np.float32), sums * scale, rtol=1e-6)
+    top = np.abs(x.reshape(blocks, 32)).max(1, keepdims=True)
+    assert (np.abs(expected - x.reshape(blocks, 32)) <= np.maximum(top / 65000, 1e-30)).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_none_spoils_its_record(bad: float) -> None:
+    x, record = np.ones((1, 32), np.float32), np.zeros((1, activations.RECORD), np.uint8)
+    x[0, 7] = bad
+    compiled(activations.quantise_row, 3)(x.ctypes.data, 1, record.ctypes.data)
+    assert not np.isfinite(record[0, 64:68].view(np.float32)).any()
 
 
 @given(bits=st.integers(2, 6), seed=st.integers(0, 2**32 - 1))
@@ -98,10 +131,14 @@ def test_codes_fill_their_words(bits: int, seed: int) -> None:
     assert len(words) == bits
     ones = [sum(int(w).bit_count() for w in (word[i] for word in words)) for i in range(3)]
     assert ones == [sum(int(c).bit_count() for c in codes[:, i]) for i in range(3)]
-    for k in range(30 // bits * bits):
-        word, place = divmod(k, 32 // bits)
-        if word < bits:
-            assert np.array_equal(words[word] >> np.uint32(place * bits) & np.uint32((1 << bits) - 1), codes[k])
+    # The four codes of a quad lie in the four bytes of a word, at the same bits of each.
+    for k in range(GROUP):
+        value = np.zeros(3, np.uint8)
+        for width, first, start in Codes(bits).planes:
+            word, quad = divmod(k // 4, GROUP // 4 // width)
+            byte = words[start + word].view(np.uint8).reshape(3, 4)[:, k % 4]
+            value |= (byte >> np.uint8(quad * width) & np.uint8((1 << width) - 1)) << np.uint8(first)
+        assert np.array_equal(value, codes[k])
 
 
 @pytest.mark.parametrize(("bits", "offset", "values"), [(2, 0, None), (3, 4, None), (4, 9, None), (5, 31, None), (6, 1, None),
@@ -125,7 +162,7 @@ def test_every_readable_block_type_has_one_layout_near_its_file_s_size() -> None
     names = [t for f in FAMILIES for t in f.types]
     assert len(names) == len(set(names))
     assert len({f.name for f in FAMILIES}) == len(FAMILIES)
-    assert all(256 % f.unit == 0 and "_" not in f.name and (f.unit % 16 == 0 or not f.needs_sums) for f in FAMILIES)
+    assert all(256 % f.unit == 0 and "_" not in f.name and (f.unit % 32 == 0 or not f.whole) for f in FAMILIES)
     for entry in GGUF_FORMATS:
         family = family_for(entry.name)
         if entry.name in family.types:
