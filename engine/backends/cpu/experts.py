@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.backends.cpu.activations import FEATURES as RECORD_FEATURES
+from engine.backends.cpu.activations import RECORD
 from engine.backends.cpu.attention_rows import exp_scalar, row_add
 from engine.backends.cpu.family import Family
 from engine.backends.cpu.linear import (
@@ -25,8 +27,6 @@ from engine.backends.cpu.linear import (
     A_Y,
     A_Y_STRIDE,
     ARGUMENTS,
-    RECORD,
-    RECORD_FEATURES,
     SCRATCH_PANEL,
     SCRATCH_RECORDS,
     Jit,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from llvmlite import ir
@@ -140,12 +139,9 @@ class Grouped:
             group = b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes)))
             prefetch_lines(b, group, self._group_bytes)
             records = [b.add(x, b.mul(g, ir.Constant(I64, RECORD))) for x in rows]
-            if codes is None:
-                middle, signed, operand = BIAS, True, partial(byte_operand, b, group)
-            else:
-                middle, signed, operand = codes.zero, False, CodeReader(b, codes, group).operand
-            quads = ((q, operand(q)) for q in range(QUADS))
-            for r, value in enumerate(whole_products(b, quads, records, middle, ALL, signed)):
+            reader = None if codes is None else CodeReader(b, codes, group)
+            quads = ((q, byte_operand(b, group, q) if reader is None else reader.operand(q)) for q in range(QUADS))
+            for r, value in enumerate(whole_products(b, quads, records, BIAS if codes is None else codes.zero, ALL, codes is None)):
                 product = fma(b, value, record_scale(b, records[r]), b.fmul(minus, record_sum(b, records[r], ALL)))
                 totals.set(r, fma(b, scale, product, totals.get(r)))
 
@@ -158,12 +154,9 @@ class Grouped:
             out = b.add(target, b.mul(g, ir.Constant(I64, cell_bytes(self.part, self.minimums))))
             reader = None if codes is None else CodeReader(b, codes, group)
             for q in range(QUADS):
-                if reader is None:
-                    pairs = signed_pairs(b, load(b, group, VI32, 4 * LANES * q), minus)
-                else:
-                    pairs = (b.sub(pair, minus) for pair in reader.pairs(q))
+                pairs = signed_pairs(b, load(b, group, VI32, 4 * LANES * q)) if reader is None else reader.pairs(q)
                 for i, pair in enumerate(pairs):
-                    store(b, pair, out, 64 * (2 * q + i))
+                    store(b, b.sub(pair, minus), out, 64 * (2 * q + i))
             store(b, scale, out, CODES)
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:

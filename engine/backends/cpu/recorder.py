@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from engine.backends.base import AttentionShape, Floats, RotaryTable, Routing, Weight
 from engine.backends.cache_types import CacheType, key_bytes, value_bytes
-from engine.backends.cpu import attention, experts, linear, pointwise, rows, whole_gemm
+from engine.backends.cpu import activations, attention, experts, linear, pointwise, rows, whole_gemm
 from engine.backends.cpu.composite import CompositeOutline
 from engine.backends.cpu.memory import aligned
 from engine.backends.cpu.places import Buffer, Operation
@@ -145,7 +145,7 @@ class Recorder:
         if not linear.in_pairs(weight.family):
             return 0, 0
         if x not in self._records:
-            blocks = weight.blocks * weight.family.unit // whole_gemm.FEATURES
+            blocks = weight.blocks * weight.family.unit // activations.FEATURES
             y = Buffer(blocks * whole_gemm.RECORD_WORDS, x.on_logit_rows, x.copies)
             arguments: list[int | float | Buffer] = [x, x.stride, y, y.stride, blocks]
             self._add("pair_rows", arguments, [x], [y], tiles=(0, 1, x.copies, 1), on_logit_rows=x.on_logit_rows)

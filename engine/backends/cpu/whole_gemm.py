@@ -64,11 +64,10 @@ def code_pairs(b: ir.IRBuilder, quad: ir.Value, minus: ir.Value | None) -> tuple
     return (first, second) if minus is None else (b.sub(first, minus), b.sub(second, minus))
 
 
-def signed_pairs(b: ir.IRBuilder, quad: ir.Value, minus: ir.Value | None = None) -> tuple[ir.Value, ir.Value]:
-    """The pairs of a quad of signed bytes, each less `minus`."""
+def signed_pairs(b: ir.IRBuilder, quad: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The pairs of a quad of signed bytes."""
     eight, both = ir.Constant(V32I16, [ir.Constant(I16, 8)] * 32), b.bitcast(quad, V32I16)
-    first, second = b.ashr(b.shl(both, eight), eight), b.ashr(both, eight)
-    return (first, second) if minus is None else (b.sub(first, minus), b.sub(second, minus))
+    return b.ashr(b.shl(both, eight), eight), b.ashr(both, eight)
 
 
 def in_both(b: ir.IRBuilder, numbers: ir.Value) -> ir.Value:
