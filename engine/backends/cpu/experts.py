@@ -176,7 +176,7 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
         number = (ld_i64(step + 8 * SERIAL) << TAG_BITS) + ld_i64(args + 8 * X_TAG) + expert
         few_rows(block, number, rows, first, last, scratch)
     else:
-        many_rows(block, rows, first, last, scratch)
+        many_rows(block, 0, rows, first, last, scratch)
 
 
 def experts_kernel(family: Family, jit: Jit) -> Any:

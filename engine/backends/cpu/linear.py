@@ -2,8 +2,8 @@
 
 One to eight rows (decoding, checking drafts): every packed block is read once and multiplied with all rows, each summed in
 the same order whatever rows are beside it, so that a drafted token gets to the last bit the logits it would have alone. More
-rows (the prompt): the block is unpacked once into a float32 panel that stays in the L2 cache, and register tiles run over all
-rows. Activations stay float32 throughout, so the answer differs from the exact one only by the order of additions.
+rows (the prompt): blocks are unpacked into a panel that stays in the nearest cache, of pairs of 16 bits or of float32, and register
+tiles run over all rows. Plain weights take activations as they are; whole numbers take them in 16 bits (`activations`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numba.core import types
 from engine.backends.cpu.activations import FEATURES as RECORD_FEATURES
 from engine.backends.cpu.activations import RECORD, quantise_row
 from engine.backends.cpu.family import CHAINS, Family, Whole
-from engine.backends.cpu.gemm import COLUMN_VECTORS, ROW_STEPS, register_tile
+from engine.backends.cpu.gemm import COLUMN_VECTORS, ROW_STEPS, panel_tile
 from engine.backends.cpu.simd import (
     F32,
     I64,
@@ -39,7 +39,10 @@ from engine.backends.cpu.whole_gemm import RECORD as PAIRS_RECORD
 from engine.backends.cpu.whole_gemm import ROW_STEPS as PAIR_STEPS
 
 PANEL = 256
-"""Features unpacked at once: a panel of 32 columns is 32 KB, so it and the rows of x stay in the L2 cache."""
+"""Features unpacked at once: a panel of 32 columns is at most 32 KB, so it stays in the nearest cache."""
+
+MANY_TILES, MANY_ROWS = 4, 132
+"""A ticket of a long step: columns enough that a panel's part of x is used again, rows few enough that all threads have work."""
 
 # Words of the argument block.
 (
@@ -134,9 +137,6 @@ def _emit_clear(b: ir.IRBuilder, address: Any) -> None:
 
 finish = intrinsic_function("finish", types.void, (types.int64,) * 4, _emit_finish)
 clear = intrinsic_function("clear", types.void, (types.int64,), _emit_clear)
-_WIDE_TILES = tuple(register_tile(COLUMN_VECTORS, n) for n in ROW_STEPS)
-_THIN_TILES = tuple(register_tile(1, n) for n in ROW_STEPS)
-STEP_BIG, STEP_MIDDLE = ROW_STEPS[:2]
 WIDE_DOT = WIDE
 
 # Filled in for each family by `linear_kernel`; named here so that the templates below are complete for readers and checkers.
@@ -153,18 +153,20 @@ thin_rows: Any = None
 tile_big: Any = None
 tile_middle: Any = None
 tile_one: Any = None
-UNIT = BLOCK_BYTES = PANEL_BYTES = 0
-WHOLE = False
+UNIT = BLOCK_BYTES = PANEL_BYTES = X_BYTES = X_UNIT = WIDE_VECTORS = STEP_BIG = STEP_MIDDLE = 0
+WHOLE = IN_PAIRS = False
 
 
 def _template(args: int, step: int, tile: int, scratch: int) -> None:
     rows = ld_i64(step + 8 * (LOGIT_ROWS if ld_i64(args + 8 * A_LOGITS) else ROWS))
-    first = tile * ld_i64(args + 8 * A_GROUP)
-    last = min(first + ld_i64(args + 8 * A_GROUP), ld_i64(args + 8 * A_TILES))
+    tiles = ld_i64(args + 8 * A_TILES)
     if rows <= SMALL_ROWS:
-        few_rows(args, ld_i64(step + 8 * SERIAL), rows, first, last, scratch)
+        first = tile * ld_i64(args + 8 * A_GROUP)
+        few_rows(args, ld_i64(step + 8 * SERIAL), rows, first, min(first + ld_i64(args + 8 * A_GROUP), tiles), scratch)
     else:
-        many_rows(args, rows, first, last, scratch)
+        tickets = (tiles + MANY_TILES - 1) // MANY_TILES
+        first, start = tile % tickets * MANY_TILES, tile // tickets * MANY_ROWS
+        many_rows(args, start, min(MANY_ROWS, rows - start), first, min(first + MANY_TILES, tiles), scratch)
 
 
 def _few_rows_template(args: int, number: int, rows: int, first: int, last: int, scratch: int) -> None:
@@ -209,85 +211,44 @@ def _finish_row(args: int, j: int, r: int, value: int) -> None:
     finish(value, bias + 64 * j if bias else 0, residual + column if residual else 0, ld_i64(args + 8 * A_Y) + column)
 
 
-def _many_rows_template(args: int, rows: int, first: int, last: int, scratch: int) -> None:
-    """Tiles first .. last - 1 are unpacked panel by panel, and register tiles run over all rows."""
+def _many_rows_template(args: int, start: int, rows: int, first: int, last: int, scratch: int) -> None:
+    """Rows from `start` on times tiles first .. last - 1, unpacked panel by panel; a panel's part of x stays near for all."""
     weight, tile_bytes, blocks = ld_i64(args + 8 * A_WEIGHT), ld_i64(args + 8 * A_TILE_BYTES), ld_i64(args + 8 * A_BLOCKS)
-    x, x_stride = ld_i64(args + 8 * A_X), ld_i64(args + 8 * A_X_STRIDE)
-    y, y_stride = ld_i64(args + 8 * A_Y), ld_i64(args + 8 * A_Y_STRIDE)
+    x_stride, y_stride = ld_i64(args + 8 * (A_PAIRS_STRIDE if IN_PAIRS else A_X_STRIDE)), ld_i64(args + 8 * A_Y_STRIDE)
+    x, y = ld_i64(args + 8 * (A_PAIRS if IN_PAIRS else A_X)) + start * x_stride, ld_i64(args + 8 * A_Y) + start * y_stride
     panel, zero = scratch + SCRATCH_PANEL, scratch + SCRATCH_OUT
     clear(zero)
     for j in range(first, last):
-        for r in range(rows):
+        for r in range(start, start + rows):
             finish_row(args, j, r, zero)
-    j = first
-    while j < last:
-        wide = COLUMN_VECTORS if last - j >= COLUMN_VECTORS else 1
-        for start in range(0, blocks, PANEL // UNIT):
-            count = min(PANEL // UNIT, blocks - start)
+    for at in range(0, blocks, PANEL // UNIT):
+        count = min(PANEL // UNIT, blocks - at)
+        here, length = x + at * X_BYTES, count * UNIT // X_UNIT
+        j = first
+        while j < last:
+            wide = WIDE_VECTORS if last - j >= WIDE_VECTORS else 1
             for m in range(wide):
-                unpack(weight + (j + m) * tile_bytes + start * BLOCK_BYTES, count, panel + m * PANEL * 64)
+                unpack(weight + (j + m) * tile_bytes + at * BLOCK_BYTES, count, panel + m * PANEL_BYTES)
             if wide > 1:
-                wide_rows(panel, x + 4 * start * UNIT, x_stride, count * UNIT, rows, y + 64 * j, y_stride)
+                wide_rows(panel, here, x_stride, length, rows, y + 64 * j, y_stride)
             else:
-                thin_rows(panel, x + 4 * start * UNIT, x_stride, count * UNIT, rows, y + 64 * j, y_stride)
-        j += wide
+                thin_rows(panel, here, x_stride, length, rows, y + 64 * j, y_stride)
+            j += wide
 
 
-def _many_pairs_template(args: int, rows: int, first: int, last: int, scratch: int) -> None:
-    """The same with panels of 16-bit pairs and the rows' records."""
-    weight, tile_bytes, blocks = ld_i64(args + 8 * A_WEIGHT), ld_i64(args + 8 * A_TILE_BYTES), ld_i64(args + 8 * A_BLOCKS)
-    x, x_stride = ld_i64(args + 8 * A_PAIRS), ld_i64(args + 8 * A_PAIRS_STRIDE)
-    y, y_stride = ld_i64(args + 8 * A_Y), ld_i64(args + 8 * A_Y_STRIDE)
-    panel, zero = scratch + SCRATCH_PANEL, scratch + SCRATCH_OUT
-    clear(zero)
-    for j in range(first, last):
-        for r in range(rows):
-            finish_row(args, j, r, zero)
-    j = first
-    while j < last:
-        wide = COLUMN_PAIRS if last - j >= COLUMN_PAIRS else 1
-        for start in range(0, blocks, PANEL // UNIT):
-            count = min(PANEL // UNIT, blocks - start)
-            cells = count * UNIT // RECORD_FEATURES
-            for m in range(wide):
-                unpack(weight + (j + m) * tile_bytes + start * BLOCK_BYTES, count, panel + m * PANEL_BYTES)
-            here = x + start * (UNIT // RECORD_FEATURES) * PAIRS_RECORD
-            if wide > 1:
-                wide_rows(panel, here, x_stride, cells, rows, y + 64 * j, y_stride)
-            else:
-                thin_rows(panel, here, x_stride, cells, rows, y + 64 * j, y_stride)
-        j += wide
-
-
-def _pair_rows_template(panel: int, x: int, x_stride: int, cells: int, rows: int, y: int, y_stride: int) -> None:
+def _panel_rows_template(panel: int, x: int, x_stride: int, length: int, rows: int, y: int, y_stride: int) -> None:
     """y += x times the panel, in register tiles of as many rows as fit."""
     r = 0
     while r < rows:
         xr, yr = x + r * x_stride, y + r * y_stride
         if rows - r >= STEP_BIG:
-            tile_big(panel, PANEL_BYTES, xr, x_stride, cells, yr, y_stride)
+            tile_big(panel, PANEL_BYTES, xr, x_stride, length, yr, y_stride)
             r += STEP_BIG
         elif rows - r >= STEP_MIDDLE:
-            tile_middle(panel, PANEL_BYTES, xr, x_stride, cells, yr, y_stride)
+            tile_middle(panel, PANEL_BYTES, xr, x_stride, length, yr, y_stride)
             r += STEP_MIDDLE
         else:
-            tile_one(panel, PANEL_BYTES, xr, x_stride, cells, yr, y_stride)
-            r += 1
-
-
-def _panel_rows_template(panel: int, x: int, x_stride: int, k: int, rows: int, y: int, y_stride: int) -> None:
-    """y += x times the panel, in register tiles of as many rows as fit."""
-    r = 0
-    while r < rows:
-        xr, yr = x + r * x_stride, y + r * y_stride
-        if rows - r >= STEP_BIG:
-            tile_big(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
-            r += STEP_BIG
-        elif rows - r >= STEP_MIDDLE:
-            tile_middle(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
-            r += STEP_MIDDLE
-        else:
-            tile_one(panel, 64, PANEL * 64, xr, x_stride, k, yr, y_stride)
+            tile_one(panel, PANEL_BYTES, xr, x_stride, length, yr, y_stride)
             r += 1
 
 
@@ -300,7 +261,7 @@ def specialise(template: Any, name: str, **values: Any) -> Any:
 
 
 def row_parts(family: Family, jit: Jit) -> dict[str, Any]:
-    """`few_rows(args, number, rows, first, last, scratch)` and `many_rows(args, rows, first, last, scratch)`, compiled by `jit`."""
+    """`few_rows(args, number, rows, first, last, scratch)` and `many_rows(args, start, rows, first, last, scratch)`, compiled by `jit`."""
     constants = {"UNIT": family.unit, "BLOCK_BYTES": family.block_bytes, "WHOLE": family.whole, "finish_row": jit(_finish_row, words(4))}
     few = specialise(
         _few_rows_template,
@@ -311,8 +272,7 @@ def row_parts(family: Family, jit: Jit) -> dict[str, Any]:
         dot8=_dot(family, 8 if WIDE else 4),
         **constants,
     )
-    many = _many_pairs(family, jit, constants) if in_pairs(family) else _many_floats(family, jit, constants)
-    return {"few_rows": jit(few, words(6)), "many_rows": jit(many, words(5))}
+    return {"few_rows": jit(few, words(6)), "many_rows": jit(_many_rows(family, jit, constants), words(6))}
 
 
 def in_pairs(family: Family) -> bool:
@@ -320,36 +280,42 @@ def in_pairs(family: Family) -> bool:
     return PAIRS and isinstance(family, Whole)
 
 
-def _many_floats(family: Family, jit: Jit, constants: dict[str, Any]) -> Any:
-    wide, thin = (
-        jit(
-            specialise(_panel_rows_template, name, tile_big=tiles[0], tile_middle=tiles[1], tile_one=tiles[2]),
-            words(7),
-        )
-        for name, tiles in (("panel_rows_wide", _WIDE_TILES), ("panel_rows_thin", _THIN_TILES))
-    )
-    return specialise(
-        _many_rows_template, f"many_rows_{family.name}", unpack=_unpack(family), wide_rows=wide, thin_rows=thin, **constants
-    )
-
-
-def _many_pairs(family: Family, jit: Jit, constants: dict[str, Any]) -> Any:
+def _panels(family: Family) -> dict[str, Any]:
+    """What `_many_rows_template` needs of the kind of panel: pairs of 16 bits, or float32."""
+    if not in_pairs(family):
+        tiles = {n: [panel_tile(n, rows) for rows in ROW_STEPS] for n in {COLUMN_VECTORS, 1}}
+        return {
+            "name": "floats", "unpack": _unpack(family), "tiles": tiles, "steps": ROW_STEPS, "vectors": COLUMN_VECTORS,
+            "panel_bytes": PANEL * 64, "x_bytes": 4 * family.unit, "x_unit": 1,
+        }  # fmt: skip
     assert isinstance(family, Whole)
     part, minimums = family.part, family.minimums
-    panel_bytes = PANEL // RECORD_FEATURES * cell_bytes(part, minimums)
-    rows_of = []
-    for vectors in (COLUMN_PAIRS, 1):
-        name = f"pair_rows_{vectors}_{part}{'_min' if minimums else ''}"
-        big, middle, one = (pair_tile(vectors, n, part, minimums) for n in PAIR_STEPS)
-        steps = {"STEP_BIG": PAIR_STEPS[0], "STEP_MIDDLE": PAIR_STEPS[1], "PANEL_BYTES": panel_bytes}
-        rows_of.append(jit(specialise(_pair_rows_template, name, tile_big=big, tile_middle=middle, tile_one=one, **steps), words(7)))
+    return {
+        "name": f"pairs_{part}{'_min' if minimums else ''}", "unpack": _pairs(family), "steps": PAIR_STEPS, "vectors": COLUMN_PAIRS,
+        "tiles": {n: [pair_tile(n, rows, part, minimums) for rows in PAIR_STEPS] for n in {COLUMN_PAIRS, 1}},
+        "panel_bytes": PANEL // RECORD_FEATURES * cell_bytes(part, minimums),
+        "x_bytes": family.unit // RECORD_FEATURES * PAIRS_RECORD, "x_unit": RECORD_FEATURES,
+    }  # fmt: skip
+
+
+def _many_rows(family: Family, jit: Jit, constants: dict[str, Any]) -> Any:
+    kind = _panels(family)
+    rows_of = {}
+    for vectors, (big, middle, one) in kind["tiles"].items():
+        steps = {"STEP_BIG": kind["steps"][0], "STEP_MIDDLE": kind["steps"][1], "PANEL_BYTES": kind["panel_bytes"]}
+        name = f"rows_{kind['name']}_{vectors}"
+        rows_of[vectors] = jit(specialise(_panel_rows_template, name, tile_big=big, tile_middle=middle, tile_one=one, **steps), words(7))
     return specialise(
-        _many_pairs_template,
-        f"many_pairs_{family.name}",
-        unpack=_pairs(family),
-        wide_rows=rows_of[0],
+        _many_rows_template,
+        f"many_rows_{family.name}",
+        unpack=kind["unpack"],
+        wide_rows=rows_of[kind["vectors"]],
         thin_rows=rows_of[1],
-        PANEL_BYTES=panel_bytes,
+        PANEL_BYTES=kind["panel_bytes"],
+        X_BYTES=kind["x_bytes"],
+        X_UNIT=kind["x_unit"],
+        WIDE_VECTORS=kind["vectors"],
+        IN_PAIRS=in_pairs(family),
         **constants,
     )
 

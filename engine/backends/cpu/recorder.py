@@ -127,9 +127,9 @@ class Recorder:
             0 if bias is None else self._keep(bias), 0 if residual is None else residual, group, int(x.on_logit_rows),
             weight.shape[1], self._input_number(x), *pairs,
         ]  # fmt: skip
-        tickets = -(-weight.tiles // group)
+        tickets, many = -(-weight.tiles // group), -(-weight.tiles // linear.MANY_TILES)
         reads: list[object] = [x, *pairs[:1]] if residual is None else [x, *pairs[:1], residual]
-        tiles = (tickets, SMALL_ROWS, tickets, 1 << 40)
+        tiles = (tickets, SMALL_ROWS, many, linear.MANY_ROWS)
         self._add(f"linear_{weight.family.name}", arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows)
         return y
 
