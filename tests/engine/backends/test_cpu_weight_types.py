@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import types
 
 from engine.backends.base import AttentionShape, Step
-from engine.backends.cpu import CpuBackend, activations, whole_gemm
+from engine.backends.cpu import CpuBackend, activations, simd, whole_gemm
 from engine.backends.cpu.family_codes import GROUP, CodeReader, Codes
 from engine.backends.cpu.kernels import FAMILIES, family_for
 from engine.backends.cpu.linear import _unpack
@@ -209,9 +209,21 @@ def test_a_number_too_large_for_fp16_is_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("cpu", "features"), [("generic", ""), ("core2", "+ssse3"), ("haswell", "+avx,+avx2,+fma,+f16c,+ssse3")])
+@pytest.mark.parametrize(
+    ("cpu", "features"),
+    [
+        ("generic", ""),
+        ("core2", "+ssse3"),
+        ("haswell", "+avx,+avx2,+fma,+f16c,+ssse3"),
+        pytest.param(
+            "alderlake",
+            "+avx,+avx2,+fma,+f16c,+ssse3,+avxvnni",
+            marks=pytest.mark.skipif("avxvnni" not in simd.FEATURES, reason="this CPU has no AVX-VNNI"),
+        ),
+    ],
+)
 def test_other_cpus(cpu: str, features: str, tmp_path: Path) -> None:
-    """The same tests pass with code made for a plain x86-64, for one that can permute bytes, and for an AVX2 machine."""
+    """The same tests pass with code made for a plain x86-64, for one that can permute bytes, for AVX2 and for AVX-VNNI."""
     environment = {**os.environ, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features, "INGLENOOK_CACHE": str(tmp_path)}
     others = str(Path(__file__).with_name("test_cpu_few_rows.py"))
     command = [sys.executable, "-m", "pytest", "-q", "-m", "slow or not slow", "-p", "no:cacheprovider", __file__, others]
