@@ -97,7 +97,7 @@ def _work(
 ) -> None:  # fmt: skip
     """Take tiles of all phases in turn until the tape is done, the epoch is over, or this thread is given up.
 
-    `me` is 0 for the caller. It writes the time at the end of each phase to `stamps`, unless that is 0.
+    `me` is 0 for the caller. It writes the time at the end of each phase to `stamps`, from the second word on, unless that is 0.
     """
     state = control + 8 * NEIGHBOURS
     shortest_stall = SHORTEST_STALL * atomic_load(state + 8 * GRAIN)
@@ -117,7 +117,7 @@ def _work(
                     run(tape, first, 0, rows, logit_rows, step, scratch)
                     atomic_store(done, target)
                 if stamps:
-                    st_i64(stamps + 8 * p, ticks())
+                    st_i64(stamps + 8 * (p + 1), ticks())
             elif total:
                 before_done, before_target = done, target
             continue
@@ -148,7 +148,7 @@ def _work(
         if waited > shortest_stall and waited > LONG_TILES * longest and shortest_stall:
             stalled(state, waited, ticks())
         if stamps and me == 0:
-            st_i64(stamps + 8 * p, ticks())
+            st_i64(stamps + 8 * (p + 1), ticks())
 
 
 def _publish(control: int, tape: int, phases: int, phase_count: int, step: int, tickets: int, helpers: int) -> int:
@@ -177,6 +177,8 @@ def _join(control: int, me: int, epoch: int, stamps: int, scratch: int) -> None:
     count, step = atomic_load(control + 8 * PHASE_COUNT), atomic_load(control + 8 * STEP)
     rows, logit_rows = atomic_load(control + 8 * STEP_ROWS), atomic_load(control + 8 * STEP_LOGIT_ROWS)
     tickets = atomic_load(control + 8 * TICKETS)
+    if stamps:
+        st_i64(stamps, ticks())
     # The words may already belong to a newer epoch; then they are not a set that can be trusted.
     if atomic_load(control + 8 * BEGUN) == epoch:
         work(control, me, epoch, tape, phases, count, step, rows, logit_rows, tickets, stamps, scratch)
@@ -269,7 +271,7 @@ class Team:
         """Run every operation of the tape once; returns when all are done.
 
         The four arrays must outlive the team: a thread that lost its core may look at them later, though at nothing else.
-        `stamps` (phases,) is filled with the time at the end of each phase, in ticks of `clock`.
+        `stamps` (phases + 1,) is filled with the time at the start and at the end of each phase, in ticks of `clock`.
         """
         control = self._control.ctypes.data
         addresses = (tape.ctypes.data, phases.ctypes.data, len(phases) - 1, step.ctypes.data, tickets.ctypes.data)
