@@ -21,6 +21,7 @@ from engine.doors.door import Answer, Console, Door
 from engine.doors.flags import add_settings, read_settings
 from engine.doors.opening import load
 from engine.doors.peers import PEERS, LlamaCpp
+from engine.doors.profile import check_profile, show_profile, step_profiles
 from engine.errors import BenchmarkError
 from engine.settings import CacheSettings, LoadSettings
 
@@ -77,6 +78,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeat", metavar="R", type=int, default=3, help="repetitions, of which the median counts; default: 3")
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "reference"], help="which backend runs; default: auto")
     parser.add_argument("--vs", metavar="PEER", action="append", default=[], choices=PEERS, help="another engine on the same file")
+    parser.add_argument("--profile", action="store_true", help="also show time and bytes by operation")
     add_settings(parser, LoadSettings, without=("backend",))
     add_settings(parser, CacheSettings, without=("context_length",))
 
@@ -96,6 +98,8 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
         chat = load(options.model, settings, replace(read_settings(CacheSettings, options), context_length=context), console)
         stack.callback(chat.close)
         cache = chat.generator.cache
+        if options.profile:
+            check_profile(cache)
         runners: list[Runner] = [Ours(cache), *peers]
         ids = [int(token) for token in np.random.default_rng(0).integers(0, cache.model.config.vocab_size, context)]
         bandwidths: list[float] = []
@@ -108,7 +112,10 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
             _measure(runners, times, ids, options)
         console.clear()
         rates = {name: _rates(found, options) for name, found in times.items()}
-        return _report(cache, threads, median(bandwidths), rates, peers)
+        report = _report(cache, threads, median(bandwidths), rates, peers)
+        if options.profile:
+            report["profile"] = step_profiles(cache, ids, options.prompt_tokens, options.depth, median(bandwidths))
+        return report
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -174,7 +181,7 @@ def _show(answer: Answer) -> str:
             f"{peer['name']} {peer['version']}: prefill {peer['prefill_tokens_per_second']:.1f} tokens/s (here {peer['prefill_ratio']:.2f} "
             f"times that), decode {peer['decode_tokens_per_second']:.1f} tokens/s (here {peer['decode_ratio']:.2f} times that)"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *show_profile(answer.get("profile", {}))])
 
 
 BENCH = Door("bench", "measure the speed", _arguments, _answer, _show)

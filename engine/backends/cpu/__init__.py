@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import psutil
-
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
 from engine.backends.cache_types import CacheType, cache_type
 from engine.backends.cpu.composite import CompositeOutline, CompositeWeight, is_composite
+from engine.backends.cpu.cores import default_threads
 from engine.backends.cpu.family_fp8 import in_blocks
 from engine.backends.cpu.kernels import KERNELS
 from engine.backends.cpu.outline import Outline
@@ -17,6 +16,8 @@ from engine.backends.cpu.store import CpuCache
 from engine.backends.cpu.tape import Tape
 from engine.backends.cpu.weight import CpuWeight, WeightOutline
 from engine.core import Loading
+
+__all__ = ["CpuBackend", "default_threads"]
 
 
 class CpuBackend:
@@ -59,9 +60,3 @@ class CpuBackend:
 def _cache_type(dtype: str) -> CacheType:
     """What "auto" means here: fp16, half the memory and traffic of fp32 at an error far below the sampler's grain."""
     return cache_type(dtype, automatic="fp16")
-
-
-def default_threads() -> int:
-    """Physical cores, but no more than the cores this process is allowed to run on."""
-    allowed = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else psutil.cpu_count() or 1
-    return max(1, min(psutil.cpu_count(logical=False) or 1, allowed))

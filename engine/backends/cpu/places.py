@@ -30,7 +30,11 @@ class Buffer:
 
 @dataclass
 class Operation:
-    """One recorded kernel call. `arguments` holds ints and buffers; floats are stored by their bits."""
+    """One recorded kernel call. `arguments` holds ints and buffers; floats are stored by their bits.
+
+    What it reads from memory beside activations, for the profile: `bytes` of weights of the `shape` (M, K), but at most
+    `row_bytes` for each row where that is not 0, and `position_bytes` for each position up to `window` back.
+    """
 
     kernel: str
     arguments: list[int | float | Buffer]
@@ -38,6 +42,11 @@ class Operation:
     writes: list[object]
     tiles: tuple[int, int, int, int]
     on_logit_rows: bool = False
+    bytes: int = 0
+    row_bytes: int = 0
+    position_bytes: int = 0
+    window: int = 0
+    shape: tuple[int, ...] = ()
 
 
 def assign_places(operations: list[Operation], result: Buffer) -> list[int]:

@@ -89,7 +89,8 @@ class Recorder:
         self.constants.append(table)
         y = Buffer(table.shape[1])
         arguments: list[int | float | Buffer] = [table.address, table.tile_bytes, table.blocks, table.shape[1], y, y.stride, float(scale)]
-        self._add(f"embed_{table.family.name}", arguments, [], [y])
+        more = {"bytes": table.nbytes, "row_bytes": table.nbytes // table.shape[0], "shape": table.shape}
+        self._add(f"embed_{table.family.name}", arguments, [], [y], **more)
         return y
 
     def rms_norm(self, x: Buffer, weight: Floats, eps: float, heads: int = 1) -> Buffer:
@@ -130,7 +131,8 @@ class Recorder:
         tickets, many = -(-weight.tiles // group), -(-weight.tiles // linear.MANY_TILES)
         reads: list[object] = [x, *pairs[:1]] if residual is None else [x, *pairs[:1], residual]
         tiles = (tickets, SMALL_ROWS, many, linear.MANY_ROWS)
-        self._add(f"linear_{weight.family.name}", arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows)
+        more = {"bytes": weight.nbytes, "shape": weight.shape}
+        self._add(f"linear_{weight.family.name}", arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows, **more)
         return y
 
     def _input_number(self, x: Buffer) -> int:
@@ -222,7 +224,8 @@ class Recorder:
         ]  # fmt: skip
         reads: list[object] = [q, ("keys", layer), ("values", layer)]
         tiles = (groups * attention.SPLITS, SMALL_ROWS, groups, SMALL_ROWS)
-        self._add(f"attention_{kind.keys}_{kind.values}", arguments, reads, [y, "partial"], tiles=tiles)
+        more = {"position_bytes": groups * (key_page + value_page) // PAGE_TOKENS, "window": window, "shape": (heads, groups, dim)}
+        self._add(f"attention_{kind.keys}_{kind.values}", arguments, reads, [y, "partial"], tiles=tiles, **more)
         arguments = [partial, y, y.stride, heads, groups, dim, window, sink_address]
         self._add("combine", arguments, ["partial"], [y], tiles=(heads, SMALL_ROWS, 0, SMALL_ROWS))
         return y
@@ -312,7 +315,9 @@ class Recorder:
         # In a short step each choice may be an expert of its own; in a long one each expert may have rows.
         tiles = (routing.used * tickets, 1, routing.experts * tickets, 1 << 40)
         name = f"experts_{first.family.name}"
-        self._add(name, arguments, [x, *pairs[:1], ("routes", routes.table)], [y], tiles=tiles, on_logit_rows=x.on_logit_rows)
+        more = {"bytes": len([a for a in addresses if a]) * first.nbytes, "row_bytes": routing.used * first.nbytes, "shape": first.shape}
+        reads = [x, *pairs[:1], ("routes", routes.table)]
+        self._add(name, arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows, **more)
 
     def gather(self, x: Buffer, routes: RecordedRoutes, residual: Buffer) -> Buffer:
         """See `Ops.gather`."""

@@ -8,12 +8,14 @@ one of them reads.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from engine.backends.base import Floats, Forward, Step
 from engine.backends.cpu.kernels import KERNELS
 from engine.backends.cpu.memory import aligned
-from engine.backends.cpu.places import Buffer, assign_places, phases_of
+from engine.backends.cpu.places import Buffer, Operation, assign_places, phases_of
 from engine.backends.cpu.recorder import Recorder
 from engine.backends.cpu.step import LOGIT_ROWS, PAGES, POSITIONS, ROWS, SERIAL, TOKENS, WORDS
 from engine.backends.cpu.store import CpuCache
@@ -43,6 +45,8 @@ class Tape:
         self._tickets: Words = ticket_words(len(phases))
         self._step: Words = aligned(8 * WORDS).view(np.int64)
         self._team = Team(KERNELS.team, threads, recorder.scratch)
+        self.stamps: Words | None = None
+        """Where `run` notes the start and the end of each phase while it is profiled; see `Team.replay`."""
 
     def _value(self, argument: int | float | Buffer) -> int:
         if isinstance(argument, Buffer):
@@ -63,6 +67,11 @@ class Tape:
         """Phases of one replay: how often all threads wait for each other."""
         return len(self._phases) - 1
 
+    @property
+    def phases(self) -> list[list[Operation]]:
+        """The operations of each phase."""
+        return [self._operations[first:last] for first, last in pairwise(self._phases)]
+
     def run(self, step: Step) -> Floats:
         """See `Program.run`."""
         count = len(step.token_ids)
@@ -73,7 +82,7 @@ class Tape:
         words = self._step
         words[ROWS], words[LOGIT_ROWS], words[SERIAL] = count, step.logit_rows, words[SERIAL] + 1
         words[TOKENS], words[POSITIONS], words[PAGES] = tokens.ctypes.data, positions.ctypes.data, pages.ctypes.data
-        self._team.replay(self._tape, self._phases, words, self._tickets)
+        self._team.replay(self._tape, self._phases, words, self._tickets, self.stamps)
         values = self._arena[self._logits.place].view(np.float32).reshape(self.max_rows, -1)
         return values[: step.logit_rows, : self._logits.width]
 

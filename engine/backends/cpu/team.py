@@ -1,10 +1,14 @@
 """The threads that run a tape together, and the one `nogil` call that replays it.
 
-A tape is a list of *phases*; the operations of one phase do not depend on each other. Each phase has a ticket word: the
-epoch (number of the replay) in the high half, the next tile in the low half. Every thread takes tiles by compare-and-swap
-until none is left, so a thread that loses its core delays nothing but its present tile, and one that wakes up late finds a
-newer epoch and leaves. When a replay is done its tickets are retired, so that the step block may be written again at once: a
-late thread finds no ticket of its epoch. Between replays helper threads spin briefly, then sleep on a lock without using a core.
+A tape is a list of *phases*; the operations of one phase do not depend on each other. Each phase has a ticket word, the epoch
+(number of the replay) in the high half and the next tile in the low half, and in another cache line a word of the same form
+that counts the tiles done. Every thread takes tiles by compare-and-swap until none is left, so a thread that loses its core
+delays nothing but its present tile. Phases of one tile are the caller's: handing them out would cost more than they do.
+
+Nothing is reset between replays: a word of an earlier epoch stands for none taken and none done. A thread that wakes up late
+finds all tiles of its epoch taken, or a newer epoch, and leaves; how many there were it knows from the rows it was told when
+its epoch began, never from the step block, which may be that of the next step. Between replays helper threads spin briefly,
+then sleep on a lock without using a core. `neighbours` says how many of them take part.
 """
 
 from __future__ import annotations
@@ -18,14 +22,21 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from engine.backends.cpu.clock import clock_functions, ticks, ticks_per_second
 from engine.backends.cpu.linear import specialise
 from engine.backends.cpu.memory import aligned
-from engine.backends.cpu.simd import atomic_add, atomic_load, atomic_store, call_kernel, compare_exchange, ld_i64, pause
+from engine.backends.cpu.neighbours import ACTIVE, GRAIN, LONG_TILES, SHORTEST_STALL, neighbour_functions, prepare
+from engine.backends.cpu.neighbours import WORDS as NEIGHBOUR_WORDS
+from engine.backends.cpu.simd import atomic_load, atomic_store, call_kernel, compare_exchange, ld_i64, pause, st_i64
 from engine.backends.cpu.step import LOGIT_ROWS, ROWS, SMALL_ROWS
 
-EPOCH, CLOSING, TAPE, PHASES, PHASE_COUNT, STEP, TICKETS, PARKED = range(8)
 _LINE = 8
 """int64 words of one cache line: words that different threads write are kept a line apart."""
+EPOCH, BEGUN, CLOSING = range(3)
+TAPE, PHASES, PHASE_COUNT, STEP, STEP_ROWS, STEP_LOGIT_ROWS, TICKETS = range(_LINE, _LINE + 7)
+NEIGHBOURS = 2 * _LINE
+PARKED = NEIGHBOURS + NEIGHBOUR_WORDS
+_SPINS_BEFORE_TIMING = 64
 _SPINS_BEFORE_YIELD = 2000
 _SPINS_BEFORE_PARKING = 20000
 
@@ -38,100 +49,162 @@ Words = npt.NDArray[np.int64]
 _yield_core = types.ExternalFunction("SwitchToThread" if os.name == "nt" else "sched_yield", types.int32())
 
 
-def _work(tape: int, phases: int, phase_count: int, step: int, tickets: int, epoch: int, scratch: int) -> None:
-    """Take tiles of all phases in turn until the tape is done, or until a newer epoch says that this one is over."""
+def _tiles(operation: int, rows: int, logit_rows: int) -> int:
+    """Tiles of one operation in a step of so many rows."""
+    mine = logit_rows if ld_i64(operation + 8 * ON_LOGIT_ROWS) else rows
+    short = mine <= SMALL_ROWS
+    count = ld_i64(operation + 8 * (SMALL_TILES if short else BIG_TILES))
+    block = ld_i64(operation + 8 * (SMALL_BLOCK if short else BIG_BLOCK))
+    return int(count * ((mine + block - 1) // block))
+
+
+def _run(tape: int, first: int, tile: int, rows: int, logit_rows: int, step: int, scratch: int) -> None:
+    """Run one tile of the phase that begins with operation `first`."""
+    operation = tape + 8 * OPERATION * first
+    count = tiles(operation, rows, logit_rows)
+    while tile >= count:
+        tile -= count
+        operation += 8 * OPERATION
+        count = tiles(operation, rows, logit_rows)
+    call_kernel(ld_i64(operation + 8 * FUNCTION), ld_i64(operation + 8 * ARGUMENTS), step, tile, scratch)
+
+
+def _finish(done: int, epoch: int, count: int) -> None:
+    """Count `count` tiles as done."""
+    while True:
+        word = atomic_load(done)
+        if compare_exchange(done, word, (word if word >> 32 == epoch else epoch << 32) + count):
+            return
+
+
+def _wait(done: int, target: int) -> int:
+    """Wait until the word says `target` or more, which a newer epoch does too; returns the ticks if it took long."""
+    spins = begun = 0
+    while atomic_load(done) < target:
+        spins += 1
+        if spins > _SPINS_BEFORE_YIELD:
+            _yield_core()
+        else:
+            pause()
+        if spins == _SPINS_BEFORE_TIMING:
+            begun = ticks()
+    return ticks() - begun if spins >= _SPINS_BEFORE_TIMING else 0
+
+
+def _work(
+    control: int, me: int, epoch: int, tape: int, phases: int, phase_count: int, step: int, rows: int, logit_rows: int, tickets: int,
+    stamps: int, scratch: int,
+) -> None:  # fmt: skip
+    """Take tiles of all phases in turn until the tape is done, the epoch is over, or this thread is given up.
+
+    `me` is 0 for the caller. It writes the time at the end of each phase to `stamps`, from the second word on, unless that is 0.
+    """
+    state = control + 8 * NEIGHBOURS
+    shortest_stall = SHORTEST_STALL * atomic_load(state + 8 * GRAIN)
+    longest = before = 0  # the longest tile of a long step, in ticks
+    before_done = before_target = 0  # what has to be done before the next tile
     for p in range(phase_count):
         first, last = ld_i64(phases + 8 * p), ld_i64(phases + 8 * (p + 1))
         total = 0
         for i in range(first, last):
-            total += tiles(tape + 8 * OPERATION * i, step)
-        ticket = tickets + 8 * _LINE * p
-        while True:
+            total += tiles(tape + 8 * OPERATION * i, rows, logit_rows)
+        ticket = tickets + 16 * _LINE * p
+        done = ticket + 8 * _LINE
+        target = (epoch << 32) + total
+        if total <= 1:
+            if me == 0:
+                if total:
+                    run(tape, first, 0, rows, logit_rows, step, scratch)
+                    atomic_store(done, target)
+                if stamps:
+                    st_i64(stamps + 8 * (p + 1), ticks())
+            elif total:
+                before_done, before_target = done, target
+            continue
+        if before_done:
+            wait(before_done, before_target)
+            before_done = 0
+        mine = 0
+        while me < atomic_load(state + 8 * ACTIVE):
             word = atomic_load(ticket)
-            if word >> 32 != epoch:
+            if word >> 32 > epoch:
                 return
-            tile = word & 0xFFFFFFFF
+            tile = word & 0xFFFFFFFF if word >> 32 == epoch else 0
             if tile >= total:
                 break
-            if not compare_exchange(ticket, word, word + 1):
+            if not compare_exchange(ticket, word, (epoch << 32) + tile + 1):
                 continue
-            i = first
-            while True:
-                operation = tape + 8 * OPERATION * i
-                count = tiles(operation, step)
-                if tile < count:
-                    break
-                tile -= count
-                i += 1
-            call_kernel(ld_i64(operation + 8 * FUNCTION), ld_i64(operation + 8 * ARGUMENTS), step, tile, scratch)
-            atomic_add(ticket + 8, 1)
-        spins = 0
-        while atomic_load(ticket + 8) < total:
-            if atomic_load(ticket) >> 32 != epoch:
-                return
-            spins += 1
-            if spins > _SPINS_BEFORE_YIELD:
-                _yield_core()
-            else:
-                pause()
-
-
-def _tiles(operation: int, step: int) -> int:
-    """Tiles of one operation for the step's rows."""
-    rows = ld_i64(step + 8 * (LOGIT_ROWS if ld_i64(operation + 8 * ON_LOGIT_ROWS) else ROWS))
-    short = ld_i64(step + 8 * ROWS) <= SMALL_ROWS if not ld_i64(operation + 8 * ON_LOGIT_ROWS) else rows <= SMALL_ROWS
-    count = ld_i64(operation + 8 * (SMALL_TILES if short else BIG_TILES))
-    block = ld_i64(operation + 8 * (SMALL_BLOCK if short else BIG_BLOCK))
-    return int(count * ((rows + block - 1) // block))
+            if rows > SMALL_ROWS:
+                before = ticks()
+            run(tape, first, tile, rows, logit_rows, step, scratch)
+            if rows > SMALL_ROWS:
+                longest = max(longest, ticks() - before)
+            mine += 1
+        if mine:
+            finish(done, epoch, mine)
+        if me >= atomic_load(state + 8 * ACTIVE):
+            return
+        waited = wait(done, target)
+        if waited > shortest_stall and waited > LONG_TILES * longest and shortest_stall:
+            stalled(state, waited, ticks())
+        if stamps and me == 0:
+            st_i64(stamps + 8 * (p + 1), ticks())
 
 
 def _publish(control: int, tape: int, phases: int, phase_count: int, step: int, tickets: int, helpers: int) -> int:
-    """Open a new epoch for all helpers; returns a bit for each helper that sleeps and has to be woken."""
+    """Open a new epoch for the helpers that take part; returns a bit for each that sleeps and has to be woken."""
+    active = admit(control + 8 * NEIGHBOURS, ticks())
     epoch = atomic_load(control + 8 * EPOCH) + 1
-    for p in range(phase_count):
-        atomic_store(tickets + 8 * _LINE * p, epoch << 32)
-        atomic_store(tickets + 8 * (_LINE * p + 1), 0)
+    atomic_store(control + 8 * BEGUN, epoch)
     atomic_store(control + 8 * TAPE, tape)
     atomic_store(control + 8 * PHASES, phases)
     atomic_store(control + 8 * PHASE_COUNT, phase_count)
     atomic_store(control + 8 * STEP, step)
+    atomic_store(control + 8 * STEP_ROWS, ld_i64(step + 8 * ROWS))
+    atomic_store(control + 8 * STEP_LOGIT_ROWS, ld_i64(step + 8 * LOGIT_ROWS))
     atomic_store(control + 8 * TICKETS, tickets)
     atomic_store(control + 8 * EPOCH, epoch)
     asleep = 0
-    for h in range(helpers):
-        if compare_exchange(control + 8 * (PARKED + _LINE * (h + 1)), 1, 0):
+    for h in range(min(helpers, active - 1)):
+        if compare_exchange(control + 8 * (PARKED + _LINE * h), 1, 0):
             asleep |= 1 << h
     return asleep
 
 
-def _retire(phase_count: int, tickets: int) -> None:
-    """End the epoch: from here on no thread can take a tile of it, whatever the step block says."""
-    for p in range(phase_count):
-        atomic_store(tickets + 8 * _LINE * p, 0)
+def _join(control: int, me: int, epoch: int, stamps: int, scratch: int) -> None:
+    """Take part in an epoch as it was published."""
+    tape, phases = atomic_load(control + 8 * TAPE), atomic_load(control + 8 * PHASES)
+    count, step = atomic_load(control + 8 * PHASE_COUNT), atomic_load(control + 8 * STEP)
+    rows, logit_rows = atomic_load(control + 8 * STEP_ROWS), atomic_load(control + 8 * STEP_LOGIT_ROWS)
+    tickets = atomic_load(control + 8 * TICKETS)
+    if stamps:
+        st_i64(stamps, ticks())
+    # The words may already belong to a newer epoch; then they are not a set that can be trusted.
+    if atomic_load(control + 8 * BEGUN) == epoch:
+        work(control, me, epoch, tape, phases, count, step, rows, logit_rows, tickets, stamps, scratch)
 
 
 def _help(control: int, helper: int, seen: int, scratch: int) -> int:
     """A helper thread's loop: work on each new epoch; returns the last one seen when it should sleep, -1 to end."""
-    parked = control + 8 * (PARKED + _LINE * (helper + 1))
+    parked = control + 8 * (PARKED + _LINE * helper)
+    active = control + 8 * (NEIGHBOURS + ACTIVE)
     spins = 0
     while True:
         epoch = atomic_load(control + 8 * EPOCH)
         if atomic_load(control + 8 * CLOSING):
             return -1
-        if epoch != seen:
-            tape, phases = atomic_load(control + 8 * TAPE), atomic_load(control + 8 * PHASES)
-            count, step = atomic_load(control + 8 * PHASE_COUNT), atomic_load(control + 8 * STEP)
-            tickets = atomic_load(control + 8 * TICKETS)
-            # The words may already belong to a newer epoch; then they are not a set that can be trusted.
-            if atomic_load(control + 8 * EPOCH) == epoch:
-                work(tape, phases, count, step, tickets, epoch, scratch)
+        if helper + 1 >= atomic_load(active):
+            spins = _SPINS_BEFORE_PARKING
+        elif epoch != seen:
+            join(control, helper + 1, epoch, 0, scratch)
             seen, spins = epoch, 0
             continue
         spins += 1
         pause()
         if spins > _SPINS_BEFORE_PARKING:
             atomic_store(parked, 1)
-            if atomic_load(control + 8 * EPOCH) == seen and not atomic_load(control + 8 * CLOSING):
+            out = helper + 1 >= atomic_load(active)
+            if (out or atomic_load(control + 8 * EPOCH) == seen) and not atomic_load(control + 8 * CLOSING):
                 return seen
             if not compare_exchange(parked, 1, 0):
                 return seen
@@ -139,25 +212,36 @@ def _help(control: int, helper: int, seen: int, scratch: int) -> int:
 
 
 tiles: Any = _tiles
+run: Any = _run
+finish: Any = _finish
+wait: Any = _wait
 work: Any = _work
+join: Any = _join
+stalled: Any = None
+admit: Any = None
 
 
 def team_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
     """The compiled functions of a team; `jit(function, signature)` compiles one."""
-    word = types.int64
-    compiled_tiles = jit(_tiles, word(word, word))
-    compiled_work = jit(specialise(_work, "work", tiles=compiled_tiles), types.void(*[word] * 7))
+    word, void = types.int64, types.void
+    neighbours = neighbour_functions(jit)
+    compiled: dict[str, Any] = {"tiles": jit(_tiles, word(*[word] * 3)), "finish": jit(_finish, void(*[word] * 3))}
+    compiled["wait"] = jit(_wait, word(word, word))
+    compiled["run"] = jit(specialise(_run, "run", tiles=compiled["tiles"]), void(*[word] * 7))
+    compiled["work"] = jit(specialise(_work, "work", stalled=neighbours["stalled"], **compiled), void(*[word] * 12))
+    compiled["join"] = jit(specialise(_join, "join", work=compiled["work"]), void(*[word] * 5))
     return {
-        "work": compiled_work,
-        "publish": jit(_publish, word(*[word] * 7)),
-        "retire": jit(_retire, types.void(word, word)),
-        "help": jit(specialise(_help, "help", work=compiled_work), word(*[word] * 4)),
+        **compiled,
+        **neighbours,
+        **clock_functions(jit),
+        "publish": jit(specialise(_publish, "publish", admit=neighbours["admit"]), word(*[word] * 7)),
+        "help": jit(specialise(_help, "help", join=compiled["join"]), word(*[word] * 4)),
     }
 
 
 def ticket_words(phases: int) -> Words:
-    """Zeroed ticket words for this many phases, a cache line each."""
-    return aligned(8 * _LINE * phases).view(np.int64)
+    """Zeroed ticket words for this many phases: a cache line for the tiles taken, and one for those done."""
+    return aligned(16 * _LINE * phases).view(np.int64)
 
 
 class Team:
@@ -165,9 +249,10 @@ class Team:
 
     def __init__(self, functions: dict[str, Any], threads: int, scratch_bytes: int) -> None:
         self._functions = functions
-        self._control = aligned(8 * _LINE * (threads + 1))
+        self._control = aligned(8 * (PARKED + _LINE * threads))
         self._scratch = [aligned(scratch_bytes) for _ in range(threads)]
         self._wake = [threading.Lock() for _ in range(threads - 1)]
+        prepare(self._words[NEIGHBOURS:PARKED], threads, ticks_per_second())
         for lock in self._wake:
             lock.acquire()
         self._threads = [
@@ -182,18 +267,25 @@ class Team:
         while (seen := self._functions["help"](address, helper, seen, scratch)) >= 0:
             self._wake[helper].acquire()
 
-    def replay(self, tape: Words, phases: Words, step: Words, tickets: Words) -> None:
+    def replay(self, tape: Words, phases: Words, step: Words, tickets: Words, stamps: Words | None = None) -> None:
         """Run every operation of the tape once; returns when all are done.
 
         The four arrays must outlive the team: a thread that lost its core may look at them later, though at nothing else.
+        `stamps` (phases + 1,) is filled with the time at the start and at the end of each phase, in ticks of `clock`.
         """
+        control = self._control.ctypes.data
         addresses = (tape.ctypes.data, phases.ctypes.data, len(phases) - 1, step.ctypes.data, tickets.ctypes.data)
-        asleep = self._functions["publish"](self._control.ctypes.data, *addresses, len(self._threads))
+        asleep = self._functions["publish"](control, *addresses, len(self._threads))
         for helper, lock in enumerate(self._wake):
             if asleep >> helper & 1:
                 lock.release()
-        self._functions["work"](*addresses, int(self._words[EPOCH]), self._scratch[0].ctypes.data)
-        self._functions["retire"](len(phases) - 1, tickets.ctypes.data)
+        note = 0 if stamps is None else stamps.ctypes.data
+        self._functions["join"](control, 0, int(self._words[EPOCH]), note, self._scratch[0].ctypes.data)
+
+    @property
+    def active(self) -> int:
+        """Threads that take part at present, the caller among them."""
+        return int(self._words[NEIGHBOURS + ACTIVE])
 
     @property
     def _words(self) -> Words:

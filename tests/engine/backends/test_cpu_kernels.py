@@ -18,8 +18,10 @@ import pytest
 from engine.backends.base import AttentionShape, RotaryTable, Step
 from engine.backends.cpu import CpuBackend
 from engine.backends.cpu.kernels import KERNELS
+from engine.backends.cpu.neighbours import ACTIVE
 from engine.backends.cpu.step import LOGIT_ROWS, ROWS, TOKENS
 from engine.backends.cpu.tape import Tape
+from engine.backends.cpu.team import BEGUN, NEIGHBOURS, STEP_ROWS
 from tests.engine.backends.kernel_oracles import WEIGHT_CASES, Matrix, causal_attention, rotate, seen, unit_of
 
 TINY = AttentionShape(1, 1, 16, 1.0)
@@ -198,9 +200,15 @@ def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
     table = backend.load_weight(Matrix("F32", (16, 16), 1))
     with recorded(backend, lambda ops: ops.last_rows(ops.embed(table)), 8) as tape:
         tape.run(step(np.arange(2)))
-        words, tickets = tape._step, tape._tickets.copy()
+        words, tickets, control = tape._step, tape._tickets.copy(), tape._team._control
         words[ROWS], words[LOGIT_ROWS], words[TOKENS] = 8, 8, 0
-        addresses = [a.ctypes.data for a in (tape._tape, tape._phases)]
         scratch = np.zeros(1 << 20, np.uint8)
-        KERNELS.team["work"](*addresses, tape.phase_count, words.ctypes.data, tape._tickets.ctypes.data, 1, scratch.ctypes.data)
+        # It is in the middle of the tape, with what it was told when its epoch began ...
+        addresses = [tape._tape.ctypes.data, tape._phases.ctypes.data, tape.phase_count, words.ctypes.data]
+        tape._team._words[NEIGHBOURS + ACTIVE] = 2
+        KERNELS.team["work"](control.ctypes.data, 1, 1, *addresses, 2, 1, tape._tickets.ctypes.data, 0, scratch.ctypes.data)
+        assert np.array_equal(tape._tickets, tickets)
+        # ... or it is just reading what the step is, while that is written anew.
+        tape._team._words[[BEGUN, STEP_ROWS]] = 2, 8
+        KERNELS.team["join"](control.ctypes.data, 1, 1, 0, scratch.ctypes.data)
         assert np.array_equal(tape._tickets, tickets)

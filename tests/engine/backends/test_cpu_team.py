@@ -1,0 +1,191 @@
+"""The threads of a tape: who takes part, and what a thread that loses its core costs the others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from engine.backends.cpu.clock import ticks, ticks_per_second
+from engine.backends.cpu.kernels import KERNELS, SIGNATURE
+from engine.backends.cpu.neighbours import ACTIVE, DEBT, INTERVAL, NEXT, PARKINGS, WORDS, prepare
+from engine.backends.cpu.simd import atomic_add, ld_i64
+from engine.backends.cpu.team import Team, Words, ticket_words
+
+MS = 1000
+"""Ticks of a millisecond in the tests that drive the state by hand."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    for _ in KERNELS.compile(["read_memory"]):
+        pass
+
+
+def _state(threads: int) -> Words:
+    state = np.zeros(WORDS, np.int64)
+    prepare(state, threads, 1000.0 * MS)
+    return state
+
+
+def _stalled(state: Words, waited: float, at: float) -> None:
+    KERNELS.team["stalled"](state.ctypes.data, int(waited * MS), int(at * MS))
+
+
+def _admit(state: Words, at: float) -> int:
+    return int(KERNELS.team["admit"](state.ctypes.data, int(at * MS)))
+
+
+def test_one_neighbour_costs_one_thread_of_eight() -> None:
+    state = _state(8)
+    _stalled(state, 4, 1000)
+    assert state[ACTIVE] == 7
+    assert state[NEXT] == 1050 * MS
+    assert _admit(state, 1049) == 7
+
+
+def test_a_stall_that_many_waited_for_counts_once() -> None:
+    state = _state(8)
+    for thread in range(7):
+        _stalled(state, 2 + 0.01 * thread, 1000 + 0.01 * thread)
+    assert state[ACTIVE] == 8
+    assert state[DEBT] == 2 * MS
+    _stalled(state, 2, 1002)
+    assert state[ACTIVE] == 7
+
+
+def test_seldom_interruptions_are_borne() -> None:
+    """A window that paints for a millisecond every 16: the second thread still brings in more than that."""
+    state = _state(2)
+    for frame in range(1000):
+        _stalled(state, 1, 1000 + 16 * frame)
+    assert state[PARKINGS] == 0
+
+
+def test_half_of_a_core_is_not_enough() -> None:
+    """Stalls of 2 of every 6 ms are more than a second thread is worth."""
+    state = _state(2)
+    for slot in range(4):
+        _stalled(state, 2, 1000 + 6 * slot)
+    assert state[ACTIVE] == 1
+
+
+def test_trials_grow_rarer_while_they_fail_and_the_caller_always_stays() -> None:
+    state, now, waits = _state(2), 1000.0, []
+    _stalled(state, 4, now)
+    for _ in range(8):
+        begun = int(state[NEXT]) / MS
+        waits.append(begun - now)
+        assert _admit(state, begun - 0.01) == 1
+        assert _admit(state, begun) == 2
+        now = begun + 3
+        _stalled(state, 1, now)
+        assert state[ACTIVE] == 1
+        _stalled(state, 50, now + 60)
+        assert state[ACTIVE] == 1
+    assert waits == [50, 100, 200, 400, 800, 1000, 1000, 1000]
+
+
+def test_threads_come_back_one_by_one_once_the_neighbours_are_gone() -> None:
+    state = _state(4)
+    for slot in range(3):
+        _stalled(state, 4, 1000 + 5 * slot)
+    assert state[ACTIVE] == 1
+    counts = [_admit(state, 1000 + at) for at in range(0, 500, 10)]
+    assert counts[-1] == 4
+    assert [b - a for a, b in pairwise(counts)].count(1) == 3
+    # A later neighbour is a new one: the first interval is the short one again.
+    _stalled(state, 4, 2000)
+    assert state[INTERVAL] == 50 * MS
+
+
+def test_the_counter_counts_time() -> None:
+    rate = ticks_per_second()
+    read = KERNELS.team["ticks"]
+    begun, first = time.perf_counter(), read()
+    time.sleep(0.05)
+    seconds, counted = time.perf_counter() - begun, read() - first
+    assert counted / rate == pytest.approx(seconds, rel=0.1)
+
+
+@contextmanager
+def _team(kernel: Any, argument: Words, phases: int, tiles: int, functions: dict[str, Any], threads: int) -> Iterator[tuple[Team, Any]]:
+    """A team of threads, and a function that replays a tape of equal phases."""
+    tape = np.tile(np.array([kernel.address, argument.ctypes.data, tiles, 1, tiles, 1, 0, 0], np.int64), phases)
+    starts, tickets, step = np.arange(phases + 1, dtype=np.int64), ticket_words(phases), np.ones(8, np.int64)
+    team = Team(functions, threads, 4096)
+    try:
+        yield team, lambda stamps=None: team.replay(tape, starts, step, tickets, stamps)
+    finally:
+        team.close()
+
+
+def _count(args: int, step: int, tile: int, scratch: int) -> None:
+    atomic_add(args + 8 * tile, 1)
+
+
+def _slow_in_helpers(args: int, step: int, tile: int, scratch: int) -> None:
+    """A tile of 20 microseconds (`args[1]` ticks); of 5 ms (`args[2]`) in a helper while `args[3]` is set, as if it lost its core."""
+    mine = ld_i64(scratch)
+    until = ticks() + ld_i64(args + 8 * (2 if mine and ld_i64(args + 24) else 1))
+    while ticks() < until:
+        pass
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 7])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_tile_runs_once(threads: int, tiles: int) -> None:
+    counts = np.zeros(tiles, np.int64)
+    with _team(numba.cfunc(SIGNATURE)(_count), counts, 50, tiles, KERNELS.team, threads) as (_, replay):
+        for _ in range(300):
+            replay()
+    assert np.array_equal(counts, np.full(tiles, 50 * 300))
+
+
+def test_a_helper_that_never_gets_a_core_stops_nobody() -> None:
+    release = threading.Event()
+
+    def never(control: int, helper: int, seen: int, scratch: int) -> int:
+        release.wait()
+        return -1
+
+    counts = np.zeros(9, np.int64)
+    with _team(numba.cfunc(SIGNATURE)(_count), counts, 20, 9, {**KERNELS.team, "help": never}, 3) as (_, replay):
+        for _ in range(10):
+            replay()
+        assert np.array_equal(counts, np.full(9, 200))
+        release.set()
+
+
+def test_a_helper_that_keeps_losing_its_core_is_left_out_and_taken_back() -> None:
+    rate = ticks_per_second()
+    argument = np.array([0, rate * 20e-6, rate * 5e-3, 1], np.int64)
+    with _team(numba.cfunc(SIGNATURE)(_slow_in_helpers), argument, 4, 50, KERNELS.team, 2) as (team, replay):
+        team._scratch[1].view(np.int64)[0] = 1
+        until = time.monotonic() + 20
+        while team.active == 2 and time.monotonic() < until:
+            replay()
+        assert team.active == 1
+        argument[3] = 0
+        while team.active == 1 and time.monotonic() < until:
+            replay()
+        assert team.active == 2
+
+
+def test_a_replay_notes_its_start_and_the_end_of_each_phase() -> None:
+    rate = ticks_per_second()
+    stamps, argument = np.zeros(7, np.int64), np.array([0, rate * 20e-6, 0, 0], np.int64)
+    with _team(numba.cfunc(SIGNATURE)(_slow_in_helpers), argument, 6, 10, KERNELS.team, 1) as (_, replay):
+        begun = KERNELS.team["ticks"]()
+        replay(stamps)
+        ended = KERNELS.team["ticks"]()
+    times = np.diff([begun, *stamps, ended]) / rate
+    assert (times[1:-1] >= 200e-6).all()
+    assert times.sum() >= 1.2e-3
