@@ -37,16 +37,12 @@ ZERO = np.float32(0)
 # --- products with plain numbers -----------------------------------------------------------------------------------
 
 
-def _plain_scores_template(
-    keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int
-) -> None:
+def _plain_scores_template(keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int) -> None:
     """out (queries, 256) = queries times the keys of a sequence's page j; from `ahead` on lies what is read next."""
     products(keys, SIZE * 16, SIZE * 16 * dim, vectors, q, 4 * q_width, queries, dim, out, 4 * PAGE_TOKENS, ahead)
 
 
-def _plain_mix_template(
-    values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int, ahead: int
-) -> None:
+def _plain_mix_template(values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int, ahead: int) -> None:
     """out (queries, width) += weights (queries, 256) times the values of a sequence's page j."""
     products(values, SIZE * width, SIZE * 16, width // 16, weights, 4 * PAGE_TOKENS, queries, filled, out, 4 * width, ahead)
 
@@ -89,9 +85,7 @@ def _products_template(
 # --- products with codes -------------------------------------------------------------------------------------------
 
 
-def _turned_scores_template(
-    keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int
-) -> None:
+def _turned_scores_template(keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int) -> None:
     """As `_plain_scores_template`, of turned queries with codes, group by group."""
     groups, size, stride, out_stride = q_width // GROUP, 16 * (CODES + 2), 4 * q_width, 4 * PAGE_TOKENS
     head = keys
