@@ -23,7 +23,20 @@ import numpy as np
 
 from engine.backends.cache_types import GROUP, QUANTISED, CacheType
 from engine.backends.cpu.attention_products import attention_products
-from engine.backends.cpu.attention_rows import MINUS_INFINITY, exp_scalar, row_cap, row_clear, row_exp, row_max, row_scale
+from engine.backends.cpu.attention_rows import (
+    AT_ONCE,
+    MINUS_INFINITY,
+    exp_scalar,
+    row_add,
+    row_cap,
+    row_clear,
+    row_exp,
+    row_mask,
+    row_max,
+    row_scale,
+    row_times,
+)
+from engine.backends.cpu.attention_tiles import FP8_FACTOR
 from engine.backends.cpu.cache_tiles import turn
 from engine.backends.cpu.linear import Jit, specialise, words
 from engine.backends.cpu.simd import ld_f32, ld_f64, ld_i32, ld_i64, st_f32
@@ -74,6 +87,7 @@ weigh: Any = None
 keep_partial: Any = None
 write_out: Any = None
 TURNED_KEYS = TURNED_VALUES = False
+KEY_FACTOR = VALUE_FACTOR = ONE = np.float32(1)
 
 
 def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
@@ -101,14 +115,14 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
     begin(args, g, first_row, queries, q, out, state)
     if TURNED_KEYS:
         turn(q, queries * (q_width // GROUP))
-    for j in range(first, last // PAGE_TOKENS + 1, SPLITS if short else 1):
+    keys, jump = ld_i64(args + 8 * A_K), SPLITS if short else 1
+    for j in range(first, last // PAGE_TOKENS + 1, jump):
         place = ld_i32(ld_i64(step + 8 * PAGES) + 4 * j) * groups + g
         start = j * PAGE_TOKENS
         filled = min(PAGE_TOKENS, last - start + 1)
         vectors = (filled + 15) // 16
-        for i in range(queries):
-            row_clear(scores + 4 * PAGE_TOKENS * i, vectors)
-        scores_of(ld_i64(args + 8 * A_K) + place * ld_i64(args + 8 * A_KEY_PAGE), j, vectors, q, q_width, queries, dim, scores)
+        values = ld_i64(args + 8 * A_V) + place * ld_i64(args + 8 * A_VALUE_PAGE)
+        scores_of(keys + place * ld_i64(args + 8 * A_KEY_PAGE), j, vectors, q, q_width, queries, dim, scores, values)
         for i in range(queries):
             valid = ld_i32(positions + 4 * (i // ratio)) - start + 1
             row = scores + 4 * PAGE_TOKENS * i
@@ -116,10 +130,10 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
                 row_cap(row, vectors, cap)
             if valid - window >= PAGE_TOKENS:
                 valid = 0
-            for p in range(valid - window):
-                st_f32(row + 4 * p, MINUS_INFINITY)
-            weigh(row, vectors, valid, state + 8 * i, out + 4 * width * i, width // 16)
-        mix(ld_i64(args + 8 * A_V) + place * ld_i64(args + 8 * A_VALUE_PAGE), j, filled, scores, queries, width, spare, out)
+            weigh(row, vectors, valid - window, valid, state + 8 * i, out + 4 * width * i, width // 16)
+        after = j + jump if j + jump <= last // PAGE_TOKENS else j
+        ahead = keys + (ld_i32(ld_i64(step + 8 * PAGES) + 4 * after) * groups + g) * ld_i64(args + 8 * A_KEY_PAGE)
+        mix(values, j, filled, scores, queries, width, spare, out, ahead)
     if TURNED_VALUES:
         turn(out, queries * (width // GROUP))
     if short:
@@ -136,8 +150,7 @@ def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, st
     ratio, q_width, width = ld_i64(args + 8 * A_HEADS) // groups, ld_i64(args + 8 * A_Q_WIDTH), ld_i64(args + 8 * A_OUT_WIDTH)
     for i in range(queries):
         source = ld_i64(args + 8 * A_Q) + (first_row + i // ratio) * ld_i64(args + 8 * A_Q_STRIDE) + 4 * dim * (g * ratio + i % ratio)
-        for d in range(dim):
-            st_f32(q + 4 * (i * q_width + d), ld_f32(source + 4 * d) * scale)
+        row_times(source, dim, scale * KEY_FACTOR, q + 4 * i * q_width)
         for d in range(dim, q_width):
             st_f32(q + 4 * (i * q_width + d), 0.0)
         row_clear(out + 4 * i * width, width // 16)
@@ -145,16 +158,23 @@ def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, st
         st_f32(state + 8 * i + 4, 0.0)
 
 
-def _weigh(row: int, vectors: int, valid: int, state: int, out: int, out_vectors: int) -> None:
-    """Scores of one page to weights relative to the running maximum; earlier sums and outputs follow a new maximum."""
+def _weigh(row: int, vectors: int, low: int, valid: int, state: int, out: int, out_vectors: int) -> None:
+    """Scores of one page to weights relative to the running maximum; earlier sums and outputs follow a new maximum.
+
+    Positions count from `low` on and before `valid`.
+    """
     if valid <= 0:
         row_clear(row, vectors)
         return
-    for p in range(valid, vectors * 16):
-        st_f32(row + 4 * p, MINUS_INFINITY)
+    fours = (vectors + AT_ONCE - 1) // AT_ONCE
+    if low > 0 or valid < 16 * AT_ONCE * fours:
+        row_mask(row, AT_ONCE * fours, max(low, 0), valid)
     before = ld_f32(state)
-    top = max(before, row_max(row, vectors))
-    total = row_exp(row, vectors, top)
+    top = max(before, row_max(row, fours))
+    total = row_exp(row, fours, top)
+    if top == before:
+        st_f32(state + 4, ld_f32(state + 4) + total)
+        return
     factor = exp_scalar(before - top)
     st_f32(state, top)
     st_f32(state + 4, ld_f32(state + 4) * factor + total)
@@ -166,8 +186,7 @@ def _keep_partial(queries: int, width: int, narrow: int, state: int, out: int, t
     for i in range(queries):
         st_f32(target, ld_f32(state + 8 * i))
         st_f32(target + 4, ld_f32(state + 8 * i + 4))
-        for d in range(narrow):
-            st_f32(target + 8 + 4 * d, ld_f32(out + 4 * (i * width + d)))
+        row_times(out + 4 * i * width, narrow, VALUE_FACTOR, target + 8)
         target += 4 * (2 + narrow)
 
 
@@ -184,8 +203,7 @@ def _write_out(args: int, g: int, first_row: int, queries: int, state: int, out:
             factor = exp_scalar(before - top)
             total = total * factor + exp_scalar(sink - top)
             row_scale(out + 4 * i * width, width // 16, factor)
-        for d in range(dim):
-            st_f32(target + 4 * d, ld_f32(out + 4 * (i * width + d)) / total)
+        row_times(out + 4 * i * width, dim, VALUE_FACTOR / total, target)
 
 
 def combine(args: int, step: int, tile: int, scratch: int) -> None:
@@ -212,27 +230,25 @@ def combine(args: int, step: int, tile: int, scratch: int) -> None:
         total = 0.0
         if sinks:
             total += exp_scalar(ld_f32(sinks + 4 * tile) - top)
-        for d in range(dim):
-            st_f32(y + 4 * d, 0.0)
+        row_clear(scratch + SCRATCH, width // 16)
         for s in range(splits):
             if (s - begun) % SPLITS >= end - begun:
                 continue
             factor = exp_scalar(ld_f32(first + s * jump) - top)
             total += factor * ld_f32(first + s * jump + 4)
-            for d in range(dim):
-                st_f32(y + 4 * d, ld_f32(y + 4 * d) + factor * ld_f32(first + s * jump + 8 + 4 * d))
-        for d in range(dim):
-            st_f32(y + 4 * d, ld_f32(y + 4 * d) / total)
+            row_add(scratch + SCRATCH, first + s * jump + 8, width // 16, factor)
+        row_times(scratch + SCRATCH, dim, ONE / total, y)
 
 
 def attention_kernel(kind: CacheType, jit: Jit) -> Any:
     """The attention kernel for these formats; `jit(function, signature)` compiles its parts."""
+    factors = [np.float32(FP8_FACTOR if name == "fp8" else 1) for name in (kind.keys, kind.values)]
     parts = {
         **attention_products(kind, jit),
-        "begin": jit(_begin, words(7)),
-        "weigh": jit(_weigh, words(6)),
-        "keep_partial": jit(_keep_partial, words(6)),
-        "write_out": jit(_write_out, words(6)),
+        "begin": jit(specialise(_begin, f"begin_{kind.keys}", KEY_FACTOR=factors[0]), words(7)),
+        "weigh": jit(_weigh, words(7)),
+        "keep_partial": jit(specialise(_keep_partial, f"keep_partial_{kind.values}", VALUE_FACTOR=factors[1]), words(6)),
+        "write_out": jit(specialise(_write_out, f"write_out_{kind.values}", VALUE_FACTOR=factors[1]), words(6)),
     }
     turned = {"TURNED_KEYS": kind.keys in QUANTISED, "TURNED_VALUES": kind.values in QUANTISED}
     return specialise(_attention_template, f"attention_{kind.keys}_{kind.values}", **parts, **turned)

@@ -1,57 +1,57 @@
 """The two products of attention, queries with a page's keys and weights with its values, for each format of the cache.
 
-Layouts are described in `attention.py`. Both take scratch rows of 256 scores or weights a query, and add to their result.
+Layouts are described in `attention.py`. Both take scratch rows of 256 scores or weights a query; scores are made anew, outputs added to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba.core import types
 
 from engine.backends.cache_types import GROUP, QUANTISED, WHOLE_KEYS, CacheType
-from engine.backends.cpu.attention_rows import row_add, row_dot, row_fill
+from engine.backends.cpu.attention_rows import row_add, row_clear, row_dot, row_fill
+from engine.backends.cpu.attention_tiles import READERS, ROW_STEPS, THIN_STEPS, VECTORS, plain_tile, rows_at_once
 from engine.backends.cpu.cache_tiles import CODE_BYTES, key_tile, times_scales, value_tile
-from engine.backends.cpu.gemm import ATTENTION_ROW_STEPS, ATTENTION_VECTORS, register_tile
 from engine.backends.cpu.linear import Jit, specialise, words
 from engine.backends.cpu.simd import ld_f32, st_f32
 from engine.core import PAGE_TOKENS
 
-NUMBER_BYTES = {"fp32": 4, "fp16": 2, "fp8": 1}
-"""Of the plain formats."""
-
-# Filled in for each format below.
-wide_many: Any = None
-wide_few: Any = None
-wide_one: Any = None
-thin_many: Any = None
-thin_few: Any = None
-thin_one: Any = None
+# Filled in for each format below: tiles by their vectors and queries, and how many queries the next takes.
+wide_6: Any = None
+wide_4: Any = None
+wide_3: Any = None
+wide_2: Any = None
+wide_1: Any = None
+thin_3: Any = None
+thin_1: Any = None
+at_once: Any = None
 products: Any = None
 SIZE = CODES = 0
 KEEPS = False
 ZERO = np.float32(0)
-MANY, FEW = ATTENTION_ROW_STEPS[:2]
-VECTORS = ATTENTION_VECTORS
 
 
 # --- products with plain numbers -----------------------------------------------------------------------------------
 
 
-def _plain_scores_template(keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int) -> None:
-    """out (queries, 256) += queries times the keys of a sequence's page j."""
-    products(keys, SIZE * 16, SIZE * 16 * dim, vectors, q, 4 * q_width, queries, dim, out, 4 * PAGE_TOKENS)
+def _plain_scores_template(keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int) -> None:
+    """out (queries, 256) = queries times the keys of a sequence's page j; from `ahead` on lies what is read next."""
+    products(keys, SIZE * 16, SIZE * 16 * dim, vectors, q, 4 * q_width, queries, dim, out, 4 * PAGE_TOKENS, ahead)
 
 
-def _plain_mix_template(values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int) -> None:
+def _plain_mix_template(values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int, ahead: int) -> None:
     """out (queries, width) += weights (queries, 256) times the values of a sequence's page j."""
-    products(values, SIZE * width, SIZE * 16, width // 16, weights, 4 * PAGE_TOKENS, queries, filled, out, 4 * width)
+    products(values, SIZE * width, SIZE * 16, width // 16, weights, 4 * PAGE_TOKENS, queries, filled, out, 4 * width, ahead)
 
 
 def _products_template(
-    w: int, w_stride: int, vector_stride: int, vectors: int, x: int, x_stride: int, rows: int, count: int, out: int, out_stride: int
-) -> None:
-    """out (rows, vectors * 16) += x (rows, count) times w, in register tiles."""
+    w: int, w_stride: int, vector_stride: int, vectors: int, x: int, x_stride: int, rows: int, count: int, out: int, out_stride: int,
+    ahead: int,
+) -> None:  # fmt: skip
+    """out (rows, vectors * 16) = or += x (rows, count) times w, in register tiles."""
     m = 0
     while m < vectors:
         wide = vectors - m >= VECTORS
@@ -59,40 +59,45 @@ def _products_template(
         r = 0
         while r < rows:
             xr, yr = x + r * x_stride, target + r * out_stride
-            if rows - r >= MANY:
-                if wide:
-                    wide_many(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride)
+            if wide:
+                n = at_once(rows - r)
+                if n == 6:
+                    wide_6(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                elif n == 4:
+                    wide_4(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                elif n == 3:
+                    wide_3(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                elif n == 2:
+                    wide_2(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
                 else:
-                    thin_many(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride)
-                r += MANY
-            elif rows - r >= FEW:
-                if wide:
-                    wide_few(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride)
-                else:
-                    thin_few(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride)
-                r += FEW
+                    wide_1(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                r += n
+            elif rows - r >= 3:
+                thin_3(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                r += 3
             else:
-                if wide:
-                    wide_one(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride)
-                else:
-                    thin_one(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride)
+                thin_1(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
                 r += 1
+        ahead += count * SIZE * 16 * (VECTORS if wide else 1)
         m += VECTORS if wide else 1
 
 
 # --- products with codes -------------------------------------------------------------------------------------------
 
 
-def _turned_scores_template(keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int) -> None:
+def _turned_scores_template(keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int) -> None:
     """As `_plain_scores_template`, of turned queries with codes, group by group."""
     groups, size, stride, out_stride = q_width // GROUP, 16 * (CODES + 2), 4 * q_width, 4 * PAGE_TOKENS
     head = keys
+    # The keys' mean gives all positions the same score, but the first of all, which are whole keys.
+    whole = vectors
     if KEEPS:
-        # The keys' mean gives all positions the same score, but the first of all, which are whole keys.
         whole = WHOLE_KEYS // 16 if j == 0 else 0
-        if vectors > whole:
-            for i in range(queries):
-                row_fill(out + out_stride * i + 64 * whole, vectors - whole, row_dot(q + stride * i, head, q_width // 16))
+    for i in range(queries):
+        row_clear(out + out_stride * i, whole)
+        if KEEPS and vectors > whole:
+            row_fill(out + out_stride * i + 64 * whole, vectors - whole, row_dot(q + stride * i, head, q_width // 16))
+    if KEEPS:
         keys += (8 * q_width + PAGE_TOKENS - 1) // PAGE_TOKENS * PAGE_TOKENS
     m = 0
     while m < vectors:
@@ -102,31 +107,35 @@ def _turned_scores_template(keys: int, j: int, vectors: int, q: int, q_width: in
             r = 0
             while r < queries:
                 x, y = q + r * stride + 4 * GROUP * g, out + r * out_stride + 64 * m
-                if queries - r >= MANY:
-                    if wide:
-                        wide_many(column, groups * size, x, stride, y, out_stride)
+                if wide:
+                    n = at_once(queries - r)
+                    if n == 6:
+                        wide_6(column, groups * size, x, stride, y, out_stride, ahead)
+                    elif n == 4:
+                        wide_4(column, groups * size, x, stride, y, out_stride, ahead)
+                    elif n == 3:
+                        wide_3(column, groups * size, x, stride, y, out_stride, ahead)
+                    elif n == 2:
+                        wide_2(column, groups * size, x, stride, y, out_stride, ahead)
                     else:
-                        thin_many(column, groups * size, x, stride, y, out_stride)
-                    r += MANY
-                elif queries - r >= FEW:
-                    if wide:
-                        wide_few(column, groups * size, x, stride, y, out_stride)
-                    else:
-                        thin_few(column, groups * size, x, stride, y, out_stride)
-                    r += FEW
+                        wide_1(column, groups * size, x, stride, y, out_stride, ahead)
+                    r += n
+                elif queries - r >= 3:
+                    thin_3(column, groups * size, x, stride, y, out_stride, ahead)
+                    r += 3
                 else:
-                    if wide:
-                        wide_one(column, groups * size, x, stride, y, out_stride)
-                    else:
-                        thin_one(column, groups * size, x, stride, y, out_stride)
+                    thin_1(column, groups * size, x, stride, y, out_stride, ahead)
                     r += 1
+            ahead += size * (VECTORS if wide else 1)
         m += VECTORS if wide else 1
     if KEEPS and j == 0:
         for i in range(queries):
             st_f32(out + out_stride * i, row_dot(q + stride * i, head + stride, q_width // 16))
 
 
-def _turned_mix_template(values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int) -> None:
+def _turned_mix_template(
+    values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int, ahead: int
+) -> None:
     """As `_plain_mix_template`: each weight takes the scale of its position's group, then multiplies codes."""
     stride = 4 * PAGE_TOKENS
     if KEEPS:
@@ -139,42 +148,56 @@ def _turned_mix_template(values: int, j: int, filled: int, weights: int, queries
         codes, target = scales + 2 * PAGE_TOKENS, out + 4 * GROUP * g
         for i in range(queries):
             times_scales(weights + stride * i, scales, (filled + 15) // 16, spare + stride * i)
+            if filled % 2:
+                st_f32(spare + stride * i + 4 * filled, ZERO)
             if KEEPS and j == 0:
                 st_f32(spare + stride * i, ZERO)
         r = 0
         while r < queries:
-            if queries - r >= MANY:
-                wide_many(codes, filled, spare + r * stride, stride, target + 4 * width * r, 4 * width)
-                r += MANY
-            elif queries - r >= FEW:
-                wide_few(codes, filled, spare + r * stride, stride, target + 4 * width * r, 4 * width)
-                r += FEW
+            x, y = spare + r * stride, target + 4 * width * r
+            n = at_once(queries - r)
+            if n == 6:
+                wide_6(codes, filled, x, stride, y, 4 * width, ahead)
+            elif n == 4:
+                wide_4(codes, filled, x, stride, y, 4 * width, ahead)
+            elif n == 3:
+                wide_3(codes, filled, x, stride, y, 4 * width, ahead)
+            elif n == 2:
+                wide_2(codes, filled, x, stride, y, 4 * width, ahead)
             else:
-                wide_one(codes, filled, spare + r * stride, stride, target + 4 * width * r, 4 * width)
-                r += 1
+                wide_1(codes, filled, x, stride, y, 4 * width, ahead)
+            r += n
+        ahead += PAGE_TOKENS * (2 + CODES)
 
 
-_ROWS = tuple(zip(("many", "few", "one"), ATTENTION_ROW_STEPS, strict=True))
-_SHAPES = (("wide", VECTORS), ("thin", 1))
+def _tiles(wide: Callable[[int], Any], thin: Callable[[int], Any] | None = None) -> dict[str, Any]:
+    """Tiles by name; a size that there is none of, and that is never taken, stands for the one of one query."""
+    made = {f"wide_{n}": wide(n) for n in ROW_STEPS}
+    if thin is not None:
+        made |= {f"thin_{n}": thin(n) for n in THIN_STEPS}
+    return {f"wide_{n}": made["wide_1"] for n in (6, 4, 3, 2)} | made
 
 
 def attention_products(kind: CacheType, jit: Jit) -> dict[str, Any]:
     """`scores_of` and `mix` for these formats; `jit(function, signature)` compiles them."""
-    plain = {name: _plain_products(name, jit) for name in sorted({kind.keys, kind.values} & set(NUMBER_BYTES))}
+    at_once = {"at_once": jit(rows_at_once, types.int64(types.int64))}
     keys, values = kind.keys, kind.values
     if keys in QUANTISED:
-        tiles = {f"{shape}_{rows}": key_tile(keys, vectors, n) for shape, vectors in _SHAPES for rows, n in _ROWS}
-        scores = specialise(_turned_scores_template, f"scores_{keys}", CODES=CODE_BYTES[keys], KEEPS=keys == "q4", **tiles)
+        tiles = _tiles(lambda n: key_tile(keys, VECTORS, n), lambda n: key_tile(keys, 1, n))
+        scores = specialise(_turned_scores_template, f"scores_{keys}", CODES=CODE_BYTES[keys], KEEPS=keys == "q4", **tiles, **at_once)
     else:
-        scores = specialise(_plain_scores_template, f"scores_{keys}", products=plain[keys], SIZE=NUMBER_BYTES[keys])
+        made = _plain_products(keys, True, jit, at_once)
+        scores = specialise(_plain_scores_template, f"scores_{keys}", products=made, SIZE=READERS[keys][0])
     if values in QUANTISED:
-        tiles = {f"wide_{rows}": value_tile(values, n) for rows, n in _ROWS}
-        mix = specialise(_turned_mix_template, f"mix_{values}", CODES=CODE_BYTES[values], KEEPS=values == "q4", **tiles)
+        tiles = _tiles(lambda n: value_tile(values, n))
+        mix = specialise(_turned_mix_template, f"mix_{values}", CODES=CODE_BYTES[values], KEEPS=values == "q4", **tiles, **at_once)
     else:
-        mix = specialise(_plain_mix_template, f"mix_{values}", products=plain[values], SIZE=NUMBER_BYTES[values])
-    return {"scores_of": jit(scores, words(8)), "mix": jit(mix, words(8))}
+        made = _plain_products(values, False, jit, at_once)
+        mix = specialise(_plain_mix_template, f"mix_{values}", products=made, SIZE=READERS[values][0])
+    return {"scores_of": jit(scores, words(9)), "mix": jit(mix, words(9))}
 
 
-def _plain_products(name: str, jit: Jit) -> Any:
-    tiles = {f"{shape}_{rows}": register_tile(vectors, n, name) for shape, vectors in _SHAPES for rows, n in _ROWS}
-    return jit(specialise(_products_template, f"products_{name}", **tiles), words(10))
+def _plain_products(name: str, fresh: bool, jit: Jit, at_once: dict[str, Any]) -> Any:
+    tiles = _tiles(lambda n: plain_tile(VECTORS, n, name, fresh), lambda n: plain_tile(1, n, name, fresh))
+    label = f"products_{name}_{'scores' if fresh else 'mix'}"
+    return jit(specialise(_products_template, label, SIZE=READERS[name][0], **tiles, **at_once), words(11))

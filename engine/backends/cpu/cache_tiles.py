@@ -19,6 +19,7 @@ from llvmlite import ir
 from numba.core import types
 
 from engine.backends.cache_types import GROUP, Q4_EXTREME, Q4_LEVELS, SCALE_SHARES
+from engine.backends.cpu.attention_tiles import LINE, ask_for
 from engine.backends.cpu.simd import (
     F32,
     I8,
@@ -204,21 +205,26 @@ def half_bytes(b: ir.IRBuilder, address: ir.Value, high: bool) -> ir.Value:
 
 
 def key_tile(name: str, vectors: int, rows: int) -> Any:
-    """tile(w, vector_stride, x, x_stride, out, out_stride): scores of one group, 16 positions a vector.
+    """tile(w, vector_stride, x, x_stride, out, out_stride, ahead): scores of one group, 16 positions a vector.
 
     out[t, 16 m + lane] += scale[m, lane] * sum over the 32 dimensions d of code[m, d, lane] * x[t, d]. `w` + m `vector_stride`
-    is where sixteen positions' scales begin; the 32 rows (q4: 16 rows of bytes) of 16 codes follow.
+    is where sixteen positions' scales begin; the 32 rows (q4: 16 rows of bytes) of 16 codes follow. As many bytes as are read
+    are asked for from `ahead` on.
     """
     steps = CODE_BYTES[name]
+    lines = -(-vectors * LANES // LINE)
 
-    def emit(b: ir.IRBuilder, w: Any, vector_stride: Any, x: Any, x_stride: Any, out: Any, out_stride: Any) -> None:
+    def emit(b: ir.IRBuilder, w: Any, vector_stride: Any, x: Any, x_stride: Any, out: Any, out_stride: Any, ahead: Any) -> None:
         totals = Accumulators(b, vectors * rows)
         totals.clear()
         starts = [b.add(w, b.mul(vector_stride, ir.Constant(I64, m))) for m in range(vectors)]
         x_rows = [b.add(x, b.mul(x_stride, ir.Constant(I64, t))) for t in range(rows)]
+        ask_for(b, b.add(ahead, ir.Constant(I64, steps * vectors * LANES)), max(1, 2 * LANES * vectors // LINE))
         # The halves of bytes take turns, so that no more vectors are alive than there are registers.
         for half in range(GROUP // steps):
             with counted_loop(b, ir.Constant(I64, steps)) as k:
+                if half == 0:
+                    ask_for(b, b.add(ahead, b.mul(k, ir.Constant(I64, vectors * LANES))), lines)
                 place, offset = b.add(b.shl(k, ir.Constant(I64, 4)), ir.Constant(I64, 2 * LANES)), b.shl(k, ir.Constant(I64, 2))
                 places = [b.add(start, place) for start in starts]
                 codes = [_signed(b, a) if name == "q8" else half_bytes(b, a, half == 1) for a in places]
@@ -232,35 +238,44 @@ def key_tile(name: str, vectors: int, rows: int) -> Any:
                 target = b.add(out, b.mul(out_stride, ir.Constant(I64, t)))
                 store(b, fma(b, scale, totals.get(t * vectors + m), load(b, target, VF32, 64 * m)), target, 64 * m)
 
-    return intrinsic_function(f"key_tile_{name}_{vectors}x{rows}", types.void, (types.int64,) * 6, emit)
+    return intrinsic_function(f"key_tile_{name}_{vectors}x{rows}", types.void, (types.int64,) * 7, emit)
 
 
 def value_tile(name: str, rows: int) -> Any:
-    """tile(w, count, x, x_stride, out, out_stride): out[t, d] += sum over `count` positions p of x[t, p] * code[p, d], d < 32."""
+    """tile(w, count, x, x_stride, out, out_stride, ahead): out[t, d] += sum over `count` positions p of x[t, p] * code[p, d], d < 32.
 
-    def emit(b: ir.IRBuilder, w: Any, count: Any, x: Any, x_stride: Any, out: Any, out_stride: Any) -> None:
-        totals = Accumulators(b, 2 * rows)
+    Positions go by twos, each of the two into a sum of its own: the last of an odd count needs a weight of zero behind it.
+    """
+    size = CODE_BYTES[name]
+    chains = 2 if WIDE else 1
+
+    def emit(b: ir.IRBuilder, w: Any, count: Any, x: Any, x_stride: Any, out: Any, out_stride: Any, ahead: Any) -> None:
+        totals = Accumulators(b, 2 * rows * chains)
+        totals.clear()
         x_rows = [b.add(x, b.mul(x_stride, ir.Constant(I64, t))) for t in range(rows)]
         out_rows = [b.add(out, b.mul(out_stride, ir.Constant(I64, t))) for t in range(rows)]
+        with counted_loop(b, b.sdiv(b.add(count, ir.Constant(I64, chains - 1)), ir.Constant(I64, chains))) as pair:
+            start = b.mul(pair, ir.Constant(I64, size * chains))
+            ask_for(b, b.add(ahead, start), 1)
+            for c in range(chains):
+                address = b.add(b.add(w, start), ir.Constant(I64, size * c))
+                if name == "q8":
+                    codes = [_signed(b, address), _signed(b, b.add(address, ir.Constant(I64, 16)))]
+                else:
+                    codes = [half_bytes(b, address, False), half_bytes(b, address, True)]
+                offset = b.mul(pair, ir.Constant(I64, 4 * chains))
+                for t in range(rows):
+                    factor = splat(b, load(b, b.add(x_rows[t], offset), F32, 4 * c))
+                    for m in range(2):
+                        totals.add_product((2 * t + m) * chains + c, factor, codes[m])
         for t in range(rows):
             for m in range(2):
-                totals.set(2 * t + m, load(b, out_rows[t], VF32, 64 * m))
-        with counted_loop(b, count) as p:
-            address = b.add(w, b.mul(p, ir.Constant(I64, CODE_BYTES[name])))
-            if name == "q8":
-                codes = [_signed(b, address), _signed(b, b.add(address, ir.Constant(I64, 16)))]
-            else:
-                codes = [half_bytes(b, address, False), half_bytes(b, address, True)]
-            offset = b.shl(p, ir.Constant(I64, 2))
-            for t in range(rows):
-                factor = splat(b, load(b, b.add(x_rows[t], offset), F32))
-                for m in range(2):
-                    totals.add_product(2 * t + m, factor, codes[m])
-        for t in range(rows):
-            for m in range(2):
-                store(b, totals.get(2 * t + m), out_rows[t], 64 * m)
+                total = load(b, out_rows[t], VF32, 64 * m)
+                for c in range(chains):
+                    total = b.fadd(total, totals.get((2 * t + m) * chains + c))
+                store(b, total, out_rows[t], 64 * m)
 
-    return intrinsic_function(f"value_tile_{name}_{rows}", types.void, (types.int64,) * 6, emit)
+    return intrinsic_function(f"value_tile_{name}_{rows}", types.void, (types.int64,) * 7, emit)
 
 
 def _emit_times_scales(b: ir.IRBuilder, x: Any, scales: Any, vectors: Any, out: Any) -> None:
