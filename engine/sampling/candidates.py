@@ -228,6 +228,9 @@ class Candidates:
 
     def best(self) -> int:
         """The index of the likeliest candidate, of equals the one with the lowest id."""
+        if self._known(1):
+            assert self._survey is not None
+            return int(self._survey.ids[0])
         return int(self._scores.argmax())
 
     def top(self, count: int) -> Ids:

@@ -88,6 +88,8 @@ class Sampler:
         # What top-k keeps is nearly always asked for, else the first part of a nucleus.
         self._head = settings.top_k if 0 < settings.top_k <= kernels.LONGEST_HEAD else _SHORT_HEAD
         self._room = kernels.SurveyRoom()
+        first = next((step.name for step in self._steps if step.name != "temperature"), "")
+        self._narrow = first == "top_k" and settings.top_k == self._head
         self._resize(0)
 
     @property
@@ -121,12 +123,15 @@ class Sampler:
             self._resize(logits.shape[0])
         logits = logits[: self._tables.vocabulary or None]
         maxima, survey = self._survey(logits)
+        candidates = Candidates(logits, self._space, maxima, survey)
+        restricted = self._restricted or mask is not None or only is not None or bool(blocked)
+        if self._narrow and survey is not None and not restricted:  # few numbers from the start, for which nothing need be ready
+            distribution, notes = self._apply(candidates, history)
+            return Look(distribution, len(history), logits, maxima, notes, survey)
         with np.errstate(over="ignore", invalid="ignore"):  # a difference beyond float32 is -inf, which is what is meant
-            candidates = Candidates(logits, self._space, maxima, survey)
-            if self._restricted or mask is not None or only is not None or blocked:
+            if restricted:
                 self._restrict(candidates, mask, only, blocked)
-            notes = self._apply(candidates, history)
-            distribution = certain(candidates.id_at(candidates.best())) if self._greedy else candidates.distribution()
+            distribution, notes = self._apply(candidates, history)
         return Look(distribution, len(history), logits, maxima, notes, survey)
 
     def _survey(self, logits: Floats) -> tuple[Scores | None, kernels.Survey | None]:
@@ -231,7 +236,8 @@ class Sampler:
         if candidates.empty:
             raise NothingAllowed("Every token that the model could write next is banned or not allowed; take some of the bans away.")
 
-    def _apply(self, candidates: Candidates, history: Sequence[int]) -> Mapping[str, Distribution]:
+    def _apply(self, candidates: Candidates, history: Sequence[int]) -> tuple[Distribution, Mapping[str, Distribution]]:
+        """What is left after all steps, and their notes."""
         if self._uses_history:
             self._history.update(history)
         if self._uses_repeats:
@@ -241,7 +247,9 @@ class Sampler:
         for step in self._steps:
             if step.learns or len(candidates) > 1:
                 step.apply(candidates, state)
-        return state.notes
+        if self._greedy:
+            return certain(candidates.id_at(candidates.best())), state.notes
+        return candidates.distribution(), state.notes
 
 
 def _ids_inside(ids: Iterable[int], size: int) -> npt.NDArray[np.int64]:
