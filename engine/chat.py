@@ -159,7 +159,8 @@ def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: 
     from engine.backends import make_backend
     from engine.backends.trim import give_memory_back
     from engine.generator.streaming import StreamingGenerator
-    from engine.models import describe, preparation, read_model
+    from engine.models import preparation, read_model
+    from engine.models.describe import describe_checkpoint
     from engine.models.estimate import cache_dtype
     from engine.models.open_text import open_text
     from engine.models.paged import PagedCache, chosen_context
@@ -168,10 +169,10 @@ def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: 
     from engine.weights.checkpoint import open_checkpoint
 
     yield Loading("Reading the headers", 0, 1)
-    info = describe(path)
-    chosen_context(cache, info.context_length)  # a context that cannot be is told before the weights are read
     checkpoint = open_checkpoint(path)
     try:
+        info = describe_checkpoint(checkpoint)
+        chosen_context(cache, info.context_length)  # a context that cannot be is told before the weights are read
         tokenizer, template = open_text(checkpoint, load.chat_template)
         backend, prepare = make_backend(load), preparation(checkpoint, load)
         room = functools.partial(_make_room, info, cache, backend.name, replaces)
@@ -179,9 +180,8 @@ def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: 
     finally:
         checkpoint.close()
     give_memory_back()
-    if model.config.vocab_size >= kernels.LEAST:
-        yield Loading("Preparing the sampler", 0, 1)
-        kernels.kernels()  # now, so that no reply waits for them
+    yield Loading("Preparing the sampler", 0, 1)
+    kernels.prepare(model.config.vocab_size)  # now, so that no reply waits for it
     yield Loading("Making room for the context", 0, 1)
     paged = PagedCache(model, cache)
     kept = ""

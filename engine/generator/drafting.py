@@ -52,11 +52,14 @@ class Drafting:
         limit = job.plan.rules.max_tokens
         left = limit - job.new_tokens - 1 if limit else room
         count = max(0, min(self._pace.next_length(), room, left))
-        if isinstance(self._drafter, NgramDrafter):  # it cuts its guesses itself
-            self._drafter.row_cost = self._pace.row_cost if self._pace.adaptive else ROW_COST
+        if isinstance(self._drafter, NgramDrafter):  # it cuts its guesses itself, by costs that are worked out where there are any
+            self._drafter.row_cost = self._row_cost
         proposals = self.timed(self._drafter.propose, job.ids, count) if count else []
         self._drafted = len(proposals)
         return proposals
+
+    def _row_cost(self) -> float:
+        return self._pace.row_cost if self._pace is not None and self._pace.adaptive else ROW_COST
 
     def passed(self, decided: int) -> None:
         """The latest pass gave this many tokens."""

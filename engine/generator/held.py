@@ -39,6 +39,8 @@ class HeldTokens:
 
         With `keep_last` the newest one stays: it has begun a character, which at the very end will be text of its own.
         """
+        if len(self._queue) == 1 and not self._credit and not keep_last and len(text) == len(self._queue[0].info.text) > 0:
+            return (self._queue.popleft(),)  # as nearly always
         self._credit += len(text)
         out: list[WrittenToken] = []
         count = self._first_with_text()

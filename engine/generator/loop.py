@@ -31,7 +31,7 @@ class Clock:
     cached: int = 0
     passes: int = 0
     drafted: int = 0
-    speedup: float = 0.0
+    drafting: Drafting | None = None
 
     def stats(self, job: Job, seed: int) -> Stats:
         """The counts and times so far."""
@@ -49,7 +49,7 @@ class Clock:
             passes=self.passes,
             drafted_tokens=self.drafted,
             accepted_tokens=job.accepted_drafts,
-            speedup=self.speedup,
+            speedup=self.drafting.speedup if self.drafting is not None and self.passes else 0.0,
         )
 
     def token(self) -> None:
@@ -80,6 +80,7 @@ def write(source: Source, job: Job, clock: Clock, stop: threading.Event | None =
     draft, each row of the pass decides one token; from the first one that is not the drafted one, the rest is void.
     """
     drafting = drafting or Drafting()
+    clock.drafting = drafting
     clock.prefill_started = clock.prefill_ended = clock.ended = time.perf_counter()
     try:
         job.begin()
@@ -116,7 +117,7 @@ def write(source: Source, job: Job, clock: Clock, stop: threading.Event | None =
                 yield job.finish("cancelled")
                 return
             rows = drafting.timed(source.run, job.ids, [proposal.id for proposal in proposals])
-            clock.passes, clock.drafted, clock.speedup = source.passes, clock.drafted + len(proposals), drafting.speedup
+            clock.passes, clock.drafted = source.passes, clock.drafted + len(proposals)
     finally:
         drafting.close()
         source.close()

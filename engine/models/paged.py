@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.backends.base import Floats, Step
 from engine.cache.disk import PageFile
@@ -56,6 +57,9 @@ class PagedCache:
         self.table = PageTable(self.store.page_count)
         self.rows = min(prefill_rows(model.config), self.context_length)
         self.program = model.record(self.store, self.rows, self.context_length)
+        self._positions = np.arange(self.context_length, dtype=np.int32)
+        self._pages = np.empty(pages_for(self.context_length) + 1, np.int32)
+        self._listed: list[int] = []  # what `_pages` begins with
         self.saved: PageFile | None = None
         self.key = ""
         """What keys and values depend on besides ids, as adapters; see `record_again`."""
@@ -108,13 +112,22 @@ class PagedCache:
         self.settle(lease)
         step = Step(
             token_ids=np.asarray(ids, dtype=np.int32),
-            positions=np.arange(start, end, dtype=np.int32),
-            pages=np.asarray(lease.pages, dtype=np.int32),
+            positions=self._positions[start:end],
+            pages=self._block_table(lease.pages),
             logit_rows=logit_rows,
         )
         logits = self.program.run(step)
         lease.extend(ids)
         return logits
+
+    def _block_table(self, pages: list[int]) -> npt.NDArray[np.int32]:
+        """The pages as an array, written anew only where they are others than at the last pass."""
+        if pages != self._listed:
+            if len(pages) > len(self._pages):
+                self._pages = np.empty(2 * len(pages), np.int32)
+            self._pages[: len(pages)] = pages
+            self._listed = pages.copy()
+        return self._pages[: len(pages)]
 
     def close(self) -> None:
         """Release the program's threads and buffers, and the pages; the cache cannot be used again."""

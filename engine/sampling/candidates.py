@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,9 @@ _EIGHT_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bit
 _ADDED_BY_BITS = np.where(_EIGHT_BITS, np.float32(0), np.float32(-np.inf))
 """(256, 8) float32: what a byte of a mask adds to the scores of its eight tokens."""
 
+_FIRST_NUCLEUS = 256
+_FEW = 256
+"""Up to so many numbers are looked at one by one."""
 _SPARSE = 32
 """Masks that allow fewer than one token in so many are turned into a list of ids at once."""
 
@@ -43,8 +48,8 @@ class Candidates:
     ids with finite float64 scores, either in ascending order of ids, or *ordered*: likeliest first, ties by lowest id.
     """
 
-    def __init__(self, logits: Floats, space: Workspace, maxima: Scores | None = None) -> None:
-        """logits (V,) float32, not NaN, not all -inf, and their `column_maxima`; `space` for V is overwritten."""
+    def __init__(self, logits: Floats, space: Workspace, maxima: Scores | None = None, survey: kernels.Survey | None = None) -> None:
+        """logits (V,) float32, not NaN, not all -inf, their `column_maxima` and `survey`; `space` for V is overwritten."""
         self._ids: Ids | None = None
         self._scores: Scores = logits
         self._scale = 1.0
@@ -56,6 +61,7 @@ class Candidates:
         self._largest: float | None = None
         self._maxima = maxima
         self._has_maxima = maxima is not None
+        self._survey = survey  # of the scores as they are, up to the scale
 
     def __len__(self) -> int:
         """How many there are; while whole, dropped ones count too."""
@@ -69,6 +75,10 @@ class Candidates:
     @property
     def largest(self) -> float:
         """The largest score; -inf when nothing is left."""
+        if self._largest is None and self._ordered and len(self):
+            self._largest = float(self._scores[0])
+        if self._largest is None and self._survey is not None:
+            self._largest = self._survey.largest * self._scale
         if self._largest is None:
             values = self._columns() if self._ids is None else self._scores
             values = self._scores if values is None else values
@@ -80,7 +90,7 @@ class Candidates:
         """Whether nothing can be drawn any more."""
         if self._ids is not None:
             return not len(self)
-        return float(self._some().max()) == -np.inf and self.largest == -np.inf
+        return self._survey is None and float(self._some().max()) == -np.inf and self.largest == -np.inf
 
     @property
     def survivors(self) -> int:
@@ -218,6 +228,9 @@ class Candidates:
 
     def best(self) -> int:
         """The index of the likeliest candidate, of equals the one with the lowest id."""
+        if self._known(1):
+            assert self._survey is not None
+            return int(self._survey.ids[0])
         return int(self._scores.argmax())
 
     def top(self, count: int) -> Ids:
@@ -226,6 +239,9 @@ class Candidates:
             return np.arange(min(count, len(self)))
         if self._ids is not None:
             return top_indices(self._scores, count)
+        if self._known(count):
+            assert self._survey is not None
+            return self._survey.ids[:count].copy()
         found = top_indices(self._scores, count, self._columns())
         return found[self._scores[found] > -np.inf]
 
@@ -240,13 +256,40 @@ class Candidates:
 
     def keep_reaching(self, bound: float) -> None:
         """Keep the candidates with a score >= `bound`, and at least the likeliest ones."""
-        self.keep(self.reaching(min(bound, self.largest)))
+        bound = min(bound, self.largest)
+        if self._ordered:
+            self._shorten(len(self) - int(self._scores[::-1].searchsorted(bound)))
+        else:
+            self.keep(self.reaching(bound))
 
     def keep_top(self, count: int) -> None:
         """Keep the `count` (>= 1) likeliest, likeliest first, ties by lowest id."""
-        if not self._ordered or count < len(self):
+        if self._ordered:
+            self._shorten(count)
+        elif self._ids is None and self._known(count):
+            assert self._survey is not None
+            self._ids, self._scores = self._survey.ids[:count].copy(), self._survey.scores[:count] * self._scale
+            self._scale, self._ordered = 1.0, True
+            self._changed()
+        else:
             self.keep(self.top(count))
             self._ordered = True
+
+    def keep_nucleus(self, share: float) -> None:
+        """Keep the fewest likeliest that together reach `share` of the mass, at least one. Few in order need no arrays."""
+        weights, size = self.weights(), len(self)
+        wanted = share * self.mass
+        if self._ordered and size <= _FEW:
+            self._shorten(min(bisect_left(list(accumulate(weights.tolist())), wanted) + 1, size))
+            return
+        count = min(_FIRST_NUCLEUS, size)
+        while True:  # ever larger heads, so that it is rarely necessary to sort everything
+            head = self.top(count)
+            mass = weights[head].cumsum(dtype=np.float64)
+            if mass[-1] >= wanted or count == size:
+                break
+            count = min(count * 8, size)
+        self.keep_top(min(int(mass.searchsorted(wanted)) + 1, head.shape[0]))
 
     def keep_ids(self, ids: Ids) -> None:
         """Keep only these ids (ascending, unique, inside the vocabulary), which may leave nothing."""
@@ -285,8 +328,19 @@ class Candidates:
     # Inside
 
     def _changed(self) -> None:
-        self._weights = self._mass = self._largest = self._maxima = None
+        self._weights = self._mass = self._largest = self._maxima = self._survey = None
         self._has_maxima = False
+
+    def _known(self, count: int) -> bool:
+        """Whether the survey tells the `count` likeliest of the whole vocabulary."""
+        return self._survey is not None and (self._survey.complete or count <= len(self._survey.ids))
+
+    def _shorten(self, count: int) -> None:
+        """Keep the first `count` of ordered candidates: what is known of them stays."""
+        if count < len(self):
+            assert self._ids is not None
+            self._ids, self._scores, self._mass = self._ids[:count], self._scores[:count], None
+            self._weights = None if self._weights is None else self._weights[:count]
 
     def _keep_weights(self, weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
         self._weights = weights

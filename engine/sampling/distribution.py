@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +12,8 @@ import numpy.typing as npt
 from engine.sampling.selection import top_indices
 
 _BLOCK = 512
+_FEW = 256
+"""Up to so many numbers are looked at one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,9 @@ class Distribution:
         """Of one token; 0 when it was dropped."""
         if self.ids is None:
             return float(self.probabilities[token]) if 0 <= token < len(self.probabilities) else 0.0
+        if self.ids.shape[0] <= _FEW:
+            ids = self.ids.tolist()
+            return float(self.probabilities[ids.index(token)]) if token in ids else 0.0
         found = np.flatnonzero(self.ids == token)
         return float(self.probabilities[found[0]]) if found.shape[0] else 0.0
 
@@ -50,6 +57,9 @@ def certain(token: int) -> Distribution:
 
 def _place(weights: npt.NDArray[np.floating], uniform: float) -> int:
     size = weights.shape[0]
+    if size <= _FEW and weights.dtype == np.float64:
+        masses = list(accumulate(weights.tolist()))
+        return min(bisect_right(masses, uniform * masses[-1]), bisect_left(masses, masses[-1]))
     if size <= 2 * _BLOCK:
         mass = weights.cumsum(dtype=np.float64)
         return _first_beyond(mass, uniform * mass[-1])

@@ -1,14 +1,14 @@
 """Passes over large vocabularies, compiled: with NumPy alone they take a tenth of a small model's decode step.
 
-Compiled at the first use (about two seconds, once for each machine: the code is kept in the user's cache). Small vocabularies
+Each is compiled at its first use (half a second, once for each machine: the code is kept in the user's cache). Small vocabularies
 go without, so that nothing need be compiled for them. Which way is taken depends on the size alone, so results repeat.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,10 @@ from engine.folders import cache_dir
 
 LEAST = 1 << 16
 """Vocabularies of at least so many tokens use the kernels."""
+SURVEY_LEAST = 1 << 14
+"""From so many tokens on one compiled pass finds what nearly every draw asks of the logits."""
+LONGEST_HEAD = 256
+"""A survey tells of at most so many of the likeliest tokens."""
 
 _BLOCK = 4096
 _SCALED = ("contract", "nsz")
@@ -27,67 +31,123 @@ _NOTHING = -8388608
 """The bits of float32 -inf, as int32."""
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """Compiled functions; all arrays are contiguous, float32 unless said otherwise, and inputs may be read-only.
+@dataclass(slots=True)
+class Survey:
+    """What one pass found in logits (V,); all of it is valid until the next survey into the same `SurveyRoom`.
 
-    `allow(scores (V,), words (ceil(V / 32),) uint32, out (V,), maxima (4096,))`: scores whose bit is set, else -inf, and the
-    maxima of the columns of `out` as in `engine.sampling.selection`. `moments(scores (V,), pivot, maxima (4096,))`: of those
-    above -inf the number, the sum of their differences from `pivot` and of the squares of these; and the maxima of the columns.
-    `softmax_sums(logits (V,), largest, buffer (4096,))`: the sums of w = exp(l - largest) and of w * (l - largest); differences
-    below -87 count as -87.
+    `total` and `inner` are the `softmax_sums`. `ids` (n,) int64 are the likeliest tokens, likeliest first, ties by lowest id, and
+    `scores` (n,) float64 their logits: as many as were asked for, or all of them above -inf where those are fewer (`complete`).
+    `maxima` (4096,) float32 are those of the columns, as in `engine.sampling.selection`.
     """
 
-    allow: Callable[[Any, Any, Any, Any], None]
-    moments: Callable[[Any, Any, Any], tuple[float, float, float]]
-    softmax_sums: Callable[[Any, Any, Any], tuple[float, float]]
+    largest: float
+    total: float
+    inner: float
+    ids: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float64]
+    complete: bool
+    maxima: npt.NDArray[np.float32]
+
+
+class SurveyRoom:
+    """Where surveys write: the arrays are kept, for new ones cost more than filling them."""
+
+    def __init__(self) -> None:
+        self.maxima, self.buffer = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
+        self.ids, self.scores = np.empty(LONGEST_HEAD, np.int64), np.empty(LONGEST_HEAD, np.float64)
+        self.sums = np.empty(3, np.float64)
+
+
+def survey(logits: npt.NDArray[np.float32], count: int, room: SurveyRoom) -> Survey | None:
+    """One pass over logits (V,) for the `count` (at most `LONGEST_HEAD`) likeliest; None when they hold NaN or +inf or are all -inf."""
+    found = _survey_kernel()(np.ascontiguousarray(logits), count, room.maxima, room.buffer, room.ids, room.scores, room.sums)
+    if found < 0:
+        return None
+    largest, total, inner = room.sums.tolist()
+    return Survey(largest, total, inner, room.ids[:found], room.scores[:found], found < count, room.maxima)
 
 
 def softmax_sums(logits: npt.NDArray[np.float32], largest: np.float32) -> tuple[float, float]:
-    """Sums over logits (V,) as `Kernels.softmax_sums` says."""
-    total, inner = kernels().softmax_sums(np.ascontiguousarray(logits), largest, np.empty(_BLOCK, np.float32))
+    """Sums over logits (V,) of w = exp(l - largest) and of w * (l - largest); differences below -87 count as -87."""
+    total, inner = _softmax_kernel()(np.ascontiguousarray(logits), largest, np.empty(_BLOCK, np.float32))
     return float(total), float(inner)
 
 
 def moments(scores: npt.NDArray[np.float32], pivot: float) -> tuple[int, float, float, npt.NDArray[np.float32]]:
     """Of those of scores (V,) above -inf: number, sum of differences from `pivot`, sum of their squares; the column maxima."""
     maxima = np.empty(_BLOCK, np.float32)
-    count, total, squares = kernels().moments(np.ascontiguousarray(scores), np.float32(pivot), maxima)
+    count, total, squares = _moments_kernel()(np.ascontiguousarray(scores), np.float32(pivot), maxima)
     return int(count), float(total), float(squares), maxima
 
 
 def allow(scores: npt.NDArray[np.float32], words: npt.NDArray[np.uint32], out: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Write scores (V,) to `out`, -inf where the bit in words (ceil(V / 32),) is not set; returns (4096,) the column maxima."""
     maxima = np.empty(_BLOCK, np.float32)
-    kernels().allow(np.ascontiguousarray(scores), words, out, maxima)
+    _allow_kernel()(np.ascontiguousarray(scores), words, out, maxima)
     return maxima
 
 
+def prepare(vocabulary: int) -> None:
+    """Have the passes that usual settings need for a vocabulary of this size, from the cache or compiled now."""
+    if vocabulary >= SURVEY_LEAST:
+        _survey_kernel()
+
+
+# Each is made on its own, so that starting pays for no pass that is not used. Arrays that are only read may be read-only.
+
+
 @functools.cache
-def kernels() -> Kernels:
-    """The compiled functions, from the cache or compiled now."""
+def _survey_kernel() -> Any:
+    from numba import types
+
+    softmax = _softmax_kernel()
+    function = FunctionType(_survey.__code__, {**globals(), "_softmax_sums": softmax}, "_survey")
+    f32, written = types.float32[::1], types.float64[::1]
+    return _compiled(function, types.int64(_read(types.float32), types.int64, f32, f32, types.int64[::1], written, written), _SCALED)
+
+
+@functools.cache
+def _softmax_kernel() -> Any:
+    from numba import types
+
+    return _compiled(_softmax_sums, types.UniTuple(types.float64, 2)(_read(types.float32), types.float32, types.float32[::1]), _SUMMED)
+
+
+@functools.cache
+def _moments_kernel() -> Any:
+    from numba import types
+
+    return _compiled(_moments, types.UniTuple(types.float64, 3)(_read(types.float32), types.float32, types.float32[::1]), _SUMMED)
+
+
+@functools.cache
+def _allow_kernel() -> Any:
+    from numba import types
+
+    written = types.float32[::1]
+    return _compiled(_allow, types.void(_read(types.float32), _read(types.uint32), written, written), _SCALED)
+
+
+def _read(kind: Any) -> Any:
+    """A contiguous array that is not written."""
+    from numba import types
+
+    return types.Array(kind, 1, "C", readonly=True)
+
+
+def _compiled(function: Any, signature: Any, flags: tuple[str, ...]) -> Any:
+    """The compiled function, kept in the user's cache where that can be written."""
     import numba
-    from numba import config, types
-
-    def jit(function: Any, signature: Any, flags: tuple[str, ...]) -> Any:
-        return numba.njit(signature, nogil=True, cache=kept, error_model="numpy", fastmath=set(flags))(function)
-
-    def read(kind: Any) -> Any:
-        return types.Array(kind, 1, "C", readonly=True)
+    from numba import config
 
     folder, before, kept = cache_dir() / "sampling", config.CACHE_DIR, True
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         kept = False
-    f32, u32, f64, written = types.float32, types.uint32, types.float64, types.float32[::1]
     try:
         config.CACHE_DIR = str(folder) if kept else before
-        return Kernels(
-            jit(_allow, types.void(read(f32), read(u32), written, written), _SCALED),
-            jit(_moments, types.UniTuple(f64, 3)(read(f32), f32, written), _SUMMED),
-            jit(_softmax_sums, types.UniTuple(f64, 2)(read(f32), f32, written), _SUMMED),
-        )
+        return numba.njit(signature, nogil=True, cache=kept, error_model="numpy", fastmath=set(flags))(function)
     finally:
         config.CACHE_DIR = before
 
@@ -162,3 +222,54 @@ def _softmax_sums(logits: Any, largest: Any, buffer: Any) -> tuple[float, float]
         total += first
         inner += second
     return total, inner
+
+
+def _survey(logits: Any, count: Any, maxima: Any, buffer: Any, ids: Any, scores: Any, sums: Any) -> int:
+    # Returns how many of the likeliest were found, -1 for logits that are no numbers.
+    maxima[:] = -np.inf
+    bits, wrong = logits.view(_INT), _INT(0)
+    for start in range(0, logits.shape[0], _BLOCK):
+        part, raw = logits[start : start + _BLOCK], bits[start : start + _BLOCK]
+        for j in range(part.shape[0]):
+            maxima[j] = max(part[j], maxima[j])
+        for j in range(raw.shape[0]):  # NaN and the infinities but -inf
+            wrong |= _INT((raw[j] & _INT(0x7FFFFFFF)) >= _INT(0x7F800000)) & _INT(raw[j] != _INT(_NOTHING))
+    largest = _FLOAT(-np.inf)
+    for j in range(_BLOCK):
+        largest = max(maxima[j], largest)
+    if wrong != 0 or largest == -np.inf:
+        return -1
+    sums[0] = largest
+    sums[1], sums[2] = _softmax_sums(logits, largest, buffer)
+    if count <= 0:
+        return 0
+    # The count-th largest maximum of a column bounds the count-th largest number from below.
+    for i in range(count):
+        scores[i] = -np.inf
+    for j in range(_BLOCK):
+        value = np.float64(maxima[j])
+        if value > scores[count - 1]:
+            i = count - 1
+            while i > 0 and scores[i - 1] < value:
+                scores[i] = scores[i - 1]
+                i -= 1
+            scores[i] = value
+    bound, found = scores[count - 1], 0
+    for j in range(_BLOCK):
+        if maxima[j] >= bound:
+            for place in range(j, logits.shape[0], _BLOCK):
+                value = np.float64(logits[place])
+                if value < bound or value == -np.inf:
+                    continue
+                if found == count:
+                    last = scores[count - 1]
+                    if value < last or (value == last and place > ids[count - 1]):
+                        continue
+                else:
+                    found += 1
+                i = found - 1
+                while i > 0 and (scores[i - 1] < value or (scores[i - 1] == value and ids[i - 1] > place)):
+                    scores[i], ids[i] = scores[i - 1], ids[i - 1]
+                    i -= 1
+                scores[i], ids[i] = value, place
+    return found

@@ -12,13 +12,17 @@ from engine.sampling.selection import Scores, dot, top_indices
 
 
 class RawDistribution:
-    """The softmax of logits (V,) float32 whose largest is finite; `maxima` are its `column_maxima`."""
+    """The softmax of logits (V,) float32 whose largest is finite; `maxima` are their `column_maxima`, `survey` what is known of them."""
 
-    def __init__(self, logits: Floats, maxima: Scores | None) -> None:
+    def __init__(self, logits: Floats, maxima: Scores | None, survey: kernels.Survey | None = None) -> None:
         self._logits = logits
         self._maxima = maxima
-        self._largest = (logits if maxima is None else maxima).max()
-        self._total, self._inner = _softmax_sums(logits, self._largest)
+        self._survey = survey
+        if survey is not None:
+            self._largest, self._total, self._inner = survey.largest, survey.total, survey.inner
+        else:
+            largest = (logits if maxima is None else maxima).max()
+            self._largest, (self._total, self._inner) = float(largest), _softmax_sums(logits, largest)
 
     @property
     def entropy(self) -> float:
@@ -29,10 +33,12 @@ class RawDistribution:
         """Of one token; 0 outside the vocabulary."""
         if not 0 <= token < self._logits.shape[0]:
             return 0.0
-        return math.exp(float(self._logits[token]) - float(self._largest)) / self._total
+        return math.exp(float(self._logits[token]) - self._largest) / self._total
 
     def likeliest(self, count: int) -> list[int]:
         """Ids, likeliest first, ties by lowest id; none without probability."""
+        if self._survey is not None and (self._survey.complete or count <= len(self._survey.ids)):
+            return list(self._survey.ids[:count].tolist())
         found = top_indices(self._logits, count, self._maxima)
         return [int(token) for token in found if self._logits[token] > -np.inf]
 

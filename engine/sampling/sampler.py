@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import EngineError, NothingAllowed
-from engine.sampling import ordered_steps
+from engine.sampling import kernels, ordered_steps
 from engine.sampling.candidates import Candidates, Floats, Workspace
 from engine.sampling.distribution import Distribution, certain
 from engine.sampling.history import History
@@ -28,6 +28,9 @@ from engine.settings import SamplerSettings
 
 DRAW = 0
 """The purpose of the random number that draws a token (`Sampler.uniform`)."""
+
+_SHORT_HEAD = 16
+"""Tokens of a survey where no step says how many it keeps: enough for the alternatives that people look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,8 @@ class Sampled:
 class Look:
     """What may stand at one place. `logits` are the model's own and must still be unchanged when a token is taken.
 
-    `place` is how many tokens came before; `maxima` are the logits' `column_maxima`; `notes` are for steps that learn which
-    token it became.
+    `place` is how many tokens came before; `maxima` are the logits' `column_maxima`, and `survey` what else is known of them, both
+    until the sampler's next look; `notes` are for steps that learn which token it became.
     """
 
     distribution: Distribution
@@ -61,6 +64,7 @@ class Look:
     logits: Floats
     maxima: Scores | None
     notes: Mapping[str, Distribution]
+    survey: kernels.Survey | None = None
 
 
 class Sampler:
@@ -81,6 +85,11 @@ class Sampler:
         self._tables = tables
         self._memory = Memory(2 * settings.mirostat_tau, settings.adaptive_target)
         self._repeats = Repeats(tables.dry_breakers)
+        # What top-k keeps is nearly always asked for, else the first part of a nucleus.
+        self._head = settings.top_k if 0 < settings.top_k <= kernels.LONGEST_HEAD else _SHORT_HEAD
+        self._room = kernels.SurveyRoom()
+        first = next((step.name for step in self._steps if step.name != "temperature"), "")
+        self._narrow = first == "top_k" and settings.top_k == self._head
         self._resize(0)
 
     @property
@@ -113,18 +122,32 @@ class Sampler:
         if logits.shape[0] != self._size:
             self._resize(logits.shape[0])
         logits = logits[: self._tables.vocabulary or None]
-        maxima = column_maxima(logits)
-        if not np.isfinite((logits if maxima is None else maxima).max()):
-            raise EngineError(
-                "The model's scores for the next token are not finite numbers, so none can be drawn; "
-                "its file may be damaged: fetch it again or choose another model."
-            )
+        maxima, survey = self._survey(logits)
+        candidates = Candidates(logits, self._space, maxima, survey)
+        restricted = self._restricted or mask is not None or only is not None or bool(blocked)
+        if self._narrow and survey is not None and not restricted:  # few numbers from the start, for which nothing need be ready
+            distribution, notes = self._apply(candidates, history)
+            return Look(distribution, len(history), logits, maxima, notes, survey)
         with np.errstate(over="ignore", invalid="ignore"):  # a difference beyond float32 is -inf, which is what is meant
-            candidates = Candidates(logits, self._space, maxima)
-            self._restrict(candidates, mask, only, blocked)
-            notes = self._apply(candidates, history)
-            distribution = certain(candidates.id_at(candidates.best())) if self._greedy else candidates.distribution()
-        return Look(distribution, len(history), logits, maxima, notes)
+            if restricted:
+                self._restrict(candidates, mask, only, blocked)
+            distribution, notes = self._apply(candidates, history)
+        return Look(distribution, len(history), logits, maxima, notes, survey)
+
+    def _survey(self, logits: Floats) -> tuple[Scores | None, kernels.Survey | None]:
+        """The column maxima, and for large vocabularies the survey, of logits that are numbers; else EngineError."""
+        if logits.shape[0] >= kernels.SURVEY_LEAST:
+            survey = kernels.survey(logits, self._head, self._room)
+            if survey is not None:
+                return survey.maxima, survey
+        else:
+            maxima = column_maxima(logits)
+            if np.isfinite((logits if maxima is None else maxima).max()):
+                return maxima, None
+        raise EngineError(
+            "The model's scores for the next token are not finite numbers, so none can be drawn; "
+            "its file may be damaged: fetch it again or choose another model."
+        )
 
     def draw(self, look: Look, *, attempt: int = 0, top: int = 0, alternatives: int = 0) -> Sampled:
         """Draw a token and take it. `attempt` asks for another random number at the same place."""
@@ -142,7 +165,7 @@ class Sampler:
                 if probability > 0.0:
                     self._memory = step.learn(self._memory, probability)
         final = look.distribution
-        raw = RawDistribution(look.logits, look.maxima)
+        raw = RawDistribution(look.logits, look.maxima, look.survey)
         others = tuple((id, raw.probability(id), final.probability(id)) for id in raw.likeliest(alternatives))
         return Sampled(
             token, final.probability(token), raw.probability(token), final.likeliest(top), others, raw.entropy if alternatives else 0.0
@@ -187,6 +210,7 @@ class Sampler:
         self._bias = np.asarray([bias[token] for token in self._biased.tolist()], np.float32)
         allowed = self._tables.allowed
         self._allowed = None if allowed is None else _ids_inside(allowed, inside)
+        self._restricted = bool(self._biased.shape[0] or self._banned.shape[0] or self._allowed is not None)
 
     def _restrict(
         self,
@@ -212,7 +236,8 @@ class Sampler:
         if candidates.empty:
             raise NothingAllowed("Every token that the model could write next is banned or not allowed; take some of the bans away.")
 
-    def _apply(self, candidates: Candidates, history: Sequence[int]) -> Mapping[str, Distribution]:
+    def _apply(self, candidates: Candidates, history: Sequence[int]) -> tuple[Distribution, Mapping[str, Distribution]]:
+        """What is left after all steps, and their notes."""
         if self._uses_history:
             self._history.update(history)
         if self._uses_repeats:
@@ -222,7 +247,9 @@ class Sampler:
         for step in self._steps:
             if step.learns or len(candidates) > 1:
                 step.apply(candidates, state)
-        return state.notes
+        if self._greedy:
+            return certain(candidates.id_at(candidates.best())), state.notes
+        return candidates.distribution(), state.notes
 
 
 def _ids_inside(ids: Iterable[int], size: int) -> npt.NDArray[np.int64]:

@@ -6,13 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-import numpy as np
-
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import SamplerState, SamplerStep
 from engine.settings import SamplerSettings
-
-_FIRST_NUCLEUS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +83,8 @@ class TopP(SamplerStep):
         return self.p < 1.0
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
-        """Keep the nucleus. Looks at ever larger heads of the distribution, so that it rarely has to sort all of it."""
-        weights, size = candidates.weights(), len(candidates)
-        wanted = self.p * candidates.mass
-        count = min(_FIRST_NUCLEUS, size)
-        while True:
-            head = candidates.top(count)
-            mass = weights[head].cumsum(dtype=np.float64)
-            if mass[-1] >= wanted or count == size:
-                break
-            count = min(count * 8, size)
-        candidates.keep_top(min(int(mass.searchsorted(wanted)) + 1, head.shape[0]))
+        """Keep the nucleus."""
+        candidates.keep_nucleus(self.p)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from engine.speculation.drafter import Proposal
 from engine.speculation.ngram_index import NgramIndex
@@ -11,6 +11,8 @@ _PLACES = 8
 """Of the places where a run occurred, so many of the latest are compared."""
 _LONGEST_MATCH = 24
 """A match is not followed further back than this."""
+_COMPARED = 256
+"""Text that ends in so many of the tokens it ended in before was not changed further back either."""
 ROW_COST = 0.3
 """What one more row costs as a share of a pass, where it was not measured."""
 _PRIOR = 6.0
@@ -51,7 +53,8 @@ class NgramDrafter:
 
     Of several places the one with the longest match counts, then the latest. It learns within a sequence how often matches of
     each length go on alike, also from guesses that were not asked for, and proposes only as far as the guess is likely enough
-    to be worth a row of a pass: `row_cost` is what one more row costs as a share of a pass. `use_prompt` off leaves out the
+    to be worth a row of a pass: `row_cost` is what one more row costs as a share of a pass, or a function that is asked where there
+    is something to guess. `use_prompt` off leaves out the
     prompt, so that only the reply's own repeats are guessed.
     """
 
@@ -59,7 +62,7 @@ class NgramDrafter:
         """1 <= shortest <= longest <= 5, else ValueError."""
         if not 1 <= shortest <= longest <= 5:
             raise ValueError(f"runs of {shortest} to {longest} tokens were asked for; 1 to 5 can be looked up, the shortest first")
-        self.row_cost = ROW_COST
+        self.row_cost: float | Callable[[], float] = ROW_COST
         self._shortest, self._longest = shortest, longest
         self._use_prompt = use_prompt
         self._reference = NgramIndex(shortest, longest)
@@ -101,9 +104,10 @@ class NgramDrafter:
             guess.append(guess[place + len(guess) - len(source)])
         self._guess, self._guess_match = guess, match
         likely, length = 1.0, 0
+        row_cost = self.row_cost() if callable(self.row_cost) else self.row_cost
         while length < min(count, len(guess)):
             likely *= self._rates.rate(match + length)
-            if likely < self.row_cost:
+            if likely < row_cost:
                 break
             length += 1
         return [Proposal(token) for token in guess[:length]]
@@ -129,6 +133,8 @@ class NgramDrafter:
         begin = max(0, self._prompt_tokens - start - _LONGEST_MATCH)
         if end <= begin:
             begin = 0
+        if text[-_COMPARED:] == ids[start + len(text) - min(_COMPARED, len(text)) : start + len(text)]:
+            return end  # as nearly always; a long reply is not compared whole for each token
         if text[begin:end] == ids[start + begin : start + end]:
             return end
         return next(i for i in range(begin, end) if text[i] != ids[start + i])

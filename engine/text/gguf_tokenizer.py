@@ -25,7 +25,7 @@ from engine.text.definition import (
 from engine.text.pretokenizers import PRETOKENIZERS, Pretokenizer
 from engine.text.sentencepiece import Pieces, sentencepiece_json
 from engine.text.template_source import gguf_template
-from engine.text.vocabulary import TokenizerFacts, end_of_turn_ids, has_tags, looks_like_control, unique
+from engine.text.vocabulary import CONTROL_BEGINNINGS, TokenizerFacts, end_of_turn_ids, has_tags, looks_like_control, unique
 
 _KEY = "tokenizer.ggml."
 _SPACED = ("gemma4", "sarvam-moe")  # merges are listed, but made of SentencePiece's pieces
@@ -106,6 +106,8 @@ def _special(tokens: Sequence[str], types: Sequence[int], ends: Sequence[int]) -
     special: dict[str, int] = {}
     tags = has_tags(tokens)
     for i, (text, kind) in enumerate(zip(tokens, types, strict=True)):
+        if kind == NORMAL and not text.startswith(CONTROL_BEGINNINGS):  # nearly all
+            continue
         if kind in (UNKNOWN, CONTROL) or (kind != BYTE and looks_like_control(text, tags)) or (kind == USER_DEFINED and i in ends):
             special.setdefault(text, i)
     return {i: text for text, i in special.items() if text}
@@ -149,18 +151,14 @@ def _merged(
     vocab = {name: i for i, name in enumerate(names)}
     pairs = []
     for merge in merges:
-        left, _, right = _cut(merge)
-        if left in vocab and right in vocab and left + right in vocab:
+        if not isinstance(merge, str):
+            raise BadCheckpoint("The list of merges (tokenizer.ggml.merges) holds something that is no text; fetch the file again.")
+        space = merge.find(" ", 1)  # the first piece may be a space itself
+        left, right = merge[:space], merge[space + 1 :]
+        if space > 0 and left in vocab and right in vocab and left + right in vocab:
             pairs.append((left, right))
     added = [added_token(i, text) for i, text in enumerate(tokens) if types[i] == USER_DEFINED and names[i] == text]
     return tokenizer_json({"type": "BPE", "vocab": vocab, "merges": pairs, **options}, added, **parts)
-
-
-def _cut(merge: Any) -> tuple[str, str, str]:
-    if not isinstance(merge, str):
-        raise BadCheckpoint("The list of merges (tokenizer.ggml.merges) holds something that is no text; fetch the file again.")
-    space = merge.find(" ", 1)  # the first piece may be a space itself
-    return (merge[:space], " ", merge[space + 1 :]) if space > 0 else (merge, "", "")
 
 
 def _pieces(metadata: Mapping[str, Any], tokens: list[str], types: list[int], unigram: bool) -> Pieces:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ from engine.text.gguf_tokenizer import facts_from_gguf
 from engine.text.vocabulary import TokenizerFacts, byte_level_alphabet, hide_specials, special_pattern
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_REMEMBERED = 1 << 13
+"""Tokens whose bytes are kept at hand: each token that is written is looked up several times, and few tokens make most texts."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -33,6 +36,7 @@ class Tokenizer:
         self.special_ids = frozenset(facts.special)
         self._bytes_of, self.strips_leading_space = _decoding(facts.definition.get("decoder"))
         self._texts = token_texts(facts)
+        self._bytes = functools.lru_cache(_REMEMBERED)(self._token_bytes)
         self._verbatim = {entry["id"] for entry in facts.definition["added_tokens"]} | self.special_ids
         self.vocab_size = max(self._texts) + 1
         self.stop_token_ids = tuple(i for i in facts.stop_ids if i < self.vocab_size)
@@ -96,6 +100,9 @@ class Tokenizer:
 
     def token_bytes(self, id: int) -> bytes:
         """The bytes that token `id` adds to a text; a control token's own name; nothing for an id without a token."""
+        return self._bytes(id)
+
+    def _token_bytes(self, id: int) -> bytes:
         text = self._texts.get(id)
         if text is None:
             return b""

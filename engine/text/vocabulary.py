@@ -21,7 +21,8 @@ _NEXT_TURN = ("<|user|>", "<|observation|>")
 _CONTROL_NAMES = frozenset(
     {"<s>", "</s>", "<unk>", "<pad>", "<bos>", "<eos>", "<mask>", "[PAD]", "[INST]", "[/INST]", "<start_of_turn>", "<end_of_turn>"}
 )
-
+CONTROL_BEGINNINGS = ("<", "[")
+"""What `looks_like_control` asks a text to begin with."""
 
 _TAGS = frozenset({"<s>", "</s>"})
 
@@ -105,7 +106,8 @@ def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dic
         if "order" in model:
             model["order"] = [text for text in model["order"] if text in vocab]
         else:
-            model["merges"] = [pair for pair in map(_pair, model.get("merges") or ()) if not _spells(pair, lost)]
+            pairs = [merge if type(merge) is tuple and len(merge) == 2 else _pair(merge) for merge in model.get("merges") or ()]
+            model["merges"] = [(a, b) for a, b in pairs if a not in lost and b not in lost and a + b not in lost]
     else:
         model["vocab"] = _relisted(model["vocab"], names)
     return secret
@@ -129,10 +131,6 @@ def _pair(merge: Any) -> tuple[str, str]:
     if not isinstance(parts, (list, tuple)) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
         raise BadCheckpoint(f"The tokenizer has the merge {str(merge)[:40]!r}, which is not of 2 parts; fetch the model again.")
     return parts[0], parts[1]
-
-
-def _spells(pair: tuple[str, str], texts: Container[str]) -> bool:
-    return pair[0] + pair[1] in texts or pair[0] in texts or pair[1] in texts
 
 
 def special_pattern(secret: Iterable[str]) -> re.Pattern[str]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from engine.sampling import kernels
 from engine.sampling.raw import RawDistribution
+from engine.sampling.sampler import Sampler
 from engine.sampling.selection import column_maxima
+from engine.settings import SamplerSettings
 
 SIZES = [65_536, 65_537, 100_003, 256_000]
 
@@ -74,3 +78,67 @@ def test_the_models_own_distribution_with_and_without_kernels(size: int) -> None
     assert raw.likeliest(9) == [0, 1, 2]
     assert [raw.probability(token) for token in (0, 1, 2, size, -1)] == pytest.approx([0.5, 0.3, 0.2, 0.0, 0.0], rel=1e-6)
     assert raw.probability(size - 1) == pytest.approx(0.2 if size == 3 else 0.0, rel=1e-6)
+
+
+SURVEYED = [kernels.SURVEY_LEAST, kernels.SURVEY_LEAST + 1, 49_152, 100_003]
+
+
+@pytest.mark.parametrize("size", SURVEYED)
+def test_a_survey_finds_what_sorting_finds(size: int) -> None:
+    room = kernels.SurveyRoom()
+    for coarse in (False, True):
+        logits = logits_of(size).copy()
+        if coarse:  # many equal ones: the lowest ids come first
+            logits = np.round(logits)
+        order = np.lexsort((np.arange(size), -logits))
+        depths = logits.astype(np.float64) - float(logits.max())
+        for count in (0, 1, 7, 40, kernels.LONGEST_HEAD):
+            found = kernels.survey(logits, count, room)
+            assert found is not None
+            assert found.ids.tolist() == order[:count].tolist()
+            assert np.array_equal(found.scores, logits[order[:count]].astype(np.float64))
+            assert not found.complete
+            assert found.largest == float(logits.max())
+            assert found.total == pytest.approx(np.exp(depths).sum(), rel=5e-7)
+            assert np.array_equal(found.maxima, column_maxima(logits))
+
+
+def test_a_survey_of_few_tokens_is_complete() -> None:
+    logits = np.full(kernels.SURVEY_LEAST + 5, -np.inf, np.float32)
+    logits[[9, 16_385, 4_105]] = (1.0, 2.0, 2.0)  # columns 9, 1 and 9
+    found = kernels.survey(logits, 5, kernels.SurveyRoom())
+    assert found is not None
+    assert found.complete
+    assert found.ids.tolist() == [4_105, 16_385, 9]
+    equal = kernels.survey(np.full(20_000, 3.0, np.float32), 40, kernels.SurveyRoom())
+    assert equal is not None
+    assert equal.ids.tolist() == list(range(40))
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, None])
+@pytest.mark.parametrize("place", [0, 4_096, 16_388])
+def test_a_survey_refuses_what_are_no_numbers(wrong: float | None, place: int) -> None:
+    logits = np.full(kernels.SURVEY_LEAST + 5, -np.inf, np.float32)
+    if wrong is not None:
+        logits[:] = 1.0
+        logits[place] = wrong
+    assert kernels.survey(logits, 40, kernels.SurveyRoom()) is None
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 0}, {"top_k": 0, "min_p": 0.0}, {"temperature": 0.0}, {"top_k": 300, "top_p": 0.99}])
+def test_draws_are_the_same_with_and_without_a_survey(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the survey found is what looking anew finds: equal ids and final probabilities, bit for bit."""
+    random = np.random.default_rng(5)
+    rows = [(random.standard_normal(20_000) * 3).astype(np.float32) for _ in range(12)]
+    rows[3] = np.round(rows[3])
+    rows[4][random.integers(0, 20_000, 10_000)] = -np.inf
+
+    def drawn() -> list[tuple[object, ...]]:
+        sampler = Sampler(SamplerSettings(**settings), 11)
+        return [(s.id, s.probability, s.top, [(i, p) for i, _, p in s.alternatives])
+                for i, row in enumerate(rows)
+                for s in [sampler.sample(row, [1, 2], top=3, alternatives=5, blocked=(7, 8) if i % 3 == 0 else ())]]  # fmt: skip
+
+    surveyed = drawn()
+    monkeypatch.setattr(kernels, "SURVEY_LEAST", 1 << 30)
+    assert drawn() == surveyed
