@@ -26,7 +26,8 @@ from engine.models import read_model
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
 from engine.weights import open_checkpoint
-from tests.bench.oracle_llama_cpp import GOLDEN, log_softmax, open_llama, write_f32
+from tests.bench.oracle_llama_cpp import GOLDEN, log_softmax, open_llama
+from tests.bench.twins import write_twin
 from tests.engine.models.oracle import finish
 
 TYPES = {
@@ -112,7 +113,7 @@ def main() -> None:
             ids = rival.tokenize(text.encode())[:TOKENS]
             rival.close()
             exact_file = Path(scratch) / "exact.gguf"
-            write_f32(path, exact_file)
+            write_twin(path, exact_file)
             exact = theirs(exact_file, ids, True)
             mine, cache = ours(path, ids)
             (divergence, same), (their_divergence, their_same) = kl(exact, mine), kl(exact, theirs(path, ids, False))

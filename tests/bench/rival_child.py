@@ -2,8 +2,7 @@
 
     python tests/bench/rival_child.py KIND MODEL THREADS CONTEXT
 
-Each line in is one JSON object {"ids", "start", "one_by_one"} or {"resident": true}, each line out {"seconds"} or {"resident"}; the
-first line out is {"name", "version"}, or {"error"} with what is missing. Nothing but the rival's own packages is imported, so that
+Each line in is one JSON object {"ids", "start", "one_by_one"}, each line out {"seconds"}; the first line out is {"name", "version"}, or {"error"} with what is missing. Nothing but the rival's own packages is imported, so that
 OpenVINO may live in another virtual environment. What is measured: `start` tokens lie in the cache, `ids` are run behind them,
 whole (prefill) or one by one (decode), and nothing is sampled but a greedy token where the rival cannot be asked for less.
 """
@@ -67,18 +66,19 @@ class Transformers:
 
 
 class OpenVino:
-    """OpenVINO GenAI on the GGUF file, with the settings that it comes with. It starts from an empty cache only."""
+    """OpenVINO GenAI on the GGUF file. As it comes it rounds activations to 8 bits in groups of 32, and to bfloat16 where the CPU
+    multiplies that; `exact` has it keep to float32 throughout. Decoding starts from a prompt of its own.
+    """
 
-    name = "OpenVINO GenAI"
-
-    def __init__(self, path: Path, threads: int) -> None:
+    def __init__(self, path: Path, threads: int, exact: bool) -> None:
         import openvino
         import openvino_genai
 
-        self.version = str(openvino_genai.__version__)
+        self.name, self.version = "OpenVINO GenAI" + (" float32" if exact else ""), str(openvino_genai.__version__)
         self._tensor, self._numpy = openvino.Tensor, __import__("numpy")
         self._genai = openvino_genai
-        self._pipeline = openvino_genai.LLMPipeline(str(path), "CPU", INFERENCE_NUM_THREADS=threads)
+        properties = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"} if exact else {}
+        self._pipeline = openvino_genai.LLMPipeline(str(path), "CPU", INFERENCE_NUM_THREADS=threads, **properties)
         self._turn = 0
 
     def _generate(self, ids: Sequence[int], tokens: int) -> float:
@@ -108,12 +108,9 @@ def open_engine(kind: str, path: Path, threads: int, context: int) -> Engine:
         from engine.doors.peers import LlamaCpp
 
         return LlamaCpp(path, threads, context)
-    return OpenVino(path, threads) if kind == "openvino" else Transformers(path, threads, kind.removeprefix("transformers "))
-
-
-def resident() -> int:
-    """Bytes of this process in memory (Linux)."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    if kind.startswith("openvino"):
+        return OpenVino(path, threads, kind == "openvino float32")
+    return Transformers(path, threads, kind.removeprefix("transformers "))
 
 
 def main() -> None:
@@ -133,10 +130,7 @@ def main() -> None:
     answer(name=engine.name, version=engine.version)
     for line in sys.stdin:
         asked = json.loads(line)
-        if "resident" in asked:
-            answer(resident=resident())
-        else:
-            answer(seconds=engine.run(asked["ids"], asked["start"], one_by_one=asked["one_by_one"]))
+        answer(seconds=engine.run(asked["ids"], asked["start"], one_by_one=asked["one_by_one"]))
 
 
 if __name__ == "__main__":
