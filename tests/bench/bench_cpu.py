@@ -109,7 +109,8 @@ def run_apart(row: str, work: str, arguments: list[str]) -> list[dict[str, objec
         except subprocess.TimeoutExpired:
             status = f"no end in {LIMIT_SECONDS:.0f} s"
         finally:
-            os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         if status != 0:
             print(f"{row}/{work} FAILED: {status}", flush=True)

@@ -2,9 +2,10 @@
 
 Run: python -m tests.bench.bench_speculation [MODEL.gguf] [--repeat 3] [--tokens 200] [--twin F16]. MODEL defaults to
 $INGLENOOK_STARTER. Two targets: the model itself, with n-gram drafting; and its twin with all matrices as float16 (about three
-times a 4-bit file) or float32, written to a temporary folder, for which the model itself drafts as well. Every prompt is written once with each method before the next; ratios are medians
-over prompts and repetitions of a reply's speed over that of the plain reply beside it. The draft model's own reading of the
-prompt counts. Greedy replies must be the same with every method, which is checked. The last line is one JSON object:
+times a 4-bit file) or float32, written to a temporary folder, for which the model itself drafts as well. Every prompt is written
+once with each method before the next; ratios are medians over prompts and repetitions of a reply's speed over that of the plain
+reply beside it. The draft model's own reading of the prompt counts. Greedy replies must be the same with every method, which is
+checked. The last line is one JSON object:
 {"target": {"work": {"temperature": {"method": {"tokens_per_second", "ratio", "acceptance", "tokens_per_pass"}}}}}.
 """
 

@@ -76,7 +76,7 @@ class Line:
 
     def text(self) -> str:
         """The line for people."""
-        parts = [f"{self.row:10} {self.work:24} {_figure(self.ours)} {self.unit:6}"]
+        parts = [f"{self.row:10} {self.work:29} {_figure(self.ours)} {self.unit:6}"]
         parts.append(f"{self.rival:22} {_figure(self.theirs)}" if self.theirs is not None else " " * 31)
         parts.append(_judged(self.value, self.of))
         if self.share is not None:
@@ -97,8 +97,9 @@ def _figure(value: float) -> str:
 
 def _judged(value: float, of: str) -> str:
     if of == "%":
-        return f"{100 * value:6.0f} %"
-    return f"{value:7.2f} x" if of == "x" else f"{value:7.4f} {of}" if of == "nats" else f"{value:7.2f} {of}"
+        return f"{100 * value:7.0f} %"
+    decimals = {"nats": 4, "us": 0, "MB": 0}.get(of, 0 if of.startswith("above") else 2)
+    return f"{value:7.{decimals}f} {of}"
 
 
 def shape_file(folder: Path, kind: str) -> Path:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,9 +50,10 @@ class Distance:
         mean, worst, count = float(differences.mean()), float(differences.max()), len(changed)
         departures = int((margins > MARGIN).sum())
         bar = 0.02 if ours else None
-        yield Line("right", f"{work}, top 10", worst, "worst", mean, "nats", bar, at_most=True, rival="mean KL", theirs=float(np.concatenate(self.divergences).mean()))
+        divergence = float(np.concatenate(self.divergences).mean())
+        yield Line("right", f"{work}, top 10", worst, "worst", mean, "nats", bar, at_most=True, rival="mean KL", theirs=divergence)
         yield Line(
-            "right", f"{work}, greedy", float(changed.sum()), f"/{count}", float(departures), f"departures above {MARGIN} nats",
+            "right", f"{work}, greedy", float(changed.sum()), f"/{count}", float(departures), f"above {MARGIN} nats",
             0.0 if ours else None, at_most=True, rival="widest margin, nats", theirs=float(margins.max(initial=0.0)),
         )  # fmt: skip
 
@@ -70,7 +70,9 @@ def right(options: Options, work: str) -> Iterator[Line]:
         write_twin(path, unfinished)
         unfinished.rename(exact_path)
     found = {name: Distance() for name in ("prefill", "one by one", "fours", "llama.cpp prefill", "llama.cpp one by one")}
-    with opened(path, options.threads, 1024) as (_, cache), closing(open_llama(exact_path, True)) as oracle, closing(open_llama(path, False)) as rival:
+    with ExitStack() as stack:
+        _, cache = stack.enter_context(opened(path, options.threads, 1024))
+        oracle, rival = (stack.enter_context(closing(open_llama(file, exact))) for file, exact in ((exact_path, True), (path, False)))
         prompts = json.loads((GOLDEN / "prompts.json").read_text("utf-8"))
         asked = [prompt for prompt in prompts if "text" in prompt or "tokenizer.chat_template" in oracle.metadata]
         for prompt in asked:
@@ -106,8 +108,3 @@ def _rows(cache: PagedCache, ids: list[int], prompt: int, step: int) -> Array:
         rows.append(cache.run(lease, piece, len(piece)).copy())
     lease.close()
     return np.concatenate(rows)
-
-
-def exact_file(keep: Path, model: Path) -> Path:
-    """Where the F32 twin of a model is kept."""
-    return keep / f"{model.stem}-f32.gguf"

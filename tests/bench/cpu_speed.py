@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from statistics import median
 
+from engine.doors.bench import Runner
 from tests.bench.bench_cache_types import TYPES, decode_seconds
 from tests.bench.cpu_kit import (
     BANDWIDTH,
@@ -35,7 +36,7 @@ def decode(options: Options, work: str) -> Iterator[Line]:
     count = 24 if work in SHAPES else 64
     with ExitStack() as stack:
         ours, cache = stack.enter_context(opened(options.model(work), options.threads, 1024))
-        runners = [ours, *open_rivals(stack, (LLAMA,), options.model(work), options.threads, 1024, options.openvino)]
+        runners: list[Runner] = [ours, *open_rivals(stack, (LLAMA,), options.model(work), options.threads, 1024, options.openvino)]
         ids = random_ids(cache, 1024)
         warm(runners, ids)
         times = in_turn(with_bandwidth(timed(runners, ids[:count], 0, one_by_one=True), options.threads), options.repeat)
@@ -54,7 +55,7 @@ def decode(options: Options, work: str) -> Iterator[Line]:
             yield from _shape_prefill(options, work, runners, ids)
 
 
-def _shape_prefill(options: Options, work: str, runners: list, ids: list[int]) -> Iterator[Line]:  # type: ignore[type-arg]
+def _shape_prefill(options: Options, work: str, runners: list[Runner], ids: list[int]) -> Iterator[Line]:
     times = in_turn(timed(runners, ids[:512], 0, one_by_one=False), min(options.repeat, 3))
     ours = times[runners[0].name]
     if LLAMA in times:
@@ -77,9 +78,10 @@ def depth(options: Options, work: str) -> Iterator[Line]:
             seconds = decode_seconds(cache.model, types, DEPTH, ids, 8 * options.repeat)
             for dtype in types:
                 bar = 1.0 if dtype.startswith(("q", "fp8")) else None
-                yield Line("depth", f"{work} {dtype}", 1 / seconds[dtype], "tok/s", seconds["fp16"] / seconds[dtype], bar=bar, rival="our fp16", theirs=1 / seconds["fp16"])
+                factor, plain = seconds["fp16"] / seconds[dtype], 1 / seconds["fp16"]
+                yield Line("depth", f"{work} {dtype}", 1 / seconds[dtype], "tok/s", factor, bar=bar, rival="our fp16", theirs=plain)
             return
-        runners = [ours, *open_rivals(stack, (LLAMA,), path, options.threads, DEPTH + 2 * count, options.openvino)]
+        runners: list[Runner] = [ours, *open_rivals(stack, (LLAMA,), path, options.threads, DEPTH + 2 * count, options.openvino)]
         warm(runners, ids)
         in_turn(timed(runners, ids[:DEPTH], 0, one_by_one=False), 1)
         times = in_turn(with_bandwidth(timed(runners, ids[DEPTH : DEPTH + count], DEPTH, one_by_one=True), options.threads), options.repeat)
@@ -95,7 +97,7 @@ def prefill(options: Options, work: str) -> Iterator[Line]:
     path = options.model(work)
     with ExitStack() as stack:
         ours, cache = stack.enter_context(opened(path, options.threads, 2304))
-        runners = [ours, *open_rivals(stack, PREFILL_RIVALS, path, options.threads, 2304, options.openvino)]
+        runners: list[Runner] = [ours, *open_rivals(stack, PREFILL_RIVALS, path, options.threads, 2304, options.openvino)]
         ids = random_ids(cache, 2304)
         warm(runners, ids)
         per_token: dict[int, list[float]] = {}
@@ -111,5 +113,5 @@ def prefill(options: Options, work: str) -> Iterator[Line]:
                     ratio(theirs, mine), bar=bar, rival=name, theirs=tokens / median(theirs),
                 )  # fmt: skip
         # not in one repetition: a long run follows the short ones
-        kept = median(per_token[512]) / median(per_token[2048])
-        yield Line("prefill", f"{work} 2048 of 512", 1 / median(per_token[2048]), "tok/s", kept, "%", 0.75, rival="our 512", theirs=1 / median(per_token[512]))
+        short, long = 1 / median(per_token[512]), 1 / median(per_token[2048])
+        yield Line("prefill", f"{work} 2048 of 512", long, "tok/s", long / short, "%", 0.75, rival="our 512", theirs=short)

@@ -1,21 +1,21 @@
 """A fresh process to its first token: loads a model as the programs do, begins a reply, and tells what memory that took.
 
-    python -m tests.bench.first_token MODEL [THREADS]
+    python -m tests.bench.first_token MODEL THREADS CONTEXT
 
-Prints one line "first" when the first text is there, then one JSON object: bytes `resident` at that time, `peak`, and what the
-headers said of `weights` and `cache`; and the `seconds` from the first line of this file. Started by `tests.bench.bench_cpu`.
+Prints one line "first" when the first text is there, then one JSON object: bytes `resident` at that time and the `peak` before it,
+what the headers said of `weights` and `cache`, and the `seconds` since the process began. CONTEXT 0 is the settings' own. Started
+by `tests.bench.bench_cpu`.
 """
 
 from __future__ import annotations
 
-import time
-
-STARTED = time.perf_counter()
-
 import json
 import sys
 import threading
+import time
 from pathlib import Path
+
+import psutil
 
 from engine.chat import finished, open_chat
 from engine.core import ChatRequest, Message, Text
@@ -30,19 +30,21 @@ def memory(field: str) -> int:
 
 def main() -> None:
     """See the module docstring."""
+    begun = psutil.Process().create_time()
     path, threads = sys.argv[1], int(sys.argv[2])
-    chat = finished(open_chat(path, LoadSettings(backend="cpu", threads=threads), CacheSettings()))
-    loaded = time.perf_counter() - STARTED
+    cache = CacheSettings(context_length=int(sys.argv[3])) if int(sys.argv[3]) else CacheSettings()
+    chat = finished(open_chat(path, LoadSettings(backend="cpu", threads=threads), cache))
+    loaded = time.time() - begun
     stream = chat.stream(ChatRequest((Message("user", "What is the capital of France?"),)), threading.Event())
     for event in stream:
         if isinstance(event, Text):
             break
     print("first", flush=True)
-    seconds, resident, peak = time.perf_counter() - STARTED, memory("VmRSS"), memory("VmHWM")
+    seconds, resident, peak = time.time() - begun, memory("VmRSS"), memory("VmHWM")
     from engine.models import describe
     from engine.models.fit import fit
 
-    said = fit(describe(path), CacheSettings(), 1 << 60)
+    said = fit(describe(path), cache, 1 << 60)
     print(json.dumps({
         "loaded": loaded, "seconds": seconds, "resident": resident, "peak": peak, "weights": said.weights, "cache": said.cache,
         "context": said.context_length, "torch": "torch" in sys.modules,

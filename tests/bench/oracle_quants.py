@@ -38,8 +38,13 @@ TYPES = {
 TOKENS = 256
 
 
+SILENCE: Any = raw.llama_log_callback(lambda level, text, data: None)
+"""llama.cpp tells a line of each tensor otherwise; the function must outlive it."""
+
+
 def quantise(source: Path, target: Path, kind: int) -> bool:
-    """Let llama.cpp quantise; False when it will not (some types want an importance matrix)."""
+    """Let llama.cpp quantise, silently; False when it will not (some types want an importance matrix)."""
+    raw.llama_log_set(SILENCE, ctypes.c_void_p(0))
     parameters = raw.llama_model_quantize_default_params()
     parameters.ftype, parameters.nthread = kind, 2
     return bool(raw.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(parameters)) == 0)

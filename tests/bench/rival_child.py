@@ -2,13 +2,15 @@
 
     python tests/bench/rival_child.py KIND MODEL THREADS CONTEXT
 
-Each line in is one JSON object {"ids", "start", "one_by_one"}, each line out {"seconds"}; the first line out is {"name", "version"}, or {"error"} with what is missing. Nothing but the rival's own packages is imported, so that
-OpenVINO may live in another virtual environment. What is measured: `start` tokens lie in the cache, `ids` are run behind them,
-whole (prefill) or one by one (decode), and nothing is sampled but a greedy token where the rival cannot be asked for less.
+Each line in is one JSON object {"ids", "start", "one_by_one"}, each line out {"seconds"}; the first line out is {"name", "version"},
+or {"error"} with what is missing. Nothing but the rival's own packages is imported, so that OpenVINO may live in another virtual
+environment. What is measured: `start` tokens lie in the cache, `ids` are run behind them, whole (prefill) or one by one (decode),
+and nothing is sampled but a greedy token where the rival cannot be asked for less.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -71,11 +73,9 @@ class OpenVino:
     """
 
     def __init__(self, path: Path, threads: int, exact: bool) -> None:
-        import openvino
-        import openvino_genai
-
+        openvino, openvino_genai, self._numpy = (importlib.import_module(name) for name in ("openvino", "openvino_genai", "numpy"))
         self.name, self.version = "OpenVINO GenAI" + (" float32" if exact else ""), str(openvino_genai.__version__)
-        self._tensor, self._numpy = openvino.Tensor, __import__("numpy")
+        self._tensor = openvino.Tensor
         self._genai = openvino_genai
         properties = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"} if exact else {}
         self._pipeline = openvino_genai.LLMPipeline(str(path), "CPU", INFERENCE_NUM_THREADS=threads, **properties)
@@ -102,12 +102,16 @@ class OpenVino:
 
 
 def open_engine(kind: str, path: Path, threads: int, context: int) -> Engine:
-    """The rival of this kind."""
+    """The rival of this kind. Raises what its package raises, `RuntimeError` for llama.cpp, when it cannot be had."""
     if kind == "llama.cpp":
         sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
         from engine.doors.peers import LlamaCpp
+        from engine.errors import BenchmarkError
 
-        return LlamaCpp(path, threads, context)
+        try:
+            return LlamaCpp(path, threads, context)
+        except BenchmarkError as error:
+            raise RuntimeError(str(error)) from error
     if kind.startswith("openvino"):
         return OpenVino(path, threads, kind == "openvino float32")
     return Transformers(path, threads, kind.removeprefix("transformers "))
