@@ -30,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from engine.errors import EngineError
@@ -109,7 +110,7 @@ def run_apart(row: str, work: str, arguments: list[str]) -> list[dict[str, objec
         except subprocess.TimeoutExpired:
             status = f"no end in {LIMIT_SECONDS:.0f} s"
         finally:
-            if process.poll() is None:
+            with suppress(ProcessLookupError):  # nothing is left of it
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         if status != 0:

@@ -81,8 +81,8 @@ def start(options: Options, work: str) -> Iterator[Line]:
     Memory is told of a context of 512 tokens, too, whose cache is nearly all in use: of a long one nothing is there yet.
     """
     found = [_first_token(options, work, 0) for _ in range(min(options.repeat, 5) + 1)][1:]
-    whole, inside = median(each["whole"] for each in found), median(each["seconds"] for each in found)
-    yield Line("start", f"{work}, first token", whole, "s", whole, "s", 1.5, at_most=True, rival="s in the process", theirs=inside)
+    whole, loaded = (median(each[name] for each in found) for name in ("whole", "loaded"))
+    yield Line("start", f"{work}, first token", whole, "s", whole, "s", 1.5, at_most=True, rival="s of it loading", theirs=loaded)
     for name, each in (("own context", found[0]), ("context 512", _first_token(options, work, 512))):
         resident, beside = each["resident"] / MB, (each["resident"] - each["weights"] - each["cache"]) / MB
         yield Line(
