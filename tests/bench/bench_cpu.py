@@ -123,6 +123,7 @@ def run_apart(row: str, work: str, arguments: list[str]) -> list[dict[str, objec
 def main() -> None:
     """See the module docstring."""
     asked = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended, too
     if asked.here:
         options = Options(asked.starter, asked.gemma, asked.keep, asked.openvino, asked.repeat, asked.threads)
         ((row, work),) = works(asked.rows)
