@@ -157,8 +157,11 @@ def gpt2_entries(layers: int) -> dict[str, Entry]:
     return {"transformer." + name: Entry("F32", shape) for name, shape in entries.items()}
 
 
-def write_large_gguf(path: Path, tiny: Tiny, kind: str, experts: int = 0) -> Path:
-    """As `write_gguf`, but matrices repeat 16 rows; with `experts` a stack of them in each layer."""
+def write_large_gguf(path: Path, tiny: Tiny, kind: str, experts: int = 0, *, whole_vocabulary: bool = False) -> Path:
+    """As `write_gguf`, but matrices repeat one row; with `experts` a stack of them in each layer.
+
+    With `whole_vocabulary` there is a text for each row of the embedding, which llama.cpp insists on.
+    """
     import gguf
 
     small = write_gguf(path.with_suffix(".small"), tiny.but(layers=0, width=256, heads=2, kv_heads=1, ffn_width=256, vocab_size=307), "F32")
@@ -173,6 +176,10 @@ def write_large_gguf(path: Path, tiny: Tiny, kind: str, experts: int = 0) -> Pat
     for key, field in reader.fields.items():
         if not key.startswith("GGUF.") and key != "general.architecture" and key not in sizes:
             value, sub = field.contents(), field.types[-1] if len(field.types) > 1 else None
+            if whole_vocabulary and key == "tokenizer.ggml.tokens":
+                value = [*value, *(f"<further {i}>" for i in range(len(value), tiny.vocab_size))]
+            if whole_vocabulary and key == "tokenizer.ggml.token_type":
+                value = [*value, *[1] * (tiny.vocab_size - len(value))]
             writer.add_key_value(key, value, field.types[0], sub_type=sub)
     for key, size in sizes.items():
         writer.add_uint32(key, size)

@@ -71,9 +71,9 @@ def decode_seconds(model: Model, types: list[str], depth: int, ids: list[int], r
     step = Step(np.array(ids[depth : depth + 1], np.int32), np.array([depth], np.int32), pages, 1)
     for _ in range(repeats):
         for dtype, program in programs.items():
-            start = time.perf_counter()
+            begun = time.perf_counter()
             program.run(step)
-            taken[dtype].append(time.perf_counter() - start)
+            taken[dtype].append(time.perf_counter() - begun)
     for program in programs.values():
         program.close()
     return {dtype: statistics.median(times) for dtype, times in taken.items()}

@@ -36,16 +36,11 @@ from engine.models.open_text import open_text
 from engine.sampling import kernels as sampling
 from engine.settings import CacheSettings, LoadSettings
 from engine.weights.checkpoint import open_checkpoint
+from tests.bench.first_token import memory
 from tests.synthetic import KINDS, write_synthetic
 from tests.tiny import write_gguf
 
 MB = 10**6
-
-
-def memory(field: str) -> int:
-    """Bytes by /proc/self/status: "VmRSS" or "VmHWM", the highest so far."""
-    line = next(each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith(field + ":"))
-    return 1024 * int(line.split()[1])
 
 
 def settle() -> int:

@@ -1,10 +1,11 @@
 """Tokens a second with and without drafting, on code editing and chat, interleaved in one run.
 
-Run: python tests/bench/bench_speculation.py [MODEL.gguf] [--repeat 3] [--tokens 200]. MODEL defaults to $INGLENOOK_STARTER.
-Two targets: the model itself, with n-gram drafting; and its twin with all weights as float32, written to a temporary folder,
-for which the model itself drafts as well. Every prompt is written once with each method before the next; ratios are medians
-over prompts and repetitions of a reply's speed over that of the plain reply beside it. The draft model's own reading of the
-prompt counts. Greedy replies must be the same with every method, which is checked. The last line is one JSON object:
+Run: python -m tests.bench.bench_speculation [MODEL.gguf] [--repeat 3] [--tokens 200] [--twin F16]. MODEL defaults to
+$INGLENOOK_STARTER. Two targets: the model itself, with n-gram drafting; and its twin with all matrices as float16 (about three
+times a 4-bit file) or float32, written to a temporary folder, for which the model itself drafts as well. Every prompt is written
+once with each method before the next; ratios are medians over prompts and repetitions of a reply's speed over that of the plain
+reply beside it. The draft model's own reading of the prompt counts. Greedy replies must be the same with every method, which is
+checked. The last line is one JSON object:
 {"target": {"work": {"temperature": {"method": {"tokens_per_second", "ratio", "acceptance", "tokens_per_pass"}}}}}.
 """
 
@@ -14,18 +15,17 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import Done, Message, Text
 from engine.settings import CacheSettings, SamplerSettings, SpeculationSettings, StopSettings
 from engine.text.template import encode_chat
+from tests.bench.twins import TYPES, write_twin
 
 CHAT = (
     "What is the capital of France, and what is it known for?",
@@ -106,6 +106,10 @@ WORK = {"code editing": CODE, "chat": CHAT}
 TEMPERATURES = (0.0, 0.7)
 
 
+class Departed(RuntimeError):
+    """A greedy reply with drafting is another one than without."""
+
+
 @dataclass
 class Figures:
     """Of all replies of one method: speeds in tokens a second, and those over the plain reply's."""
@@ -137,27 +141,6 @@ class Figures:
         }
 
 
-def write_twin(source: Path, target: Path) -> None:
-    """The same GGUF model with every tensor as float32."""
-    import gguf
-    import numpy as np
-
-    reader = gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(target, str(reader.fields["general.architecture"].contents()))
-    for name, part in reader.fields.items():
-        if name.startswith("GGUF.") or name in ("general.architecture", "general.file_type"):
-            continue
-        kind = part.types[0]
-        writer.add_key_value(name, part.contents(), kind, part.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
-    for tensor in reader.tensors:
-        values = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-        writer.add_tensor(tensor.name, values.reshape([int(size) for size in tensor.shape[::-1]]))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
 def write_reply(chat: LocalChat, ids: list[int], temperature: float, method: str, tokens: int) -> tuple[list[int], Done]:
     """One reply: its ids and its last event."""
     sampler, stops = SamplerSettings(temperature=temperature, seed=11), StopSettings(max_tokens=tokens)
@@ -171,16 +154,16 @@ def write_reply(chat: LocalChat, ids: list[int], temperature: float, method: str
     return reply, done
 
 
-def measure(chat: LocalChat, methods: tuple[str, ...], options: argparse.Namespace) -> dict[str, Any]:
+def measure(chat: LocalChat, methods: tuple[str, ...], repeat: int, tokens: int) -> dict[str, Any]:
     """All kinds of work at all temperatures."""
     found: dict[str, Any] = {}
     for work, prompts in WORK.items():
         for temperature in TEMPERATURES:
             figures = {method: Figures() for method in methods}
             prepared = [list(encode_chat(chat.tokenizer, chat.template, [Message("user", prompt)])[1]) for prompt in prompts]
-            for _ in range(options.repeat):
+            for _ in range(repeat):
                 for ids in prepared:
-                    measure_prompt(chat, ids, temperature, figures, options.tokens)
+                    measure_prompt(chat, ids, temperature, figures, tokens)
             results = {method: each.summary() for method, each in figures.items()}
             found.setdefault(work, {})[str(temperature)] = results
             for method, result in results.items():
@@ -204,7 +187,23 @@ def measure_prompt(chat: LocalChat, ids: list[int], temperature: float, figures:
         each.add(done, plain)
         if temperature == 0.0 and reply != expected:
             place = next((i for i, pair in enumerate(zip(reply, expected, strict=False)) if pair[0] != pair[1]), -1)
-            raise SystemExit(f"The greedy reply with {method} drafting differs from the plain one at token {place}.")
+            raise Departed(f"The greedy reply with {method} drafting differs from the plain one at token {place}.")
+
+
+def measure_target(model: Path, twin: str, repeat: int, tokens: int) -> dict[str, Any]:
+    """Of the model itself (`twin` empty) or of its twin of this type, for which the model itself drafts as well. Raises `Departed`."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        target = model
+        if twin:
+            target = Path(folder) / f"twin-{twin}.gguf"
+            write_twin(model, target, twin)
+        chat = finished(open_chat(target, cache=CacheSettings(context_length=2048)))
+        stack.callback(chat.close)
+        if twin:
+            draft = finished(open_chat(model, cache=CacheSettings(context_length=2048)))
+            stack.callback(draft.close)
+            chat.generator.drafters.set_model(draft.generator.model, draft.generator.cache)
+        return measure(chat, ("none", "ngram", "model") if twin else ("none", "ngram"), repeat, tokens)
 
 
 def main() -> None:
@@ -213,23 +212,14 @@ def main() -> None:
     parser.add_argument("model", nargs="?", type=Path, default=os.environ.get("INGLENOOK_STARTER"), help="a GGUF file")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=200, help="the longest reply")
+    parser.add_argument("--twin", default="F16", choices=list(TYPES), help="type of the twin's matrices")
     options = parser.parse_args()
     if options.model is None:
         parser.error("give a model, or set INGLENOOK_STARTER")
     results = {}
-    with tempfile.TemporaryDirectory() as folder:
-        twin = Path(folder) / "twin-f32.gguf"
-        write_twin(options.model, twin)
-        for name, path in (("itself", options.model), ("f32 twin", twin)):
-            chat = finished(open_chat(path, cache=CacheSettings(context_length=2048)))
-            draft = finished(open_chat(options.model, cache=CacheSettings(context_length=2048))) if path == twin else None
-            if draft is not None:
-                chat.generator.drafters.set_model(draft.generator.model, draft.generator.cache)
-            print(name)
-            results[name] = measure(chat, ("none", "ngram", *(("model",) if draft else ())), options)
-            chat.close()
-            if draft is not None:
-                draft.close()
+    for name, twin in (("itself", ""), (f"{options.twin} twin", options.twin)):
+        print(name)
+        results[name] = measure_target(Path(options.model), twin, options.repeat, options.tokens)
     print(json.dumps(results))
 
 

@@ -16,34 +16,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import gguf
 import jinja2.sandbox
 import llama_cpp
 import numpy as np
+
+from tests.bench.twins import write_twin
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CONTINUATION = 32
 KEPT = (0, 8, 16, 24, 32)
 """Positions after the prompt's end whose ten likeliest tokens are kept."""
-
-
-def write_f32(source: Path, target: Path) -> None:
-    """The same model with every tensor dequantised to F32."""
-    reader = gguf.GGUFReader(source)
-    architecture = reader.fields["general.architecture"].contents()
-    writer = gguf.GGUFWriter(target, architecture)
-    for name, field in reader.fields.items():
-        if name.startswith("GGUF.") or name in ("general.architecture", "general.file_type"):
-            continue
-        kind = field.types[0]
-        writer.add_key_value(name, field.contents(), kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
-    for tensor in reader.tensors:
-        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-        writer.add_tensor(tensor.name, values.reshape([int(n) for n in reversed(tensor.shape)]))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 def log_softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -112,7 +94,7 @@ def record(model: Path) -> dict[str, Any]:
     divergences, agreements, differences = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         exact_path = Path(folder) / "f32.gguf"
-        write_f32(model, exact_path)
+        write_twin(model, exact_path)
         exact, rival = open_llama(exact_path, True), open_llama(model, False)
         for prompt in prompts:
             if "text" not in prompt and "tokenizer.chat_template" not in exact.metadata:

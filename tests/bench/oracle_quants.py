@@ -26,7 +26,8 @@ from engine.models import read_model
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
 from engine.weights import open_checkpoint
-from tests.bench.oracle_llama_cpp import GOLDEN, log_softmax, open_llama, write_f32
+from tests.bench.oracle_llama_cpp import GOLDEN, log_softmax, open_llama
+from tests.bench.twins import write_twin
 from tests.engine.models.oracle import finish
 
 TYPES = {
@@ -37,8 +38,13 @@ TYPES = {
 TOKENS = 256
 
 
+SILENCE: Any = raw.llama_log_callback(lambda level, text, data: None)
+"""llama.cpp tells a line of each tensor otherwise; the function must outlive it."""
+
+
 def quantise(source: Path, target: Path, kind: int) -> bool:
-    """Let llama.cpp quantise; False when it will not (some types want an importance matrix)."""
+    """Let llama.cpp quantise, silently; False when it will not (some types want an importance matrix)."""
+    raw.llama_log_set(SILENCE, ctypes.c_void_p(0))
     parameters = raw.llama_model_quantize_default_params()
     parameters.ftype, parameters.nthread = kind, 2
     return bool(raw.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(parameters)) == 0)
@@ -112,7 +118,7 @@ def main() -> None:
             ids = rival.tokenize(text.encode())[:TOKENS]
             rival.close()
             exact_file = Path(scratch) / "exact.gguf"
-            write_f32(path, exact_file)
+            write_twin(path, exact_file)
             exact = theirs(exact_file, ids, True)
             mine, cache = ours(path, ids)
             (divergence, same), (their_divergence, their_same) = kl(exact, mine), kl(exact, theirs(path, ids, False))

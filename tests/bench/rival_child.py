@@ -1,0 +1,141 @@
+"""A rival in a process of its own: told over stdin what to run, tells over stdout how long it took. Started by `tests.bench.rivals`.
+
+    python tests/bench/rival_child.py KIND MODEL THREADS CONTEXT
+
+Each line in is one JSON object {"ids", "start", "one_by_one"}, each line out {"seconds"}; the first line out is {"name", "version"},
+or {"error"} with what is missing. Nothing but the rival's own packages is imported, so that OpenVINO may live in another virtual
+environment. What is measured: `start` tokens lie in the cache, `ids` are run behind them, whole (prefill) or one by one (decode),
+and nothing is sampled but a greedy token where the rival cannot be asked for less.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+CHUNK = 512
+"""Tokens that transformers reads at once; one piece of 2,048 is slower."""
+
+
+class Engine(Protocol):
+    """A rival with one model."""
+
+    name: str
+    version: str
+
+    def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
+        """Run `ids` behind the first `start` tokens of what was run before; seconds."""
+        ...
+
+
+class Transformers:
+    """Hugging Face transformers on the GGUF file, dequantised as it reads it, in float32 or bfloat16; eager, no compiler."""
+
+    def __init__(self, path: Path, threads: int, dtype: str) -> None:
+        import torch
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        torch.set_num_threads(threads)
+        self._torch = torch
+        self.name, self.version = f"transformers {dtype}", str(transformers.__version__)
+        load: Any = transformers.AutoModelForCausalLM.from_pretrained
+        self._model = load(str(path.parent), gguf_file=path.name, dtype=getattr(torch, dtype)).eval()
+        self._cache: Any = None
+        self._new_cache: Any = transformers.DynamicCache
+
+    def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
+        """See `Engine.run`."""
+        torch = self._torch
+        if start == 0:
+            self._cache = self._new_cache(config=self._model.config)
+        elif self._cache.get_seq_length() > start:
+            self._cache.crop(start)
+        step = 1 if one_by_one else CHUNK
+        begun = time.perf_counter()
+        with torch.inference_mode():
+            for at in range(0, len(ids), step):
+                piece = torch.tensor([list(ids[at : at + step])])
+                self._model(input_ids=piece, past_key_values=self._cache, use_cache=True, logits_to_keep=1)
+        return time.perf_counter() - begun
+
+
+class OpenVino:
+    """OpenVINO GenAI on the GGUF file. As it comes it rounds activations to 8 bits in groups of 32, and to bfloat16 where the CPU
+    multiplies that; `exact` has it keep to float32 throughout. Decoding starts from a prompt of its own.
+    """
+
+    def __init__(self, path: Path, threads: int, exact: bool) -> None:
+        openvino, openvino_genai, self._numpy = (importlib.import_module(name) for name in ("openvino", "openvino_genai", "numpy"))
+        self.name, self.version = "OpenVINO GenAI" + (" float32" if exact else ""), str(openvino_genai.__version__)
+        self._tensor = openvino.Tensor
+        self._genai = openvino_genai
+        properties = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"} if exact else {}
+        self._pipeline = openvino_genai.LLMPipeline(str(path), "CPU", INFERENCE_NUM_THREADS=threads, **properties)
+        self._turn = 0
+
+    def _generate(self, ids: Sequence[int], tokens: int) -> float:
+        settings = self._genai.GenerationConfig()
+        settings.max_new_tokens, settings.min_new_tokens, settings.ignore_eos, settings.do_sample = tokens, tokens, True, False
+        settings.apply_chat_template = False
+        self._turn += 1
+        # another first token each time: a prompt that it knows from before would be taken from its cache of prefixes
+        rows = self._numpy.array([[10 + self._turn, *ids[1:]]], dtype="int64")
+        begun = time.perf_counter()
+        self._pipeline.generate(self._genai.TokenizedInputs(self._tensor(rows), self._tensor(self._numpy.ones_like(rows))), settings)
+        return time.perf_counter() - begun
+
+    def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
+        """See `Engine.run`; decoding is a reply of that many tokens less one of a single token."""
+        if not one_by_one:
+            return self._generate(ids, 1)
+        prompt = list(range(100, 100 + max(start, 8)))
+        first = self._generate(prompt, 1)
+        return max(1e-9, self._generate(prompt, len(ids) + 1) - first)
+
+
+def open_engine(kind: str, path: Path, threads: int, context: int) -> Engine:
+    """The rival of this kind. Raises what its package raises, `RuntimeError` for llama.cpp, when it cannot be had."""
+    if kind == "llama.cpp":
+        sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+        from engine.doors.peers import LlamaCpp
+        from engine.errors import BenchmarkError
+
+        try:
+            return LlamaCpp(path, threads, context)
+        except BenchmarkError as error:
+            raise RuntimeError(str(error)) from error
+    if kind.startswith("openvino"):
+        return OpenVino(path, threads, kind == "openvino float32")
+    return Transformers(path, threads, kind.removeprefix("transformers "))
+
+
+def main() -> None:
+    """See the module docstring."""
+    kind, path, threads, context = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what the rival's library prints is no answer
+
+    def answer(**what: object) -> None:
+        answers.write(json.dumps(what) + "\n")
+
+    try:
+        engine = open_engine(kind, path, threads, context)
+    except (ImportError, RuntimeError, ValueError, OSError, KeyError) as error:
+        answer(error=f"{type(error).__name__}: {error}".splitlines()[0][:200])
+        return
+    answer(name=engine.name, version=engine.version)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        answer(seconds=engine.run(asked["ids"], asked["start"], one_by_one=asked["one_by_one"]))
+
+
+if __name__ == "__main__":
+    main()

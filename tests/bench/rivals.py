@@ -1,0 +1,101 @@
+"""Other engines as runners of a bench: each in a process of its own, that is stopped while it is not its turn.
+
+A rival's threads can then neither spin beside our turn nor keep the memory of this process, and one that never answers is
+ended (`LIMIT_SECONDS`). OpenVINO GenAI may live in another virtual environment, whose interpreter is given.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+CHILD = Path(__file__).with_name("rival_child.py")
+LIMIT_SECONDS = 120.0
+KINDS = ("llama.cpp", "transformers float32", "transformers bfloat16", "openvino", "openvino float32")
+
+
+class RivalFailed(RuntimeError):
+    """It is not installed, cannot read the file, ended, or gave no answer in time; the text says which."""
+
+
+class Rival:
+    """An engine of `KINDS` with one file; see `engine.doors.bench.Runner`."""
+
+    def __init__(self, kind: str, path: Path, threads: int, context: int, interpreter: str = sys.executable) -> None:
+        self.name = kind
+        command = [interpreter, str(CHILD), kind, str(path.resolve()), str(threads), str(context)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
+        self._buffer = b""
+        try:
+            said = self._answer()
+            if "error" in said:
+                raise RivalFailed(f"{kind} is left out for {path.name}: {said['error']}")
+        except RivalFailed:
+            self.close()
+            raise
+        self.version = str(said["version"])
+        self._pause()
+
+    def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
+        """Run `ids` behind the first `start` tokens, which were run before; seconds. Raises `RivalFailed`."""
+        assert self._process.stdin is not None
+        self._send(signal.SIGCONT)
+        try:
+            self._process.stdin.write(json.dumps({"ids": [int(i) for i in ids], "start": start, "one_by_one": one_by_one}).encode() + b"\n")
+        except OSError as error:
+            raise RivalFailed(f"{self.name} ended by itself ({error})") from error
+        seconds = float(self._answer()["seconds"])
+        self._pause()
+        return seconds
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def _answer(self) -> dict[str, Any]:
+        """One line of what it says."""
+        assert self._process.stdout is not None
+        while b"\n" not in self._buffer:
+            if not select.select([self._process.stdout], [], [], LIMIT_SECONDS)[0]:
+                self._process.kill()
+                raise RivalFailed(f"{self.name} gave no answer in {LIMIT_SECONDS:.0f} s")
+            piece = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not piece:
+                raise RivalFailed(f"{self.name} ended by itself (status {self._process.wait()})")
+            self._buffer += piece
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _pause(self) -> None:
+        self._send(signal.SIGSTOP)
+
+    def _send(self, what: signal.Signals) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(what)
+
+
+def open_rivals(stack: ExitStack, kinds: Sequence[str], path: Path, threads: int, context: int, openvino: str) -> list[Rival]:
+    """Those of `kinds` that can be had, closed with the stack; a line is printed for each other one. `openvino` is its interpreter."""
+    found = []
+    for kind in kinds:
+        try:
+            rival = Rival(kind, path, threads, context, openvino if kind.startswith("openvino") else sys.executable)
+        except RivalFailed as error:
+            print(f"    {error}", flush=True)
+            continue
+        stack.callback(rival.close)
+        found.append(rival)
+    return found
