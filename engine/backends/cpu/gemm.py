@@ -31,8 +31,8 @@ ROW_STEPS = (12, 4, 1) if WIDE else (6, 2, 1)
 """Rows of x taken at once, largest first."""
 COLUMN_VECTORS = 2 if WIDE else 1
 """Vectors of 16 columns taken at once in matrix products."""
-ATTENTION_ROW_STEPS = (6, 3, 1) if WIDE else (3, 1, 1)
-ATTENTION_VECTORS = 4 if WIDE else 2
+
+
 
 
 def emit_tile(
