@@ -316,7 +316,7 @@ class Recorder:
         tiles = (routing.used * tickets, 1, routing.experts * tickets, 1 << 40)
         name = f"experts_{first.family.name}"
         more = {"bytes": len([a for a in addresses if a]) * first.nbytes, "row_bytes": routing.used * first.nbytes, "shape": first.shape}
-        reads = [x, *pairs[:1], ("routes", routes.table)]
+        reads: list[object] = [x, *pairs[:1], ("routes", routes.table)]
         self._add(name, arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows, **more)
 
     def gather(self, x: Buffer, routes: RecordedRoutes, residual: Buffer) -> Buffer:
