@@ -56,7 +56,7 @@ def read_memory(args: int, step: int, tile: int, scratch: int) -> None:
 def read_bandwidth(threads: int, megabytes: int = 512, seconds: float = 0.5) -> float:
     """Bytes a second that `threads` threads read from memory together: the best of the passes made in `seconds`."""
     from engine.backends.cpu.kernels import KERNELS
-    from engine.backends.cpu.team import OPERATION, Team, ticket_words
+    from engine.backends.cpu.team import OPERATION, Recording, Team
 
     for _ in KERNELS.compile(["read_memory"]):
         pass
@@ -66,13 +66,13 @@ def read_bandwidth(threads: int, megabytes: int = 512, seconds: float = 0.5) -> 
     tiles = data.size // _TILE
     tape = np.zeros(OPERATION, np.int64)
     tape[:6] = [KERNELS.address("read_memory"), block.ctypes.data, tiles, 1, tiles, 1]
-    step, phases, tickets = np.ones(8, np.int64), np.array([0, 1], np.int64), ticket_words(1)
+    recording = Recording(tape, np.array([0, 1], np.int64), np.ones(8, np.int64), threads)
     team = Team(KERNELS.team, threads, 4096)
     best, until = 0.0, time.perf_counter() + seconds
     try:
         while time.perf_counter() < until:
             start = time.perf_counter()
-            team.replay(tape, phases, step, tickets)
+            team.replay(recording)
             best = max(best, data.size / (time.perf_counter() - start))
     finally:
         team.close()

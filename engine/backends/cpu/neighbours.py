@@ -25,11 +25,11 @@ WORDS = 16
 GRAINS_PER_SECOND = 10_000
 """A grain is 100 microseconds."""
 SHORTEST_STALL = 2
-"""Grains of waiting that count as a stall at all, where tiles are short."""
-LONG_TILES = 4
-"""As many times the longest tile is a stall where tiles are long: slow cores take two or three times as long as fast ones."""
+"""Grains of waiting that count as a stall at all."""
 _LIMIT, _TRIAL_LIMIT = 30, 7
 """Grains that are lost before a thread is given up; fewer while it is on trial."""
+_LONGEST_STALL = 20
+"""Grains that one stall counts at most: a computer may be away for longer once, and be back."""
 _BEARABLE = 4
 """A thread that brings in 1/n of the speed may lose a quarter of that to stalls."""
 _TRIAL, _SHORTEST, _LONGEST = 1000, 500, 10000
@@ -42,6 +42,7 @@ def _stalled(state: int, waited: int, now: int) -> None:
     if now - last < waited >> 1 or not compare_exchange(state + 8 * LAST, last, now):
         return  # others waited for the same, and one has said so
     active, grain = atomic_load(state + 8 * ACTIVE), atomic_load(state + 8 * GRAIN)
+    waited = min(waited, _LONGEST_STALL * grain)
     on_trial = now - atomic_load(state + 8 * TRIED) < _TRIAL * grain
     debt = max(0, atomic_load(state + 8 * DEBT) - (now - last) // (_BEARABLE * active)) + waited
     if active > 1 and debt > grain * (_TRIAL_LIMIT if on_trial else _LIMIT):

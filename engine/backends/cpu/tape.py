@@ -11,6 +11,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.backends.base import Floats, Forward, Step
 from engine.backends.cpu.kernels import KERNELS
@@ -19,7 +20,7 @@ from engine.backends.cpu.places import Buffer, Operation, assign_places, phases_
 from engine.backends.cpu.recorder import Recorder
 from engine.backends.cpu.step import LOGIT_ROWS, PAGES, POSITIONS, ROWS, SERIAL, TOKENS, WORDS
 from engine.backends.cpu.store import CpuCache
-from engine.backends.cpu.team import OPERATION, Team, Words, ticket_words
+from engine.backends.cpu.team import OPERATION, Recording, Team, Words
 
 ARGUMENTS = 24
 """Words of an argument block: whole cache lines."""
@@ -39,11 +40,14 @@ class Tape:
         places = assign_places(self._operations, self._logits)
         self._arena = [aligned(max_rows * row_bytes) for row_bytes in places]
         self._constants = [*recorder.constants, cache]  # all that the tape has addresses in
-        phases = phases_of(self._operations)
-        self._phases: Words = np.array(phases, np.int64)
-        self._tape = self._assemble()
-        self._tickets: Words = ticket_words(len(phases))
+        self._phases: Words = np.array(phases_of(self._operations), np.int64)
         self._step: Words = aligned(8 * WORDS).view(np.int64)
+        self._recording = Recording(self._assemble(), self._phases, self._step, threads)
+        # A step's own arrays are copied: to ask an array for its address costs more than that.
+        self._tokens, self._places = (aligned(4 * max_rows).view(np.int32) for _ in range(2))
+        self._step[[TOKENS, POSITIONS]] = self._tokens.ctypes.data, self._places.ctypes.data
+        self._pages = self._room_for_pages(16)
+        self._values = self._arena[self._logits.place].view(np.float32).reshape(max_rows, -1)[:, : self._logits.width]
         self._team = Team(KERNELS.team, threads, recorder.scratch)
         self.stamps: Words | None = None
         """Where `run` notes the start and the end of each phase while it is profiled; see `Team.replay`."""
@@ -78,13 +82,19 @@ class Tape:
         assert 0 < count <= self.max_rows
         assert step.logit_rows <= count
         assert int(step.positions[-1]) < self._positions, "a position past the end of a table"
-        tokens, positions, pages = (np.ascontiguousarray(a, np.int32) for a in (step.token_ids, step.positions, step.pages))
+        if len(step.pages) > len(self._pages):
+            self._pages = self._room_for_pages(2 * len(step.pages))
+        self._tokens[:count], self._places[:count], self._pages[: len(step.pages)] = step.token_ids, step.positions, step.pages
         words = self._step
-        words[ROWS], words[LOGIT_ROWS], words[SERIAL] = count, step.logit_rows, words[SERIAL] + 1
-        words[TOKENS], words[POSITIONS], words[PAGES] = tokens.ctypes.data, positions.ctypes.data, pages.ctypes.data
-        self._team.replay(self._tape, self._phases, words, self._tickets, self.stamps)
-        values = self._arena[self._logits.place].view(np.float32).reshape(self.max_rows, -1)
-        return values[: step.logit_rows, : self._logits.width]
+        words[ROWS], words[LOGIT_ROWS] = count, step.logit_rows
+        words[SERIAL] += 1
+        self._team.replay(self._recording, self.stamps)
+        return self._values[: step.logit_rows]
+
+    def _room_for_pages(self, count: int) -> npt.NDArray[np.int32]:
+        pages: npt.NDArray[np.int32] = aligned(4 * count).view(np.int32)
+        self._step[PAGES] = pages.ctypes.data
+        return pages
 
     def close(self) -> None:
         """See `Program.close`."""

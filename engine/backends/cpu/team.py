@@ -1,9 +1,11 @@
 """The threads that run a tape together, and the one `nogil` call that replays it.
 
-A tape is a list of *phases*; the operations of one phase do not depend on each other. Each phase has a ticket word, the epoch
-(number of the replay) in the high half and the next tile in the low half, and in another cache line a word of the same form
-that counts the tiles done. Every thread takes tiles by compare-and-swap until none is left, so a thread that loses its core
-delays nothing but its present tile. Phases of one tile are the caller's: handing them out would cost more than they do.
+A tape is a list of *phases*; the operations of one phase do not depend on each other. The tiles of a phase are shared out evenly,
+neighbouring ones together: a thread that reads weights in the order they lie in is up to a third faster than two that take turns.
+Each share has a ticket word, the epoch (number of the replay) in the high half and the tiles taken in the low half, and each
+phase, in another cache line, a word of the same form that counts the tiles done. A thread takes tiles of its own share, and
+then of the others', by compare-and-swap until none is left: one that loses its core delays nothing but its present tile.
+Phases of one tile are the caller's: handing them out would cost more than they do.
 
 Nothing is reset between replays: a word of an earlier epoch stands for none taken and none done. A thread that wakes up late
 finds all tiles of its epoch taken, or a newer epoch, and leaves; how many there were it knows from the rows it was told when
@@ -25,7 +27,7 @@ from numba import types
 from engine.backends.cpu.clock import clock_functions, ticks, ticks_per_second
 from engine.backends.cpu.linear import specialise
 from engine.backends.cpu.memory import aligned
-from engine.backends.cpu.neighbours import ACTIVE, GRAIN, LONG_TILES, SHORTEST_STALL, neighbour_functions, prepare
+from engine.backends.cpu.neighbours import ACTIVE, GRAIN, SHORTEST_STALL, neighbour_functions, prepare
 from engine.backends.cpu.neighbours import WORDS as NEIGHBOUR_WORDS
 from engine.backends.cpu.simd import atomic_load, atomic_store, call_kernel, compare_exchange, ld_i64, pause, st_i64
 from engine.backends.cpu.step import LOGIT_ROWS, ROWS, SMALL_ROWS
@@ -33,7 +35,7 @@ from engine.backends.cpu.step import LOGIT_ROWS, ROWS, SMALL_ROWS
 _LINE = 8
 """int64 words of one cache line: words that different threads write are kept a line apart."""
 EPOCH, BEGUN, CLOSING = range(3)
-TAPE, PHASES, PHASE_COUNT, STEP, STEP_ROWS, STEP_LOGIT_ROWS, TICKETS = range(_LINE, _LINE + 7)
+TAPE, PHASES, PHASE_COUNT, STEP, STEP_ROWS, STEP_LOGIT_ROWS, TICKETS, SHARES = range(_LINE, _LINE + 8)
 NEIGHBOURS = 2 * _LINE
 PARKED = NEIGHBOURS + NEIGHBOUR_WORDS
 _SPINS_BEFORE_TIMING = 64
@@ -93,7 +95,7 @@ def _wait(done: int, target: int) -> int:
 
 def _work(
     control: int, me: int, epoch: int, tape: int, phases: int, phase_count: int, step: int, rows: int, logit_rows: int, tickets: int,
-    stamps: int, scratch: int,
+    shares: int, stamps: int, scratch: int,
 ) -> None:  # fmt: skip
     """Take tiles of all phases in turn until the tape is done, the epoch is over, or this thread is given up.
 
@@ -101,15 +103,14 @@ def _work(
     """
     state = control + 8 * NEIGHBOURS
     shortest_stall = SHORTEST_STALL * atomic_load(state + 8 * GRAIN)
-    longest = before = 0  # the longest tile of a long step, in ticks
     before_done = before_target = 0  # what has to be done before the next tile
     for p in range(phase_count):
         first, last = ld_i64(phases + 8 * p), ld_i64(phases + 8 * (p + 1))
         total = 0
         for i in range(first, last):
             total += tiles(tape + 8 * OPERATION * i, rows, logit_rows)
-        ticket = tickets + 16 * _LINE * p
-        done = ticket + 8 * _LINE
+        words = tickets + 8 * _LINE * (2 + (shares - 1) // _LINE) * p
+        done = words + 8 * _LINE * (1 + (shares - 1) // _LINE)
         target = (epoch << 32) + total
         if total <= 1:
             if me == 0:
@@ -124,28 +125,28 @@ def _work(
         if before_done:
             wait(before_done, before_target)
             before_done = 0
-        mine = 0
-        while me < atomic_load(state + 8 * ACTIVE):
+        mine, share, left = 0, me, shares
+        while left and me < atomic_load(state + 8 * ACTIVE):
+            ticket = words + 8 * share
             word = atomic_load(ticket)
             if word >> 32 > epoch:
                 return
-            tile = word & 0xFFFFFFFF if word >> 32 == epoch else 0
-            if tile >= total:
-                break
-            if not compare_exchange(ticket, word, (epoch << 32) + tile + 1):
+            tile = total * share // shares + (word & 0xFFFFFFFF if word >> 32 == epoch else 0)
+            if tile >= total * (share + 1) // shares:
+                share = share + 1 if share + 1 < shares else 0
+                left -= 1
                 continue
-            if rows > SMALL_ROWS:
-                before = ticks()
+            if not compare_exchange(ticket, word, (epoch << 32) + tile + 1 - total * share // shares):
+                continue
             run(tape, first, tile, rows, logit_rows, step, scratch)
-            if rows > SMALL_ROWS:
-                longest = max(longest, ticks() - before)
             mine += 1
         if mine:
             finish(done, epoch, mine)
         if me >= atomic_load(state + 8 * ACTIVE):
             return
         waited = wait(done, target)
-        if waited > shortest_stall and waited > LONG_TILES * longest and shortest_stall:
+        # In a long step one tile may well take longer than that, and a thread with half a core is still worth having.
+        if waited > shortest_stall and rows <= SMALL_ROWS and shortest_stall:
             stalled(state, waited, ticks())
         if stamps and me == 0:
             st_i64(stamps + 8 * (p + 1), ticks())
@@ -163,6 +164,7 @@ def _publish(control: int, tape: int, phases: int, phase_count: int, step: int, 
     atomic_store(control + 8 * STEP_ROWS, ld_i64(step + 8 * ROWS))
     atomic_store(control + 8 * STEP_LOGIT_ROWS, ld_i64(step + 8 * LOGIT_ROWS))
     atomic_store(control + 8 * TICKETS, tickets)
+    atomic_store(control + 8 * SHARES, helpers + 1)
     atomic_store(control + 8 * EPOCH, epoch)
     asleep = 0
     for h in range(min(helpers, active - 1)):
@@ -176,12 +178,12 @@ def _join(control: int, me: int, epoch: int, stamps: int, scratch: int) -> None:
     tape, phases = atomic_load(control + 8 * TAPE), atomic_load(control + 8 * PHASES)
     count, step = atomic_load(control + 8 * PHASE_COUNT), atomic_load(control + 8 * STEP)
     rows, logit_rows = atomic_load(control + 8 * STEP_ROWS), atomic_load(control + 8 * STEP_LOGIT_ROWS)
-    tickets = atomic_load(control + 8 * TICKETS)
+    tickets, shares = atomic_load(control + 8 * TICKETS), atomic_load(control + 8 * SHARES)
     if stamps:
         st_i64(stamps, ticks())
     # The words may already belong to a newer epoch; then they are not a set that can be trusted.
     if atomic_load(control + 8 * BEGUN) == epoch:
-        work(control, me, epoch, tape, phases, count, step, rows, logit_rows, tickets, stamps, scratch)
+        work(control, me, epoch, tape, phases, count, step, rows, logit_rows, tickets, shares, stamps, scratch)
 
 
 def _help(control: int, helper: int, seen: int, scratch: int) -> int:
@@ -228,7 +230,7 @@ def team_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
     compiled: dict[str, Any] = {"tiles": jit(_tiles, word(*[word] * 3)), "finish": jit(_finish, void(*[word] * 3))}
     compiled["wait"] = jit(_wait, word(word, word))
     compiled["run"] = jit(specialise(_run, "run", tiles=compiled["tiles"]), void(*[word] * 7))
-    compiled["work"] = jit(specialise(_work, "work", stalled=neighbours["stalled"], **compiled), void(*[word] * 12))
+    compiled["work"] = jit(specialise(_work, "work", stalled=neighbours["stalled"], **compiled), void(*[word] * 13))
     compiled["join"] = jit(specialise(_join, "join", work=compiled["work"]), void(*[word] * 5))
     return {
         **compiled,
@@ -239,9 +241,15 @@ def team_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
     }
 
 
-def ticket_words(phases: int) -> Words:
-    """Zeroed ticket words for this many phases: a cache line for the tiles taken, and one for those done."""
-    return aligned(16 * _LINE * phases).view(np.int64)
+class Recording:
+    """What a team replays: a tape, the first operation of each phase and the end, and the step block; all must stay where they are."""
+
+    def __init__(self, tape: Words, phases: Words, step: Words, threads: int) -> None:
+        self.phase_count = len(phases) - 1
+        # For each phase a line for every eight shares, and one for the tiles done.
+        self.tickets: Words = aligned(8 * _LINE * (2 + (threads - 1) // _LINE) * self.phase_count).view(np.int64)
+        self.arrays = (tape, phases, step, self.tickets)
+        self.addresses = (tape.ctypes.data, phases.ctypes.data, self.phase_count, step.ctypes.data, self.tickets.ctypes.data)
 
 
 class Team:
@@ -250,7 +258,10 @@ class Team:
     def __init__(self, functions: dict[str, Any], threads: int, scratch_bytes: int) -> None:
         self._functions = functions
         self._control = aligned(8 * (PARKED + _LINE * threads))
+        self._words: Words = self._control.view(np.int64)
+        self._address = int(self._control.ctypes.data)
         self._scratch = [aligned(scratch_bytes) for _ in range(threads)]
+        self._own_scratch = int(self._scratch[0].ctypes.data)
         self._wake = [threading.Lock() for _ in range(threads - 1)]
         prepare(self._words[NEIGHBOURS:PARKED], threads, ticks_per_second())
         for lock in self._wake:
@@ -267,29 +278,24 @@ class Team:
         while (seen := self._functions["help"](address, helper, seen, scratch)) >= 0:
             self._wake[helper].acquire()
 
-    def replay(self, tape: Words, phases: Words, step: Words, tickets: Words, stamps: Words | None = None) -> None:
+    def replay(self, recording: Recording, stamps: Words | None = None) -> None:
         """Run every operation of the tape once; returns when all are done.
 
-        The four arrays must outlive the team: a thread that lost its core may look at them later, though at nothing else.
+        The recording must outlive the team: a thread that lost its core may look at it later, though at nothing else.
         `stamps` (phases + 1,) is filled with the time at the start and at the end of each phase, in ticks of `clock`.
         """
-        control = self._control.ctypes.data
-        addresses = (tape.ctypes.data, phases.ctypes.data, len(phases) - 1, step.ctypes.data, tickets.ctypes.data)
-        asleep = self._functions["publish"](control, *addresses, len(self._threads))
-        for helper, lock in enumerate(self._wake):
-            if asleep >> helper & 1:
-                lock.release()
+        asleep = self._functions["publish"](self._address, *recording.addresses, len(self._threads))
+        if asleep:
+            for helper, lock in enumerate(self._wake):
+                if asleep >> helper & 1:
+                    lock.release()
         note = 0 if stamps is None else stamps.ctypes.data
-        self._functions["join"](control, 0, int(self._words[EPOCH]), note, self._scratch[0].ctypes.data)
+        self._functions["join"](self._address, 0, int(self._words[EPOCH]), note, self._own_scratch)
 
     @property
     def active(self) -> int:
         """Threads that take part at present, the caller among them."""
         return int(self._words[NEIGHBOURS + ACTIVE])
-
-    @property
-    def _words(self) -> Words:
-        return self._control.view(np.int64)
 
     def close(self) -> None:
         """End the helper threads."""

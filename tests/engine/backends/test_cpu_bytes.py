@@ -58,7 +58,8 @@ def test_arm_s_instruction_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ir.Module()
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 3), "products")
     builder = ir.IRBuilder(function.append_basic_block())
-    store(builder, emit(builder, *function.args, True), function.args[0])
+    total, weights, x = function.args
+    store(builder, emit(builder, total, weights, x, True), total)
     builder.ret_void()
     machine = target.create_target_machine(cpu="generic", features="+neon,+dotprod", opt=3)
     parsed = llvm.parse_assembly(str(module))

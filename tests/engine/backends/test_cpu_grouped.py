@@ -46,10 +46,10 @@ class Drawn:
 
     def product(self, x: Array) -> Array:
         """x (T, K) float32 times the matrix, float64; each part of whole numbers takes 16 bits of its own activations."""
-        order = self.tensor.order
-        order = np.arange(x.shape[1]) if order is None else np.asarray(order)
-        ends = np.cumsum([piece.shape[1] for piece in self.tensor.pieces()]) if self.tensor.type.startswith("PERMUTED") else [x.shape[1]]
-        pieces = self.tensor.pieces() if len(ends) > 1 else [self.tensor]
+        kept = self.tensor.order
+        order = np.arange(x.shape[1]) if kept is None else np.asarray(kept)
+        pieces: list[Any] = list(self.tensor.pieces()) if self.tensor.type.startswith("PERMUTED") else [self.tensor]
+        ends = np.cumsum([piece.shape[1] for piece in pieces])
         total = np.zeros((len(x), self.values.shape[0]))
         for piece, end in zip(pieces, ends, strict=True):
             columns = order[end - piece.shape[1] : end]

@@ -196,19 +196,19 @@ def test_a_tape_keeps_its_weights_alive() -> None:
 
 def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
     """A thread that lost its core wakes up while the next step is being written: it must not run with half of it."""
-    backend = CpuBackend(1)
+    backend = CpuBackend(2)
     table = backend.load_weight(Matrix("F32", (16, 16), 1))
     with recorded(backend, lambda ops: ops.last_rows(ops.embed(table)), 8) as tape:
         tape.run(step(np.arange(2)))
-        words, tickets, control = tape._step, tape._tickets.copy(), tape._team._control
+        recording, control = tape._recording, tape._team._control
+        words, tickets = tape._step, recording.tickets.copy()
         words[ROWS], words[LOGIT_ROWS], words[TOKENS] = 8, 8, 0
         scratch = np.zeros(1 << 20, np.uint8)
         # It is in the middle of the tape, with what it was told when its epoch began ...
-        addresses = [tape._tape.ctypes.data, tape._phases.ctypes.data, tape.phase_count, words.ctypes.data]
         tape._team._words[NEIGHBOURS + ACTIVE] = 2
-        KERNELS.team["work"](control.ctypes.data, 1, 1, *addresses, 2, 1, tape._tickets.ctypes.data, 0, scratch.ctypes.data)
-        assert np.array_equal(tape._tickets, tickets)
+        KERNELS.team["work"](control.ctypes.data, 1, 1, *recording.addresses[:4], 2, 1, recording.addresses[4], 2, 0, scratch.ctypes.data)
+        assert np.array_equal(recording.tickets, tickets)
         # ... or it is just reading what the step is, while that is written anew.
         tape._team._words[[BEGUN, STEP_ROWS]] = 2, 8
         KERNELS.team["join"](control.ctypes.data, 1, 1, 0, scratch.ctypes.data)
-        assert np.array_equal(tape._tickets, tickets)
+        assert np.array_equal(recording.tickets, tickets)

@@ -17,7 +17,7 @@ from engine.backends.cpu.clock import ticks, ticks_per_second
 from engine.backends.cpu.kernels import KERNELS, SIGNATURE
 from engine.backends.cpu.neighbours import ACTIVE, DEBT, INTERVAL, NEXT, PARKINGS, WORDS, prepare
 from engine.backends.cpu.simd import atomic_add, ld_i64
-from engine.backends.cpu.team import Team, Words, ticket_words
+from engine.backends.cpu.team import Recording, Team, Words
 
 MS = 1000
 """Ticks of a millisecond in the tests that drive the state by hand."""
@@ -39,13 +39,19 @@ def _stalled(state: Words, waited: float, at: float) -> None:
     KERNELS.team["stalled"](state.ctypes.data, int(waited * MS), int(at * MS))
 
 
+def _robbed(state: Words, at: float) -> None:
+    """Two stalls of 2 ms in a row, the second until `at`."""
+    _stalled(state, 2, at - 2.5)
+    _stalled(state, 2, at)
+
+
 def _admit(state: Words, at: float) -> int:
     return int(KERNELS.team["admit"](state.ctypes.data, int(at * MS)))
 
 
 def test_one_neighbour_costs_one_thread_of_eight() -> None:
     state = _state(8)
-    _stalled(state, 4, 1000)
+    _robbed(state, 1000)
     assert state[ACTIVE] == 7
     assert state[NEXT] == 1050 * MS
     assert _admit(state, 1049) == 7
@@ -59,6 +65,12 @@ def test_a_stall_that_many_waited_for_counts_once() -> None:
     assert state[DEBT] == 2 * MS
     _stalled(state, 2, 1002)
     assert state[ACTIVE] == 7
+
+
+def test_a_computer_that_is_away_once_keeps_its_threads() -> None:
+    state = _state(2)
+    _stalled(state, 47, 1000)
+    assert state[ACTIVE] == 2
 
 
 def test_seldom_interruptions_are_borne() -> None:
@@ -79,7 +91,7 @@ def test_half_of_a_core_is_not_enough() -> None:
 
 def test_trials_grow_rarer_while_they_fail_and_the_caller_always_stays() -> None:
     state, now, waits = _state(2), 1000.0, []
-    _stalled(state, 4, now)
+    _robbed(state, now)
     for _ in range(8):
         begun = int(state[NEXT]) / MS
         waits.append(begun - now)
@@ -96,13 +108,13 @@ def test_trials_grow_rarer_while_they_fail_and_the_caller_always_stays() -> None
 def test_threads_come_back_one_by_one_once_the_neighbours_are_gone() -> None:
     state = _state(4)
     for slot in range(3):
-        _stalled(state, 4, 1000 + 5 * slot)
+        _robbed(state, 1000 + 5 * slot)
     assert state[ACTIVE] == 1
     counts = [_admit(state, 1000 + at) for at in range(0, 500, 10)]
     assert counts[-1] == 4
     assert [b - a for a, b in pairwise(counts)].count(1) == 3
     # A later neighbour is a new one: the first interval is the short one again.
-    _stalled(state, 4, 2000)
+    _robbed(state, 2000)
     assert state[INTERVAL] == 50 * MS
 
 
@@ -119,10 +131,10 @@ def test_the_counter_counts_time() -> None:
 def _team(kernel: Any, argument: Words, phases: int, tiles: int, functions: dict[str, Any], threads: int) -> Iterator[tuple[Team, Any]]:
     """A team of threads, and a function that replays a tape of equal phases."""
     tape = np.tile(np.array([kernel.address, argument.ctypes.data, tiles, 1, tiles, 1, 0, 0], np.int64), phases)
-    starts, tickets, step = np.arange(phases + 1, dtype=np.int64), ticket_words(phases), np.ones(8, np.int64)
+    recording = Recording(tape, np.arange(phases + 1, dtype=np.int64), np.ones(8, np.int64), threads)
     team = Team(functions, threads, 4096)
     try:
-        yield team, lambda stamps=None: team.replay(tape, starts, step, tickets, stamps)
+        yield team, lambda stamps=None: team.replay(recording, stamps)
     finally:
         team.close()
 
