@@ -47,7 +47,7 @@ class Tape:
         self._tokens, self._places = (aligned(4 * max_rows).view(np.int32) for _ in range(2))
         self._step[[TOKENS, POSITIONS]] = self._tokens.ctypes.data, self._places.ctypes.data
         self._pages = self._room_for_pages(16)
-        self._values = self._arena[self._logits.place].view(np.float32).reshape(max_rows, -1)[:, : self._logits.width]
+        self._values: Floats = self._arena[self._logits.place].view(np.float32).reshape(max_rows, -1)[:, : self._logits.width]
         self._team = Team(KERNELS.team, threads, recorder.scratch)
         self.stamps: Words | None = None
         """Where `run` notes the start and the end of each phase while it is profiled; see `Team.replay`."""
@@ -89,7 +89,8 @@ class Tape:
         words[ROWS], words[LOGIT_ROWS] = count, step.logit_rows
         words[SERIAL] += 1
         self._team.replay(self._recording, self.stamps)
-        return self._values[: step.logit_rows]
+        values: Floats = self._values[: step.logit_rows]
+        return values
 
     def _room_for_pages(self, count: int) -> npt.NDArray[np.int32]:
         pages: npt.NDArray[np.int32] = aligned(4 * count).view(np.int32)
