@@ -229,12 +229,15 @@ def tanh_vector(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
 
 
 def reduce(b: ir.IRBuilder, value: ir.Value, combine: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
-    """Fold the 16 lanes to one scalar by halves."""
+    """Fold the 16 lanes to one scalar by halves; `combine` takes vectors of 8, 4, 2 and 1 lanes.
+
+    The halves are vectors of their own: LLVM 22 takes wrong lanes for whole ones of which only a half counts.
+    """
     width = LANES // 2
     while width:
-        mask = [ir.Constant(I32, i + width) if i < width else ir.Constant(I32, i) for i in range(LANES)]
-        other = b.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), ir.Constant(VI32, mask))
-        value = combine(value, other)
+        halves = [ir.Constant(ir.VectorType(I32, width), [ir.Constant(I32, start + i) for i in range(width)]) for start in (0, width)]
+        nothing = ir.Constant(value.type, ir.Undefined)
+        value = combine(*(b.shuffle_vector(value, nothing, half) for half in halves))
         width //= 2
     return b.extract_element(value, ir.Constant(I32, 0))
 
