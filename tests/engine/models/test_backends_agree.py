@@ -13,15 +13,17 @@ from engine.backends.reference import ReferenceBackend
 from engine.models import Model, read_model
 from engine.weights import FileTensor
 from engine.weights.gguf_file import GgufFile
-from tests.engine.models.oracle import finish, load, logits
+from tests.engine.models.oracle import SixteenBits, assert_near_exact, finish, load, logits
 from tests.engine.models.test_llama import IDS, TYPES, VARIANTS
 from tests.tiny import TINY, WIDE, write_folder, write_gguf
 
 CUTS = [1, 2, 10, 11, 40]
 
 
-def load_rounded(path: Path) -> Model:
+def load_as_kept(path: Path, backend: ReferenceBackend) -> Model:
     """On the reference, with matrices of types that the CPU backend has no layout for as it keeps them: rounded to fp16."""
+    if path.is_dir():
+        return load(path, backend)
     checkpoint = GgufFile(path)
     checkpoint.tensors = {
         name: FileTensor(name, "F16", tensor.shape, tensor.dequantise().astype(np.float16).reshape(-1).view(np.uint8))
@@ -29,14 +31,15 @@ def load_rounded(path: Path) -> Model:
         else tensor
         for name, tensor in checkpoint.tensors.items()
     }
-    return finish(read_model(checkpoint, ReferenceBackend()))
+    return finish(read_model(checkpoint, backend))
 
 
 def assert_backends_agree(path: Path) -> None:
-    expected = logits(load(path) if path.is_dir() else load_rounded(path), IDS[:70])
+    exact = logits(load_as_kept(path, ReferenceBackend()), IDS[:70])
     model = load(path, CpuBackend(threads=2))  # prepared for the automatic cache: fp16
-    np.testing.assert_allclose(logits(model, IDS[:70], CUTS, dtype="fp32"), expected, atol=2e-4)
-    half = np.abs(logits(model, IDS[:70], CUTS, dtype="auto") - expected)
+    rounded = logits(load_as_kept(path, SixteenBits()), IDS[:70], CUTS)
+    assert_near_exact(logits(model, IDS[:70], CUTS, dtype="fp32"), exact, rounded)
+    half = np.abs(logits(model, IDS[:70], CUTS, dtype="auto") - exact)
     assert 2e-4 < half.max() < 0.1
     model.close()
 

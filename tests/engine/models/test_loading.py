@@ -82,7 +82,7 @@ def test_the_work_space_is_that_of_the_recorded_pass(tmp_path: Path, name: str) 
     }
     assert program.max_rows * said.row == sum(program._arena[place].nbytes for place in everywhere)
     constants = {id(each): each.nbytes for each in program._constants if isinstance(each, np.ndarray)}
-    kept = sum(constants.values()) + CpuBackend().threads * program._team.scratch + program._tape.nbytes
+    kept = sum(constants.values()) + CpuBackend().threads * program._team.scratch + program._recording.arrays[0].nbytes
     vocabulary = TOKEN_BYTES * model.config.vocab_size
     logits = sum(array.nbytes for place, array in enumerate(program._arena) if place not in everywhere) // program.max_rows
     assert said.fixed == pytest.approx(kept + logits + vocabulary, rel=0.02)

@@ -17,7 +17,7 @@ from engine.models.load import survey
 from engine.settings import LoadSettings
 from engine.weights import open_checkpoint
 from engine.weights.quantise import quantise
-from tests.engine.models.oracle import finish, load, logits
+from tests.engine.models.oracle import SixteenBits, assert_near_exact, finish, load, logits
 from tests.tiny import TINY, Floats, Tiny, tiny_config, write_folder
 from tests.tiny_packed import SIZES, Packer, awq, compressed, exl2, gptq, write_packed
 
@@ -49,8 +49,8 @@ def test_packed_models(tmp_path: Path, packing: tuple[Packer, dict[str, Any]], t
     meant = write_packed(tmp_path / "packed", packing, tiny, head=True, file=file)
     expected = logits(load(plain_folder(tmp_path / "plain", meant, tiny)), IDS)
     np.testing.assert_array_equal(logits(load(tmp_path / "packed"), IDS), expected)
-    model = load(tmp_path / "packed", CpuBackend(2))
-    np.testing.assert_allclose(logits(model, IDS, CUTS), expected, atol=2e-4)
+    model, rounded = load(tmp_path / "packed", CpuBackend(2)), load(tmp_path / "packed", SixteenBits())
+    assert_near_exact(logits(model, IDS, CUTS), expected, logits(rounded, IDS, CUTS))
     assert survey(open_checkpoint(tmp_path / "packed"), CpuBackend(2)).bytes == model.resident_bytes
     model.close()
 
@@ -85,7 +85,8 @@ def test_quantised_while_loading(tmp_path: Path, body: str, head: str, tied: boo
     np.testing.assert_array_equal(logits(quantised(folder, settings, ReferenceBackend()), IDS), expected)
     backend = CpuBackend(2)
     model = quantised(folder, settings, backend)
-    np.testing.assert_allclose(logits(model, IDS, CUTS), expected, atol=2e-4)
+    rounded = quantised(folder, settings, SixteenBits())
+    assert_near_exact(logits(model, IDS, CUTS), expected, logits(rounded, IDS, CUTS))
     checkpoint = open_checkpoint(folder)
     assert survey(checkpoint, backend, preparation(checkpoint, settings)).bytes == model.resident_bytes
     assert model.resident_bytes < survey(checkpoint, backend).bytes

@@ -63,7 +63,7 @@ def shape(layers: int, width: int, heads: int, kv_heads: int, head_dim: int, ffn
 
 def test_larger_models_read_in_smaller_steps():
     assert prefill_rows(shape(30, 576, 9, 3, 64, 1536)) == 512  # SmolLM2 135M
-    assert prefill_rows(shape(22, 2048, 32, 4, 64, 5632)) == 64  # 1.1B
+    assert prefill_rows(shape(22, 2048, 32, 4, 64, 5632)) == 128  # 1.1B
     assert prefill_rows(shape(32, 4096, 32, 8, 128, 14336)) == 32  # 8B
 
 
