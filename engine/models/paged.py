@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["PagedCache", "chosen_context", "prefill_rows"]
 
 MIN_ROWS, MAX_ROWS = 32, 512
-STEP_FLOPS = 1.5e11
+STEP_FLOPS = 3e11
 """Work in one prefill step: about half a second on two cores, so that a stop is obeyed soon even with a large model."""
 
 
