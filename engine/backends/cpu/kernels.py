@@ -108,7 +108,9 @@ class KernelTable:
                 self.team = team_functions(jit)
             for done, name in enumerate(missing):
                 yield Loading("Preparing the CPU kernels", done, len(missing))
-                self._compiled[name] = compiled.callback(_source(name, jit), SIGNATURE, _OPTIONS, kept=kept)
+                # Kept code has its parts inside: they are only compiled, or looked for, when it is not there.
+                found = compiled.kept_callback(_source(name, _plain), SIGNATURE, _OPTIONS) if kept else None
+                self._compiled[name] = found or compiled.callback(_source(name, jit), SIGNATURE, _OPTIONS, kept=kept)
         finally:
             config.CACHE_DIR = before
         yield Loading("Preparing the CPU kernels", len(missing), len(missing))
@@ -128,6 +130,11 @@ _SIMPLE: dict[str, Any] = {
     "combine": attention.combine,
     "read_memory": bandwidth.read_memory,
 }
+
+
+def _plain(function: Any, signature: Any) -> Any:
+    """Compiles nothing, for sources of which only the names are asked."""
+    return function
 
 
 def _source(name: str, jit: Jit) -> Any:
