@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import logging
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +25,9 @@ from engine.text.template import ChatTemplate, encode_chat
 
 if TYPE_CHECKING:
     from engine.generator.streaming import StreamingGenerator
+
+_LOADING_THRESHOLD = 50_000
+"""Objects made before cycles are searched for while a model is loaded, a few megabytes; Python's own number is 700."""
 
 
 class LocalChat:
@@ -138,9 +142,25 @@ def open_chat(
     were found good and its memory enough, before any weight is read; until then a failure leaves it as it is. Raises
     `ModelNotFound`, `BadCheckpoint`, `UnsupportedModel`, `BadTemplate`, `NotEnoughMemory`, `BadSetting`.
     """
+    with _few_collections():
+        return (yield from _watched(_load(path, load, cache, replaces), Path(path).name, stop))
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Search for cycles rarely: loading makes hundreds of thousands of small objects that stay, and looking at them takes a tenth of it."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(_LOADING_THRESHOLD, before[0]) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _watched(loading: Generator[Loading, None, LocalChat], name: str, stop: threading.Event | None) -> Generator[Loading, None, LocalChat]:
+    """`loading`, ended by `stop`."""
     from engine.backends.trim import give_memory_back
 
-    loading = _load(path, load, cache, replaces)
     while True:
         try:
             progress = next(loading)
@@ -151,7 +171,7 @@ def open_chat(
         if stop is not None and stop.is_set():
             loading.close()
             give_memory_back()
-            raise Cancelled(f"Loading {Path(path).name} was stopped.")
+            raise Cancelled(f"Loading {name} was stopped.")
 
 
 def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: Replaced | None) -> Generator[Loading, None, LocalChat]:

@@ -137,8 +137,9 @@ def _read(kind: Any) -> Any:
 
 def _compiled(function: Any, signature: Any, flags: tuple[str, ...]) -> Any:
     """The compiled function, kept in the user's cache where that can be written."""
-    import numba
     from numba import config
+
+    from engine import compiled
 
     folder, before, kept = cache_dir() / "sampling", config.CACHE_DIR, True
     try:
@@ -147,7 +148,7 @@ def _compiled(function: Any, signature: Any, flags: tuple[str, ...]) -> Any:
         kept = False
     try:
         config.CACHE_DIR = str(folder) if kept else before
-        return numba.njit(signature, nogil=True, cache=kept, error_model="numpy", fastmath=set(flags))(function)
+        return compiled.function(function, signature, {"nogil": True, "error_model": "numpy", "fastmath": set(flags)}, kept=kept)
     finally:
         config.CACHE_DIR = before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +107,18 @@ def test_loading_can_be_stopped_at_any_event(tiny):
         stop.set()
         with pytest.raises(Cancelled, match="was stopped"):
             next(loading)
+
+
+def test_python_collects_as_before_when_loading_has_ended(tiny):
+    """Done, stopped or given up: the searches for cycles that loading puts off come back."""
+    before = gc.get_threshold()
+    finished(open_chat(tiny, REFERENCE)).close()
+    assert gc.get_threshold() == before
+    loading = open_chat(tiny, REFERENCE)
+    next(loading)
+    assert gc.get_threshold()[0] > before[0]
+    loading.close()
+    assert gc.get_threshold() == before
 
 
 def test_loading_what_cannot_be_loaded(tiny, tmp_path):

@@ -20,6 +20,7 @@ import numba
 from llvmlite import binding as llvm
 from numba import config, types
 
+from engine import compiled
 from engine.backends import cache_types
 from engine.backends.cache_types import CacheType
 from engine.backends.cpu import attention, bandwidth, cache_write, experts, norms, pointwise, rope, rows, whole_gemm
@@ -39,7 +40,7 @@ FAMILIES: tuple[Family, ...] = (*GGUF_FAMILIES, Q8(), *PLAIN, *GROUPED_FAMILIES,
 """All packed layouts."""
 
 SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
-_OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"error_model": "numpy"}
 
 
 _TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0", "GROUPED_REST"})
@@ -94,13 +95,11 @@ class KernelTable:
         missing = [n for n in dict.fromkeys(names) if n not in self._compiled]
         if not missing:
             return
-        options, before = dict(_OPTIONS), config.CACHE_DIR
-        folder = cache_folder()
-        if folder is None:
-            options["cache"] = False
+        before, folder = config.CACHE_DIR, cache_folder()
+        kept = folder is not None
 
         def jit(function: Any, signature: Any) -> Any:
-            return numba.njit(signature, nogil=True, **options)(function)
+            return compiled.function(function, signature, {"nogil": True, **_OPTIONS}, kept=kept)
 
         try:
             config.CACHE_DIR = str(folder or "")
@@ -109,7 +108,9 @@ class KernelTable:
                 self.team = team_functions(jit)
             for done, name in enumerate(missing):
                 yield Loading("Preparing the CPU kernels", done, len(missing))
-                self._compiled[name] = numba.cfunc(SIGNATURE, **options)(_source(name, jit))
+                # Kept code has its parts inside: they are only compiled, or looked for, when it is not there.
+                found = compiled.kept_callback(_source(name, _plain), SIGNATURE, _OPTIONS) if kept else None
+                self._compiled[name] = found or compiled.callback(_source(name, jit), SIGNATURE, _OPTIONS, kept=kept)
         finally:
             config.CACHE_DIR = before
         yield Loading("Preparing the CPU kernels", len(missing), len(missing))
@@ -129,6 +130,11 @@ _SIMPLE: dict[str, Any] = {
     "combine": attention.combine,
     "read_memory": bandwidth.read_memory,
 }
+
+
+def _plain(function: Any, signature: Any) -> Any:
+    """Compiles nothing, for sources of which only the names are asked."""
+    return function
 
 
 def _source(name: str, jit: Jit) -> Any:
