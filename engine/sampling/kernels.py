@@ -56,11 +56,14 @@ class SurveyRoom:
         self.maxima, self.buffer = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
         self.ids, self.scores = np.empty(LONGEST_HEAD, np.int64), np.empty(LONGEST_HEAD, np.float64)
         self.sums = np.empty(3, np.float64)
+        self.kernel: Any = None
 
 
 def survey(logits: npt.NDArray[np.float32], count: int, room: SurveyRoom) -> Survey | None:
     """One pass over logits (V,) for the `count` (at most `LONGEST_HEAD`) likeliest; None when they hold NaN or +inf or are all -inf."""
-    found = _survey_kernel()(np.ascontiguousarray(logits), count, room.maxima, room.buffer, room.ids, room.scores, room.sums)
+    if room.kernel is None:
+        room.kernel = _survey_kernel()
+    found = room.kernel(np.ascontiguousarray(logits), count, room.maxima, room.buffer, room.ids, room.scores, room.sums)
     if found < 0:
         return None
     largest, total, inner = room.sums.tolist()

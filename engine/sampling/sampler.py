@@ -29,6 +29,7 @@ from engine.settings import SamplerSettings
 DRAW = 0
 """The purpose of the random number that draws a token (`Sampler.uniform`)."""
 
+_KEY = struct.Struct("<4Q")
 _SHORT_HEAD = 16
 """Tokens of a survey where no step says how many it keeps: enough for the alternatives that people look at."""
 
@@ -101,7 +102,7 @@ class Sampler:
 
     def uniform(self, place: int, purpose: int = DRAW, attempt: int = 0) -> float:
         """A random number in [0, 1), of 53 bits: a pure function of the seed and the arguments (0 to 2^64 - 1), by BLAKE2b."""
-        key = struct.pack("<4Q", self._seed % (1 << 64), place, purpose, attempt)
+        key = _KEY.pack(self._seed % (1 << 64), place, purpose, attempt)
         return (int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 11) * 2.0**-53
 
     def look(
