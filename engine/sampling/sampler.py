@@ -89,7 +89,7 @@ class Sampler:
         self._memory = Memory(2 * settings.mirostat_tau, settings.adaptive_target)
         self._repeats = Repeats(tables.dry_breakers)
         # What top-k keeps is nearly always asked for, else the first part of a nucleus.
-        self._head = settings.top_k if 0 < settings.top_k <= kernels.LONGEST_HEAD else _SHORT_HEAD
+        self._head = settings.top_k if not self._likeliest and 0 < settings.top_k <= kernels.LONGEST_HEAD else _SHORT_HEAD
         self._room = kernels.SurveyRoom()
         first = next((step.name for step in self._steps if step.name != "temperature"), "")
         self._narrow = first == "top_k" and settings.top_k == self._head
