@@ -177,9 +177,10 @@ class Lease:
         Raises ValueError when they do not fit into the reserved pages.
         """
         self._must_be_open()
-        if self.length + len(ids) > len(self._block) * PAGE_TOKENS:
+        if len(self.ids) + len(ids) > len(self._block) * PAGE_TOKENS:
             raise ValueError(f"{len(ids)} tokens after {self.length} do not fit into {len(self._block)} reserved pages")
-        self.copied()
+        if self._copying or self.copies:
+            self.copied()
         new = [int(token) for token in ids]
         done = 0
         while done < len(new):

@@ -8,7 +8,7 @@ string is complete, the sequence goes back to before the token it began in: ids,
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,8 @@ from engine.text.healing import TokenPrefixes
 from engine.text.loops import LoopWatch
 from engine.text.stops import Released, StopMatcher
 from engine.text.tokenizer import Tokenizer
+
+_NONE = frozenset[int]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ class Job:
         if self._filters is not None and self._filters.ended and self._filters.may_end:
             return self.finish("end_filter")
         only = self._healing if place == self._begin else None
-        rejected = self._blocked.get(place, set())
+        rejected = self._blocked.get(place, _NONE) if self._blocked else _NONE
         try:
             look = self._sampler.look(logits, self.ids, mask=mask, only=only, blocked=self._blocked_now(rejected))
         except NothingAllowed as error:
@@ -226,7 +228,8 @@ class Job:
 
     def _match(self, text: str) -> Released:
         """Give text to the stop matcher."""
-        text, self._unmatched = self._unmatched + text, ""
+        if self._unmatched:
+            text, self._unmatched = self._unmatched + text, ""
         return self._matcher.feed(text)
 
     def _prepare_mask(self) -> None:
@@ -256,10 +259,10 @@ class Job:
         # The last token's own keys and values need no room until a further token is wanted.
         return ("context_full", "") if len(self.ids) > self.context_length else ("", "")
 
-    def _blocked_now(self, rejected: set[int]) -> set[int]:
+    def _blocked_now(self, rejected: Set[int]) -> Set[int]:
         """Ids that cannot be drawn at this place: the caller's, those that led to a banned string, stop tokens that come too early."""
-        early = self.plan.rules.token_ids if self.new_tokens < self.plan.rules.min_tokens else frozenset[int]()
-        return rejected.union(self.banned, early)
+        early = self.plan.rules.token_ids if self.new_tokens < self.plan.rules.min_tokens else _NONE
+        return early.union(rejected, self.banned) if rejected or self.banned else early
 
     @property
     def _stuck(self) -> bool:
@@ -276,7 +279,8 @@ class Job:
         return not others.any()
 
     def _info(self, sampled: Sampled, text: str, drafted: bool, healed: bool) -> TokenInfo:
-        others = tuple(Alternative(i, self._tokenizer.piece(i), raw, final) for i, raw, final in sampled.alternatives)
+        piece = self._tokenizer.piece
+        others = tuple([Alternative(i, piece(i), raw, final) for i, raw, final in sampled.alternatives])
         seconds = time.perf_counter() - self._started
         return TokenInfo(
             sampled.id, text, sampled.probability, sampled.raw_probability, sampled.top, others, sampled.entropy, drafted, healed, seconds

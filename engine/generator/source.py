@@ -74,15 +74,17 @@ class Source:
         What was run beyond `ids` before (rejected drafts, text taken back) is forgotten first.
         """
         self.passes += 1
-        rows = []
-        for lease, prompt in zip(self._leases, self._prompts, strict=True):
-            whole = [*prompt, *ids[self._prompt_tokens :]] if prompt is not self._prompts[0] else ids
-            if lease.length >= len(whole):
-                lease.truncate(len(whole) - 1)
-            new = [*whole[lease.length :], *drafts]
-            logits = self._cache.run(lease, new, len(drafts) + 1)
-            rows.append(logits.copy() if self._guidance is not None else logits)
-        return self._mixed(rows)
+        if self._guidance is None:
+            return self._row(self._leases[0], ids, drafts)
+        reply = ids[self._prompt_tokens :]
+        wholes = [ids, *([*prompt, *reply] for prompt in self._prompts[1:])]
+        return self._mixed([self._row(lease, whole, drafts).copy() for lease, whole in zip(self._leases, wholes, strict=True)])
+
+    def _row(self, lease: Lease, whole: Sequence[int], drafts: Sequence[int]) -> Floats:
+        """`run` of one sequence."""
+        if lease.length >= len(whole):
+            lease.truncate(len(whole) - 1)
+        return self._cache.run(lease, [*whole[lease.length :], *drafts], len(drafts) + 1)
 
     def close(self) -> None:
         """Give the pages back."""

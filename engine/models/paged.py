@@ -109,13 +109,9 @@ class PagedCache:
                 "context length."
             )
         lease.reserve(end)
-        self.settle(lease)
-        step = Step(
-            token_ids=np.asarray(ids, dtype=np.int32),
-            positions=self._positions[start:end],
-            pages=self._block_table(lease.pages),
-            logit_rows=logit_rows,
-        )
+        if lease.copies:
+            self.settle(lease)
+        step = Step(np.asarray(ids, dtype=np.int32), self._positions[start:end], self._block_table(lease.pages), logit_rows)
         logits = self.program.run(step)
         lease.extend(ids)
         return logits

@@ -65,7 +65,7 @@ class Candidates:
 
     def __len__(self) -> int:
         """How many there are; while whole, dropped ones count too."""
-        return int(self._scores.shape[0])
+        return len(self._scores)
 
     @property
     def whole(self) -> bool:
@@ -114,7 +114,8 @@ class Candidates:
         if self._weights is not None:
             return self._weights
         if self._ids is not None:
-            return self._keep_weights(np.exp(self._scores - self.largest))
+            depths = self._scores - self.largest
+            return self._keep_weights(np.exp(depths, out=depths))
         weights = np.subtract(self._scores, self._scores.dtype.type(self.largest / self._scale), out=self._room())
         if self._scale != 1.0:
             np.multiply(weights, weights.dtype.type(self._scale), out=weights)
@@ -124,7 +125,7 @@ class Candidates:
     def mass(self) -> float:
         """The sum of the weights."""
         if self._mass is None:
-            self._mass = dot(self.weights()) if self._ids is None else float(self.weights().sum())
+            self._mass = dot(self.weights()) if self._ids is None else float(np.add.reduce(self.weights()))
         return self._mass
 
     def entropy(self) -> float:
@@ -142,7 +143,7 @@ class Candidates:
     def distribution(self) -> Distribution:
         """What the candidates are now, with probabilities of their own."""
         weights = self.weights()
-        return Distribution(self._ids, weights / weights.dtype.type(self.mass))
+        return Distribution(self._ids, weights / self.mass)
 
     def deviation(self) -> float:
         """The standard deviation of the scores above -inf (of the population: divided by their number)."""
@@ -257,7 +258,11 @@ class Candidates:
     def keep_reaching(self, bound: float) -> None:
         """Keep the candidates with a score >= `bound`, and at least the likeliest ones."""
         bound = min(bound, self.largest)
-        if self._ordered:
+        if self._ordered and len(self) <= _FEW:
+            rising = self._scores.tolist()
+            rising.reverse()
+            self._shorten(len(rising) - bisect_left(rising, bound))
+        elif self._ordered:
             self._shorten(len(self) - int(self._scores[::-1].searchsorted(bound)))
         else:
             self.keep(self.reaching(bound))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -14,6 +15,8 @@ from engine.sampling.selection import top_indices
 _BLOCK = 512
 _FEW = 256
 """Up to so many numbers are looked at one by one."""
+_ALL = np.ones(1)
+_ALL.flags.writeable = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,13 @@ class Distribution:
         found = np.flatnonzero(self.ids == token)
         return float(self.probabilities[found[0]]) if found.shape[0] else 0.0
 
+    def probabilities_of(self, tokens: Sequence[int]) -> list[float]:
+        """`probability` of each; few candidates are looked through once for all of them."""
+        if self.ids is None or self.ids.shape[0] > _FEW:
+            return [self.probability(token) for token in tokens]
+        known = dict(zip(self.ids.tolist(), self.probabilities.tolist(), strict=True))
+        return [known.get(token, 0.0) for token in tokens]
+
     def draw(self, uniform: float) -> int:
         """The token in whose share of the running sum `uniform` (0 <= u <= 1) falls; never one without probability."""
         index = _place(self.probabilities, uniform)
@@ -52,7 +62,7 @@ class Distribution:
 
 def certain(token: int) -> Distribution:
     """The distribution of a greedy draw."""
-    return Distribution(np.asarray([token], np.int64), np.ones(1), greedy=True)
+    return Distribution(np.asarray([token], np.int64), _ALL, greedy=True)
 
 
 def _place(weights: npt.NDArray[np.floating], uniform: float) -> int:

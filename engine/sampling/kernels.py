@@ -53,14 +53,17 @@ class SurveyRoom:
     """Where surveys write: the arrays are kept, for new ones cost more than filling them."""
 
     def __init__(self) -> None:
-        self.maxima, self.buffer = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
+        self.maxima = np.empty(_BLOCK, np.float32)
         self.ids, self.scores = np.empty(LONGEST_HEAD, np.int64), np.empty(LONGEST_HEAD, np.float64)
         self.sums = np.empty(3, np.float64)
+        self.kernel: Any = None
 
 
 def survey(logits: npt.NDArray[np.float32], count: int, room: SurveyRoom) -> Survey | None:
     """One pass over logits (V,) for the `count` (at most `LONGEST_HEAD`) likeliest; None when they hold NaN or +inf or are all -inf."""
-    found = _survey_kernel()(np.ascontiguousarray(logits), count, room.maxima, room.buffer, room.ids, room.scores, room.sums)
+    if room.kernel is None:
+        room.kernel = _survey_kernel()
+    found = room.kernel(np.ascontiguousarray(logits), count, room.maxima, room.ids, room.scores, room.sums)
     if found < 0:
         return None
     largest, total, inner = room.sums.tolist()
@@ -69,7 +72,7 @@ def survey(logits: npt.NDArray[np.float32], count: int, room: SurveyRoom) -> Sur
 
 def softmax_sums(logits: npt.NDArray[np.float32], largest: np.float32) -> tuple[float, float]:
     """Sums over logits (V,) of w = exp(l - largest) and of w * (l - largest); differences below -87 count as -87."""
-    total, inner = _softmax_kernel()(np.ascontiguousarray(logits), largest, np.empty(_BLOCK, np.float32))
+    total, inner = _softmax_kernel()(np.ascontiguousarray(logits), largest)
     return float(total), float(inner)
 
 
@@ -103,14 +106,27 @@ def _survey_kernel() -> Any:
     softmax = _softmax_kernel()
     function = FunctionType(_survey.__code__, {**globals(), "_softmax_sums": softmax}, "_survey")
     f32, written = types.float32[::1], types.float64[::1]
-    return _compiled(function, types.int64(_read(types.float32), types.int64, f32, f32, types.int64[::1], written, written), _SCALED)
+    return _compiled(function, types.int64(_read(types.float32), types.int64, f32, types.int64[::1], written, written), _SCALED)
 
 
 @functools.cache
 def _softmax_kernel() -> Any:
     from numba import types
 
-    return _compiled(_softmax_sums, types.UniTuple(types.float64, 2)(_read(types.float32), types.float32, types.float32[::1]), _SUMMED)
+    function = FunctionType(_softmax_sums.__code__, {**globals(), "_from_bits": _bits_to_float()}, "_softmax_sums")
+    return _compiled(function, types.UniTuple(types.float64, 2)(_read(types.float32), types.float32), _SUMMED)
+
+
+def _bits_to_float() -> Any:
+    """The float32 of 32 bits, for compiled code, where arrays would need a pass of their own."""
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    def make(context: Any, bits: Any) -> Any:
+        return types.float32(types.int32), lambda context, builder, signature, arguments: builder.bitcast(arguments[0], ir.FloatType())
+
+    return intrinsic(make)
 
 
 @functools.cache
@@ -196,28 +212,28 @@ def _moments(scores: Any, pivot: Any, maxima: Any) -> tuple[float, float, float]
     return count, total, squares
 
 
-def _softmax_sums(logits: Any, largest: Any, buffer: Any) -> tuple[float, float]:
+def _from_bits(bits: Any) -> Any:
+    raise AssertionError("only compiled code calls this")  # which gets `_bits_to_float` in its place
+
+
+def _softmax_sums(logits: Any, largest: Any) -> tuple[float, float]:
     # exp d = 2^n exp r with n = round(d / ln 2): n goes straight into the exponent, exp r is a polynomial (Cephes, expf).
     total: Any = 0.0
     inner: Any = 0.0
-    bits = buffer.view(_INT)
     for start in range(0, logits.shape[0], _BLOCK):
         part = logits[start : start + _BLOCK]
-        exponents, scales = bits[: part.shape[0]], buffer[: part.shape[0]]
-        for j in range(part.shape[0]):
-            depth = max(part[j] - largest, _FLOAT(-87))
-            exponents[j] = _INT(depth * _FLOAT(1.44269504) + _FLOAT(127.5)) << _INT(23)
         first, second = _FLOAT(0), _FLOAT(0)
         for j in range(part.shape[0]):
             depth = max(part[j] - largest, _FLOAT(-87))
-            power = _FLOAT(_INT(depth * _FLOAT(1.44269504) + _FLOAT(127.5)) - _INT(127))
+            exponent = _INT(depth * _FLOAT(1.44269504) + _FLOAT(127.5))
+            power = _FLOAT(exponent - _INT(127))
             r = depth - power * _FLOAT(0.693147181)
             value = _FLOAT(1.9875691500e-4) * r + _FLOAT(1.3981999507e-3)
             value = value * r + _FLOAT(8.3334519073e-3)
             value = value * r + _FLOAT(4.1665795894e-2)
             value = value * r + _FLOAT(1.6666665459e-1)
             value = value * r + _FLOAT(5.0000001201e-1)
-            weight = (value * r * r + r + _FLOAT(1)) * scales[j]
+            weight = (value * r * r + r + _FLOAT(1)) * _from_bits(exponent << _INT(23))
             first += weight
             second += weight * depth
         total += first
@@ -225,7 +241,7 @@ def _softmax_sums(logits: Any, largest: Any, buffer: Any) -> tuple[float, float]
     return total, inner
 
 
-def _survey(logits: Any, count: Any, maxima: Any, buffer: Any, ids: Any, scores: Any, sums: Any) -> int:
+def _survey(logits: Any, count: Any, maxima: Any, ids: Any, scores: Any, sums: Any) -> int:
     # Returns how many of the likeliest were found, -1 for logits that are no numbers.
     maxima[:] = -np.inf
     bits, wrong = logits.view(_INT), _INT(0)
@@ -241,7 +257,7 @@ def _survey(logits: Any, count: Any, maxima: Any, buffer: Any, ids: Any, scores:
     if wrong != 0 or largest == -np.inf:
         return -1
     sums[0] = largest
-    sums[1], sums[2] = _softmax_sums(logits, largest, buffer)
+    sums[1], sums[2] = _softmax_sums(logits, largest)
     if count <= 0:
         return 0
     # The count-th largest maximum of a column bounds the count-th largest number from below.

@@ -29,6 +29,7 @@ from engine.settings import SamplerSettings
 DRAW = 0
 """The purpose of the random number that draws a token (`Sampler.uniform`)."""
 
+_KEY = struct.Struct("<4Q")
 _SHORT_HEAD = 16
 """Tokens of a survey where no step says how many it keeps: enough for the alternatives that people look at."""
 
@@ -78,6 +79,8 @@ class Sampler:
         steps = tuple(step for kind in ordered_steps(settings.order) if (step := kind.from_settings(settings)).active)
         self._greedy = Temperature.from_settings(settings).greedy
         self._steps: tuple[SamplerStep, ...] = tuple(step for step in steps if step.when_greedy) if self._greedy else steps
+        self._likeliest = self._greedy and not self._steps
+        self._learning = tuple(step for step in self._steps if step.learns)
         self._uses_history = any(step.uses_history for step in self._steps)
         self._uses_repeats = any(step.uses_repeats for step in self._steps)
         self._reach, self._fade = settings.repetition_range, settings.repetition_decay
@@ -86,7 +89,7 @@ class Sampler:
         self._memory = Memory(2 * settings.mirostat_tau, settings.adaptive_target)
         self._repeats = Repeats(tables.dry_breakers)
         # What top-k keeps is nearly always asked for, else the first part of a nucleus.
-        self._head = settings.top_k if 0 < settings.top_k <= kernels.LONGEST_HEAD else _SHORT_HEAD
+        self._head = settings.top_k if not self._likeliest and 0 < settings.top_k <= kernels.LONGEST_HEAD else _SHORT_HEAD
         self._room = kernels.SurveyRoom()
         first = next((step.name for step in self._steps if step.name != "temperature"), "")
         self._narrow = first == "top_k" and settings.top_k == self._head
@@ -99,7 +102,7 @@ class Sampler:
 
     def uniform(self, place: int, purpose: int = DRAW, attempt: int = 0) -> float:
         """A random number in [0, 1), of 53 bits: a pure function of the seed and the arguments (0 to 2^64 - 1), by BLAKE2b."""
-        key = struct.pack("<4Q", self._seed % (1 << 64), place, purpose, attempt)
+        key = _KEY.pack(self._seed % (1 << 64), place, purpose, attempt)
         return (int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 11) * 2.0**-53
 
     def look(
@@ -123,8 +126,10 @@ class Sampler:
             self._resize(logits.shape[0])
         logits = logits[: self._tables.vocabulary or None]
         maxima, survey = self._survey(logits)
-        candidates = Candidates(logits, self._space, maxima, survey)
         restricted = self._restricted or mask is not None or only is not None or bool(blocked)
+        if self._likeliest and survey is not None and not restricted:
+            return Look(certain(int(survey.ids[0])), len(history), logits, maxima, {}, survey)
+        candidates = Candidates(logits, self._space, maxima, survey)
         if self._narrow and survey is not None and not restricted:  # few numbers from the start, for which nothing need be ready
             distribution, notes = self._apply(candidates, history)
             return Look(distribution, len(history), logits, maxima, notes, survey)
@@ -159,17 +164,15 @@ class Sampler:
 
         `top` asks for that many of the likeliest candidates, `alternatives` for so many of the model's own likeliest tokens.
         """
-        for step in self._steps:
-            if step.learns:
-                probability = look.notes[step.name].probability(token)
-                if probability > 0.0:
-                    self._memory = step.learn(self._memory, probability)
+        for step in self._learning:
+            probability = look.notes[step.name].probability(token)
+            if probability > 0.0:
+                self._memory = step.learn(self._memory, probability)
         final = look.distribution
         raw = RawDistribution(look.logits, look.maxima, look.survey)
-        others = tuple((id, raw.probability(id), final.probability(id)) for id in raw.likeliest(alternatives))
-        return Sampled(
-            token, final.probability(token), raw.probability(token), final.likeliest(top), others, raw.entropy if alternatives else 0.0
-        )
+        ids = [token, *(raw.likeliest(alternatives) if alternatives else ())]
+        (_, own, own_final), *others = zip(ids, map(raw.probability, ids), final.probabilities_of(ids), strict=True)
+        return Sampled(token, own_final, own, final.likeliest(top), tuple(others), raw.entropy if alternatives else 0.0)
 
     def sample(
         self,

@@ -23,7 +23,7 @@ def choose(target: Distribution, proposal: Proposal | None, uniform: Callable[[i
     that is the same as drawing from p and comparing, which is done here: the text does not depend on the drafter then.
     """
     if proposal is None:
-        return target.draw(uniform(DRAW)), False
+        return target.draw(0.0 if target.greedy else uniform(DRAW)), False
     q = proposal.distribution
     if q is None or q.greedy or target.greedy:
         return _compared(target, proposal.id, uniform(DRAW))
