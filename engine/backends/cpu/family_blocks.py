@@ -93,9 +93,10 @@ class BlockFamily:
         out = np.empty((height, blocks, self.block_bytes), np.uint8)
         groups = out[:, :, : self.groups * self._group_bytes].reshape(height, blocks, self.groups, self._group_bytes)
         shape = (height, LANES, blocks, self.groups)
-        # The feature comes first: all the work is then on long contiguous vectors.
-        codes = np.ascontiguousarray(parts.codes.reshape(*shape, GROUP).transpose(4, 0, 2, 3, 1))
-        for j, word in enumerate(self.codes.pack(codes)):
+        # The quad of features comes first: all the work is then on long contiguous vectors.
+        quads = np.ascontiguousarray(parts.codes).view("<u4").reshape(*shape, GROUP // 4)
+        codes = np.ascontiguousarray(quads.transpose(4, 0, 2, 3, 1))
+        for j, word in enumerate(self.codes.pack_quads(codes)):
             groups[..., j * LANES * 4 : (j + 1) * LANES * 4] = word.view(np.uint8)
         at = self.codes.group_bytes
         for small in (parts.scales, parts.minimums):

@@ -51,13 +51,17 @@ class Codes:
 
     def pack(self, codes: Bytes) -> list[npt.NDArray[np.uint32]]:
         """Codes (32, ...) to the group's words, `bits` arrays of the other axes' shape."""
+        quads = np.moveaxis(codes.reshape(QUADS, 4, *codes.shape[1:]), 1, -1)
+        return self.pack_quads(np.ascontiguousarray(quads).view("<u4")[..., 0])
+
+    def pack_quads(self, codes: npt.NDArray[np.uint32]) -> list[npt.NDArray[np.uint32]]:
+        """The same of quads (8, ...), the first code of each in the lowest byte: a quarter of the numbers to go over."""
         words = [np.zeros(codes.shape[1:], np.uint32) for _ in range(self.bits)]
         for width, first, start in self.planes:
-            per_word = QUADS // width
-            for k in range(GROUP):
-                place, quad = divmod(k // 4, per_word)
-                piece = (codes[k] >> np.uint8(first)) & np.uint8((1 << width) - 1)
-                words[start + place] |= piece.astype(np.uint32) << np.uint32(8 * (k % 4) + width * quad)
+            per_word, mask = QUADS // width, np.uint32(0x01010101 * ((1 << width) - 1))
+            for q in range(QUADS):
+                place, quad = divmod(q, per_word)
+                words[start + place] |= ((codes[q] >> np.uint32(first)) & mask) << np.uint32(width * quad)
         return words
 
     def table(self) -> list[float]:

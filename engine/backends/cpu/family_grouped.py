@@ -98,8 +98,9 @@ class Grouped:
             signed = (split ^ np.uint8(0x80)).reshape(*split.shape[:-1], GROUP // 4, 4)
             groups[...] = signed.transpose(0, 2, 3, 4, 1, 5).reshape(groups.shape)
         else:
-            # The feature comes first: all the work is then on long contiguous vectors.
-            for j, word in enumerate(codes.pack(np.ascontiguousarray(split.transpose(4, 0, 2, 3, 1)))):
+            # The quad of features comes first: all the work is then on long contiguous vectors.
+            quads = np.ascontiguousarray(split).view("<u4").transpose(4, 0, 2, 3, 1)
+            for j, word in enumerate(codes.pack_quads(np.ascontiguousarray(quads))):
                 groups[..., j * LANES * 4 : (j + 1) * LANES * 4] = word.view(np.uint8)
         scales = np.ascontiguousarray(parts[..., self.unit : self.unit + 4]).view(np.float32)
         zeros = np.ascontiguousarray(parts[..., self.unit + 4 :]).view(np.int16) - np.int16(self._middle)
