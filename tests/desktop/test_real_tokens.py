@@ -26,7 +26,7 @@ def hand(qtbot, qapp, tmp_path):
 def test_a_drafted_reply_goes_on_from_another_token(qtbot, hand, starter_path) -> None:
     session = hand.session
     for settings in (
-        CacheSettings(context_length=512), SamplerSettings(temperature=0.0), SpeculationSettings(method="ngram"),
+        CacheSettings(context_length=512), SamplerSettings(temperature=0.0), SpeculationSettings(method="ngram", adaptive=False),
         StopSettings(max_tokens=40), ConstraintSettings(heal=True),
     ):  # fmt: skip
         session.set_settings(settings)
