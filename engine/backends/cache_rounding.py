@@ -2,7 +2,7 @@
 
 q8 follows exllamav2's cache (codes of turned groups, scale = extreme / 128), with a signed scale: the extreme itself is then
 the code -128, where an unsigned one would need the code 128, which does not exist. q4 does the same with sixteen levels that
-are closer at zero, tries several scales, and treats keys with more care; see `steered`.
+are closer at zero, and tries several scales. Both treat keys with more care; see `steered`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BORDERS = (_LEVELS[1:] + _LEVELS[:-1]) / 2
 
 
 def rounded(x: torch.Tensor, name: str) -> torch.Tensor:
-    """x (..., D) float32 as format `name` gives it back: float32, or float16 for "fp16". Keys as q4 are another matter: `steered`.
+    """x (..., D) float32 as format `name` gives it back: float32, or float16 for "fp16". Keys as q8 and q4 are another matter: `steered`.
 
     fp8, q8 and q4 read NaN as 0; q8 and q4 limit numbers to fp16's range before the transform.
     """
@@ -31,39 +31,44 @@ def rounded(x: torch.Tensor, name: str) -> torch.Tensor:
     if name == "fp8":
         return limited(x, _E4M3_LARGEST).to(torch.float8_e4m3fn).float()
     r = turned(limited(x))
-    return turned_back(_q8(r) if name == "q8" else _q4(r, torch.zeros_like(r)), x.shape[-1])
+    return turned_back((_q8 if name == "q8" else _q4)(r, torch.zeros_like(r)), x.shape[-1])
 
 
-def steered(k: torch.Tensor, q: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-    """Keys k (T, G, D) as q4 gives them back when they are differences from `mean` (G, D); q (T, G, R, D): the rows' own queries.
+def steered(k: torch.Tensor, q: torch.Tensor, mean: torch.Tensor, name: str) -> torch.Tensor:
+    """Keys k (T, G, D) as "q8" or "q4" gives them back when they are differences from `mean` (G, D), which q8 takes as zero.
 
-    Two things make four bits enough. Adding one vector to all keys changes no softmax, so only differences from a mean (of
-    earlier keys, which attention adds again) need be exact, and they are far smaller than keys. And queries of one head have
-    much in common, so an error along a token's own queries is an error in nearly all scores to come: entry by entry, what
-    rounding has done along that direction is made up for by the entries to come, as GPTQ does (arXiv 2210.17323) for the
-    metric I + STEERING a a^T, a being the unit vector along the sum of the R unit queries.
+    q (T, G, R, D) are the rows' own queries. Two things make four bits enough. Adding one vector to all keys changes
+    no softmax, so only differences from a mean (of earlier keys, which attention adds again) need be exact, and they are far
+    smaller than keys. And queries of one head have much in common, so an error along a token's own queries is an error in nearly
+    all scores to come: entry by entry, what rounding has done along that direction is made up for by the entries to come, as
+    GPTQ does (arXiv 2210.17323) for the metric I + STEERING a a^T, a being the unit vector along the sum of the R unit queries.
+    q8 needs only the second.
     """
     unit = q / q.norm(dim=-1, keepdim=True)
     aim = turned(limited(torch.where(q.norm(dim=-1, keepdim=True) > 0, unit, 0.0).sum(-2)))
     length = aim.flatten(-2).norm(dim=-1)[..., None, None]
-    return turned_back(_q4(turned(limited(k)) - turned(mean), torch.where(length > 0, aim / length, 0.0)), k.shape[-1]) + mean
+    differences, aim = turned(limited(k)) - turned(mean), torch.where(length > 0, aim / length, 0.0)
+    return turned_back((_q8 if name == "q8" else _q4)(differences, aim), k.shape[-1]) + mean
 
 
-def _q8(r: torch.Tensor) -> torch.Tensor:
-    """Turned groups (..., n, 32): scale = fp16(-extreme / 128), codes round(r / scale) in -128 .. 127."""
+def _q8(r: torch.Tensor, aim: torch.Tensor) -> torch.Tensor:
+    """Turned groups (..., n, 32): scale = fp16(-extreme / 128), codes in -128 .. 127, rounded one entry after the other."""
     scale = (_extreme(r) / -128).to(torch.float16).float()
-    return torch.where(scale == 0, 0.0, r / scale).round().clamp(-128, 127) * scale
+    inverse = torch.where(scale == 0, 0.0, 1 / scale)
+    gain, _ = _feedback(aim)
+    error = torch.zeros(r.shape[:-2])
+    out = torch.empty_like(r)
+    for g in range(r.shape[-2]):
+        for d in range(GROUP):
+            wanted = (r[..., g, d] - gain[..., g, d] * error) * inverse[..., g, 0]
+            out[..., g, d] = wanted.round().clamp(-128, 127) * scale[..., g, 0]
+            error = error + aim[..., g, d] * (out[..., g, d] - r[..., g, d])
+    return out
 
 
 def _q4(r: torch.Tensor, aim: torch.Tensor) -> torch.Tensor:
-    """Turned groups (..., n, 32), rounded one entry after the other for each scale; the scale of lowest cost is taken.
-
-    `tail` of an entry is 1 / STEERING + the sum of squares of the aim's later entries: an error e along the aim that is left
-    to them costs e^2 / tail.
-    """
-    squares = aim.flatten(-2) ** 2
-    tail = (1 / STEERING + squares.flip(-1).cumsum(-1).flip(-1) - squares).reshape(aim.shape)
-    gain = aim / (tail + aim**2)
+    """Turned groups (..., n, 32), rounded one entry after the other for each scale; the scale of lowest cost is taken."""
+    gain, tail = _feedback(aim)
     scales = _extreme(r).clamp(-Q4_EXTREME, Q4_EXTREME) / _LEVELS[0] * torch.tensor(SCALE_SHARES)
     scales = scales.to(torch.float16).float()  # (..., n, S)
     inverse = torch.where(scales == 0, 0.0, 1 / scales)
@@ -81,6 +86,17 @@ def _q4(r: torch.Tensor, aim: torch.Tensor) -> torch.Tensor:
         out[..., g, :] = torch.stack(tried, -1).gather(-2, best[..., None].expand(*best.shape, GROUP))[..., 0, :]
         before = error.gather(-1, best)[..., 0]
     return out
+
+
+def _feedback(aim: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What share of the error so far along `aim` (..., n, 32) each entry makes up for, and its `tail`.
+
+    That is 1 / STEERING + the sum of squares of the aim's later entries: an error e along the aim that is left to them costs
+    e^2 / tail.
+    """
+    squares = aim.flatten(-2) ** 2
+    tail = (1 / STEERING + squares.flip(-1).cumsum(-1).flip(-1) - squares).reshape(aim.shape)
+    return aim / (tail + aim**2), tail
 
 
 def _extreme(r: torch.Tensor) -> torch.Tensor:

@@ -6,9 +6,10 @@ q8, q4       each head's vector is turned by a 32-point Walsh-Hadamard transform
              that is not a multiple of 32 is padded with zeros to one), and each group is kept as 8- or 4-bit codes with one
              fp16 scale. The transform spreads an outlier over its group; it is orthonormal, so scores can be taken between
              turned queries and turned keys, and a sum of values is turned back once.
+             Keys are rounded so that the scores of queries like their own keep right.
 q4           keeps, besides, a sequence's first key and value as they are, for so much attention goes there that their error shows
-             (Xiao et al., arXiv 2309.17453); its other keys are differences from a mean of earlier ones, rounded so that scores
-             keep right. Four bits for whole keys, each number rounded to the nearest, cost a small model 7 % of perplexity.
+             (Xiao et al., arXiv 2309.17453); its other keys are differences from a mean of earlier ones. Four
+             bits for whole keys, each number rounded to the nearest, cost a small model 7 % of perplexity.
 What the codes mean is written down in plain torch in `engine.backends.cache_rounding`.
 Keys and values have a format each: "q6" is the usual name of 8-bit keys with 4-bit values.
 """
@@ -29,7 +30,7 @@ SCALE_SHARES = tuple(1.05 - 0.02 * i for i in range(16))
 Q4_EXTREME = 600000.0
 """The largest turned number of q4, whose scale fp16 still holds."""
 STEERING = 64.0
-"""Weight of a key's error along its token's queries against its error in any other direction, in q4 keys."""
+"""Weight of a key's error along its token's queries against its error in any other direction, in q8 and q4 keys."""
 WHOLE_KEYS = 16
 """The first positions of a sequence, whose q4 keys are not differences from a mean: there is none yet."""
 

@@ -188,8 +188,11 @@ class ReferenceOps:
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         pages, places = self._pages[self._positions // PAGE_TOKENS], self._positions % PAGE_TOKENS
         k = k.reshape(rows, shape.kv_heads, dim)
+        queries = q.reshape(rows, shape.kv_heads, -1, dim)
         if self._cache.kind.keys == "q4":
-            self._store_steered(keys, k, q.reshape(rows, shape.kv_heads, -1, dim))
+            self._store_differences(keys, k, queries)
+        elif self._cache.kind.keys == "q8":
+            keys[pages, places] = steered(k, queries, torch.zeros_like(k[0]), "q8")
         else:
             keys[pages, places] = rounded(k, self._cache.kind.keys)
         v = v.reshape(rows, shape.kv_heads, dim)
@@ -218,7 +221,7 @@ class ReferenceOps:
             out[:, head] = weights @ seen_values[:, group]
         return out.reshape(rows, heads * dim)
 
-    def _store_steered(self, keys: torch.Tensor, k: torch.Tensor, q: torch.Tensor) -> None:
+    def _store_differences(self, keys: torch.Tensor, k: torch.Tensor, q: torch.Tensor) -> None:
         """Write q4 keys: the first sixteen have no mean, the rest of the first page that of positions 1 .. 15, and each later
         page that of the page before. The very first key is kept as it is.
         """
@@ -232,7 +235,7 @@ class ReferenceOps:
             else:
                 mean = (keys[self._pages[page - 1]] if page else keys[self._pages[0], 1:WHOLE_KEYS]).mean(0)
             part = slice(t, t + count)
-            keys[self._pages[page], place : place + count] = steered(k[part], q[part], mean)
+            keys[self._pages[page], place : place + count] = steered(k[part], q[part], mean, "q4")
             if first + t == 0:
                 keys[self._pages[0], 0] = limited(k[0])
             t += count

@@ -98,12 +98,36 @@ def _extreme(b: ir.IRBuilder, parts: tuple[ir.Value, ir.Value]) -> ir.Value:
 def _emit_quantise_q8(b: ir.IRBuilder, source: Any, scale: Any, codes: Any) -> None:
     """32 turned float32 to an fp16 scale, which makes their extreme the lowest code, and 32 bytes of codes."""
     parts = (load(b, source, VF32), load(b, source, VF32, 64))
-    bits = half_bits(b, b.fmul(_extreme(b, parts), const_f32(-1 / 128)))
-    store(b, bits, scale)
-    stored = halves(b, splat(b, bits))
+    stored = _store_scale_q8(b, parts, scale)
     for i, part in enumerate(parts):
         ratio = b.select(b.fcmp_ordered("==", stored, const_vector(0.0)), const_vector(0.0), b.fdiv(part, stored))
         store(b, b.trunc(b.fptosi(_between(b, rint(b, ratio), -128, 127), VI32), _VI8), codes, 16 * i)
+
+
+def _emit_steer_q8(b: ir.IRBuilder, source: Any, aim: Any, gains: Any, before: Any, scale: Any, codes: Any) -> Any:
+    """steer_q8: as `quantise_q8`, but each entry makes up for the error so far by its gain; codes go to every sixteenth byte.
+
+    Returns the error along `aim`, `before` being that of the groups before.
+    """
+    stored = _store_scale_q8(b, (load(b, source, VF32), load(b, source, VF32, 64)), scale)
+    inverse = b.select(b.fcmp_ordered("==", stored, const_vector(0.0)), const_vector(0.0), b.fdiv(const_vector(1.0), stored))
+    state = Accumulators(b, 1)
+    state.set(0, splat(b, before))
+    with counted_loop(b, ir.Constant(I64, GROUP)) as i:
+        offset = b.shl(i, ir.Constant(I64, 2))
+        value, direction, gain = (splat(b, load(b, b.add(place, offset), F32)) for place in (source, aim, gains))
+        code = _between(b, rint(b, b.fmul(b.fsub(value, b.fmul(gain, state.get(0))), inverse)), -128, 127)
+        state.add_product(0, direction, b.fsub(b.fmul(code, stored), value))
+        lane = b.extract_element(b.trunc(b.fptosi(code, VI32), _VI8), ir.Constant(I32, 0))
+        store(b, lane, b.add(codes, b.shl(i, ir.Constant(I64, 4))))
+    return b.extract_element(state.get(0), ir.Constant(I32, 0))
+
+
+def _store_scale_q8(b: ir.IRBuilder, parts: tuple[ir.Value, ir.Value], scale: Any) -> ir.Value:
+    """The fp16 scale that makes the extreme the lowest code; a vector of it."""
+    bits = half_bits(b, b.fmul(_extreme(b, parts), const_f32(-1 / 128)))
+    store(b, bits, scale)
+    return halves(b, splat(b, bits))
 
 
 def _emit_quantise_q4(b: ir.IRBuilder, source: Any, aim: Any, gains: Any, before: Any, rest: Any, scale: Any, codes: Any) -> Any:
@@ -172,6 +196,12 @@ def _emit_pack(b: ir.IRBuilder, codes: Any, target: Any) -> None:
 turn = intrinsic_function("turn", types.void, (types.int64, types.int64), _emit_turn)
 limit = intrinsic_function("limit", types.void, (types.int64, types.int64), _emit_limit)
 quantise_q8 = intrinsic_function("quantise_q8", types.void, (types.int64,) * 3, _emit_quantise_q8)
+steer_q8 = intrinsic_function(
+    "steer_q8",
+    types.float32,
+    (types.int64, types.int64, types.int64, types.float32, types.int64, types.int64),
+    _emit_steer_q8,
+)
 quantise_q4 = intrinsic_function(
     "quantise_q4",
     types.float32,

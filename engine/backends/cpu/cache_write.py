@@ -10,7 +10,7 @@ from engine.backends.cache_types import GROUP, QUANTISED
 from engine.backends.cpu.cache_tiles import CODE_BYTES, CODES_ROOM, limit, pack_q4, quantise_q4, quantise_q8, turn
 from engine.backends.cpu.key_steering import steered_keys_kernel
 from engine.backends.cpu.linear import Jit, specialise, words
-from engine.backends.cpu.simd import ld_f32, ld_i8, ld_i32, ld_i64, st_e4m3, st_f16, st_f32, st_i8
+from engine.backends.cpu.simd import ld_f32, ld_i32, ld_i64, st_e4m3, st_f16, st_f32
 from engine.backends.cpu.step import PAGES, POSITIONS
 from engine.core import PAGE_TOKENS
 
@@ -47,23 +47,6 @@ def _plain_values_template(args: int, step: int, tile: int, scratch: int) -> Non
         target = ld_i64(args + 8 * W_TARGET) + (page * groups + g) * ld_i64(args + 8 * W_PAGE) + SIZE * slot * width
         for d in range(dim):
             put(target + SIZE * d, ld_f32(source + 4 * (g * dim + d)))
-
-
-def _q8_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
-    position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
-    page = ld_i32(ld_i64(step + 8 * PAGES) + 4 * (position // PAGE_TOKENS))
-    groups, dim, slot = ld_i64(args + 8 * W_KV_HEADS), ld_i64(args + 8 * W_DIM), position % PAGE_TOKENS
-    count, size = (dim + GROUP - 1) // GROUP, 16 * (2 + GROUP)
-    work, codes = scratch + SCRATCH_WORK, scratch + SCRATCH_CODES
-    source = ld_i64(args + 8 * W_SOURCE) + tile * ld_i64(args + 8 * W_STRIDE)
-    for g in range(groups):
-        turn_head(source + 4 * g * dim, dim, count, work)
-        block = ld_i64(args + 8 * W_TARGET) + (page * groups + g) * ld_i64(args + 8 * W_PAGE) + slot // 16 * count * size
-        for j in range(count):
-            quantise_q8(work + 4 * GROUP * j, block + 2 * (slot % 16), codes)
-            for i in range(GROUP):
-                st_i8(block + 32 + 16 * i + slot % 16, ld_i8(codes + i))
-            block += size
 
 
 def _turned_values_template(args: int, step: int, tile: int, scratch: int) -> None:
@@ -112,7 +95,6 @@ def store_kernel(side: str, name: str, jit: Jit) -> Any:
         size, writer = _PLAIN[name]
         template = _plain_keys_template if side == "keys" else _plain_values_template
         return specialise(template, f"store_{side}_{name}", SIZE=size, put=writer)
-    if side == "keys" and name == "q4":
-        return steered_keys_kernel(jit)
-    template = _q8_keys_template if side == "keys" else _turned_values_template
-    return specialise(template, f"store_{side}_{name}", turn_head=jit(_turn_head, words(4)), CODES=CODE_BYTES[name])
+    if side == "keys":
+        return steered_keys_kernel(name, jit)
+    return specialise(_turned_values_template, f"store_{side}_{name}", turn_head=jit(_turn_head, words(4)), CODES=CODE_BYTES[name])

@@ -1,7 +1,7 @@
-"""Writing q4 keys: differences from a mean, rounded so that scores keep right.
+"""Writing q8 and q4 keys, rounded so that scores keep right; those of q4 are differences from a mean.
 
-What is stored is defined, with the reasons, in `engine.backends.cache_rounding.steered`; the layout is in `attention.py`. One
-tile writes all rows of a head, in order: a mean is taken over keys that lie in the store already.
+What is stored is defined, with the reasons, in `engine.backends.cache_rounding.steered`; the layout is in `attention.py`. Of q8
+a tile writes one row. Of q4 it writes all rows of a head, in order: a mean is taken over keys that lie in the store already.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba.core import types
 
 from engine.backends.cache_types import GROUP, STEERING, WHOLE_KEYS
-from engine.backends.cpu.cache_tiles import CODE_BYTES, CODES_ROOM, half_bytes, limit, pack_q4, quantise_q4, turn
+from engine.backends.cpu.cache_tiles import CODE_BYTES, CODES_ROOM, half_bytes, limit, pack_q4, quantise_q4, steer_q8, turn
 from engine.backends.cpu.linear import Jit, specialise, words
 from engine.backends.cpu.simd import (
     I64,
@@ -66,14 +66,34 @@ def _emit_key_sums(b: ir.IRBuilder, column: Any, stride: Any, blocks: Any, skip:
 key_sums = intrinsic_function("key_sums", types.void, (types.int64,) * 5, _emit_key_sums)
 
 # Filled in by `steered_keys_kernel`.
+turn_key: Any = None
 mean_of: Any = None
 aim_at: Any = None
 steer: Any = None
 
 
-def _steered_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
-    rows, groups, dim = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * K_KV_HEADS), ld_i64(args + 8 * K_DIM)
-    count, pages = (dim + GROUP - 1) // GROUP, ld_i64(step + 8 * PAGES)
+def _q8_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
+    position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
+    page = ld_i32(ld_i64(step + 8 * PAGES) + 4 * (position // PAGE_TOKENS))
+    groups, slot = ld_i64(args + 8 * K_KV_HEADS), position % PAGE_TOKENS
+    count, size = (ld_i64(args + 8 * K_DIM) + GROUP - 1) // GROUP, 16 * (2 + GROUP)
+    work = scratch + SCRATCH_WORK
+    aim = work + 4 * GROUP * count
+    gains = aim + 4 * GROUP * count
+    for g in range(groups):
+        turn_key(args, tile, g, count, work)
+        aim_at(args, tile, g, count, aim)
+        block = ld_i64(args + 8 * K_TARGET) + (page * groups + g) * ld_i64(args + 8 * K_PAGE) + slot // 16 * count * size
+        error = ZERO
+        for j in range(count):
+            at, lane = 4 * GROUP * j, slot % 16
+            error = steer_q8(work + at, aim + at, gains + at, error, block + 2 * lane, block + 2 * LANES + lane)
+            block += size
+
+
+def _q4_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
+    rows, groups = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * K_KV_HEADS)
+    count, pages = (ld_i64(args + 8 * K_DIM) + GROUP - 1) // GROUP, ld_i64(step + 8 * PAGES)
     head = (count * 8 * GROUP + PAGE_TOKENS - 1) // PAGE_TOKENS * PAGE_TOKENS
     target, page_bytes = ld_i64(args + 8 * K_TARGET), ld_i64(args + 8 * K_PAGE)
     work = scratch + SCRATCH_WORK
@@ -87,11 +107,7 @@ def _steered_keys_template(args: int, step: int, tile: int, scratch: int) -> Non
         elif slot == 0 and position > 0:
             before = target + (ld_i32(pages + 4 * (position // PAGE_TOKENS - 1)) * groups + tile) * page_bytes
             mean_of(before, head, count, position // PAGE_TOKENS, here)
-        source = ld_i64(args + 8 * K_SOURCE) + t * ld_i64(args + 8 * K_STRIDE) + 4 * dim * tile
-        for d in range(count * GROUP):
-            st_f32(work + 4 * d, ld_f32(source + 4 * d) if d < dim else ZERO)
-        limit(work, count)
-        turn(work, count)
+        turn_key(args, t, tile, count, work)
         if position == 0:
             for d in range(count * GROUP):
                 st_f32(here + 4 * (count * GROUP + d), ld_f32(work + 4 * d))
@@ -100,6 +116,16 @@ def _steered_keys_template(args: int, step: int, tile: int, scratch: int) -> Non
                 st_f32(work + 4 * d, ld_f32(work + 4 * d) - ld_f32(here + 4 * d))
         aim_at(args, t, tile, count, aim)
         steer(here + head + slot // 16 * count * BLOCK, slot % 16, count, work, aim, scratch + SCRATCH_CODES)
+
+
+def _turn_key(args: int, t: int, g: int, count: int, work: int) -> None:
+    """A row's key of one head into scratch, padded with zeros to whole groups, limited and turned."""
+    dim = ld_i64(args + 8 * K_DIM)
+    source = ld_i64(args + 8 * K_SOURCE) + t * ld_i64(args + 8 * K_STRIDE) + 4 * dim * g
+    for d in range(count * GROUP):
+        st_f32(work + 4 * d, ld_f32(source + 4 * d) if d < dim else ZERO)
+    limit(work, count)
+    turn(work, count)
 
 
 def _mean_of(before: int, head: int, count: int, page: int, target: int) -> None:
@@ -165,7 +191,9 @@ def _steer(block: int, lane: int, count: int, work: int, aim: int, codes: int) -
         block += BLOCK
 
 
-def steered_keys_kernel(jit: Jit) -> Any:
-    """The kernel that writes keys as q4, one tile a head; `jit(function, signature)` compiles its parts."""
-    parts = {"mean_of": jit(_mean_of, words(5)), "aim_at": jit(_aim_at, words(5)), "steer": jit(_steer, words(6))}
-    return specialise(_steered_keys_template, "store_keys_q4", **parts)
+def steered_keys_kernel(name: str, jit: Jit) -> Any:
+    """The kernel that writes keys as "q8", one tile a row, or "q4", one tile a head; `jit(function, signature)` compiles its parts."""
+    parts = {"turn_key": jit(_turn_key, words(5)), "aim_at": jit(_aim_at, words(5))}
+    if name == "q8":
+        return specialise(_q8_keys_template, "store_keys_q8", **parts)
+    return specialise(_q4_keys_template, "store_keys_q4", mean_of=jit(_mean_of, words(5)), steer=jit(_steer, words(6)), **parts)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import AttentionShape, Floats, RotaryTable, Routing, Weight
-from engine.backends.cache_types import CacheType, key_bytes, value_bytes
+from engine.backends.cache_types import QUANTISED, CacheType, key_bytes, value_bytes
 from engine.backends.cpu import activations, attention, experts, linear, pointwise, rows, whole_gemm
 from engine.backends.cpu.composite import CompositeOutline
 from engine.backends.cpu.memory import aligned
@@ -210,11 +210,12 @@ class Recorder:
             self.partial = aligned(size)
             self.constants.append(self.partial)
         partial = int(self.partial.ctypes.data)
-        if kind.keys == "q4":
-            arguments: list[int | float | Buffer] = [k, k.stride, keys, groups, dim, key_page, q, q.stride, heads]
-            self._add("store_keys_q4", arguments, [k, q], [("keys", layer)], tiles=(groups, SMALL_ROWS, groups, 1 << 40))
+        arguments: list[int | float | Buffer] = [k, k.stride, keys, groups, dim, key_page]
+        if kind.keys in QUANTISED:
+            more: dict[str, Any] = {"tiles": (groups, SMALL_ROWS, groups, 1 << 40)} if kind.keys == "q4" else {}
+            self._add(f"store_keys_{kind.keys}", [*arguments, q, q.stride, heads], [k, q], [("keys", layer)], **more)
         else:
-            self._add(f"store_keys_{kind.keys}", [k, k.stride, keys, groups, dim, key_page], [k], [("keys", layer)])
+            self._add(f"store_keys_{kind.keys}", arguments, [k], [("keys", layer)])
         self._add(f"store_values_{kind.values}", [v, v.stride, values, groups, dim, value_page], [v], [("values", layer)])
         y = Buffer(heads * dim)
         window, sink_address = shape.window or attention.NO_WINDOW, 0 if sinks is None else self._keep(sinks)

@@ -106,15 +106,18 @@ def test_transform_is_orthonormal_and_codes_are_bounded(seed: int, power: int) -
         assert float((rounded(x, name) - x).abs().max()) <= limit * step + 3e-5  # of less, fp16 has no scale
 
 
-def test_steered_keys_keep_the_scores_of_queries_like_their_own() -> None:
-    """Against rounding each number to the nearest: the error along the queries' common direction nearly goes, the rest grows little."""
+@pytest.mark.parametrize("name", ["q8", "q4"])
+def test_steered_keys_keep_the_scores_of_queries_like_their_own(name: str) -> None:
+    """Against rounding each number to the nearest: the error along the common direction nearly goes, the rest grows little."""
     generator = torch.Generator().manual_seed(2)
     common, offset = torch.randn(2, 1, 64, generator=generator), 4 * torch.randn(2, 64, generator=generator)
     q = 2 * common + torch.randn(300, 2, 3, 64, generator=generator)
     k = offset + torch.randn(300, 2, 64, generator=generator)
-    plain, better = rounded(k, "q4") - k, steered(k, q, k.mean(0)) - k
+    mean = k.mean(0) if name == "q4" else torch.zeros_like(k[0])
+    plain, better = rounded(k, name) - k, steered(k, q, mean, name) - k
     along = [(e * common[:, 0]).sum(-1).pow(2).mean() / common.pow(2).sum(-1).mean() for e in (plain, better)]
-    assert along[1] < 0.01 * along[0]
-    assert better.pow(2).mean() < 0.12 * plain.pow(2).mean()  # the mean's share: 16 + 1 against 1
-    near = steered(k, torch.zeros_like(q), k.mean(0)) - k
+    assert along[1] < (0.01 if name == "q4" else 0.2) * along[0]
+    if name == "q4":
+        assert better.pow(2).mean() < 0.12 * plain.pow(2).mean()  # the mean's share: 16 + 1 against 1
+    near = steered(k, torch.zeros_like(q), mean, name) - k
     assert better.pow(2).mean() < 1.4 * near.pow(2).mean()
