@@ -207,8 +207,8 @@ def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: 
     kept = ""
     if cache.keep_on_disk:
         kept = fingerprint(path)
-        if kept and (load.quantise, load.quantise_head) != ("none", "same"):
-            kept += f" {load.quantise} {load.quantise_head}"  # other weights, other keys and values
+        if kept and (load.quantise, load.quantise_head, load.prompt_bits) != ("none", "same", "16"):
+            kept += f" {load.quantise} {load.quantise_head} {load.prompt_bits}"  # other weights or sums, other keys and values
         _tell(restore_cache(paged, kept, cache_dir() / "conversations"))
     return LocalChat(info, StreamingGenerator(model, paged, tokenizer), template, load, kept)
 

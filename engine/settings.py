@@ -30,6 +30,11 @@ class LoadSettings(Settings):
         0, "Threads", "CPU threads for the model; 0 takes one for each physical core.", low=0, high=256, slider_high=32, step=1,
         words=((0, "auto"),),
     )
+    prompt_bits: str = setting(
+        "16", "Prompt precision", "Bits of the numbers that the CPU computes with while it reads a prompt; replies always take 16. With "
+        "8 it is read about 1.4 times as fast, and log-probabilities of the next token are off by about 0.05, not 0.001.",
+        choices=(("16", "16 bits"), ("8", "8 bits (faster)")), advanced=True,
+    )
     quantise: str = setting(
         "none", "Quantise while loading", "Store weights that the files hold unquantised (FP32, FP16, BF16) in fewer bits: less memory and "
         "more tokens a second, at some cost in quality.",

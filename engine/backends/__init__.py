@@ -14,4 +14,4 @@ def make_backend(settings: LoadSettings) -> Backend:
         return ReferenceBackend()
     from engine.backends.cpu import CpuBackend
 
-    return CpuBackend(threads=settings.threads)
+    return CpuBackend(settings.threads, int(settings.prompt_bits))

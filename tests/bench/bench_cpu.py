@@ -68,6 +68,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--openvino", default=sys.executable, help="the Python that has openvino-genai; default: this one")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--prompt-bits", choices=("16", "8"), default="16", help="our setting, in the rows prefill and right")
     parser.add_argument("--json", type=Path, help="write all lines here")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -125,7 +126,7 @@ def main() -> None:
     asked = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended, too
     if asked.here:
-        options = Options(asked.starter, asked.gemma, asked.keep, asked.openvino, asked.repeat, asked.threads)
+        options = Options(asked.starter, asked.gemma, asked.keep, asked.openvino, asked.repeat, asked.threads, asked.prompt_bits)
         ((row, work),) = works(asked.rows)
         try:
             found = [line.data() for line in run_here(row, work, options)]
@@ -136,6 +137,7 @@ def main() -> None:
     arguments = [
         "--starter", str(asked.starter), "--gemma", str(asked.gemma), "--keep", str(asked.keep), "--openvino", asked.openvino,
         "--repeat", str(asked.repeat), "--threads", str(asked.threads),
+        "--prompt-bits", asked.prompt_bits,
     ]  # fmt: skip
     found = [line for row, work in works(asked.rows) for line in run_apart(row, work, arguments)]
     judged = [line for line in found if line.get("met") is not None]

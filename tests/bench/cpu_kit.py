@@ -31,7 +31,7 @@ SHAPES = {"Q4_0": 2, "Q4_K_M": 15, "Q8_0": 7, "F16": 1}
 
 @dataclass(frozen=True)
 class Options:
-    """Of the command line. `openvino` is the interpreter that has OpenVINO GenAI."""
+    """Of the command line. `openvino` is the interpreter that has OpenVINO GenAI, `prompt_bits` our setting of that name."""
 
     starter: Path
     gemma: Path
@@ -39,6 +39,7 @@ class Options:
     openvino: str
     repeat: int = 5
     threads: int = 2
+    prompt_bits: str = "16"
 
     def model(self, work: str) -> Path:
         """The file of a work: "starter", "gemma", or one of `SHAPES`, which is written when it is not there."""
@@ -121,9 +122,10 @@ def shape_file(folder: Path, kind: str) -> Path:
 
 
 @contextmanager
-def opened(path: Path, threads: int, context: int, dtype: str = "auto") -> Iterator[tuple[Ours, PagedCache]]:
+def opened(path: Path, threads: int, context: int, dtype: str = "auto", prompt_bits: str = "16") -> Iterator[tuple[Ours, PagedCache]]:
     """Our engine on a file, as a runner, and its cache."""
-    chat = load(str(path), LoadSettings(backend="cpu", threads=threads), CacheSettings(context_length=context, dtype=dtype), Console(True))
+    settings = LoadSettings(backend="cpu", threads=threads, prompt_bits=prompt_bits)
+    chat = load(str(path), settings, CacheSettings(context_length=context, dtype=dtype), Console(True))
     try:
         runner = Ours(chat.generator.cache)
         yield runner, chat.generator.cache

@@ -71,7 +71,7 @@ def right(options: Options, work: str) -> Iterator[Line]:
         unfinished.rename(exact_path)
     found = {name: Distance() for name in ("prefill", "one by one", "fours", "llama.cpp prefill", "llama.cpp one by one")}
     with ExitStack() as stack:
-        _, cache = stack.enter_context(opened(path, options.threads, 1024))
+        _, cache = stack.enter_context(opened(path, options.threads, 1024, prompt_bits=options.prompt_bits))
         oracle, rival = (stack.enter_context(closing(open_llama(file, exact))) for file, exact in ((exact_path, True), (path, False)))
         prompts = json.loads((GOLDEN / "prompts.json").read_text("utf-8"))
         asked = [prompt for prompt in prompts if "text" in prompt or "tokenizer.chat_template" in oracle.metadata]

@@ -96,7 +96,7 @@ def prefill(options: Options, work: str) -> Iterator[Line]:
     """512 and 2,048 tokens beside every rival; the best of them is the bar. And 2,048 beside our own 512."""
     path = options.model(work)
     with ExitStack() as stack:
-        ours, cache = stack.enter_context(opened(path, options.threads, 2304))
+        ours, cache = stack.enter_context(opened(path, options.threads, 2304, prompt_bits=options.prompt_bits))
         runners: list[Runner] = [ours, *open_rivals(stack, PREFILL_RIVALS, path, options.threads, 2304, options.openvino)]
         ids = random_ids(cache, 2304)
         warm(runners, ids)

@@ -155,6 +155,21 @@ def test_caches_that_are_kept_on_disk(tiny, tmp_path, monkeypatch, dtype):
         chat.close()
     assert replies[0] == replies[1]
     assert prefilled[0] > prefilled[1] == 1
-    chat = finished(open_chat(tiny, LoadSettings(backend="cpu"), dataclasses.replace(settings, dtype="q8")))
-    assert ask(chat, CHAT, 10)[2].stats.cached_tokens == 0, "of another type"
-    chat.close()
+    other_type = LoadSettings(backend="cpu"), dataclasses.replace(settings, dtype="q8")
+    for load, cache in (other_type, (LoadSettings(backend="cpu", prompt_bits="8"), settings)):
+        chat = finished(open_chat(tiny, load, cache))
+        assert ask(chat, CHAT, 10)[2].stats.cached_tokens == 0, (load, cache)
+        chat.close()
+
+
+def test_a_prompt_in_eight_bits(tiny):
+    """Is near the one in 16, not the same; what follows it is computed in 16."""
+    ids = list(range(20, 60))
+    found = []
+    for bits in ("16", "8"):
+        chat = finished(open_chat(tiny, LoadSettings(backend="cpu", quantise="q8", prompt_bits=bits), CacheSettings(context_length=512)))
+        with chat.generator.cache.open(()) as lease:
+            found.append(chat.generator.cache.run(lease, ids, len(ids)).copy())
+        chat.close()
+    error = abs(found[1] - found[0]).max() / abs(found[0]).max()
+    assert 1e-4 < error < 0.1

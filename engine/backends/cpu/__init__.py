@@ -21,16 +21,20 @@ __all__ = ["CpuBackend", "default_threads"]
 
 
 class CpuBackend:
-    """See `engine.backends.base.Backend`. `threads` 0 takes one for each physical core this process may use."""
+    """See `engine.backends.base.Backend`. `threads` 0 takes one for each physical core this process may use.
+
+    `prompt_bits`, 16 or 8, are those of activations in steps of many rows, where weights are whole numbers.
+    """
 
     name = "cpu"
 
-    def __init__(self, threads: int = 0) -> None:
+    def __init__(self, threads: int = 0, prompt_bits: int = 16) -> None:
         self.threads = threads or default_threads()
+        self.prompt_bits = prompt_bits
 
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
         """Compile the kernels that `forward` calls, or take them from the disk cache."""
-        recorder = Recorder(CacheOutline(_cache_type(cache_dtype)))
+        recorder = Recorder(CacheOutline(_cache_type(cache_dtype)), self.prompt_bits)
         forward(recorder)
         yield from KERNELS.compile([operation.kernel for operation in recorder.operations])
 
@@ -40,7 +44,7 @@ class CpuBackend:
 
     def work_space(self, forward: Forward) -> tuple[int, int]:
         """See `Backend.work_space`: the arena, constants, scratch."""
-        recorder = Outline(CacheOutline(_cache_type("auto")))
+        recorder = Outline(CacheOutline(_cache_type("auto")), self.prompt_bits)
         return recorder.work_space(forward(recorder), self.threads)
 
     def load_weight(self, tensor: RawTensor) -> Weight:
@@ -54,7 +58,7 @@ class CpuBackend:
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
         """See `Backend.record`."""
         assert isinstance(cache, CpuCache)
-        return Tape(forward, cache, max_rows, self.threads)
+        return Tape(forward, cache, max_rows, self.threads, self.prompt_bits)
 
 
 def _cache_type(dtype: str) -> CacheType:

@@ -47,14 +47,17 @@ def _larger(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     return b.select(b.icmp_signed(">", x, y), x, y)
 
 
-def whole_numbers(b: ir.IRBuilder, x: ir.Value) -> tuple[ir.Value, list[ir.Value], list[ir.Value]]:
-    """The 32 float32 numbers at x: the scale, two vectors of whole numbers, int32, and their sums, float32: of each, and of both."""
+def whole_numbers(b: ir.IRBuilder, x: ir.Value, largest: int = LIMIT) -> tuple[ir.Value, list[ir.Value], list[ir.Value]]:
+    """The 32 float32 numbers at x: the scale, two vectors of whole numbers, int32, and their sums, float32: of each, and of both.
+
+    The number of largest magnitude becomes `largest`.
+    """
     halves = [load(b, x, VF32, 64 * i) for i in range(2)]
     # As whole numbers the bits of magnitudes are in the same order, and those of NaN are above all: the scale then is NaN, and the sum.
     bits = [b.and_(b.bitcast(half, VI32), const_vector(0x7FFFFFFF, VI32)) for half in halves]
     top = b.bitcast(reduce(b, _larger(b, *bits), lambda p, q: _larger(b, p, q)), F32)
-    inverse = splat(b, b.select(b.fcmp_ordered(">", top, const_f32(_LEAST)), b.fdiv(const_f32(float(LIMIT)), top), const_f32(0.0)))
-    scale = b.select(b.fcmp_ordered("<=", top, const_f32(_LEAST)), const_f32(0.0), b.fmul(top, const_f32(1.0 / LIMIT)))
+    inverse = splat(b, b.select(b.fcmp_ordered(">", top, const_f32(_LEAST)), b.fdiv(const_f32(float(largest)), top), const_f32(0.0)))
+    scale = b.select(b.fcmp_ordered("<=", top, const_f32(_LEAST)), const_f32(0.0), b.fmul(top, const_f32(1.0 / largest)))
     numbers = []
     for half in halves:
         ratio = b.fmul(half, inverse)

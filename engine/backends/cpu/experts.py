@@ -18,8 +18,8 @@ from engine.backends.cpu.linear import (
     A_BIAS,
     A_BLOCKS,
     A_GROUP,
-    A_PAIRS,
-    A_PAIRS_STRIDE,
+    A_RECORDS,
+    A_RECORDS_STRIDE,
     A_TILES,
     A_WEIGHT,
     A_X,
@@ -168,7 +168,7 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
     st_i64(block + 8 * A_WEIGHT, weight)
     st_i64(block + 8 * A_X, ld_i64(args + 8 * A_X) + start * ld_i64(args + 8 * A_X_STRIDE))
     st_i64(block + 8 * A_Y, ld_i64(args + 8 * A_Y) + start * ld_i64(args + 8 * A_Y_STRIDE))
-    st_i64(block + 8 * A_PAIRS, ld_i64(args + 8 * A_PAIRS) + start * ld_i64(args + 8 * A_PAIRS_STRIDE))
+    st_i64(block + 8 * A_RECORDS, ld_i64(args + 8 * A_RECORDS) + start * ld_i64(args + 8 * A_RECORDS_STRIDE))
     if ld_i64(args + 8 * A_BIAS):
         st_i64(block + 8 * A_BIAS, ld_i64(args + 8 * A_BIAS) + expert * ld_i64(args + 8 * X_BIAS_STRIDE))
     if rows <= SMALL_ROWS:
@@ -179,6 +179,6 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
         many_rows(block, 0, rows, first, last, scratch)
 
 
-def experts_kernel(family: Family, jit: Jit) -> Any:
+def experts_kernel(family: Family, bits: int, jit: Jit) -> Any:
     """The products of experts whose matrices are of one family; `jit(function, signature)` compiles its parts."""
-    return specialise(_experts_template, f"experts_{family.name}", UNIT=family.unit, **row_parts(family, jit))
+    return specialise(_experts_template, f"experts{bits}_{family.name}", UNIT=family.unit, **row_parts(family, jit, bits))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from llvmlite import ir
 
 from engine.backends.cpu.simd import LANES, WIDE, Accumulators, fma, prefetch
+from engine.backends.cpu.whole_gemm import Cells
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -74,18 +75,12 @@ class Family(Protocol):
 class Whole(Family, Protocol):
     """A family of whole numbers with scales: what a `whole` family has besides."""
 
-    @property
-    def part(self) -> int:
-        """Features that share a scale: 16 or 32."""
+    def cells(self, bits: int) -> Cells:
+        """How panels for activations of 16 or 8 bits hold its weights."""
         ...
 
-    @property
-    def minimums(self) -> bool:
-        """Whether a minimum is added for each part."""
-        ...
-
-    def emit_pairs(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        """Write the block's cells (`whole_gemm`) to `target`."""
+    def emit_cells(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, cells: Cells) -> None:
+        """Write the block's cells to `target`; `cells` is one of `self.cells`."""
         ...
 
 

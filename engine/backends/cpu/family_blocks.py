@@ -32,7 +32,7 @@ from engine.backends.cpu.simd import (
     store,
 )
 from engine.backends.cpu.whole_dot import ALL, HALF_SUMS, record_scale, record_sum, whole_products
-from engine.backends.cpu.whole_gemm import CODES, cell_bytes
+from engine.backends.cpu.whole_gemm import Cells
 
 _VI8 = ir.VectorType(I8, LANES)
 
@@ -165,24 +165,23 @@ class BlockFamily:
 
         self._each_group(b, block, group_dot)
 
-    def emit_pairs(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        """See `Whole.emit_pairs`."""
+    def cells(self, bits: int) -> Cells:
+        """See `Whole.cells`."""
+        zero = self.codes.zero if bits == 8 else 0
+        return Cells(bits, self.part, self.minimums or zero > 0, zero, self.codes.signed)
+
+    def emit_cells(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, cells: Cells) -> None:
+        """See `Whole.emit_cells`."""
         d, m = self._numbers(b, block)
-        cell = cell_bytes(self.part, self.minimums)
 
-        def group_pairs(group: ir.Value, g: ir.Value) -> None:
-            reader, out = CodeReader(b, self.codes, group), b.add(target, b.mul(g, ir.Constant(I64, cell)))
+        def group_cells(group: ir.Value, g: ir.Value) -> None:
+            reader, out = CodeReader(b, self.codes, group), b.add(target, b.mul(g, ir.Constant(I64, cells.size)))
             for q in range(QUADS):
-                for i, pair in enumerate(reader.pairs(q)):
-                    store(b, pair, out, 64 * (2 * q + i))
-            at = CODES
+                cells.put_quad(b, out, q, reader.numbers(q, cells))
             for part in range(GROUP // self.part):
-                for numbers in self._scale(b, group, part, d, m):
-                    if numbers is not None:
-                        store(b, numbers, out, at)
-                        at += 64
+                cells.put_scales(b, out, part, *self._scale(b, group, part, d, m))
 
-        self._each_group(b, block, group_pairs)
+        self._each_group(b, block, group_cells)
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
         """See `Family.emit_unpack`."""

@@ -18,7 +18,7 @@ from numba.core import cgutils
 from engine.backends.cpu.family import Bytes
 from engine.backends.cpu.simd import ARM64, F32, FEATURES, I8, I16, LANES, VF32, VI32, WIDE, const_vector, load, permute
 from engine.backends.cpu.simd_bytes import BIAS, V64I8, join
-from engine.backends.cpu.whole_gemm import V32I16, code_pairs, signed_pairs
+from engine.backends.cpu.whole_gemm import V32I16, Cells, code_pairs, signed_pairs
 
 GROUP = 32
 QUADS = GROUP // 4
@@ -106,6 +106,10 @@ class CodeReader:
         b, codes = self._b, self._codes
         quad = b.bitcast(self._quad(q), V64I8)
         return quad if codes.values is None else look_up_bytes(b, [v + BIAS for v in codes.values], quad)
+
+    def numbers(self, q: int, cells: Cells) -> tuple[ir.Value, ...]:
+        """Quad q as `cells` hold it."""
+        return self.pairs(q) if cells.bits == 16 else (self.operand(q),)
 
     def pairs(self, q: int) -> tuple[ir.Value, ir.Value]:
         """Features (4 q, 4 q + 2) and (4 q + 1, 4 q + 3) as what the codes mean, in 16 bits."""

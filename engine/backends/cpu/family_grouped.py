@@ -15,7 +15,7 @@ from llvmlite import ir
 from engine.backends.cpu.activations import RECORD
 from engine.backends.cpu.family import Bytes, prefetch_lines, tiles
 from engine.backends.cpu.family_codes import GROUP, QUADS, CodeReader, Codes
-from engine.backends.cpu.family_q8 import byte_operand, byte_vector
+from engine.backends.cpu.family_q8 import byte_numbers, byte_operand, byte_vector
 from engine.backends.cpu.simd import (
     I8,
     I16,
@@ -33,7 +33,7 @@ from engine.backends.cpu.simd import (
 )
 from engine.backends.cpu.simd_bytes import BIAS
 from engine.backends.cpu.whole_dot import ALL, record_scale, record_sum, whole_products
-from engine.backends.cpu.whole_gemm import CODES, cell_bytes, in_both, signed_pairs
+from engine.backends.cpu.whole_gemm import Cells, in_both
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
 UNITS = (32, 64, 128)
@@ -48,8 +48,6 @@ class Grouped:
     half: bool
 
     whole = True
-    part = GROUP
-    minimums = False
 
     @property
     def name(self) -> str:
@@ -146,19 +144,25 @@ class Grouped:
                 product = fma(b, value, record_scale(b, records[r]), b.fmul(minus, record_sum(b, records[r], ALL)))
                 totals.set(r, fma(b, scale, product, totals.get(r)))
 
-    def emit_pairs(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        """See `Whole.emit_pairs`."""
+    def cells(self, bits: int) -> Cells:
+        """See `Whole.cells`: pairs are less the zero already, of bytes a minimum takes it off."""
+        if bits == 16:
+            return Cells(16, GROUP, False)
+        codes = self._codes
+        return Cells(8, GROUP, True, BIAS if codes is None else codes.zero, codes is None)
+
+    def emit_cells(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, cells: Cells) -> None:
+        """See `Whole.emit_cells`."""
         scale, zero = self._numbers(b, block)
         codes, minus = self._codes, in_both(b, b.fptosi(zero, VI32))
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
             group = b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes)))
-            out = b.add(target, b.mul(g, ir.Constant(I64, cell_bytes(self.part, self.minimums))))
+            out = b.add(target, b.mul(g, ir.Constant(I64, cells.size)))
             reader = None if codes is None else CodeReader(b, codes, group)
             for q in range(QUADS):
-                pairs = signed_pairs(b, load(b, group, VI32, 4 * LANES * q)) if reader is None else reader.pairs(q)
-                for i, pair in enumerate(pairs):
-                    store(b, b.sub(pair, minus), out, 64 * (2 * q + i))
-            store(b, scale, out, CODES)
+                numbers = byte_numbers(b, group, q, cells) if reader is None else reader.numbers(q, cells)
+                cells.put_quad(b, out, q, [b.sub(pair, minus) for pair in numbers] if cells.bits == 16 else numbers)
+            cells.put_scales(b, out, 0, scale, None if cells.bits == 16 else b.fneg(b.fmul(zero, scale)))
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
         """See `Family.emit_unpack`."""

@@ -15,7 +15,7 @@ from engine.backends.cpu.family import Bytes, prefetch_lines, tiles
 from engine.backends.cpu.simd import LANES, VF32, VI32, Accumulators, const_vector, fma, load, load_half, store
 from engine.backends.cpu.simd_bytes import BIAS, V64I8, biased
 from engine.backends.cpu.whole_dot import ALL, record_scale, whole_products
-from engine.backends.cpu.whole_gemm import CODES, signed_pairs
+from engine.backends.cpu.whole_gemm import Cells, signed_pairs
 
 _UNIT = 32
 _SCALES = _UNIT * LANES
@@ -32,6 +32,11 @@ def byte_operand(b: ir.IRBuilder, group: ir.Value, q: int) -> ir.Value:
     return biased(b, load(b, group, V64I8, 4 * LANES * q))
 
 
+def byte_numbers(b: ir.IRBuilder, group: ir.Value, q: int, cells: Cells) -> tuple[ir.Value, ...]:
+    """Quad q of signed bytes at `group` as `cells` hold it."""
+    return signed_pairs(b, load(b, group, VI32, 4 * LANES * q)) if cells.bits == 16 else (byte_operand(b, group, q),)
+
+
 def byte_vector(b: ir.IRBuilder, group: ir.Value, k: int) -> ir.Value:
     """Feature k of signed bytes at `group` as float32."""
     word = load(b, group, VI32, 4 * LANES * (k // 4))
@@ -46,8 +51,6 @@ class Q8:
     unit = _UNIT
     block_bytes = _SCALES + 2 * LANES
     whole = True
-    part = _UNIT
-    minimums = False
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         """See `Family.pack`."""
@@ -67,12 +70,15 @@ class Q8:
         for r, value in enumerate(whole_products(b, quads, rows, BIAS, ALL, True)):
             totals.set(r, fma(b, scale, b.fmul(value, record_scale(b, rows[r])), totals.get(r)))
 
-    def emit_pairs(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        """See `Whole.emit_pairs`."""
+    def cells(self, bits: int) -> Cells:
+        """See `Whole.cells`."""
+        return Cells(16, _UNIT, False) if bits == 16 else Cells(8, _UNIT, BIAS > 0, BIAS, signed=True)
+
+    def emit_cells(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, cells: Cells) -> None:
+        """See `Whole.emit_cells`."""
         for q in range(_UNIT // 4):
-            for i, pair in enumerate(signed_pairs(b, load(b, block, VI32, 4 * LANES * q))):
-                store(b, pair, target, 64 * (2 * q + i))
-        store(b, load_half(b, block, _SCALES), target, CODES)
+            cells.put_quad(b, target, q, byte_numbers(b, block, q, cells))
+        cells.put_scales(b, target, 0, load_half(b, block, _SCALES), None)
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
         """See `Family.emit_unpack`."""

@@ -120,6 +120,7 @@ _SIMPLE: dict[str, Any] = {
     "last_rows": rows.last_rows,
     "columns": rows.columns,
     "pair_rows": whole_gemm.pair_rows,
+    "byte_rows": whole_gemm.byte_rows,
     "permute": rows.permute,
     "add_positions": rows.add_positions,
     "route": experts.route,
@@ -138,7 +139,10 @@ def _plain(function: Any, signature: Any) -> Any:
 
 
 def _source(name: str, jit: Jit) -> Any:
-    """The plain Python kernel of this name: `<operation>_<family or formats of the cache>`, or a simple one."""
+    """The plain Python kernel of this name: `<operation>_<family or formats of the cache>`, or a simple one.
+
+    linear8 and experts8 take the activations of long steps in 8 bits.
+    """
     if name in _SIMPLE:
         return _SIMPLE[name]
     if name in pointwise.POINTWISE:
@@ -151,9 +155,10 @@ def _source(name: str, jit: Jit) -> Any:
     if operation == "store":
         return cache_write.store_kernel(kind[0], kind[1], jit)
     family = next(f for f in FAMILIES if f.name == kind[0])
-    if operation == "experts":
-        return experts.experts_kernel(family, jit)
-    return linear_kernel(family, jit) if operation == "linear" else rows.embed_kernel(family)
+    if operation == "embed":
+        return rows.embed_kernel(family)
+    bits = 8 if operation.endswith("8") else 16
+    return (experts.experts_kernel if operation.startswith("experts") else linear_kernel)(family, bits, jit)
 
 
 KERNELS = KernelTable()

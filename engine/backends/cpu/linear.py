@@ -2,8 +2,9 @@
 
 One to eight rows (decoding, checking drafts): every packed block is read once and multiplied with all rows, each summed in
 the same order whatever rows are beside it, so that a drafted token gets to the last bit the logits it would have alone. More
-rows (the prompt): blocks are unpacked into a panel that stays in the nearest cache, of pairs of 16 bits or of float32, and register
-tiles run over all rows. Plain weights take activations as they are; whole numbers take them in 16 bits (`activations`).
+rows (the prompt): blocks are unpacked into a panel that stays in the nearest cache, of whole numbers or of float32, and register
+tiles run over all rows. Plain weights take activations as they are; whole numbers take them in 16 bits (`activations`),
+or, where fast prompts are asked for, those of many rows in 8.
 """
 
 from __future__ import annotations
@@ -33,10 +34,9 @@ from engine.backends.cpu.simd import (
     store,
 )
 from engine.backends.cpu.step import LOGIT_ROWS, ROWS, SERIAL, SMALL_ROWS
-from engine.backends.cpu.whole_gemm import COLUMN_VECTORS as COLUMN_PAIRS
-from engine.backends.cpu.whole_gemm import PAIRS, cell_bytes, pair_tile
-from engine.backends.cpu.whole_gemm import RECORD as PAIRS_RECORD
-from engine.backends.cpu.whole_gemm import ROW_STEPS as PAIR_STEPS
+from engine.backends.cpu.whole_gemm import COLUMN_VECTORS as WHOLE_VECTORS
+from engine.backends.cpu.whole_gemm import PAIRS, Cells, whole_tile
+from engine.backends.cpu.whole_gemm import ROW_STEPS as WHOLE_STEPS
 
 PANEL = 256
 """Features unpacked at once: a panel of 32 columns is at most 32 KB, so it stays in the nearest cache."""
@@ -47,7 +47,7 @@ MANY_TILES, MANY_ROWS = 4, 132
 # Words of the argument block.
 (
     A_WEIGHT, A_TILE_BYTES, A_TILES, A_BLOCKS, A_X, A_X_STRIDE, A_Y, A_Y_STRIDE,
-    A_BIAS, A_RESIDUAL, A_GROUP, A_LOGITS, A_COLUMNS, A_INPUT, A_PAIRS, A_PAIRS_STRIDE,
+    A_BIAS, A_RESIDUAL, A_GROUP, A_LOGITS, A_COLUMNS, A_INPUT, A_RECORDS, A_RECORDS_STRIDE,
 ) = range(16)  # fmt: skip
 ARGUMENTS = 16
 
@@ -108,16 +108,16 @@ def _unpack(family: Family) -> Any:
     return intrinsic_function(f"unpack_{family.name}", types.void, (types.int64,) * 3, emit)
 
 
-def _pairs(family: Whole) -> Any:
-    """pairs(first_block, blocks, target): cells of a panel."""
-    size = cell_bytes(family.part, family.minimums) * family.unit // RECORD_FEATURES
+def _cells(family: Whole, cells: Cells) -> Any:
+    """cells(first_block, blocks, target): cells of a panel."""
+    size = cells.size * family.unit // RECORD_FEATURES
 
     def emit(b: ir.IRBuilder, first: Any, blocks: Any, target: Any) -> None:
         with counted_loop(b, blocks) as i:
             block = b.add(first, b.mul(i, ir.Constant(I64, family.block_bytes)))
-            family.emit_pairs(b, block, b.add(target, b.mul(i, ir.Constant(I64, size))))
+            family.emit_cells(b, block, b.add(target, b.mul(i, ir.Constant(I64, size))), cells)
 
-    return intrinsic_function(f"pairs_{family.name}", types.void, (types.int64,) * 3, emit)
+    return intrinsic_function(f"cells{cells.bits}_{family.name}", types.void, (types.int64,) * 3, emit)
 
 
 def _emit_finish(b: ir.IRBuilder, value: Any, bias: Any, residual: Any, y: Any) -> None:
@@ -154,7 +154,7 @@ tile_big: Any = None
 tile_middle: Any = None
 tile_one: Any = None
 UNIT = BLOCK_BYTES = PANEL_BYTES = X_BYTES = X_UNIT = WIDE_VECTORS = STEP_BIG = STEP_MIDDLE = 0
-WHOLE = IN_PAIRS = False
+WHOLE = IN_CELLS = False
 
 
 def _template(args: int, step: int, tile: int, scratch: int) -> None:
@@ -214,8 +214,8 @@ def _finish_row(args: int, j: int, r: int, value: int) -> None:
 def _many_rows_template(args: int, start: int, rows: int, first: int, last: int, scratch: int) -> None:
     """Rows from `start` on times tiles first .. last - 1, unpacked panel by panel; a panel's part of x stays near for all."""
     weight, tile_bytes, blocks = ld_i64(args + 8 * A_WEIGHT), ld_i64(args + 8 * A_TILE_BYTES), ld_i64(args + 8 * A_BLOCKS)
-    x_stride, y_stride = ld_i64(args + 8 * (A_PAIRS_STRIDE if IN_PAIRS else A_X_STRIDE)), ld_i64(args + 8 * A_Y_STRIDE)
-    x, y = ld_i64(args + 8 * (A_PAIRS if IN_PAIRS else A_X)) + start * x_stride, ld_i64(args + 8 * A_Y) + start * y_stride
+    x_stride, y_stride = ld_i64(args + 8 * (A_RECORDS_STRIDE if IN_CELLS else A_X_STRIDE)), ld_i64(args + 8 * A_Y_STRIDE)
+    x, y = ld_i64(args + 8 * (A_RECORDS if IN_CELLS else A_X)) + start * x_stride, ld_i64(args + 8 * A_Y) + start * y_stride
     panel, zero = scratch + SCRATCH_PANEL, scratch + SCRATCH_OUT
     clear(zero)
     for j in range(first, last):
@@ -252,16 +252,11 @@ def _panel_rows_template(panel: int, x: int, x_stride: int, length: int, rows: i
             r += 1
 
 
-def specialise(template: Any, name: str, **values: Any) -> Any:
-    """A copy of `template` whose globals have these values: Numba sees constants, and its cache a name of its own."""
-    function = FunctionType(template.__code__, {**template.__globals__, **values}, name)
-    function.__qualname__ = name
-    function.__module__ = template.__module__
-    return function
+def row_parts(family: Family, jit: Jit, bits: int) -> dict[str, Any]:
+    """`few_rows(args, number, rows, first, last, scratch)` and `many_rows(args, start, rows, first, last, scratch)`, compiled by `jit`.
 
-
-def row_parts(family: Family, jit: Jit) -> dict[str, Any]:
-    """`few_rows(args, number, rows, first, last, scratch)` and `many_rows(args, start, rows, first, last, scratch)`, compiled by `jit`."""
+    Many rows take activations of `bits` bits, 16 or 8, where there are `cells_of` them.
+    """
     constants = {"UNIT": family.unit, "BLOCK_BYTES": family.block_bytes, "WHOLE": family.whole, "finish_row": jit(_finish_row, words(4))}
     few = specialise(
         _few_rows_template,
@@ -272,34 +267,34 @@ def row_parts(family: Family, jit: Jit) -> dict[str, Any]:
         dot8=_dot(family, 8 if WIDE else 4),
         **constants,
     )
-    return {"few_rows": jit(few, words(6)), "many_rows": jit(_many_rows(family, jit, constants), words(6))}
+    return {"few_rows": jit(few, words(6)), "many_rows": jit(_many_rows(family, jit, bits, constants), words(6))}
 
 
-def in_pairs(family: Family) -> bool:
-    """Whether steps of many rows take the rows as records of pairs."""
-    return PAIRS and isinstance(family, Whole)
+def cells_of(family: Family, bits: int) -> Cells | None:
+    """How steps of many rows take weights and activations as whole numbers; None where they take both as float32."""
+    return family.cells(bits) if isinstance(family, Whole) and (bits == 8 or PAIRS) else None
 
 
-def _panels(family: Family) -> dict[str, Any]:
-    """What `_many_rows_template` needs of the kind of panel: pairs of 16 bits, or float32."""
-    if not in_pairs(family):
+def _panels(family: Family, cells: Cells | None) -> dict[str, Any]:
+    """What `_many_rows_template` needs of the kind of panel: of whole numbers, or of float32."""
+    if cells is None:
         tiles = {n: [panel_tile(n, rows) for rows in ROW_STEPS] for n in {COLUMN_VECTORS, 1}}
         return {
             "name": "floats", "unpack": _unpack(family), "tiles": tiles, "steps": ROW_STEPS, "vectors": COLUMN_VECTORS,
             "panel_bytes": PANEL * 64, "x_bytes": 4 * family.unit, "x_unit": 1,
         }  # fmt: skip
     assert isinstance(family, Whole)
-    part, minimums = family.part, family.minimums
     return {
-        "name": f"pairs_{part}{'_min' if minimums else ''}", "unpack": _pairs(family), "steps": PAIR_STEPS, "vectors": COLUMN_PAIRS,
-        "tiles": {n: [pair_tile(n, rows, part, minimums) for rows in PAIR_STEPS] for n in {COLUMN_PAIRS, 1}},
-        "panel_bytes": PANEL // RECORD_FEATURES * cell_bytes(part, minimums),
-        "x_bytes": family.unit // RECORD_FEATURES * PAIRS_RECORD, "x_unit": RECORD_FEATURES,
+        "name": cells.name, "unpack": _cells(family, cells), "steps": WHOLE_STEPS, "vectors": WHOLE_VECTORS,
+        "tiles": {n: [whole_tile(n, rows, cells) for rows in WHOLE_STEPS] for n in {WHOLE_VECTORS, 1}},
+        "panel_bytes": PANEL // RECORD_FEATURES * cells.size,
+        "x_bytes": family.unit // RECORD_FEATURES * cells.record, "x_unit": RECORD_FEATURES,
     }  # fmt: skip
 
 
-def _many_rows(family: Family, jit: Jit, constants: dict[str, Any]) -> Any:
-    kind = _panels(family)
+def _many_rows(family: Family, jit: Jit, bits: int, constants: dict[str, Any]) -> Any:
+    cells = cells_of(family, bits)
+    kind = _panels(family, cells)
     rows_of = {}
     for vectors, (big, middle, one) in kind["tiles"].items():
         steps = {"STEP_BIG": kind["steps"][0], "STEP_MIDDLE": kind["steps"][1], "PANEL_BYTES": kind["panel_bytes"]}
@@ -307,7 +302,7 @@ def _many_rows(family: Family, jit: Jit, constants: dict[str, Any]) -> Any:
         rows_of[vectors] = jit(specialise(_panel_rows_template, name, tile_big=big, tile_middle=middle, tile_one=one, **steps), words(7))
     return specialise(
         _many_rows_template,
-        f"many_rows_{family.name}",
+        f"many_rows_{kind['name']}_{family.name}",
         unpack=kind["unpack"],
         wide_rows=rows_of[kind["vectors"]],
         thin_rows=rows_of[1],
@@ -315,11 +310,19 @@ def _many_rows(family: Family, jit: Jit, constants: dict[str, Any]) -> Any:
         X_BYTES=kind["x_bytes"],
         X_UNIT=kind["x_unit"],
         WIDE_VECTORS=kind["vectors"],
-        IN_PAIRS=in_pairs(family),
+        IN_CELLS=cells is not None,
         **constants,
     )
 
 
-def linear_kernel(family: Family, jit: Jit) -> Any:
+def linear_kernel(family: Family, bits: int, jit: Jit) -> Any:
     """The plain Python kernel for one family, ready to be compiled; `jit(function, signature)` compiles its parts."""
-    return specialise(_template, f"linear_{family.name}", **row_parts(family, jit))
+    return specialise(_template, f"linear{bits}_{family.name}", **row_parts(family, jit, bits))
+
+
+def specialise(template: Any, name: str, **values: Any) -> Any:
+    """A copy of `template` whose globals have these values: Numba sees constants, and its cache a name of its own."""
+    function = FunctionType(template.__code__, {**template.__globals__, **values}, name)
+    function.__qualname__ = name
+    function.__module__ = template.__module__
+    return function

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from engine.backends.base import AttentionShape, Floats, RotaryTable, Routing, Weight
 from engine.backends.cache_types import QUANTISED, CacheType, key_bytes, value_bytes
-from engine.backends.cpu import activations, attention, experts, linear, pointwise, rows, whole_gemm
+from engine.backends.cpu import activations, attention, experts, linear, pointwise, rows
 from engine.backends.cpu.composite import CompositeOutline
 from engine.backends.cpu.memory import aligned
 from engine.backends.cpu.places import Buffer, Operation
@@ -50,6 +50,8 @@ class Recorder:
     """`Ops` for the CPU: writes down operations instead of running them."""
 
     cache: CpuCache | CacheOutline
+    prompt_bits: int = 16
+    """Of activations in steps of many rows."""
     operations: list[Operation] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
     scratch: int = linear.scratch_bytes(0)
@@ -120,37 +122,44 @@ class Recorder:
         assert isinstance(weight, WeightOutline)
         self.constants.append(weight)
         y = Buffer(weight.shape[0], x.on_logit_rows)
-        pairs = self._pairs(x, weight)
+        many_rows = self._in_whole_numbers(x, weight)
         group = max(2, _TILE_TARGET // weight.tile_bytes // 2 * 2)
         self.scratch = max(self.scratch, linear.scratch_bytes(weight.blocks * weight.family.unit))
         arguments: list[int | float | Buffer] = [
             weight.address, weight.tile_bytes, weight.tiles, weight.blocks, x, x.stride, y, y.stride,
             0 if bias is None else self._keep(bias), 0 if residual is None else residual, group, int(x.on_logit_rows),
-            weight.shape[1], self._input_number(x), *pairs,
+            weight.shape[1], self._input_number(x), *many_rows,
         ]  # fmt: skip
         tickets, many = -(-weight.tiles // group), -(-weight.tiles // linear.MANY_TILES)
-        reads: list[object] = [x, *pairs[:1]] if residual is None else [x, *pairs[:1], residual]
+        reads: list[object] = [x, *many_rows[:1]] if residual is None else [x, *many_rows[:1], residual]
         tiles = (tickets, SMALL_ROWS, many, linear.MANY_ROWS)
         more = {"bytes": weight.nbytes, "shape": weight.shape}
-        self._add(f"linear_{weight.family.name}", arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows, **more)
+        self._add(self._product("linear", weight), arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows, **more)
         return y
 
     def _input_number(self, x: Buffer) -> int:
         """What tells this input of products from the others of a step. Only neighbours share one: other kernels use the scratch memory."""
         before = self.operations[-1] if self.operations else None
-        if before is None or not before.kernel.startswith("linear_") or x not in before.reads[:1]:
+        if before is None or not before.kernel.startswith("linear") or x not in before.reads[:1]:
             self._inputs += 1
         return self._inputs
 
-    def _pairs(self, x: Buffer, weight: WeightOutline) -> tuple[Buffer | int, int]:
-        """x as records of pairs, for steps of many rows, and their stride; shared by all products that want them."""
-        if not linear.in_pairs(weight.family):
+    def _product(self, operation: str, weight: WeightOutline) -> str:
+        """The kernel of a matrix product."""
+        fast = self.prompt_bits == 8 and linear.cells_of(weight.family, 8) is not None
+        return f"{operation}{8 if fast else ''}_{weight.family.name}"
+
+    def _in_whole_numbers(self, x: Buffer, weight: WeightOutline) -> tuple[Buffer | int, int]:
+        """x as records of whole numbers, for steps of many rows, and their stride; shared by all products that want them."""
+        cells = linear.cells_of(weight.family, self.prompt_bits)
+        if cells is None:
             return 0, 0
         if x not in self._records:
             blocks = weight.blocks * weight.family.unit // activations.FEATURES
-            y = Buffer(blocks * whole_gemm.RECORD_WORDS, x.on_logit_rows, x.copies)
+            y = Buffer(blocks * cells.record // 4, x.on_logit_rows, x.copies)
             arguments: list[int | float | Buffer] = [x, x.stride, y, y.stride, blocks]
-            self._add("pair_rows", arguments, [x], [y], tiles=(0, 1, x.copies, 1), on_logit_rows=x.on_logit_rows)
+            kernel = "pair_rows" if cells.bits == 16 else "byte_rows"
+            self._add(kernel, arguments, [x], [y], tiles=(0, 1, x.copies, 1), on_logit_rows=x.on_logit_rows)
             self._records[x] = y
         return self._records[x], self._records[x].stride
 
@@ -304,21 +313,20 @@ class Recorder:
         table, routing = np.array(addresses, np.int64), routes.routing
         self.constants.append(table)
         group = max(2, _TILE_TARGET // first.tile_bytes // 2 * 2)
-        tickets, pairs = -(-first.tiles // group), self._pairs(x, first)
+        tickets, many_rows = -(-first.tiles // group), self._in_whole_numbers(x, first)
         self.scratch = max(self.scratch, experts.scratch_bytes(first.blocks * first.family.unit))
         arguments: list[int | float | Buffer] = [
             int(table.ctypes.data), first.tile_bytes, first.tiles, first.blocks, x, x.stride, y, y.stride,
-            biases, 0, group, 0, first.shape[1], 0, *pairs,
+            biases, 0, group, 0, first.shape[1], 0, *many_rows,
             routes.table, routing.experts, y.stride, self.expert_tags, tickets,
         ]  # fmt: skip
         self.expert_tags += routing.experts
         assert self.expert_tags < 1 << experts.TAG_BITS
         # In a short step each choice may be an expert of its own; in a long one each expert may have rows.
         tiles = (routing.used * tickets, 1, routing.experts * tickets, 1 << 40)
-        name = f"experts_{first.family.name}"
         more = {"bytes": len([a for a in addresses if a]) * first.nbytes, "row_bytes": routing.used * first.nbytes, "shape": first.shape}
-        reads: list[object] = [x, *pairs[:1], ("routes", routes.table)]
-        self._add(name, arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows, **more)
+        reads: list[object] = [x, *many_rows[:1], ("routes", routes.table)]
+        self._add(self._product("experts", first), arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows, **more)
 
     def gather(self, x: Buffer, routes: RecordedRoutes, residual: Buffer) -> Buffer:
         """See `Ops.gather`."""

@@ -29,8 +29,8 @@ ARGUMENTS = 24
 class Tape:
     """A recorded program. See `engine.backends.base.Program`."""
 
-    def __init__(self, forward: Forward, cache: CpuCache, max_rows: int, threads: int) -> None:
-        recorder = Recorder(cache)
+    def __init__(self, forward: Forward, cache: CpuCache, max_rows: int, threads: int, prompt_bits: int = 16) -> None:
+        recorder = Recorder(cache, prompt_bits)
         self._logits: Buffer = forward(recorder)
         self.max_rows = max_rows
         self._operations = recorder.operations

@@ -41,21 +41,33 @@ WHOLE = frozenset(NUMBERS_AT) - set(FALLBACK_TYPES)
 """Types whose products take activations in 16 bits."""
 
 
-def sixteen_bits(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Activations (T, K), float32, as products with whole numbers see them: of each 32 the multiples of the largest / LIMIT, float64."""
+def _rounded(x: np.ndarray[Any, Any], largest: int) -> np.ndarray[Any, Any]:
+    """Of each 32 activations of (T, K), float32, the multiples of the largest / `largest`, float64."""
     rows, width = x.shape
     full = np.zeros((rows, -(-width // 32), 32), np.float32)
     full.reshape(rows, -1)[:, :width] = x
     top = np.abs(full).max(-1, keepdims=True)
     there = top > 1e-30
-    inverse = np.where(there, np.float32(LIMIT) / np.where(there, top, np.float32(1)), np.float32(0))
+    inverse = np.where(there, np.float32(largest) / np.where(there, top, np.float32(1)), np.float32(0))
     whole = np.rint(full * inverse).astype(np.float64)
-    out: np.ndarray[Any, Any] = (whole * (top * np.float32(1.0 / LIMIT))).reshape(rows, -1)[:, :width]
+    out: np.ndarray[Any, Any] = (whole * (top * np.float32(1.0 / largest))).reshape(rows, -1)[:, :width]
     return out
 
 
-def seen(x: np.ndarray[Any, Any], kind: str, rows: int) -> np.ndarray[Any, Any]:
+def sixteen_bits(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Activations (T, K), float32, as products with whole numbers see them, float64."""
+    return _rounded(x, LIMIT)
+
+
+def eight_bits(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same in long steps of a backend with 8 bits for prompts."""
+    return _rounded(x, 127)
+
+
+def seen(x: np.ndarray[Any, Any], kind: str, rows: int, prompt_bits: int = 16) -> np.ndarray[Any, Any]:
     """Activations float32 as a step of so many rows takes them into a product with a matrix of this type, float64."""
+    if kind in WHOLE and prompt_bits == 8 and rows > SMALL_ROWS:
+        return eight_bits(x)
     return sixteen_bits(x) if kind in WHOLE and (PAIRS or rows <= SMALL_ROWS) else x.astype(np.float64)
 
 

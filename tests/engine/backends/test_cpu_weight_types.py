@@ -97,7 +97,7 @@ def test_activations_in_sixteen_bits(seed: int, size: float, blocks: int) -> Non
     rng = np.random.default_rng(seed)
     x = (rng.standard_normal((1, 32 * blocks)) * rng.choice([0, 1e-3, 1, 1000], 32 * blocks) * size).astype(np.float32)
     expected = sixteen_bits(x).reshape(blocks, 32)
-    few, many = np.zeros((blocks, activations.RECORD), np.uint8), np.zeros((blocks, whole_gemm.RECORD), np.uint8)
+    few, many = np.zeros((blocks, activations.RECORD), np.uint8), np.zeros((blocks, whole_gemm.PAIR_RECORD.record), np.uint8)
     compiled(activations.quantise_row, 3)(x.ctypes.data, blocks, few.ctypes.data)
     compiled(whole_gemm.pair_row, 3)(x.ctypes.data, blocks, many.ctypes.data)
     high, low = (few[:, at : at + 32].view(np.int8).astype(np.float64) for at in (0, activations.LOW))
@@ -225,8 +225,8 @@ def test_a_number_too_large_for_fp16_is_refused() -> None:
 def test_other_cpus(cpu: str, features: str, tmp_path: Path) -> None:
     """The same tests pass with code made for a plain x86-64, for one that can permute bytes, for AVX2 and for AVX-VNNI."""
     environment = {**os.environ, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features, "INGLENOOK_CACHE": str(tmp_path)}
-    others = str(Path(__file__).with_name("test_cpu_few_rows.py"))
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "slow or not slow", "-p", "no:cacheprovider", __file__, others]
+    others = [str(Path(__file__).with_name(name)) for name in ("test_cpu_few_rows.py", "test_cpu_fast_prompts.py")]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "slow or not slow", "-p", "no:cacheprovider", __file__, *others]
     command += ["-k", "not other_cpus and not head_shapes"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=580, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
