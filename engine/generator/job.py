@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.backends.base import Floats
 from engine.constraint.filter import Mask
@@ -148,7 +149,7 @@ class Job:
         only = self._healing if place == self._begin else None
         rejected = self._blocked.get(place, _NONE) if self._blocked else _NONE
         try:
-            look = self._sampler.look(logits, self.ids, mask=mask, only=only, blocked=self._blocked_now(rejected))
+            sampled, accepted = self._sampled(logits, proposal, mask, only, rejected)
         except NothingAllowed as error:
             if self._marks and (rejected or self._stuck):  # the way on from here is closed: go back further
                 return self._rewind(len(self._marks) - 1)
@@ -159,11 +160,21 @@ class Job:
             if self._filters is not None and self._filters.may_end and self._only_stops(mask):
                 return self.finish("end_filter")  # before the least number of tokens, but there are no more to have
             raise
-        attempt = len(rejected)
-        token, accepted = choose(look.distribution, proposal, lambda purpose: self._sampler.uniform(place, purpose, attempt))
         self.accepted_drafts += accepted
-        sampled = self._sampler.take(look, token, top=wanted.top, alternatives=wanted.alternatives)
         return self.feed(sampled, logits.copy() if wanted.logits else None, drafted=accepted, mark=mark)
+
+    def _sampled(
+        self, logits: Floats, proposal: Proposal | None, mask: Mask | None, only: npt.NDArray[np.int64] | None, rejected: Set[int]
+    ) -> tuple[Sampled, bool]:
+        """The token at this place, and whether it is the proposed one."""
+        sampler, wanted, attempt, blocked = self._sampler, self.plan.wanted, len(rejected), self._blocked_now(rejected)
+        if proposal is None:
+            return sampler.sample(
+                logits, self.ids, mask=mask, only=only, blocked=blocked, attempt=attempt, top=wanted.top, alternatives=wanted.alternatives
+            ), False
+        look, place = sampler.look(logits, self.ids, mask=mask, only=only, blocked=blocked), len(self.ids)
+        token, accepted = choose(look.distribution, proposal, lambda purpose: sampler.uniform(place, purpose, attempt))
+        return sampler.take(look, token, top=wanted.top, alternatives=wanted.alternatives), accepted
 
     def feed(self, sampled: Sampled, logits: Floats | None = None, *, drafted: bool = False, mark: _Mark | None = None) -> Emission:
         """Take in a token: what may be shown now, and whether the sequence has ended."""

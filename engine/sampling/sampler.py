@@ -30,6 +30,11 @@ DRAW = 0
 """The purpose of the random number that draws a token (`Sampler.uniform`)."""
 
 _KEY = struct.Struct("<4Q")
+_FLOAT32 = np.dtype(np.float32)
+_NOT_FINITE = (
+    "The model's scores for the next token are not finite numbers, so none can be drawn; "
+    "its file may be damaged: fetch it again or choose another model."
+)
 _SHORT_HEAD = 16
 """Tokens of a survey where no step says how many it keeps: enough for the alternatives that people look at."""
 
@@ -93,6 +98,8 @@ class Sampler:
         self._room = kernels.SurveyRoom()
         first = next((step.name for step in self._steps if step.name != "temperature"), "")
         self._narrow = first == "top_k" and settings.top_k == self._head
+        few = [step.for_few() for step in self._steps]
+        self._usual = None if not self._likeliest and (not self._narrow or None in few) else [step for step in few if step is not None]
         self._resize(0)
 
     @property
@@ -149,10 +156,7 @@ class Sampler:
             maxima = column_maxima(logits)
             if np.isfinite((logits if maxima is None else maxima).max()):
                 return maxima, None
-        raise EngineError(
-            "The model's scores for the next token are not finite numbers, so none can be drawn; "
-            "its file may be damaged: fetch it again or choose another model."
-        )
+        raise EngineError(_NOT_FINITE)
 
     def draw(self, look: Look, *, attempt: int = 0, top: int = 0, alternatives: int = 0) -> Sampled:
         """Draw a token and take it. `attempt` asks for another random number at the same place."""
@@ -186,9 +190,20 @@ class Sampler:
         top: int = 0,
         alternatives: int = 0,
     ) -> Sampled:
-        """`look` and `draw` in one."""
+        """`look` and `draw` in one; where nothing is unusual, in one compiled call."""
+        if self._pick is not None and not (blocked or top) and mask is None and only is None and alternatives <= self._head:
+            if logits.shape[0] == self._size and logits.dtype is _FLOAT32 and logits.ndim == 1:
+                return self._picked(self._pick, logits, len(history), attempt, alternatives)
         look = self.look(logits, history, mask=mask, only=only, blocked=blocked)
         return self.draw(look, attempt=attempt, top=top, alternatives=alternatives)
+
+    def _picked(self, pick: kernels.Pick, logits: Floats, place: int, attempt: int, alternatives: int) -> Sampled:
+        inside = logits if self._inside == self._size else logits[: self._inside]
+        token, final, raw, entropy, told = pick(np.ascontiguousarray(inside), place, attempt, alternatives)
+        if token < 0:
+            raise EngineError(_NOT_FINITE)
+        others = tuple([(int(told[i]), told[i + 1], told[i + 2]) for i in range(0, len(told), 3)])
+        return Sampled(token, final, raw, (), others, entropy)
 
     def snapshot(self) -> object:
         """What was learnt from the tokens so far, unchanging. Random numbers and histories need no snapshot."""
@@ -203,6 +218,7 @@ class Sampler:
         """Everything that depends on the size of the vocabulary, padding included."""
         self._size = size
         inside = min(size, self._tables.vocabulary or size)
+        self._inside = inside
         self._space = Workspace(inside)
         self._history = History(self._reach, size, self._fade)
         bias: dict[int, float] = {}
@@ -214,6 +230,9 @@ class Sampler:
         allowed = self._tables.allowed
         self._allowed = None if allowed is None else _ids_inside(allowed, inside)
         self._restricted = bool(self._biased.shape[0] or self._banned.shape[0] or self._allowed is not None)
+        self._pick: kernels.Pick | None = None
+        if self._usual is not None and not self._restricted and inside >= kernels.SURVEY_LEAST:
+            self._pick = kernels.Pick(self._room, self._head, None if self._likeliest else self._usual, self._seed)
 
     def _restrict(
         self,
