@@ -76,11 +76,10 @@ class Pick:
 
     def __init__(self, room: SurveyRoom, head: int, steps: Sequence[tuple[int, float]] | None, seed: int) -> None:
         """A survey of the `head` likeliest into `room`, then `steps`, (code, number) of `engine.sampling.passes`; None: the likeliest."""
-        self._room = room
         # The machine code itself: the dispatcher in front of it looks at the type of every argument anew.
         self._kernel = next(iter(_pick_kernel().overloads.values())).entry_point
-        self._told = room.told
-        block = room.block
+        self._whole, self._told, self._some = room.told, 0, room.told[:0]
+        self._block = block = room.block
         block[passes.HEAD], block[passes.STEPS] = head, -1 if steps is None else len(steps)
         block[passes.SEED : passes.SEED + 1].view(np.uint64)[0] = seed % (1 << 64)
         flat = [number for step in steps or () for number in step]
@@ -92,8 +91,10 @@ class Pick:
         """The token after `place` others, its final and its raw probability, the entropy (0 without alternatives), and of
         each of as many `alternatives` (at most `head`) the id, the raw and the final probability. A token of -1: logits (V,), which are
         float32 and contiguous, hold NaN or +inf or are all -inf."""
-        token, final, raw, entropy, told = self._kernel(logits, place, attempt, alternatives, self._room.block)
-        return token, final, raw, entropy, self._told[: 3 * told].tolist() if told else []
+        token, final, raw, entropy, told = self._kernel(logits, place, attempt, alternatives, self._block)
+        if told != self._told:
+            self._told, self._some = told, self._whole[: 3 * told]
+        return token, final, raw, entropy, self._some.tolist() if told else []
 
 
 def softmax_sums(logits: npt.NDArray[np.float32], largest: np.float32) -> tuple[float, float]:

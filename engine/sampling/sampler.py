@@ -9,6 +9,7 @@ import hashlib
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,7 @@ DRAW = 0
 """The purpose of the random number that draws a token (`Sampler.uniform`)."""
 
 _KEY = struct.Struct("<4Q")
-_FLOAT32 = np.dtype(np.float32)
+_FLOAT32, _PACKED = np.dtype(np.float32), (4,)
 _NOT_FINITE = (
     "The model's scores for the next token are not finite numbers, so none can be drawn; "
     "its file may be damaged: fetch it again or choose another model."
@@ -39,8 +40,7 @@ _SHORT_HEAD = 16
 """Tokens of a survey where no step says how many it keeps: enough for the alternatives that people look at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(NamedTuple):
     """A drawn token. `probability` is its final one, after all steps; `raw_probability` is the softmax of the raw logits.
 
     `top` holds (id, final probability) of the likeliest remaining candidates, likeliest first, as many as were asked for or
@@ -192,18 +192,15 @@ class Sampler:
     ) -> Sampled:
         """`look` and `draw` in one; where nothing is unusual, in one compiled call."""
         if self._pick is not None and not (blocked or top) and mask is None and only is None and alternatives <= self._head:
-            if logits.shape[0] == self._size and logits.dtype is _FLOAT32 and logits.ndim == 1:
-                return self._picked(self._pick, logits, len(history), attempt, alternatives)
+            if logits.shape == self._shape and logits.strides == _PACKED and logits.dtype is _FLOAT32:
+                inside = logits if self._inside == self._size else logits[: self._inside]
+                token, final, raw, entropy, told = self._pick(inside, len(history), attempt, alternatives)
+                if token < 0:
+                    raise EngineError(_NOT_FINITE)
+                others = tuple([(int(told[i]), told[i + 1], told[i + 2]) for i in range(0, len(told), 3)])
+                return Sampled(token, final, raw, (), others, entropy)
         look = self.look(logits, history, mask=mask, only=only, blocked=blocked)
         return self.draw(look, attempt=attempt, top=top, alternatives=alternatives)
-
-    def _picked(self, pick: kernels.Pick, logits: Floats, place: int, attempt: int, alternatives: int) -> Sampled:
-        inside = logits if self._inside == self._size else logits[: self._inside]
-        token, final, raw, entropy, told = pick(np.ascontiguousarray(inside), place, attempt, alternatives)
-        if token < 0:
-            raise EngineError(_NOT_FINITE)
-        others = tuple([(int(told[i]), told[i + 1], told[i + 2]) for i in range(0, len(told), 3)])
-        return Sampled(token, final, raw, (), others, entropy)
 
     def snapshot(self) -> object:
         """What was learnt from the tokens so far, unchanging. Random numbers and histories need no snapshot."""
@@ -218,7 +215,7 @@ class Sampler:
         """Everything that depends on the size of the vocabulary, padding included."""
         self._size = size
         inside = min(size, self._tables.vocabulary or size)
-        self._inside = inside
+        self._inside, self._shape = inside, (size,)
         self._space = Workspace(inside)
         self._history = History(self._reach, size, self._fade)
         bias: dict[int, float] = {}

@@ -37,6 +37,7 @@ class Tokenizer:
         self._bytes_of, self.strips_leading_space = _decoding(facts.definition.get("decoder"))
         self._texts = token_texts(facts)
         self._bytes = functools.lru_cache(_REMEMBERED)(self._token_bytes)
+        self._pieces = functools.lru_cache(_REMEMBERED)(self._piece)
         self._verbatim = {entry["id"] for entry in facts.definition["added_tokens"]} | self.special_ids
         self.vocab_size = max(self._texts) + 1
         self.stop_token_ids = tuple(i for i in facts.stop_ids if i < self.vocab_size)
@@ -110,6 +111,9 @@ class Tokenizer:
 
     def piece(self, id: int) -> str:
         """One token for people's eyes: its text; bytes that are no whole character are shown as \\xNN."""
+        return self._pieces(id)
+
+    def _piece(self, id: int) -> str:
         return self.token_bytes(id).decode("utf-8", "backslashreplace")
 
 
