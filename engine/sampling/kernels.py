@@ -133,14 +133,16 @@ def _survey_kernel() -> Any:
 
     softmax = _softmax_kernel()
     f32, written = types.float32[::1], types.float64[::1]
-    return _compiled(_bound(passes._survey, _softmax_sums=softmax), types.int64(_read(types.float32), types.int64, f32, types.int64[::1], written, written), _SCALED)
+    reaching = _compiled(passes._reaching, types.int64(f32, types.float32), _SCALED)
+    bound = _compiled(_linked(passes._bound, _reaching=reaching), types.float64(f32, types.float32, types.int64), _SCALED)
+    return _compiled(_linked(passes._survey, _softmax_sums=softmax, _bound=bound), types.int64(_read(types.float32), types.int64, f32, types.int64[::1], written, written), _SCALED)
 
 
 @functools.cache
 def _softmax_kernel() -> Any:
     from numba import types
 
-    function = _bound(passes._softmax_sums, _from_bits=_bits_to_float())
+    function = _linked(passes._softmax_sums, _from_bits=_bits_to_float())
     return _compiled(function, types.UniTuple(types.float64, 2)(_read(types.float32), types.float32), _SUMMED)
 
 
@@ -152,11 +154,11 @@ def _pick_kernel() -> Any:
     # Nothing may be contracted or added up in another order: the numbers are those of the steps in Python.
     weigh = _compiled(passes._weigh, f64(block, whole, block), ())
     uniform = _compiled(passes._uniform, f64(whole, whole, block), ())
-    function = _bound(passes._pick, _survey=_survey_kernel(), _weigh=weigh, _uniform=uniform)
+    function = _linked(passes._pick, _survey=_survey_kernel(), _weigh=weigh, _uniform=uniform)
     return _compiled(function, types.Tuple((whole, f64, f64, f64, whole))(_read(types.float32), whole, whole, whole, block), ())
 
 
-def _bound(function: FunctionType, **called: Any) -> FunctionType:
+def _linked(function: FunctionType, **called: Any) -> FunctionType:
     """The function, with what it calls by these names."""
     return FunctionType(function.__code__, {**vars(passes), **called}, function.__name__)
 

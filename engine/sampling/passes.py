@@ -24,6 +24,9 @@ IDS = TOLD + 3 * LONGEST_HEAD
 SCORES, WEIGHTS, MAXIMA = (IDS + LONGEST_HEAD * n for n in (1, 2, 3))
 ROOM = MAXIMA + BLOCK // 2
 
+_GROUP = 16
+"""Maxima that are looked at together."""
+
 # What a step of `_pick` does.
 SCALE, KEEP_TOP, KEEP_NUCLEUS, KEEP_REACHING, KEEP_SQUARED = range(5)
 
@@ -107,8 +110,9 @@ def _softmax_sums(logits: Any, largest: Any) -> tuple[float, float]:
         part = logits[start : start + BLOCK]
         first, second = FLOAT(0), FLOAT(0)
         for j in range(part.shape[0]):
-            depth = max(part[j] - largest, FLOAT(-87))
-            exponent = INT(depth * FLOAT(1.44269504) + FLOAT(127.5))
+            depth = part[j] - largest
+            exponent = INT(max(depth, FLOAT(-87)) * FLOAT(1.44269504) + FLOAT(127.5))
+            depth = FLOAT(-87) if depth < FLOAT(-87) else depth  # not a number stays none, and makes the sums none
             power = FLOAT(exponent - INT(127))
             r = depth - power * FLOAT(0.693147181)
             value = FLOAT(1.9875691500e-4) * r + FLOAT(1.3981999507e-3)
@@ -124,39 +128,64 @@ def _softmax_sums(logits: Any, largest: Any) -> tuple[float, float]:
     return total, inner
 
 
+def _bound(maxima: Any, largest: Any, count: Any) -> float:
+    # A number that at least `count` of the maxima reach, and mostly few more; -inf where so few are above it.
+    low, step, reached = largest, FLOAT(1), _reaching(maxima, largest)
+    while reached < count:
+        low -= step
+        step *= FLOAT(2)
+        if not low > FLOAT(-3.4e38):
+            return -np.inf
+        reached = _reaching(maxima, low)
+    high = min(largest, low + step)
+    for _ in range(12):
+        if reached <= count + 8:
+            break
+        middle = low + (high - low) * FLOAT(0.5)
+        number = _reaching(maxima, middle)
+        if number >= count:
+            low, reached = middle, number
+        else:
+            high = middle
+    return float(low)
+
+
+def _reaching(maxima: Any, bound: Any) -> int:
+    number = INT(0)
+    for j in range(BLOCK):
+        number += INT(maxima[j] >= bound)
+    return int(number)
+
+
 def _survey(logits: Any, count: Any, maxima: Any, ids: Any, scores: Any, sums: Any) -> int:
     # Returns how many of the likeliest were found, -1 for logits that are no numbers.
     maxima[:] = -np.inf
-    bits, wrong = logits.view(INT), INT(0)
     for start in range(0, logits.shape[0], BLOCK):
-        part, raw = logits[start : start + BLOCK], bits[start : start + BLOCK]
+        part = logits[start : start + BLOCK]
         for j in range(part.shape[0]):
             maxima[j] = max(part[j], maxima[j])
-        for j in range(raw.shape[0]):  # NaN and the infinities but -inf
-            wrong |= INT((raw[j] & INT(0x7FFFFFFF)) >= INT(0x7F800000)) & INT(raw[j] != INT(NOTHING))
     largest = FLOAT(-np.inf)
     for j in range(BLOCK):
         largest = max(maxima[j], largest)
-    if wrong != 0 or largest == -np.inf:
+    if not (largest > -np.inf and largest < np.inf):
         return -1
     sums[0] = largest
     sums[1], sums[2] = _softmax_sums(logits, largest)
+    if math.isnan(sums[1]):
+        return -1
     if count <= 0:
         return 0
-    # The count-th largest maximum of a column bounds the count-th largest number from below.
-    for i in range(count):
-        scores[i] = -np.inf
-    for j in range(BLOCK):
-        value = np.float64(maxima[j])
-        if value > scores[count - 1]:
-            i = count - 1
-            while i > 0 and scores[i - 1] < value:
-                scores[i] = scores[i - 1]
-                i -= 1
-            scores[i] = value
-    bound, found = scores[count - 1], 0
-    for j in range(BLOCK):
-        if maxima[j] >= bound:
+    # What one of so many maxima of columns does not reach cannot be among the likeliest.
+    bound, found = _bound(maxima, largest, count), 0
+    for group in range(0, BLOCK, _GROUP):
+        some = INT(0)
+        for j in range(group, group + _GROUP):
+            some |= INT(maxima[j] >= bound)
+        if some == 0:
+            continue
+        for j in range(group, group + _GROUP):
+            if maxima[j] < bound:
+                continue
             for place in range(j, logits.shape[0], BLOCK):
                 value = np.float64(logits[place])
                 if value < bound or value == -np.inf:
