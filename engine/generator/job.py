@@ -175,7 +175,8 @@ class Job:
         self, logits: Floats, proposal: Proposal | None, mask: Mask | None, only: npt.NDArray[np.int64] | None, rejected: Set[int]
     ) -> tuple[Sampled, bool]:
         """The token at this place, and whether it is the proposed one."""
-        sampler, wanted, attempt, blocked = self._sampler, self.plan.wanted, len(rejected), self._blocked_now(rejected)
+        sampler, wanted, attempt = self._sampler, self.plan.wanted, len(rejected)
+        blocked = self._blocked_now(rejected) if rejected or self.banned or len(self.ids) < self._welcome else _NONE
         if proposal is None:
             return sampler.sample(
                 logits, self.ids, mask=mask, only=only, blocked=blocked, attempt=attempt, top=wanted.top, alternatives=wanted.alternatives
@@ -284,7 +285,7 @@ class Job:
     def _blocked_now(self, rejected: Set[int]) -> Set[int]:
         """Ids that cannot be drawn at this place: the caller's, those that led to a banned string, stop tokens that come too early."""
         early = self._stop_ids if len(self.ids) < self._welcome else _NONE
-        return early.union(rejected, self.banned) if rejected or self.banned else early
+        return early.union(rejected, self.banned)
 
     @property
     def _stuck(self) -> bool:
@@ -302,7 +303,7 @@ class Job:
 
     def _info(self, sampled: Sampled, text: str, drafted: bool, healed: bool) -> TokenInfo:
         piece = self._tokenizer.piece
-        others = tuple([Alternative(i, piece(i), raw, final) for i, raw, final in sampled.alternatives])
+        others = tuple([Alternative(i, piece(i), raw, final) for i, raw, final in sampled.alternatives]) if sampled.alternatives else ()
         seconds = time.perf_counter() - self._started
         return TokenInfo(
             sampled.id, text, sampled.probability, sampled.raw_probability, sampled.top, others, sampled.entropy, drafted, healed, seconds

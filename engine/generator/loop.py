@@ -55,7 +55,8 @@ class Clock:
     def token(self) -> None:
         """A token was decided just now."""
         self.ended = time.perf_counter()
-        self.first_token = self.first_token or self.ended
+        if not self.first_token:
+            self.first_token = self.ended
 
 
 def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int) -> None:
