@@ -7,7 +7,7 @@ go without, so that nothing need be compiled for them. Which way is taken depend
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -17,12 +17,14 @@ import numpy.typing as npt
 
 from engine.folders import cache_dir
 from engine.sampling import passes
-from engine.sampling.passes import LONGEST_HEAD
 
 LEAST = 1 << 16
 """Vocabularies of at least so many tokens use the kernels."""
 SURVEY_LEAST = 1 << 14
 """From so many tokens on one compiled pass finds what nearly every draw asks of the logits."""
+LONGEST_HEAD = passes.LONGEST_HEAD
+"""A survey tells of at most so many of the likeliest tokens."""
+
 _SCALED = ("contract", "nsz")
 _SUMMED = ("contract", "nsz", "reassoc")
 
@@ -131,19 +133,25 @@ def prepare(vocabulary: int) -> None:
 def _survey_kernel() -> Any:
     from numba import types
 
-    softmax = _softmax_kernel()
-    f32, written = types.float32[::1], types.float64[::1]
-    reaching = _compiled(passes._reaching, types.int64(f32, types.float32), _SCALED)
-    bound = _compiled(_linked(passes._bound, _reaching=reaching), types.float64(f32, types.float32, types.int64), _SCALED)
-    return _compiled(_linked(passes._survey, _softmax_sums=softmax, _bound=bound), types.int64(_read(types.float32), types.int64, f32, types.int64[::1], written, written), _SCALED)
+    f32, f64 = types.float32[::1], types.float64[::1]
+    signature = types.int64(_read(types.float32), types.int64, f32, types.int64[::1], f64, f64)
+    return _compiled(passes._survey, signature, _SCALED, _softmax_sums=_softmax_kernel, _bound=_bound_kernel)
 
 
 @functools.cache
 def _softmax_kernel() -> Any:
     from numba import types
 
-    function = _linked(passes._softmax_sums, _from_bits=_bits_to_float())
-    return _compiled(function, types.UniTuple(types.float64, 2)(_read(types.float32), types.float32), _SUMMED)
+    signature = types.UniTuple(types.float64, 2)(_read(types.float32), types.float32)
+    return _compiled(passes._softmax_sums, signature, _SUMMED, _from_bits=_bits_to_float)
+
+
+def _bound_kernel() -> Any:
+    from numba import types
+
+    f32 = types.float32[::1]
+    reaching = _compiled(passes._reaching, types.int64(f32, types.float32), _SCALED)
+    return _compiled(passes._bound, types.float64(f32, types.float32, types.int64), _SCALED, _reaching=lambda: reaching)
 
 
 @functools.cache
@@ -151,16 +159,13 @@ def _pick_kernel() -> Any:
     from numba import types
 
     f64, whole, block = types.float64, types.int64, types.float64[::1]
+    signature = types.Tuple((whole, f64, f64, f64, whole))(_read(types.float32), whole, whole, whole, block)
     # Nothing may be contracted or added up in another order: the numbers are those of the steps in Python.
-    weigh = _compiled(passes._weigh, f64(block, whole, block), ())
-    uniform = _compiled(passes._uniform, f64(whole, whole, block), ())
-    function = _linked(passes._pick, _survey=_survey_kernel(), _weigh=weigh, _uniform=uniform)
-    return _compiled(function, types.Tuple((whole, f64, f64, f64, whole))(_read(types.float32), whole, whole, whole, block), ())
-
-
-def _linked(function: FunctionType, **called: Any) -> FunctionType:
-    """The function, with what it calls by these names."""
-    return FunctionType(function.__code__, {**vars(passes), **called}, function.__name__)
+    return _compiled(
+        passes._pick, signature, (), _survey=_survey_kernel,
+        _weigh=lambda: _compiled(passes._weigh, f64(block, whole, block), ()),
+        _uniform=lambda: _compiled(passes._uniform, f64(whole, whole, block), ()),
+    )  # fmt: skip
 
 
 def _bits_to_float() -> Any:
@@ -197,8 +202,8 @@ def _read(kind: Any) -> Any:
     return types.Array(kind, 1, "C", readonly=True)
 
 
-def _compiled(function: Any, signature: Any, flags: tuple[str, ...]) -> Any:
-    """The compiled function, kept in the user's cache where that can be written."""
+def _compiled(function: Any, signature: Any, flags: tuple[str, ...], **called: Callable[[], Any]) -> Any:
+    """The compiled function, kept in the user's cache where that can be written. Each of `called` makes what it calls by that name."""
     from numba import config
 
     from engine import compiled
@@ -210,6 +215,10 @@ def _compiled(function: Any, signature: Any, flags: tuple[str, ...]) -> Any:
         kept = False
     try:
         config.CACHE_DIR = str(folder) if kept else before
-        return compiled.function(function, signature, {"nogil": True, "error_model": "numpy", "fastmath": set(flags)}, kept=kept)
+        options = {"nogil": True, "error_model": "numpy", "fastmath": set(flags)}
+        if kept and called and (found := compiled.kept_function(function, signature, options)) is not None:
+            return found
+        names = {**vars(passes), **{name: make() for name, make in called.items()}}
+        return compiled.function(FunctionType(function.__code__, names, function.__name__), signature, options, kept=kept)
     finally:
         config.CACHE_DIR = before

@@ -53,7 +53,9 @@ _TURNS = np.array(
     ],
     np.uint8,
 )
-_COLUMNS = np.array([[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15], [0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]], np.uint8)
+_COLUMNS = np.array(
+    [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15], [0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]], np.uint8
+)
 
 # Written for the compiler's vectoriser: no branches in the inner loops, and every number and index of 32 bits.
 
@@ -225,12 +227,13 @@ def _uniform(place: Any, attempt: Any, block: Any) -> float:
                 v[c] = v[c] + v[d]
                 x = v[b] ^ v[c]
                 v[b] = (x >> BITS(63)) | (x << BITS(1)) if half else (x >> BITS(24)) | (x << BITS(40))
-    return float((first ^ v[0] ^ v[8]) >> BITS(11)) * 2.0**-53
+    number: float = float((first ^ v[0] ^ v[8]) >> BITS(11)) * 2.0**-53
+    return number
 
 
 def _weigh(scores: Any, count: Any, weights: Any) -> float:
     # The weights of few candidates in order, and their sum, added up one after the other as everywhere.
-    total: Any = 0.0
+    total = 0.0
     for i in range(count):
         weights[i] = math.exp(scores[i] - scores[0])
         total += weights[i]

@@ -191,14 +191,16 @@ class Sampler:
         alternatives: int = 0,
     ) -> Sampled:
         """`look` and `draw` in one; where nothing is unusual, in one compiled call."""
-        if self._pick is not None and not (blocked or top) and mask is None and only is None and alternatives <= self._head:
-            if logits.shape == self._shape and logits.strides == _PACKED and logits.dtype is _FLOAT32:
-                inside = logits if self._inside == self._size else logits[: self._inside]
-                token, final, raw, entropy, told = self._pick(inside, len(history), attempt, alternatives)
-                if token < 0:
-                    raise EngineError(_NOT_FINITE)
-                others = tuple([(int(told[i]), told[i + 1], told[i + 2]) for i in range(0, len(told), 3)])
-                return Sampled(token, final, raw, (), others, entropy)
+        if logits.shape != self._shape and logits.ndim == 1:
+            self._resize(logits.shape[0])
+        known = logits.shape == self._shape and logits.strides == _PACKED and logits.dtype is _FLOAT32
+        if known and self._pick is not None and not (blocked or top) and mask is None and only is None and alternatives <= self._head:
+            inside = logits if self._inside == self._size else logits[: self._inside]
+            token, final, raw, entropy, told = self._pick(inside, len(history), attempt, alternatives)
+            if token < 0:
+                raise EngineError(_NOT_FINITE)
+            others = tuple([(int(told[i]), told[i + 1], told[i + 2]) for i in range(0, len(told), 3)])
+            return Sampled(token, final, raw, (), others, entropy)
         look = self.look(logits, history, mask=mask, only=only, blocked=blocked)
         return self.draw(look, attempt=attempt, top=top, alternatives=alternatives)
 

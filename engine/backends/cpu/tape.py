@@ -49,7 +49,7 @@ class Tape:
         self._pages = self._room_for_pages(16)
         self._values: Floats = self._arena[self._logits.place].view(np.float32).reshape(max_rows, -1)[:, : self._logits.width]
         self._first: Floats = self._values[:1]
-        self._words, self._serial = memoryview(self._step), 0
+        self._words, self._serial = self._step.data, 0
         self._team = Team(KERNELS.team, threads, recorder.scratch)
         self.stamps: Words | None = None
         """Where `run` notes the start and the end of each phase while it is profiled; see `Team.replay`."""
