@@ -49,6 +49,18 @@ def function(source: Any, signature: Any, options: Mapping[str, Any], *, kept: b
     return made
 
 
+def kept_function(source: Any, signature: Any, options: Mapping[str, Any]) -> Any | None:
+    """`function` of code that is kept, or None when it is not. What `source` calls is linked into kept code and need not be compiled."""
+    made = njit(**options)(source)
+    made._cache = _Kept(source, must=True)
+    try:
+        made.compile(signature)
+    except _NotKept:
+        return None
+    made.disable_compile()
+    return made
+
+
 def kept_callback(source: Any, signature: Any, options: Mapping[str, Any]) -> Any | None:
     """`callback` of code that is kept, or None when it is not. What `source` calls is linked into kept code and need not be compiled."""
     made: Any = CFunc(source, normalize_signature(signature), locals={}, options=dict(options))

@@ -177,21 +177,19 @@ class Lease:
         Raises ValueError when they do not fit into the reserved pages.
         """
         self._must_be_open()
-        if len(self.ids) + len(ids) > len(self._block) * PAGE_TOKENS:
-            raise ValueError(f"{len(ids)} tokens after {self.length} do not fit into {len(self._block)} reserved pages")
+        held, new = self.ids, list(map(int, ids))
+        if len(held) + len(new) > len(self._block) * PAGE_TOKENS:
+            raise ValueError(f"{len(new)} tokens after {self.length} do not fit into {len(self._block)} reserved pages")
         if self._copying or self.copies:
             self.copied()
-        new = [int(token) for token in ids]
-        done = 0
-        while done < len(new):
-            depth, slot = divmod(self.length, PAGE_TOKENS)
+        while new:
+            depth, slot = divmod(len(held), PAGE_TOKENS)
             page = self._block[depth]
             if not slot:
                 self._pool.begin(page, self._parent(), depth)
-            part = new[done : done + PAGE_TOKENS - slot]
+            part, new = new[: PAGE_TOKENS - slot], new[PAGE_TOKENS - slot :]
             self._pool.append(page, part)
-            self.ids.extend(part)
-            done += len(part)
+            held.extend(part)
 
     def truncate(self, length: int) -> None:
         """Forget the tokens from `length` on and give back the pages behind it, reserved ones too. Cheap: no key or value moves.

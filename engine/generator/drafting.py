@@ -27,12 +27,23 @@ class Drafting:
 
     none: Sequence[Proposal] = ()
 
-    def timed(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Do a part of a pass and count its time."""
-        started = time.perf_counter()
-        result = work(*args, **kwargs)
-        self._seconds += time.perf_counter() - started
-        return result
+    @property
+    def active(self) -> bool:
+        """Whether there may be proposals."""
+        return self._drafter is not None and self._pace is not None
+
+    def timed(self, work: Callable[P, R]) -> Callable[P, R]:
+        """A part of a pass whose time counts: the same function, which notes how long it takes where that is asked for."""
+        if self._pace is None:
+            return work
+
+        def watched(*args: P.args, **kwargs: P.kwargs) -> R:
+            started = time.perf_counter()
+            result = work(*args, **kwargs)
+            self._seconds += time.perf_counter() - started
+            return result
+
+        return watched
 
     @property
     def speedup(self) -> float:
@@ -54,7 +65,7 @@ class Drafting:
         count = max(0, min(self._pace.next_length(), room, left))
         if isinstance(self._drafter, NgramDrafter):  # it cuts its guesses itself, by costs that are worked out where there are any
             self._drafter.row_cost = self._row_cost
-        proposals = self.timed(self._drafter.propose, job.ids, count) if count else []
+        proposals = self.timed(self._drafter.propose)(job.ids, count) if count else []
         self._drafted = len(proposals)
         return proposals
 

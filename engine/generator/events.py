@@ -23,7 +23,8 @@ def events(steps: Steps, job: Job, clock: Clock, interval: int = 1) -> Generator
                 yield step
                 continue
             text, suppressed = text + step.text, suppressed + step.suppressed
-            tokens += (token.info for token in step.tokens)
+            for token in step.tokens:
+                tokens.append(token.info)
             count += 1
             if (text or tokens or suppressed) and (count >= interval or step.reason):
                 yield Text(text, tuple(tokens), suppressed)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from engine.backends.base import Floats
 from engine.core import TokenInfo
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenToken:
+class WrittenToken(NamedTuple):
     """A token that may be shown. `logits` (V,) float32 are the model's own, None unless asked for."""
 
     info: TokenInfo
@@ -32,7 +32,7 @@ class HeldTokens:
         """Count `text`, which came out at the very end, as part of the last token's."""
         if text and self._queue:
             last = self._queue.pop()
-            self._queue.append(replace(last, info=replace(last.info, text=last.info.text + text)))
+            self._queue.append(last._replace(info=replace(last.info, text=last.info.text + text)))
 
     def release(self, text: str, *, keep_last: bool = False) -> tuple[WrittenToken, ...]:
         """The tokens whose text is out with `text`; a token without text of its own goes with the next one that has some.
@@ -57,7 +57,7 @@ class HeldTokens:
             count = self._first_with_text()
             assert count is not None
             part = [self._queue.popleft() for _ in range(count + 1)]
-            part[-1] = replace(part[-1], info=replace(part[-1].info, text=part[-1].info.text[: self._credit]))
+            part[-1] = part[-1]._replace(info=replace(part[-1].info, text=part[-1].info.text[: self._credit]))
             tokens += tuple(part)
         self._queue.clear()
         self._credit = 0

@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.backends.base import Floats
 from engine.constraint.filter import Mask
@@ -35,8 +36,7 @@ from engine.text.tokenizer import Tokenizer
 _NONE = frozenset[int]()
 
 
-@dataclass(frozen=True, slots=True)
-class Emission:
+class Emission(NamedTuple):
     """What one token made certain: new text and the ids that belong to it; `reason` is empty while the sequence goes on.
 
     After a banned string `suppressed` is the text taken back, and `retry` the logits (V,) from which the next token is
@@ -87,10 +87,8 @@ class Job:
         self._begin = len(self.ids)
         self._sampler = Sampler(plan.sampler, plan.seed, plan.tables)
         self._detokenizer = Detokenizer(tokenizer, skip_special=not plan.wanted.special, prompt_ids=self.ids, healed_prefix=healed)
-        self._matcher = StopMatcher(plan.rules.strings, plan.rules.patterns, keep=plan.rules.keep_stop)
         self._unmatched = ""  # text that was held for rules that have changed since
         self._bans = BannedStrings(plan.banned, plan.ban_ignore_case) if plan.banned else None
-        self._loops = LoopWatch(plan.rules.loops) if plan.rules.loops else None
         self._held = HeldTokens()
         self._marks: list[_Mark] = []
         self._fed = 0  # characters given to the ban gate
@@ -98,6 +96,7 @@ class Job:
         self._accepted = 0  # tokens the filters have taken in
         self._filters = FilterSet(plan.filters, prefer_end=plan.prefer_end) if plan.filters else None
         self._healed = healed
+        self._follow(plan.rules)
 
     @property
     def new_tokens(self) -> int:
@@ -108,8 +107,18 @@ class Job:
         """Other stop rules from the next token on; without a limit of tokens of their own the old one stays."""
         self.plan = replace(self.plan, rules=replace(rules, max_tokens=rules.max_tokens or self.plan.rules.max_tokens))
         self._unmatched += self._matcher.held
+        self._follow(self.plan.rules)
+
+    def _follow(self, rules: StopRules) -> None:
+        """Get ready for these rules. What none of them asks for is not looked at again for each token."""
         self._matcher = StopMatcher(rules.strings, rules.patterns, keep=rules.keep_stop)
+        self._searches = bool(rules.strings or rules.patterns or self._unmatched)
         self._loops = LoopWatch(rules.loops) if rules.loops else None
+        self._stop_ids = rules.token_ids
+        self._watches = self._filters is not None or self._loops is not None or rules.time_limit > 0
+        # How long prompt and reply may be before stop tokens are welcome, and before a limit may be reached.
+        self._welcome = self._begin + rules.min_tokens
+        self._room = min(self._begin + rules.max_tokens - 1, self.context_length) if rules.max_tokens else self.context_length
 
     def begin(self) -> None:
         """Start the filters, which work out their first mask while the prompt is read.
@@ -140,7 +149,7 @@ class Job:
 
         Raises `NothingAllowed` when bans, filters and allowed tokens leave nothing to choose.
         """
-        place, wanted = len(self.ids), self.plan.wanted
+        place = len(self.ids)
         mark = self._mark(logits) if self._bans is not None else None
         mask = self._filters.mask() if self._filters is not None else None
         if self._filters is not None and self._filters.ended and self._filters.may_end:
@@ -148,7 +157,7 @@ class Job:
         only = self._healing if place == self._begin else None
         rejected = self._blocked.get(place, _NONE) if self._blocked else _NONE
         try:
-            look = self._sampler.look(logits, self.ids, mask=mask, only=only, blocked=self._blocked_now(rejected))
+            sampled, accepted = self._sampled(logits, proposal, mask, only, rejected)
         except NothingAllowed as error:
             if self._marks and (rejected or self._stuck):  # the way on from here is closed: go back further
                 return self._rewind(len(self._marks) - 1)
@@ -159,18 +168,29 @@ class Job:
             if self._filters is not None and self._filters.may_end and self._only_stops(mask):
                 return self.finish("end_filter")  # before the least number of tokens, but there are no more to have
             raise
-        attempt = len(rejected)
-        token, accepted = choose(look.distribution, proposal, lambda purpose: self._sampler.uniform(place, purpose, attempt))
         self.accepted_drafts += accepted
-        sampled = self._sampler.take(look, token, top=wanted.top, alternatives=wanted.alternatives)
-        return self.feed(sampled, logits.copy() if wanted.logits else None, drafted=accepted, mark=mark)
+        return self.feed(sampled, logits.copy() if self.plan.wanted.logits else None, drafted=accepted, mark=mark)
+
+    def _sampled(
+        self, logits: Floats, proposal: Proposal | None, mask: Mask | None, only: npt.NDArray[np.int64] | None, rejected: Set[int]
+    ) -> tuple[Sampled, bool]:
+        """The token at this place, and whether it is the proposed one."""
+        sampler, wanted, attempt = self._sampler, self.plan.wanted, len(rejected)
+        blocked = self._blocked_now(rejected) if rejected or self.banned or len(self.ids) < self._welcome else _NONE
+        if proposal is None:
+            return sampler.sample(
+                logits, self.ids, mask=mask, only=only, blocked=blocked, attempt=attempt, top=wanted.top, alternatives=wanted.alternatives
+            ), False
+        look, place = sampler.look(logits, self.ids, mask=mask, only=only, blocked=blocked), len(self.ids)
+        token, accepted = choose(look.distribution, proposal, lambda purpose: sampler.uniform(place, purpose, attempt))
+        return sampler.take(look, token, top=wanted.top, alternatives=wanted.alternatives), accepted
 
     def feed(self, sampled: Sampled, logits: Floats | None = None, *, drafted: bool = False, mark: _Mark | None = None) -> Emission:
         """Take in a token: what may be shown now, and whether the sequence has ended."""
         self._first_token = self._first_token or time.perf_counter()
         healed = self._healing is not None and len(self.ids) == self._begin
         self.ids.append(sampled.id)
-        if sampled.id in self.plan.rules.token_ids:
+        if sampled.id in self._stop_ids:
             return self._stopped(sampled, logits, drafted)
         text = self._detokenizer.add(sampled.id)
         self._held.add(WrittenToken(self._info(sampled, text, drafted, healed), logits))
@@ -217,14 +237,17 @@ class Job:
 
     def _show(self, text: str) -> Emission:
         """Let cleared text through the stop matcher, and look at everything else that could end the sequence."""
-        released = self._match(text)
-        if released.matched is not None:
-            return self._cut(released.text)
-        reason, trigger = self._limit()
-        if reason:
-            return self.finish(reason, trigger, before=released.text)
-        self._prepare_mask()
-        return Emission(released.text, self._held.release(released.text, keep_last=self._detokenizer.unfinished))
+        if self._searches:
+            released = self._match(text)
+            if released.matched is not None:
+                return self._cut(released.text)
+            text = released.text
+        if self._watches or len(self.ids) > self._room:
+            reason, trigger = self._limit()
+            if reason:
+                return self.finish(reason, trigger, before=text)
+            self._prepare_mask()
+        return Emission(text, self._held.release(text, keep_last=self._detokenizer.unfinished))
 
     def _match(self, text: str) -> Released:
         """Give text to the stop matcher."""
@@ -261,8 +284,8 @@ class Job:
 
     def _blocked_now(self, rejected: Set[int]) -> Set[int]:
         """Ids that cannot be drawn at this place: the caller's, those that led to a banned string, stop tokens that come too early."""
-        early = self.plan.rules.token_ids if self.new_tokens < self.plan.rules.min_tokens else _NONE
-        return early.union(rejected, self.banned) if rejected or self.banned else early
+        early = self._stop_ids if len(self.ids) < self._welcome else _NONE
+        return early.union(rejected, self.banned)
 
     @property
     def _stuck(self) -> bool:
@@ -280,7 +303,7 @@ class Job:
 
     def _info(self, sampled: Sampled, text: str, drafted: bool, healed: bool) -> TokenInfo:
         piece = self._tokenizer.piece
-        others = tuple([Alternative(i, piece(i), raw, final) for i, raw, final in sampled.alternatives])
+        others = tuple([Alternative(i, piece(i), raw, final) for i, raw, final in sampled.alternatives]) if sampled.alternatives else ()
         seconds = time.perf_counter() - self._started
         return TokenInfo(
             sampled.id, text, sampled.probability, sampled.raw_probability, sampled.top, others, sampled.entropy, drafted, healed, seconds

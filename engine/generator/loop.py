@@ -55,7 +55,8 @@ class Clock:
     def token(self) -> None:
         """A token was decided just now."""
         self.ended = time.perf_counter()
-        self.first_token = self.first_token or self.ended
+        if not self.first_token:
+            self.first_token = self.ended
 
 
 def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int) -> None:
@@ -79,7 +80,8 @@ def write(source: Source, job: Job, clock: Clock, stop: threading.Event | None =
     The token that ended the sequence is not run: it costs nothing then, and is read with the next turn's prompt. After a
     draft, each row of the pass decides one token; from the first one that is not the drafted one, the rest is void.
     """
-    drafting = drafting or Drafting()
+    drafting, stopped = drafting or Drafting(), stop.is_set if stop is not None else _never
+    decide, run, drafts = drafting.timed(job.decide), drafting.timed(source.run), drafting.active
     clock.drafting = drafting
     clock.prefill_started = clock.prefill_ended = clock.ended = time.perf_counter()
     try:
@@ -87,7 +89,7 @@ def write(source: Source, job: Job, clock: Clock, stop: threading.Event | None =
         source.open()
         clock.cached = source.cached
         logits = yield from _read(source, clock, stop)
-        if logits is None or _is_set(stop):
+        if logits is None or stopped():
             yield job.finish("cancelled")
             return
         drafting.begin(job.ids)
@@ -96,8 +98,8 @@ def write(source: Source, job: Job, clock: Clock, stop: threading.Event | None =
             decided = 0
             for row, logits in enumerate(rows):
                 proposal = proposals[row] if row < len(proposals) else None
-                emission = drafting.timed(job.decide, logits, proposal)
-                while emission.retry is not None and not _is_set(stop):
+                emission = decide(logits, proposal)
+                while emission.retry is not None and not stopped():
                     yield emission
                     proposal = None
                     emission = job.decide(emission.retry)
@@ -106,17 +108,18 @@ def write(source: Source, job: Job, clock: Clock, stop: threading.Event | None =
                 yield emission
                 if emission.reason:
                     return
-                if _is_set(stop):
+                if stopped():
                     yield job.finish("cancelled")
                     return
                 if proposal is None or job.ids[-1] != proposal.id:
                     break
-            drafting.passed(decided)
-            proposals = drafting.propose(job, job.context_length - len(job.ids))
-            if _is_set(stop):
-                yield job.finish("cancelled")
-                return
-            rows = drafting.timed(source.run, job.ids, [proposal.id for proposal in proposals])
+            if drafts:
+                drafting.passed(decided)
+                proposals = drafting.propose(job, job.context_length - len(job.ids))
+                if stopped():
+                    yield job.finish("cancelled")
+                    return
+            rows = run(job.ids, [proposal.id for proposal in proposals])
             clock.passes, clock.drafted = source.passes, clock.drafted + len(proposals)
     finally:
         drafting.close()
@@ -138,5 +141,5 @@ def _read(source: Source, clock: Clock, stop: threading.Event | None) -> Generat
         yield progress
 
 
-def _is_set(stop: threading.Event | None) -> bool:
-    return stop is not None and stop.is_set()
+def _never() -> bool:
+    return False

@@ -75,7 +75,10 @@ class Source:
         """
         self.passes += 1
         if self._guidance is None:
-            return self._row(self._leases[0], ids, drafts)
+            lease = self._leases[0]
+            if not drafts and len(lease.ids) == len(ids) - 1:  # as nearly always
+                return self._cache.run(lease, ids[-1:])
+            return self._row(lease, ids, drafts)
         reply = ids[self._prompt_tokens :]
         wholes = [ids, *([*prompt, *reply] for prompt in self._prompts[1:])]
         return self._mixed([self._row(lease, whole, drafts).copy() for lease, whole in zip(self._leases, wholes, strict=True)])

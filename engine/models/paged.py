@@ -59,7 +59,8 @@ class PagedCache:
         self.program = model.record(self.store, self.rows, self.context_length)
         self._positions = np.arange(self.context_length, dtype=np.int32)
         self._pages = np.empty(pages_for(self.context_length) + 1, np.int32)
-        self._listed: list[int] = []  # what `_pages` begins with
+        self._listed: list[int] = []  # what `_pages` begins with, and the part of it
+        self._listing = self._pages[:0]
         self.saved: PageFile | None = None
         self.key = ""
         """What keys and values depend on besides ids, as adapters; see `record_again`."""
@@ -102,16 +103,17 @@ class PagedCache:
         Raises `ContextTooLong`, with nothing changed, when the lease would be longer than `context_length`, or when other
         open leases have the pages it needs.
         """
-        start, end = lease.length, lease.length + len(ids)
+        start = len(lease.ids)
+        end = start + len(ids)
         if end > self.context_length:
             raise ContextTooLong(
                 f"The text would have {end} tokens, but the context holds {self.context_length}; shorten it or choose a larger "
                 "context length."
             )
-        lease.reserve(end)
-        if lease.copies:
+        if end > PAGE_TOKENS * len(lease.pages) or lease.copies:
+            lease.reserve(end)
             self.settle(lease)
-        step = Step(np.asarray(ids, dtype=np.int32), self._positions[start:end], self._block_table(lease.pages), logit_rows)
+        step = Step(np.array(ids, np.int32), self._positions[start:end], self._block_table(lease.pages), logit_rows)
         logits = self.program.run(step)
         lease.extend(ids)
         return logits
@@ -122,8 +124,8 @@ class PagedCache:
             if len(pages) > len(self._pages):
                 self._pages = np.empty(2 * len(pages), np.int32)
             self._pages[: len(pages)] = pages
-            self._listed = pages.copy()
-        return self._pages[: len(pages)]
+            self._listed, self._listing = pages.copy(), self._pages[: len(pages)]
+        return self._listing
 
     def close(self) -> None:
         """Release the program's threads and buffers, and the pages; the cache cannot be used again."""

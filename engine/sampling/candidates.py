@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import deque
 from itertools import accumulate
 from typing import Any
 
@@ -115,6 +116,8 @@ class Candidates:
             return self._weights
         if self._ids is not None:
             depths = self._scores - self.largest
+            if len(depths) <= _FEW:  # the same function as in compiled code
+                return self._keep_weights(np.array(list(map(math.exp, depths.tolist())), np.float64))
             return self._keep_weights(np.exp(depths, out=depths))
         weights = np.subtract(self._scores, self._scores.dtype.type(self.largest / self._scale), out=self._room())
         if self._scale != 1.0:
@@ -124,6 +127,8 @@ class Candidates:
     @property
     def mass(self) -> float:
         """The sum of the weights."""
+        if self._mass is None and self._ids is not None and 0 < len(self) <= _FEW:  # one after the other, as in compiled code
+            self._mass = deque(accumulate(self.weights().tolist()), maxlen=1)[0]
         if self._mass is None:
             self._mass = dot(self.weights()) if self._ids is None else float(np.add.reduce(self.weights()))
         return self._mass

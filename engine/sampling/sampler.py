@@ -9,6 +9,7 @@ import hashlib
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +31,16 @@ DRAW = 0
 """The purpose of the random number that draws a token (`Sampler.uniform`)."""
 
 _KEY = struct.Struct("<4Q")
+_FLOAT32, _PACKED = np.dtype(np.float32), (4,)
+_NOT_FINITE = (
+    "The model's scores for the next token are not finite numbers, so none can be drawn; "
+    "its file may be damaged: fetch it again or choose another model."
+)
 _SHORT_HEAD = 16
 """Tokens of a survey where no step says how many it keeps: enough for the alternatives that people look at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(NamedTuple):
     """A drawn token. `probability` is its final one, after all steps; `raw_probability` is the softmax of the raw logits.
 
     `top` holds (id, final probability) of the likeliest remaining candidates, likeliest first, as many as were asked for or
@@ -93,6 +98,8 @@ class Sampler:
         self._room = kernels.SurveyRoom()
         first = next((step.name for step in self._steps if step.name != "temperature"), "")
         self._narrow = first == "top_k" and settings.top_k == self._head
+        few = [step.for_few() for step in self._steps]
+        self._usual = None if not self._likeliest and (not self._narrow or None in few) else [step for step in few if step is not None]
         self._resize(0)
 
     @property
@@ -149,10 +156,7 @@ class Sampler:
             maxima = column_maxima(logits)
             if np.isfinite((logits if maxima is None else maxima).max()):
                 return maxima, None
-        raise EngineError(
-            "The model's scores for the next token are not finite numbers, so none can be drawn; "
-            "its file may be damaged: fetch it again or choose another model."
-        )
+        raise EngineError(_NOT_FINITE)
 
     def draw(self, look: Look, *, attempt: int = 0, top: int = 0, alternatives: int = 0) -> Sampled:
         """Draw a token and take it. `attempt` asks for another random number at the same place."""
@@ -186,7 +190,17 @@ class Sampler:
         top: int = 0,
         alternatives: int = 0,
     ) -> Sampled:
-        """`look` and `draw` in one."""
+        """`look` and `draw` in one; where nothing is unusual, in one compiled call."""
+        if logits.shape != self._shape and logits.ndim == 1:
+            self._resize(logits.shape[0])
+        known = logits.shape == self._shape and logits.strides == _PACKED and logits.dtype is _FLOAT32
+        if known and self._pick is not None and not (blocked or top) and mask is None and only is None and alternatives <= self._head:
+            inside = logits if self._inside == self._size else logits[: self._inside]
+            token, final, raw, entropy, told = self._pick(inside, len(history), attempt, alternatives)
+            if token < 0:
+                raise EngineError(_NOT_FINITE)
+            others = tuple([(int(told[i]), told[i + 1], told[i + 2]) for i in range(0, len(told), 3)])
+            return Sampled(token, final, raw, (), others, entropy)
         look = self.look(logits, history, mask=mask, only=only, blocked=blocked)
         return self.draw(look, attempt=attempt, top=top, alternatives=alternatives)
 
@@ -203,6 +217,7 @@ class Sampler:
         """Everything that depends on the size of the vocabulary, padding included."""
         self._size = size
         inside = min(size, self._tables.vocabulary or size)
+        self._inside, self._shape = inside, (size,)
         self._space = Workspace(inside)
         self._history = History(self._reach, size, self._fade)
         bias: dict[int, float] = {}
@@ -214,6 +229,9 @@ class Sampler:
         allowed = self._tables.allowed
         self._allowed = None if allowed is None else _ids_inside(allowed, inside)
         self._restricted = bool(self._biased.shape[0] or self._banned.shape[0] or self._allowed is not None)
+        self._pick: kernels.Pick | None = None
+        if self._usual is not None and not self._restricted and inside >= kernels.SURVEY_LEAST:
+            self._pick = kernels.Pick(self._room, self._head, None if self._likeliest else self._usual, self._seed)
 
     def _restrict(
         self,

@@ -71,6 +71,10 @@ class SamplerStep(ABC):
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """Change scores, or drop candidates; at least one always stays. Steps come in any order."""
 
+    def for_few(self) -> tuple[int, float] | None:
+        """What `apply` does to a few candidates in order, as a step of `engine.sampling.passes`; None where it does anything else."""
+        return None
+
     def learn(self, memory: Memory, probability: float) -> Memory:
         """The memory after a token was taken that had this probability (> 0) in the noted distribution."""
         return memory

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from engine.sampling import passes
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import SamplerState, SamplerStep
 from engine.settings import SamplerSettings
@@ -35,6 +36,10 @@ class Temperature(SamplerStep):
     def active(self) -> bool:
         """Whether the temperature is neither 1 nor greedy."""
         return self.temperature != 1.0 and not self.greedy
+
+    def for_few(self) -> tuple[int, float] | None:
+        """As in the base class."""
+        return passes.SCALE, 1.0 / self.temperature
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """Divide the scores."""

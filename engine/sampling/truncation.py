@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from engine.sampling import passes
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import SamplerState, SamplerStep
 from engine.settings import SamplerSettings
@@ -55,6 +56,10 @@ class TopK(SamplerStep):
         """Whether k is not 0."""
         return self.k > 0
 
+    def for_few(self) -> tuple[int, float] | None:
+        """As in the base class."""
+        return passes.KEEP_TOP, self.k
+
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """Keep the k likeliest."""
         if self.k < len(candidates):
@@ -82,6 +87,10 @@ class TopP(SamplerStep):
         """Whether p is below 1."""
         return self.p < 1.0
 
+    def for_few(self) -> tuple[int, float] | None:
+        """As in the base class."""
+        return passes.KEEP_NUCLEUS, self.p
+
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """Keep the nucleus."""
         candidates.keep_nucleus(self.p)
@@ -107,6 +116,10 @@ class TopA(SamplerStep):
         """Whether a is not 0."""
         return self.a > 0.0
 
+    def for_few(self) -> tuple[int, float] | None:
+        """As in the base class."""
+        return passes.KEEP_SQUARED, self.a
+
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """With weights w = p / p_max, whose sum is 1 / p_max, the condition is w >= a / sum."""
         candidates.keep_reaching(candidates.largest + math.log(self.a / candidates.mass))
@@ -128,6 +141,10 @@ class MinP(SamplerStep):
     def active(self) -> bool:
         """Whether the share is not 0."""
         return self.share > 0.0
+
+    def for_few(self) -> tuple[int, float] | None:
+        """As in the base class."""
+        return passes.KEEP_REACHING, math.log(self.share)
 
     def apply(self, candidates: Candidates, state: SamplerState) -> None:
         """Compare scores, which needs no exponentials: p >= share * p_max where score >= largest score + ln(share)."""

@@ -13,9 +13,9 @@ _MAX_CHARACTER_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """`decoder` is the state of the incremental decoder, `repeated` are bytes that the next token repeats."""
+    """`held` are the bytes of an unfinished character, `repeated` those that the next token repeats."""
 
-    decoder: tuple[bytes, int]
+    held: bytes
     at_start: bool
     repeated: bytes
 
@@ -38,8 +38,7 @@ class Detokenizer:
         self._skipped = tokenizer.special_ids if skip_special else frozenset[int]()
         self._at_start = tokenizer.strips_leading_space and not prompt_ids
         self._repeated = b""
-        # An incremental decoder holds back the bytes of a character that is not complete yet.
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = b""  # of a character that is not complete yet
         for id in prompt_ids[-_MAX_CHARACTER_BYTES:]:
             self.add(id)
         if healed_prefix:
@@ -60,25 +59,30 @@ class Detokenizer:
 
     def add_bytes(self, data: bytes) -> str:
         """The characters that `data` completes, as if a token had these bytes."""
-        return self._from_start(self._decoder.decode(data))
+        if self._held:
+            data = self._held + data
+        text, used = codecs.utf_8_decode(data, "replace", False)
+        self._held = data[used:]
+        return self._from_start(text) if self._at_start else text
 
     def finish(self) -> str:
         """What is still held back: U+FFFD for the bytes of an unfinished character, or nothing."""
-        return self._from_start(self._decoder.decode(b"", final=True))
+        text, self._held = self._held.decode("utf-8", "replace"), b""
+        return self._from_start(text)
 
     @property
     def unfinished(self) -> bool:
         """Whether bytes of a character that is not complete are held back."""
-        return bool(self._decoder.getstate()[0])
+        return self._held != b""
 
     def snapshot(self) -> object:
         """The state as it is, for `restore`; immutable, and cheap to keep."""
-        return _State(self._decoder.getstate(), self._at_start, self._repeated)
+        return _State(self._held, self._at_start, self._repeated)
 
     def restore(self, snapshot: object) -> None:
         """Go back to a `snapshot` of this detokenizer."""
         assert isinstance(snapshot, _State)
-        self._decoder.setstate(snapshot.decoder)
+        self._held = snapshot.held
         self._at_start, self._repeated = snapshot.at_start, snapshot.repeated
 
     def _from_start(self, text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,7 +36,10 @@ class Tokenizer:
         self.special_ids = frozenset(facts.special)
         self._bytes_of, self.strips_leading_space = _decoding(facts.definition.get("decoder"))
         self._texts = token_texts(facts)
-        self._bytes = functools.lru_cache(_REMEMBERED)(self._token_bytes)
+        self.token_bytes: Callable[[int], bytes] = functools.lru_cache(_REMEMBERED)(self._token_bytes)
+        """The bytes that a token adds to a text; a control token's own name; nothing for an id without a token."""
+        self.piece: Callable[[int], str] = functools.lru_cache(_REMEMBERED)(self._piece)
+        """One token for people's eyes: its text; bytes that are no whole character are shown as \\xNN."""
         self._verbatim = {entry["id"] for entry in facts.definition["added_tokens"]} | self.special_ids
         self.vocab_size = max(self._texts) + 1
         self.stop_token_ids = tuple(i for i in facts.stop_ids if i < self.vocab_size)
@@ -98,18 +101,13 @@ class Tokenizer:
         """{id: text} of all tokens as stored in the file, in the alphabet of its kind; for comparing vocabularies."""
         return self._texts
 
-    def token_bytes(self, id: int) -> bytes:
-        """The bytes that token `id` adds to a text; a control token's own name; nothing for an id without a token."""
-        return self._bytes(id)
-
     def _token_bytes(self, id: int) -> bytes:
         text = self._texts.get(id)
         if text is None:
             return b""
         return text.encode() if id in self._verbatim else self._bytes_of(text)
 
-    def piece(self, id: int) -> str:
-        """One token for people's eyes: its text; bytes that are no whole character are shown as \\xNN."""
+    def _piece(self, id: int) -> str:
         return self.token_bytes(id).decode("utf-8", "backslashreplace")
 
 

@@ -48,6 +48,8 @@ class Tape:
         self._step[[TOKENS, POSITIONS]] = self._tokens.ctypes.data, self._places.ctypes.data
         self._pages = self._room_for_pages(16)
         self._values: Floats = self._arena[self._logits.place].view(np.float32).reshape(max_rows, -1)[:, : self._logits.width]
+        self._first: Floats = self._values[:1]
+        self._words, self._serial = self._step.data, 0
         self._team = Team(KERNELS.team, threads, recorder.scratch)
         self.stamps: Words | None = None
         """Where `run` notes the start and the end of each phase while it is profiled; see `Team.replay`."""
@@ -78,18 +80,20 @@ class Tape:
 
     def run(self, step: Step) -> Floats:
         """See `Program.run`."""
-        count = len(step.token_ids)
+        tokens, places, pages, rows = step.token_ids, step.positions, step.pages, step.logit_rows
+        count, length = len(tokens), len(pages)
         assert 0 < count <= self.max_rows
-        assert step.logit_rows <= count
-        assert int(step.positions[-1]) < self._positions, "a position past the end of a table"
-        if len(step.pages) > len(self._pages):
-            self._pages = self._room_for_pages(2 * len(step.pages))
-        self._tokens[:count], self._places[:count], self._pages[: len(step.pages)] = step.token_ids, step.positions, step.pages
-        words = self._step
-        words[ROWS], words[LOGIT_ROWS] = count, step.logit_rows
-        words[SERIAL] += 1
+        assert rows <= count
+        assert places[-1] < self._positions, "a position past the end of a table"
+        if length > len(self._pages):
+            self._pages = self._room_for_pages(2 * length)
+        self._tokens[:count], self._places[:count], self._pages[:length] = tokens, places, pages
+        self._serial += 1
+        self._words[ROWS], self._words[LOGIT_ROWS], self._words[SERIAL] = count, rows, self._serial
         self._team.replay(self._recording, self.stamps)
-        values: Floats = self._values[: step.logit_rows]
+        if rows == 1:
+            return self._first
+        values: Floats = self._values[:rows]
         return values
 
     def _room_for_pages(self, count: int) -> npt.NDArray[np.int32]:

@@ -1,0 +1,298 @@
+"""The compiled passes' source. One file, because kept code is made anew when its file changes, and these call each other.
+
+`engine.sampling.kernels` has the faces, and says what arguments and results are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+BLOCK = 4096
+LONGEST_HEAD = 256
+INT, FLOAT, BITS = np.int32, np.float32, np.uint64
+NOTHING = -8388608
+"""The bits of float32 -inf, as int32."""
+
+# Words (of 64 bits) of the array that `_pick` works in: three sums, what it is told and tells, then arrays.
+HEAD, STEPS, SEED, PROGRAM = 3, 4, 5, 6
+MESSAGE, STATE = 32, 48
+TOLD = 64
+IDS = TOLD + 3 * LONGEST_HEAD
+SCORES, WEIGHTS, MAXIMA = (IDS + LONGEST_HEAD * n for n in (1, 2, 3))
+ROOM = MAXIMA + BLOCK // 2
+
+_GROUP = 16
+"""Maxima that are looked at together."""
+
+# What a step of `_pick` does.
+SCALE, KEEP_TOP, KEEP_NUCLEUS, KEEP_REACHING, KEEP_SQUARED = range(5)
+
+# BLAKE2b: the first words of SHA-512, and which word of the message each half step takes (RFC 7693, sections 2.6 and 2.7).
+_FIRST = np.array(
+    [
+        0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1,
+        0x510E527FADE682D1, 0x9B05688C2B3E6C1F, 0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179,
+    ],
+    np.uint64,
+)  # fmt: skip
+_TURNS = np.array(
+    [
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
+        [14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3],
+        [11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4],
+        [7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8],
+        [9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13],
+        [2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9],
+        [12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11],
+        [13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10],
+        [6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5],
+        [10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0],
+    ],
+    np.uint8,
+)
+_COLUMNS = np.array(
+    [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15], [0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]], np.uint8
+)
+
+# Written for the compiler's vectoriser: no branches in the inner loops, and every number and index of 32 bits.
+
+
+def _allow(scores: Any, words: Any, out: Any, maxima: Any) -> None:
+    maxima[:] = -np.inf
+    bits, out_bits = scores.view(INT), out.view(INT)
+    for start in range(0, scores.shape[0], BLOCK):
+        source, target, values = bits[start : start + BLOCK], out_bits[start : start + BLOCK], out[start : start + BLOCK]
+        for k in range(source.shape[0] // 32):
+            word, part, result = INT(words[start // 32 + k]), source[32 * k : 32 * k + 32], target[32 * k : 32 * k + 32]
+            for b in range(32):
+                keep = -((word >> INT(b)) & INT(1))
+                result[b] = (part[b] & keep) | (INT(NOTHING) & ~keep)
+        for j in range(source.shape[0] // 32 * 32, source.shape[0]):
+            keep = -((INT(words[(start + j) // 32]) >> INT(j % 32)) & INT(1))
+            target[j] = (source[j] & keep) | (INT(NOTHING) & ~keep)
+        for j in range(values.shape[0]):
+            maxima[j] = max(values[j], maxima[j])
+
+
+def _moments(scores: Any, pivot: Any, maxima: Any) -> tuple[float, float, float]:
+    maxima[:] = -np.inf
+    count: Any = 0.0
+    total: Any = 0.0
+    squares: Any = 0.0
+    bits = scores.view(INT)
+    for start in range(0, scores.shape[0], BLOCK):
+        values, part = scores[start : start + BLOCK], bits[start : start + BLOCK]
+        number, first, second = INT(0), FLOAT(0), FLOAT(0)
+        for j in range(values.shape[0]):
+            keep = INT(part[j] != INT(NOTHING))
+            value = FLOAT(keep) * max(values[j] - pivot, FLOAT(-3.4e38))
+            first += value
+            second += value * value
+            number += keep
+        for j in range(values.shape[0]):
+            maxima[j] = max(values[j], maxima[j])
+        count += number
+        total += first
+        squares += second
+    return count, total, squares
+
+
+def _from_bits(bits: Any) -> Any:
+    raise AssertionError("only compiled code calls this")  # which gets `_bits_to_float` in its place
+
+
+def _softmax_sums(logits: Any, largest: Any) -> tuple[float, float]:
+    # exp d = 2^n exp r with n = round(d / ln 2): n goes straight into the exponent, exp r is a polynomial (Cephes, expf).
+    total: Any = 0.0
+    inner: Any = 0.0
+    for start in range(0, logits.shape[0], BLOCK):
+        part = logits[start : start + BLOCK]
+        first, second = FLOAT(0), FLOAT(0)
+        for j in range(part.shape[0]):
+            depth = part[j] - largest
+            exponent = INT(max(depth, FLOAT(-87)) * FLOAT(1.44269504) + FLOAT(127.5))
+            depth = FLOAT(-87) if depth < FLOAT(-87) else depth  # not a number stays none, and makes the sums none
+            power = FLOAT(exponent - INT(127))
+            r = depth - power * FLOAT(0.693147181)
+            value = FLOAT(1.9875691500e-4) * r + FLOAT(1.3981999507e-3)
+            value = value * r + FLOAT(8.3334519073e-3)
+            value = value * r + FLOAT(4.1665795894e-2)
+            value = value * r + FLOAT(1.6666665459e-1)
+            value = value * r + FLOAT(5.0000001201e-1)
+            weight = (value * r * r + r + FLOAT(1)) * _from_bits(exponent << INT(23))
+            first += weight
+            second += weight * depth
+        total += first
+        inner += second
+    return total, inner
+
+
+def _bound(maxima: Any, largest: Any, count: Any) -> float:
+    # A number that at least `count` of the maxima reach, and mostly few more; -inf where so few are above it.
+    low, step, reached = largest, FLOAT(1), _reaching(maxima, largest)
+    while reached < count:
+        low -= step
+        step *= FLOAT(2)
+        if not low > FLOAT(-3.4e38):
+            return -np.inf
+        reached = _reaching(maxima, low)
+    high = min(largest, low + step)
+    for _ in range(12):
+        if reached <= count + 8:
+            break
+        middle = low + (high - low) * FLOAT(0.5)
+        number = _reaching(maxima, middle)
+        if number >= count:
+            low, reached = middle, number
+        else:
+            high = middle
+    return float(low)
+
+
+def _reaching(maxima: Any, bound: Any) -> int:
+    number = INT(0)
+    for j in range(BLOCK):
+        number += INT(maxima[j] >= bound)
+    return int(number)
+
+
+def _survey(logits: Any, count: Any, maxima: Any, ids: Any, scores: Any, sums: Any) -> int:
+    # Returns how many of the likeliest were found, -1 for logits that are no numbers.
+    maxima[:] = -np.inf
+    for start in range(0, logits.shape[0], BLOCK):
+        part = logits[start : start + BLOCK]
+        for j in range(part.shape[0]):
+            maxima[j] = max(part[j], maxima[j])
+    largest = FLOAT(-np.inf)
+    for j in range(BLOCK):
+        largest = max(maxima[j], largest)
+    if not (largest > -np.inf and largest < np.inf):
+        return -1
+    sums[0] = largest
+    sums[1], sums[2] = _softmax_sums(logits, largest)
+    if math.isnan(sums[1]):
+        return -1
+    if count <= 0:
+        return 0
+    # What one of so many maxima of columns does not reach cannot be among the likeliest.
+    bound, found = _bound(maxima, largest, count), 0
+    for group in range(0, BLOCK, _GROUP):
+        some = INT(0)
+        for j in range(group, group + _GROUP):
+            some |= INT(maxima[j] >= bound)
+        if some == 0:
+            continue
+        for j in range(group, group + _GROUP):
+            if maxima[j] < bound:
+                continue
+            for place in range(j, logits.shape[0], BLOCK):
+                value = np.float64(logits[place])
+                if value < bound or value == -np.inf:
+                    continue
+                if found == count:
+                    last = scores[count - 1]
+                    if value < last or (value == last and place > ids[count - 1]):
+                        continue
+                else:
+                    found += 1
+                i = found - 1
+                while i > 0 and (scores[i - 1] < value or (scores[i - 1] == value and ids[i - 1] > place)):
+                    scores[i], ids[i] = scores[i - 1], ids[i - 1]
+                    i -= 1
+                scores[i], ids[i] = value, place
+    return found
+
+
+def _uniform(place: Any, attempt: Any, block: Any) -> float:
+    # `Sampler.uniform` of purpose 0: BLAKE2b of one block of four words, a digest of eight bytes, no key.
+    message, v = block[MESSAGE : MESSAGE + 16].view(BITS), block[STATE : STATE + 16].view(BITS)
+    message[:] = BITS(0)
+    message[0], message[1], message[3] = block[SEED : SEED + 1].view(BITS)[0], BITS(place), BITS(attempt)
+    first = _FIRST[0] ^ BITS(0x01010008)
+    for i in range(8):
+        v[i] = v[i + 8] = _FIRST[i]
+    v[0] = first
+    v[12] ^= BITS(32)
+    v[14] = ~v[14]
+    for turn in range(12):
+        for i in range(8):
+            a, b, c, d = _COLUMNS[i, 0], _COLUMNS[i, 1], _COLUMNS[i, 2], _COLUMNS[i, 3]
+            for half in range(2):
+                v[a] = v[a] + v[b] + message[_TURNS[turn % 10, 2 * i + half]]
+                x = v[d] ^ v[a]
+                v[d] = (x >> BITS(16)) | (x << BITS(48)) if half else (x >> BITS(32)) | (x << BITS(32))
+                v[c] = v[c] + v[d]
+                x = v[b] ^ v[c]
+                v[b] = (x >> BITS(63)) | (x << BITS(1)) if half else (x >> BITS(24)) | (x << BITS(40))
+    number: float = float((first ^ v[0] ^ v[8]) >> BITS(11)) * 2.0**-53
+    return number
+
+
+def _weigh(scores: Any, count: Any, weights: Any) -> float:
+    # The weights of few candidates in order, and their sum, added up one after the other as everywhere.
+    total = 0.0
+    for i in range(count):
+        weights[i] = math.exp(scores[i] - scores[0])
+        total += weights[i]
+    return total
+
+
+def _pick(logits: Any, place: Any, attempt: Any, alternatives: Any, block: Any) -> tuple[int, float, float, float, int]:
+    # The token, its final and its raw probability, the entropy, and of how many alternatives is told; a token of -1: no numbers.
+    ids, scores = block[IDS:SCORES].view(np.int64), block[SCORES:WEIGHTS]
+    head = int(block[HEAD])
+    found = _survey(logits, head, block[MAXIMA:].view(FLOAT), ids, scores, block[:3])
+    if found < 0:
+        return -1, 0.0, 0.0, 0.0, 0
+    largest, total, inner = block[0], block[1], block[2]
+    told, weights = min(alternatives, found), block[WEIGHTS:MAXIMA]
+    for i in range(told):  # before the scores are changed
+        block[TOLD + 3 * i] = ids[i]
+        block[TOLD + 3 * i + 1] = math.exp(scores[i] - largest) / total
+        block[TOLD + 3 * i + 2] = 0.0
+    chosen, count = 0, found
+    mass: Any = 1.0
+    weights[0] = 1.0
+    steps = int(block[STEPS])
+    if steps < 0:
+        count = 1
+    for step in range(steps):
+        code, value = int(block[PROGRAM + 2 * step]), block[PROGRAM + 2 * step + 1]
+        if code == SCALE:
+            for i in range(found):
+                scores[i] *= value
+        elif code == KEEP_TOP:
+            count = min(count, int(value))
+        elif code == KEEP_NUCLEUS:
+            wanted = value * _weigh(scores, count, weights)
+            mass = weights[0]
+            kept = 1
+            while kept < count and mass < wanted:
+                mass += weights[kept]
+                kept += 1
+            count = kept
+        else:
+            bound = scores[0] + (math.log(value / _weigh(scores, count, weights)) if code == KEEP_SQUARED else value)
+            bound = min(bound, scores[0])
+            while scores[count - 1] < bound:
+                count -= 1
+    if steps >= 0:
+        mass = _weigh(scores, count, weights)
+        sums: Any = 0.0
+        for i in range(count):
+            weights[i] /= mass
+            sums += weights[i]
+        wanted, running = _uniform(place, attempt, block) * sums, weights[0]
+        # The first whose running sum exceeds `wanted`, but none behind the last that added anything.
+        while running <= wanted and running < sums:
+            chosen += 1
+            running += weights[chosen]
+    for i in range(min(told, count)):
+        block[TOLD + 3 * i + 2] = weights[i]
+    token = ids[chosen]
+    own = math.exp(logits[token] - largest) / total
+    entropy = max(0.0, math.log(total) - inner / total) if alternatives else 0.0
+    return token, weights[chosen], own, entropy, told
