@@ -32,7 +32,7 @@ class LoadSettings(Settings):
     )
     prompt_bits: str = setting(
         "16", "Prompt precision", "Bits of the numbers that the CPU computes with while it reads a prompt; replies always take 16. With "
-        "8 it is read about 1.4 times as fast, and log-probabilities of the next token are off by about 0.05, not 0.001.",
+        "8 it is read about 1.4 times as fast, and log-probabilities of the next token are off by about 0.02, not 0.001.",
         choices=(("16", "16 bits"), ("8", "8 bits (faster)")), advanced=True,
     )
     quantise: str = setting(

@@ -38,9 +38,10 @@ def product(matrix: Any, x: Array, prompt_bits: int) -> Iterator[Program]:
         program.close()
 
 
-def run(program: Program, rows: int) -> Array:
+def run(program: Program, rows: int, start: int = 1) -> Array:
+    """The first rows of x, at positions from `start` on."""
     ids = np.arange(rows, dtype=np.int32)
-    return program.run(Step(ids, ids, np.zeros(1, np.int32), rows)).copy()
+    return program.run(Step(ids, ids + start, np.zeros(1, np.int32), rows)).copy()
 
 
 def activations(width: int) -> Array:
@@ -79,6 +80,18 @@ def test_products(kind: str) -> None:
             assert np.abs(run(plain, rows) - exact).max() > 1e-4 * np.abs(exact).max()
         for rows in (1, 8):
             assert np.array_equal(run(fast, rows), run(plain, rows))
+
+
+def test_a_sequence_s_first_rows_take_sixteen_bits() -> None:
+    matrix = Matrix("Q4_1", (37, 96), 5)
+    x = activations(96)
+    with product(matrix, x, 8) as fast, product(matrix, x, 16) as plain:
+        found, alone = run(fast, MOST_ROWS, 0), run(plain, 8)
+        assert np.array_equal(found[:8], alone)
+        assert np.array_equal(found[8:], run(fast, MOST_ROWS)[8:])
+        ids = np.arange(MOST_ROWS, dtype=np.int32)
+        for wanted in (20, MOST_ROWS - 8, MOST_ROWS - 3):
+            assert np.array_equal(fast.run(Step(ids, ids, np.zeros(1, np.int32), wanted)), found[-wanted:])
 
 
 @pytest.mark.parametrize(("bits", "unit"), [(4, 64), *(pytest.param(bits, 32, marks=pytest.mark.slow) for bits in (2, 3, 5, 6, 8))])
