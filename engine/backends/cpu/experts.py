@@ -30,6 +30,7 @@ from engine.backends.cpu.linear import (
     SCRATCH_PANEL,
     SCRATCH_RECORDS,
     Jit,
+    product_name,
     row_parts,
     specialise,
 )
@@ -181,4 +182,4 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
 
 def experts_kernel(family: Family, bits: int, jit: Jit) -> Any:
     """The products of experts whose matrices are of one family; `jit(function, signature)` compiles its parts."""
-    return specialise(_experts_template, f"experts{bits}_{family.name}", UNIT=family.unit, **row_parts(family, jit, bits))
+    return specialise(_experts_template, product_name("experts", family, bits), UNIT=family.unit, **row_parts(family, jit, bits))

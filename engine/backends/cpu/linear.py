@@ -315,9 +315,14 @@ def _many_rows(family: Family, jit: Jit, bits: int, constants: dict[str, Any]) -
     )
 
 
+def product_name(operation: str, family: Family, bits: int) -> str:
+    """Of a kernel: linear_q41, experts_q41, and linear8_q41 where long steps take activations in 8 bits."""
+    return f"{operation}{8 if bits == 8 and cells_of(family, 8) is not None else ''}_{family.name}"
+
+
 def linear_kernel(family: Family, bits: int, jit: Jit) -> Any:
     """The plain Python kernel for one family, ready to be compiled; `jit(function, signature)` compiles its parts."""
-    return specialise(_template, f"linear{bits}_{family.name}", **row_parts(family, jit, bits))
+    return specialise(_template, product_name("linear", family, bits), **row_parts(family, jit, bits))
 
 
 def specialise(template: Any, name: str, **values: Any) -> Any:

@@ -134,7 +134,8 @@ class Recorder:
         reads: list[object] = [x, *many_rows[:1]] if residual is None else [x, *many_rows[:1], residual]
         tiles = (tickets, SMALL_ROWS, many, linear.MANY_ROWS)
         more = {"bytes": weight.nbytes, "shape": weight.shape}
-        self._add(self._product("linear", weight), arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows, **more)
+        kernel = linear.product_name("linear", weight.family, self.prompt_bits)
+        self._add(kernel, arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows, **more)
         return y
 
     def _input_number(self, x: Buffer) -> int:
@@ -143,11 +144,6 @@ class Recorder:
         if before is None or not before.kernel.startswith("linear") or x not in before.reads[:1]:
             self._inputs += 1
         return self._inputs
-
-    def _product(self, operation: str, weight: WeightOutline) -> str:
-        """The kernel of a matrix product."""
-        fast = self.prompt_bits == 8 and linear.cells_of(weight.family, 8) is not None
-        return f"{operation}{8 if fast else ''}_{weight.family.name}"
 
     def _in_whole_numbers(self, x: Buffer, weight: WeightOutline) -> tuple[Buffer | int, int]:
         """x as records of whole numbers, for steps of many rows, and their stride; shared by all products that want them."""
@@ -326,7 +322,8 @@ class Recorder:
         tiles = (routing.used * tickets, 1, routing.experts * tickets, 1 << 40)
         more = {"bytes": len([a for a in addresses if a]) * first.nbytes, "row_bytes": routing.used * first.nbytes, "shape": first.shape}
         reads: list[object] = [x, *many_rows[:1], ("routes", routes.table)]
-        self._add(self._product("experts", first), arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows, **more)
+        kernel = linear.product_name("experts", first.family, self.prompt_bits)
+        self._add(kernel, arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows, **more)
 
     def gather(self, x: Buffer, routes: RecordedRoutes, residual: Buffer) -> Buffer:
         """See `Ops.gather`."""

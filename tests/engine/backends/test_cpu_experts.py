@@ -75,8 +75,8 @@ def recorded(backend: Any, mixture: Mixture) -> Iterator[Program]:
         program.close()
 
 
-def step(ids: Array, logit_rows: int | None = None) -> Step:
-    positions = np.arange(len(ids), dtype=np.int32)
+def step(ids: Array, logit_rows: int | None = None, start: int = 0) -> Step:
+    positions = np.arange(start, start + len(ids), dtype=np.int32)
     return Step(ids.astype(np.int32), positions, np.zeros(1, np.int32), logit_rows or len(ids))
 
 
@@ -105,7 +105,9 @@ def test_prompts_in_eight_bits(kind: str) -> None:
     ids = np.random.default_rng(8).integers(0, 97, MOST_ROWS)
     with recorded(CpuBackend(2, 8), mixture) as cpu, recorded(ReferenceBackend(), mixture) as reference:
         for rows in (8, 20, MOST_ROWS):
-            found, expected = cpu.run(step(ids[:rows])), reference.run(step(ids[:rows]))
+            # Not at the begin of a sequence, whose first rows go apart.
+            later = step(ids[:rows], start=1)
+            found, expected = cpu.run(later), reference.run(later)
             # A number on the border of two codes may fall to the other side, which shows in all that an expert makes of it.
             error = np.abs(found - expected) / np.abs(expected).max()
             assert np.median(error) <= 2e-6, rows

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +23,7 @@ from tests.engine.backends.test_cpu_weight_types import compiled
 
 Array = np.ndarray[Any, Any]
 MOST_ROWS = 40
-QUICK = ("Q4_1", "Q8_0", "Q6_K")
+QUICK = ("Q4_1",)
 CASES = [pytest.param(kind, marks=[] if kind in QUICK else [pytest.mark.slow]) for kind in sorted(WHOLE)]
 
 
@@ -94,7 +98,8 @@ def test_a_sequence_s_first_rows_take_sixteen_bits() -> None:
             assert np.array_equal(fast.run(Step(ids, ids, np.zeros(1, np.int32), wanted)), found[-wanted:])
 
 
-@pytest.mark.parametrize(("bits", "unit"), [(4, 64), *(pytest.param(bits, 32, marks=pytest.mark.slow) for bits in (2, 3, 5, 6, 8))])
+@pytest.mark.slow
+@pytest.mark.parametrize(("bits", "unit"), [(bits, 64 if bits == 4 else 32) for bits in (2, 3, 4, 5, 6, 8)])
 def test_products_of_grouped_codes(bits: int, unit: int) -> None:
     """Whose zeros are numbers of their own."""
     drawn = one_width(37, 5 * unit, bits, unit, True, bits)
@@ -105,10 +110,22 @@ def test_products_of_grouped_codes(bits: int, unit: int) -> None:
         assert (np.abs(run(fast, MOST_ROWS) - exact) / bound).max() < 2e-6
 
 
-@pytest.mark.parametrize("kind", ["F16", "F32", "IQ3_S"])
+@pytest.mark.parametrize("kind", ["F32", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("F16", "IQ3_S"))])
 def test_weights_that_are_no_whole_numbers_keep_their_products(kind: str) -> None:
     matrix: RawTensor = Matrix(kind, (37, 2 * unit_of(kind) if kind == "IQ3_S" else 96), 5)
     x = activations(matrix.shape[1])
     assert cells_of(family_for(kind), 8) is None
     with product(matrix, x, 8) as fast, product(matrix, x, 16) as plain:
         assert np.array_equal(run(fast, MOST_ROWS), run(plain, MOST_ROWS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cpu", "features"), [("generic", ""), ("haswell", "+avx,+avx2,+fma,+f16c,+ssse3")])
+def test_other_cpus(cpu: str, features: str, tmp_path: Path) -> None:
+    """A layout with minimums, one of signed bytes and one with a zero, by other instructions."""
+    environment = {**os.environ, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features, "INGLENOOK_CACHE": str(tmp_path)}
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "slow or not slow", "-p", "no:cacheprovider", __file__]
+    command += ["-k", "test_products and (Q4_1 or Q8_0 or Q6_K or 4-64) or records or first_rows"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "7 passed" in done.stdout, done.stdout[-300:]
