@@ -76,24 +76,25 @@ class Pick:
     everything is cold, so what a token costs is how much code and how many objects it touches.
     """
 
-    def __init__(self, room: SurveyRoom, head: int, steps: Sequence[tuple[int, float]] | None, seed: int) -> None:
+    def __init__(self, room: SurveyRoom, head: int, steps: Sequence[tuple[int, float]] | None) -> None:
         """A survey of the `head` likeliest into `room`, then `steps`, (code, number) of `engine.sampling.passes`; None: the likeliest."""
         # The machine code itself: the dispatcher in front of it looks at the type of every argument anew.
         self._kernel = next(iter(_pick_kernel().overloads.values())).entry_point
         self._whole, self._told, self._some = room.told, 0, room.told[:0]
         self._block = block = room.block
         block[passes.HEAD], block[passes.STEPS] = head, -1 if steps is None else len(steps)
-        block[passes.SEED : passes.SEED + 1].view(np.uint64)[0] = seed % (1 << 64)
         flat = [number for step in steps or () for number in step]
         block[passes.PROGRAM : passes.PROGRAM + len(flat)] = flat
 
     def __call__(
-        self, logits: npt.NDArray[np.float32], place: int, attempt: int, alternatives: int
+        self, logits: npt.NDArray[np.float32], uniform: float, alternatives: int
     ) -> tuple[int, float, float, float, list[float]]:
-        """The token after `place` others, its final and its raw probability, the entropy (0 without alternatives), and of
-        each of as many `alternatives` (at most `head`) the id, the raw and the final probability. A token of -1: logits (V,), which are
-        float32 and contiguous, hold NaN or +inf or are all -inf."""
-        token, final, raw, entropy, told = self._kernel(logits, place, attempt, alternatives, self._block)
+        """The token in whose share `uniform` falls (`Distribution.draw`), its final and its raw probability, the entropy (0 without
+        alternatives), and of each of as many `alternatives` (at most `head`) the id, the raw and the final probability.
+
+        A token of -1: logits (V,), which are float32 and contiguous, hold NaN or +inf or are all -inf.
+        """
+        token, final, raw, entropy, told = self._kernel(logits, uniform, alternatives, self._block)
         if told != self._told:
             self._told, self._some = told, self._whole[: 3 * told]
         return token, final, raw, entropy, self._some.tolist() if told else []
@@ -159,13 +160,10 @@ def _pick_kernel() -> Any:
     from numba import types
 
     f64, whole, block = types.float64, types.int64, types.float64[::1]
-    signature = types.Tuple((whole, f64, f64, f64, whole))(_read(types.float32), whole, whole, whole, block)
+    signature = types.Tuple((whole, f64, f64, f64, whole))(_read(types.float32), f64, whole, block)
     # Nothing may be contracted or added up in another order: the numbers are those of the steps in Python.
-    return _compiled(
-        passes._pick, signature, (), _survey=_survey_kernel,
-        _weigh=lambda: _compiled(passes._weigh, f64(block, whole, block), ()),
-        _uniform=lambda: _compiled(passes._uniform, f64(whole, whole, block), ()),
-    )  # fmt: skip
+    weigh = functools.partial(_compiled, passes._weigh, f64(block, whole, block), ())
+    return _compiled(passes._pick, signature, (), _survey=_survey_kernel, _weigh=weigh)
 
 
 def _bits_to_float() -> Any:

@@ -12,14 +12,13 @@ import numpy as np
 
 BLOCK = 4096
 LONGEST_HEAD = 256
-INT, FLOAT, BITS = np.int32, np.float32, np.uint64
+INT, FLOAT = np.int32, np.float32
 NOTHING = -8388608
 """The bits of float32 -inf, as int32."""
 
 # Words (of 64 bits) of the array that `_pick` works in: three sums, what it is told and tells, then arrays.
-HEAD, STEPS, SEED, PROGRAM = 3, 4, 5, 6
-MESSAGE, STATE = 32, 48
-TOLD = 64
+HEAD, STEPS, PROGRAM = 3, 4, 5
+TOLD = 32
 IDS = TOLD + 3 * LONGEST_HEAD
 SCORES, WEIGHTS, MAXIMA = (IDS + LONGEST_HEAD * n for n in (1, 2, 3))
 ROOM = MAXIMA + BLOCK // 2
@@ -29,33 +28,6 @@ _GROUP = 16
 
 # What a step of `_pick` does.
 SCALE, KEEP_TOP, KEEP_NUCLEUS, KEEP_REACHING, KEEP_SQUARED = range(5)
-
-# BLAKE2b: the first words of SHA-512, and which word of the message each half step takes (RFC 7693, sections 2.6 and 2.7).
-_FIRST = np.array(
-    [
-        0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1,
-        0x510E527FADE682D1, 0x9B05688C2B3E6C1F, 0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179,
-    ],
-    np.uint64,
-)  # fmt: skip
-_TURNS = np.array(
-    [
-        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
-        [14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3],
-        [11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4],
-        [7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8],
-        [9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13],
-        [2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9],
-        [12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11],
-        [13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10],
-        [6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5],
-        [10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0],
-    ],
-    np.uint8,
-)
-_COLUMNS = np.array(
-    [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15], [0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]], np.uint8
-)
 
 # Written for the compiler's vectoriser: no branches in the inner loops, and every number and index of 32 bits.
 
@@ -206,31 +178,6 @@ def _survey(logits: Any, count: Any, maxima: Any, ids: Any, scores: Any, sums: A
     return found
 
 
-def _uniform(place: Any, attempt: Any, block: Any) -> float:
-    # `Sampler.uniform` of purpose 0: BLAKE2b of one block of four words, a digest of eight bytes, no key.
-    message, v = block[MESSAGE : MESSAGE + 16].view(BITS), block[STATE : STATE + 16].view(BITS)
-    message[:] = BITS(0)
-    message[0], message[1], message[3] = block[SEED : SEED + 1].view(BITS)[0], BITS(place), BITS(attempt)
-    first = _FIRST[0] ^ BITS(0x01010008)
-    for i in range(8):
-        v[i] = v[i + 8] = _FIRST[i]
-    v[0] = first
-    v[12] ^= BITS(32)
-    v[14] = ~v[14]
-    for turn in range(12):
-        for i in range(8):
-            a, b, c, d = _COLUMNS[i, 0], _COLUMNS[i, 1], _COLUMNS[i, 2], _COLUMNS[i, 3]
-            for half in range(2):
-                v[a] = v[a] + v[b] + message[_TURNS[turn % 10, 2 * i + half]]
-                x = v[d] ^ v[a]
-                v[d] = (x >> BITS(16)) | (x << BITS(48)) if half else (x >> BITS(32)) | (x << BITS(32))
-                v[c] = v[c] + v[d]
-                x = v[b] ^ v[c]
-                v[b] = (x >> BITS(63)) | (x << BITS(1)) if half else (x >> BITS(24)) | (x << BITS(40))
-    number: float = float((first ^ v[0] ^ v[8]) >> BITS(11)) * 2.0**-53
-    return number
-
-
 def _weigh(scores: Any, count: Any, weights: Any) -> float:
     # The weights of few candidates in order, and their sum, added up one after the other as everywhere.
     total = 0.0
@@ -240,7 +187,7 @@ def _weigh(scores: Any, count: Any, weights: Any) -> float:
     return total
 
 
-def _pick(logits: Any, place: Any, attempt: Any, alternatives: Any, block: Any) -> tuple[int, float, float, float, int]:
+def _pick(logits: Any, uniform: Any, alternatives: Any, block: Any) -> tuple[int, float, float, float, int]:
     # The token, its final and its raw probability, the entropy, and of how many alternatives is told; a token of -1: no numbers.
     ids, scores = block[IDS:SCORES].view(np.int64), block[SCORES:WEIGHTS]
     head = int(block[HEAD])
@@ -285,7 +232,7 @@ def _pick(logits: Any, place: Any, attempt: Any, alternatives: Any, block: Any) 
         for i in range(count):
             weights[i] /= mass
             sums += weights[i]
-        wanted, running = _uniform(place, attempt, block) * sums, weights[0]
+        wanted, running = uniform * sums, weights[0]
         # The first whose running sum exceeds `wanted`, but none behind the last that added anything.
         while running <= wanted and running < sums:
             chosen += 1

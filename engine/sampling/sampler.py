@@ -196,7 +196,8 @@ class Sampler:
         known = logits.shape == self._shape and logits.strides == _PACKED and logits.dtype is _FLOAT32
         if known and self._pick is not None and not (blocked or top) and mask is None and only is None and alternatives <= self._head:
             inside = logits if self._inside == self._size else logits[: self._inside]
-            token, final, raw, entropy, told = self._pick(inside, len(history), attempt, alternatives)
+            uniform = 0.0 if self._likeliest else self.uniform(len(history), DRAW, attempt)
+            token, final, raw, entropy, told = self._pick(inside, uniform, alternatives)
             if token < 0:
                 raise EngineError(_NOT_FINITE)
             others = tuple([(int(told[i]), told[i + 1], told[i + 2]) for i in range(0, len(told), 3)])
@@ -231,7 +232,7 @@ class Sampler:
         self._restricted = bool(self._biased.shape[0] or self._banned.shape[0] or self._allowed is not None)
         self._pick: kernels.Pick | None = None
         if self._usual is not None and not self._restricted and inside >= kernels.SURVEY_LEAST:
-            self._pick = kernels.Pick(self._room, self._head, None if self._likeliest else self._usual, self._seed)
+            self._pick = kernels.Pick(self._room, self._head, None if self._likeliest else self._usual)
 
     def _restrict(
         self,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cache_types import GROUP, QUANTISED
-from engine.backends.cpu.cache_tiles import CODE_BYTES, CODES_ROOM, limit, pack_q4, quantise_q4, quantise_q8, turn
-from engine.backends.cpu.key_steering import steered_keys_kernel
+from engine.backends.cpu.cache_tiles import CODE_BYTES, CODES_ROOM, pack_q4, quantise_q4, quantise_q8
+from engine.backends.cpu.key_steering import steered_keys_kernel, turned_head
 from engine.backends.cpu.linear import Jit, specialise, words
 from engine.backends.cpu.simd import ld_f32, ld_i32, ld_i64, st_e4m3, st_f16, st_f32
 from engine.backends.cpu.step import PAGES, POSITIONS
@@ -76,16 +76,6 @@ def _turned_values_template(args: int, step: int, tile: int, scratch: int) -> No
             scales += PAGE_TOKENS * (2 + CODES)
 
 
-def _turn_head(source: int, dim: int, count: int, work: int) -> None:
-    """One head's vector into scratch, padded with zeros to whole groups, limited and turned."""
-    for d in range(dim):
-        st_f32(work + 4 * d, ld_f32(source + 4 * d))
-    for d in range(dim, count * GROUP):
-        st_f32(work + 4 * d, 0.0)
-    limit(work, count)
-    turn(work, count)
-
-
 _PLAIN = {"fp32": (4, st_f32), "fp16": (2, st_f16), "fp8": (1, st_e4m3)}
 
 
@@ -97,4 +87,4 @@ def store_kernel(side: str, name: str, jit: Jit) -> Any:
         return specialise(template, f"store_{side}_{name}", SIZE=size, put=writer)
     if side == "keys":
         return steered_keys_kernel(name, jit)
-    return specialise(_turned_values_template, f"store_{side}_{name}", turn_head=jit(_turn_head, words(4)), CODES=CODE_BYTES[name])
+    return specialise(_turned_values_template, f"store_{side}_{name}", turn_head=jit(turned_head, words(4)), CODES=CODE_BYTES[name])

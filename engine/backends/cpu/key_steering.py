@@ -66,7 +66,7 @@ def _emit_key_sums(b: ir.IRBuilder, column: Any, stride: Any, blocks: Any, skip:
 key_sums = intrinsic_function("key_sums", types.void, (types.int64,) * 5, _emit_key_sums)
 
 # Filled in by `steered_keys_kernel`.
-turn_key: Any = None
+turn_head: Any = None
 mean_of: Any = None
 aim_at: Any = None
 steer: Any = None
@@ -75,13 +75,14 @@ steer: Any = None
 def _q8_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
     position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
     page = ld_i32(ld_i64(step + 8 * PAGES) + 4 * (position // PAGE_TOKENS))
-    groups, slot = ld_i64(args + 8 * K_KV_HEADS), position % PAGE_TOKENS
-    count, size = (ld_i64(args + 8 * K_DIM) + GROUP - 1) // GROUP, 16 * (2 + GROUP)
+    groups, dim, slot = ld_i64(args + 8 * K_KV_HEADS), ld_i64(args + 8 * K_DIM), position % PAGE_TOKENS
+    count, size = (dim + GROUP - 1) // GROUP, 16 * (2 + GROUP)
+    source = ld_i64(args + 8 * K_SOURCE) + tile * ld_i64(args + 8 * K_STRIDE)
     work = scratch + SCRATCH_WORK
     aim = work + 4 * GROUP * count
     gains = aim + 4 * GROUP * count
     for g in range(groups):
-        turn_key(args, tile, g, count, work)
+        turn_head(source + 4 * dim * g, dim, count, work)
         aim_at(args, tile, g, count, aim)
         block = ld_i64(args + 8 * K_TARGET) + (page * groups + g) * ld_i64(args + 8 * K_PAGE) + slot // 16 * count * size
         error = ZERO
@@ -92,8 +93,9 @@ def _q8_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 def _q4_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
-    rows, groups = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * K_KV_HEADS)
-    count, pages = (ld_i64(args + 8 * K_DIM) + GROUP - 1) // GROUP, ld_i64(step + 8 * PAGES)
+    rows, groups, dim = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * K_KV_HEADS), ld_i64(args + 8 * K_DIM)
+    count, pages = (dim + GROUP - 1) // GROUP, ld_i64(step + 8 * PAGES)
+    source, stride = ld_i64(args + 8 * K_SOURCE) + 4 * dim * tile, ld_i64(args + 8 * K_STRIDE)
     head = (count * 8 * GROUP + PAGE_TOKENS - 1) // PAGE_TOKENS * PAGE_TOKENS
     target, page_bytes = ld_i64(args + 8 * K_TARGET), ld_i64(args + 8 * K_PAGE)
     work = scratch + SCRATCH_WORK
@@ -107,7 +109,7 @@ def _q4_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
         elif slot == 0 and position > 0:
             before = target + (ld_i32(pages + 4 * (position // PAGE_TOKENS - 1)) * groups + tile) * page_bytes
             mean_of(before, head, count, position // PAGE_TOKENS, here)
-        turn_key(args, t, tile, count, work)
+        turn_head(source + t * stride, dim, count, work)
         if position == 0:
             for d in range(count * GROUP):
                 st_f32(here + 4 * (count * GROUP + d), ld_f32(work + 4 * d))
@@ -118,12 +120,12 @@ def _q4_keys_template(args: int, step: int, tile: int, scratch: int) -> None:
         steer(here + head + slot // 16 * count * BLOCK, slot % 16, count, work, aim, scratch + SCRATCH_CODES)
 
 
-def _turn_key(args: int, t: int, g: int, count: int, work: int) -> None:
-    """A row's key of one head into scratch, padded with zeros to whole groups, limited and turned."""
-    dim = ld_i64(args + 8 * K_DIM)
-    source = ld_i64(args + 8 * K_SOURCE) + t * ld_i64(args + 8 * K_STRIDE) + 4 * dim * g
-    for d in range(count * GROUP):
-        st_f32(work + 4 * d, ld_f32(source + 4 * d) if d < dim else ZERO)
+def turned_head(source: int, dim: int, count: int, work: int) -> None:
+    """One head's vector into scratch, padded with zeros to whole groups, limited and turned."""
+    for d in range(dim):
+        st_f32(work + 4 * d, ld_f32(source + 4 * d))
+    for d in range(dim, count * GROUP):
+        st_f32(work + 4 * d, ZERO)
     limit(work, count)
     turn(work, count)
 
@@ -193,7 +195,7 @@ def _steer(block: int, lane: int, count: int, work: int, aim: int, codes: int) -
 
 def steered_keys_kernel(name: str, jit: Jit) -> Any:
     """The kernel that writes keys as "q8", one tile a row, or "q4", one tile a head; `jit(function, signature)` compiles its parts."""
-    parts = {"turn_key": jit(_turn_key, words(5)), "aim_at": jit(_aim_at, words(5))}
+    parts = {"turn_head": jit(turned_head, words(4)), "aim_at": jit(_aim_at, words(5))}
     if name == "q8":
         return specialise(_q8_keys_template, "store_keys_q8", **parts)
     return specialise(_q4_keys_template, "store_keys_q4", mean_of=jit(_mean_of, words(5)), steer=jit(_steer, words(6)), **parts)
