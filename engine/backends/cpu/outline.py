@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.backends.arena import Buffer, assign_places
 from engine.backends.base import AttentionShape, Floats, Weight
-from engine.backends.cpu.places import Buffer, assign_places
 from engine.backends.cpu.recorder import RecordedRoutes, Recorder
 from engine.backends.cpu.tape import ARGUMENTS
 from engine.backends.cpu.team import OPERATION

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.cpu.clock import ticks_per_second
-from engine.backends.cpu.places import Operation
+from engine.backends.cpu.phases import Operation
 from engine.backends.cpu.tape import Tape
 
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.backends.arena import Buffer
 from engine.backends.base import AttentionShape, Floats, RotaryTable, Routing, Weight
 from engine.backends.cache_types import QUANTISED, CacheType, key_bytes, value_bytes
 from engine.backends.cpu import activations, attention, experts, linear, pointwise, rows
 from engine.backends.cpu.composite import CompositeOutline
 from engine.backends.cpu.memory import aligned
-from engine.backends.cpu.places import Buffer, Operation
+from engine.backends.cpu.phases import Operation
 from engine.backends.cpu.step import SMALL_ROWS
 from engine.backends.cpu.store import CpuCache
 from engine.backends.cpu.weight import WeightOutline

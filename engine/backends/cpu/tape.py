@@ -13,10 +13,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from engine.backends.arena import Buffer, assign_places
 from engine.backends.base import Floats, Forward, Step
 from engine.backends.cpu.kernels import KERNELS
 from engine.backends.cpu.memory import aligned
-from engine.backends.cpu.places import Buffer, Operation, assign_places, phases_of
+from engine.backends.cpu.phases import Operation, phases_of
 from engine.backends.cpu.recorder import Recorder
 from engine.backends.cpu.step import LOGIT_ROWS, PAGES, POSITIONS, ROWS, SERIAL, SMALL_ROWS, TOKENS, WORDS
 from engine.backends.cpu.store import CpuCache

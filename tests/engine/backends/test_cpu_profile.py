@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from engine.__main__ import main
+from engine.backends.arena import Buffer
 from engine.backends.base import AttentionShape, Step
 from engine.backends.cpu import CpuBackend
-from engine.backends.cpu.places import Buffer, Operation
+from engine.backends.cpu.phases import Operation
 from engine.backends.cpu.profile import bytes_read, profile
 from engine.backends.cpu.tape import Tape
 from tests.engine.backends.kernel_oracles import Matrix

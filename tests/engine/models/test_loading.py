@@ -15,8 +15,8 @@ import numpy as np
 import psutil
 import pytest
 
+from engine.backends.arena import Buffer
 from engine.backends.cpu import CpuBackend, tape
-from engine.backends.cpu.places import Buffer
 from engine.backends.cpu.weight import CpuWeight
 from engine.backends.trim import give_memory_back
 from engine.chat import LocalChat, finished, open_chat

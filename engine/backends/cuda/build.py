@@ -1,0 +1,186 @@
+"""Compiling kernels to machine code of a GPU, which needs no GPU: Numba-CUDA's front end, NVVM, and nvJitLink's assembler.
+
+Nothing here is imported where kernels are taken from the cache (`engine.backends.cuda.binaries`). Numba-CUDA's own names that are
+used (`_compile_pyfunc_with_fixup`, the dispatcher's `get_current_device`) are private to it: its version is pinned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import numba.cuda.dispatcher as _dispatcher
+from cuda.core import Linker, LinkerOptions, ObjectCode
+from llvmlite import ir
+from numba import cuda, types
+from numba.cuda import compiler as _compiler
+from numba.cuda.extending import intrinsic
+
+from engine.backends.cuda.kernel import Kernel, specialised
+from engine.backends.cuda.ptx import Op, SharedMemory
+from engine.backends.cuda.words import Cast
+from engine.errors import EngineError
+
+CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
+"""Compute capabilities that kernels are built for, times ten: Turing to Blackwell. Code of one runs on later ones of its generation."""
+
+_I8, _I32, _I64, _F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
+_LLVM = {"i": _I32, "r": _I32, "l": _I64, "f": _F32}
+_NUMBA = {"i": types.int32, "r": types.uint32, "l": types.int64, "f": types.float32}
+
+
+class BuildError(EngineError):
+    """A kernel cannot be compiled, or breaks a promise; a fault of the program, not of its user."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """One kernel for one compute capability: its machine code, and what it takes of the device."""
+
+    cubin: bytes
+    ptx: str
+    registers: int
+    stack: int
+    spilled: int
+    shared: int
+
+
+class _NoDevice:
+    """Stands for the GPU that Numba-CUDA would ask for its capability; kernels are compiled for several, here for none."""
+
+    compute_capability = (7, 5)
+
+
+def build(kernel: Kernel, capabilities: Sequence[int] = CAPABILITIES) -> dict[int, Built]:
+    """Machine code of one kernel for each of the capabilities that it supports. Raises `BuildError` where it uses float64."""
+    if getattr(cuda, "implementation", "") != "NVIDIA":
+        raise BuildError("Numba's own old CUDA target was found in place of numba-cuda; install the package with its gpu extra anew.")
+    _dispatcher.get_current_device = _NoDevice
+    out: dict[int, Built] = {}
+    # Some instructions have another text on newer devices, so the front end runs once for each set of texts.
+    texts: dict[tuple[str, ...], Any] = {}
+    for capability in capabilities:
+        if capability < kernel.least:
+            continue
+        function = _numba_function(kernel, capability)
+        key = function.texts
+        if key not in texts:
+            texts[key] = _front_end(kernel, function.function)
+        out[capability] = _assemble(kernel, texts[key], capability)
+    return out
+
+
+@dataclass
+class _Made:
+    function: FunctionType
+    texts: tuple[str, ...]
+
+
+def _numba_function(kernel: Kernel, capability: int) -> _Made:
+    texts: list[str] = []
+
+    def leaf(name: str, value: Any) -> Any:
+        if isinstance(value, Op):
+            texts.append(value.text_for(capability))
+            return _instruction(value, value.text_for(capability))
+        if isinstance(value, Cast):
+            return getattr(types, value.name)
+        if isinstance(value, SharedMemory):
+            return _shared(value.size)
+        if isinstance(value, FunctionType):
+            return cuda.jit(value, device=True, forceinline=True, fastmath=True)
+        return value
+
+    function = specialised(kernel.body, kernel.constants, leaf)
+    return _Made(function, tuple(texts))
+
+
+def _front_end(kernel: Kernel, function: FunctionType) -> Any:
+    signature = types.void(*(_NUMBA[letter] for letter in kernel.parameters))
+    library, _ = _compiler._compile_pyfunc_with_fixup(
+        function, signature, device=False, abi="numba", cc=(7, 5), fastmath=True, launch_bounds=(kernel.threads, kernel.blocks)
+    )
+    return library
+
+
+def _assemble(kernel: Kernel, library: Any, capability: int) -> Built:
+    (ptx,) = library.get_asm_strs(cc=(capability // 10, capability % 10))
+    ptx = re.sub(r"^\.common .*NumbaEnv.*$", "", ptx.replace(library._entry_name, kernel.name), flags=re.M)
+    wide = re.search(r"^.*\.f64.*$", ptx, flags=re.M)
+    if wide:
+        raise BuildError(f"The kernel {kernel.name} computes in float64: {wide[0].strip()}")
+    options = LinkerOptions(arch=f"sm_{capability}", ptxas_options=["-v"])
+    linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=options)
+    cubin = linker.link("cubin").code
+    log = linker.get_info_log()
+    registers = int(_found(r"Used (\d+) registers", log, kernel)[1])
+    stack, stores, loads = (int(_found(rf"(\d+) bytes {what}", log, kernel)[1]) for what in ("stack frame", "spill stores", "spill loads"))
+    memory = re.search(r"(\d+) bytes smem", log)
+    return Built(bytes(cubin), ptx, registers, stack, stores + loads, int(memory[1]) if memory else 0)
+
+
+def _found(pattern: str, log: str, kernel: Kernel) -> re.Match[str]:
+    found = re.search(pattern, log)
+    if found is None:
+        raise BuildError(f"The assembler said nothing of {pattern!r} for the kernel {kernel.name}: {log.strip()[:200]}")
+    return found
+
+
+_INSTRUCTIONS: dict[tuple[str, str], Any] = {}
+
+
+def _instruction(op: Op, text: str) -> Any:
+    """A Numba intrinsic that puts the instruction in."""
+    if (op.name, text) not in _INSTRUCTIONS:
+        _INSTRUCTIONS[op.name, text] = _make_instruction(op, text)
+    return _INSTRUCTIONS[op.name, text]
+
+
+def _make_instruction(op: Op, text: str) -> Any:
+    results = [_NUMBA[letter] for letter in op.outs]
+    returned = types.void if not results else results[0] if len(results) == 1 else types.UniTuple(results[0], len(results))
+    kinds = [_LLVM[letter] for letter in op.outs]
+    returned_llvm = ir.VoidType() if not kinds else kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
+    letters = {"i": "r", "r": "r", "l": "l", "f": "f"}
+    constraints = ",".join([f"={letters[o]}" for o in op.outs] + [letters[i] for i in op.ins] + ["~{memory}"] * op.memory)
+    # A few instructions in one text have names of their own, which must not meet: braces make a scope.
+    scoped = text if not text or text.startswith("{") else "{" + text + "}"
+
+    def type_of(context: Any, *arguments: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            if not text:
+                return context.get_dummy_value()
+            function = ir.FunctionType(returned_llvm, [_LLVM[letter] for letter in op.ins])
+            assembly = ir.InlineAsm(function, scoped, constraints, side_effect=op.memory or op.convergent)
+            result = builder.call(assembly, list(values), attrs=("convergent",) if op.convergent else ())
+            if not op.outs:
+                return context.get_dummy_value()
+            if len(op.outs) == 1:
+                return result
+            return context.make_tuple(builder, returned, [builder.extract_value(result, i) for i in range(len(op.outs))])
+
+        return returned(*(_NUMBA[letter] for letter in op.ins)), generate
+
+    arguments = "".join(f", a{i}" for i in range(len(op.ins)))
+    names: dict[str, Any] = {"type_of": type_of}
+    exec(f"def {op.name}(context{arguments}): return type_of(context{arguments})", names)
+    return intrinsic(names[op.name])
+
+
+def _shared(size: int) -> Any:
+    """A Numba intrinsic for the address of shared memory."""
+
+    def memory(context: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            module = builder.module
+            kind = ir.ArrayType(_I8, size)
+            memory = ir.GlobalVariable(module, kind, module.get_unique_name("shared"), addrspace=3)
+            memory.linkage, memory.align, memory.initializer = "internal", 16, ir.Constant(kind, ir.Undefined)
+            return builder.ptrtoint(memory, _I32)
+
+        return types.int32(), generate
+
+    return intrinsic(memory)

@@ -1,0 +1,202 @@
+"""What the instructions of `engine.backends.cuda.ptx` do, to Python numbers: fp16, bf16 and e4m3 in bits, matrix fragments, memory.
+
+"i" and "r" are Python ints, already wrapped to 32 bits, "f" np.float32. Only the tests' interpreter runs any of this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from engine.backends.cuda.words import int32
+
+M32 = 0xFFFFFFFF
+
+
+class Machine(Protocol):
+    """What emulations ask of the interpreter about the thread that runs: its memory, and an exchange among its warp's lanes."""
+
+    @property
+    def thread(self) -> int: ...
+    @property
+    def block(self) -> tuple[int, int, int]: ...
+    @property
+    def blocks(self) -> tuple[int, int, int]: ...
+    @property
+    def threads(self) -> int: ...
+
+    def load(self, address: int, size: int, shared: bool) -> bytes:
+        """`size` bytes; raises when they were not all allocated, or are not aligned to `size`."""
+        ...
+
+    def store(self, address: int, data: bytes, shared: bool) -> None:
+        """The reverse."""
+        ...
+
+    def add(self, address: int, value: int, shared: bool) -> int:
+        """Add to an int32 at once, as no other thread sees it between; gives what was there before."""
+        ...
+
+    def exchange(self, value: Any) -> tuple[list[Any], int]:
+        """Wait for the whole warp: the values of its 32 lanes, and this lane's number. Lanes that diverged are an error."""
+        ...
+
+    def barrier(self) -> None:
+        """Wait for the whole block."""
+        ...
+
+    def shared(self, size: int) -> int:
+        """The address of `size` bytes of shared memory that belong to this place in the code."""
+        ...
+
+
+
+
+def bits_of(value: Any) -> int:
+    return int(np.float32(value).view(np.uint32))
+
+
+def float_of(bits: int) -> np.float32:
+    return np.uint32(int(bits) & M32).view(np.float32)
+
+
+def halves_of(word: int) -> tuple[np.float16, np.float16]:
+    low, high = np.array([int(word) & 0xFFFF, int(word) >> 16 & 0xFFFF], np.uint16).view(np.float16)
+    return low, high
+
+
+def half_bits(value: Any) -> int:
+    with np.errstate(over="ignore"):
+        return int(np.float32(value).astype(np.float16).view(np.uint16))
+
+
+def bf16_bits(value: Any) -> int:
+    bits = bits_of(value)
+    if bits & 0x7FFFFFFF > 0x7F800000:
+        return 0x7FFF
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF
+
+
+def e4m3_value(byte: int) -> np.float32:
+    sign, exponent, fraction = byte >> 7, byte >> 3 & 15, byte & 7
+    if byte & 0x7F == 0x7F:
+        return np.float32(np.nan)
+    value = math.ldexp(fraction / 8, -6) if not exponent else math.ldexp(1 + fraction / 8, exponent - 7)
+    return np.float32(-value if sign else value)
+
+
+def fused(_: Machine, a: Any, b: Any, c: Any) -> np.float32:
+    # A product of two float32 is exact in float64; adding rounds once more, which is all but never seen in float32.
+    return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
+
+
+def signed_byte(byte: int) -> int:
+    return byte - 256 if byte > 127 else byte
+
+
+def byte_products(_: Machine, a: int, b: int, c: int) -> int:
+    total = int(c) + sum(signed_byte(int(a) >> 8 * i & 255) * signed_byte(int(b) >> 8 * i & 255) for i in range(4))
+    return int(int32(total))
+
+
+def permuted(_: Machine, a: int, b: int, select: int) -> int:
+    both = (int(a) & M32) | (int(b) & M32) << 32
+    return sum((both >> 8 * (int(select) >> 4 * i & 7) & 255) << 8 * i for i in range(4))
+
+
+def by_table(a: int, b: int, c: int, table: int) -> int:
+    return sum(((table >> ((a >> i & 1) << 2 | (b >> i & 1) << 1 | (c >> i & 1))) & 1) << i for i in range(32))
+
+
+def each_half(function: Callable[[np.float32, np.float32], Any]) -> Callable[[Machine, int, int], int]:
+    def each(_: Machine, a: int, b: int) -> int:
+        (a0, a1), (b0, b1) = halves_of(a), halves_of(b)
+        return half_bits(function(np.float32(a0), np.float32(b0))) | half_bits(function(np.float32(a1), np.float32(b1))) << 16
+
+    return each
+
+
+def fused_halves(_: Machine, a: int, b: int, c: int) -> int:
+    parts = zip(halves_of(a), halves_of(b), halves_of(c), strict=True)
+    low, high = (half_bits(np.float64(x) * np.float64(y) + np.float64(z)) for x, y, z in parts)
+    return low | high << 16
+
+
+def quietly(function: Callable[[Any], Any]) -> Callable[[Machine, Any], np.float32]:
+    def each(_: Machine, x: Any) -> np.float32:
+        with np.errstate(all="ignore"):
+            return np.float32(function(np.float64(x)))
+
+    return each
+
+
+def fragments(
+    machine: Machine, halves: tuple[int, ...], sums: tuple[Any, ...], convert: Callable[[int], tuple[Any, Any]]
+) -> tuple[Any, ...]:
+    """m16n8k16: lane (g, t) = (lane / 4, lane % 4) holds A at rows g, g + 8, columns 2 t, 2 t + 1 (+ 8), and B at such rows, column g."""
+    lanes, me = machine.exchange((halves, sums))
+    a, b = np.zeros((16, 16)), np.zeros((16, 8))
+    for lane, (words, _) in enumerate(lanes):
+        g, t = lane // 4, lane % 4
+        for i in range(4):
+            a[g + 8 * (i % 2), 8 * (i // 2) + 2 * t : 8 * (i // 2) + 2 * t + 2] = convert(words[i])
+        for i in range(2):
+            b[8 * i + 2 * t : 8 * i + 2 * t + 2, g] = convert(words[4 + i])
+    g, t = me // 4, me % 4
+    with np.errstate(all="ignore"):
+        product = a[[g, g + 8]] @ b[:, 2 * t : 2 * t + 2]
+    return tuple(np.float32(np.float64(sums[i]) + product[i // 2, i % 2]) for i in range(4))
+
+
+def bf16s_of(word: int) -> tuple[Any, Any]:
+    return float_of(int(word) << 16), float_of(int(word) & 0xFFFF0000)
+
+
+def from_xor(machine: Machine, value: Any, mask: int) -> Any:
+    lanes, me = machine.exchange(value)
+    return lanes[me ^ int(mask)]
+
+
+def from_lane(machine: Machine, value: Any, lane: int) -> Any:
+    lanes, _ = machine.exchange(value)
+    return lanes[int(lane) & 31]
+
+
+def from_below(machine: Machine, value: Any, distance: int) -> Any:
+    lanes, me = machine.exchange(value)
+    return lanes[me - int(distance)] if me >= int(distance) else value
+
+
+def votes(machine: Machine, flag: int) -> int:
+    lanes, _ = machine.exchange(int(flag) != 0)
+    return sum(1 << i for i, each in enumerate(lanes) if each)
+
+
+def reader(letters: str, size: int, numpy: str, shared_memory: bool = False) -> Callable[..., Any]:
+    def load(machine: Machine, address: int) -> Any:
+        found = np.frombuffer(machine.load(int(address), size, shared_memory), numpy)
+        values = [np.float32(v) if letter == "f" else int(v) for v, letter in zip(found, letters, strict=True)]
+        return values[0] if len(values) == 1 else tuple(values)
+
+    return load
+
+
+def writer(numpy: str, shared_memory: bool = False) -> Callable[..., None]:
+    kind = np.dtype(numpy)
+
+    def store(machine: Machine, address: int, *values: Any) -> None:
+        if kind.kind == "f":
+            numbers = np.array(values, kind)
+        else:
+            numbers = np.array([int(v) & ((1 << 8 * kind.itemsize) - 1) for v in values], f"<u{kind.itemsize}")
+        machine.store(int(address), numbers.tobytes(), shared_memory)
+
+    return store
+
+
+def add_int(machine: Machine, address: int, value: int, *, shared_memory: bool) -> int:
+    """What was there before."""
+    return machine.add(int(address), int(value), shared_memory)

@@ -1,0 +1,16 @@
+"""Every kernel in every form that models ask for: what the gate compiles and looks at, for all devices, without one.
+
+A kernel that is not listed here can still be compiled when a model with unusual sizes asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.backends.cuda import pointwise
+from engine.backends.cuda.kernel import Kernel
+
+
+def all_kernels() -> Iterator[Kernel]:
+    """Each one once."""
+    yield pointwise.add_kernel()

@@ -1,0 +1,26 @@
+"""The fixed-width numbers of kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Cast:
+    """A fixed-width type: a conversion in kernels, "int32", "uint32", "int64" or "float32"."""
+
+    name: str
+
+    def __call__(self, value: Any) -> Any:
+        """As the interpreter and plain Python see it; bits beyond the width fall away."""
+        if self.name == "float32":
+            return np.float32(value)
+        bits = 64 if self.name == "int64" else 32
+        whole = int(value) & ((1 << bits) - 1)
+        return whole if self.name == "uint32" or whole < 1 << (bits - 1) else whole - (1 << bits)
+
+
+int32, uint32, int64, float32 = (Cast(name) for name in ("int32", "uint32", "int64", "float32"))

@@ -1,0 +1,49 @@
+"""Holds a kernel's body, run by the interpreter, against its model in NumPy: both get copies of the same arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cuda.kernel import Kernel
+from tests.simt.interpreter import Memory, run
+from tests.simt.models import MODELS
+
+
+class At:
+    """An argument: the address of array number `array`, and `offset` bytes behind it."""
+
+    def __init__(self, array: int, offset: int = 0) -> None:
+        self.array, self.offset = array, offset
+
+
+def both(
+    kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[Any], arrays: Sequence[Any], *, twice: bool = True
+) -> tuple[list[Any], list[Any]]:
+    """The arrays after the interpreter, and after the model. With `twice` warps and blocks run in the opposite order, too, and all
+    that is written must be the same, bit for bit."""
+
+    def after(execute: Any) -> list[Any]:
+        copies = [aligned(array) for array in arrays]
+        memory = Memory(*copies)
+        execute(memory, [copies[a.array].ctypes.data + a.offset if isinstance(a, At) else a for a in arguments])
+        return copies
+
+    interpreted = after(lambda memory, values: run(kernel, blocks, values, memory))
+    if twice:
+        again = after(lambda memory, values: run(kernel, blocks, values, memory, reverse=True))
+        for i, (one, other) in enumerate(zip(interpreted, again, strict=True)):
+            assert one.tobytes() == other.tobytes(), f"array {i} depends on the order in which warps run"
+    modelled = after(lambda memory, values: MODELS[kernel.model](memory, blocks, dict(kernel.constants), *values))
+    return interpreted, modelled
+
+
+def aligned(array: Any) -> Any:
+    """A copy whose address is a multiple of 256."""
+    room = np.zeros(array.nbytes + 256, np.uint8)
+    start = -room.ctypes.data % 256
+    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy

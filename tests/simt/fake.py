@@ -1,0 +1,165 @@
+"""A GPU that is none: launches wait in a queue until somebody waits for them, and are then run by NumPy, or by the interpreter.
+
+What a kernel does is said a second time in NumPy, in `tests/simt/models`: the interpreter's tests hold each kernel's body against that, and
+whole passes run on it at a bearable speed. Because nothing runs before it must, a host that changes memory too early is found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.backends.cuda.kernel import Kernel
+from engine.errors import NotEnoughMemory
+from tests.simt import interpreter
+from tests.simt.interpreter import Memory
+from tests.simt.models import MODELS
+
+Work = Callable[[], None]
+
+
+class FakeGraph:
+    def __init__(self, device: FakeDevice, work: list[Work]) -> None:
+        self._device, self.work = device, work
+
+    def launch(self) -> None:
+        self._device.graph_launches += 1
+        for each in self.work:
+            self._device.later(each)
+
+
+class FakeMark:
+    """`passed`: how much of the device's work lay before it."""
+
+    def __init__(self, device: FakeDevice, passed: int) -> None:
+        self.device, self._passed = device, passed
+
+    def wait(self) -> None:
+        while self.device.done < self._passed:
+            self.device.step()
+
+    def reached(self) -> bool:
+        return self.device.done >= self._passed
+
+
+class FakeDevice:
+    """See `engine.backends.cuda.device.Device`; `interpret` runs the kernels' own bodies, which is slow."""
+
+    def __init__(
+        self, total_memory: int = 1 << 34, capability: int = 90, processors: int = 4, index: int = 0, interpret: bool = False
+    ) -> None:
+        self.name, self.index, self.capability, self.processors = f"fake {index}", index, capability, processors
+        self.total_memory, self.taken, self.interpret = total_memory, 0, interpret
+        self.memory = Memory()
+        self.done = self._given = self.graph_launches = 0
+        self._queue: list[Work] = []
+        self._recording: list[Work] | None = None
+        self.prepared: set[Kernel] = set()
+
+    @property
+    def torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def free_memory(self) -> int:
+        return self.total_memory - self.taken
+
+    def _place(self, array: torch.Tensor) -> torch.Tensor:
+        if array.nbytes > self.free_memory():
+            raise NotEnoughMemory(f"{self.name} has no room for {array.nbytes} bytes.")
+        self.taken += array.nbytes
+        self.memory.add(array)
+        return array
+
+    def _aligned(self, size: int) -> torch.Tensor:
+        room = torch.empty(size + 256, dtype=torch.uint8)
+        start = -room.data_ptr() % 256
+        return room[start : start + size]
+
+    def empty(self, size: int) -> torch.Tensor:
+        array = self._aligned(size)
+        array.fill_(0xA5)
+        return self._place(array)
+
+    def zeros(self, size: int) -> torch.Tensor:
+        return self._place(self._aligned(size).zero_())
+
+    def upload(self, array: Any) -> torch.Tensor:
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        target = self._aligned(raw.size)
+        target.numpy()[:] = raw
+        return self._place(target)
+
+    def pinned(self, size: int) -> torch.Tensor:
+        array = self._aligned(size).zero_()
+        self.memory.add(array)
+        return array
+
+    def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        assert source.nbytes == target.nbytes
+        self.later(lambda: target.view(-1).view(torch.uint8).copy_(source.view(-1).view(torch.uint8)) and None)
+
+    def read(self, source: torch.Tensor) -> Any:
+        self.synchronize()
+        return source.view(-1).view(torch.uint8).numpy().copy()
+
+    def prepare(self, kernels: Sequence[Kernel]) -> None:
+        assert self._recording is None, "kernels are loaded before a recording begins"
+        self.prepared |= set(kernels)
+
+    def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:
+        assert kernel in self.prepared, f"{kernel.name} was not prepared"
+        assert self.capability >= kernel.least
+        assert len(arguments) == len(kernel.parameters), kernel.name
+        if 0 in blocks:
+            return
+        assert all(0 < count <= 65535 for count in blocks[1:]), "a grid's second and third side end at 65535"
+        fixed = tuple(float(a) if letter == "f" else int(a) for a, letter in zip(arguments, kernel.parameters, strict=True))
+        if self.interpret:
+            self.later(lambda: interpreter.run(kernel, blocks, fixed, self.memory))
+        else:
+            model = MODELS[kernel.model]
+            self.later(lambda: model(self.memory, blocks, dict(kernel.constants), *fixed))
+
+    def later(self, work: Work) -> None:
+        if self._recording is not None:
+            self._recording.append(work)
+            return
+        self._queue.append(work)
+        self._given += 1
+
+    def step(self) -> None:
+        """Do the next thing in the queue."""
+        work = self._queue.pop(0)
+        work()
+        self.done += 1
+
+    def record(self, launches: Callable[[], None]) -> FakeGraph:
+        assert self._recording is None
+        self._recording = []
+        try:
+            launches()
+            return FakeGraph(self, self._recording)
+        finally:
+            self._recording = None
+
+    @contextmanager
+    def torch_work(self) -> Iterator[None]:
+        assert self._recording is None, "torch's own operations are not recorded"
+        self.synchronize()
+        yield
+
+    def mark(self) -> FakeMark:
+        assert self._recording is None
+        return FakeMark(self, self._given)
+
+    def wait_for(self, mark: Any) -> None:
+        assert isinstance(mark, FakeMark)
+        self.later(mark.wait) if mark.device is not self else None
+
+    def synchronize(self) -> None:
+        while self._queue:
+            self.step()
