@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import pointwise, records
+from tests.simt.models import pointwise, records, rows
 
 MODELS: dict[str, Callable[..., None]] = {
     **pointwise.MODELS,
     **records.MODELS,
+    **rows.MODELS,
 }
