@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.cuda import pointwise, record_write, rows
+from engine.backends.cuda import norms, pointwise, record_write, rows
 from engine.backends.cuda.kernel import Kernel
 
 
@@ -16,3 +16,4 @@ def all_kernels() -> Iterator[Kernel]:
     yield from pointwise.forms()
     yield from record_write.forms()
     yield from rows.forms()
+    yield from norms.forms()

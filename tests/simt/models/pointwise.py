@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -62,4 +63,4 @@ def add_positions(memory: Memory, blocks: Any, constants: Any, x: int, xs: int, 
         memory.view(y + row * ys, np.float32, width)[:] = memory.view(x + row * xs, np.float32, width) + learned
 
 
-MODELS = {"gated": gated, "add": add, "soft_cap": soft_cap, "add_positions": add_positions}
+MODELS: dict[str, Callable[..., None]] = {"gated": gated, "add": add, "soft_cap": soft_cap, "add_positions": add_positions}

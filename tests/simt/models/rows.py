@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,4 +24,4 @@ def last_rows(memory: Memory, blocks: Any, constants: Any, x: int, y: int, strid
         memory.view(y + row * stride, np.uint32, width)[:] = memory.view(x + (first + row) * stride, np.uint32, width)
 
 
-MODELS = {"columns": columns, "permute": permute, "last_rows": last_rows}
+MODELS: dict[str, Callable[..., None]] = {"columns": columns, "permute": permute, "last_rows": last_rows}
