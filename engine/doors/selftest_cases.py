@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -219,5 +220,10 @@ def _attention(name: str, shape: AttentionShape, cache: str, sinks: Floats | Non
 
 def checked(case: Case, backend: Backend, reference: Backend) -> dict[str, Any]:
     """One line of the table: the case's difference from the reference, and whether it is small enough."""
-    found = difference(run_case(case, backend), run_case(case, reference))
-    return {"name": case.name, "difference": found, "tolerance": case.tolerance, "passed": found <= case.tolerance}
+    return outcome(case.name, difference(run_case(case, backend), run_case(case, reference)), case.tolerance)
+
+
+def outcome(name: str, difference: float, tolerance: float) -> dict[str, Any]:
+    """One line of the table; a difference that is no number is shown as None, and has not passed."""
+    known = math.isfinite(difference)
+    return {"name": name, "difference": difference if known else None, "tolerance": tolerance, "passed": known and difference <= tolerance}
