@@ -32,6 +32,7 @@ class CudaBackend:
         self._devices, self._keep_free = list(devices), keep_free
         self.where = where or " and ".join(device.name for device in devices)
         self._split = Split(devices, even)
+        self._layers: list[int] = []
 
     def free_memory(self) -> int:
         """See `Backend.free_memory`: of all devices together."""
@@ -62,13 +63,13 @@ class CudaBackend:
 
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
         """See `Backend.new_cache`."""
-        devices = [self._devices[self._split.layer(layer)] for layer in range(layers)]
-        return CudaCache(devices, shape, page_count, _cache_type(dtype))
+        self._layers = [self._split.layer(layer) for layer in range(layers)]
+        return CudaCache([self._devices[number] for number in self._layers], shape, page_count, _cache_type(dtype))
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
         """See `Backend.record`."""
         assert isinstance(cache, CudaCache)
-        recorder = Recorder(cache, self._devices, [self._devices.index(device) for device in cache.devices])
+        recorder = Recorder(cache, self._devices, self._layers)
         return CudaProgram(finish(recorder, forward(recorder)), cache, max_rows, self._devices[: self._split.used])
 
 

@@ -99,9 +99,10 @@ class _Writer:
                 if alike and other.residual not in made:
                     group.append(other)
                     continue
-            if isinstance(first, Turn) and isinstance(other, Turn) and len(group) < 2 and other.table is first.table and other.x is not first.y:
-                group.append(other)
-                continue
+            if isinstance(first, Turn) and isinstance(other, Turn) and len(group) < 2 and other.table is first.table:
+                if other.x is not first.y:
+                    group.append(other)
+                    continue
             break
         return group
 

@@ -37,8 +37,7 @@ class Outline(Recorder):
     """Records a pass as if all were on one device; its vectors may be empty, and nothing is kept but counted."""
 
     def __init__(self, kind: CacheType, device: Device) -> None:
-        super().__init__(NoStore(kind), [device], ())
-        self.layer_devices = _EveryLayer()
+        super().__init__(NoStore(kind), [device], _EveryLayer())
         self.kept_bytes = 0
 
     def recording(self, logits: Buffer) -> Recording:

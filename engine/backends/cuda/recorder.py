@@ -26,7 +26,10 @@ from engine.backends.cuda.weight import WeightOutline
 class Store(Protocol):
     """The cache, or what stands for it while only kernels are counted."""
 
-    kind: CacheType
+    @property
+    def kind(self) -> CacheType:
+        """Of its keys and values."""
+        ...
 
     def addresses(self, layer: int) -> tuple[int, int]:
         """Of the layer's keys and values."""
@@ -57,7 +60,7 @@ class Recorder:
     """`Ops` for GPUs. `layer_devices` are the numbers of the devices that each layer's keys and values lie on."""
 
     def __init__(self, store: Store, devices: Sequence[Device], layer_devices: Sequence[int]) -> None:
-        self.store, self.devices, self.layer_devices = store, list(devices), list(layer_devices)
+        self.store, self.devices, self.layer_devices = store, list(devices), layer_devices
         self.nodes: list[Node] = []
         self.kept: list[Any] = []
         self.positions = 1 << 31
