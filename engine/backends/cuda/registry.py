@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.cuda import norms, pointwise, record_write, rows
+from engine.backends.cuda import experts, norms, pointwise, record_write, rows
 from engine.backends.cuda.kernel import Kernel
 
 
@@ -17,3 +17,4 @@ def all_kernels() -> Iterator[Kernel]:
     yield from record_write.forms()
     yield from rows.forms()
     yield from norms.forms()
+    yield from experts.forms()
