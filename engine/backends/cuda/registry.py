@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.cuda import experts, norms, pointwise, record_write, rows, sampling
+from engine.backends.cuda import append, experts, norms, pointwise, record_write, rows, sampling
 from engine.backends.cuda.kernel import Kernel
 
 
 def all_kernels() -> Iterator[Kernel]:
     """Each one once."""
+    yield from append.forms()
     yield from experts.forms()
     yield from norms.forms()
     yield from pointwise.forms()

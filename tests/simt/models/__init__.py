@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import experts, norms, pointwise, records, rows
+from tests.simt.models import append, experts, norms, pointwise, records, rows
 
 MODELS: dict[str, Callable[..., None]] = {
+    **append.MODELS,
     **experts.MODELS,
     **norms.MODELS,
     **pointwise.MODELS,
