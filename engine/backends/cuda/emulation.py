@@ -170,6 +170,13 @@ def from_below(machine: Machine, value: Any, distance: int) -> Any:
     return lanes[me - int(distance)] if me >= int(distance) else value
 
 
+def transposed(machine: Machine, word: int) -> int:
+    lanes, me = machine.exchange(int(word))
+    g, t = me // 4, me % 4
+    low, high = (lanes[4 * row + g // 2] >> 16 * (g % 2) & 0xFFFF for row in (2 * t, 2 * t + 1))
+    return int(low | high << 16)
+
+
 def votes(machine: Machine, flag: int) -> int:
     lanes, _ = machine.exchange(int(flag) != 0)
     return sum(1 << i for i, each in enumerate(lanes) if each)
