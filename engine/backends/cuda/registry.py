@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.cuda import pointwise, record_write
+from engine.backends.cuda import norms, pointwise, record_write, rows
 from engine.backends.cuda.kernel import Kernel
 
 
 def all_kernels() -> Iterator[Kernel]:
     """Each one once."""
-    yield pointwise.add_kernel()
+    yield from pointwise.forms()
     yield from record_write.forms()
+    yield from rows.forms()
+    yield from norms.forms()

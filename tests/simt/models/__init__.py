@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import pointwise, records
+from tests.simt.models import norms, pointwise, records, rows
 
 MODELS: dict[str, Callable[..., None]] = {
+    **norms.MODELS,
     **pointwise.MODELS,
     **records.MODELS,
+    **rows.MODELS,
 }
