@@ -14,6 +14,7 @@ from engine.backends.cuda.attention_parts import HEAD
 from engine.backends.cuda.attention_read import OCTET_BYTES, reading
 from engine.backends.cuda.call import Call, Given
 from engine.backends.cuda.kernel import Kernel
+from engine.backends.cuda.record_write import wanted
 from engine.backends.cuda.records import COLUMNS
 from engine.backends.cuda.store import KEYS, VALUES, Layout, touched
 
@@ -35,7 +36,7 @@ def takes_mma(kind: CacheType, head_dim: int) -> bool:
 
 
 @cache
-def mma_kernel(kind: CacheType, head_dim: int) -> Kernel:
+def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
     """See `attention_mma._attend`."""
     groups = -(-head_dim // GROUP)
     width, blocks = GROUP * groups, -(-groups // 2)
@@ -46,6 +47,9 @@ def mma_kernel(kind: CacheType, head_dim: int) -> Kernel:
         "GROUPS": groups,
         "DP": width,
         "TURNED": int(turned),
+        "COLUMNS": attention_mma.COLUMNS,
+        "KEYS": kind.keys,
+        "VALUES": kind.values,
         "KEPT_FIRST": int("q4" in (kind.keys, kind.values)),
         "VBLOCKS": blocks,
         "KP": groups if groups <= 8 else -(-groups // (-(-groups // 8))),
@@ -87,39 +91,41 @@ def combine_kernel(head_dim: int, turned: bool, floats: bool, record: str) -> Ke
 
 
 def attention_calls(
-    kind: CacheType,
+    cache: CacheType,
     addresses: tuple[int, int],
     q: Buffer,
-    y: Buffer,
-    record: tuple[str, Buffer] | None,
+    y: Buffer | None,
+    record: Buffer | None,
+    kind: str,
     shape: AttentionShape,
     sinks: int,
     processors: int,
-    floats: bool = True,
 ) -> tuple[Call, Call]:
     """Attention of q (T, H * D), at most `FEW_ROWS` rows, over a layer's keys and values, which lie at `addresses` (see `store`).
 
-    The rows' own keys and values must be written. The result goes to y, where `floats`, and to `record`, a kind of `records` and its buffer.
-    `sinks` is the address of H float32, or 0. `processors`: the device's; the same for all calls of a program. Between the two calls
-    lies a buffer of about two outputs of a head for each multiprocessor and row.
+    The rows' own keys and values must be written. The result goes to y (T, H * D) float32 and to `record`, the records of y, "halves" or
+    "pairs"; either may be None. `sinks` is the address of H float32, or 0. `processors`: the device's; the same for all calls of a program.
+    The buffer between the two calls has `partial_numbers` float32 a row.
     """
     heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
     ratio, splits = heads // groups, splits_for(groups, processors)
-    width = -(-dim // GROUP) * GROUP + HEAD
-    partial = Buffer(heads * splits * width, q.on_logit_rows, q.copies)
-    touches = touched(addresses)
-    kernel = mma_kernel(kind, dim)
+    partial = Buffer(partial_numbers(shape, processors), q.on_logit_rows, q.copies)
     columns = attention_mma.COLUMNS
+    given = (Given.POSITION, Given.PAGES, Given.ROWS)
     attend = Call(
-        kernel,
+        kernel_for(cache, dim),
         lambda rows: (splits, groups, -(-rows * ratio // columns)),
-        (*addresses, q, q.stride, partial, partial.stride, Given.POSITION, Given.PAGES, Given.ROWS, ratio, shape.scale, shape.soft_cap, shape.window),
-        (q, *touches),
+        (*addresses, q, q.stride, partial, partial.stride, *given, ratio, shape.scale, shape.soft_cap, shape.window),
+        (q, *touched(addresses)),
         (partial,),
     )
-    name, target = record if record is not None else ("", y)
-    combine = combine_kernel(dim, kind.values in QUANTISED, floats, name)
+    combine = combine_kernel(dim, cache.values in QUANTISED, y is not None, kind if record is not None else "")
     blocks = -(-heads // combine.constants["HEADS"])
-    written = ((y,) if floats else ()) + ((target,) if record is not None else ())
-    arguments = (partial, partial.stride, y, y.stride, target, target.stride, sinks, Given.POSITION, heads, splits, shape.window)
+    targets, written = wanted(y, record)
+    arguments = (partial, partial.stride, *targets, sinks, Given.POSITION, heads, splits, shape.window)
     return attend, Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
+
+
+def partial_numbers(shape: AttentionShape, processors: int) -> int:
+    """float32 numbers of a row's partial results: an output of every head in every split."""
+    return shape.heads * splits_for(shape.kv_heads, processors) * (-(-shape.head_dim // GROUP) * GROUP + HEAD)

@@ -39,12 +39,12 @@ HEADS, ITEMS, WIDTH = 1, 2, 64
 TURNED, FLOATS, RECORD = 0, 1, ""
 
 
-def _joined(first: int, begin: int, count: int, splits: int, sink: float, lane: int) -> float:
-    """One lane's dimension: `first` is the address of this dimension in split 0 of a head, `sink` in base 2 or LOWEST."""
+def _joined(heads: int, dim: int, begin: int, count: int, splits: int, sink: float, lane: int) -> float:
+    """One lane's dimension; `heads` is the address of a head's split 0, `sink` in base 2 or LOWEST."""
     one, two = float32(LOWEST), float32(LOWEST)
     one_sum, two_sum = float32(0.0), float32(0.0)
     size = int64(4 * (DP + HEAD))
-    heads = first - 4 * HEAD - 4 * int64(lane)
+    first = heads + 4 * HEAD + 4 * int64(dim)
     if lane < count:
         one, one_sum = ld_f32x2_now(heads + int64(int32(begin + lane) & int32(splits - 1)) * size)
     if int32(lane + 32) < count:
@@ -95,8 +95,8 @@ def _combine(
         sink = float32(LOWEST)
         if sinks != 0:
             sink = ld_f32(sinks + 4 * int64(head)) * float32(LOG2_E)
-        source = partial + row * partial_stride + int64(int32(head * splits)) * int64(4 * (DP + HEAD)) + 4 * HEAD
-        out = _joined(source + 4 * int64(dim), begin, count, splits, sink, lane)
+        source = partial + row * partial_stride + int64(int32(head * splits)) * int64(4 * (DP + HEAD))
+        out = _joined(source, dim, begin, count, splits, sink, lane)
         if TURNED == 1:
             out = turned_lane(out, lane)
         if item < ITEMS and dim < D:

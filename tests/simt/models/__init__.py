@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import norms, pointwise, records, rows
+from tests.simt.models import attention, norms, pointwise, records, rows
 
 MODELS: dict[str, Callable[..., None]] = {
+    **attention.MODELS,
     **norms.MODELS,
     **pointwise.MODELS,
     **records.MODELS,

@@ -8,6 +8,7 @@ import numpy as np
 from engine.backends.cache_types import Q4_LEVELS, WHOLE_KEYS
 from engine.backends.cuda.store import KEYS, VALUES, Layout
 from tests.simt.interpreter import Memory
+from tests.simt.models.records import write_record
 
 LOG2_E = np.float32(1.4426950408889634)
 E4M3 = np.array(
