@@ -58,8 +58,15 @@ class CudaBackend:
 
     def load_weight(self, tensor: RawTensor) -> Weight:
         """Pack a matrix into tiles, on the device of its layer."""
-        device = self._devices[self._split.device_of(tensor.name)]
-        return CompositeWeight(device, tensor) if is_composite(tensor) else CudaWeight(device, tensor)
+        number = self._split.device_of(tensor.name)
+        if is_composite(tensor):
+            whole = CompositeWeight(self._devices[number], tensor)
+            for part in whole.parts:
+                part.device_number = number
+            return whole
+        weight = CudaWeight(self._devices[number], tensor)
+        weight.device_number = number
+        return weight
 
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
         """See `Backend.new_cache`."""

@@ -35,7 +35,7 @@ class _Writer:
         for node in self._nodes:
             self._floats |= set(node.reads)
             if isinstance(node, Product | ExpertProduct):
-                kind = node.weight.family.record if isinstance(node, Product) else _expert(node).family.record
+                kind = node.weight.family.record
                 if kind == "floats":
                     self._floats.add(node.x)
                 else:
@@ -72,19 +72,20 @@ class _Writer:
             parts = [linear.Part(each.weight, each.y, each.bias, each.residual) for each in group if isinstance(each, Product)]
             return (linear.linear_call(parts, self._input(node), self._processors[node.device]),)
         if isinstance(node, ExpertProduct):
-            return (linear.expert_call(node, self._input(node), self._processors[node.device]),)
+            x, processors = self._input(node), self._processors[node.device]
+            return (linear.expert_call(node.table, x, node.ids, node.y, processors, node.bias, node.bias_stride),)
         if isinstance(node, Turn):
             return (_turned(group),)
         assert isinstance(node, Move)
         return (node,)
 
     def _input(self, node: Product | ExpertProduct) -> Buffer:
-        kind = node.weight.family.record if isinstance(node, Product) else _expert(node).family.record
+        kind = node.weight.family.record
         return node.x if kind == "floats" else self._wanted[node.x][kind]
 
     def _record(self, out: list[Step], node: Product | ExpertProduct, made: set[tuple[Buffer, str]]) -> None:
         """Make the record of a product's input, where nothing made it on the way."""
-        kind = node.weight.family.record if isinstance(node, Product) else _expert(node).family.record
+        kind = node.weight.family.record
         if kind != "floats" and (node.x, kind) not in made:
             made.add((node.x, kind))
             out.append((node.device, record_write.record_call(kind, node.x, self._wanted[node.x][kind])))
@@ -129,16 +130,12 @@ class _Writer:
             self.scratch = max(self.scratch, gemm.product_scratch(node.weight))
             return (gemm.product_call(node.weight, node.x, node.y, node.bias, node.residual),)
         if isinstance(node, ExpertProduct):
-            self.scratch = max(self.scratch, gemm.product_scratch(_expert(node)))
+            self.scratch = max(self.scratch, gemm.product_scratch(node.weight))
             return (gemm.expert_product_call(node),)
         if isinstance(node, Turn):
             return (_turned(group),)
         assert isinstance(node, Move)
         return (node,)
-
-
-def _expert(node: ExpertProduct):  # type: ignore[no-untyped-def]
-    return next(weight for weight in node.weights if weight is not None)
 
 
 def _turned(group: Sequence[Node]) -> Call:

@@ -15,12 +15,12 @@ import numpy as np
 from engine.backends.arena import Buffer
 from engine.backends.base import AttentionShape, Floats, RotaryTable, Routing, Weight
 from engine.backends.cache_types import CacheType
-from engine.backends.cuda import append, attention, experts, norms, pointwise, prefill_attention, rows
+from engine.backends.cuda import append, attention, experts, linear, norms, pointwise, prefill_attention, rows
 from engine.backends.cuda.call import Call, Operation
 from engine.backends.cuda.composite import CompositeOutline
 from engine.backends.cuda.device import Device
 from engine.backends.cuda.nodes import Build, ExpertProduct, Maker, Move, Node, Product, Ready, Turn
-from engine.backends.cuda.weight import WeightOutline
+from engine.backends.cuda.weight import WeightOutline, expert_tables
 
 
 class Store(Protocol):
@@ -122,7 +122,7 @@ class Recorder:
         assert isinstance(table, WeightOutline)
         device = self._weight_device(table)
         y = self._new(device, table.shape[1])
-        self._ready(device, (), table.family.embed_call(table, y, float(scale)))
+        self._ready(device, (), linear.embed_call(table, y, float(scale)))
         return y
 
     def _weight_device(self, weight: WeightOutline) -> int:
@@ -287,15 +287,11 @@ class Recorder:
         x, ids = self._at(x, device), self._at(routes.ids, device)
         y = self._new(device, packed[0].shape[0], x)
         added = 0 if bias is None else self._vector(bias, device)
-        for family in dict.fromkeys(weight.family for weight in packed):
-            mine = tuple(weight if weight.family is family else None for weight in packed)
-            addresses = np.array([0 if weight is None else weight.address for weight in mine], np.int64)
+        for table in expert_tables(self.devices[device], packed):
+            self.kept.append(table)
             self.nodes.append(
-                ExpertProduct(
-                    device=device, reads=(ids,), x=x, weights=mine, addresses=self.keep(addresses, device), ids=ids, y=y,
-                    bias=added, bias_stride=4 * y.width,
-                )
-            )  # fmt: skip
+                ExpertProduct(device=device, reads=(ids,), x=x, table=table, ids=ids, y=y, bias=added, bias_stride=4 * y.width)
+            )
         return y
 
     def gather(self, x: Buffer, routes: RecordedRoutes, residual: Buffer) -> Buffer:
