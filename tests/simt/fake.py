@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from engine.backends.cuda.kernel import Kernel
+from engine.core import Loading
 from engine.errors import NotEnoughMemory
 from tests.simt import interpreter
 from tests.simt.interpreter import Memory
@@ -100,15 +101,16 @@ class FakeDevice:
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
         assert source.nbytes == target.nbytes
-        self.later(lambda: target.view(-1).view(torch.uint8).copy_(source.view(-1).view(torch.uint8)) and None)
+        self.later(lambda: (target.view(-1).view(torch.uint8).copy_(source.view(-1).view(torch.uint8)), None)[1])
 
     def read(self, source: torch.Tensor) -> Any:
         self.synchronize()
         return source.view(-1).view(torch.uint8).numpy().copy()
 
-    def prepare(self, kernels: Sequence[Kernel]) -> None:
+    def prepare(self, kernels: Sequence[Kernel]) -> Iterator[Loading]:
         assert self._recording is None, "kernels are loaded before a recording begins"
         self.prepared |= set(kernels)
+        yield Loading("Compiling", len(kernels), len(kernels))
 
     def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:
         assert kernel in self.prepared, f"{kernel.name} was not prepared"

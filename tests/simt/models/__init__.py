@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import linear_codes, pointwise
+from tests.simt.models import append, attention, experts, linear_codes, norms, pointwise, records, rows
 
 MODELS: dict[str, Callable[..., None]] = {
-    **pointwise.MODELS,
+    **append.MODELS,
+    **attention.MODELS,
+    **experts.MODELS,
     **linear_codes.MODELS,
+    **norms.MODELS,
+    **pointwise.MODELS,
+    **records.MODELS,
+    **rows.MODELS,
 }
