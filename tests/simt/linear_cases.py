@@ -68,17 +68,18 @@ def tensor(type_name: str, rows: int, columns: int, seed: int = 0) -> RawTensor:
 
 
 def records(x: Array) -> Array:
-    """Rows (T, K) float32 as records of halves, uint8 (T, bytes)."""
+    """Rows (T, K) float32 as records of halves, uint8 (T, bytes), as far apart as a buffer's rows."""
     blocks = np.pad(x, ((0, 0), (0, -x.shape[1] % 64))).reshape(len(x), -1, 64)
     exponent = np.frexp(np.abs(blocks).max(axis=2))[1] - 1
     halves = np.ldexp(blocks, (14 - exponent)[..., None]).astype(np.float16)
     scales = np.ldexp(np.float32(1), exponent - 14).astype(np.float32)
-    return np.concatenate([halves.reshape(len(x), -1).view(np.uint8), scales.view(np.uint8)], axis=1)
+    out = np.concatenate([halves.reshape(len(x), -1).view(np.uint8), scales.view(np.uint8)], axis=1)
+    return np.pad(out, ((0, 0), (0, -out.shape[1] % 64)))
 
 
 def recorded(x: Array) -> Array:
     """What the records of rows hold, float64 (T, K)."""
     raw, columns = records(x), -(-x.shape[1] // 64) * 64
     halves = np.ascontiguousarray(raw[:, : 2 * columns]).view(np.float16).astype(np.float64).reshape(len(x), -1, 64)
-    scales = np.ascontiguousarray(raw[:, 2 * columns :]).view(np.float32).astype(np.float64)
+    scales = np.ascontiguousarray(raw[:, 2 * columns : 2 * columns + columns // 16]).view(np.float32).astype(np.float64)
     return (halves * scales[..., None]).reshape(len(x), -1)[:, : x.shape[1]]

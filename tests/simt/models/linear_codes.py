@@ -74,7 +74,7 @@ def values(raw: Any, c: dict[str, Any], columns: int) -> Any:
             words[block, :, first : first + words_each] = found[lanes if each_lane else lanes // 4]
     codes = _codes(words, c)
     if c["TABLE"]:
-        meaning = np.array(IQ4_VALUES if c["TABLE"] == "iq4" else [v / 2 for v in FP4_VALUES])
+        meaning = np.array(IQ4_VALUES) * 1.0 if c["TABLE"] == "iq4" else np.array(FP4_VALUES) / 2
         numbers = meaning[codes]
     else:
         numbers = (codes - c["ZERO"]).astype(np.float64)
