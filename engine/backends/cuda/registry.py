@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.cuda import pointwise
+from engine.backends.cuda import family_plain, pointwise
 from engine.backends.cuda.kernel import Kernel
 
 
 def all_kernels() -> Iterator[Kernel]:
     """Each one once."""
     yield pointwise.add_kernel()
+    yield from family_plain.forms()
