@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import plain, pointwise
+from tests.simt.models import gemm_rows, plain, pointwise
 
 MODELS: dict[str, Callable[..., None]] = {
+    **gemm_rows.MODELS,
     **plain.MODELS,
     **pointwise.MODELS,
 }
