@@ -61,7 +61,7 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
         **reading(Layout(VALUES, kind.values, head_dim), "V_"),
     }
     name = f"attend_{kind.keys}_{kind.values}_{head_dim}"
-    few = head_dim <= 128
+    few = head_dim <= 64
     return Kernel(
         name, attention_mma._attend, "llllllll" + "ii" + "ff" + "i", attention_mma.THREADS, 168 if few else 255, constants,
         blocks=3 if few else 2, model="attend",

@@ -114,6 +114,22 @@ def scale_word(block: int, place: int, group: int, scales: int, groups: int) -> 
     return ld_u16_now(block + int64(scales) + 2 * int64(int32(place * groups) + group))
 
 
+def no_scale(block: int, place: int, group: int, scales: int, groups: int) -> int:
+    """1, of formats that have none."""
+    return uint32(0x3C00)
+
+
+def times_scale(a: int, b: int, c: int, d: int, scale: int) -> Any:
+    """An octet times a scale in the low bits."""
+    scale = permute_bytes(scale, scale, uint32(0x1010))
+    return multiply_halves(a, scale), multiply_halves(b, scale), multiply_halves(c, scale), multiply_halves(d, scale)
+
+
+def same(a: int, b: int, c: int, d: int, scale: int) -> Any:
+    """An octet that has no scale."""
+    return a, b, c, d
+
+
 def element_q8(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
     """See `element_fp32`."""
     code = int32(uint32(ld_u8_now(block + int64(place) * int64(row) + int64(dim)) ^ uint32(0x80)))
@@ -151,7 +167,8 @@ def reading(layout: Layout, prefix: str) -> dict[str, Any]:
         "ROW": layout.row,
         "SCALES": layout.scales,
         "MEAN": layout.mean,
-        "SCALED": int(layout.name in QUANTISED),
+        "scale": scale_word if layout.name in QUANTISED else no_scale,
+        "times": times_scale if layout.name in QUANTISED else same,
         "Q4": int(layout.name == "q4"),
         "FACTOR": FP8_FACTOR if layout.name == "fp8" else 1.0,
         "OCTET": OCTET_BYTES.get(layout.name, 0),
