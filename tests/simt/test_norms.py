@@ -38,7 +38,8 @@ def test_norms(kind: str, width: int, record: str, floats: bool) -> None:
     a, y = Buffer(width), Buffer(width) if floats else None
     to = record_buffer(record, a) if record != "none" else None
     call = norms.norm_call((kind, 1e-5), a, TABLES[0], TABLES[1] if with_bias else 0, y, record, to)
-    arrays = {a: laid_out(x), TABLES[0]: weight, TABLES[1]: bias, **{out: empty(out, rows) for out in (y, to) if out is not None}}
+    arrays: dict[Any, Any] = {a: laid_out(x), TABLES[0]: weight, TABLES[1]: bias}
+    arrays |= {out: empty(out, rows) for out in (y, to) if out is not None}
     expected = expected_of(kind, x, weight, bias if with_bias else None, 1e-5)
     for out in played(call, arrays, rows, twice=width < 600):
         if y is not None:

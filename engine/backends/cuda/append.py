@@ -40,10 +40,11 @@ from engine.backends.cuda.ptx import (
     wait_for_others,
 )
 from engine.backends.cuda.store import KEYS, VALUES, Layout, touched
-from engine.backends.cuda.words import float32, int32, int64, uint32
+from engine.backends.cuda.words import float32, int32, int64
 from engine.core import PAGE_TOKENS
 
 KEY_FORMAT = VALUE_FORMAT = ""
+KEYS_Q8 = KEYS_Q4 = VALUES_Q4 = False
 DIM = GROUPS = HEADS_AT_ONCE = SHARED = TAILS = WORDS = 1
 K_BLOCK = K_ROW = K_SCALES = V_BLOCK = V_ROW = V_SCALES = MEAN = FIRST = V_FIRST = 0
 SLACK = 1 / STEERING
@@ -74,12 +75,16 @@ def _put_entry(at: Any, x: Any, aim: Any, rest: Any) -> Any:
     square = aim * aim
     behind = square  # and all lanes above
     for stage in static(range(5)):
-        other = lane_f(behind, int32(lane + (1 << stage)))
-        behind = behind + (other if lane + (1 << stage) < 32 else float32(0.0))
-    above = lane_f(behind, int32(lane + 1))
-    tail = rest + (above if lane < 31 else float32(0.0))
+        behind = behind + _above(behind, lane, 1 << stage)
+    tail = rest + _above(behind, lane, 1)
     sts_f32x4(int32(at + ENTRY * lane), x, aim * reciprocal(tail + square), aim, aim * x)
     return lane_f(behind, 0)
+
+
+def _above(x: Any, lane: Any, distance: Any) -> Any:
+    """x of the lane that is so many above, or 0."""
+    other = lane_f(x, int32(lane + distance))
+    return other if lane + distance < 32 else float32(0.0)
 
 
 def _put_plain(at: Any, dim: Any, x: Any, format_bytes: Any) -> None:
@@ -93,18 +98,16 @@ def _put_plain(at: Any, dim: Any, x: Any, format_bytes: Any) -> None:
             st_u8(at + int64(dim), e4m3_byte(x))
 
 
-def _key_of_row(q: Any, k: Any, keys: Any, pages: Any, position: Any, ratio: Any) -> None:
-    """One key, at k, whose queries lie at q one after the other."""
-    lane, slot = int32(thread()), int32(position & 255)
-    block = _block(keys, pages, position, K_BLOCK)
+def _take_key(q: Any, k: Any, block: Any, position: Any, ratio: Any, entries: Any) -> None:
+    """One key, at k, whose queries lie at q one after the other: plain ones to memory, others as entries to shared memory."""
+    lane = int32(thread())
     x = registers(float32(0.0), GROUPS)
     for j in static(range(GROUPS)):
         x[j] = _element(k, int32(32 * j + lane))
     if KEY_FORMAT not in ("q8", "q4"):
         for j in static(range(GROUPS)):
-            _put_plain(block + int64(slot * K_ROW), int32(32 * j + lane), x[j], K_ROW // DIM)
+            _put_plain(block + int64(int32(position & 255) * K_ROW), int32(32 * j + lane), x[j], K_ROW // DIM)
     else:
-        entries = shared(SHARED)
         aims = registers(float32(0.0), GROUPS)
         heads = registers(float32(0.0), GROUPS * HEADS_AT_ONCE)
         for start in range(0, ratio, HEADS_AT_ONCE):
@@ -137,40 +140,31 @@ def _key_of_row(q: Any, k: Any, keys: Any, pages: Any, position: Any, ratio: Any
             if lane == 0:
                 sts_f32(int32(entries + TAILS + ENTRY * j), rest)
             rest = rest + _put_entry(int32(entries + 32 * ENTRY * j), x[j], aims[j] * unit, rest)
-        barrier()
-        codes, scales = block + int64(slot * K_ROW), block + int64(K_SCALES + 2 * GROUPS * slot)
-        if KEY_FORMAT == "q8":
-            keep_steered_q8(entries, codes, scales)
-        else:
-            keep_q4(entries, int32(entries + TAILS), int32(entries + WORDS), codes, scales)
 
 
-def _value_of_row(v: Any, values: Any, pages: Any, position: Any) -> None:
-    """One value, at v."""
+def _take_value(v: Any, block: Any, position: Any, entries: Any) -> None:
+    """One value, at v: q4 as entries to shared memory, others to memory."""
     lane, slot = int32(thread()), int32(position & 255)
-    block = _block(values, pages, position, V_BLOCK)
-    codes, scales = block + int64(slot * V_ROW), block + int64(V_SCALES + 2 * GROUPS * slot)
     x = registers(float32(0.0), GROUPS)
     for j in static(range(GROUPS)):
         x[j] = _element(v, int32(32 * j + lane))
     if VALUE_FORMAT not in ("q8", "q4"):
         for j in static(range(GROUPS)):
-            _put_plain(codes, int32(32 * j + lane), x[j], V_ROW // DIM)
+            _put_plain(block + int64(slot * V_ROW), int32(32 * j + lane), x[j], V_ROW // DIM)
     else:
         for j in static(range(GROUPS)):
             x[j] = turned_lanes(limited(x[j]))
     if VALUE_FORMAT == "q8":
+        codes, scales = block + int64(slot * V_ROW), block + int64(V_SCALES + 2 * GROUPS * slot)
         for j in static(range(GROUPS)):
             keep_plain_q8(x[j], codes + int64(32 * j), scales + int64(2 * j))
     if VALUE_FORMAT == "q4":
-        entries = shared(SHARED)
         for j in static(range(GROUPS)):
             if position == 0:
                 st_f32(block + int64(V_FIRST + 4 * (32 * j + lane)), x[j])
             sts_f32x4(int32(entries + ENTRY * (32 * j + lane)), x[j], float32(0.0), float32(0.0), float32(0.0))
-            sts_f32(int32(entries + TAILS + ENTRY * j), float32(1.0))
-        barrier()
-        keep_q4(entries, int32(entries + TAILS), int32(entries + WORDS), codes, scales)
+            if lane == 0:
+                sts_f32(int32(entries + TAILS + ENTRY * j), float32(1.0))
 
 
 def _means(keys: Any, pages: Any, position: Any) -> None:
@@ -193,29 +187,38 @@ def _append(
     """
     wait_for_others()
     let_others_start()
-    begin, row, head = ld_i32_now(start), int32(first + block_y()), int64(block_x())
-    position = int32(begin + row)
-    if block_z() == 1:
-        _value_of_row(v + int64(row) * v_stride + head * int64(4 * DIM), values, pages, position)
-    else:
-        before = int32(0)
-        since = int32(WHOLE_KEYS) if position < PAGE_TOKENS else int32(position & ~255)
-        lacks = KEY_FORMAT_IS_Q4 and alone != 0 and position >= WHOLE_KEYS and since >= begin
-        if lacks:
-            before = int32(since - begin)
-        for i in range(before + 1):
-            own = int32(i) if i < before else row
-            if lacks and i == before:
+    begin, row, head, side = ld_i32_now(start), int32(first + block_y()), int64(block_x()), block_z()
+    position, before, entries = int32(begin + row), int32(0), shared(SHARED)
+    since = int32(WHOLE_KEYS) if position < PAGE_TOKENS else int32(position & ~255)
+    lacks = KEYS_Q4 and side == 0 and alone != 0 and position >= WHOLE_KEYS and since >= begin
+    if lacks:
+        before = int32(since - begin)
+    for i in range(before + 1):
+        own = int32(i) if i < before else row
+        if KEYS_Q4:  # known when it is compiled, what follows is not
+            again = lacks and i == before
+            if again:
                 barrier()
                 _means(keys, pages, position)
                 barrier()
-            _key_of_row(
-                q + int64(own) * q_stride + head * int64(ratio) * int64(4 * DIM), k + int64(own) * k_stride + head * int64(4 * DIM),
-                keys, pages, int32(begin + own), ratio,
-            )  # fmt: skip
-
-
-KEY_FORMAT_IS_Q4 = False
+        place = int32(begin + own)
+        block = _block(values if side else keys, pages, place, V_BLOCK if side else K_BLOCK)
+        if side:
+            _take_value(v + int64(own) * v_stride + head * int64(4 * DIM), block, place, entries)
+        else:
+            of = int64(own) * q_stride + head * int64(ratio) * int64(4 * DIM)
+            _take_key(q + of, k + int64(own) * k_stride + head * int64(4 * DIM), block, place, ratio, entries)
+        barrier()
+        codes = block + int64(int32(place & 255) * (V_ROW if side else K_ROW))
+        scales = block + int64((V_SCALES if side else K_SCALES) + 2 * GROUPS * int32(place & 255))
+        if KEYS_Q8:
+            steers = not side
+            if steers:
+                keep_steered_q8(entries, codes, scales)
+        if KEYS_Q4 or VALUES_Q4:
+            turns = (KEYS_Q4 and not side) or (VALUES_Q4 and side)
+            if turns:
+                keep_q4(entries, int32(entries + TAILS), int32(entries + WORDS), codes, scales)
 
 
 @cache
@@ -225,8 +228,10 @@ def append_kernel(keys: str, values: str, head_dim: int) -> Kernel:
     entries = 32 * ENTRY * k.groups
     constants = {
         **(mean_constants(head_dim) if keys == "q4" else {}),
-        "KEY_FORMAT": keys, "VALUE_FORMAT": values, "KEY_FORMAT_IS_Q4": keys == "q4", "DIM": head_dim, "GROUPS": k.groups,
-        "HEADS_AT_ONCE": max(1, 16 // k.groups), "TAILS": entries, "WORDS": entries + ENTRY * k.groups,
+        "KEY_FORMAT": keys, "VALUE_FORMAT": values,
+        "KEYS_Q8": keys == "q8", "KEYS_Q4": keys == "q4", "VALUES_Q4": values == "q4",
+        "DIM": head_dim, "GROUPS": k.groups,
+        "HEADS_AT_ONCE": max(1, 8 // k.groups), "TAILS": entries, "WORDS": entries + ENTRY * k.groups,
         "SHARED": entries + ENTRY * k.groups + 32 * 16,
         "K_BLOCK": k.block, "K_ROW": k.row, "K_SCALES": k.scales, "V_BLOCK": v.block, "V_ROW": v.row, "V_SCALES": v.scales,
         "V_FIRST": v.first,

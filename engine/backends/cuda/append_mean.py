@@ -52,19 +52,13 @@ def mean_of_group(before: Any, here: Any, group: Any, page: Any) -> None:
     for start in range(0, last, 8 * AT_ONCE):
         for i in static(range(AT_ONCE)):
             place = int32(start + 8 * i + part)
-            words[i] = ld_u32_now(before + int64(16 * (place * GROUPS + group) + 4 * word))
-            scale = half_float(ld_u16_now(before + int64(K_SCALES + 2 * (place * GROUPS + group))))
-            scales[i] = scale if first <= place < last else float32(0.0)
+            words[i], scales[i] = _codes(before, int32(place * GROUPS + group), word, first <= place < last)
         for i in static(range(AT_ONCE)):
             for d in static(range(8)):
-                code = uint32(uint32(words[i] >> uint32(4 * (d // 2) + 16 * (d % 2))) & uint32(15))
-                totals[d] = fma(level(code), scales[i], totals[d])
+                totals[d] = _with_code(totals[d], words[i], 4 * (d // 2) + 16 * (d % 2), scales[i])
     mine = float32(0.0)
     for d in static(range(8)):
-        total = totals[d]
-        for stage in static(range(3)):
-            total = total + xor_f(total, 4 << stage)
-        mine = total if part == d else mine
+        mine = _sum_if(part == d, totals[d], mine)
     at = int64(4 * (32 * group + 8 * word + part))
     if page == 0:
         mean = mine * float32(1 / (WHOLE_KEYS - 1))
@@ -74,6 +68,25 @@ def mean_of_group(before: Any, here: Any, group: Any, page: Any) -> None:
         share = float32(LATER_SHARE) if page == 1 else float32(1.0)
         mean = fma(mine + kept, float32(1 / PAGE_TOKENS), share * ld_f32_now(before + int64(MEAN) + at))
     st_f32(here + int64(MEAN) + at, mean)
+
+
+def _codes(before: Any, row: Any, word: Any, wanted: Any) -> Any:
+    """A word of codes, and its scale, or 0 where the position is not wanted."""
+    codes = ld_u32_now(before + int64(16 * row + 4 * word))
+    scale = half_float(ld_u16_now(before + int64(K_SCALES + 2 * row)))
+    return codes, scale if wanted else float32(0.0)
+
+
+def _with_code(total: Any, word: Any, shift: Any, scale: Any) -> Any:
+    """total + what one code of a word stands for."""
+    return fma(level(uint32(uint32(word >> uint32(shift)) & uint32(15))), scale, total)
+
+
+def _sum_if(wanted: Any, total: Any, other: Any) -> Any:
+    """The sum over lanes of the same word, or `other`."""
+    for stage in static(range(3)):
+        total = total + xor_f(total, 4 << stage)
+    return total if wanted else other
 
 
 def _key_mean(keys: int, pages: int, page: int) -> None:

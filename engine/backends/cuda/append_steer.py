@@ -109,19 +109,23 @@ def _q8_chain(base: Any, mine: Any, code: Any, error: Any) -> Any:
     aims = registers(float32(0.0), Q8_AT_ONCE)
     parts = registers(float32(0.0), Q8_AT_ONCE)
     for i in static(range(Q8_AT_ONCE)):
-        wanted[i], gains[i], aims[i], parts[i] = lds_f32x4(int32(base + i * ENTRY))
+        wanted[i], gains[i], aims[i], parts[i] = lds_f32x4(base + i * ENTRY)
     for i in static(range(Q8_AT_ONCE)):
-        limited = minimum(maximum(fma(-gains[i], error, wanted[i]), float32(-128.0)), float32(127.0))
-        whole = fma(limited, float32(1.0), float32(MAGIC))
-        error = fma(aims[i], whole - float32(MAGIC), error - parts[i])
-        code = uint32(float_bits(whole)) if mine == i else code
+        code, error = _q8_entry(wanted[i], gains[i], aims[i], parts[i], mine == i, code, error)
     return code, error
+
+
+def _q8_entry(wanted: Any, gain: Any, aim: Any, part: Any, mine: Any, code: Any, error: Any) -> Any:
+    """The error behind one entry; its code, if it is `mine`."""
+    within = minimum(maximum(fma(-gain, error, wanted), float32(-128.0)), float32(127.0))
+    whole = fma(within, float32(1.0), float32(MAGIC))
+    return uint32(float_bits(whole)) if mine else uint32(code), fma(aim, whole - float32(MAGIC), error - part)
 
 
 def keep_q4(entries: Any, tails: Any, words: Any, codes: Any, scales: Any) -> None:
     """All groups of a vector: codes and scales to memory. Lanes try a scale each, 16 of them; the first of lowest cost is taken.
 
-    `tails` is where the groups' rests lie in shared memory, `words` room for 16 words of codes of 16 lanes.
+    `tails` is where the groups' rests lie in shared memory, `words` room for four words of codes of each lane.
     """
     lane, before = int32(thread()), float32(0.0)
     trial = int32(lane & 15)
@@ -160,18 +164,26 @@ def _q4_chain(base: Any, scale: Any, inverse: Any, error: Any, cost: Any) -> Any
     parts = registers(float32(0.0), Q4_AT_ONCE)
     word = uint32(0)
     for i in static(range(Q4_AT_ONCE)):
-        numbers[i], gains[i], aims[i], parts[i] = lds_f32x4(int32(base + i * ENTRY))
+        numbers[i], gains[i], aims[i], parts[i] = lds_f32x4(base + i * ENTRY)
     for i in static(range(Q4_AT_ONCE)):
-        wanted = fma(-(gains[i] * inverse), error, numbers[i] * inverse)
-        wanted = minimum(maximum(wanted, float32(LOWEST)), float32(HIGHEST))
-        square = wanted * wanted
-        share = fma(square * square, fma(square, float32(I3), float32(I2)), fma(square, float32(I1), float32(I0)))
-        whole = fma(wanted, share, float32(MAGIC_8))
-        c = whole - float32(MAGIC_8)
-        bend = fma(c * c, float32(CURVE), float32(1.0))
-        error = fma(c * (aims[i] * scale), bend, error - parts[i])
-        miss = fma(c * bend, scale, -numbers[i])
-        cost = fma(miss, miss, cost)
-        nibble = uint32(uint32(float_bits(whole)) & uint32(15))
-        word = uint32(word | uint32(nibble << uint32(4 * (i // 2) + 16 * (i % 2))))
+        code, error, cost = _q4_entry(numbers[i], gains[i], aims[i], parts[i], scale, inverse, error, cost)
+        word = in_word(word, code, 4 * (i // 2) + 16 * (i % 2))
     return word, error, cost
+
+
+def _q4_entry(x: Any, gain: Any, aim: Any, part: Any, scale: Any, inverse: Any, error: Any, cost: Any) -> Any:
+    """One entry's code, the error behind it, and the cost so far."""
+    wanted = fma(-(gain * inverse), error, x * inverse)
+    wanted = minimum(maximum(wanted, float32(LOWEST)), float32(HIGHEST))
+    square = wanted * wanted
+    share = fma(square * square, fma(square, float32(I3), float32(I2)), fma(square, float32(I1), float32(I0)))
+    whole = fma(wanted, share, float32(MAGIC_8))
+    c = whole - float32(MAGIC_8)
+    bend = fma(c * c, float32(CURVE), float32(1.0))
+    miss = fma(c * bend, scale, -x)
+    return uint32(uint32(float_bits(whole)) & uint32(15)), fma(c * (aim * scale), bend, error - part), fma(miss, miss, cost)
+
+
+def in_word(word: Any, code: Any, shift: Any) -> Any:
+    """A code of q4 in its place, which was empty."""
+    return uint32(word | uint32(uint32(code) << uint32(shift)))

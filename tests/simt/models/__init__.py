@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import attention, norms, pointwise, records, rows
+from tests.simt.models import append, attention, experts, norms, pointwise, records, rows
 
 MODELS: dict[str, Callable[..., None]] = {
+    **append.MODELS,
     **attention.MODELS,
+    **experts.MODELS,
     **norms.MODELS,
     **pointwise.MODELS,
     **records.MODELS,

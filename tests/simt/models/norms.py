@@ -11,10 +11,9 @@ from tests.simt.models.records import write_record
 
 def normed(x: Any, centred: bool, inverse: float, eps: float) -> Any:
     """Parts (..., width), not yet weighted."""
-    inverse, eps = np.float32(inverse), np.float32(eps)
     if centred:
-        x = x - x.sum(-1, keepdims=True) * inverse
-    return x / np.sqrt((x * x).sum(-1, keepdims=True) * inverse + eps)
+        x = x - x.sum(-1, keepdims=True) * np.float32(inverse)
+    return x / np.sqrt((x * x).sum(-1, keepdims=True) * np.float32(inverse) + np.float32(eps))
 
 
 def norm(
