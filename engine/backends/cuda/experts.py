@@ -146,7 +146,8 @@ def route_kernel(experts: int, normalise: bool) -> Kernel:
     while 32 * values < experts:
         values *= 2
     constants = {"VALUES": values, "NORMALISE": normalise}
-    return Kernel(f"route_{32 * values}{'' if normalise else '_plain'}", _route, "lllllii", 32, 104 if values > 8 else 64, constants, model="route")
+    name = f"route_{32 * values}{'' if normalise else '_plain'}"
+    return Kernel(name, _route, "lllllii", 32, 104 if values > 8 else 64, constants, model="route")
 
 
 @cache

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.cuda import experts, norms, pointwise, record_write, rows
+from engine.backends.cuda import experts, norms, pointwise, record_write, rope, rows
 from engine.backends.cuda.kernel import Kernel
 
 
@@ -18,3 +18,4 @@ def all_kernels() -> Iterator[Kernel]:
     yield from rows.forms()
     yield from norms.forms()
     yield from experts.forms()
+    yield from rope.forms()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import experts, norms, pointwise, records, rows
+from tests.simt.models import experts, norms, pointwise, records, rope, rows
 
 MODELS: dict[str, Callable[..., None]] = {
     **experts.MODELS,
     **norms.MODELS,
     **pointwise.MODELS,
     **records.MODELS,
+    **rope.MODELS,
     **rows.MODELS,
 }
