@@ -32,7 +32,7 @@ def reference(rows: int = ROWS, first: int = FIRST) -> Any:
 
 def turned(parts: list[Turned], rotary: RotaryTable, inputs: list[Any], weights: Any = (), rows: int = ROWS) -> list[list[Any]]:
     """y of each part, by the interpreter and by the model; `weights` go to TABLES from 2 on."""
-    call = rope_call(parts, TABLES[0], TABLES[1], rotary.cos.shape[1], rotary.interleaved)
+    call = rope_call(parts, rotary, TABLES[0], TABLES[1])
     arrays: dict[Any, Any] = {TABLES[0]: rotary.cos, TABLES[1]: rotary.sin, Given.POSITION: np.array([FIRST], np.int32)}
     arrays |= {TABLES[2 + i]: weight for i, weight in enumerate(weights)}
     arrays |= {part.x: laid_out(x) for part, x in zip(parts, inputs, strict=True)}

@@ -162,7 +162,7 @@ def gather_kernel() -> Kernel:
     return Kernel("gather", _gather, "llllllii", THREADS, 52, {"THREADS": THREADS, "AT_ONCE": AT_ONCE}, model="gather")
 
 
-def route_call(logits: Buffer, routing: Routing, ids: Buffer, weights: Buffer) -> Call:
+def route_call(logits: Buffer, ids: Buffer, weights: Buffer, routing: Routing) -> Call:
     """ids (rows, used) int32 and weights (rows, used) float32 from the router's logits (rows, experts)."""
     assert logits.width == routing.experts <= MOST_EXPERTS
     assert 0 < routing.used <= routing.experts

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.cuda import experts, norms, pointwise, record_write, rope, rows
+from engine.backends.cuda import append, experts, norms, pointwise, record_write, rope, rows, sampling
 from engine.backends.cuda.kernel import Kernel
 
 
 def all_kernels() -> Iterator[Kernel]:
     """Each one once."""
+    yield from append.forms()
+    yield from experts.forms()
+    yield from norms.forms()
     yield from pointwise.forms()
     yield from record_write.forms()
-    yield from rows.forms()
-    yield from norms.forms()
-    yield from experts.forms()
     yield from rope.forms()
+    yield from rows.forms()
+    yield from sampling.forms()

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.backends.arena import Buffer
+from engine.backends.base import RotaryTable
 from engine.backends.cuda.call import Argument, Call, Given
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.norms import warp_sum
@@ -56,8 +57,7 @@ class HeadNorm:
     shared: bool = True
 
 
-@dataclass(frozen=True)
-class Turned:
+class Turned(NamedTuple):
     """Queries or keys: `heads` heads in x from column `first` on, and y (rows, heads * D), where they go."""
 
     x: Buffer
@@ -183,11 +183,12 @@ def rope_kernel(half: int, width: int, interleaved: bool, norm: str = "none") ->
     return Kernel(name, _rope, "lllllliiif" * 2 + "llliif", 32 * WARPS, most, constants, model="rope")
 
 
-def rope_call(parts: Sequence[Turned], cos: int, sin: int, half: int, interleaved: bool) -> Call:
+def rope_call(turned: Sequence[Turned | tuple[Buffer, Buffer, int]], table: RotaryTable, cos: int, sin: int) -> Call:
     """Turn the heads of one or two parts, which are equally wide and have the same kind of norm, or none.
 
-    `cos` and `sin` are addresses of float32 (positions, half); pairs are neighbours or `half` columns apart, see `base.RotaryTable`.
+    `cos` and `sin` are the addresses of the table's numbers on the device.
     """
+    parts, half = [Turned(*part) for part in turned], table.cos.shape[1]
     assert 1 <= len(parts) <= 2
     ((width, kind),) = {(part.y.width // part.heads, part.norm.kind if part.norm else "none") for part in parts}
     arguments: list[Argument] = []
@@ -203,7 +204,7 @@ def rope_call(parts: Sequence[Turned], cos: int, sin: int, half: int, interleave
         arguments += [0] * 9 + [0.0]
     arguments += [cos, sin, Given.POSITION, half, width, 1.0 / width]
     blocks = rows_first(-(-sum(part.heads for part in parts) // WARPS))
-    kernel = rope_kernel(half, width, interleaved, kind)
+    kernel = rope_kernel(half, width, table.interleaved, kind)
     return Call(kernel, blocks, tuple(arguments), tuple(part.x for part in parts), tuple(part.y for part in parts))
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import experts, norms, pointwise, records, rope, rows
+from tests.simt.models import append, attention, experts, norms, pointwise, records, rope, rows
 
 MODELS: dict[str, Callable[..., None]] = {
+    **append.MODELS,
+    **attention.MODELS,
     **experts.MODELS,
     **norms.MODELS,
     **pointwise.MODELS,
