@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.cuda import append, append_gather, experts, family_plain, norms, pointwise, record_write, rows, sampling
+from engine.backends.cuda import append, append_gather, experts, family_plain, norms, pointwise, record_write, rope, rows, sampling
 from engine.backends.cuda.kernel import Kernel
 
 
@@ -20,5 +20,6 @@ def all_kernels() -> Iterator[Kernel]:
     yield from norms.forms()
     yield from pointwise.forms()
     yield from record_write.forms()
+    yield from rope.forms()
     yield from rows.forms()
     yield from sampling.forms()

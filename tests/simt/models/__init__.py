@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import append, attention, experts, gemm_rows, linear_codes, norms, plain, pointwise, records, rows
+from tests.simt.models import append, attention, experts, gemm_rows, linear_codes, norms, plain, pointwise, records, rope, rows
 
 MODELS: dict[str, Callable[..., None]] = {
     **append.MODELS,
@@ -20,5 +20,6 @@ MODELS: dict[str, Callable[..., None]] = {
     **plain.MODELS,
     **pointwise.MODELS,
     **records.MODELS,
+    **rope.MODELS,
     **rows.MODELS,
 }
