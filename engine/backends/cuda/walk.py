@@ -100,6 +100,7 @@ class DeviceWalk:
         self._uniform: Callable[[int], float] = lambda place: 0.0
         self._begun = 0  # steps, ever: the device counts along
         self._place = 0  # of the token that the latest step draws
+        self._latest: Mark | None = None  # behind everything that was launched
         self._waiting: list[tuple[int, Mark]] = []  # steps of which nothing was read: number and mark
 
     # -- as in the protocol
@@ -112,11 +113,11 @@ class DeviceWalk:
         self._separate = self._edits and plan.alternatives > 0
         if self._edits:
             self._send_bias(plan.bias)
-        self._uploads.send(sampling_layout.plan_words(plan, self._separate), self._plan_words)
+        self._uploads.send(sampling_layout.plan_words(plan, self._separate, self._shape.wanted), self._plan_words)
 
     def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
         """As in the protocol."""
-        self.close()
+        self.settle()
         if self._plan.penalises:
             self._send_history(ids)
         self._uploads.send(np.array([ids[-1]], np.int32), self._row.tokens)
@@ -154,10 +155,11 @@ class DeviceWalk:
         self._waiting.clear()
 
     def settle(self) -> None:
-        """Wait until no step is under way."""
-        for _, mark in self._waiting:
-            mark.wait()
+        """Wait until no step is under way, forgotten ones included."""
         self.close()
+        if self._latest is not None:
+            self._latest.wait()
+            self._latest = None
 
     # -- inside
 
@@ -166,7 +168,8 @@ class DeviceWalk:
         self._place += 1
         self._numbers[self._begun % SLOTS] = 0.0 if self._plan.greedy else self._uniform(self._place)
         self._graph().launch()
-        self._waiting.append((self._begun, self._device.mark()))
+        self._latest = self._device.mark()
+        self._waiting.append((self._begun, self._latest))
         self._begun += 1
 
     def _graph(self) -> Graph:

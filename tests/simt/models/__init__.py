@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import pointwise
+from tests.simt.models import pointwise, sampling
 
 MODELS: dict[str, Callable[..., None]] = {
     **pointwise.MODELS,
+    **sampling.MODELS,
 }
