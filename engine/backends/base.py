@@ -342,9 +342,18 @@ class Walker(Protocol):
 
 
 class Backend(Protocol):
-    """A device that can hold weights and run programs. Made once for each loaded model."""
+    """A device that can hold weights and run programs. Made once for each loaded model.
+
+    `name` is the backend's in `LoadSettings.backend`; `where` names for people what memory it has, such as "NVIDIA H200", and is
+    empty where that is the machine's own.
+    """
 
     name: str
+    where: str
+
+    def free_memory(self) -> int:
+        """Bytes that weights, caches and passes can still have on this device."""
+        ...
 
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
         """Get ready to record `forward` over a cache of this type, compiling what it needs; yields progress if that takes time.

@@ -1,7 +1,7 @@
 """Compiling the kernels once and keeping them.
 
 Every kernel has the signature void(args, step, tile, scratch), four int64, and is compiled on its own, so that progress can
-be shown. The compiled code is kept on disk in a folder whose name is a hash of this package's sources (and of the one outside
+be shown. The compiled code is kept on disk in a folder whose name is a hash of this package's sources (and of those outside
 it whose constants are compiled in), the versions of Numba and llvmlite and the CPU, because Numba's own cache does not notice
 a change in another file.
 """
@@ -9,8 +9,6 @@ a change in another file.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from llvmlite import binding as llvm
 from numba import config, types
 
 from engine import compiled
-from engine.backends import cache_types
+from engine.backends import cache_types, gguf_parts
 from engine.backends.cache_types import CacheType
 from engine.backends.cpu import attention, bandwidth, cache_write, experts, norms, pointwise, rope, rows, whole_gemm
 from engine.backends.cpu.family import Family
@@ -34,7 +32,7 @@ from engine.backends.cpu.linear import Jit, linear_kernel
 from engine.backends.cpu.simd import FEATURES
 from engine.backends.cpu.team import team_functions
 from engine.core import Loading
-from engine.folders import cache_dir
+from engine.folders import code_folder
 
 FAMILIES: tuple[Family, ...] = (*GGUF_FAMILIES, Q8(), *PLAIN, *GROUPED_FAMILIES, *FP8_FAMILIES)
 """All packed layouts."""
@@ -59,24 +57,11 @@ def family_for(type_name: str) -> Family:
 def cache_folder() -> Path | None:
     """Where compiled kernels are kept: the user's cache, or a private temporary folder, or None when neither can be written."""
     digest = hashlib.sha256()
-    for source in [*sorted(Path(__file__).parent.glob("*.py")), Path(cache_types.__file__)]:
+    for source in [*sorted(Path(__file__).parent.glob("*.py")), Path(cache_types.__file__), Path(gguf_parts.__file__)]:
         digest.update(source.read_bytes())
     machine = [llvm.get_host_cpu_name(), *sorted(FEATURES), str(config.CPU_NAME), str(config.CPU_FEATURES)]
     digest.update("\0".join([numba.__version__, llvmlite.__version__, *machine]).encode())
-    name = f"kernels-{digest.hexdigest()[:16]}"
-    places = [cache_dir(), Path(tempfile.gettempdir()) / f"inglenook-{os.getuid() if hasattr(os, 'getuid') else 'user'}"]
-    for place in places:
-        folder = place / name
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Code is loaded from here: a folder that belongs to somebody else is not trusted.
-            if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
-                continue
-            with tempfile.TemporaryFile(dir=folder):
-                return folder
-        except OSError:
-            continue
-    return None
+    return code_folder(f"kernels-{digest.hexdigest()[:16]}")
 
 
 class KernelTable:
