@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from engine.sampling.step import SamplerStep
 from engine.sampling.tables import TokenTables
 from engine.sampling.temperature import Temperature
 from engine.settings import SamplerSettings
+
+if TYPE_CHECKING:
+    from engine.generator.loop import Clock
 
 _LONGEST_PAUSE = 256
 
@@ -127,7 +130,8 @@ class Ahead:
             if not further:
                 job.keep_logits()
                 walk.close()
-                return source.run(job.ids)[0]
+                row: Floats = source.run(job.ids)[0]
+                return row
 
     def close(self) -> None:
         """The sequence is over."""

@@ -72,7 +72,9 @@ def sorted_by_both(values: Any, inside: int, group: int, want: int) -> list[Any]
     return [r[3] for r in both(sort_kernel(), (1, 1, 1), arguments, [values, groups, plan, np.zeros(lay.LIST_WORDS, np.int32)])]
 
 
-@pytest.mark.parametrize(("size", "inside", "group", "want"), [(2100, 2090, 4, 40), (5000, 5000, 16, 100), (40, 39, 4, 256), (9000, 9000, 64, 3)])
+@pytest.mark.parametrize(
+    ("size", "inside", "group", "want"), [(2100, 2090, 4, 40), (5000, 5000, 16, 100), (40, 39, 4, 256), (9000, 9000, 64, 3)]
+)
 def test_sort(size: int, inside: int, group: int, want: int) -> None:
     values = np.round(scores(size, want), 2)  # with ties
     values[:inside:7] = NOTHING
@@ -153,10 +155,17 @@ SETTINGS = [
     SamplerSettings(temperature=1.4, top_k=30, top_p=1.0, min_p=0.02, order=("min_p", "top_k", "temperature")),
     SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, top_a=0.2),
     SamplerSettings(repetition_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.2),
-    SamplerSettings(repetition_penalty=1.3, repetition_range=6, repetition_decay=5, presence_penalty=0.5, order=("occurrence", "repetition", "temperature")),
+    SamplerSettings(  # fmt: skip
+        repetition_penalty=1.3, repetition_range=6, repetition_decay=5, presence_penalty=0.5,
+        order=("occurrence", "repetition", "temperature"),
+    ),
     SamplerSettings(temperature=0.0, repetition_penalty=0.8, repetition_range=4, frequency_penalty=-0.3),
 ]
-TABLES = [TokenTables(), TokenTables(1990, ((3, 2.0), (3, 1.0), (17, -np.inf)), None, frozenset({40})), TokenTables(allowed=frozenset(range(0, 2000, 3)))]
+TABLES = [
+    TokenTables(),
+    TokenTables(1990, ((3, 2.0), (3, 1.0), (17, -np.inf)), None, frozenset({40})),
+    TokenTables(allowed=frozenset(range(0, 2000, 3))),
+]
 
 
 @pytest.mark.parametrize("tables", TABLES)
@@ -209,7 +218,7 @@ def test_what_the_device_cannot_tell() -> None:
     assert walk.next(False) is None
 
 
-@pytest.mark.parametrize("size", [500, 9000, pytest.param(17000, marks=pytest.mark.slow), pytest.param(140000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [500, 9000, *(pytest.param(size, marks=pytest.mark.slow) for size in (17000, 140000))])
 def test_sizes_of_vocabularies(size: int) -> None:
     """Every size of a group, with real shapes of the work."""
     rows = np.stack([scores(size, seed) for seed in range(8)])

@@ -120,6 +120,11 @@ def launches(shape: Shape, at: Addresses, *, separate: bool) -> list[Launch]:
     return [*out, (draw_kernel(), one, last)]
 
 
+def all_forms(shape: Shape) -> list[Kernel]:
+    """Every kernel that draws over such a vocabulary."""
+    return [survey_kernel(shape.group, False), survey_kernel(shape.group, True), sort_kernel(), draw_kernel()]
+
+
 def occurrences(text: Any, size: int, reach: int, fade: int) -> tuple[Any, Any]:
     """How often each of `size` ids occurs in text (n,), and where last: (size,) int32, the former in parts of `fade` + 1.
 

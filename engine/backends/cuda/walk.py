@@ -18,6 +18,7 @@ from engine.backends.cuda.device import Device, Graph, Mark
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.sampling_layout import OTHERS_AT, RECORD_WORDS, SLOTS, STATE_WORDS, TOPS_AT
 from engine.backends.cuda.uploads import Uploads
+from engine.errors import NotEnoughMemory
 from engine.sampling.sampler import Sampled
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ class OneRow:
     kernels: Sequence[Kernel] = ()
 
 
+def walk_kernels(vocabulary: int) -> list[Kernel]:
+    """All kernels that walks over so many tokens may launch besides the step's own, to be prepared when the program is."""
+    return sampling.all_forms(sampling.Shape.of(vocabulary))
+
+
 @dataclass
 class _Penalties:
     """Device memory that only plans with a bias or with penalties need."""
@@ -62,12 +68,15 @@ class Walks:
         self._walk: DeviceWalk | None = None
 
     def walk(self, plan: WalkPlan) -> DeviceWalk | None:
-        """As `Walker.walk`; the walk before is over. Raises `NotEnoughMemory`."""
+        """As `Walker.walk`; the walk before is over. None as well where the device has no memory left for it."""
         if not sampling_layout.takes(plan):
             return None
-        if self._walk is None:
-            self._walk = DeviceWalk(self._device, self._row)
-        self._walk.follow(plan)
+        try:
+            if self._walk is None:
+                self._walk = DeviceWalk(self._device, self._row)
+            self._walk.follow(plan)
+        except NotEnoughMemory:
+            return None
         return self._walk
 
     def close(self) -> None:
@@ -176,7 +185,8 @@ class DeviceWalk:
         form = self._edits, self._separate
         if form not in self._graphs:
             calls = self._calls(*form)
-            self._device.prepare([*self._row.kernels, *(kernel for kernel, _, _ in calls)])
+            for _ in self._device.prepare([*self._row.kernels, *(kernel for kernel, _, _ in calls)]):
+                pass  # mostly they were prepared with the program's
 
             def launches() -> None:
                 self._row.launch()

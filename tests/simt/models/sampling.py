@@ -56,7 +56,8 @@ def _penalised(scores: Any, amounts: Any, latest: Any, place: int, whole: Any, r
     new = scores.astype(float)
     for turn in (1, 0):
         if bool(whole[lay.REPETITION_FIRST]) == bool(turn):
-            new = np.where(new > 0, new / penalty, new * penalty)
+            with np.errstate(divide="ignore", invalid="ignore"):  # of tokens that do not count any more
+                new = np.where(new > 0, new / penalty, new * penalty)
         else:
             new = new - less
     return np.where((amounts > 0) & (scores > lay.LOWEST), new, scores).astype(f32)
