@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import append, attention, experts, gemm_rows, linear_codes, norms, plain, pointwise, records, rope, rows
+from tests.simt.models import append, attention, experts, gemm_rows, linear_codes, norms, plain, pointwise, records, rope, rows, sampling
 
 MODELS: dict[str, Callable[..., None]] = {
     **append.MODELS,
@@ -22,4 +22,5 @@ MODELS: dict[str, Callable[..., None]] = {
     **records.MODELS,
     **rope.MODELS,
     **rows.MODELS,
+    **sampling.MODELS,
 }
