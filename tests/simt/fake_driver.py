@@ -43,7 +43,9 @@ class RawMemory:
 class FakeCuda:
     """What ctypes would load. `kernels` are those whose images are known: b"image of NAME"."""
 
-    def __init__(self, devices: int = 1, version: int = 13000, attributes: Mapping[int, int] = H200, kernels: tuple[Kernel, ...] = ()) -> None:
+    def __init__(
+        self, devices: int = 1, version: int = 13000, attributes: Mapping[int, int] = H200, kernels: tuple[Kernel, ...] = ()
+    ) -> None:
         self.devices, self.version, self.attributes = devices, version, dict(attributes)
         self.init_code = self.launch_code = 0
         self.initialised = False

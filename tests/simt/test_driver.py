@@ -173,12 +173,15 @@ def test_errors_become_ours() -> None:
     assert str(library.error(12345)) == "The GPU reported: error 12345."
 
 
-@pytest.mark.parametrize(("text", "expected"), [("cuda: Optional[str] = None", ""), ("cuda: Optional[str] = '13.0'", "13.0"), ("hip = 1", "")])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("cuda: Optional[str] = None", ""), ("cuda: Optional[str] = '13.0'", "13.0"), ("hip = 1", "")]
+)
 def test_torch_is_not_imported_to_be_asked(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit('imported')")
     (tmp_path / "torch" / "version.py").write_text(f"__version__ = '2'\n{text}\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from engine.backends.cuda.driver import torch_build; print(repr(torch_build()))"
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
+    code += "; from engine.backends.cuda.driver import torch_build; print(repr(torch_build()))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
     assert answer.stdout.strip() == repr(expected)
 

@@ -82,7 +82,11 @@ def test_errors_of_a_launch() -> None:
     fake = FakeCuda(kernels=(add_kernel(),))
     made = launcher(fake)
     values = arrays()[-1]
-    for code, kind, words in ((700, DeviceLost, "illegal memory access"), (2, NotEnoughMemory, "no memory left"), (400, EngineError, "handle")):
+    for code, kind, words in (
+        (700, DeviceLost, "illegal memory access"),
+        (2, NotEnoughMemory, "no memory left"),
+        (400, EngineError, "handle"),
+    ):
         fake.launch_code = code
         for early in (False, True):
             made.early = early
