@@ -8,13 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.backends.arena import Buffer
 from engine.backends.cuda.device import Device
 from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.pointwise import THREADS, add_kernel
+from engine.backends.cuda.pointwise import add_call, add_kernel
 from engine.errors import NotEnoughMemory
 
 WIDTH, ROWS = 1000, 5
-STRIDE = 4 * 1008
+BUFFERS = Buffer(WIDTH), Buffer(WIDTH), Buffer(WIDTH)
+STRIDE = BUFFERS[0].stride
+CALL = add_call(*BUFFERS, 0.5)
+GRID = CALL.blocks(ROWS)
+
+
+def values_of(*addresses: int) -> list[Any]:
+    """The arguments of `CALL` over buffers at these addresses."""
+    return [addresses[BUFFERS.index(value)] if isinstance(value, Buffer) else value for value in CALL.arguments]
 
 
 class Sum:
@@ -26,11 +35,10 @@ class Sum:
         self.values = [rng.standard_normal((ROWS, STRIDE // 4)).astype(np.float32) for _ in range(2)]
         self.x, self.other = (device.upload(values) for values in self.values)
         self.y = device.zeros(ROWS * STRIDE)
-        device.prepare([add_kernel()])
+        list(device.prepare([add_kernel()]))
 
     def launch(self) -> None:
-        addresses = [each for t in (self.x, self.other, self.y) for each in (t.data_ptr(), STRIDE)]
-        self.device.launch(add_kernel(), (-(-WIDTH // THREADS), ROWS, 1), [*addresses, WIDTH, 0.5])
+        self.device.launch(add_kernel(), GRID, values_of(self.x.data_ptr(), self.other.data_ptr(), self.y.data_ptr()))
 
     def expected(self) -> Any:
         x, other = self.values
@@ -76,7 +84,8 @@ def a_kernel_runs(device: Device) -> None:
 
 def an_empty_grid_is_nothing(device: Device) -> None:
     work = Sum(device)
-    device.launch(add_kernel(), (0, ROWS, 1), [0] * 7 + [0.5])
+    device.launch(add_kernel(), (0, *GRID[1:]), values_of(0, 0, 0))
+    device.launch(add_kernel(), (*GRID[:2], 0), values_of(0, 0, 0))
     assert not work.found().any()
 
 

@@ -38,7 +38,7 @@ class OnDevice:
         """The arrays after the kernel ran. `reverse` is the interpreter's: a device has no order."""
         if kernel.least > self.device.capability:
             pytest.skip(f"{kernel.name} needs compute capability {kernel.least / 10}")
-        self.device.prepare([kernel])
+        list(self.device.prepare([kernel]))
         tensors = [self.device.upload(np.ascontiguousarray(array)) for array in arrays]
         values = [tensors[a.array].data_ptr() + a.offset if isinstance(a, agree.At) else a for a in arguments]
         self.device.launch(kernel, blocks, values)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine.backends.arena import Buffer
 from engine.backends.cuda import launch
 from engine.backends.cuda.driver import Driver
 from engine.backends.cuda.gpu import TorchDevice
@@ -185,16 +186,18 @@ def test_the_interpreters_tests_run_on_a_device(monkeypatch: pytest.MonkeyPatch)
     runner = OnDevice(FakeDevice())
     monkeypatch.setattr(agree, "interpreted", runner.interpreted)
     rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal((3, 16)).astype(np.float32) for _ in range(2)] + [np.zeros((3, 16), np.float32)]
-    arguments = [agree.At(0), 64, agree.At(1), 64, agree.At(2), 64, 9, 0.5]
-    found, expected = agree.both(add_kernel(), (1, 3, 1), arguments, arrays)
+    arrays = [rng.standard_normal((checks.ROWS, checks.STRIDE // 4)).astype(np.float32) for _ in range(2)]
+    arrays.append(np.zeros_like(arrays[0]))
+    arguments = [agree.At(checks.BUFFERS.index(v)) if isinstance(v, Buffer) else v for v in checks.CALL.arguments]
+    found, expected = agree.both(add_kernel(), checks.GRID, arguments, arrays)
     np.testing.assert_array_equal(found[2], expected[2])
-    assert found[2][:, :9].any()
+    assert found[2][:, : checks.WIDTH].any()
     assert (runner.launches, runner.ran) == (2, {"engine.backends.cuda.pointwise._add"})
     assert runner.told().startswith("2 launches of 1 kernels on fake 0")
     assert checks.missing(set(), [add_kernel()]) == ["engine.backends.cuda.pointwise._add"]
 
 
+@pytest.mark.slow
 def test_without_a_gpu_all_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plugin and the sanitizer's script end with the reason, and the GPU's tests are left out with it."""
     from engine.backends.cuda.driver import find_gpus

@@ -17,9 +17,11 @@ from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.launch import Arguments, Launcher
 from engine.backends.cuda.pointwise import add_kernel
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
+from tests.gpu.checks import GRID, ROWS, STRIDE, WIDTH, values_of
 from tests.simt.fake_driver import FakeCuda
 
 STREAM = 0x7000_0000_1234
+_KEPT: list[Any] = []  # what launches wrote to: the driver knows addresses only
 
 
 class Images:
@@ -38,29 +40,30 @@ class Images:
 
 def launcher(fake: FakeCuda, **options: Any) -> Launcher:
     made = Launcher(0, options.pop("capability", 90), library=Driver(fake), **options)
-    made.load([add_kernel(), add_kernel()], Images())  # type: ignore[arg-type]
+    list(made.load([add_kernel(), add_kernel()], Images()))  # type: ignore[arg-type]
     return made
 
 
 def arrays() -> tuple[Any, Any, Any, list[int | float]]:
     rng = np.random.default_rng(0)
-    x, o = (rng.standard_normal((3, 64)).astype(np.float32) for _ in range(2))
+    x, o = (rng.standard_normal((ROWS, STRIDE // 4)).astype(np.float32) for _ in range(2))
     y = np.zeros_like(x)
-    return x, o, y, [x.ctypes.data, 256, o.ctypes.data, 256, y.ctypes.data, 256, 60, 0.5]
+    _KEPT.append((x, o, y))
+    return x, o, y, values_of(x.ctypes.data, o.ctypes.data, y.ctypes.data)
 
 
 @pytest.mark.parametrize(("capability", "early", "expected"), [(90, False, False), (90, True, True), (89, True, False), (120, True, True)])
 def test_a_launch_reaches_the_driver_as_it_was_meant(capability: int, early: bool, expected: bool) -> None:
     fake = FakeCuda(kernels=(add_kernel(),))
     x, o, y, values = arrays()
-    launcher(fake, capability=capability, early=early).launch(add_kernel(), (1, 3, 1), values, STREAM)
+    launcher(fake, capability=capability, early=early).launch(add_kernel(), GRID, values, STREAM)
     (launch,) = fake.launches
     assert launch == {
-        "kernel": "add", "grid": (1, 3, 1), "block": (256, 1, 1), "shared": 0, "stream": STREAM, "early": expected, "context": 1040,
-        "values": values,
+        "kernel": "add", "grid": GRID, "block": (add_kernel().threads, 1, 1), "shared": 0, "stream": STREAM, "early": expected,
+        "context": 1040, "values": values,
     }  # fmt: skip
-    np.testing.assert_array_equal(y[:, :60], (x + np.float32(0.5) * o)[:, :60])
-    assert (y[:, 60:] == 0).all()
+    np.testing.assert_array_equal(y[:, :WIDTH], (x + np.float32(0.5) * o)[:, :WIDTH])
+    assert (y[:, WIDTH:] == 0).all()
 
 
 def test_one_load_for_a_device_and_context_of_the_thread_is_put_back() -> None:
@@ -68,13 +71,13 @@ def test_one_load_for_a_device_and_context_of_the_thread_is_put_back() -> None:
     library, images = Driver(fake), Images()
     for index in (0, 1, 0):
         made = Launcher(index, 90, library=library)
-        made.load([add_kernel()], images)  # type: ignore[arg-type]
-        made.launch(add_kernel(), (1, 3, 1), arrays()[-1], STREAM)
+        list(made.load([add_kernel()], images))  # type: ignore[arg-type]
+        made.launch(add_kernel(), GRID, arrays()[-1], STREAM)
     assert fake.modules == ["add", "add"]
     assert [launch["context"] for launch in fake.launches] == [1040, 1041, 1040]
     assert fake._stack() == []
     fake._stack().append(1040)  # as torch leaves it: nothing is changed then
-    made.launch(add_kernel(), (1, 3, 1), arrays()[-1], STREAM)
+    made.launch(add_kernel(), GRID, arrays()[-1], STREAM)
     assert fake._stack() == [1040]
 
 
@@ -91,12 +94,12 @@ def test_errors_of_a_launch() -> None:
         for early in (False, True):
             made.early = early
             with pytest.raises(kind, match=words):
-                made.launch(add_kernel(), (1, 3, 1), values, STREAM)
+                made.launch(add_kernel(), GRID, values, STREAM)
         assert fake._stack() == []
     with pytest.raises(EngineError, match="invalid resource handle"):
         made.launch_graph(5, STREAM)
     with pytest.raises(struct.error):
-        made.launch(add_kernel(), (1, 3, 1), values[:-1], STREAM)
+        made.launch(add_kernel(), GRID, values[:-1], STREAM)
 
 
 def test_an_image_that_the_driver_refuses() -> None:
@@ -128,12 +131,12 @@ def test_letters_are_the_parameters_of_the_machine_code() -> None:
     letters = {"u64": "l", "b64": "l", "u32": "i", "b32": "i", "f32": "f"}
     assert entry[1] == "add"
     assert "".join(letters[kind] for kind in re.findall(r"\.param \.(\w+)", entry[2])) == add_kernel().parameters
-    assert ".maxntid 256, 1, 1" in ptx
+    assert f".maxntid {add_kernel().threads}, 1, 1" in ptx
 
 
 def test_ptx_goes_to_devices_of_generations_to_come(tmp_path: Path) -> None:
     images = Images()
     made = Launcher(0, 130, library=Driver(FakeCuda(kernels=(add_kernel(),))))
-    made.load([add_kernel()], images)  # type: ignore[arg-type]
+    list(made.load([add_kernel()], images))  # type: ignore[arg-type]
     assert images.asked == [("add", 130)]
     assert binaries.target(130).folder == "compute_120"

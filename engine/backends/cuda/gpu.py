@@ -12,6 +12,7 @@ import torch
 from engine.backends.cuda.driver import LOST, OUT_OF_MEMORY, Driver, lost
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.launch import Launcher
+from engine.core import Loading
 from engine.errors import EngineError, NotEnoughMemory
 
 _cuda: Any = torch.cuda  # whose events and streams have no types
@@ -166,9 +167,9 @@ class TorchDevice:
             host = source.reshape(-1).view(torch.uint8).cpu().numpy()
         return host.copy() if source.device.type == "cpu" else host
 
-    def prepare(self, kernels: Sequence[Kernel]) -> None:
+    def prepare(self, kernels: Sequence[Kernel]) -> Iterator[Loading]:
         """See `device.Device`. Raises `BuildError` for kernels that cannot be compiled."""
-        self.launcher.load(kernels)
+        yield from self.launcher.load(kernels)
 
     def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:
         """See `device.Device`."""
