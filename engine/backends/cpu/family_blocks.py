@@ -33,19 +33,9 @@ from engine.backends.cpu.simd import (
 )
 from engine.backends.cpu.whole_dot import ALL, HALF_SUMS, record_scale, record_sum, whole_products
 from engine.backends.cpu.whole_gemm import Cells
+from engine.backends.gguf_parts import Parts
 
 _VI8 = ir.VectorType(I8, LANES)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A tensor's rows taken apart, all uint8: codes (rows, groups, 32); bytes of scales and minimums (rows, groups, parts of a
-    group); the numbers of a block (rows, blocks, bytes)."""
-
-    codes: Bytes
-    numbers: Bytes
-    scales: Bytes | None = None
-    minimums: Bytes | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Compiling the kernels once and keeping them.
 
 Every kernel has the signature void(args, step, tile, scratch), four int64, and is compiled on its own, so that progress can
-be shown. The compiled code is kept on disk in a folder whose name is a hash of this package's sources (and of the one outside
+be shown. The compiled code is kept on disk in a folder whose name is a hash of this package's sources (and of those outside
 it whose constants are compiled in), the versions of Numba and llvmlite and the CPU, because Numba's own cache does not notice
 a change in another file.
 """
@@ -19,7 +19,7 @@ from llvmlite import binding as llvm
 from numba import config, types
 
 from engine import compiled
-from engine.backends import cache_types
+from engine.backends import cache_types, gguf_parts
 from engine.backends.cache_types import CacheType
 from engine.backends.cpu import attention, bandwidth, cache_write, experts, norms, pointwise, rope, rows, whole_gemm
 from engine.backends.cpu.family import Family
@@ -57,7 +57,7 @@ def family_for(type_name: str) -> Family:
 def cache_folder() -> Path | None:
     """Where compiled kernels are kept: the user's cache, or a private temporary folder, or None when neither can be written."""
     digest = hashlib.sha256()
-    for source in [*sorted(Path(__file__).parent.glob("*.py")), Path(cache_types.__file__)]:
+    for source in [*sorted(Path(__file__).parent.glob("*.py")), Path(cache_types.__file__), Path(gguf_parts.__file__)]:
         digest.update(source.read_bytes())
     machine = [llvm.get_host_cpu_name(), *sorted(FEATURES), str(config.CPU_NAME), str(config.CPU_FEATURES)]
     digest.update("\0".join([numba.__version__, llvmlite.__version__, *machine]).encode())

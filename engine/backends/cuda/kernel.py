@@ -112,7 +112,7 @@ class _WritesOut(ast.NodeTransformer):
         for number in numbers:
             self._known[node.target.id] = number
             out += self.statements(copy.deepcopy(node.body))
-        self._known.pop(node.target.id)
+        self._known.pop(node.target.id, None)
         if before is not None:
             self._known[node.target.id] = before
         return out
@@ -157,7 +157,9 @@ class _WritesOut(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         if not (isinstance(node.value, ast.Name) and node.value.id in self._registers):
-            return self.generic_visit(node)
+            # An entry of a constant table, so that it can be an index, too.
+            found, value = self._value(node)
+            return ast.Constant(value) if found and isinstance(value, int | float | str) else self.generic_visit(node)
         found, index = self._value(node.slice)
         if not found:
             raise ValueError(f"{ast.unparse(node)}: the index is not known before the kernel is compiled")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from engine.backends.arena import Buffer
 from engine.backends.base import RotaryTable
 from engine.backends.cuda.call import Call, Operation
-from engine.backends.cuda.weight import WeightOutline
+from engine.backends.cuda.weight import ExpertTable, WeightOutline
 
 Build = Callable[[Buffer | None, str, Buffer | None], tuple[Call, ...]]
 """Makes calls that write rows as floats (or None), and as records of a kind ("none", or "halves" or "pairs" into a buffer)."""
@@ -51,18 +51,22 @@ class Product(Node):
 
 @dataclass(eq=False, kw_only=True)
 class ExpertProduct(Node):
-    """y = spread rows x times their experts' weights; an expert of another kind is None here.
+    """y = spread rows x times their experts' weights, of one family; those of experts of another are left as they are.
 
     `ids` are the experts of each row of the step, `bias` the address of a table with a row of `bias_stride` bytes for each expert.
     """
 
     x: Buffer
-    weights: tuple[WeightOutline | None, ...]
-    addresses: int
+    table: ExpertTable
     ids: Buffer
     y: Buffer
     bias: int
     bias_stride: int
+
+    @property
+    def weight(self) -> WeightOutline:
+        """One of the experts'."""
+        return self.table.first
 
 
 @dataclass(eq=False, kw_only=True)

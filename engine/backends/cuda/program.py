@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.arena import Buffer
-from engine.backends.base import Floats, Step
+from engine.backends.base import Floats, Step, Walk, WalkPlan
 from engine.backends.cuda.call import FEW_ROWS, Argument, Call, Given
 from engine.backends.cuda.device import Device, Graph
 from engine.backends.cuda.nodes import Move
 from engine.backends.cuda.recording import Arena, Recording
 from engine.backends.cuda.store import CudaCache
+from engine.backends.cuda.walk import OneRow, Walks
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +28,7 @@ _HEAD = 64
 class State:
     """What tells a device about a step: the position of its first row, its token ids, its block table. One for each device.
 
-    `staging` is the same in the host's memory; `send` copies it over.
+    `staging` is the same in the host's memory; `send` copies it over. `parts` are the memory of position, tokens, and block table.
     """
 
     def __init__(self, device: Device, rows: int, pages: int) -> None:
@@ -35,6 +36,7 @@ class State:
         tokens = -(-4 * rows // 64) * 64
         size = _HEAD + tokens + 4 * pages
         self.memory, self.staging = device.zeros(size), device.pinned(size)
+        self.parts = self.memory[:4], self.memory[_HEAD : _HEAD + tokens], self.memory[_HEAD + tokens :]
         self.position = int(self.memory.data_ptr())
         self.tokens, self.pages = self.position + _HEAD, self.position + _HEAD + tokens
         words: npt.NDArray[np.int32] = self.staging.numpy().view(np.int32)
@@ -80,6 +82,7 @@ class CudaProgram:
         self._states = [State(device, max_rows, cache.page_count) for device in devices]
         self._replays: dict[tuple[int, int], _Replay] = {}
         self._scratch: dict[tuple[int, int], torch.Tensor] = {}
+        self._walks: Walks | None = None
         self._closed = False
         for number in range(len(devices)):
             self.scratch(number, recording.scratch, 0)
@@ -158,6 +161,24 @@ class CudaProgram:
         arguments = [self._value(argument, self._few[number], given) for argument in call.arguments]
         self._devices[number].launch(call.kernel, call.blocks(count), arguments)
 
+    def walk(self, plan: WalkPlan) -> Walk | None:
+        """See `Walker.walk`: on one device only, where the token that is drawn is where the next step begins."""
+        assert not self._closed, "the program is closed"
+        if len(self._devices) > 1:
+            return None
+        if self._walks is None:
+            position, tokens, pages = self._states[0].parts
+            logits = self._few[0].memory(self._recording.logits)[: 4 * self._recording.logits.width]
+            row = OneRow(self._launch_one, tokens[:4], position, pages, logits, self._recording.positions)
+            self._walks = Walks(self._devices[0], row)
+        return self._walks.walk(plan)
+
+    def _launch_one(self) -> None:
+        """A step of one row, without its state and without telling its logits."""
+        for _, call in self._recording.few:
+            assert isinstance(call, Call)
+            self.launch_few(0, call, 1, 1)
+
     # -- many rows
 
     def _run_many(self, step: Step) -> Floats:
@@ -219,6 +240,8 @@ class CudaProgram:
         if self._closed:
             return
         self._closed = True
+        if self._walks is not None:
+            self._walks.close()
         for device in self._devices:
             device.synchronize()
         self._replays, self._few, self._many, self._scratch, self._states = {}, [], [], {}, []

@@ -133,7 +133,7 @@ def write_halves(record: int, width: int, column: int, a: float, b: float, c: fl
             st_f32(record + 2 * int64(whole) + 4 * int64(column >> 6), bits_float(scale))
 
 
-def _missing(word: int, low: float, high: float) -> int:
+def _missing(word: int, low: float, high: float) -> Any:
     """bf16 of what two bf16 lack of the numbers that they round."""
     return pack_bf16(low - bits_float(uint32(word << uint32(16))), high - bits_float(uint32(word & uint32(0xFFFF0000))))
 
@@ -165,7 +165,7 @@ def _record(x: int, x_stride: int, record: int, record_stride: int, width: int) 
 def record_kernel(kind: str) -> Kernel:
     """See `_record`; `kind` is "halves" or "pairs"."""
     constants = {"THREADS": THREADS, "RECORD": kind}
-    return Kernel(f"record_{kind}", _record, "lllli", THREADS, 32, constants, least=least(kind), model="record")
+    return Kernel(f"record_{kind}", _record, "lllli", THREADS, 24, constants, least=least(kind), model="record")
 
 
 def record_call(kind: str, x: Buffer, record: Buffer) -> Call:
@@ -184,8 +184,9 @@ def least(record: str) -> int:
     return 80 if record == "pairs" else 75
 
 
-def wanted(y: Buffer | None, record: Buffer | None) -> tuple[tuple[Buffer | int, ...], tuple[Buffer, ...]]:
-    """Arguments y, its stride, record, its stride, of what a kernel may write: 0 where it is not to; and what it writes."""
+def wanted(kind: str, y: Buffer | None, record: Buffer | None) -> tuple[tuple[Buffer | int, ...], tuple[Buffer, ...]]:
+    """Arguments y, its stride, record, its stride, of what a kernel is to write, 0 where it is not to; and what it writes."""
+    assert (kind == "none") == (record is None)
     written = tuple(buffer for buffer in (y, record) if buffer is not None)
     assert written
     arguments: list[Buffer | int] = []

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import pointwise, records
+from tests.simt.models import append, attention, experts, norms, pointwise, records, rows
 
 MODELS: dict[str, Callable[..., None]] = {
+    **append.MODELS,
+    **attention.MODELS,
+    **experts.MODELS,
+    **norms.MODELS,
     **pointwise.MODELS,
     **records.MODELS,
+    **rows.MODELS,
 }

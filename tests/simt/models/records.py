@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,4 +65,4 @@ def record(memory: Memory, blocks: Any, constants: Any, x: int, x_stride: int, t
         write_record(memory, to + row * to_stride, constants["RECORD"], memory.view(x + row * x_stride, np.float32, width))
 
 
-MODELS = {"record": record}
+MODELS: dict[str, Callable[..., None]] = {"record": record}

@@ -1,0 +1,241 @@
+"""y = x W^T (+ bias) (+ residual) for one to eight rows of x, of packed codes, by tensor cores.
+
+A warp takes `TILES` tiles of 16 outputs and every `WARPS`th block of 64 columns of K; a block of threads is `WARPS` warps, whose sums
+are added up in their order at the end. The next block's words are under way while one is multiplied; the first ones are asked for
+before the rows of x are there. The codes are operand a as they are (subnormal fp16), x is operand b: column n of the product is row n
+of x, so that no row meets another and its numbers are the same whatever rows are beside it.
+
+Budget: 64 registers with 256 threads (4 blocks on a multiprocessor), codes of 8 bits and tables 80 (3).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from engine.backends.cuda.code_blocks import codes, fetch, low, rest_of_power, scale
+from engine.backends.cuda.family import EXPERTS as EXPERTS_PARAMETERS
+from engine.backends.cuda.family import LINEAR, Form
+from engine.backends.cuda.kernel import Kernel
+from engine.backends.cuda.ptx import (
+    barrier,
+    block_x,
+    block_y,
+    fma,
+    ld_f32,
+    ld_f32_now,
+    ld_i32_now,
+    ld_i64,
+    ld_u32x2_now,
+    ld_u32x4_now,
+    lds_f32,
+    let_others_start,
+    mma_halves,
+    registers,
+    shared,
+    st_f32,
+    static,
+    sts_f32,
+    thread,
+    wait_for_others,
+)
+from engine.backends.cuda.words import float32, int32, int64, uint32
+
+if TYPE_CHECKING:
+    from engine.backends.cuda.family_codes import CodeFamily
+
+TILES = WARPS = 1
+WARP_SHIFT = TILE_SHIFT = SPAN_SHIFT = 0
+SPAN = GROUPS = STEPS = PAIRED = 1
+SPAN_BYTES = HEADER_BYTES = BLOCK_BYTES = 0
+C_WORD = C_RIGHT = C_MORE = C_MORE_RIGHT = S_WORD = S_PLACE = L_WORD = L_PLACE = (0,)
+D_WORD = M_WORD = ZERO = SUM_LOW = SUM_HIGH = 0
+SCALES = LOWS = ""
+LOW_FACTOR = HIGH_FACTOR = 1.0
+
+
+def ask(tile: int, block: int, lane: int) -> Any:
+    """The words of a block of a tile: see `fetch`."""
+    span = int64(tile + int64(block >> SPAN_SHIFT) * SPAN_BYTES)
+    return fetch(int64(span + (HEADER_BYTES + int64(block & (SPAN - 1)) * BLOCK_BYTES)), span, lane)
+
+
+def x_words_of(x: int) -> Any:
+    """Eight words of a row of x, two for each step."""
+    words = registers(uint32(0), 8)
+    if PAIRED:
+        words[0], words[1], words[2], words[3] = ld_u32x4_now(x)
+        words[4], words[5], words[6], words[7] = ld_u32x4_now(int64(x + 64))
+    else:
+        for i in static(range(4)):
+            words[2 * i], words[2 * i + 1] = ld_u32x2_now(int64(x + 32 * i))
+    return words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7]
+
+
+def sums_of(x: Any) -> Any:
+    """Four numbers for each group: sums of x times 1, or times what the code 0 stands for, as the products' own results lie."""
+    sums = registers(float32(0.0), 16)
+    for group in static(range(GROUPS if LOWS != "" or ZERO else 0)):
+        for step in static(range(STEPS * group, STEPS * (group + 1))):
+            sums[4 * group], sums[4 * group + 1], sums[4 * group + 2], sums[4 * group + 3] = mma_halves(
+                uint32(SUM_LOW), uint32(SUM_HIGH), uint32(SUM_LOW), uint32(SUM_HIGH), x[2 * step], x[2 * step + 1],
+                sums[4 * group], sums[4 * group + 1], sums[4 * group + 2], sums[4 * group + 3],
+            )  # fmt: skip
+    return (
+        sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7],
+        sums[8], sums[9], sums[10], sums[11], sums[12], sums[13], sums[14], sums[15],
+    )  # fmt: skip
+
+
+def block_product(words: Any, x: Any, sums: Any) -> Any:
+    """A tile's block times x without the scale of x: rows g (two columns of x), g + 8."""
+    parts = registers(float32(0.0), 4)
+    dot = registers(float32(0.0), 4)
+    a = registers(uint32(0), 4)
+    for group in static(range(GROUPS)):
+        for j in static(range(4)):
+            dot[j] = sums[4 * group + j] if ZERO else float32(0.0)
+        for step in static(range(STEPS * group, STEPS * (group + 1))):
+            for slot in static(range(2 * step, 2 * step + 2)):
+                a[2 * slot - 4 * step], a[2 * slot - 4 * step + 1] = codes(
+                    words[C_WORD[slot]], C_RIGHT[slot], words[C_MORE[slot]], C_MORE_RIGHT[slot]
+                )
+            dot[0], dot[1], dot[2], dot[3] = mma_halves(
+                a[0], a[1], a[2], a[3], x[2 * step], x[2 * step + 1], dot[0], dot[1], dot[2], dot[3]
+            )
+        for row in static(range(2)):
+            factor = scale(words[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group], words[D_WORD], row)
+            if SCALES == "power":
+                rest = rest_of_power(words[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group])
+                dot[2 * row], dot[2 * row + 1] = float32(dot[2 * row] * rest), float32(dot[2 * row + 1] * rest)
+            if LOWS != "":
+                less = low(words[L_WORD[GROUPS * row + group]], L_PLACE[GROUPS * row + group], words[M_WORD], row)
+            for j in static(range(2 * row, 2 * row + 2)):
+                if LOWS == "zero":
+                    dot[j] = fma(less, sums[4 * group + j], dot[j])
+                elif LOWS != "":
+                    parts[j] = fma(less, sums[4 * group + j], parts[j])
+                parts[j] = fma(factor, dot[j], parts[j])
+    return parts[0], parts[1], parts[2], parts[3]
+
+
+def _product(
+    weight: int, outputs: int, first_tile: int, y: int, y_stride: int, bias: int, residual: int, residual_stride: int,
+    x: int, x_stride: int, rows: int, columns: int,
+) -> None:  # fmt: skip
+    """`TILES` tiles from `first_tile` on times all rows of x."""
+    lane, warp = int32(thread() & 31), int32(thread() >> 5)
+    g, t, last_row = int32(lane >> 2), int32(lane & 3), int32(rows - 1)
+    blocks = int32((columns + 63) >> 6)
+    last = int32(blocks - 1)
+    tile_bytes = int64((blocks + (SPAN - 1)) >> SPAN_SHIFT) * SPAN_BYTES
+    totals = registers(float32(0.0), 4 * TILES)
+    ahead = registers(uint32(0), TILES)
+    now = registers(uint32(0), TILES)
+    tiles = registers(int64(0), TILES)
+    for i in static(range(TILES)):
+        tiles[i] = int64(weight + int64(min(int32(first_tile + i), int32((outputs - 1) >> 4))) * tile_bytes)
+        ahead[i] = ask(tiles[i], int32(min(warp, last)), lane)
+    wait_for_others()
+    let_others_start()
+    mine = int64(x + int64(min(g, last_row)) * x_stride + int64(t) * (16 if PAIRED else 8))
+    scale_0 = int64(x + int64(min(int32(2 * t), last_row)) * x_stride + int64(blocks) * 128)
+    scale_1 = int64(x + int64(min(int32(2 * t + 1), last_row)) * x_stride + int64(blocks) * 128)
+    trips = int32((blocks + (WARPS - 1)) >> WARP_SHIFT)
+    for trip in range(trips):
+        block = int32(int32(trip << WARP_SHIFT) + warp)
+        here, coming = int32(min(block, last)), int32(min(int32(block + WARPS), last))
+        for i in static(range(TILES)):
+            now[i] = ahead[i]
+            if trip + 1 < trips:
+                ahead[i] = ask(tiles[i], coming, lane)
+        x_words = x_words_of(int64(mine + int64(here) * 128))
+        x_scale_0, x_scale_1 = ld_f32_now(int64(scale_0 + int64(here) * 4)), ld_f32_now(int64(scale_1 + int64(here) * 4))
+        sums = sums_of(x_words)
+        for i in static(range(TILES)):
+            parts = block_product(now[i], x_words, sums)
+            if block < blocks:
+                for j in static(range(4)):
+                    totals[4 * i + j] = fma(x_scale_1 if j % 2 else x_scale_0, parts[j], totals[4 * i + j])
+    memory = shared(512 * TILES * WARPS)
+    for i in static(range(TILES)):
+        for j in static(range(4)):
+            place = int32((8 * warp + 2 * t + j % 2) * (16 * TILES) + (16 * i + 8 * (j // 2)) + g)
+            sts_f32(int32(memory + 4 * place), float32(totals[4 * i + j] * float32(HIGH_FACTOR if j >= 2 else LOW_FACTOR)))
+    barrier()
+    for index in range(thread(), 128 * TILES, 32 * WARPS):
+        row, output = int32(index >> TILE_SHIFT), int32(16 * first_tile + (index & (16 * TILES - 1)))
+        if row < rows and output < outputs:
+            store(int32(memory + 4 * index), output, row, y, y_stride, bias, residual, residual_stride)
+
+
+def store(memory: int, output: int, row: int, y: int, y_stride: int, bias: int, residual: int, residual_stride: int) -> None:
+    """One number of y: the warps' sums, then what is added."""
+    total = float32(0.0)
+    for i in range(WARPS):
+        total = float32(total + lds_f32(int32(memory + i * (512 * TILES))))
+    at = int64(output) * 4
+    if bias != 0:
+        total = float32(total + ld_f32(int64(bias + at)))
+    if residual != 0:
+        total = float32(total + ld_f32_now(int64(residual + int64(row) * residual_stride + at)))
+    st_f32(int64(y + int64(row) * y_stride + at), total)
+
+
+def _linear(
+    weight: int, y: int, y_stride: int, bias: int, residual: int, residual_stride: int, outputs: int,
+    weight_1: int, y_1: int, y_stride_1: int, bias_1: int, residual_1: int, residual_stride_1: int, outputs_1: int,
+    weight_2: int, y_2: int, y_stride_2: int, bias_2: int, residual_2: int, residual_stride_2: int, outputs_2: int,
+    x: int, x_stride: int, rows: int, columns: int,
+) -> None:  # fmt: skip
+    """See `family`: finds the block's part."""
+    group = int32(block_x())
+    first, second = int32((outputs + (16 * TILES - 1)) >> TILE_SHIFT), int32((outputs_1 + (16 * TILES - 1)) >> TILE_SHIFT)
+    if group >= first:
+        group = int32(group - first)
+        weight, y, y_stride, bias, residual, residual_stride = weight_1, y_1, y_stride_1, bias_1, residual_1, residual_stride_1
+        outputs = outputs_1
+        if group >= second:
+            group = int32(group - second)
+            weight, y, y_stride, bias, residual, residual_stride = weight_2, y_2, y_stride_2, bias_2, residual_2, residual_stride_2
+            outputs = outputs_2
+    _product(weight, outputs, int32(group * TILES), y, y_stride, bias, residual, residual_stride, x, x_stride, rows, columns)
+
+
+def _experts(
+    table: int, outputs: int, y: int, y_stride: int, bias: int, bias_stride: int, ids: int, ids_stride: int, used: int,
+    x: int, x_stride: int, columns: int,
+) -> None:  # fmt: skip
+    """See `family`: each row of x times the matrix of its expert."""
+    wait_for_others()
+    spread = int32(block_y())
+    row = int32(spread // used)
+    expert = int64(ld_i32_now(int64(ids + int64(row) * ids_stride + int64(spread - row * used) * 4)))
+    weight = ld_i64(int64(table + expert * 8))
+    if weight != 0:
+        own_bias = int64(bias + expert * bias_stride) if bias != 0 else int64(0)
+        own_x, own_y = int64(x + int64(spread) * x_stride), int64(y + int64(spread) * y_stride)
+        tile, none = int32(block_x() * TILES), int64(0)
+        _product(weight, outputs, tile, own_y, y_stride, own_bias, none, none, own_x, x_stride, int32(1), columns)
+
+
+def form(family: CodeFamily, tiles: int, columns: int, processors: int, experts: bool = False) -> Form:
+    """Two tiles a warp where that leaves 32 warps for each multiprocessor; else one, and for small matrices more warps along K."""
+    if tiles // 2 * 8 >= 32 * processors:
+        each, warps = 2, 8
+    else:
+        each, warps = 1, 8 if tiles * 8 >= 32 * processors or columns < 16 * 128 else 16
+    return Form(kernel(family, each, warps, experts), each)
+
+
+@cache
+def kernel(family: CodeFamily, tiles: int, warps: int, experts: bool = False) -> Kernel:
+    """A product's kernel: `tiles` (1, 2) a warp, `warps` (a power of two) a block of threads."""
+    heavy = family.bits == 8 or family.table != ""
+    sizes = {"TILES": tiles, "WARPS": warps, "WARP_SHIFT": warps.bit_length() - 1, "TILE_SHIFT": 3 + tiles.bit_length()}
+    limit = 80 if heavy and tiles == 2 else 64
+    return Kernel(
+        f"{'experts' if experts else 'linear'}_{family.name}_{tiles}x{warps}", _experts if experts else _linear,
+        EXPERTS_PARAMETERS if experts else LINEAR, 32 * warps, limit, {**family.constants, **sizes},
+        max(1, 65536 // (limit * 32 * warps)), model="experts_codes" if experts else "linear_codes",
+    )  # fmt: skip

@@ -1,0 +1,137 @@
+"""A matrix on a GPU, in the packed layout of its family; and the table by which kernels find an expert's matrix."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.backends.base import RawTensor
+from engine.backends.cuda.device import Device
+from engine.backends.cuda.families import family_for
+from engine.backends.cuda.family import ROWS, Bytes
+from engine.backends.cuda.records import padded
+from engine.errors import BadCheckpoint
+
+if TYPE_CHECKING:
+    import torch
+
+_VALUES_AT_ONCE = 1 << 21
+"""Weights packed in one go, at least a tile: temporaries are some twenty bytes for each, whatever the tensor."""
+_PACKERS = min(4, os.cpu_count() or 1)
+"""Threads that pack; the calling thread reads, and sends to the device."""
+
+
+class WeightOutline:
+    """What a tensor's header alone tells of its `CudaWeight`: passes can be recorded with it, not run. `nbytes` are those on the device."""
+
+    device_number = 0
+    """Of the backend's devices."""
+
+    def __init__(self, tensor: RawTensor) -> None:
+        self.shape = tensor.shape
+        self.family = family_for(tensor.type)
+        n, k = tensor.shape
+        self.tiles = -(-n // ROWS)
+        self.tile_bytes = self.family.tile_bytes(k)
+        self.nbytes = self.tiles * self.tile_bytes
+
+    @property
+    def address(self) -> int:
+        """Of the first tile: none."""
+        return 0
+
+
+class CudaWeight(WeightOutline):
+    """(N, K) on a device, in tiles of 16 rows. It is sent in pieces, so the host never holds it whole.
+
+    Types without a layout of their own become F16 or F32 (`family_for`). Raises `NotEnoughMemory`, and `BadCheckpoint` for a number
+    that is too large for F16.
+    """
+
+    def __init__(self, device: Device, tensor: RawTensor) -> None:
+        super().__init__(tensor)
+        n, k = tensor.shape
+        self._data = device.empty(max(self.nbytes, 16))
+        step = max(1, _VALUES_AT_ONCE // max(1, k) // ROWS) * ROWS
+        with ThreadPoolExecutor(_PACKERS) as pool:
+            running: deque[tuple[int, Future[Bytes]]] = deque()
+            for first in range(0, n, step):
+                last = min(first + step, n)
+                name, raw = self._file_bytes(tensor.rows(first, last) if n > step else tensor)
+                running.append((first, pool.submit(self._packed, name, raw, last - first)))
+                if len(running) > _PACKERS:
+                    self._send(device, *running.popleft())
+            for each in running:
+                self._send(device, *each)
+
+    def _send(self, device: Device, first: int, packing: Future[Bytes]) -> None:
+        packed = packing.result()
+        start = first // ROWS * self.tile_bytes
+        source = device.upload(packed)
+        device.copy(source, self._data[start : start + packed.size])
+        device.synchronize()  # before the piece's memory is given to another
+
+    def _packed(self, name: str, raw: Bytes, rows: int) -> Bytes:
+        """Tiles of so many rows, with zero rows up to a whole tile and zero columns up to a whole block."""
+        columns = self.shape[1]
+        full, width = -(-rows // ROWS) * ROWS, padded(columns)
+        if full != rows or width != columns:
+            per_row = raw.size // rows
+            out = np.zeros((full, per_row * width // columns), np.uint8)
+            out[:rows, :per_row] = raw.reshape(rows, per_row)
+            raw = out.reshape(-1)
+        return self.family.pack(name, np.ascontiguousarray(raw), full, width)
+
+    def _file_bytes(self, rows: RawTensor) -> tuple[str, Bytes]:
+        """A type that the family packs, and the rows' bytes in it."""
+        if rows.type in self.family.types:
+            return rows.type, rows.data
+        values = rows.dequantise()
+        if "F16" not in self.family.types:
+            return "F32", values.reshape(-1).view(np.uint8)
+        with np.errstate(over="ignore"):
+            half = values.astype(np.float16)
+        if (too_large := np.isinf(half) & np.isfinite(values)).any():
+            raise BadCheckpoint(
+                f"The tensor {rows.name} ({rows.type}) holds the number {values[too_large][0]:g}; weights of this type are kept as fp16, "
+                "up to 65504. Download the model again, or take it in another type."
+            )
+        return "F16", half.reshape(-1).view(np.uint8)
+
+    @property
+    def data(self) -> torch.Tensor:
+        """The tiles on the device, uint8."""
+        return self._data
+
+    @property
+    def address(self) -> int:
+        """Of the first tile, on the device."""
+        return int(self._data.data_ptr())
+
+
+class ExpertTable:
+    """The addresses of one family's matrices of a stack of experts, int64 on the device: 0 for those of other families.
+
+    `weights` are all of the stack, of equal shape; `first` is one of the family.
+    """
+
+    def __init__(self, device: Device, weights: Sequence[WeightOutline], first: WeightOutline) -> None:
+        assert all(w.shape == first.shape for w in weights)
+        self.first, self.weights = first, weights
+        self._data = device.upload(np.array([w.address if w.family is first.family else 0 for w in weights], np.int64))
+
+    @property
+    def address(self) -> int:
+        """Of the table, on the device."""
+        return int(self._data.data_ptr())
+
+
+def expert_tables(device: Device, weights: Sequence[WeightOutline]) -> list[ExpertTable]:
+    """A table for each family among the experts' matrices."""
+    firsts = {w.family.name: w for w in reversed(weights)}
+    return [ExpertTable(device, weights, first) for first in firsts.values()]
