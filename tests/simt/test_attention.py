@@ -12,7 +12,7 @@ import torch
 from engine.backends.base import AttentionShape, Step
 from engine.backends.cache_rounding import turned_back
 from engine.backends.cache_types import QUANTISED, CacheType
-from engine.backends.cuda.attention import combine_kernel, kernel_for, splits_for
+from engine.backends.cuda.attention import combine_kernel, kernel_for
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.store import KEYS, VALUES, Layout
 from engine.backends.reference import ReferenceCache, ReferenceOps
@@ -20,7 +20,6 @@ from tests.simt.agree import At, aligned, both
 from tests.simt.interpreter import Memory
 from tests.simt.models import MODELS
 from tests.simt.models.attention import page_numbers
-from tests.simt.models.records import decoded, encoded
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import cache
 
 from engine.backends.arena import Buffer
@@ -145,7 +144,7 @@ def attention_calls(
     )
     combine = combine_kernel(dim, cache.values in QUANTISED, y is not None, kind if record is not None else "")
     blocks = -(-heads // combine.constants["HEADS"])
-    targets, written = wanted(y, record)
+    targets, written = wanted(kind if record is not None else "none", y, record)
     arguments = (partial, partial.stride, *targets, sinks, Given.POSITION, heads, splits, shape.window)
     return attend, Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
 

@@ -6,14 +6,15 @@ the parts' products up one after the other: each begins where the one before end
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeGuard
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import RawTensor
-from engine.backends.cpu.weight import CpuWeight, WeightOutline
+from engine.backends.base import RawTensor, Weight
+
+Part = TypeVar("Part", bound=Weight)
 
 PERMUTED = "PERMUTED"
 """What the type of such a tensor begins with."""
@@ -35,16 +36,19 @@ class PermutedTensor(RawTensor, Protocol):
 
 
 def is_composite(tensor: RawTensor) -> TypeGuard[PermutedTensor]:
-    """Whether `tensor` becomes a `CompositeWeight`."""
+    """Whether `tensor` becomes a `Composite`."""
     return tensor.type.startswith(PERMUTED) and not any(part in tensor.name for part in _WHOLE_ONLY)
 
 
-class CompositeOutline:
-    """What is known of a `CompositeWeight` before it is loaded; as `WeightOutline`."""
+class Composite(Generic[Part]):
+    """(N, K) as `parts`, each a matrix of some columns, made by `make`; column j of all parts side by side is the model's `order`[j].
 
-    def __init__(self, tensor: PermutedTensor, part: type[WeightOutline] = WeightOutline) -> None:
+    `orders` are each part's int32.
+    """
+
+    def __init__(self, tensor: PermutedTensor, make: Callable[[RawTensor], Part]) -> None:
         self.shape = tensor.shape
-        self.parts: Sequence[WeightOutline] = [part(piece) for piece in tensor.pieces()]
+        self.parts: Sequence[Part] = [make(piece) for piece in tensor.pieces()]
         self.nbytes = sum(each.nbytes for each in self.parts) + 4 * tensor.shape[1]
         order = np.arange(tensor.shape[1]) if tensor.order is None else tensor.order
         self._order = np.ascontiguousarray(order, np.int32)
@@ -52,10 +56,3 @@ class CompositeOutline:
         self.orders: list[npt.NDArray[np.int32]] = [
             self._order[end - part.shape[1] : end] for part, end in zip(self.parts, ends, strict=True)
         ]
-
-
-class CompositeWeight(CompositeOutline):
-    """(N, K) as `parts`, each a matrix of some columns; column j of all parts side by side is the model's `order`[j], int32."""
-
-    def __init__(self, tensor: PermutedTensor) -> None:
-        super().__init__(tensor, CpuWeight)
