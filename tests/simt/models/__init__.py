@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import append, attention, experts, norms, pointwise, records, rope, rows
+from tests.simt.models import append, attention, experts, fused, norms, pointwise, records, rope, rows
 
 MODELS: dict[str, Callable[..., None]] = {
     **append.MODELS,
     **attention.MODELS,
     **experts.MODELS,
+    **fused.MODELS,
     **norms.MODELS,
     **pointwise.MODELS,
     **records.MODELS,
