@@ -194,8 +194,8 @@ def gather_kernel(side: str, name: str, head_dim: int, halves: bool) -> Kernel:
         "MEAN": layout.mean, "FIRST": layout.first, "HALVES": halves, "WHOLE": head_dim % 8 == 0, "TURNED": turned,
         "ADDS_MEAN": side == KEYS, "THREADS": THREADS,
     }  # fmt: skip
-    label = f"gather_{side}_{name}_{head_dim}_{'fp16' if halves else 'fp32'}"
-    return Kernel(label, _gather, "lllii", THREADS, 64, constants, model="gather")
+    label = f"gather_store_{side}_{name}_{head_dim}_{'fp16' if halves else 'fp32'}"
+    return Kernel(label, _gather, "lllii", THREADS, 48, constants, model="gather_store")
 
 
 def gather_call(
@@ -213,8 +213,7 @@ def gather_call(
 
 def forms() -> Iterator[Kernel]:
     """What models ask for; long prompts need them."""
+    yield gather_kernel(KEYS, "fp16", 128, True)
     for side in (KEYS, VALUES):
-        for name in ("fp16", "q8", "q4"):
+        for name in ("q8", "q4"):
             yield gather_kernel(side, name, 128, True)
-    yield gather_kernel(KEYS, "fp8", 128, True)
-    yield gather_kernel(KEYS, "fp32", 128, False)
