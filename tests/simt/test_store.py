@@ -97,7 +97,10 @@ def test_steps_may_be_cut_anywhere(kind: str, start: int) -> None:
     np.testing.assert_array_equal(results[0], results[2])
 
 
-@pytest.mark.parametrize(("position", "rows"), [(15, 2), pytest.param(14, 4, marks=pytest.mark.slow), pytest.param(254, 3, marks=pytest.mark.slow)])
+SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in ((14, 4), (254, 3))]
+
+
+@pytest.mark.parametrize(("position", "rows"), [(15, 2), *SLOW])
 def test_bodies_write_rows_together_as_one_by_one(position: int, rows: int) -> None:
     rng = np.random.default_rng(position)
     x = step(rng, rows, 1, 2, 8)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.cuda import append, experts, norms, pointwise, record_write, rows, sampling
+from engine.backends.cuda import append, append_gather, experts, norms, pointwise, record_write, rows, sampling
 from engine.backends.cuda.kernel import Kernel
 
 
 def all_kernels() -> Iterator[Kernel]:
     """Each one once."""
     yield from append.forms()
+    yield from append_gather.forms()
     yield from experts.forms()
     yield from norms.forms()
     yield from pointwise.forms()
