@@ -143,7 +143,8 @@ def q4(x: Any, aims: Any, gains: Any, rests: Any) -> tuple[Any, Any]:
             r, gain, aim = (part[:, :, j, i, None] for part in (x, gains, aims))
             wanted = np.clip(fma(-(gain * inverse), error, r * inverse), F(LOWEST), F(HIGHEST))
             s = wanted * wanted
-            share = fma(s * s, fma(s, F(INVERSE[3]), F(INVERSE[2])), fma(s, F(INVERSE[1]), F(INVERSE[0])))
+            high = fma(s * s, F(INVERSE[4]), fma(s, F(INVERSE[3]), F(INVERSE[2])))
+            share = fma(s * s, high, fma(s, F(INVERSE[1]), F(INVERSE[0])))
             c = fma(wanted, share, magic) - magic
             bend = fma(c * c, F(CURVE), F(1))
             error = fma(c * (aim * scale), bend, error - aim * r)
@@ -211,9 +212,10 @@ def rows_of(memory: Memory, base: int, stride: int, rows: Any, shape: tuple[int,
 
 def append(
     memory: Memory, blocks: Any, c: Any, q: int, qs: int, k: int, ks: int, v: int, vs: int, keys: int, values: int, start: int,
-    pages: int, ratio: int, first: int, alone: int,
+    pages: int, ratio: int, groups: int, first: int, alone: int,
 ) -> None:  # fmt: skip
     heads, count, _ = blocks
+    assert groups == c["GROUPS"]
     begin, dim = int(memory.view(start, np.int32, 1)[0]), c["DIM"]
     at = 0
     while at < count:
@@ -264,7 +266,7 @@ def keep_values(block: Any, place: int, slots: Any, x: Any, c: Any) -> None:
     put(block, slots, 2 * n, scales.view(np.uint8), c["V_SCALES"])
 
 
-def gather(memory: Memory, blocks: Any, c: Any, store: int, pages: int, target: int, first: int, count: int) -> None:
+def gather_store(memory: Memory, blocks: Any, c: Any, store: int, pages: int, target: int, first: int, count: int) -> None:
     heads, dim, n = blocks[1], c["DIM"], c["GROUPS"]
     out = memory.view(target, np.float16 if c["HALVES"] else F, count * heads * dim).reshape(count, heads, dim)
     for page in range(first // PAGE_TOKENS, (first + count - 1) // PAGE_TOKENS + 1):
@@ -308,4 +310,4 @@ def put(block: Any, slots: Any, row: int, data: Any, at: int = 0) -> None:
     block[:, at : at + PAGE_TOKENS * row].reshape(len(block), PAGE_TOKENS, row)[:, slots] = data.transpose(1, 0, 2)
 
 
-MODELS = {"append": append, "key_mean": key_mean, "gather": gather}
+MODELS = {"append": append, "key_mean": key_mean, "gather_store": gather_store}
