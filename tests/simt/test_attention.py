@@ -147,6 +147,9 @@ FEW = [
     (("q8", "q4"), shape_of(1, 1, 16), 256, 3, 4, False),
     (("q4", "fp16"), shape_of(2, 1, 16), 17, 1, 1, False),
     (("fp16", "q4"), shape_of(1, 2, 40, window=9), 8, 3, 1, False),
+    (("fp32", "fp32"), shape_of(2, 2, 40), 70, 2, 2, True),
+    (("fp16", "fp8"), shape_of(5, 1, 33, window=20), 9, 1, 1, False),
+    (("q4", "fp32"), shape_of(2, 1, 16, cap=3.0), 17, 2, 2, False),
 ]
 
 

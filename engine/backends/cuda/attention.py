@@ -9,8 +9,8 @@ from functools import cache
 from engine.backends.arena import Buffer
 from engine.backends.base import AttentionShape
 from engine.backends.cache_types import GROUP, QUANTISED, CacheType
-from engine.backends.cuda import attention_combine, attention_mma
-from engine.backends.cuda.attention_parts import HEAD
+from engine.backends.cuda import attention_combine, attention_mma, attention_plain
+from engine.backends.cuda.attention_parts import HEAD, turned_lane
 from engine.backends.cuda.attention_read import OCTET_BYTES, reading
 from engine.backends.cuda.call import Call, Given
 from engine.backends.cuda.kernel import Kernel
@@ -19,6 +19,8 @@ from engine.backends.cuda.records import COLUMNS
 from engine.backends.cuda.store import KEYS, VALUES, Layout, touched
 
 MOST_SPLITS = 64
+PARAMETERS = "llllllll" + "ii" + "ff" + "i"
+"""Of both forms of the first kernel."""
 
 
 def splits_for(kv_heads: int, processors: int) -> int:
@@ -37,7 +39,9 @@ def takes_mma(kind: CacheType, head_dim: int) -> bool:
 
 @cache
 def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
-    """See `attention_mma._attend`."""
+    """The first of the two kernels, see `attention_mma._attend` and `attention_plain._attend_plain`."""
+    if not takes_mma(kind, head_dim):
+        return _plain_kernel(kind, head_dim)
     groups = -(-head_dim // GROUP)
     width, blocks = GROUP * groups, -(-groups // 2)
     outputs = 4 * 8 * 64 * blocks
@@ -61,11 +65,30 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
         **reading(Layout(VALUES, kind.values, head_dim), "V_"),
     }
     name = f"attend_{kind.keys}_{kind.values}_{head_dim}"
-    few = head_dim <= 128
+    few = head_dim <= 64
     return Kernel(
-        name, attention_mma._attend, "llllllll" + "ii" + "ff" + "i", attention_mma.THREADS, 168 if few else 255, constants,
+        name, attention_mma._attend, PARAMETERS, attention_mma.THREADS, 168 if few else 208, constants,
         blocks=3 if few else 2, model="attend",
     )  # fmt: skip
+
+
+def _plain_kernel(kind: CacheType, head_dim: int) -> Kernel:
+    groups = -(-head_dim // GROUP)
+    constants = {
+        "D": head_dim,
+        "GROUPS": groups,
+        "DP": GROUP * groups,
+        "COLUMNS": attention_plain.COLUMNS,
+        "AT_ONCE": max(1, 16 // groups) if groups > 4 else 4,
+        "KEYS": kind.keys,
+        "VALUES": kind.values,
+        "TURNED": int(kind.keys in QUANTISED),
+        "Q_turn": turned_lane if kind.keys in QUANTISED else attention_plain.not_turned,
+        **reading(Layout(KEYS, kind.keys, head_dim), "K_"),
+        **reading(Layout(VALUES, kind.values, head_dim), "V_"),
+    }
+    name = f"attend_plain_{kind.keys}_{kind.values}_{head_dim}"
+    return Kernel(name, attention_plain._attend_plain, PARAMETERS, attention_plain.THREADS, 255, constants, model="attend")
 
 
 @cache
@@ -110,10 +133,11 @@ def attention_calls(
     heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
     ratio, splits = heads // groups, splits_for(groups, processors)
     partial = Buffer(partial_numbers(shape, processors), q.on_logit_rows, q.copies)
-    columns = attention_mma.COLUMNS
+    kernel = kernel_for(cache, dim)
+    columns = kernel.constants["COLUMNS"]
     given = (Given.POSITION, Given.PAGES, Given.ROWS)
     attend = Call(
-        kernel_for(cache, dim),
+        kernel,
         lambda rows: (splits, groups, -(-rows * ratio // columns)),
         (*addresses, q, q.stride, partial, partial.stride, *given, ratio, shape.scale, shape.soft_cap, shape.window),
         (q, *touched(addresses)),
