@@ -155,7 +155,7 @@ SETTINGS = [
     SamplerSettings(temperature=1.4, top_k=30, top_p=1.0, min_p=0.02, order=("min_p", "top_k", "temperature")),
     SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, top_a=0.2),
     SamplerSettings(repetition_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.2),
-    SamplerSettings(  # fmt: skip
+    SamplerSettings(
         repetition_penalty=1.3, repetition_range=6, repetition_decay=5, presence_penalty=0.5,
         order=("occurrence", "repetition", "temperature"),
     ),
