@@ -160,8 +160,16 @@ def test_errors_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     made.torch.failing = error("CUDA error: out of memory", 2)
     with pytest.raises(NotEnoughMemory, match=r"0\.54 GB of 1\.07 GB free; 2\.00 GB more were needed; close"):
         device.pinned(2 * 10**9)
-    with pytest.raises(NotEnoughMemory), device.torch_work():
-        raise torch.OutOfMemoryError("CUDA out of memory")
+    made.torch.failing = None
+    for failure, kind, words in (
+        (torch.OutOfMemoryError("CUDA out of memory"), NotEnoughMemory, "free; close"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), NotEnoughMemory, "free; close"),
+        (RuntimeError("CUDA driver error: invalid argument"), EngineError, "^The GPU reported: invalid argument"),
+        (error("CUDA error: device-side assert triggered", None), DeviceLost, "device-side assert"),
+        (RuntimeError("shapes cannot be multiplied"), RuntimeError, "shapes"),
+    ):
+        with pytest.raises(kind, match=words), device.torch_work():
+            raise failure
 
 
 def test_torch_that_cannot_start_a_gpu() -> None:

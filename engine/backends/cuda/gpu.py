@@ -29,11 +29,16 @@ def _translated(device: TorchDevice, needed: int = 0) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise _no_room(device, needed) from error
-    except torch.AcceleratorError as error:
-        what, code = str(error).partition("\n")[0].removeprefix("CUDA error: "), getattr(error, "error_code", None)
-        if code == OUT_OF_MEMORY or "out of memory" in what:  # so it is told of pinned memory
+    except RuntimeError as error:
+        what, known = str(error).partition("\n")[0], isinstance(error, torch.AcceleratorError)
+        if not known and not what.startswith("CUDA "):  # so cuBLAS and the driver's part of torch begin
+            raise
+        what = what.removeprefix("CUDA error: ").removeprefix("CUDA driver error: ")
+        code = getattr(error, "error_code", None)
+        if code == OUT_OF_MEMORY or "out of memory" in what or "ALLOC_FAILED" in what:  # pinned memory; cuBLAS's own
             raise _no_room(device, needed) from error
-        raise (lost(what) if code is None or code in LOST else EngineError(f"The GPU reported: {what}.")) from error
+        gone = code in LOST if code is not None else known
+        raise (lost(what) if gone else EngineError(f"The GPU reported: {what}.")) from error
 
 
 def _no_room(device: TorchDevice, needed: int) -> NotEnoughMemory:
