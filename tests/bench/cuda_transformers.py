@@ -25,10 +25,10 @@ def transformers_seconds(shape: Shape, plan: Plan, device: str = "") -> dict[str
         with torch.device("meta"):
             model = LlamaForCausalLM(config)
         model = model.to(torch.bfloat16).to_empty(device=device).eval()
-        with torch.inference_mode():
+        with torch.inference_mode(), torch.device(device):
             for parameter in model.parameters():
                 parameter.normal_(0, 0.02)
-            model.model.rotary_emb = type(model.model.rotary_emb)(config, device=device)  # its tables were empty, too
+            model.model.rotary_emb = type(model.model.rotary_emb)(config)  # its tables were empty, too
         step = torch.compile(model, mode="reduce-overhead", fullgraph=True) if device.startswith("cuda") else model
         for depth in plan.depths:
             found[f"decode at {depth}"] = _decode(model, step, config, depth, plan, device, StaticCache)

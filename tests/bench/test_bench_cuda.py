@@ -59,6 +59,7 @@ def test_layers_share_their_bytes() -> None:
     assert sum(len(part) for part in made._bytes.values()) < sum(tensor.nbytes for tensor in made.tensors.values())
 
 
+@pytest.mark.slow
 def test_the_rival_runs_at_toy_sizes() -> None:
     pytest.importorskip("transformers")
     from tests.bench.cuda_transformers import transformers_seconds
