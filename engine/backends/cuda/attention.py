@@ -114,26 +114,26 @@ def combine_kernel(head_dim: int, turned: bool, floats: bool, record: str) -> Ke
 
 
 def attention_calls(
-    cache: CacheType,
+    kind: CacheType,
     addresses: tuple[int, int],
     q: Buffer,
-    y: Buffer | None,
-    record: Buffer | None,
-    kind: str,
+    y: Buffer,
+    record: tuple[str, Buffer] | None,
     shape: AttentionShape,
     sinks: int,
     processors: int,
+    floats: bool = True,
 ) -> tuple[Call, Call]:
     """Attention of q (T, H * D), at most `FEW_ROWS` rows, over a layer's keys and values, which lie at `addresses` (see `store`).
 
-    The rows' own keys and values must be written. The result goes to y (T, H * D) float32 and to `record`, the records of y, "halves" or
-    "pairs"; either may be None. `sinks` is the address of H float32, or 0. `processors`: the device's; the same for all calls of a program.
+    The rows' own keys and values must be written. The result goes to y (T, H * D) float32, where `floats`, and to `record`: a kind of
+    `records`, "halves" or "pairs", and its buffer. `sinks` is the address of H float32, or 0. `processors`: the device's; the same for all calls of a program.
     The buffer between the two calls has `partial_numbers` float32 a row.
     """
     heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
     ratio, splits = heads // groups, splits_for(groups, processors)
     partial = Buffer(partial_numbers(shape, processors), q.on_logit_rows, q.copies)
-    kernel = kernel_for(cache, dim)
+    kernel = kernel_for(kind, dim)
     columns = kernel.constants["COLUMNS"]
     given = (Given.POSITION, Given.PAGES, Given.ROWS)
     attend = Call(
@@ -143,9 +143,9 @@ def attention_calls(
         (q, *touched(addresses)),
         (partial,),
     )
-    combine = combine_kernel(dim, cache.values in QUANTISED, y is not None, kind if record is not None else "")
+    combine = combine_kernel(dim, kind.values in QUANTISED, floats, record[0] if record is not None else "")
     blocks = -(-heads // combine.constants["HEADS"])
-    targets, written = wanted(y, record)
+    targets, written = wanted(y if floats else None, record[1] if record is not None else None)
     arguments = (partial, partial.stride, *targets, sinks, Given.POSITION, heads, splits, shape.window)
     return attend, Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
 
@@ -153,3 +153,14 @@ def attention_calls(
 def partial_numbers(shape: AttentionShape, processors: int) -> int:
     """float32 numbers of a row's partial results: an output of every head in every split."""
     return shape.heads * splits_for(shape.kv_heads, processors) * (-(-shape.head_dim // GROUP) * GROUP + HEAD)
+
+
+def forms() -> Iterator[Kernel]:
+    """For the registry."""
+    for keys, values, dim in (("fp16", "fp16", 64), ("fp16", "fp16", 128), ("fp16", "fp16", 256), ("q8", "q8", 128), ("q8", "q4", 128)):
+        yield kernel_for(CacheType(keys, values), dim)
+    yield kernel_for(CacheType("q4", "q4"), 128)
+    yield kernel_for(CacheType("fp8", "fp8"), 80)
+    yield kernel_for(CacheType("fp32", "fp32"), 128)
+    for dim, turned, floats, record in ((64, False, True, ""), (128, False, False, "halves"), (80, False, True, "pairs"), (128, True, True, "halves")):
+        yield combine_kernel(dim, turned, floats, record)
