@@ -34,6 +34,11 @@ class CudaBackend:
         self._split = Split(devices, even)
         self._layers: list[int] = []
 
+    @property
+    def devices(self) -> Sequence[Device]:
+        """In the order of the layers."""
+        return self._devices
+
     def free_memory(self) -> int:
         """See `Backend.free_memory`: of all devices together."""
         return sum(max(0, device.free_memory() - self._keep_free) for device in self._devices)

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.cuda import append, experts, norms, pointwise, record_write, rows, sampling
+from engine.backends.cuda import append, append_gather, experts, family_plain, norms, pointwise, record_write, rope, rows, sampling
 from engine.backends.cuda.kernel import Kernel
 
 
 def all_kernels() -> Iterator[Kernel]:
     """Each one once."""
     yield from append.forms()
+    yield from append_gather.forms()
     yield from experts.forms()
+    yield from family_plain.forms()
     yield from norms.forms()
     yield from pointwise.forms()
     yield from record_write.forms()
+    yield from rope.forms()
     yield from rows.forms()
     yield from sampling.forms()

@@ -6,6 +6,7 @@ Thread i has candidate i. Running sums are those of warps, then of warps' totals
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.ptx import (
@@ -139,13 +140,13 @@ def _sums(x: float, room: int) -> tuple[float, float]:
     return x, everything
 
 
-def _weight(score: float, top: float, scale: float, count: int) -> float:
+def _weight(score: float, top: float, scale: float, count: int) -> Any:
     if thread() < count:
         return exp2(float32(float32(float32(score - top) * scale) * float32(LOG2E)))
     return float32(0.0)
 
 
-def _counted(condition: bool, room: int) -> int:
+def _counted(condition: bool, room: int) -> Any:
     """Of how many threads the condition holds."""
     _, number = _sums(float32(1.0) if condition else float32(0.0), room)
     return int32(number)
@@ -247,7 +248,7 @@ def _draw(
         st_i32(position, place)
 
 
-def _place(weight: float, token: int, count: int, standing: int, uniform: float, room: int) -> int:
+def _place(weight: float, token: int, count: int, standing: int, uniform: float, room: int) -> Any:
     """Which candidate, in the order of the draw, the number falls on; weights and ids are put into that order."""
     me = thread()
     sts_f32(room + WEIGHTS + 4 * me, weight)

@@ -32,9 +32,9 @@ class WeightOutline:
     device_number = 0
     """Of the backend's devices."""
 
-    def __init__(self, tensor: RawTensor) -> None:
+    def __init__(self, tensor: RawTensor, capability: int = 80) -> None:
         self.shape = tensor.shape
-        self.family = family_for(tensor.type)
+        self.family = family_for(tensor.type, capability)
         n, k = tensor.shape
         self.tiles = -(-n // ROWS)
         self.tile_bytes = self.family.tile_bytes(k)
@@ -54,7 +54,7 @@ class CudaWeight(WeightOutline):
     """
 
     def __init__(self, device: Device, tensor: RawTensor) -> None:
-        super().__init__(tensor)
+        super().__init__(tensor, device.capability)
         n, k = tensor.shape
         self._data = device.empty(max(self.nbytes, 16))
         step = max(1, _VALUES_AT_ONCE // max(1, k) // ROWS) * ROWS
