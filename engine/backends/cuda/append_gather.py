@@ -195,7 +195,7 @@ def gather_kernel(side: str, name: str, head_dim: int, halves: bool) -> Kernel:
         "ADDS_MEAN": side == KEYS, "THREADS": THREADS,
     }  # fmt: skip
     label = f"gather_{side}_{name}_{head_dim}_{'fp16' if halves else 'fp32'}"
-    return Kernel(label, _gather, "lllii", THREADS, 64, constants, model="gather")
+    return Kernel(label, _gather, "lllii", THREADS, 64, constants, model="gather_store")
 
 
 def gather_call(

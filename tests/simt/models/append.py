@@ -308,4 +308,4 @@ def put(block: Any, slots: Any, row: int, data: Any, at: int = 0) -> None:
     block[:, at : at + PAGE_TOKENS * row].reshape(len(block), PAGE_TOKENS, row)[:, slots] = data.transpose(1, 0, 2)
 
 
-MODELS = {"append": append, "key_mean": key_mean, "gather": gather}
+MODELS = {"append": append, "key_mean": key_mean, "gather_store": gather}
