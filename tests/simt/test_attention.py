@@ -40,7 +40,9 @@ class Case:
         pages = -(-self.length // 256)
         order = rng.permutation(pages)
         window = self.shape.window
-        self.table = np.array([p if not window or 256 * (j + 1) > self.start - window + 1 else 1 << 24 for j, p in enumerate(order)], np.int32)
+        self.table = np.array(
+            [p if not window or 256 * (j + 1) > self.start - window + 1 else 1 << 24 for j, p in enumerate(order)], np.int32
+        )
         self.sides = [Layout(side, name, self.shape.head_dim) for side, name in ((KEYS, self.kind.keys), (VALUES, self.kind.values))]
         self.stores = []
         for layout in self.sides:
@@ -164,7 +166,12 @@ def test_bodies(kind: tuple[str, str], shape: AttentionShape, start: int, rows: 
 
 @pytest.mark.parametrize(
     ("shape", "values", "record"),
-    [(shape_of(2, 1, 40), "q4", "halves"), (shape_of(3, 1, 64, window=70), "fp16", "pairs"), (shape_of(1, 3, 24), "q8", ""), (shape_of(2, 1, 33), "fp16", "")],
+    [
+        (shape_of(2, 1, 40), "q4", "halves"),
+        (shape_of(3, 1, 64, window=70), "fp16", "pairs"),
+        (shape_of(1, 3, 24), "q8", ""),
+        (shape_of(2, 1, 33), "fp16", ""),
+    ],
 )
 def test_joining(shape: AttentionShape, values: str, record: str) -> None:
     """Partial results of the model, with nonsense where the row has no position, joined by body and model: rows and records."""
@@ -184,7 +191,9 @@ def test_joining(shape: AttentionShape, values: str, record: str) -> None:
 SHAPES = [shape_of(1, 2, 64), shape_of(4, 1, 40, window=100), shape_of(7, 1, 16, cap=5.0), shape_of(2, 2, 80, window=300, cap=20.0)]
 
 
-@pytest.mark.parametrize("kind", [("fp32", "fp32"), ("fp16", "fp16"), ("fp8", "fp8"), ("q8", "q8"), ("q4", "q4"), ("q8", "q4"), ("q4", "fp16")])
+@pytest.mark.parametrize(
+    "kind", [("fp32", "fp32"), ("fp16", "fp16"), ("fp8", "fp8"), ("q8", "q8"), ("q4", "q4"), ("q8", "q4"), ("q4", "fp16")]
+)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_models(kind: tuple[str, str], shape: AttentionShape) -> None:
     for start, rows, splits in ((0, 1, 4), (0, 8, 1), (14, 4, 2), (63, 2, 8), (254, 5, 4), (700, 3, 4)):
@@ -192,6 +201,7 @@ def test_models(kind: tuple[str, str], shape: AttentionShape) -> None:
         np.testing.assert_allclose(case.modelled(), case.expected(), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "dim", "start"), [(("q4", "q4"), 16, 0), (("fp16", "q8"), 40, 61), (("fp32", "fp32"), 16, 61)])
 def test_rows_do_not_depend_on_others(kind: tuple[str, str], dim: int, start: int) -> None:
     """Each of the rows of a step, alone: the same bits, in the bodies and in the models."""

@@ -9,7 +9,7 @@ from functools import cache
 from engine.backends.arena import Buffer
 from engine.backends.base import AttentionShape
 from engine.backends.cache_types import GROUP, QUANTISED, CacheType
-from engine.backends.cuda import attention_combine, attention_mma, attention_plain
+from engine.backends.cuda import attention_combine, attention_mma, attention_plain, attention_stage
 from engine.backends.cuda.attention_parts import HEAD, turned_lane
 from engine.backends.cuda.attention_read import OCTET_BYTES, reading
 from engine.backends.cuda.call import Call, Given
@@ -51,7 +51,7 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
         "GROUPS": groups,
         "DP": width,
         "TURNED": int(turned),
-        "COLUMNS": attention_mma.COLUMNS,
+        "COLUMNS": attention_stage.COLUMNS,
         "KEYS": kind.keys,
         "VALUES": kind.values,
         "KEPT_FIRST": int("q4" in (kind.keys, kind.values)),
@@ -60,14 +60,14 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
         "VP": blocks if blocks <= 4 else -(-blocks // (-(-blocks // 4))),
         "FRAGMENTS": outputs,
         "STATE": outputs + 1024 * groups,
-        "SHARED": outputs + 1024 * groups + 64 * attention_mma.WARPS,
+        "SHARED": outputs + 1024 * groups + 64 * attention_stage.WARPS,
         **reading(Layout(KEYS, kind.keys, head_dim), "K_"),
         **reading(Layout(VALUES, kind.values, head_dim), "V_"),
     }
     name = f"attend_{kind.keys}_{kind.values}_{head_dim}"
     few = head_dim <= 64
     return Kernel(
-        name, attention_mma._attend, PARAMETERS, attention_mma.THREADS, 168 if few else 208, constants,
+        name, attention_mma._attend, PARAMETERS, attention_stage.THREADS, 168 if few else 208, constants,
         blocks=3 if few else 2, model="attend",
     )  # fmt: skip
 
@@ -110,7 +110,9 @@ def combine_kernel(head_dim: int, turned: bool, floats: bool, record: str) -> Ke
     }
     name = f"combine_{head_dim}{'_turned' * turned}{'_floats' * floats}{'_' * bool(record)}{record}"
     least = 80 if record == "pairs" else 75
-    return Kernel(name, attention_combine._combine, "llllllll" + "iii", attention_combine.THREADS, 64, constants, least=least, model="combine")
+    return Kernel(
+        name, attention_combine._combine, "llllllll" + "iii", attention_combine.THREADS, 80, constants, least=least, model="combine"
+    )
 
 
 def attention_calls(
@@ -162,5 +164,10 @@ def forms() -> Iterator[Kernel]:
     yield kernel_for(CacheType("q4", "q4"), 128)
     yield kernel_for(CacheType("fp8", "fp8"), 80)
     yield kernel_for(CacheType("fp32", "fp32"), 128)
-    for dim, turned, floats, record in ((64, False, True, ""), (128, False, False, "halves"), (80, False, True, "pairs"), (128, True, True, "halves")):
+    for dim, turned, floats, record in (
+        (64, False, True, ""),
+        (128, False, False, "halves"),
+        (80, False, True, "pairs"),
+        (128, True, True, "halves"),
+    ):
         yield combine_kernel(dim, turned, floats, record)

@@ -1,7 +1,7 @@
 """Attention of many rows: keys and values that they see, gathered as dense numbers, and torch's products over them.
 
-Layers that see everything before them go through torch's fused attention in fp16. Soft caps, sinks and windows that cut, and stores of float32,
-take chunks of rows one after the other, in float32, with at most `SCORE_BYTES` of scores at a time.
+Layers that see everything before them go through torch's fused attention in fp16. Soft caps, sinks and windows that cut, and stores of
+float32, take chunks of rows one after the other, in float32, with at most `SCORE_BYTES` of scores at a time.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _attend(
 
 
 def fused(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
-    """(T, H, D) by torch's fused attention: query (T, H, D) float32, keys and values (S, G, D) fp16, of which the last are the rows' own."""
+    """(T, H, D) by torch's fused attention: query (T, H, D) float32, keys and values (S, G, D) fp16, the last of them the rows' own."""
     import torch
     from torch.nn.attention.bias import causal_lower_right
 
