@@ -194,7 +194,7 @@ def _attend(
         factor_a, factor_b = lds_f32x2(int32(base + STATE + int32(8 * t)))
         top_a, top_b, sum_a, sum_b = float32(LOWEST), float32(LOWEST), float32(0.0), float32(0.0)
         out = registers(float32(0.0), 16 * VBLOCKS)
-        if KEPT_FIRST == 1:  # noqa: SIM102 - the outer condition is known when the kernel is written out
+        if KEPT_FIRST == 1:
             if begins != 0:
                 top_a, top_b, one, two = begun(base, cap, t, warp, low_a, low_b)
                 sum_a, sum_b = one if g == 0 else float32(0.0), two if g == 0 else float32(0.0)

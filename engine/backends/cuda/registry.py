@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.cuda import append, append_gather, attention, experts, family_plain, norms, pointwise, record_write, rope, rows, sampling
+from engine.backends.cuda import (
+    append,
+    append_gather,
+    attention,
+    experts,
+    family_plain,
+    norms,
+    pointwise,
+    record_write,
+    rope,
+    rows,
+    sampling,
+)
 from engine.backends.cuda.kernel import Kernel
 
 
