@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cache
 
 from engine.backends.arena import Buffer
 from engine.backends.base import AttentionShape
 from engine.backends.cache_types import GROUP, QUANTISED, CacheType
-from engine.backends.cuda import attention_combine, attention_mma, attention_plain
+from engine.backends.cuda import attention_combine, attention_mma, attention_plain, attention_stage
 from engine.backends.cuda.attention_parts import HEAD, turned_lane
 from engine.backends.cuda.attention_read import OCTET_BYTES, reading
 from engine.backends.cuda.call import Call, Given
@@ -50,7 +51,7 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
         "GROUPS": groups,
         "DP": width,
         "TURNED": int(turned),
-        "COLUMNS": attention_mma.COLUMNS,
+        "COLUMNS": attention_stage.COLUMNS,
         "KEYS": kind.keys,
         "VALUES": kind.values,
         "KEPT_FIRST": int("q4" in (kind.keys, kind.values)),
@@ -59,14 +60,14 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
         "VP": blocks if blocks <= 4 else -(-blocks // (-(-blocks // 4))),
         "FRAGMENTS": outputs,
         "STATE": outputs + 1024 * groups,
-        "SHARED": outputs + 1024 * groups + 64 * attention_mma.WARPS,
+        "SHARED": outputs + 1024 * groups + 64 * attention_stage.WARPS,
         **reading(Layout(KEYS, kind.keys, head_dim), "K_"),
         **reading(Layout(VALUES, kind.values, head_dim), "V_"),
     }
     name = f"attend_{kind.keys}_{kind.values}_{head_dim}"
     few = head_dim <= 64
     return Kernel(
-        name, attention_mma._attend, PARAMETERS, attention_mma.THREADS, 168 if few else 208, constants,
+        name, attention_mma._attend, PARAMETERS, attention_stage.THREADS, 168 if few else 208, constants,
         blocks=3 if few else 2, model="attend",
     )  # fmt: skip
 
@@ -109,30 +110,32 @@ def combine_kernel(head_dim: int, turned: bool, floats: bool, record: str) -> Ke
     }
     name = f"combine_{head_dim}{'_turned' * turned}{'_floats' * floats}{'_' * bool(record)}{record}"
     least = 80 if record == "pairs" else 75
-    return Kernel(name, attention_combine._combine, "llllllll" + "iii", attention_combine.THREADS, 64, constants, least=least, model="combine")
+    return Kernel(
+        name, attention_combine._combine, "llllllll" + "iii", attention_combine.THREADS, 80, constants, least=least, model="combine"
+    )
 
 
 def attention_calls(
-    cache: CacheType,
+    kind: CacheType,
     addresses: tuple[int, int],
     q: Buffer,
-    y: Buffer | None,
-    record: Buffer | None,
-    kind: str,
+    y: Buffer,
+    record: tuple[str, Buffer] | None,
     shape: AttentionShape,
     sinks: int,
     processors: int,
+    floats: bool = True,
 ) -> tuple[Call, Call]:
     """Attention of q (T, H * D), at most `FEW_ROWS` rows, over a layer's keys and values, which lie at `addresses` (see `store`).
 
-    The rows' own keys and values must be written. The result goes to y (T, H * D) float32 and to `record`, the records of y, "halves" or
-    "pairs"; either may be None. `sinks` is the address of H float32, or 0. `processors`: the device's; the same for all calls of a program.
+    The rows' own keys and values must be written. The result goes to y (T, H * D) float32, where `floats`, and to `record`: a kind of
+    `records`, "halves" or "pairs", and its buffer. `sinks` is the address of H float32, or 0. `processors`: the device's; the same for all calls of a program.
     The buffer between the two calls has `partial_numbers` float32 a row.
     """
     heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
     ratio, splits = heads // groups, splits_for(groups, processors)
     partial = Buffer(partial_numbers(shape, processors), q.on_logit_rows, q.copies)
-    kernel = kernel_for(cache, dim)
+    kernel = kernel_for(kind, dim)
     columns = kernel.constants["COLUMNS"]
     given = (Given.POSITION, Given.PAGES, Given.ROWS)
     attend = Call(
@@ -142,9 +145,9 @@ def attention_calls(
         (q, *touched(addresses)),
         (partial,),
     )
-    combine = combine_kernel(dim, cache.values in QUANTISED, y is not None, kind if record is not None else "")
+    combine = combine_kernel(dim, kind.values in QUANTISED, floats, record[0] if record is not None else "")
     blocks = -(-heads // combine.constants["HEADS"])
-    targets, written = wanted(kind if record is not None else "none", y, record)
+    targets, written = wanted(y if floats else None, record[1] if record is not None else None)
     arguments = (partial, partial.stride, *targets, sinks, Given.POSITION, heads, splits, shape.window)
     return attend, Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
 
@@ -152,3 +155,19 @@ def attention_calls(
 def partial_numbers(shape: AttentionShape, processors: int) -> int:
     """float32 numbers of a row's partial results: an output of every head in every split."""
     return shape.heads * splits_for(shape.kv_heads, processors) * (-(-shape.head_dim // GROUP) * GROUP + HEAD)
+
+
+def forms() -> Iterator[Kernel]:
+    """For the registry."""
+    for keys, values, dim in (("fp16", "fp16", 64), ("fp16", "fp16", 128), ("fp16", "fp16", 256), ("q8", "q8", 128), ("q8", "q4", 128)):
+        yield kernel_for(CacheType(keys, values), dim)
+    yield kernel_for(CacheType("q4", "q4"), 128)
+    yield kernel_for(CacheType("fp8", "fp8"), 80)
+    yield kernel_for(CacheType("fp32", "fp32"), 128)
+    for dim, turned, floats, record in (
+        (64, False, True, ""),
+        (128, False, False, "halves"),
+        (80, False, True, "pairs"),
+        (128, True, True, "halves"),
+    ):
+        yield combine_kernel(dim, turned, floats, record)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.backends.cuda.attention_mma import _own, _place, _scaled, _unseen
 from engine.backends.cuda.attention_parts import HEAD, LOWEST, row_of, turned_lane, warp_sum
 from engine.backends.cuda.attention_read import element_fp32
+from engine.backends.cuda.attention_stage import base_two, block_of, own_position, unseen
 from engine.backends.cuda.ptx import (
     block_x,
     block_y,
@@ -84,9 +84,9 @@ def _attend_plain(
     first = int32(block_z() * COLUMNS)
     count = int32(min(int32(int32(rows * ratio) - first), int32(COLUMNS)))
     last = int32(start + int32(rows - 1))
-    chunk = int32(int32(_unseen(_own(int32(0), first, count, start, ratio), window) + 1) >> 6)
+    chunk = int32(int32(unseen(own_position(int32(0), first, count, start, ratio), window) + 1) >> 6)
     chunk = int32(chunk + int32(int32(block_x() - chunk) & int32(blocks_x() - 1)))
-    end = int32(_own(int32(COLUMNS), first, count, start, ratio) >> 6)
+    end = int32(own_position(int32(COLUMNS), first, count, start, ratio) >> 6)
     x = registers(float32(0.0), COLUMNS * GROUPS)
     out = registers(float32(0.0), COLUMNS * GROUPS)
     top = registers(float32(LOWEST), COLUMNS)
@@ -99,7 +99,7 @@ def _attend_plain(
             for i in static(range(GROUPS)):
                 x[c * GROUPS + i] = _query(q, q_stride, int32(first + min(int32(count - 1), int32(c))), ratio, int32(lane + 32 * i))
         while chunk <= end:
-            place, tile = _place(pages, chunk), int32(chunk << 6)
+            place, tile = block_of(pages, chunk), int32(chunk << 6)
             stop = int32(min(int32(tile + 63), last))
             while tile <= stop:
                 for u in static(range(AT_ONCE)):
@@ -107,13 +107,13 @@ def _attend_plain(
                         k[u * GROUPS + i] = _key(keys + place * K_BLOCK, int32(min(int32(tile + u), stop)), int32(lane + 32 * i))
                         v[u * GROUPS + i] = _value(values + place * V_BLOCK, int32(min(int32(tile + u), stop)), int32(lane + 32 * i))
                 for c in static(range(COLUMNS)):
-                    own = _own(int32(c), first, count, start, ratio)
-                    low, new = _unseen(own, window), top[c]
+                    own = own_position(int32(c), first, count, start, ratio)
+                    low, new = unseen(own, window), top[c]
                     for u in static(range(AT_ONCE)):
                         s[u] = float32(0.0)
                         for i in static(range(GROUPS)):
                             s[u] = s[u] + x[c * GROUPS + i] * k[u * GROUPS + i]
-                        s[u] = _scaled(warp_sum(s[u]), scale, cap)
+                        s[u] = base_two(warp_sum(s[u]), scale, cap)
                         s[u] = s[u] if int32(tile + u) > low and int32(tile + u) <= own else float32(LOWEST)
                         new = maximum(new, s[u])
                     less = exp2(top[c] - new)

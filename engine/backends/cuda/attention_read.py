@@ -1,7 +1,7 @@
 """Reading the key/value store: eight numbers of one position at once as fp16, or one as float32, in each of its formats.
 
-An *octet* is the dimensions 8 o .. 8 o + 7 of one head at one position: 16 bytes of fp16, 8 of fp8 and q8, 4 of q4 (see `store`). Numbers of
-fp8 come out at 2^-8 of what they are, q8 and q4 without their group's scale. Levels of q4 are rounded to fp16.
+An *octet* is the dimensions 8 o .. 8 o + 7 of one head at one position: 16 bytes of fp16, 8 of fp8 and q8, 4 of q4 (see `store`). Numbers
+of fp8 come out at 2^-8 of what they are, q8 and q4 without their group's scale. Levels of q4 are rounded to fp16.
 """
 
 from __future__ import annotations

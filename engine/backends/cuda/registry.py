@@ -7,7 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.cuda import append, append_gather, experts, family_plain, fused, norms, pointwise, record_write, rope, rows, sampling
+from engine.backends.cuda import (
+    append,
+    append_gather,
+    attention,
+    experts,
+    family_plain,
+    fused,
+    norms,
+    pointwise,
+    record_write,
+    rope,
+    rows,
+    sampling,
+)
 from engine.backends.cuda.kernel import Kernel
 
 
@@ -15,6 +28,7 @@ def all_kernels() -> Iterator[Kernel]:
     """Each one once."""
     yield from append.forms()
     yield from append_gather.forms()
+    yield from attention.forms()
     yield from experts.forms()
     yield from family_plain.forms()
     yield from fused.forms()
