@@ -25,7 +25,7 @@ _HOMES = {
         "SpeculationSettings", "StopSettings",
     ),
     "engine.errors": (
-        "BadCheckpoint", "BadSetting", "BadTemplate", "BenchmarkError", "Cancelled", "ContextTooLong", "DownloadError",
+        "BadCheckpoint", "BadSetting", "BadTemplate", "BenchmarkError", "Cancelled", "ContextTooLong", "DeviceLost", "DownloadError",
         "EngineError", "ModelNotFound", "NotEnoughMemory", "NothingAllowed", "NotSupportedYet", "UnsupportedModel",
     ),
     "engine.chat": ("LocalChat", "finished", "open_chat"),

@@ -1,6 +1,6 @@
 """The program `inglenook-engine`: finds the door, prints its answer, and turns trouble into one sentence and an exit code.
 
-Exit codes: 0 it worked, 1 known trouble (one sentence on stderr), 2 wrong arguments, 130 interrupted by Ctrl+C.
+Exit codes: 0 it worked, 1 known trouble (one sentence on stderr) or a check that failed, 2 wrong arguments, 130 interrupted by Ctrl+C.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _use(door: Door, options: argparse.Namespace) -> int:
     if text:
         print(text)
     sys.stdout.flush()
-    return 0
+    return int(door.failed(answer))
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ import logging
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from engine.core import ChatEvent, ChatRequest, Done, Loading, Message, ModelInfo, Text, TokenInfo, Trimmed
-from engine.errors import Cancelled, NotEnoughMemory
+from engine.errors import Cancelled, DeviceLost, NotEnoughMemory
 from engine.folders import cache_dir
 from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.draft_slot import DraftSlot
@@ -24,7 +24,11 @@ from engine.settings import CacheSettings, LoadSettings
 from engine.text.template import ChatTemplate, encode_chat
 
 if TYPE_CHECKING:
+    from engine.backends.base import Backend
+    from engine.backends.choice import Target
     from engine.generator.streaming import StreamingGenerator
+    from engine.models.base import Model
+    from engine.weights.checkpoint import Checkpoint
 
 _LOADING_THRESHOLD = 50_000
 """Objects made before cycles are searched for while a model is loaded, a few megabytes; Python's own number is 700."""
@@ -103,7 +107,8 @@ class LocalChat:
         self.generator.close()
         self._draft.close()
         if self._kept:
-            _tell(save_cache(self.generator.cache, self._kept, cache_dir() / "conversations"))
+            with suppress(DeviceLost):  # what lay in its memory is gone; the conversations will be read anew
+                _tell(save_cache(self.generator.cache, self._kept, cache_dir() / "conversations"))
             self._kept = ""
         self.generator.cache.close()
         self.generator.model.close()
@@ -176,12 +181,10 @@ def _watched(loading: Generator[Loading, None, LocalChat], name: str, stop: thre
 
 def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: Replaced | None) -> Generator[Loading, None, LocalChat]:
     # Numba and torch come in here, not when the module is imported.
-    from engine.backends import make_backend
+    from engine.backends.choice import settled
     from engine.backends.trim import give_memory_back
     from engine.generator.streaming import StreamingGenerator
-    from engine.models import preparation, read_model
     from engine.models.describe import describe_checkpoint
-    from engine.models.estimate import cache_dtype
     from engine.models.open_text import open_text
     from engine.models.paged import PagedCache, chosen_context
     from engine.models.saved import fingerprint, restore_cache
@@ -194,9 +197,7 @@ def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: 
         info = describe_checkpoint(checkpoint)
         chosen_context(cache, info.context_length)  # a context that cannot be is told before the weights are read
         tokenizer, template = open_text(checkpoint, load.chat_template)
-        backend, prepare = make_backend(load), preparation(checkpoint, load)
-        room = functools.partial(_make_room, info, cache, backend.name, replaces)
-        model = yield from read_model(checkpoint, backend, cache_dtype(cache), prepare, room)
+        model, target = yield from _on_a_device(checkpoint, info, load, cache, replaces)
     finally:
         checkpoint.close()
     give_memory_back()
@@ -210,24 +211,67 @@ def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: 
         if kept and (load.quantise, load.quantise_head, load.prompt_bits) != ("none", "same", "16"):
             kept += f" {load.quantise} {load.quantise_head} {load.prompt_bits}"  # other weights or sums, other keys and values
         _tell(restore_cache(paged, kept, cache_dir() / "conversations"))
-    return LocalChat(info, StreamingGenerator(model, paged, tokenizer), template, load, kept)
+    info = dataclasses.replace(info, backend=target.backend, where=target.where)
+    return LocalChat(info, StreamingGenerator(model, paged, tokenizer), template, settled(load, target), kept)
 
 
-def _make_room(info: ModelInfo, cache: CacheSettings, backend: str, replaces: Replaced | None, weights: int) -> None:
-    """Close `replaces` when there is memory for `weights` bytes and a context without it. Raises `NotEnoughMemory` when there is not."""
-    from engine.backends.trim import give_memory_back
-    from engine.models.estimate import cache_bytes, free_memory
-    from engine.models.load import check_memory
+def _on_a_device(
+    checkpoint: Checkpoint, info: ModelInfo, load: LoadSettings, cache: CacheSettings, replaces: Replaced | None
+) -> Generator[Loading, None, tuple[Model, Target]]:
+    """The model, loaded onto the first device that it fits on.
 
-    name, present = Path(info.path).name, replaces.info if replaces is not None else None
-    freed = (present.resident_bytes or present.weights_bytes) if present is not None else 0
-    check_memory(name, weights, free_memory() + freed)
-    context = cache_bytes(info, cache, backend, busy=weights - freed)
-    if not context.fits:
-        raise NotEnoughMemory(f"{name} leaves too little memory beside its weights. {context.sentence}")
-    if replaces is not None:
-        replaces.close()
-    give_memory_back()  # what reading the headers and making the tokenizer took
+    The headers tell beforehand, roughly; where a device then says that it has too little room after all, the next one is taken.
+    """
+    from engine.backends import backend_on
+    from engine.backends.choice import targets
+    from engine.models import preparation, read_model
+    from engine.models.estimate import cache_dtype
+    from engine.models.fit import finds_room
+
+    room = _Room(info, cache, replaces)
+    fits = finds_room(info, cache, load, room.leaving)
+    *others, last = targets(load)
+    for target in [*filter(fits, others), last]:
+        try:
+            backend = backend_on(target, load)
+            loading = read_model(checkpoint, backend, cache_dtype(cache), preparation(checkpoint, load), functools.partial(room.make, backend))
+            return (yield from loading), target
+        except (NotEnoughMemory, DeviceLost) as error:
+            if target is last:
+                raise
+            logging.getLogger(__name__).warning("%s is not used for %s: %s", target.where, Path(info.path).name, error)
+    raise AssertionError("the last device either loads the model or says why not")
+
+
+class _Room:
+    """Memory for a model to come, where another one may have to go first."""
+
+    def __init__(self, info: ModelInfo, cache: CacheSettings, replaces: Replaced | None) -> None:
+        self._info, self._cache, self._replaces = info, cache, replaces
+
+    @property
+    def leaving(self) -> ModelInfo | None:
+        """The model that goes; None where there is none, or when it has gone."""
+        return self._replaces.info if self._replaces is not None else None
+
+    def make(self, backend: Backend, weights: int) -> None:
+        """Let that model go when there is memory for `weights` bytes and a context without it. Raises `NotEnoughMemory` when there is not."""
+        from engine.backends.trim import give_memory_back
+        from engine.models.estimate import cache_bytes, chosen_context
+        from engine.models.fit import freed_bytes
+        from engine.models.load import check_memory
+
+        name, free = Path(self._info.path).name, backend.free_memory() + freed_bytes(self.leaving, backend.where)
+        check_memory(name, weights, free, backend.where)
+        # A GPU has no memory that is only lent: what the passes take besides must be there, too.
+        work = self._info.work.bytes(chosen_context(self._cache, self._info.context_length, self._info.advised_context)) if backend.where else 0
+        context = cache_bytes(self._info, self._cache, backend.name, busy=weights + work, free=free, where=backend.where)
+        if not context.fits:
+            raise NotEnoughMemory(f"{name} leaves too little memory beside its weights. {context.sentence}")
+        if self._replaces is not None:
+            self._replaces.close()
+            self._replaces = None
+        give_memory_back()  # what reading the headers and making the tokenizer took
 
 
 def finished(loading: Generator[Loading, None, LocalChat]) -> LocalChat:

@@ -235,7 +235,8 @@ class ModelInfo:
     weights will take in memory once loaded on the CPU, `read_bytes` what one decoded token reads of them; `defaults` are the
     sampler settings that the model's makers advise: (field of `SamplerSettings`, value); beyond `advised_context` tokens the
     model gets worse; `plain` are the weights that can be quantised while loading and the bytes they take as they are: numbers and
-    bytes of all but the head, then of the head.
+    bytes of all but the head, then of the head. Of a loaded model, `backend` is the name of the one it runs on and `where` that
+    one's `Backend.where`.
     """
 
     path: str
@@ -261,6 +262,8 @@ class ModelInfo:
     advised_context: int = 0
     plain: tuple[int, int, int, int] = (0, 0, 0, 0)
     work: WorkSpace = WorkSpace()
+    backend: str = ""
+    where: str = ""
 
 
 class ChatSource(Protocol):

@@ -5,6 +5,7 @@
     ├── BadCheckpoint            a model file is truncated, corrupt or contradicts itself
     ├── UnsupportedModel         the architecture, weight type or tokenizer kind is not known
     ├── NotEnoughMemory          weights and cache do not fit into free memory
+    ├── DeviceLost               a GPU stopped working; what was in its memory is gone
     ├── BadSetting               a setting's value is outside its range, or of a wrong type
     ├── BadTemplate              the chat template cannot be compiled or refuses the messages
     ├── ContextTooLong           the prompt does not fit into the context
@@ -38,6 +39,10 @@ class UnsupportedModel(EngineError):
 
 class NotEnoughMemory(EngineError):
     """Weights and cache do not fit into free memory."""
+
+
+class DeviceLost(EngineError):
+    """A GPU stopped working; what was in its memory is gone, and the model must be loaded again."""
 
 
 class BadSetting(EngineError, ValueError):

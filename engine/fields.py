@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import types
 import typing
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ class SettingInfo:
     `words` lists (number, word) pairs for numbers that have a meaning of their own, such as 0 for "auto". `group` is the
     heading under which a long form shows the field, `advanced` hides it behind a switch. `escaped` texts are kept as they are
     written, with escapes such as \\n that the engine resolves.
-    Lines of a field with `folders` begin with folders that can be chosen.
+    Lines of a field with `folders` begin with folders that can be chosen. A text must match `pattern`, a regular expression, where
+    there is one; `form` says in words what it asks for.
     """
 
     label: str
@@ -45,6 +47,8 @@ class SettingInfo:
     escaped: bool = False
     group: str = ""
     folders: bool = False
+    pattern: str = ""
+    form: str = ""
 
 
 def setting(default: Any, label: str, help: str, **info: Any) -> Any:
@@ -77,6 +81,8 @@ def _check_scalar(where: str, value: Any, kind: Any, info: SettingInfo) -> Any:
     if info.choices and value not in [choice for choice, _ in info.choices]:
         allowed = ", ".join(choice for choice, _ in info.choices)
         raise BadSetting(f"{where} is {value!r}, but it must be one of: {allowed}.")
+    if info.pattern and not re.fullmatch(info.pattern, value):
+        raise BadSetting(f"{where} is {value!r}, but it must be {info.form}.")
     return value
 
 

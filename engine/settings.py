@@ -23,8 +23,19 @@ class LoadSettings(Settings):
     """How a model is brought into memory."""
 
     backend: str = setting(
-        "auto", "Backend", "Which code runs the model: the fast CPU kernels, or the slow exact reference.",
-        choices=(("auto", "Automatic"), ("cpu", "CPU (Numba)"), ("reference", "Reference (torch, exact and slow)")),
+        "auto", "Device", "What runs the model: automatic takes an NVIDIA GPU where there is one that the model fits on, else the "
+        "processor; the reference is slow and exact.",
+        choices=(
+            ("auto", "Automatic"), ("cpu", "Processor (CPU)"), ("cuda", "GPU (CUDA)"), ("reference", "Reference (torch, exact and slow)"),
+        ),
+    )
+    gpus: str = setting(
+        "", "GPUs", "Numbers of the GPUs that share the model's layers, in this order; empty takes no more than are needed.",
+        pattern=r"\s*(\d{1,2}\s*(,\s*\d{1,2}\s*)*)?", form="numbers of GPUs with commas between them, such as 0 or 0,1",
+    )
+    gpu_memory: int = setting(
+        512, "GPU memory left free", "So much of each GPU's memory is left to the screen and to other programs.",
+        low=0, high=1 << 20, slider_high=8192, step=64, unit="MiB", advanced=True,
     )
     threads: int = setting(
         0, "Threads", "CPU threads for the model; 0 takes one for each physical core.", low=0, high=256, slider_high=32, step=1,

@@ -35,7 +35,7 @@ _MEASURED_MB, _MEASURE_S = 256, 60
 _MEASURE = """
 import json, sys
 sys.path[:] = json.load(sys.stdin)
-from engine.models.estimate import free_memory
+from engine.backends.main_memory import free_memory
 from engine.backends.cpu import default_threads
 from engine.backends.cpu.bandwidth import read_bandwidth
 threads, megabytes = int(sys.argv[1]), int(sys.argv[2])

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from engine.backends.base import Backend
+from engine.backends.choice import Fits, Target, choose
 from engine.settings import LoadSettings
 
+__all__ = ["backend_on", "make_backend"]
 
-def make_backend(settings: LoadSettings) -> Backend:
-    """The backend that `settings` ask for; "auto" is the CPU. Imports torch or Numba only now."""
-    if settings.backend == "reference":
+
+def make_backend(settings: LoadSettings, fits: Fits = lambda _: True) -> Backend:
+    """The backend that `settings` ask for, on the first device that a model `fits` on. Imports torch or Numba only now.
+
+    Raises `BadSetting`, with the reason, where GPUs are asked for and cannot be used.
+    """
+    return backend_on(choose(settings, fits), settings)
+
+
+def backend_on(target: Target, settings: LoadSettings) -> Backend:
+    """The backend of one device."""
+    if target.backend == "cuda":
+        from engine.backends.cuda.backend import CudaBackend
+        from engine.backends.cuda.gpu import TorchDevice
+
+        # GPUs that were named share the layers, whatever the model needs; others are no more than it needs.
+        devices = [TorchDevice(index) for index in target.gpus]
+        return CudaBackend(devices, even=bool(settings.gpus), where=target.where, keep_free=settings.gpu_memory << 20)
+    if target.backend == "reference":
         from engine.backends.reference import ReferenceBackend
 
         return ReferenceBackend()

@@ -41,22 +41,35 @@ class Touches(Protocol):
 
 def assign_places(operations: Sequence[Touches], result: Buffer) -> list[int]:
     """Give every buffer a place; returns the row bytes of each place. A place is free after its buffer's last use."""
+    places, sizes = places_of(operations, result)
+    for buffer, place in places.items():
+        buffer.place = place
+    return [size for size, _ in sizes]
+
+
+def places_of(operations: Sequence[Touches], result: Buffer, apart: bool = False) -> tuple[dict[Buffer, int], list[tuple[int, bool]]]:
+    """The place of every buffer that is written, and the (row bytes, whether rows are logit rows) of each place.
+
+    With `apart` a place is for rows of all tokens or for logit rows, never for both; otherwise the second number means nothing.
+    """
     last: dict[Buffer, int] = {}
     for i, operation in enumerate(operations):
         for thing in [*operation.reads, *operation.writes]:
             if isinstance(thing, Buffer):
                 last[thing] = i
     last[result] = len(operations)
-    sizes: list[int] = []
+    places: dict[Buffer, int] = {}
+    sizes: list[tuple[int, bool]] = []
     free: list[int] = []
     for i, operation in enumerate(operations):
         for thing in operation.writes:
-            if isinstance(thing, Buffer) and thing.place < 0:
-                fitting = [p for p in free if sizes[p] == thing.row_bytes]
-                thing.place = fitting[0] if fitting else len(sizes)
+            if isinstance(thing, Buffer) and thing not in places:
+                wanted = (thing.row_bytes, apart and thing.on_logit_rows)
+                fitting = [p for p in free if sizes[p] == wanted]
+                places[thing] = fitting[0] if fitting else len(sizes)
                 if fitting:
-                    free.remove(thing.place)
+                    free.remove(places[thing])
                 else:
-                    sizes.append(thing.row_bytes)
-        free += {t.place for t in [*operation.reads, *operation.writes] if isinstance(t, Buffer) and last[t] == i}
-    return sizes
+                    sizes.append(wanted)
+        free += {places[t] for t in [*operation.reads, *operation.writes] if isinstance(t, Buffer) and last[t] == i}
+    return places, sizes

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.core import Loading
+
+if TYPE_CHECKING:
+    from engine.sampling.sampler import Sampled
 
 Array = Any
 """A row-shaped activation of a backend: a torch tensor, or a buffer of a tape."""
@@ -261,10 +264,96 @@ class Program(Protocol):
         ...
 
 
+KEPT_LOGITS = 16
+"""Of so many latest steps a walk keeps the logits."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WalkPlan:
+    """How a device draws by itself, as `engine.sampling` would: the bias, then the penalties, then `steps` in their order, then the draw.
+
+    Ids from `vocabulary` on are never drawn. `bias` (V,) float32 is added to the logits, -inf for what may not be drawn; None for
+    none. `repetition`, `presence` and `frequency` are the penalties of `engine.sampling.penalties` over the last `reach` tokens (-1
+    all) and, fading, `fade` more; `repetition_first` is their order. `steps` are (code, number) of `engine.sampling.passes`; `greedy`
+    takes the likeliest. `top` and `alternatives` ask for what `Sampled` tells.
+    """
+
+    vocabulary: int
+    steps: tuple[tuple[int, float], ...] = ()
+    greedy: bool = False
+    bias: Floats | None = None
+    repetition: float = 1.0
+    presence: float = 0.0
+    frequency: float = 0.0
+    reach: int = -1
+    fade: int = 0
+    repetition_first: bool = True
+    top: int = 0
+    alternatives: int = 0
+
+    @property
+    def penalises(self) -> bool:
+        """Whether tokens that occurred get other scores."""
+        return self.reach != 0 and (self.repetition != 1.0 or self.presence != 0.0 or self.frequency != 0.0)
+
+
+class Walk(Protocol):
+    """Whole steps on the device, the draw included, one ahead of the host: while it reads token n, the device works on n + 1.
+
+    Between `start` and `close` the program runs nothing else. A step that was begun and is not wanted needs nothing: what it wrote lies
+    behind the text, where later steps write first.
+    """
+
+    def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
+        """Begin a step with the last of `ids`, the whole text so far, of which all others are in the cache. May be called again.
+
+        `pages` is the block table; `uniform(place)` the random number in [0, 1) of the token at a place.
+        """
+        ...
+
+    def set_pages(self, pages: Ints) -> None:
+        """Another block table, for the steps that begin from now on."""
+        ...
+
+    def next(self, further: bool) -> Sampled | None:
+        """The next token, once it is drawn; before it waits, it begins the step after it if `further`.
+
+        The cache must have room for every step that begins. None: the device cannot tell this token, because its logits are no
+        numbers, or nothing is allowed, or too many tokens stay in the running; it is to be drawn from `logits`.
+        """
+        ...
+
+    def logits(self, place: int) -> Floats:
+        """A copy of the logits (V,) from which the token at `place` was or is drawn, one of the latest `KEPT_LOGITS` that began."""
+        ...
+
+    def close(self) -> None:
+        """The walk is over; a step that is still under way is forgotten."""
+        ...
+
+
+@runtime_checkable
+class Walker(Protocol):
+    """A program that may be able to walk; others lack this."""
+
+    def walk(self, plan: WalkPlan) -> Walk | None:
+        """A walk, one at a time; None where the device does not take this plan."""
+        ...
+
+
 class Backend(Protocol):
-    """A device that can hold weights and run programs. Made once for each loaded model."""
+    """A device that can hold weights and run programs. Made once for each loaded model.
+
+    `name` is the backend's in `LoadSettings.backend`; `where` names for people what memory it has, such as "NVIDIA H200", and is
+    empty where that is the machine's own.
+    """
 
     name: str
+    where: str
+
+    def free_memory(self) -> int:
+        """Bytes that weights, caches and passes can still have on this device."""
+        ...
 
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
         """Get ready to record `forward` over a cache of this type, compiling what it needs; yields progress if that takes time.

@@ -27,6 +27,7 @@ from engine.backends.base import (
 )
 from engine.backends.cache_rounding import limited, rounded, steered
 from engine.backends.cache_types import WHOLE_KEYS, cache_type
+from engine.backends.main_memory import free_memory
 from engine.core import PAGE_TOKENS, Loading
 
 
@@ -34,6 +35,11 @@ class ReferenceBackend:
     """See `engine.backends.base.Backend`. Weights are dequantised to float32 once, when they are loaded."""
 
     name = "reference"
+    where = ""
+
+    def free_memory(self) -> int:
+        """See `Backend.free_memory`."""
+        return free_memory()
 
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
         """Nothing to compile."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from engine.doors import bench, chat, info, logits, perplexity, run, text
+from engine.doors import bench, chat, info, logits, perplexity, run, selftest, text
 from engine.doors.door import Door
 
-DOORS: tuple[Door, ...] = (info.INFO, run.RUN, chat.CHAT, text.TOKENIZE, text.RENDER, logits.LOGITS, perplexity.PERPLEXITY, bench.BENCH)
+DOORS: tuple[Door, ...] = (
+    info.INFO, run.RUN, chat.CHAT, text.TOKENIZE, text.RENDER, logits.LOGITS, perplexity.PERPLEXITY, bench.BENCH, selftest.SELFTEST,
+)  # fmt: skip
 """In the order of the help text."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from engine.doors.door import Answer, Console, Door
-from engine.doors.flags import add_settings, read_settings
+from engine.doors.flags import add_device, add_settings, read_settings
 from engine.doors.opening import load
 from engine.doors.peers import PEERS, LlamaCpp
 from engine.doors.profile import check_profile, show_profile, step_profiles
@@ -76,10 +76,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--new-tokens", metavar="N", type=int, default=128, help="tokens of the decode; default: 128")
     parser.add_argument("--depth", metavar="D", type=int, default=0, help="tokens in the cache before the decode starts; default: 0")
     parser.add_argument("--repeat", metavar="R", type=int, default=3, help="repetitions, of which the median counts; default: 3")
-    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "reference"], help="which backend runs; default: auto")
+    add_device(parser)
     parser.add_argument("--vs", metavar="PEER", action="append", default=[], choices=PEERS, help="another engine on the same file")
     parser.add_argument("--profile", action="store_true", help="also show time and bytes by operation")
-    add_settings(parser, LoadSettings, without=("backend",))
+    add_settings(parser, LoadSettings, without=("backend", "gpus"))
     add_settings(parser, CacheSettings, without=("context_length",))
 
 
@@ -91,7 +91,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     _check(options)
     path = Path(describe(options.model).path)
     threads = options.threads or default_threads()
-    settings = replace(read_settings(LoadSettings, options), backend=options.device, threads=threads)
+    settings = replace(read_settings(LoadSettings, options), threads=threads)
     context = max(options.prompt_tokens, options.depth + options.new_tokens)
     with ExitStack() as stack:
         peers = [_opened(stack, LlamaCpp(path, threads, context)) for _ in dict.fromkeys(options.vs)]

@@ -55,7 +55,9 @@ class Console:
 
 @dataclass(frozen=True)
 class Door:
-    """One sub-command: its arguments, the function that answers, and how the answer reads for people."""
+    """One sub-command: its arguments, the function that answers, how the answer reads for people, and whether it is a bad one, which
+    the exit code 1 tells.
+    """
 
     name: str
     help: str
@@ -63,3 +65,4 @@ class Door:
     answer: Callable[[argparse.Namespace, Console], Answer]
     show: Callable[[Answer], str]
     has_json: bool = True
+    failed: Callable[[Answer], bool] = lambda _: False

@@ -63,9 +63,33 @@ def add_settings(parser: argparse.ArgumentParser, cls: type[Settings], *, withou
         group.add_argument(flag, dest=field.name, default=None, help=help, **more)
 
 
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """--device: one word for the backend and its GPUs."""
+    parser.add_argument(
+        "--device", metavar="auto|cpu|cuda|cuda:0,1|reference", type=device_words,
+        help="what runs the model, and which GPUs: one word for --backend and --gpus",
+    )  # fmt: skip
+
+
+def device_words(text: str) -> dict[str, str]:
+    """The fields of `LoadSettings` that a device's word stands for; ArgumentTypeError, which argparse reports, for anything else."""
+    backend, colon, gpus = text.partition(":")
+    try:
+        if colon and (backend != "cuda" or not gpus):
+            raise BadSetting(f"{text!r} is no device, but it must be auto, cpu, cuda, cuda: with numbers of GPUs such as cuda:0, or reference.")
+        return {"backend": LoadSettings(backend=backend).backend, "gpus": LoadSettings(gpus=gpus).gpus}
+    except BadSetting as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def read_settings(cls: type[S], options: argparse.Namespace) -> S:
     """The settings object from parsed flags; fields without a flag keep their default. Raises `BadSetting`."""
     given = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    if cls is LoadSettings and getattr(options, "device", None) is not None:
+        twice = [name for name in options.device if given[name] is not None]
+        if twice:
+            raise BadSetting(f"--device and --{twice[0]} both choose the device; give one of them.")
+        given |= options.device
     flat = {name: _flatten(value) for name, value in given.items() if value is not None}
     return cls(**flat)
 
@@ -88,6 +112,7 @@ def read_request(options: argparse.Namespace, messages: Sequence[Message], *, co
 def add_model(parser: argparse.ArgumentParser, *, cache: bool = True) -> None:
     """MODEL, and how it is loaded."""
     parser.add_argument("model", metavar="MODEL", help="a GGUF file or a model folder")
+    add_device(parser)
     add_settings(parser, LoadSettings)
     if cache:
         add_settings(parser, CacheSettings)

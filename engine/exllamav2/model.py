@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.core import ModelInfo
 from engine.errors import EngineError
-from engine.settings import LoadSettings
+from engine.settings import CacheSettings, LoadSettings
 
 if TYPE_CHECKING:
     from engine.exllamav2.cache import ExLlamaV2Cache
@@ -72,6 +72,8 @@ class ExLlamaV2:
         """`load`, yielding the share that is done, 0 to 100."""
         from engine.backends import make_backend
         from engine.models import preparation, read_model
+        from engine.models.describe import describe_checkpoint
+        from engine.models.fit import finds_room
         from engine.weights.checkpoint import open_checkpoint
 
         if self._model is None:
@@ -79,7 +81,8 @@ class ExLlamaV2:
             checkpoint = open_checkpoint(Path(self.config.model_dir))
             try:
                 settings = self.config.load_settings
-                loading = read_model(checkpoint, make_backend(settings), prepare=preparation(checkpoint, settings))
+                fits = finds_room(describe_checkpoint(checkpoint), CacheSettings(context_length=self.config.max_seq_len), settings)
+                loading = read_model(checkpoint, make_backend(settings, fits), prepare=preparation(checkpoint, settings))
                 while True:
                     try:
                         progress = next(loading)

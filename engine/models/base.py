@@ -9,7 +9,7 @@ from engine.backends.base import Array, AttentionShape, Backend, KVCache, Ops, P
 from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
-from engine.models.estimate import SPARE_PAGES, context_pages, free_memory, gigabytes, page_bytes
+from engine.models.estimate import SPARE_PAGES, context_pages, free_words, gigabytes, page_bytes
 from engine.models.layers import Parts, Rotary
 from engine.models.lora import Slot
 from engine.models.rope import rotary_table
@@ -103,16 +103,17 @@ class Model:
         self._rotary = (positions, context, rotary(self.config, positions, context))
 
     def _check_memory(self, needed: int, tokens: int, pages: int) -> None:
-        free, alone = free_memory(), context_pages(tokens)
+        free, alone = self.backend.free_memory(), context_pages(tokens)
+        there = free_words(free, self.backend.where)
         if needed > free and needed * alone // pages > free:
             raise NotEnoughMemory(
-                f"A context of {tokens} tokens needs {gigabytes(needed * alone // pages)} for keys and values, but {gigabytes(free)} of "
-                "memory are free; choose a shorter context length, or close other programs."
+                f"A context of {tokens} tokens needs {gigabytes(needed * alone // pages)} for keys and values, but {there}; "
+                "choose a shorter context length, or close other programs."
             )
         if needed > free:
             raise NotEnoughMemory(
-                f"Conversations may take {gigabytes(needed)} of memory, but {gigabytes(free)} are free; choose less memory for "
-                "conversations, or close other programs."
+                f"Conversations may take {gigabytes(needed)}, but {there}; choose less memory for conversations, or close other "
+                "programs."
             )
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import psutil
-
 from engine.backends.cache_types import bytes_per_position, cache_type
+from engine.backends.main_memory import free_memory
 from engine.core import PAGE_TOKENS, ModelInfo
 from engine.errors import BadSetting
 from engine.settings import CacheSettings
@@ -63,26 +62,24 @@ def further_pages(tokens: int, page_bytes: int, memory: int, free: int) -> int:
     return max(0, min(most, free // FREE_SHARE // page_bytes, free // page_bytes - needed))
 
 
-def free_memory() -> int:
-    """Bytes that programs can still have."""
-    return int(psutil.virtual_memory().available)
+def cache_bytes(
+    info: ModelInfo, settings: CacheSettings, backend: str = "cpu", *, busy: int = 0, free: int | None = None, where: str = ""
+) -> CacheEstimate:
+    """What the cache of this model will take with these settings, as `PagedCache` will reserve it on a backend of this name.
 
-
-def cache_bytes(info: ModelInfo, settings: CacheSettings, backend: str = "cpu", *, busy: int = 0) -> CacheEstimate:
-    """What the cache of this model will take with these settings, as `PagedCache` will reserve it.
-
-    `busy` bytes of the free memory are spoken for, as by weights still to be loaded. Raises `BadSetting` as `chosen_context`.
+    `free` bytes can be had (None: what the machine's memory has) `where` `Backend.where` says; `busy` of them are spoken for, as by
+    weights still to be loaded. Raises `BadSetting` as `chosen_context`.
     """
     tokens = chosen_context(settings, info.context_length, info.advised_context)
     each = page_bytes(info.layers, info.kv_heads, info.head_dim, cache_dtype(settings), backend)
-    free = max(0, free_memory() - busy)
+    free = max(0, (free_memory() if free is None else free) - busy)
     needed = context_pages(tokens)
     total = (needed + further_pages(tokens, each, settings.memory, free)) * each
     fits = total <= free
     text = f"A context of {tokens} tokens takes {gigabytes(needed * each)}"
     if total > needed * each:
         text += f", and up to {gigabytes(total)} with other conversations kept"
-    text += f"; {gigabytes(free)} of memory are free."
+    text += f"; {free_words(free, where)}."
     if not fits:
         text += " That is too little: choose a shorter context, a smaller cache type, or less memory for conversations."
     return CacheEstimate(tokens, each / PAGE_TOKENS, needed * each, total, free, fits, text)
@@ -98,9 +95,18 @@ def page_bytes(layers: int, kv_heads: int, head_dim: int, dtype: str, backend: s
     if backend == "reference":  # its keys and values are rounded to the type, but lie in whole numbers
         kind = cache_type(dtype, automatic="fp32")
         each = kv_heads * head_dim * sum(2 if name == "fp16" else 4 for name in (kind.keys, kind.values))
+    elif backend == "cuda":
+        from engine.backends.cuda import store
+
+        return layers * store.page_bytes(cache_type(dtype, automatic="fp16"), kv_heads, head_dim)
     else:
         each = bytes_per_position(cache_type(dtype, automatic="fp16"), kv_heads, head_dim)
     return PAGE_TOKENS * layers * each
+
+
+def free_words(free: int, where: str) -> str:
+    """For example "2.50 GB of memory are free", or where that is not the machine's own "139.00 GB are free on NVIDIA H200"."""
+    return f"{gigabytes(free)} are free on {where}" if where else f"{gigabytes(free)} of memory are free"
 
 
 def gigabytes(count: int) -> str:

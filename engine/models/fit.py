@@ -6,10 +6,11 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.backends.choice import Fits, Target
 from engine.core import PAGE_TOKENS, ModelInfo, WorkSpace
 from engine.errors import BadSetting
 from engine.models.base import rotary
-from engine.models.estimate import cache_bytes, gigabytes
+from engine.models.estimate import cache_bytes, free_words, gigabytes
 from engine.models.paged import prefill_rows
 from engine.settings import CacheSettings, LoadSettings
 
@@ -53,29 +54,55 @@ QUANTISED_BITS = {"q8": 8.5, "q6": 6.75, "q4": 5.0}
 """What a weight takes that was quantised while loading: its code, and its share of a block's scale and zero."""
 
 
-def fit(info: ModelInfo, cache: CacheSettings, free: int, bandwidth: float = 0.0, load: LoadSettings = LoadSettings()) -> Fit:
+def fit(
+    info: ModelInfo,
+    cache: CacheSettings,
+    free: int,
+    bandwidth: float = 0.0,
+    load: LoadSettings = LoadSettings(),
+    *,
+    backend: str = "cpu",
+    where: str = "",
+) -> Fit:
     """Judge a model by its headers, loaded as `load` says: `free` bytes of memory, and `bandwidth` bytes read a second.
 
-    A context length that is more than the model sees counts as the model's own.
+    `backend` and `where` are those of the device, see `engine.backends.choice.Target`. A context length that is more than the model
+    sees counts as the model's own.
     """
     saved = _saved(info, load)
     weights = (info.resident_bytes or info.weights_bytes) - saved
     try:
-        context = cache_bytes(info, cache)
+        context = cache_bytes(info, cache, backend, free=free)
     except BadSetting:
-        context = cache_bytes(info, dataclasses.replace(cache, context_length=info.context_length))
+        context = cache_bytes(info, dataclasses.replace(cache, context_length=info.context_length), backend, free=free)
     work = info.work.bytes(context.context_length)
     total = weights + context.context_bytes + work
     verdict = "too large" if total > free else "tight" if total > TIGHT * free else "fits"
     room = f"{gigabytes(context.context_bytes)} for {context.context_length:,} tokens, {gigabytes(work)} work space"
     parts = f"{gigabytes(weights)} weights, {room}"
+    of_free = f"of {gigabytes(free)} free on {where}" if where else f"of {gigabytes(free)} free memory"
     sentence = {
-        "fits": f"It takes {gigabytes(total)} ({parts}) of {gigabytes(free)} free memory.",
-        "tight": f"It fits only just: it takes {gigabytes(total)} ({parts}) of {gigabytes(free)} free memory; close other programs first.",
-        "too large": f"It takes {gigabytes(total)} ({parts}), but {gigabytes(free)} of memory are free; choose a smaller quantisation "
-        "or model, or a shorter context.",
+        "fits": f"It takes {gigabytes(total)} ({parts}) {of_free}.",
+        "tight": f"It fits only just: it takes {gigabytes(total)} ({parts}) {of_free}; close other programs first.",
+        "too large": f"It takes {gigabytes(total)} ({parts}), but {free_words(free, where)}; choose a smaller quantisation or model, "
+        "or a shorter context.",
     }[verdict]
     return Fit(weights, context.context_bytes, work, total, free, context.context_length, verdict, _speed(info, bandwidth, saved), sentence)
+
+
+def finds_room(info: ModelInfo, cache: CacheSettings, load: LoadSettings, leaving: ModelInfo | None = None) -> Fits:
+    """Whether a model finds room on a device, by its headers alone; `leaving` is a loaded model that goes for it."""
+
+    def answer(target: Target) -> bool:
+        free = target.free + freed_bytes(leaving, target.where)
+        return fit(info, cache, free, load=load, backend=target.backend, where=target.where).verdict != "too large"
+
+    return answer
+
+
+def freed_bytes(leaving: ModelInfo | None, where: str) -> int:
+    """Bytes that become free on a device (`Backend.where`) when a loaded model goes."""
+    return (leaving.resident_bytes or leaving.weights_bytes) if leaving is not None and leaving.where == where else 0
 
 
 def work_space(config: ModelConfig, backend: Backend, parts: Parts) -> WorkSpace:

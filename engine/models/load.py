@@ -10,7 +10,7 @@ from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.base import Model, Weights, gigabytes
 from engine.models.cohere import COHERE
 from engine.models.config import ModelConfig, hf_architecture
-from engine.models.estimate import free_memory
+from engine.models.estimate import free_words
 from engine.models.family import Family
 from engine.models.gemma import GEMMA, GEMMA_2, GEMMA_3
 from engine.models.glm import GLM
@@ -99,7 +99,7 @@ def read_model(
     names = family.names(checkpoint.format, checkpoint.tensors)
     seen = survey(checkpoint, backend, prepare)
     if make_room is None:
-        check_memory(checkpoint.path.name, seen.bytes, free_memory())
+        check_memory(checkpoint.path.name, seen.bytes, backend.free_memory(), backend.where)
     else:
         make_room(seen.bytes)
     yield Loading("Loading the weights", 0, config.layers)
@@ -116,10 +116,11 @@ def read_model(
         yield Loading("Loading the weights", done, config.layers)
 
 
-def check_memory(name: str, needed: int, free: int) -> None:
-    """Raise `NotEnoughMemory` when a model's weights need more than the `free` bytes."""
+def check_memory(name: str, needed: int, free: int, where: str = "") -> None:
+    """Raise `NotEnoughMemory` when a model's weights need more than the `free` bytes, `where` `Backend.where` says."""
     if needed > free:
+        place, other = (f" on {where}", ", or the processor (CPU) as the device") if where else ("", "")
         raise NotEnoughMemory(
-            f"{name} needs {gigabytes(needed)} of memory for its weights, but {gigabytes(free)} are free; "
-            "close other programs, or choose a smaller model or a smaller quantisation of it."
+            f"{name} needs {gigabytes(needed)} of memory for its weights, but {gigabytes(free)} are free{place}; "
+            f"close other programs, or choose a smaller model or a smaller quantisation of it{other}."
         )

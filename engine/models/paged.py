@@ -14,7 +14,7 @@ from engine.cache.disk import PageFile
 from engine.cache.pages import Lease, PageTable, pages_for
 from engine.core import PAGE_TOKENS
 from engine.errors import ContextTooLong
-from engine.models.estimate import cache_dtype, chosen_context, free_memory, further_pages
+from engine.models.estimate import cache_dtype, chosen_context, further_pages
 from engine.settings import CacheSettings
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class PagedCache:
         self.settings = settings
         self.context_length = chosen_context(settings, model.config.context_length, model.config.advised_context)
         dtype = cache_dtype(settings)
-        further = further_pages(self.context_length, model.page_bytes(dtype), settings.memory, free_memory())
+        further = further_pages(self.context_length, model.page_bytes(dtype), settings.memory, model.backend.free_memory())
         self.store = model.new_cache(self.context_length, dtype, further)
         self.table = PageTable(self.store.page_count)
         self.rows = min(prefill_rows(model.config), self.context_length)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from engine.backends.cuda.kernel import Kernel
+from engine.core import Loading
 from engine.errors import NotEnoughMemory
 from tests.simt import interpreter
 from tests.simt.interpreter import Memory
@@ -106,9 +107,10 @@ class FakeDevice:
         self.synchronize()
         return source.view(-1).view(torch.uint8).numpy().copy()
 
-    def prepare(self, kernels: Sequence[Kernel]) -> None:
+    def prepare(self, kernels: Sequence[Kernel]) -> Iterator[Loading]:
         assert self._recording is None, "kernels are loaded before a recording begins"
         self.prepared |= set(kernels)
+        yield Loading("Compiling", len(kernels), len(kernels))
 
     def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:
         assert kernel in self.prepared, f"{kernel.name} was not prepared"

@@ -52,7 +52,7 @@ class Step:
 
     def run(self, call: TorchCall) -> None:
         self.rows = self._step_rows * call.copies
-        self.device.prepare(call.kernels)
+        list(self.device.prepare(call.kernels))
         call.run(self)
         self.device.synchronize()
 

@@ -15,6 +15,7 @@ from engine.backends.cpu.recorder import CacheOutline, Recorder
 from engine.backends.cpu.store import CpuCache
 from engine.backends.cpu.tape import Tape
 from engine.backends.cpu.weight import CpuWeight, WeightOutline
+from engine.backends.main_memory import free_memory
 from engine.core import Loading
 
 __all__ = ["CpuBackend", "default_threads"]
@@ -27,10 +28,15 @@ class CpuBackend:
     """
 
     name = "cpu"
+    where = ""
 
     def __init__(self, threads: int = 0, prompt_bits: int = 16) -> None:
         self.threads = threads or default_threads()
         self.prompt_bits = prompt_bits
+
+    def free_memory(self) -> int:
+        """See `Backend.free_memory`."""
+        return free_memory()
 
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
         """Compile the kernels that `forward` calls, or take them from the disk cache."""

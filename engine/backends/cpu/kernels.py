@@ -9,8 +9,6 @@ a change in another file.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +32,7 @@ from engine.backends.cpu.linear import Jit, linear_kernel
 from engine.backends.cpu.simd import FEATURES
 from engine.backends.cpu.team import team_functions
 from engine.core import Loading
-from engine.folders import cache_dir
+from engine.folders import code_folder
 
 FAMILIES: tuple[Family, ...] = (*GGUF_FAMILIES, Q8(), *PLAIN, *GROUPED_FAMILIES, *FP8_FAMILIES)
 """All packed layouts."""
@@ -63,20 +61,7 @@ def cache_folder() -> Path | None:
         digest.update(source.read_bytes())
     machine = [llvm.get_host_cpu_name(), *sorted(FEATURES), str(config.CPU_NAME), str(config.CPU_FEATURES)]
     digest.update("\0".join([numba.__version__, llvmlite.__version__, *machine]).encode())
-    name = f"kernels-{digest.hexdigest()[:16]}"
-    places = [cache_dir(), Path(tempfile.gettempdir()) / f"inglenook-{os.getuid() if hasattr(os, 'getuid') else 'user'}"]
-    for place in places:
-        folder = place / name
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Code is loaded from here: a folder that belongs to somebody else is not trusted.
-            if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
-                continue
-            with tempfile.TemporaryFile(dir=folder):
-                return folder
-        except OSError:
-            continue
-    return None
+    return code_folder(f"kernels-{digest.hexdigest()[:16]}")
 
 
 class KernelTable:

@@ -21,31 +21,12 @@ from numba.cuda.extending import intrinsic
 
 from engine.backends.cuda.kernel import Kernel, specialised
 from engine.backends.cuda.ptx import Op, SharedMemory
+from engine.backends.cuda.targets import CAPABILITIES, BuildError, Built
 from engine.backends.cuda.words import Cast
-from engine.errors import EngineError
-
-CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
-"""Compute capabilities that kernels are built for, times ten: Turing to Blackwell. Code of one runs on later ones of its generation."""
 
 _I8, _I32, _I64, _F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 _LLVM = {"i": _I32, "r": _I32, "l": _I64, "f": _F32}
 _NUMBA = {"i": types.int32, "r": types.uint32, "l": types.int64, "f": types.float32}
-
-
-class BuildError(EngineError):
-    """A kernel cannot be compiled, or breaks a promise; a fault of the program, not of its user."""
-
-
-@dataclass(frozen=True)
-class Built:
-    """One kernel for one compute capability: its machine code, and what it takes of the device."""
-
-    cubin: bytes
-    ptx: str
-    registers: int
-    stack: int
-    spilled: int
-    shared: int
 
 
 class _NoDevice:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.backends.cuda.kernel import Kernel
+from engine.core import Loading
 
 if TYPE_CHECKING:
     import torch
@@ -78,8 +79,8 @@ class Device(Protocol):
         """The bytes of a device's tensor as a NumPy array of uint8, when all work before is done."""
         ...
 
-    def prepare(self, kernels: Sequence[Kernel]) -> None:
-        """Load the machine code of these kernels, compiling what is missing, so that they can be launched and recorded."""
+    def prepare(self, kernels: Sequence[Kernel]) -> Iterator[Loading]:
+        """Load the machine code of these kernels, compiling what is missing, so that they can be launched and recorded; yields progress."""
         ...
 
     def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:

@@ -138,16 +138,18 @@ def fragments(
 ) -> tuple[Any, ...]:
     """m16n8k16: lane (g, t) = (lane / 4, lane % 4) holds A at rows g, g + 8, columns 2 t, 2 t + 1 (+ 8), and B at such rows, column g."""
     lanes, me = machine.exchange((halves, sums))
-    a, b = np.zeros((16, 16)), np.zeros((16, 8))
-    for lane, (words, _) in enumerate(lanes):
-        g, t = lane // 4, lane % 4
-        for i in range(4):
-            a[g + 8 * (i % 2), 8 * (i // 2) + 2 * t : 8 * (i // 2) + 2 * t + 2] = convert(words[i])
-        for i in range(2):
-            b[8 * i + 2 * t : 8 * i + 2 * t + 2, g] = convert(words[4 + i])
     g, t = me // 4, me % 4
+    a, b = np.zeros((2, 16)), np.zeros((16, 2))  # what this lane's sums need: rows g and g + 8, columns 2 t and 2 t + 1
+    for k in range(4):
+        words = lanes[4 * g + k][0]
+        for i in range(4):
+            a[i % 2, 8 * (i // 2) + 2 * k : 8 * (i // 2) + 2 * k + 2] = convert(words[i])
+        for column in range(2):
+            words = lanes[4 * (2 * t + column) + k][0]
+            for i in range(2):
+                b[8 * i + 2 * k : 8 * i + 2 * k + 2, column] = convert(words[4 + i])
     with np.errstate(all="ignore"):
-        product = a[[g, g + 8]] @ b[:, 2 * t : 2 * t + 2]
+        product = a @ b
     return tuple(np.float32(np.float64(sums[i]) + product[i // 2, i % 2]) for i in range(4))
 
 
@@ -168,6 +170,13 @@ def from_lane(machine: Machine, value: Any, lane: int) -> Any:
 def from_below(machine: Machine, value: Any, distance: int) -> Any:
     lanes, me = machine.exchange(value)
     return lanes[me - int(distance)] if me >= int(distance) else value
+
+
+def transposed(machine: Machine, word: int) -> int:
+    lanes, me = machine.exchange(int(word))
+    g, t = me // 4, me % 4
+    low, high = (lanes[4 * row + g // 2] >> 16 * (g % 2) & 0xFFFF for row in (2 * t, 2 * t + 1))
+    return int(low | high << 16)
 
 
 def votes(machine: Machine, flag: int) -> int:

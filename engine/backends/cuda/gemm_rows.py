@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
 from engine.backends.cuda.call import Blocks
@@ -149,3 +150,11 @@ def after_kernel() -> Kernel:
 def expert_biases_kernel() -> Kernel:
     """See `_expert_biases`."""
     return Kernel("gemm_expert_biases", _expert_biases, "llllilli", THREADS, 40, _CONSTANTS, 4, model="gemm_expert_biases")
+
+
+def forms() -> Iterator[Kernel]:
+    """All of them."""
+    yield halves_kernel()
+    yield before_kernel()
+    yield after_kernel()
+    yield expert_biases_kernel()

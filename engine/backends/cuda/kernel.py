@@ -112,7 +112,7 @@ class _WritesOut(ast.NodeTransformer):
         for number in numbers:
             self._known[node.target.id] = number
             out += self.statements(copy.deepcopy(node.body))
-        self._known.pop(node.target.id)
+        self._known.pop(node.target.id, None)
         if before is not None:
             self._known[node.target.id] = before
         return out

@@ -38,6 +38,7 @@ from engine.backends.cuda.emulation import (
     permuted,
     quietly,
     reader,
+    transposed,
     votes,
     writer,
 )
@@ -192,6 +193,11 @@ mma_bf16 = Op(
 )
 """The same of bf16."""
 
+transpose_halves = Op(
+    "transpose_halves", "movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;", "r", "r", transposed, memory=True, convergent=True
+)
+"""An (8, 8) matrix of 16-bit numbers, of which lane (g, t) = (lane / 4, lane % 4) holds row g, columns 2 t and 2 t + 1: transposed."""
+
 # --- where a thread is, and how threads meet -----------------------------------------------------------------------
 
 thread = Op("thread", "mov.u32 $0, %tid.x;", "i", "", lambda m: m.thread)
@@ -302,6 +308,7 @@ lds_u32x2 = Op("lds_u32x2", "ld.shared.v2.b32 {$0, $1}, [$2];", "rr", "i", reade
 lds_u32x4 = Op("lds_u32x4", "ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];", "rrrr", "i", reader("rrrr", 16, "<u4", True), memory=True)
 lds_i32 = Op("lds_i32", "ld.shared.b32 $0, [$1];", "i", "i", reader("i", 4, "<i4", True), memory=True)
 sts_f32 = Op("sts_f32", "st.shared.f32 [$0], $1;", "", "if", writer("<f4", True), memory=True)
+sts_f32x2 = Op("sts_f32x2", "st.shared.v2.f32 [$0], {$1, $2};", "", "iff", writer("<f4", True), memory=True)
 sts_f32x4 = Op("sts_f32x4", "st.shared.v4.f32 [$0], {$1, $2, $3, $4};", "", "iffff", writer("<f4", True), memory=True)
 sts_u32 = Op("sts_u32", "st.shared.b32 [$0], $1;", "", "ir", writer("<u4", True), memory=True)
 sts_u32x4 = Op("sts_u32x4", "st.shared.v4.b32 [$0], {$1, $2, $3, $4};", "", "irrrr", writer("<u4", True), memory=True)

@@ -7,11 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.cuda import family_plain, pointwise
+from engine.backends.cuda import append, experts, family_plain, gemm_rows, norms, pointwise, record_write, rows, sampling
 from engine.backends.cuda.kernel import Kernel
 
 
 def all_kernels() -> Iterator[Kernel]:
     """Each one once."""
-    yield pointwise.add_kernel()
+    yield from append.forms()
+    yield from experts.forms()
     yield from family_plain.forms()
+    yield from gemm_rows.forms()
+    yield from norms.forms()
+    yield from pointwise.forms()
+    yield from record_write.forms()
+    yield from rows.forms()
+    yield from sampling.forms()

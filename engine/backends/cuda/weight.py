@@ -29,6 +29,9 @@ _PACKERS = min(4, os.cpu_count() or 1)
 class WeightOutline:
     """What a tensor's header alone tells of its `CudaWeight`: passes can be recorded with it, not run. `nbytes` are those on the device."""
 
+    device_number = 0
+    """Of the backend's devices."""
+
     def __init__(self, tensor: RawTensor, capability: int = 80) -> None:
         self.shape = tensor.shape
         self.family = family_for(tensor.type, capability)

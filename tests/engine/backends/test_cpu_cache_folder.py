@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from engine import folders
 from engine.backends.cpu import kernels
 
 _COMPILE = """
@@ -40,18 +41,18 @@ def test_a_home_that_cannot_be_written_falls_back(tmp_path: Path, monkeypatch: p
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     monkeypatch.setenv("INGLENOOK_CACHE", str(blocked))
-    monkeypatch.setattr(kernels.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(folders.tempfile, "gettempdir", lambda: str(tmp_path))
     folder = kernels.cache_folder()
     assert folder is not None
     assert tmp_path in folder.parents
-    monkeypatch.setattr(kernels.tempfile, "gettempdir", lambda: str(blocked))
+    monkeypatch.setattr(folders.tempfile, "gettempdir", lambda: str(blocked))
     assert kernels.cache_folder() is None
 
 
 def test_a_foreign_folder_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGLENOOK_CACHE", str(tmp_path))
-    monkeypatch.setattr(kernels.tempfile, "gettempdir", lambda: str(tmp_path / "other"))
-    monkeypatch.setattr(kernels.os, "getuid", lambda: 54321, raising=False)
+    monkeypatch.setattr(folders.tempfile, "gettempdir", lambda: str(tmp_path / "other"))
+    monkeypatch.setattr(folders.os, "getuid", lambda: 54321, raising=False)
     assert kernels.cache_folder() is None
 
 

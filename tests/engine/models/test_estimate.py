@@ -88,7 +88,7 @@ def test_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_much_memory_for_conversations_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(write_gguf(tmp_path / "m.gguf"))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10**9))
-    with pytest.raises(NotEnoughMemory, match=r"^Conversations may take 1\.07 GB of memory, but 1\.00 GB are free; choose less memory"):
+    with pytest.raises(NotEnoughMemory, match=r"^Conversations may take 1\.07 GB, but 1\.00 GB of memory are free; choose less memory"):
         PagedCache(model, CacheSettings(memory=1 << 10))
 
 

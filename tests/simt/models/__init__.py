@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import gemm_rows, plain, pointwise
+from tests.simt.models import append, attention, experts, gemm_rows, norms, plain, pointwise, records, rows
 
 MODELS: dict[str, Callable[..., None]] = {
+    **append.MODELS,
+    **attention.MODELS,
+    **experts.MODELS,
     **gemm_rows.MODELS,
+    **norms.MODELS,
     **plain.MODELS,
     **pointwise.MODELS,
+    **records.MODELS,
+    **rows.MODELS,
 }

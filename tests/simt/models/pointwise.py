@@ -1,16 +1,66 @@
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tests.simt.interpreter import Memory
+from tests.simt.models.records import write_record
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def activation(name: str, x: Any) -> Any:
+    """float64, by the formulas of `Ops.activate`."""
+    x = x.astype(np.float64)
+    if name == "silu":
+        return x / (1 + np.exp(-x))
+    if name == "gelu":
+        return x * 0.5 * (1 + _erf(x / math.sqrt(2)))
+    if name == "gelu_tanh":
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return np.maximum(x, 0) if name == "relu" else np.maximum(x, 0) ** 2
+
+
+def gated(
+    memory: Memory, blocks: Any, constants: Any, gate: int, gs: int, up: int, us: int, y: int, ys: int, record: int, rs: int, width: int
+) -> None:
+    name = constants["ACTIVATION"]
+    for row in range(blocks[0]):
+        a = memory.view(gate + row * gs, np.float32, width)
+        b = memory.view(up + row * us, np.float32, width) if constants["GATED"] else 1
+        with np.errstate(all="ignore"):
+            if name == "clamped_swiglu":
+                a, b = np.minimum(a.astype(np.float64), 7), np.clip(b, -7, 7)
+                out = (b + 1) * a / (1 + np.exp(-1.702 * a))
+            else:
+                out = activation(name, a) * b
+            out = out.astype(np.float32)
+        if y:
+            memory.view(y + row * ys, np.float32, width)[:] = out
+        write_record(memory, record + row * rs, constants["RECORD"], out)
 
 
 def add(memory: Memory, blocks: Any, constants: Any, x: int, xs: int, o: int, os: int, y: int, ys: int, width: int, s: float) -> None:
-    for row in range(blocks[1]):
+    for row in range(blocks[0]):
         a, b = (memory.view(base + row * stride, np.float32, width) for base, stride in ((x, xs), (o, os)))
         memory.view(y + row * ys, np.float32, width)[:] = a + np.float32(s) * b
 
 
-MODELS = {"add": add}
+def soft_cap(memory: Memory, blocks: Any, constants: Any, x: int, xs: int, y: int, ys: int, width: int, scale: float, cap: float) -> None:
+    for row in range(blocks[0]):
+        a = memory.view(x + row * xs, np.float32, width) * np.float32(scale)
+        out = np.float32(cap) * np.tanh(a) if constants["CAPPED"] else a
+        memory.view(y + row * ys, np.float32, width)[:] = out
+
+
+def add_positions(memory: Memory, blocks: Any, constants: Any, x: int, xs: int, table: int, y: int, ys: int, width: int, at: int) -> None:
+    first = int(memory.view(at, np.int32, 1)[0])
+    for row in range(blocks[0]):
+        learned = memory.view(table + 4 * width * (first + row), np.float32, width)
+        memory.view(y + row * ys, np.float32, width)[:] = memory.view(x + row * xs, np.float32, width) + learned
+
+
+MODELS: dict[str, Callable[..., None]] = {"gated": gated, "add": add, "soft_cap": soft_cap, "add_positions": add_positions}

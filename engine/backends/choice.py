@@ -1,0 +1,128 @@
+"""Which device a model goes to: what the settings ask for, what this machine has, and what the model fits on."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.backends.main_memory import free_memory
+from engine.errors import BadSetting
+from engine.settings import LoadSettings
+
+if TYPE_CHECKING:
+    from engine.backends.cuda.driver import Gpus
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU that models can run on: its number in CUDA's order, its `name` for people, and bytes of its memory: all, and free now."""
+
+    index: int
+    name: str
+    total: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usable:
+    """The GPUs that models can run on, and in `reason`, where there is none or another one cannot be used, one sentence that says why."""
+
+    gpus: tuple[Gpu, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A device that a model could go to.
+
+    `backend` is "cpu", "cuda" or "reference"; `gpus` are the numbers of its GPUs in the order of the layers; `where` names them for
+    people and is empty for the machine's own memory; `free` bytes of theirs can be had.
+    """
+
+    backend: str
+    gpus: tuple[int, ...] = ()
+    where: str = ""
+    free: int = 0
+
+
+Fits = Callable[[Target], bool]
+"""Whether a model would find room."""
+
+
+def find_gpus() -> Gpus:
+    """What the driver tells; see `engine.backends.cuda.driver.find_gpus`."""
+    from engine.backends.cuda.driver import find_gpus as find
+
+    return find()
+
+
+def usable_gpus() -> Usable:
+    """The GPUs of this machine that models can run on. Imports neither torch nor Numba and makes no context on a device."""
+    found = find_gpus()
+    gpus = tuple(
+        Gpu(gpu.index, gpu.name, gpu.total_memory, gpu.total_memory if gpu.free_memory is None else gpu.free_memory) for gpu in found.gpus
+    )
+    return Usable(gpus, found.reason or " ".join(found.refused))
+
+
+def gpu_numbers(settings: LoadSettings) -> tuple[int, ...]:
+    """The numbers of `LoadSettings.gpus`, each once."""
+    return tuple(dict.fromkeys(int(number) for number in re.findall(r"\d+", settings.gpus)))
+
+
+def targets(settings: LoadSettings) -> list[Target]:
+    """The devices that a model could go to, the best one first.
+
+    With automatic GPUs that is the one with the most free memory, then as many as are there; automatic devices end with the
+    processor. Raises `BadSetting`, with the reason, where GPUs are asked for and cannot be used.
+    """
+    if settings.backend in ("cpu", "reference"):
+        return [Target(settings.backend, free=free_memory())]
+    usable, wanted = usable_gpus(), gpu_numbers(settings)
+    known = {gpu.index: gpu for gpu in usable.gpus}
+    unknown = [number for number in wanted if number not in known]
+    if settings.backend == "cuda" and (unknown or not known):
+        raise BadSetting(_refusal(unknown, usable))
+    kept = settings.gpu_memory << 20
+    if wanted:
+        chosen = [] if unknown else [_target([known[number] for number in wanted], usable, kept)]
+    else:
+        roomy = sorted(usable.gpus, key=lambda gpu: -gpu.free)
+        chosen = [_target(sorted(roomy[:count], key=lambda gpu: gpu.index), usable, kept) for count in range(1, len(roomy) + 1)]
+    return chosen if settings.backend == "cuda" else [*chosen, Target("cpu", free=free_memory())]
+
+
+def choose(settings: LoadSettings, fits: Fits = lambda _: True) -> Target:
+    """The first of `targets` that a model fits on; where it fits on none, the last. Raises as `targets`."""
+    found = targets(settings)
+    return next((target for target in found[:-1] if fits(target)), found[-1])
+
+
+def settled(settings: LoadSettings, target: Target) -> LoadSettings:
+    """The settings that ask for just this device."""
+    return dataclasses.replace(settings, backend=target.backend, gpus=",".join(map(str, target.gpus)))
+
+
+def place(gpus: Sequence[Gpu], all_gpus: Sequence[Gpu]) -> str:
+    """GPUs for people: "NVIDIA H200", with its number where another one of this machine is called so, too; or "GPU 0 and GPU 1"."""
+    if len(gpus) > 1:
+        numbers = [f"GPU {gpu.index}" for gpu in gpus]
+        return f"{', '.join(numbers[:-1])} and {numbers[-1]}"
+    (gpu,) = gpus
+    alone = sum(other.name == gpu.name for other in all_gpus) == 1
+    return gpu.name if alone else f"{gpu.name} (GPU {gpu.index})"
+
+
+def _target(gpus: Sequence[Gpu], usable: Usable, kept: int) -> Target:
+    free = sum(max(0, gpu.free - kept) for gpu in gpus)
+    return Target("cuda", tuple(gpu.index for gpu in gpus), place(gpus, usable.gpus), free)
+
+
+def _refusal(unknown: Sequence[int], usable: Usable) -> str:
+    if not usable.gpus:
+        return f"A GPU was chosen, but none can be used. {usable.reason} Choose the processor (CPU) or automatic as the device."
+    there = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in usable.gpus)
+    why = f" {usable.reason}" if usable.reason else ""
+    return f"GPU {unknown[0]} was chosen, but the GPUs that can be used are: {there}.{why} Choose one of these, or the processor (CPU)."

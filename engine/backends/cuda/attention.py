@@ -1,0 +1,131 @@
+"""Attention of few rows: which kernels take it, and the calls of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cache
+
+from engine.backends.arena import Buffer
+from engine.backends.base import AttentionShape
+from engine.backends.cache_types import GROUP, QUANTISED, CacheType
+from engine.backends.cuda import attention_combine, attention_mma
+from engine.backends.cuda.attention_parts import HEAD
+from engine.backends.cuda.attention_read import OCTET_BYTES, reading
+from engine.backends.cuda.call import Call, Given
+from engine.backends.cuda.kernel import Kernel
+from engine.backends.cuda.record_write import wanted
+from engine.backends.cuda.records import COLUMNS
+from engine.backends.cuda.store import KEYS, VALUES, Layout, touched
+
+MOST_SPLITS = 64
+
+
+def splits_for(kv_heads: int, processors: int) -> int:
+    """Blocks that the positions of one key/value head are shared out to: a power of two, about two blocks a multiprocessor in all."""
+    wanted, splits = 2 * processors // kv_heads, 1
+    while 2 * splits <= min(wanted, MOST_SPLITS):
+        splits *= 2
+    return splits
+
+
+def takes_mma(kind: CacheType, head_dim: int) -> bool:
+    """Whether tensor cores read these formats: octets must lie where one load reaches them."""
+    plain = any(name not in QUANTISED for name in (kind.keys, kind.values))
+    return kind.keys in OCTET_BYTES and kind.values in OCTET_BYTES and (not plain or head_dim % 8 == 0)
+
+
+@cache
+def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
+    """See `attention_mma._attend`."""
+    groups = -(-head_dim // GROUP)
+    width, blocks = GROUP * groups, -(-groups // 2)
+    outputs = 4 * 8 * 64 * blocks
+    turned = kind.keys in QUANTISED
+    constants = {
+        "D": head_dim,
+        "GROUPS": groups,
+        "DP": width,
+        "TURNED": int(turned),
+        "COLUMNS": attention_mma.COLUMNS,
+        "KEYS": kind.keys,
+        "VALUES": kind.values,
+        "KEPT_FIRST": int("q4" in (kind.keys, kind.values)),
+        "VBLOCKS": blocks,
+        "KP": groups if groups <= 8 else -(-groups // (-(-groups // 8))),
+        "VP": blocks if blocks <= 4 else -(-blocks // (-(-blocks // 4))),
+        "FRAGMENTS": outputs,
+        "STATE": outputs + 1024 * groups,
+        "SHARED": outputs + 1024 * groups + 64 * attention_mma.WARPS,
+        **reading(Layout(KEYS, kind.keys, head_dim), "K_"),
+        **reading(Layout(VALUES, kind.values, head_dim), "V_"),
+    }
+    name = f"attend_{kind.keys}_{kind.values}_{head_dim}"
+    few = head_dim <= 128
+    return Kernel(
+        name, attention_mma._attend, "llllllll" + "ii" + "ff" + "i", attention_mma.THREADS, 168 if few else 255, constants,
+        blocks=3 if few else 2, model="attend",
+    )  # fmt: skip
+
+
+@cache
+def combine_kernel(head_dim: int, turned: bool, floats: bool, record: str) -> Kernel:
+    """See `attention_combine._combine`; `record` is "halves", "pairs" or "" for none."""
+    groups = -(-head_dim // GROUP)
+    # Whole blocks of a record, or whole vectors, whatever the head dimension.
+    heads = math.lcm(head_dim, COLUMNS if record else 4) // head_dim
+    constants = {
+        "D": head_dim,
+        "GROUPS": groups,
+        "DP": GROUP * groups,
+        "HEADS": heads,
+        "ITEMS": heads * groups,
+        "WIDTH": heads * head_dim,
+        "TURNED": int(turned),
+        "FLOATS": int(floats),
+        "RECORD": record,
+    }
+    name = f"combine_{head_dim}{'_turned' * turned}{'_floats' * floats}{'_' * bool(record)}{record}"
+    least = 80 if record == "pairs" else 75
+    return Kernel(name, attention_combine._combine, "llllllll" + "iii", attention_combine.THREADS, 64, constants, least=least, model="combine")
+
+
+def attention_calls(
+    cache: CacheType,
+    addresses: tuple[int, int],
+    q: Buffer,
+    y: Buffer | None,
+    record: Buffer | None,
+    kind: str,
+    shape: AttentionShape,
+    sinks: int,
+    processors: int,
+) -> tuple[Call, Call]:
+    """Attention of q (T, H * D), at most `FEW_ROWS` rows, over a layer's keys and values, which lie at `addresses` (see `store`).
+
+    The rows' own keys and values must be written. The result goes to y (T, H * D) float32 and to `record`, the records of y, "halves" or
+    "pairs"; either may be None. `sinks` is the address of H float32, or 0. `processors`: the device's; the same for all calls of a program.
+    The buffer between the two calls has `partial_numbers` float32 a row.
+    """
+    heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
+    ratio, splits = heads // groups, splits_for(groups, processors)
+    partial = Buffer(partial_numbers(shape, processors), q.on_logit_rows, q.copies)
+    columns = attention_mma.COLUMNS
+    given = (Given.POSITION, Given.PAGES, Given.ROWS)
+    attend = Call(
+        kernel_for(cache, dim),
+        lambda rows: (splits, groups, -(-rows * ratio // columns)),
+        (*addresses, q, q.stride, partial, partial.stride, *given, ratio, shape.scale, shape.soft_cap, shape.window),
+        (q, *touched(addresses)),
+        (partial,),
+    )
+    combine = combine_kernel(dim, cache.values in QUANTISED, y is not None, kind if record is not None else "")
+    blocks = -(-heads // combine.constants["HEADS"])
+    targets, written = wanted(y, record)
+    arguments = (partial, partial.stride, *targets, sinks, Given.POSITION, heads, splits, shape.window)
+    return attend, Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
+
+
+def partial_numbers(shape: AttentionShape, processors: int) -> int:
+    """float32 numbers of a row's partial results: an output of every head in every split."""
+    return shape.heads * splits_for(shape.kv_heads, processors) * (-(-shape.head_dim // GROUP) * GROUP + HEAD)

@@ -1,0 +1,85 @@
+"""The CUDA backend: Numba-CUDA kernels on one GPU, or on several, each with some of the layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
+from engine.backends.cache_types import CacheType, cache_type
+from engine.backends.cuda.calls import finish
+from engine.backends.cuda.composite import CompositeOutline, CompositeWeight, is_composite
+from engine.backends.cuda.device import Device
+from engine.backends.cuda.outline import Outline
+from engine.backends.cuda.program import CudaProgram
+from engine.backends.cuda.recorder import Recorder
+from engine.backends.cuda.split import Split
+from engine.backends.cuda.store import CudaCache
+from engine.backends.cuda.weight import CudaWeight, WeightOutline
+from engine.core import Loading
+
+
+class CudaBackend:
+    """See `engine.backends.base.Backend`.
+
+    Layers go to the fewest of the devices that hold the model, or, if `even`, to all by their free memory. `where` names them for
+    people; of each one's memory `keep_free` bytes are left to others.
+    """
+
+    name = "cuda"
+
+    def __init__(self, devices: Sequence[Device], *, even: bool = False, where: str = "", keep_free: int = 0) -> None:
+        assert devices
+        self._devices, self._keep_free = list(devices), keep_free
+        self.where = where or " and ".join(device.name for device in devices)
+        self._split = Split(devices, even)
+        self._layers: list[int] = []
+
+    def free_memory(self) -> int:
+        """See `Backend.free_memory`: of all devices together."""
+        return sum(max(0, device.free_memory() - self._keep_free) for device in self._devices)
+
+    def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
+        """Compile the kernels that `forward` calls, or take them from the disk, and load them."""
+        for device in self._devices[: self._split.used]:
+            recorder = Outline(_cache_type(cache_dtype), device)
+            yield from device.prepare(recorder.recording(forward(recorder)).kernels(0))
+
+    def outline(self, tensor: RawTensor) -> Weight:
+        """See `Backend.outline`."""
+        capability = min(device.capability for device in self._devices)
+        seen: Weight = CompositeOutline(tensor, capability) if is_composite(tensor) else WeightOutline(tensor, capability)
+        self._split.note(tensor.name, seen.nbytes)
+        return seen
+
+    def work_space(self, forward: Forward) -> tuple[int, int]:
+        """See `Backend.work_space`: buffers, constants, scratch memory of products."""
+        recorder = Outline(_cache_type("auto"), self._devices[0])
+        return recorder.work_space(forward(recorder))
+
+    def load_weight(self, tensor: RawTensor) -> Weight:
+        """Pack a matrix into tiles, on the device of its layer."""
+        number = self._split.device_of(tensor.name)
+        if is_composite(tensor):
+            whole = CompositeWeight(self._devices[number], tensor)
+            for part in whole.parts:
+                part.device_number = number
+            return whole
+        weight = CudaWeight(self._devices[number], tensor)
+        weight.device_number = number
+        return weight
+
+    def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
+        """See `Backend.new_cache`."""
+        self._layers = [self._split.layer(layer) for layer in range(layers)]
+        return CudaCache([self._devices[number] for number in self._layers], shape, page_count, _cache_type(dtype))
+
+    def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
+        """See `Backend.record`."""
+        assert isinstance(cache, CudaCache)
+        recorder = Recorder(cache, self._devices, self._layers)
+        return CudaProgram(finish(recorder, forward(recorder)), cache, max_rows, self._devices[: self._split.used])
+
+
+def _cache_type(dtype: str) -> CacheType:
+    """What "auto" means here: fp16, at an error far below the sampler's grain."""
+    return cache_type(dtype, automatic="fp16")

@@ -1,0 +1,144 @@
+"""From a pass's nodes to its calls: records where products want them, neighbours that are one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.backends.arena import Buffer
+from engine.backends.cuda import gemm, linear, record_write, rope
+from engine.backends.cuda.call import Call, TorchCall
+from engine.backends.cuda.nodes import ExpertProduct, Maker, Move, Node, Product, Ready, Turn
+from engine.backends.cuda.recorder import Recorder
+from engine.backends.cuda.recording import Recording, Step
+from engine.backends.cuda.records import record_buffer
+
+MOST_PARTS = 3
+"""Products of one call."""
+
+
+def finish(recorder: Recorder, logits: Buffer) -> Recording:
+    """The recording of all that a recorder noted."""
+    writer = _Writer(recorder, logits)
+    few, many = writer.few(), writer.many()
+    last = next(node.device for node in reversed(recorder.nodes) if not isinstance(node, Move))
+    return Recording(few, many, logits, last, recorder.positions, recorder.kept, writer.scratch)
+
+
+class _Writer:
+    """`wanted[x]` are the records of x that products read, by their kind."""
+
+    def __init__(self, recorder: Recorder, logits: Buffer) -> None:
+        self._nodes, self._processors = recorder.nodes, [device.processors for device in recorder.devices]
+        self._wanted: dict[Buffer, dict[str, Buffer]] = {}
+        self._floats: set[Buffer] = {logits}
+        self.scratch = 0
+        for node in self._nodes:
+            self._floats |= set(node.reads)
+            if isinstance(node, Product | ExpertProduct):
+                kind = node.weight.family.record
+                if kind == "floats":
+                    self._floats.add(node.x)
+                else:
+                    self._wanted.setdefault(node.x, {}).setdefault(kind, record_buffer(kind, node.x))
+
+    # -- few rows
+
+    def few(self) -> list[Step]:
+        """Calls of steps of few rows."""
+        out: list[Step] = []
+        made: set[tuple[Buffer, str]] = set()
+        at = 0
+        while at < len(self._nodes):
+            node = self._nodes[at]
+            group = self._group(at)
+            at += len(group)
+            if isinstance(node, Product | ExpertProduct):
+                self._record(out, node, made)
+            out += [(node.device, call) for call in self._calls(node, group, made)]
+        return out
+
+    def _calls(self, node: Node, group: Sequence[Node], made: set[tuple[Buffer, str]]) -> Sequence[Call | Move]:
+        if isinstance(node, Ready):
+            return node.operation.few
+        if isinstance(node, Maker):
+            wanted = self._wanted.get(node.y, {})
+            # One kind of record is written at once; a second one, which is rare, is made of the floats.
+            kind = next(iter(wanted), "none")
+            if kind != "none":
+                made.add((node.y, kind))
+            floats = node.y in self._floats or len(wanted) > 1 or not wanted
+            return node.build(node.y if floats else None, kind, wanted.get(kind))
+        if isinstance(node, Product):
+            parts = [linear.Part(each.weight, each.y, each.bias, each.residual) for each in group if isinstance(each, Product)]
+            return (linear.linear_call(parts, self._input(node), self._processors[node.device]),)
+        if isinstance(node, ExpertProduct):
+            x, processors = self._input(node), self._processors[node.device]
+            return (linear.expert_call(node.table, x, node.ids, node.y, processors, node.bias, node.bias_stride),)
+        if isinstance(node, Turn):
+            return (_turned(group),)
+        assert isinstance(node, Move)
+        return (node,)
+
+    def _input(self, node: Product | ExpertProduct) -> Buffer:
+        kind = node.weight.family.record
+        return node.x if kind == "floats" else self._wanted[node.x][kind]
+
+    def _record(self, out: list[Step], node: Product | ExpertProduct, made: set[tuple[Buffer, str]]) -> None:
+        """Make the record of a product's input, where nothing made it on the way."""
+        kind = node.weight.family.record
+        if kind != "floats" and (node.x, kind) not in made:
+            made.add((node.x, kind))
+            out.append((node.device, record_write.record_call(kind, node.x, self._wanted[node.x][kind])))
+
+    def _group(self, at: int) -> list[Node]:
+        """The node at `at`, with the neighbours that are one call with it."""
+        first, group = self._nodes[at], [self._nodes[at]]
+        for other in self._nodes[at + 1 :]:
+            if isinstance(first, Product) and isinstance(other, Product):
+                alike = other.x is first.x and other.weight.family is first.weight.family and len(group) < MOST_PARTS
+                made = {each.y for each in group if isinstance(each, Product)}
+                if alike and other.residual not in made:
+                    group.append(other)
+                    continue
+            if isinstance(first, Turn) and isinstance(other, Turn) and len(group) < 2 and other.table is first.table:
+                if other.x is not first.y:
+                    group.append(other)
+                    continue
+            break
+        return group
+
+    # -- many rows
+
+    def many(self) -> list[Step]:
+        """Calls of longer steps."""
+        out: list[Step] = []
+        at = 0
+        while at < len(self._nodes):
+            node, group = self._nodes[at], self._group(at) if isinstance(self._nodes[at], Turn) else [self._nodes[at]]
+            at += len(group)
+            out += [(node.device, step) for step in self._long(node, group)]
+        return out
+
+    def _long(self, node: Node, group: Sequence[Node]) -> Sequence[Call | TorchCall | Move]:
+        if isinstance(node, Ready):
+            return node.operation.few if node.operation.many is None else node.operation.many
+        if isinstance(node, Maker):
+            if node.long is not None:
+                return node.long.many or node.long.few
+            return node.build(node.y, "none", None)
+        if isinstance(node, Product):
+            self.scratch = max(self.scratch, gemm.product_scratch(node.weight))
+            return (gemm.product_call(node.weight, node.x, node.y, node.bias, node.residual),)
+        if isinstance(node, ExpertProduct):
+            self.scratch = max(self.scratch, gemm.product_scratch(node.weight))
+            return (gemm.expert_product_call(node),)
+        if isinstance(node, Turn):
+            return (_turned(group),)
+        assert isinstance(node, Move)
+        return (node,)
+
+
+def _turned(group: Sequence[Node]) -> Call:
+    turns = [node for node in group if isinstance(node, Turn)]
+    first = turns[0]
+    return rope.rope_call([(turn.x, turn.y, turn.heads) for turn in turns], first.table, first.cos, first.sin)

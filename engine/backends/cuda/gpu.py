@@ -1,0 +1,204 @@
+"""A real GPU: torch gives memory, the stream, events and graphs; kernels are launched by the driver. See `device.Device`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.backends.cuda.driver import LOST, OUT_OF_MEMORY, Driver, lost
+from engine.backends.cuda.kernel import Kernel
+from engine.backends.cuda.launch import Launcher
+from engine.errors import EngineError, NotEnoughMemory
+
+ALIGNMENT = 256
+STAGING_BYTES = 1 << 25
+"""Of each of two pieces of pinned memory through which weights go to the device: one is filled while the other is sent."""
+
+
+@contextmanager
+def _translated(device: TorchDevice, needed: int = 0) -> Iterator[None]:
+    """torch's errors as ours: `NotEnoughMemory` (of `needed` bytes), `DeviceLost`."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise _no_room(device, needed) from error
+    except torch.AcceleratorError as error:
+        what, code = str(error).partition("\n")[0].removeprefix("CUDA error: "), getattr(error, "error_code", None)
+        if code == OUT_OF_MEMORY or "out of memory" in what:  # so it is told of pinned memory
+            raise _no_room(device, needed) from error
+        raise (lost(what) if code is None or code in LOST else EngineError(f"The GPU reported: {what}.")) from error
+
+
+def _no_room(device: TorchDevice, needed: int) -> NotEnoughMemory:
+    wanted = f"; {needed / 1e9:.2f} GB more were needed" if needed else ""
+    try:
+        free = f"{device.free_memory() / 1e9:.2f} GB of {device.total_memory / 1e9:.2f} GB free"
+    except EngineError:
+        free = "too little free"
+    return NotEnoughMemory(
+        f"{device.name} has {free}{wanted}; close other programs that use it, or choose a smaller model or a shorter context."
+    )
+
+
+class TorchGraph:
+    """A graph that torch captured; it is run by its handle, which spares torch's own bookkeeping at each step."""
+
+    def __init__(self, device: TorchDevice, graph: torch.cuda.CUDAGraph) -> None:
+        self._device, self._graph = device, graph  # torch's destroys the handle when it goes
+        self._handle = int(graph.raw_cuda_graph_exec())
+
+    def launch(self) -> None:
+        """See `device.Graph`."""
+        self._device.launcher.launch_graph(self._handle, self._device.stream.cuda_stream)
+
+
+class TorchMark:
+    """An event. The thread that waits for it sleeps, rather than ask again and again: the window and the host's work need the processor."""
+
+    def __init__(self, device: TorchDevice) -> None:
+        self._device = device
+        with _translated(device):
+            self.event = torch.cuda.Event(blocking=True)
+            self.event.record(device.stream)
+
+    def wait(self) -> None:
+        """See `device.Mark`; torch lets go of Python's lock meanwhile."""
+        with _translated(self._device):
+            self.event.synchronize()
+
+    def reached(self) -> bool:
+        """See `device.Mark`."""
+        with _translated(self._device):
+            return bool(self.event.query())
+
+
+class TorchDevice:
+    """GPU number `index`, as torch and `driver.find_gpus` count. `early`: see `Launcher`; off until it was measured to be faster.
+
+    Memory that kernels use is their caller's to keep: neither torch nor a graph knows what a launch reads, so synchronise before
+    anything goes that launches in flight may touch. Raises `EngineError` where torch cannot start the GPU.
+    """
+
+    def __init__(self, index: int = 0, *, early: bool = False, library: Driver | None = None) -> None:
+        self.index = index
+        try:
+            properties = torch.cuda.get_device_properties(index)
+            self.stream = torch.cuda.Stream(device=index)
+        except (RuntimeError, AssertionError) as error:
+            raise EngineError(f"PyTorch cannot start GPU {index}: {str(error).partition(chr(10))[0]}") from error
+        self.name = str(properties.name)
+        self.capability = 10 * int(properties.major) + int(properties.minor)
+        self.processors = int(properties.multi_processor_count)
+        self.total_memory = int(properties.total_memory)
+        self.launcher = Launcher(index, self.capability, early=early, library=library)
+        self._staging: list[tuple[torch.Tensor, torch.cuda.Event]] = []
+
+    @property
+    def torch_device(self) -> torch.device:
+        """See `device.Device`."""
+        return torch.device("cuda", self.index)
+
+    def free_memory(self) -> int:
+        """See `device.Device`."""
+        with _translated(self):
+            free, _ = torch.cuda.mem_get_info(self.index)
+            kept = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(self.index)
+        return int(free) + int(kept)
+
+    @contextmanager
+    def torch_work(self) -> Iterator[None]:
+        """See `device.Device`. Raises `NotEnoughMemory` and `DeviceLost` for torch's own errors."""
+        with _translated(self), torch.cuda.device(self.index), torch.cuda.stream(self.stream):
+            yield
+
+    def empty(self, size: int) -> torch.Tensor:
+        """See `device.Device`. torch gives multiples of 512."""
+        with _translated(self, size), torch.cuda.device(self.index), torch.cuda.stream(self.stream):
+            return torch.empty(size, dtype=torch.uint8, device=self.torch_device)
+
+    def zeros(self, size: int) -> torch.Tensor:
+        """See `device.Device`."""
+        array = self.empty(size)
+        with self.torch_work():
+            return array.zero_()
+
+    def upload(self, array: Any) -> torch.Tensor:
+        """See `device.Device`."""
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        target = self.empty(raw.size)
+        if not self._staging:
+            self._staging = [(self.pinned(STAGING_BYTES), torch.cuda.Event(blocking=True)) for _ in range(2)]
+        for number, start in enumerate(range(0, raw.size, STAGING_BYTES)):
+            piece = raw[start : start + STAGING_BYTES]
+            room, sent = self._staging[number % 2]
+            with _translated(self):
+                sent.synchronize()  # what it was filled with before has left; an event that was never recorded has
+            room.numpy()[: piece.size] = piece
+            self.copy(room[: piece.size], target[start : start + piece.size])
+            with _translated(self):
+                sent.record(self.stream)
+        self.synchronize()
+        return target
+
+    def pinned(self, size: int) -> torch.Tensor:
+        """See `device.Device`. Its host address is the device's, too, as all devices here have unified addressing."""
+        with _translated(self, size), torch.cuda.device(self.index):
+            room = torch.empty(size + ALIGNMENT, dtype=torch.uint8, pin_memory=True)
+        start = -room.data_ptr() % ALIGNMENT
+        return room[start : start + size].zero_()
+
+    def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        """See `device.Device`. Both are contiguous; memory of the host must be pinned."""
+        if source.nbytes != target.nbytes or not (source.is_contiguous() and target.is_contiguous()):
+            raise ValueError(f"{source.nbytes} bytes cannot be copied to {target.nbytes}: expected the same number, in one piece each")
+        self.launcher.copy(target.data_ptr(), source.data_ptr(), source.nbytes, self.stream.cuda_stream)
+
+    def read(self, source: torch.Tensor) -> Any:
+        """See `device.Device`."""
+        self.synchronize()
+        with self.torch_work():
+            host = source.reshape(-1).view(torch.uint8).cpu().numpy()
+        return host.copy() if source.device.type == "cpu" else host
+
+    def prepare(self, kernels: Sequence[Kernel]) -> None:
+        """See `device.Device`. Raises `BuildError` for kernels that cannot be compiled."""
+        self.launcher.load(kernels)
+
+    def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:
+        """See `device.Device`."""
+        if 0 not in blocks:
+            self.launcher.launch(kernel, blocks, arguments, self.stream.cuda_stream)
+
+    def record(self, launches: Callable[[], None]) -> TorchGraph:
+        """See `device.Device`. Kernels must be prepared and memory be there before: neither can be had while recording."""
+        self.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with self.torch_work():
+            # Other threads may go on with the GPU: only this one is held to what a recording allows.
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                launches()
+            except BaseException:
+                with suppress(RuntimeError):  # the recording is broken, which is no news
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+            return TorchGraph(self, graph)
+
+    def mark(self) -> TorchMark:
+        """See `device.Device`."""
+        return TorchMark(self)
+
+    def wait_for(self, mark: Any) -> None:
+        """See `device.Device`."""
+        with _translated(self):
+            self.stream.wait_event(mark.event)
+
+    def synchronize(self) -> None:
+        """See `device.Device`."""
+        with _translated(self):
+            self.stream.synchronize()

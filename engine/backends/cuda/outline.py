@@ -1,0 +1,83 @@
+"""What a forward pass will need beside its weights and its cache, from headers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.backends.arena import Buffer
+from engine.backends.base import AttentionShape, Floats, Weight
+from engine.backends.cache_types import CacheType
+from engine.backends.cuda.call import FEW_ROWS
+from engine.backends.cuda.calls import finish
+from engine.backends.cuda.device import Device
+from engine.backends.cuda.recorder import NoStore, RecordedRoutes, Recorder
+from engine.backends.cuda.recording import Recording, row_bytes
+from engine.backends.cuda.weight import WeightOutline
+
+
+def _ones(*shape: int) -> Floats:
+    """Stands for a vector of this shape; takes no memory."""
+    return np.broadcast_to(np.float32(1), shape)
+
+
+class _EveryLayer(Sequence[int]):
+    """Every layer on device 0."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return 0
+
+    def __len__(self) -> int:
+        return 0
+
+
+class Outline(Recorder):
+    """Records a pass as if all were on one device; its vectors may be empty, and nothing is kept but counted."""
+
+    def __init__(self, kind: CacheType, device: Device) -> None:
+        super().__init__(NoStore(kind), [device], _EveryLayer())
+        self.kept_bytes = 0
+
+    def recording(self, logits: Buffer) -> Recording:
+        """What the pass became."""
+        return finish(self, logits)
+
+    def keep(self, values: Any, device: int) -> int:
+        """Counted."""
+        self.kept_bytes += -(-values.nbytes // 256) * 256
+        return 256
+
+    def _table(self, table: Floats, device: int) -> int:
+        return 256
+
+    def _weight_device(self, weight: WeightOutline) -> int:
+        return 0
+
+    def _norm(self, kind: str, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int) -> Buffer:
+        size = weight.size or x.width // heads
+        return super()._norm(kind, x, _ones(size), None if bias is None else _ones(size), eps, heads)
+
+    def linear(self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None) -> Buffer:
+        """See `Ops.linear`."""
+        return super().linear(x, weight, None if bias is None else _ones(weight.shape[0]), residual)
+
+    def add_positions(self, x: Buffer, table: Floats) -> Buffer:
+        """See `Ops.add_positions`."""
+        return super().add_positions(x, _ones(1, x.width))
+
+    def attention(self, layer: int, q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape, sinks: Floats | None = None) -> Buffer:
+        """See `Ops.attention`."""
+        return super().attention(layer, q, k, v, shape, None if sinks is None else _ones(shape.heads))
+
+    def expert_linear(self, x: Buffer, weights: Sequence[Weight], routes: RecordedRoutes, bias: Floats | None = None) -> Buffer:
+        """See `Ops.expert_linear`."""
+        return super().expert_linear(x, weights, routes, None if bias is None else _ones(len(weights), weights[0].shape[0]))
+
+    def work_space(self, logits: Buffer) -> tuple[int, int]:
+        """Bytes that a program has for each row of a step, and bytes whatever the rows."""
+        recording = self.recording(logits)
+        few, few_logits = row_bytes(recording.few, 0, logits)
+        many, many_logits = row_bytes(recording.many, 0, logits)
+        return many, FEW_ROWS * (few + few_logits + many_logits) + recording.scratch + self.kept_bytes

@@ -1,0 +1,292 @@
+"""A recorded pass as it runs: steps of few rows as graphs, longer ones call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.arena import Buffer
+from engine.backends.base import Floats, Step, Walk, WalkPlan
+from engine.backends.cuda.call import FEW_ROWS, Argument, Call, Given
+from engine.backends.cuda.device import Device, Graph
+from engine.backends.cuda.nodes import Move
+from engine.backends.cuda.recording import Arena, Recording
+from engine.backends.cuda.store import CudaCache
+from engine.backends.cuda.walk import OneRow, Walks
+
+if TYPE_CHECKING:
+    import torch
+
+_HEAD = 64
+"""Bytes before the tokens in a device's block of state: the position, and room."""
+
+
+class State:
+    """What tells a device about a step: the position of its first row, its token ids, its block table. One for each device.
+
+    `staging` is the same in the host's memory; `send` copies it over. `parts` are the memory of position, tokens, and block table.
+    """
+
+    def __init__(self, device: Device, rows: int, pages: int) -> None:
+        self._device = device
+        tokens = -(-4 * rows // 64) * 64
+        size = _HEAD + tokens + 4 * pages
+        self.memory, self.staging = device.zeros(size), device.pinned(size)
+        self.parts = self.memory[:4], self.memory[_HEAD : _HEAD + tokens], self.memory[_HEAD + tokens :]
+        self.position = int(self.memory.data_ptr())
+        self.tokens, self.pages = self.position + _HEAD, self.position + _HEAD + tokens
+        words: npt.NDArray[np.int32] = self.staging.numpy().view(np.int32)
+        self._position, self._tokens, self._pages = words[:1], words[_HEAD // 4 : (_HEAD + tokens) // 4], words[(_HEAD + tokens) // 4 :]
+
+    def write(self, step: Step) -> None:
+        """Put a step into the staging memory, which no copy may be reading."""
+        self._position[0] = step.positions[0]
+        self._tokens[: len(step.token_ids)] = step.token_ids
+        self._pages[: len(step.pages)] = step.pages
+
+    def send(self) -> None:
+        """Copy the staging memory to the device, in order with its work."""
+        self._device.copy(self.staging, self.memory)
+
+    @property
+    def room(self) -> int:
+        """Pages that the block table holds."""
+        return len(self._pages)
+
+
+@dataclass
+class _Replay:
+    """A step of few rows: graphs, and rows moved between devices."""
+
+    parts: list[tuple[int, Graph | Move]]
+    result: torch.Tensor
+    logits: Floats
+
+
+class CudaProgram:
+    """See `engine.backends.base.Program`. `devices` are those that the recording's numbers mean."""
+
+    def __init__(self, recording: Recording, cache: CudaCache, max_rows: int, devices: Sequence[Device]) -> None:
+        self.max_rows = max_rows
+        self._recording, self._cache, self._devices = recording, cache, list(devices)
+        for number, device in enumerate(devices):
+            for _ in device.prepare(recording.kernels(number)):
+                pass
+        self._few = [Arena(device, i, recording.few, recording.logits, FEW_ROWS) for i, device in enumerate(devices)]
+        # Taken now, so that a reply that has begun does not run out of memory.
+        self._many = [Arena(device, i, recording.many, recording.logits, max_rows) for i, device in enumerate(devices)]
+        self._states = [State(device, max_rows, cache.page_count) for device in devices]
+        self._replays: dict[tuple[int, int], _Replay] = {}
+        self._scratch: dict[tuple[int, int], torch.Tensor] = {}
+        self._walks: Walks | None = None
+        self._closed = False
+        for number in range(len(devices)):
+            self.scratch(number, recording.scratch, 0)
+
+    def run(self, step: Step) -> Floats:
+        """See `Program.run`."""
+        assert not self._closed, "the program is closed"
+        rows, logit_rows = len(step.token_ids), step.logit_rows
+        assert 0 < logit_rows <= rows <= self.max_rows
+        assert step.positions[-1] < self._recording.positions, "a position past the end of a table"
+        assert len(step.pages) <= self._states[0].room
+        for state in self._states:
+            state.write(step)
+        return self._run_few(rows, logit_rows) if rows <= FEW_ROWS else self._run_many(step)
+
+    # -- few rows
+
+    def _run_few(self, rows: int, logit_rows: int) -> Floats:
+        key = rows, logit_rows
+        if key not in self._replays:
+            self._replays[key] = self._record(rows, logit_rows)
+        replay, last = self._replays[key], self._devices[self._recording.last]
+        for number, part in replay.parts:
+            if isinstance(part, Move):
+                self._move(number, part, self._few, rows)
+            else:
+                part.launch()
+        last.mark().wait()
+        return replay.logits
+
+    def _record(self, rows: int, logit_rows: int) -> _Replay:
+        """Record the graphs of steps of so many rows: a step's state first, its logits last."""
+        last, logits = self._recording.last, self._recording.logits
+        size = logit_rows * logits.stride
+        target = self._devices[last].pinned(size)
+        parts: list[tuple[int, list[Call]] | tuple[int, Move]] = []
+        for number, step in self._recording.few:
+            if isinstance(step, Move):
+                parts.append((number, step))
+            else:
+                assert isinstance(step, Call)
+                before = parts[-1] if parts else None
+                if before is None or before[0] != number or isinstance(before[1], Move):
+                    parts.append((number, []))
+                calls = parts[-1][1]
+                assert isinstance(calls, list)
+                calls.append(step)
+        fresh, out = set(range(len(self._devices))), list[tuple[int, Graph | Move]]()
+        for at, (number, part) in enumerate(parts):
+            if isinstance(part, Move):
+                out.append((number, part))
+                continue
+            out.append((number, self._graph(number, part, rows, logit_rows, number in fresh, target if at == len(parts) - 1 else None)))
+            fresh.discard(number)
+        assert parts[-1][0] == last
+        values: Floats = target.numpy().view(np.float32).reshape(logit_rows, -1)[:, : logits.width]
+        return _Replay(out, target, values)
+
+    def _graph(self, number: int, calls: list[Call], rows: int, logit_rows: int, first: bool, target: torch.Tensor | None) -> Graph:
+        device = self._devices[number]
+
+        def launches() -> None:
+            if first:
+                self._states[number].send()
+            for call in calls:
+                self.launch_few(number, call, rows, logit_rows)
+            if target is not None:
+                device.copy(self._few[number].memory(self._recording.logits)[: target.nbytes], target)
+
+        return device.record(launches)
+
+    def launch_few(self, number: int, call: Call, rows: int, logit_rows: int) -> None:
+        """Launch a call of a step of few rows."""
+        count = (logit_rows if call.on_logit_rows else rows) * call.copies
+        given = self._given(number, count, rows - logit_rows)
+        arguments = [self._value(argument, self._few[number], given) for argument in call.arguments]
+        self._devices[number].launch(call.kernel, call.blocks(count), arguments)
+
+    def walk(self, plan: WalkPlan) -> Walk | None:
+        """See `Walker.walk`: on one device only, where the token that is drawn is where the next step begins."""
+        assert not self._closed, "the program is closed"
+        if len(self._devices) > 1:
+            return None
+        if self._walks is None:
+            position, tokens, pages = self._states[0].parts
+            logits = self._few[0].memory(self._recording.logits)[: 4 * self._recording.logits.width]
+            row = OneRow(self._launch_one, tokens[:4], position, pages, logits, self._recording.positions)
+            self._walks = Walks(self._devices[0], row)
+        return self._walks.walk(plan)
+
+    def _launch_one(self) -> None:
+        """A step of one row, without its state and without telling its logits."""
+        for _, call in self._recording.few:
+            assert isinstance(call, Call)
+            self.launch_few(0, call, 1, 1)
+
+    # -- many rows
+
+    def _run_many(self, step: Step) -> Floats:
+        rows, logit_rows = len(step.token_ids), step.logit_rows
+        for arena, state in zip(self._many, self._states, strict=True):
+            arena.make_room(logit_rows)
+            state.send()
+        for number, part in self._recording.many:
+            if isinstance(part, Move):
+                self._move(number, part, self._many, rows)
+                continue
+            count = (logit_rows if part.on_logit_rows else rows) * part.copies
+            bound = BoundStep(self, number, count, rows - logit_rows, step)
+            if isinstance(part, Call):
+                bound.launch(part)
+            else:
+                with self._devices[number].torch_work():
+                    part.run(bound)
+        last, logits = self._recording.last, self._recording.logits
+        found = self._devices[last].read(self._many[last].memory(logits)[: logit_rows * logits.stride])
+        values: Floats = found.view(np.float32).reshape(logit_rows, -1)[:, : logits.width]
+        return values
+
+    def scratch(self, number: int, size: int, place: int) -> torch.Tensor:
+        """See `Bound.scratch`."""
+        key = number, place
+        if key not in self._scratch or self._scratch[key].nbytes < size:
+            self._scratch.pop(key, None)
+            self._scratch[key] = self._devices[number].empty(size)
+        return self._scratch[key][:size]
+
+    # -- both
+
+    def _given(self, number: int, rows: int, first_row: int) -> dict[Given, int]:
+        state = self._states[number]
+        return {
+            Given.ROWS: rows,
+            Given.FIRST_ROW: first_row,
+            Given.POSITION: state.position,
+            Given.TOKENS: state.tokens,
+            Given.PAGES: state.pages,
+        }
+
+    @staticmethod
+    def _value(argument: Argument, arena: Arena, given: dict[Given, int]) -> int | float:
+        if isinstance(argument, Buffer):
+            return arena.address(argument)
+        return given[argument] if isinstance(argument, Given) else argument
+
+    def _move(self, number: int, move: Move, arenas: list[Arena], rows: int) -> None:
+        """Bring rows over from another device, when it has made them."""
+        source, target = self._devices[move.source_device], self._devices[number]
+        target.wait_for(source.mark())
+        size = rows * move.source.row_bytes
+        target.copy(arenas[move.source_device].memory(move.source)[:size], arenas[number].memory(move.target)[:size])
+
+    def close(self) -> None:
+        """See `Program.close`."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._walks is not None:
+            self._walks.close()
+        for device in self._devices:
+            device.synchronize()
+        self._replays, self._few, self._many, self._scratch, self._states = {}, [], [], {}, []
+        self._recording.few, self._recording.many, self._recording.kept = [], [], []
+
+
+class BoundStep:
+    """See `engine.backends.cuda.call.Bound`."""
+
+    def __init__(self, program: CudaProgram, number: int, rows: int, first_row: int, step: Step) -> None:
+        self._program, self._number, self.rows, self._step = program, number, rows, step
+        self._first_row = first_row
+
+    @property
+    def device(self) -> Device:
+        """See `Bound`."""
+        return self._program._devices[self._number]
+
+    @property
+    def position(self) -> int:
+        """See `Bound`."""
+        return int(self._step.positions[0])
+
+    @property
+    def pages(self) -> npt.NDArray[np.int32]:
+        """See `Bound`."""
+        return self._step.pages
+
+    def tensor(self, buffer: Buffer) -> torch.Tensor:
+        """See `Bound`."""
+        rows = self._step.logit_rows if buffer.on_logit_rows else len(self._step.token_ids)
+        return self._program._many[self._number].tensor(buffer, rows * buffer.copies)
+
+    def address(self, argument: Argument) -> int | float:
+        """See `Bound`."""
+        given = self._program._given(self._number, self.rows, self._first_row)
+        return self._program._value(argument, self._program._many[self._number], given)
+
+    def launch(self, call: Call) -> None:
+        """See `Bound`."""
+        given = self._program._given(self._number, self.rows, self._first_row)
+        arena = self._program._many[self._number]
+        arguments = [self._program._value(argument, arena, given) for argument in call.arguments]
+        self.device.launch(call.kernel, call.blocks(self.rows), arguments)
+
+    def scratch(self, size: int, place: int = 0) -> torch.Tensor:
+        """See `Bound`."""
+        return self._program.scratch(self._number, size, place)

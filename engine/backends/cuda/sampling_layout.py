@@ -1,0 +1,94 @@
+"""Where the numbers of a draw lie in memory: words of 32 bits that the kernels of sampling and the host both know."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.backends.base import WalkPlan
+from engine.sampling import passes
+
+NOTHING = -3.0e38
+"""The score of what cannot be drawn; fast arithmetic knows no infinity."""
+LOWEST = -2.9e38
+"""Scores above this one are real."""
+
+# The plan.
+INSIDE, STEPS, GREEDY, ALTERNATIVES, TOP, WANT, RAW_WANT, PENALISES = range(8)
+REPETITION, PRESENCE, FREQUENCY, REACH, FADE, REPETITION_FIRST, WHOLE_SCALE = range(8, 15)
+PROGRAM, MOST_STEPS = 16, 16
+PLAN_WORDS = PROGRAM + 2 * MOST_STEPS
+
+# What a block of the survey tells: of the logits the maximum, the sums of exp(l - maximum) and of that times (l - maximum), whether
+# some are no numbers; of the scores the maximum and the sum of exp((s - maximum) * scale).
+RAW_MAX, RAW_SUM, RAW_INNER, BAD, MAX, SUM = range(6)
+PARTIAL_WORDS = 8
+PART = 2048
+"""Tokens of a block."""
+
+# The likeliest in order: how many (-1: too many), and how deep below the first a token may lie to be surely among them; then arrays.
+COUNT, DEPTH, WHOLE = range(3)
+MOST = 1024
+SCORES, IDS = 4, 4 + MOST
+LIST_WORDS = 4 + 2 * MOST
+
+# The state: how many tokens were drawn.
+SERIAL, STATE_WORDS = 0, 4
+
+# What is told of a token.
+STAMP, FLAG, TOKEN, FINAL, RAW, ENTROPY, OTHERS, TOPS = range(8)
+MOST_TOLD = 64
+OTHERS_AT, TOPS_AT = 8, 8 + 3 * MOST_TOLD
+RECORD_WORDS = TOPS_AT + 2 * MOST_TOLD
+SLOTS = 16
+"""Tokens of which is told, and for which random numbers lie ready, at once; also rows of kept logits."""
+
+MOST_WANTED = 512
+"""So many of the likeliest are found, and mostly a few more; without top-k these must do."""
+
+
+def takes(plan: WalkPlan) -> bool:
+    """Whether the kernels can draw so."""
+    kept = [value for code, value in plan.steps if code == passes.KEEP_TOP]
+    return (
+        len(plan.steps) <= MOST_STEPS
+        and plan.top <= MOST_TOLD
+        and plan.alternatives <= MOST_TOLD
+        and all(code in _KNOWN for code, _ in plan.steps)
+        and (plan.greedy or any(code != passes.SCALE for code, _ in plan.steps))
+        and (not _starts_with_top(plan) or kept[0] <= MOST_WANTED)
+    )
+
+
+_KNOWN = (passes.SCALE, passes.KEEP_TOP, passes.KEEP_NUCLEUS, passes.KEEP_REACHING, passes.KEEP_SQUARED)
+
+
+def _starts_with_top(plan: WalkPlan) -> bool:
+    return _first_kept(plan)[0] == passes.KEEP_TOP
+
+
+def _first_kept(plan: WalkPlan) -> tuple[int, float]:
+    """The first step that drops tokens."""
+    return next((step for step in plan.steps if step[0] != passes.SCALE), (passes.SCALE, 1.0))
+
+
+def plan_words(plan: WalkPlan, separate: bool) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    """The plan as (PLAN_WORDS,) uint32; `separate`: the model's own likeliest are a list of their own."""
+    words = np.zeros(PLAN_WORDS, np.uint32)
+    whole, real = words.view(np.int32), words.view(np.float32)
+    whole[INSIDE], whole[STEPS], whole[GREEDY] = plan.vocabulary, 0 if plan.greedy else len(plan.steps), plan.greedy
+    whole[ALTERNATIVES], whole[TOP], whole[PENALISES] = plan.alternatives, plan.top, plan.penalises
+    code, value = _first_kept(plan)
+    wanted = 1 if plan.greedy else int(value) if code == passes.KEEP_TOP else MOST_WANTED
+    whole[WANT], whole[RAW_WANT] = wanted if separate else max(wanted, plan.alternatives), plan.alternatives
+    real[REPETITION], real[PRESENCE], real[FREQUENCY] = plan.repetition, plan.presence, plan.frequency
+    fade = plan.fade if plan.reach > 0 else 0
+    whole[REACH], whole[FADE], whole[REPETITION_FIRST] = plan.reach, fade, plan.repetition_first
+    scale = 1.0
+    for i, (code, value) in enumerate(plan.steps):
+        whole[PROGRAM + 2 * i], real[PROGRAM + 2 * i + 1] = code, value
+    for code, value in plan.steps:
+        if code != passes.SCALE:
+            break
+        scale *= value
+    real[WHOLE_SCALE] = scale
+    return words

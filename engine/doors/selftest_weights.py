@@ -1,0 +1,152 @@
+"""Random matrices in every form that weights come in, for `selftest`: made of file bytes, as a checkpoint would hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.base import RawTensor
+from engine.weights.awq import wrap_awq
+from engine.weights.compressed import wrap_compressed
+from engine.weights.exl2 import wrap_exl2
+from engine.weights.format import Bytes, Format
+from engine.weights.fp8 import wrap_fp8
+from engine.weights.gguf import GGUF_FORMATS
+from engine.weights.gptq import wrap_gptq
+from engine.weights.quantise import quantise
+from engine.weights.tensor import FileTensor
+
+Random = np.random.Generator
+Make = Callable[[Random, int, int], RawTensor]
+"""A matrix of so many rows (a multiple of 32) and columns (one of 256)."""
+_NAME = "selftest.weight"
+_TYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "int16": "I16", "uint8": "F8_E4M3", "int64": "I64"}
+_LOW, _HIGH = 1e-3, 0.5
+"""Magnitudes that a block's largest value may have, so that no block drowns the others."""
+
+
+def file_tensor(name: str, array: npt.NDArray[Any], type_name: str = "") -> FileTensor:
+    """An array as a tensor of a file; `type_name` where the array's own type does not tell it."""
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return FileTensor(name, type_name or _TYPES[array.dtype.name], array.shape, data)
+
+
+def _in_blocks(format: Format, rng: Random, rows: int, columns: int) -> RawTensor:
+    """Blocks of random bytes, of which only those stay whose values are of a usual size: that needs no knowledge of their layout."""
+    if format.name in ("F32", "F16", "BF16", "F64"):
+        values = rng.standard_normal((rows, columns)) * 0.05
+        raw = (
+            np.ascontiguousarray(values.astype(np.float32).view(np.uint16)[:, 1::2])
+            if format.name == "BF16" else values.astype(format.dtype)
+        )  # fmt: skip
+        return FileTensor(_NAME, format.name, (rows, columns), raw.reshape(-1).view(np.uint8))
+    wanted = rows * columns // format.block_size
+    found: list[Bytes] = []
+    have = 0
+    while have < wanted:
+        blocks = rng.integers(0, 256, (4 * wanted, format.block_bytes), dtype=np.uint8)
+        largest = np.abs(format.dequantise(blocks, (len(blocks), format.block_size))).max(axis=1)
+        good = blocks[np.isfinite(largest) & (largest > _LOW) & (largest < _HIGH)]
+        found.append(good)
+        have += len(good)
+    return FileTensor(_NAME, format.name, (rows, columns), np.concatenate(found)[:wanted].reshape(-1))
+
+
+def _words(rng: Random, *shape: int) -> npt.NDArray[np.int32]:
+    return rng.integers(-(1 << 31), 1 << 31, shape, dtype=np.int64).astype(np.int32)
+
+
+def _scales(rng: Random, bits: int, *shape: int) -> npt.NDArray[np.float16]:
+    return (rng.uniform(0.02, 0.1, shape) / (1 << (bits - 1))).astype(np.float16)
+
+
+def _wrapped(wrap: Callable[..., Mapping[str, RawTensor]], parts: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, Any]) -> RawTensor:
+    return wrap({f"selftest.{name}": file_tensor(f"selftest.{name}", part) for name, part in parts.items()}, settings)[_NAME]
+
+
+def _gptq(bits: int, group: int, shuffled: bool, rng: Random, rows: int, columns: int) -> RawTensor:
+    groups = columns // group
+    index = np.arange(columns, dtype=np.int32) // group
+    parts = {
+        "qweight": _words(rng, columns * bits // 32, rows), "qzeros": _words(rng, groups, rows * bits // 32),
+        "scales": _scales(rng, bits, groups, rows), "g_idx": rng.permutation(index) if shuffled else index,
+    }  # fmt: skip
+    return _wrapped(wrap_gptq, parts, {"quant_method": "gptq", "bits": bits, "group_size": group})
+
+
+def _awq(version: str, rng: Random, rows: int, columns: int) -> RawTensor:
+    groups = columns // 128
+    if version == "gemm":
+        parts = {
+            "qweight": _words(rng, columns, rows // 8), "qzeros": _words(rng, groups, rows // 8),
+            "scales": _scales(rng, 4, groups, rows),
+        }  # fmt: skip
+    else:
+        words = -(-groups // 8)
+        parts = {
+            "qweight": _words(rng, rows, columns // 8), "qzeros": _words(rng, rows, words), "scales": _scales(rng, 4, rows, 8 * words),
+        }  # fmt: skip
+    return _wrapped(wrap_awq, parts, {"quant_method": "awq", "bits": 4, "group_size": 128, "version": version})
+
+
+def _exl2(widths: tuple[int, ...], rng: Random, rows: int, columns: int) -> RawTensor:
+    """Groups of 32 inputs, of these widths in turn (wider ones first, as the files have them)."""
+    count = columns // 32
+    bits = sorted((widths[i % len(widths)] for i in range(count)), reverse=True)
+    starts = np.cumsum([0, *bits])
+    groups = np.array([[width, start] for width, start in zip(bits, starts, strict=False)], np.int16)
+    parts = {
+        "q_weight": _words(rng, int(starts[-1]), rows), "q_scale": _words(rng, count, rows // 8),
+        "q_scale_max": (rng.uniform(0.1, 0.2, count) * 4 / np.exp2(bits)).astype(np.float16), "q_groups": groups.reshape(-1),
+        "q_invperm": rng.permutation(columns).astype(np.int32),
+    }  # fmt: skip
+    return _wrapped(wrap_exl2, parts, {"quant_method": "exl2"})
+
+
+def _compressed(bits: int, rng: Random, rows: int, columns: int) -> RawTensor:
+    parts = {
+        "weight_packed": _words(rng, rows, columns * bits // 32), "weight_scale": _scales(rng, bits, rows, columns // 32),
+        "weight_shape": np.array([rows, columns], np.int64),
+    }  # fmt: skip
+    weights = {"num_bits": bits, "type": "int", "symmetric": True, "group_size": 32, "strategy": "group"}
+    settings = {"format": "pack-quantized", "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}}}
+    return _wrapped(wrap_compressed, parts, settings)
+
+
+def _fp8(kind: str, blocks: bool, rng: Random, rows: int, columns: int) -> RawTensor:
+    low = {"F8_E4M3": 0x20, "F8_E5M2": 0x30}[kind]
+    codes = (rng.integers(low, low + 24, (rows, columns)) | rng.choice([0, 128], (rows, columns))).astype(np.uint8)
+    shape = (-(-rows // 128), -(-columns // 128)) if blocks else (1,)
+    scale = rng.uniform(0.01, 0.05, shape).astype(np.float32)
+    name = "selftest.weight_scale_inv"
+    tensors = {_NAME: file_tensor(_NAME, codes, kind), name: file_tensor(name, scale)}
+    return wrap_fp8(tensors, {"quant_method": "fp8", "weight_block_size": [128, 128]} if blocks else {"quant_method": "fp8"})[_NAME]
+
+
+def _while_loading(kind: str, rng: Random, rows: int, columns: int) -> RawTensor:
+    return quantise(file_tensor(_NAME, (rng.standard_normal((rows, columns)) * 0.05).astype(np.float32)), kind)
+
+
+BLOCKS: dict[str, Make] = {format.name: partial(_in_blocks, format) for format in GGUF_FORMATS}
+"""By the name of the type: what GGUF files hold, embedding tables included."""
+
+PACKED: dict[str, Make] = {
+    **{f"GPTQ {bits} bits": partial(_gptq, bits, 128, False) for bits in (2, 3, 4, 8)},
+    "GPTQ 4 bits, groups of 32": partial(_gptq, 4, 32, False),
+    "GPTQ 4 bits, by activation order": partial(_gptq, 4, 128, True),
+    "AWQ gemm": partial(_awq, "gemm"),
+    "AWQ gemv": partial(_awq, "gemv"),
+    **{f"EXL2 {bits} bits": partial(_exl2, (bits,)) for bits in (2, 3, 4, 5, 6, 8)},
+    "EXL2 mixed": partial(_exl2, (6, 4, 3)),
+    "compressed 4 bits": partial(_compressed, 4),
+    "compressed 8 bits": partial(_compressed, 8),
+    "FP8 E4M3 in blocks": partial(_fp8, "F8_E4M3", True),
+    "FP8 E4M3": partial(_fp8, "F8_E4M3", False),
+    "FP8 E5M2": partial(_fp8, "F8_E5M2", False),
+    **{f"{kind} while loading": partial(_while_loading, kind) for kind in ("q8", "q6", "q4")},
+}
+"""By what people call them: what folders hold, and what quantising while loading makes."""

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cache_types import Q4_LEVELS, WHOLE_KEYS
+from engine.backends.cuda.store import KEYS, VALUES, Layout
+from tests.simt.interpreter import Memory
+from tests.simt.models.records import write_record
+
+LOG2_E = np.float32(1.4426950408889634)
+E4M3 = np.array(
+    [(-1) ** (b >> 7) * ((b & 7) / 8 * 2.0**-6 if not b >> 3 & 15 else (1 + (b & 7) / 8) * 2.0 ** ((b >> 3 & 15) - 7)) for b in range(256)], np.float32
+)
+
+
+def turned(x: Any) -> Any:
+    """(..., n 32) float32 through the orthonormal transform of 32."""
+    h = np.ones((1, 1), np.float32)
+    while len(h) < 32:
+        h = np.block([[h, h], [h, -h]]).astype(np.float32)
+    return (x.reshape(*x.shape[:-1], -1, 32) @ (h / np.float32(np.sqrt(32)))).reshape(x.shape)
+
+
+def page_numbers(memory: Memory, layout: Layout, block: int, page: int, count: int) -> Any:
+    """The first `count` positions of page number `page` of a sequence: (count, D), or (count, n 32) turned, float32."""
+    n, name, width = layout.groups, layout.name, layout.head_dim
+    if name in ("fp32", "fp16"):
+        kind = np.float32 if name == "fp32" else np.float16
+        return memory.view(block, kind, count * width).reshape(count, width).astype(np.float32)
+    if name == "fp8":
+        return E4M3[memory.view(block, np.uint8, count * width)].reshape(count, width)
+    scales = memory.view(block + layout.scales, np.float16, count * n).astype(np.float32).reshape(count, n, 1)
+    if name == "q8":
+        return (memory.view(block, np.int8, count * n * 32).reshape(count, n, 32) * scales).reshape(count, -1)
+    words = memory.view(block, np.uint32, count * n * 4).reshape(count, n, 4, 1)
+    codes = words >> np.array([0, 16, 4, 20, 8, 24, 12, 28], np.uint32) & np.uint32(15)
+    out = (np.array(Q4_LEVELS, np.float32)[codes].reshape(count, n, 32) * scales).reshape(count, -1)
+    if layout.side == KEYS:
+        mean = memory.view(block + layout.mean, np.float32, 32 * n)
+        whole = WHOLE_KEYS if page == 0 else 0
+        out[whole:] += mean
+    if page == 0:
+        out[0] = memory.view(block + layout.first, np.float32, 32 * n)
+    return out
+
+
+def attend(
+    memory: Memory, blocks: Any, constants: Any, keys: int, values: int, q: int, q_stride: int, partial: int, partial_stride: int,
+    position: int, pages: int, rows: int, ratio: int, scale: float, cap: float, window: int,
+) -> None:  # fmt: skip
+    k = SimpleNamespace(**constants)
+    splits, groups, _ = blocks
+    start = int(memory.view(position, np.int32, 1)[0])
+    layouts = [(Layout(side, name, k.D), base) for side, name, base in ((KEYS, k.KEYS, keys), (VALUES, k.VALUES, values))]
+    first = max(0, start - window + 1) // 256 if window else 0
+    for g in range(groups):
+        sides = []
+        for layout, base in layouts:
+            parts = []
+            for page in range(first, (start + rows - 1) // 256 + 1):
+                block = base + (int(memory.view(pages + 4 * page, np.int32, 1)[0]) * groups + g) * layout.block
+                parts.append(page_numbers(memory, layout, block, page, min(256, start + rows - 256 * page)))
+            sides.append(np.concatenate(parts))
+        for row in range(rows):
+            own = start + row
+            low = max(-1, own - window) if window else -1
+            for r in range(ratio):
+                head = g * ratio + r
+                query = np.zeros(sides[0].shape[1], np.float32)
+                query[: k.D] = memory.view(q + row * q_stride + 4 * head * k.D, np.float32, k.D)
+                query = turned(query) if k.TURNED else query
+                seen = np.arange(low + 1, own + 1)
+                at = slice(low + 1 - 256 * first, own + 1 - 256 * first)
+                score = (sides[0][at] * query).sum(1) * np.float32(scale)
+                score = np.float32(cap) * np.tanh(score / np.float32(cap)) if cap else score
+                score = score * LOG2_E
+                for split in range(splits):
+                    here = (seen // 64) % splits == split
+                    if not here.any():
+                        continue
+                    out = memory.view(partial + row * partial_stride + 4 * (head * splits + split) * (k.DP + 4), np.float32, k.DP + 4)
+                    top = score[here].max()
+                    weights = np.exp2(score[here] - top)
+                    out[:2] = top, weights.sum()
+                    found = weights @ sides[1][at][here]
+                    out[4 : 4 + len(found)] = found
+
+
+def combine(
+    memory: Memory, blocks: Any, constants: Any, partial: int, partial_stride: int, y: int, y_stride: int, record: int, record_stride: int,
+    sinks: int, position: int, heads: int, splits: int, window: int,
+) -> None:  # fmt: skip
+    k = SimpleNamespace(**constants)
+    for row in range(blocks[1]):
+        own = int(memory.view(position, np.int32, 1)[0]) + row
+        begin = (max(-1, own - window) + 1 if window else 0) // 64
+        used = [(begin + i) % splits for i in range(min(splits, own // 64 - begin + 1))]
+        parts = memory.view(partial + row * partial_stride, np.float32, heads * splits * (k.DP + 4)).reshape(heads, splits, -1)[:, used]
+        top = parts[..., 0].max(1)
+        total = np.zeros(heads, np.float32)
+        if sinks:
+            sink = memory.view(sinks, np.float32, heads) * LOG2_E
+            top = np.maximum(top, sink)
+            total = np.exp2(sink - top)
+        shares = np.exp2(parts[..., 0] - top[:, None])
+        total = total + (shares * parts[..., 1]).sum(1)
+        out = (shares[..., None] * parts[..., 4:]).sum(1)
+        out = (turned(out) if k.TURNED else out)[:, : k.D] / total[:, None]
+        flat = out.reshape(-1).astype(np.float32)
+        if k.FLOATS:
+            memory.view(y + row * y_stride, np.float32, len(flat))[:] = flat
+        if k.RECORD:
+            write_record(memory, record + row * record_stride, k.RECORD, flat)
+
+
+MODELS = {"attend": attend, "combine": combine}

@@ -1,0 +1,58 @@
+"""Whole models on the CUDA backend, whose device is the fake one: every family, in steps of few rows and of many, in any cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.backends.cuda.backend import CudaBackend
+from tests.engine.models.all_cases import BY_NAME, CASES
+from tests.engine.models.architectures import Case, Floats, cached_logits, ids, write_checkpoint
+from tests.engine.models.oracle import load, logits
+from tests.simt.fake import FakeDevice
+
+Folder = Callable[[Case], Path]
+IN_EVERY_RUN = ("llama", "gemma3", "gpt-oss", "cohere2", "gpt2")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    made: dict[str, Path] = {}
+
+    def get(case: Case) -> Path:
+        if case.name not in made:
+            made[case.name] = write_checkpoint(case, tmp_path_factory.mktemp("case") / "model")
+        return made[case.name]
+
+    return get
+
+
+def near(found: Floats, expected: Floats, share: float) -> None:
+    assert expected.std() > 0.5
+    assert np.abs(found - expected).max() <= share * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("name", [pytest.param(c.name, marks=[] if c.name in IN_EVERY_RUN else [pytest.mark.slow]) for c in CASES])
+def test_model(folder: Folder, name: str) -> None:
+    """fp32 weights and cache: what is left is the order of sums, and fp16 where prompts go through torch's products."""
+    case = BY_NAME[name]
+    model = load(folder(case), CudaBackend([FakeDevice()]))
+    found = logits(model, ids(case.length), [1, 7, 8, 21, 22], context=case.length)
+    model.close()
+    near(found, cached_logits(name), 2 * case.tolerance)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt-oss"])
+def test_layers_on_two_devices(folder: Folder, name: str) -> None:
+    """The same numbers, bit for bit, wherever layers lie."""
+    case = BY_NAME[name]
+    out = []
+    for devices in ([FakeDevice()], [FakeDevice(), FakeDevice(index=1)]):
+        model = load(folder(case), CudaBackend(devices, even=True))
+        out.append(logits(model, ids(case.length), [1, 7, 8, 21, 22], context=case.length))
+        assert all(device.done > 0 for device in devices)
+        model.close()
+    assert out[0].tobytes() == out[1].tobytes()

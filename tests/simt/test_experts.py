@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from engine.backends.arena import Buffer
+from engine.backends.base import Routing, Step
+from engine.backends.cuda import experts
+from engine.backends.cuda.records import record_buffer
+from engine.backends.reference import ReferenceOps
+from tests.simt.played import empty, laid_out, played
+
+OPS: Any = ReferenceOps(Step(np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)), None)  # type: ignore[arg-type]
+
+
+def numbers(*shape: int, spread: float = 1.0) -> Any:
+    return (np.random.default_rng(sum(shape)).standard_normal(shape) * spread).astype(np.float32)
+
+
+def routed(logits: Any, routing: Routing) -> list[tuple[Any, Any]]:
+    """ids and weights, by the interpreter and by the model."""
+    a, ids, weights = Buffer(routing.experts), Buffer(routing.used), Buffer(routing.used)
+    rows, used = len(logits), routing.used
+    arrays = {a: laid_out(logits), ids: empty(ids, rows), weights: empty(weights, rows)}
+    out = played(experts.route_call(a, routing, ids, weights), arrays, rows)
+    return [(o[ids].view(np.int32)[:, :used], o[weights][:, :used]) for o in out]
+
+
+@pytest.mark.parametrize(("count", "used"), [(8, 2), (60, 4), (128, 8), (37, 37), (512, 10)])
+@pytest.mark.parametrize("normalise", [True, False])
+def test_route(count: int, used: int, normalise: bool) -> None:
+    routing = Routing(count, used, normalise)
+    logits = numbers(2, count, spread=3.0)
+    expected, shares = OPS.route(torch.from_numpy(logits), routing)
+    for ids, weights in routed(logits, routing):
+        np.testing.assert_array_equal(ids, expected.numpy())
+        np.testing.assert_allclose(weights, shares.numpy(), rtol=3e-6)
+
+
+def test_of_equal_experts_the_first() -> None:
+    logits = np.zeros((2, 70), np.float32)
+    logits[0, [65, 3, 40]] = 2.0
+    logits[1, ::2] = -0.0  # equal to 0, whatever its sign
+    for ids, weights in routed(logits, Routing(70, 5)):
+        assert ids.tolist() == [[3, 40, 65, 0, 1], [0, 1, 2, 3, 4]]
+        np.testing.assert_allclose(weights[1], 0.2, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_ids_are_experts_whatever_the_logits() -> None:
+    logits = np.zeros((4, 40), np.float32)
+    logits[0], logits[1], logits[2, 5], logits[3] = np.nan, -np.inf, np.inf, -3e38
+    logits[3, 33] = 3e38
+    found = routed(logits, Routing(40, 4))
+    for ids, _ in found:
+        assert ids.tolist() == [[0, 1, 2, 3], [0, 1, 2, 3], [5, 0, 1, 2], [33, 0, 1, 2]]
+    assert found[0][1][3].tolist() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("width", [70, 516])
+def test_spread(width: int) -> None:
+    x = numbers(3, width)
+    a, y = Buffer(width), Buffer(width, copies=3)
+    for out in played(experts.spread_call(a, y), {a: laid_out(x), y: empty(y, 9)}, 3):
+        np.testing.assert_array_equal(out[y][:, :width], OPS.spread(torch.from_numpy(x), (torch.zeros(3, 3), None)).numpy())
+        assert (out[y][:, width:] == -77).all()
+
+
+def test_records_are_spread_bit_for_bit() -> None:
+    a = record_buffer("halves", Buffer(100))
+    y = Buffer(a.width, copies=2)
+    x = np.random.default_rng(0).integers(0, 1 << 32, (2, a.stride // 4), np.uint64).astype(np.uint32)
+    for out in played(experts.spread_call(a, y), {a: x.view(np.float32), y: empty(y, 4)}, 2):
+        np.testing.assert_array_equal(out[y].view(np.uint32)[:, : a.width], x[[0, 0, 1, 1], : a.width])
+
+
+@pytest.mark.parametrize(("width", "used"), [(1, 1), (131, 6), (514, 4)])
+def test_gather(width: int, used: int) -> None:
+    x, weights, residual = numbers(2 * used, width), np.abs(numbers(2, used)), numbers(2, width, spread=2.0)
+    a, w, r, y = Buffer(width, copies=used), Buffer(used), Buffer(width), Buffer(width)
+    arrays = {a: laid_out(x), w: laid_out(weights), r: laid_out(residual), y: empty(y, 2)}
+    expected = OPS.gather(torch.from_numpy(x), (None, torch.from_numpy(weights)), torch.from_numpy(residual)).numpy()
+    for out in played(experts.gather_call(a, w, r, y), arrays, 2):
+        np.testing.assert_allclose(out[y][:, :width], expected, rtol=2e-6, atol=2e-6)
+        assert (out[y][:, width:] == -77).all()
+
+
+def test_rows_do_not_know_of_each_other() -> None:
+    logits = numbers(3, 50)
+    (together, weights), _ = routed(logits, Routing(50, 6, False))
+    for row in range(3):
+        (ids, alone), _ = routed(logits[row : row + 1], Routing(50, 6, False))
+        np.testing.assert_array_equal(ids[0], together[row])
+        np.testing.assert_array_equal(alone[0], weights[row])
