@@ -101,7 +101,7 @@ class FakeDevice:
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
         assert source.nbytes == target.nbytes
-        self.later(lambda: target.view(-1).view(torch.uint8).copy_(source.view(-1).view(torch.uint8)) and None)
+        self.later(lambda: (target.view(-1).view(torch.uint8).copy_(source.view(-1).view(torch.uint8)), None)[1])
 
     def read(self, source: torch.Tensor) -> Any:
         self.synchronize()

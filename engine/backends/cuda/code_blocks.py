@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from engine.backends.cuda.ptx import (
     and_or,
     bits_float,
@@ -24,6 +26,7 @@ from engine.backends.cuda.ptx import (
     static,
 )
 from engine.backends.cuda.words import float32, int64, uint32
+from engine.backends.gguf_parts import FP4_VALUES, IQ4_VALUES
 
 if TYPE_CHECKING:
     from engine.backends.cuda.family_codes import CodeFamily
@@ -35,13 +38,19 @@ BITS = GROUPS = 1
 MASK, SECOND = 0, 0
 TABLE_0 = TABLE_1 = TABLE_2 = TABLE_3 = 0
 
-_TABLES = {
-    "": (0, 0, 0, 0),
-    # Of each code 128 more than its number.
-    "iq4": (0x3F2D1801, 0x766A5D4F, 0x998D8381, 0xF1D9C5B5),
-    # The high bytes of fp16 numbers, 2^-14 of the codes' numbers (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives).
-    "fp4": (0x06040200, 0x0E0C0A08, 0x86848280, 0x8E8C8A88),
-}
+
+
+def _table(name: str) -> tuple[int, ...]:
+    """Four words with a byte for each code: "iq4" 128 more than its number; "fp4" the high byte of 2^-14 of it, in fp16."""
+    if name == "iq4":
+        entries = (np.array(IQ4_VALUES) + 128).astype("<u1")
+    elif name == "fp4":
+        halves = np.array(FP4_VALUES) / np.float16(2) * np.float16(2.0**-14)
+        halves[8:] = -halves[:8]  # with the sign of zero, too
+        entries = np.ascontiguousarray((halves.astype(np.float16).view(np.uint16) >> 8).astype("<u1"))
+    else:
+        entries = np.zeros(16, "<u1")
+    return tuple(entries.view("<u4").tolist())
 
 
 def constants(family: CodeFamily) -> dict[str, Any]:
@@ -74,7 +83,7 @@ def constants(family: CodeFamily) -> dict[str, Any]:
         "C_WORD": tuple(w for w, _ in slots), "C_RIGHT": tuple(0 if family.bits == 8 else bit for _, bit in slots),
         "C_MORE": tuple((4 if width == 4 else 2) + w for w, _ in others), "C_MORE_RIGHT": tuple(bit - more[1] for _, bit in others),
         "MASK": low * 0x10001, "SECOND": ((1 << more[0]) - 1) * 0x10001 << more[1],
-        **{f"TABLE_{i}": word for i, word in enumerate(_TABLES[family.table])},
+        **{f"TABLE_{i}": word for i, word in enumerate(_table(family.table))},
         "S_WORD": tuple(first_number + w for w, _ in places), "S_PLACE": tuple(p for _, p in places),
         "L_WORD": tuple(w for w, _ in lows), "L_PLACE": tuple(p for _, p in lows), "D_WORD": d, "M_WORD": d + 1,
         # What the sums of x are multiplied with: minus the code of zero, or one.

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import append, attention, experts, gemm_rows, norms, plain, pointwise, records, rows
+from tests.simt.models import append, attention, experts, gemm_rows, linear_codes, norms, plain, pointwise, records, rows
 
 MODELS: dict[str, Callable[..., None]] = {
     **append.MODELS,
     **attention.MODELS,
     **experts.MODELS,
     **gemm_rows.MODELS,
+    **linear_codes.MODELS,
     **norms.MODELS,
     **plain.MODELS,
     **pointwise.MODELS,

@@ -1,0 +1,80 @@
+"""Packed codes: every type's numbers, products of one to eight rows, experts, unpacking; kernels' bodies and their twins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends.cuda import linear_codes
+from engine.backends.cuda.families import family_of
+from engine.backends.cuda.family import UNPACK_COLUMNS
+from engine.backends.cuda.weight import CudaWeight
+from tests.simt.agree import At, both
+from tests.simt.fake import FakeDevice
+from tests.simt.linear_cases import BLOCKS_OF_32, BLOCKS_OF_256, GROUPED, columns_of, recorded, records, tensor
+
+ALL = (*BLOCKS_OF_32, *BLOCKS_OF_256, *GROUPED)
+QUICK = {"Q4_0", "Q4_K", "Q6_K", "Q8_0", "IQ4_XS", "MXFP4", "GROUPED3_64"}
+EVERY = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in ALL]
+PAD = 32
+
+
+def packed(type_name: str, rows: int, columns: int, seed: int = 0) -> tuple[Any, Any, Any]:
+    """The tensor's numbers, its tiles as bytes, its family."""
+    source = tensor(type_name, rows, columns, seed)
+    weight = CudaWeight(FakeDevice(), source)
+    family = family_of(type_name)
+    assert family is weight.family
+    assert weight.nbytes == weight.data.numel() == -(-rows // 16) * family.tile_bytes(columns)
+    return source.dequantise(), weight.data.numpy().copy(), family
+
+
+@pytest.mark.parametrize("type_name", EVERY)
+def test_products(type_name: str) -> None:
+    """Three rows, 35 outputs in two kinds of tiles: the body is its twin but for sums in float32, and both are the matrix's product."""
+    outputs, rows, columns = 35, 3, columns_of(type_name)
+    values, tiles, family = packed(type_name, outputs, columns)
+    x = np.random.default_rng(5).standard_normal((rows, columns)).astype(np.float32)
+    x[:, ::7] *= 100
+    record = records(x)
+    y, bias = np.zeros((rows, 48), np.float32), np.random.default_rng(6).standard_normal(outputs).astype(np.float32)
+    residual = np.random.default_rng(7).standard_normal((rows, 48)).astype(np.float32)
+    kernel = linear_codes.kernel(family, 2, 2)
+    none = [0] * 7
+    arguments = [At(0), At(2), 192, At(3), At(4), 192, outputs, *none, *none, At(1), record.shape[1], rows, columns]
+    found, expected = both(kernel, (2, 1, 1), arguments, [tiles, record, y, bias, residual], twice=False)
+    exact = recorded(x) @ values.T.astype(np.float64)
+    bound = np.abs(recorded(x)) @ np.abs(values).T
+    wanted = exact + bias + residual[:, :outputs]
+    assert (np.abs(expected[2][:, :outputs] - wanted) <= 1e-6 * bound + 1e-5).all()
+    # Codes and sums of x are exact, but a zero is taken off their sums: float32's rounding of what is there before.
+    many = np.abs(recorded(x)).sum(1)[:, None] * np.abs(values).max(1) * 8
+    assert (np.abs(found[2][:, :outputs] - wanted) <= 3e-7 * (bound + many) + 1e-6).all()
+    assert (found[2][:, outputs:] == 0).all()
+
+
+@pytest.mark.parametrize("type_name", EVERY)
+def test_unpacking(type_name: str) -> None:
+    """fp16 rows are the tensor's numbers rounded once, and zero in the padding; single rows are them in float32."""
+    outputs, columns = 21, columns_of(type_name)
+    values, tiles, family = packed(type_name, outputs, columns, 1)
+    wide = -(-columns // 64) * 64
+    target = np.full((16, wide + PAD), 7, np.float16)
+    grid = (-(-wide // UNPACK_COLUMNS), 1, 1)
+    found, expected = both(family.unpack(), grid, [At(0), 1, At(1), target.strides[0], columns], [tiles, target], twice=False)
+    for out in (found[1], expected[1]):
+        assert (out[:, wide:] == 7).all()
+        assert (out[5:, :wide] == 0).all()
+        assert (out[:5, columns:wide] == 0).all()
+        near = np.spacing(np.abs(values[16:]).astype(np.float16)) if family.lows in ("half", "sub") else np.float16(0)
+        assert (np.abs(out[:5, :columns] - values[16:].astype(np.float16)) <= near).all()
+    stride = -(-columns // 16) * 16
+    y = np.zeros((3, stride), np.float32)
+    tokens = np.array([20, 3, 8], np.int32)
+    arguments = [At(0), At(1), At(2), 4 * stride, 2.0, columns]
+    found, expected = both(family.embed(), (1, 3, 1), arguments, [tiles, tokens, y], twice=False)
+    for out in (found[2], expected[2]):
+        np.testing.assert_allclose(out[:, :columns], 2 * values[tokens], rtol=3e-7, atol=1e-7 * np.abs(values).max())
+        assert (out[:, columns:] == 0).all()
