@@ -1,61 +1,20 @@
-"""Matrices whose columns lie in another order than the model's, or in parts of several layouts: GPTQ by activation order, EXL2.
-
-The recorder brings the activations into that order once for all matrices that share it, a buffer for each part, and adds
-the parts' products up one after the other: each begins where the one before ended.
-"""
+"""The CPU backend's `Composite` matrices."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeGuard
-
-import numpy as np
-import numpy.typing as npt
-
-from engine.backends.base import RawTensor
+from engine.backends.composite import Composite, PermutedTensor
 from engine.backends.cpu.weight import CpuWeight, WeightOutline
 
-PERMUTED = "PERMUTED"
-"""What the type of such a tensor begins with."""
-_WHOLE_ONLY = (".experts.", "embed")
-"""Matrices that are looked up by rows or chosen by a router are kept whole: dequantised to F16."""
 
-
-class PermutedTensor(RawTensor, Protocol):
-    """A `RawTensor` whose type begins with `PERMUTED`."""
-
-    @property
-    def order(self) -> npt.NDArray[np.int64] | None:
-        """The model's column that each kept one is, or None for the same."""
-        ...
-
-    def pieces(self) -> Sequence[RawTensor]:
-        """The parts, side by side in the order of columns that is kept."""
-        ...
-
-
-def is_composite(tensor: RawTensor) -> TypeGuard[PermutedTensor]:
-    """Whether `tensor` becomes a `CompositeWeight`."""
-    return tensor.type.startswith(PERMUTED) and not any(part in tensor.name for part in _WHOLE_ONLY)
-
-
-class CompositeOutline:
+class CompositeOutline(Composite[WeightOutline]):
     """What is known of a `CompositeWeight` before it is loaded; as `WeightOutline`."""
 
     def __init__(self, tensor: PermutedTensor, part: type[WeightOutline] = WeightOutline) -> None:
-        self.shape = tensor.shape
-        self.parts: Sequence[WeightOutline] = [part(piece) for piece in tensor.pieces()]
-        self.nbytes = sum(each.nbytes for each in self.parts) + 4 * tensor.shape[1]
-        order = np.arange(tensor.shape[1]) if tensor.order is None else tensor.order
-        self._order = np.ascontiguousarray(order, np.int32)
-        ends = np.cumsum([part.shape[1] for part in self.parts])
-        self.orders: list[npt.NDArray[np.int32]] = [
-            self._order[end - part.shape[1] : end] for part, end in zip(self.parts, ends, strict=True)
-        ]
+        super().__init__(tensor, part)
 
 
 class CompositeWeight(CompositeOutline):
-    """(N, K) as `parts`, each a matrix of some columns; column j of all parts side by side is the model's `order`[j], int32."""
+    """Its parts are `CpuWeight`s."""
 
     def __init__(self, tensor: PermutedTensor) -> None:
         super().__init__(tensor, CpuWeight)

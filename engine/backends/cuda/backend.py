@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
 from engine.backends.cache_types import CacheType, cache_type
+from engine.backends.composite import is_composite
 from engine.backends.cuda.calls import finish
-from engine.backends.cuda.composite import CompositeOutline, CompositeWeight, is_composite
+from engine.backends.cuda.composite import CompositeOutline, CompositeWeight
 from engine.backends.cuda.device import Device
 from engine.backends.cuda.outline import Outline
 from engine.backends.cuda.program import CudaProgram

@@ -114,7 +114,7 @@ class _Writer:
         out: list[Step] = []
         at = 0
         while at < len(self._nodes):
-            node, group = self._nodes[at], self._group(at) if isinstance(self._nodes[at], Turn) else [self._nodes[at]]
+            node, group = self._nodes[at], self._group(at) if isinstance(self._nodes[at], Turn | Product) else [self._nodes[at]]
             at += len(group)
             out += [(node.device, step) for step in self._long(node, group)]
         return out
@@ -127,11 +127,12 @@ class _Writer:
                 return node.long.many or node.long.few
             return node.build(node.y, "none", None)
         if isinstance(node, Product):
-            self.scratch = max(self.scratch, gemm.product_scratch(node.weight))
-            return (gemm.product_call(node.weight, node.x, node.y, node.bias, node.residual),)
+            parts = [linear.Part(each.weight, each.y, each.bias, each.residual) for each in group if isinstance(each, Product)]
+            self.scratch = max(self.scratch, *(gemm.product_scratch(part.weight) for part in parts))
+            return (gemm.product_call(parts, node.x),)
         if isinstance(node, ExpertProduct):
             self.scratch = max(self.scratch, gemm.product_scratch(node.weight))
-            return (gemm.expert_product_call(node),)
+            return (gemm.expert_product_call(node.table, node.x, node.ids, node.y, node.bias, node.bias_stride),)
         if isinstance(node, Turn):
             return (_turned(group),)
         assert isinstance(node, Move)

@@ -1,0 +1,54 @@
+"""Matrices whose columns lie in another order than the model's, or in parts of several layouts: GPTQ by activation order, EXL2.
+
+The recorder brings the activations into that order once for all matrices that share it, a buffer for each part, and adds
+the parts' products up one after the other: each begins where the one before ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeGuard, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.base import RawTensor, Weight
+
+PERMUTED = "PERMUTED"
+"""What the type of such a tensor begins with."""
+_WHOLE_ONLY = (".experts.", "embed")
+"""Matrices that are looked up by rows or chosen by a router are kept whole: dequantised to F16."""
+
+PartT = TypeVar("PartT", bound=Weight)
+
+
+class PermutedTensor(RawTensor, Protocol):
+    """A `RawTensor` whose type begins with `PERMUTED`."""
+
+    @property
+    def order(self) -> npt.NDArray[np.int64] | None:
+        """The model's column that each kept one is, or None for the same."""
+        ...
+
+    def pieces(self) -> Sequence[RawTensor]:
+        """The parts, side by side in the order of columns that is kept."""
+        ...
+
+
+def is_composite(tensor: RawTensor) -> TypeGuard[PermutedTensor]:
+    """Whether `tensor` is kept as a `Composite`."""
+    return tensor.type.startswith(PERMUTED) and not any(part in tensor.name for part in _WHOLE_ONLY)
+
+
+class Composite(Generic[PartT]):
+    """(N, K) as `parts`, each a matrix of some columns; column j of part i is the model's `orders[i][j]`, int32."""
+
+    def __init__(self, tensor: PermutedTensor, part: Callable[[RawTensor], PartT]) -> None:
+        """`part` makes a backend's matrix, or what stands for one, of a piece."""
+        self.shape = tensor.shape
+        self.parts: Sequence[PartT] = [part(piece) for piece in tensor.pieces()]
+        self.nbytes = sum(each.nbytes for each in self.parts) + 4 * tensor.shape[1]
+        order = np.arange(tensor.shape[1]) if tensor.order is None else tensor.order
+        whole = np.ascontiguousarray(order, np.int32)
+        ends = np.cumsum([part.shape[1] for part in self.parts])
+        self.orders: list[npt.NDArray[np.int32]] = [whole[end - part.shape[1] : end] for part, end in zip(self.parts, ends, strict=True)]
