@@ -14,7 +14,7 @@ from engine.backends.cuda.call import Call, Given, TorchCall
 from engine.backends.cuda.gemm import expert_product_call, product_call, product_scratch
 from engine.backends.cuda.gemm_rows import after_kernel, before_kernel, expert_biases_kernel, halves_kernel
 from engine.backends.cuda.linear import Part
-from engine.backends.cuda.weight import CudaWeight
+from engine.backends.cuda.weight import CudaWeight, expert_tables
 from engine.weights.tensor import FileTensor
 from tests.simt.agree import At, both
 from tests.simt.fake import FakeDevice
@@ -52,7 +52,7 @@ class Step:
 
     def run(self, call: TorchCall) -> None:
         self.rows = self._step_rows * call.copies
-        self.device.prepare(call.kernels)
+        list(self.device.prepare(call.kernels))
         call.run(self)
         self.device.synchronize()
 
@@ -121,7 +121,10 @@ def test_experts_of_several_families() -> None:
     kept = device.upload(biases)
     step.put(x, values)
     step.put(ids, chosen)
-    step.run(expert_product_call([CudaWeight(device, file) for file in files], x, ids, y, kept.data_ptr(), 128))
+    tables = expert_tables(device, [CudaWeight(device, file) for file in files])
+    assert len(tables) == 4
+    for table in tables:
+        step.run(expert_product_call(table, x, ids, y, kept.data_ptr(), 128))
     found = step.tensor(y).numpy()
     for row, expert in enumerate(chosen.reshape(-1)):
         file = files[expert].dequantise()
@@ -149,7 +152,8 @@ def test_kernels_around_products() -> None:
     (found_y, *_), _ = both(after_kernel(), (6, 1, 1), [At(0), 192, At(1), 33], [found_y, factors])
     np.testing.assert_allclose(found_y[:, :33], residual[:, :33] + bias, rtol=1e-6)
     ids, biases = np.array([[1, 0, 7], [2, 1, 7]], np.int32), rng.standard_normal((3, 40)).astype(np.float32)
-    arguments = [At(0), 192, At(1), 12, 2, At(2), 160, 33]
-    (found_y, *_), (want, *_) = both(expert_biases_kernel(), (4, 1, 1), arguments, [y, ids, biases])
+    arguments = [At(0), 192, At(1), 12, 2, At(2), 160, 33, At(3)]
+    (found_y, *_), (want, *_) = both(expert_biases_kernel(), (4, 1, 1), arguments, [y, ids, biases, np.array([5, 6, 0])])
     assert found_y.tobytes() == want.tobytes()
-    np.testing.assert_array_equal(want[:4, :33], biases[[1, 0, 2, 1], :33])
+    np.testing.assert_array_equal(want[[0, 1, 3], :33], biases[[1, 0, 1], :33])
+    assert (want[2] == 0).all()

@@ -106,8 +106,10 @@ def linear(kind: str, shapes: tuple[int, ...], columns: int, x: Any, tiles: int 
 @pytest.mark.parametrize(
     ("kind", "features", "columns", "rows", "tiles"),
     [
-        ("bf16", 1, 31, 1, 1), ("bf16", 40, 200, 8, 2), ("fp16", 17, 64, 3, 1), ("fp16", 40, 200, 8, 2), ("fp32", 17, 1, 2, 1),
-        ("fp32", 20, 299, 8, 1), ("fp8_128", 17, 128, 8, 1), ("fp8_32", 33, 96, 2, 2),
+        ("bf16", 1, 31, 1, 1), ("fp16", 17, 64, 3, 1), ("fp32", 17, 1, 2, 1), ("fp8_32", 1, 32, 2, 1),
+        pytest.param("bf16", 40, 200, 8, 2, marks=pytest.mark.slow), pytest.param("fp16", 40, 200, 8, 2, marks=pytest.mark.slow),
+        pytest.param("fp32", 20, 299, 8, 1, marks=pytest.mark.slow), pytest.param("fp8_128", 17, 128, 8, 1, marks=pytest.mark.slow),
+        pytest.param("fp8_32", 33, 96, 2, 2, marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_a_matrix(kind: str, features: int, columns: int, rows: int, tiles: int) -> None:
@@ -115,17 +117,20 @@ def test_a_matrix(kind: str, features: int, columns: int, rows: int, tiles: int)
     linear(kind, (features,), columns, x, tiles)
 
 
+@pytest.mark.slow
 def test_three_matrices_at_once_and_no_more_rows_than_there_are() -> None:
     x = np.random.default_rng(1).standard_normal((2, 70)).astype(np.float32)
     linear("fp16", (17, 5, 33), 70, x, 2, extra=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bf16", "fp32"])
 def test_more_columns_than_warps_take_at_once(kind: str) -> None:
     columns = 64 * 17 + 3
     linear(kind, (3,), columns, np.random.default_rng(2).standard_normal((1, columns)).astype(np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_rows_do_not_meet(kind: str) -> None:
     """Each row alone, and beside others, gives the same to the last bit."""
@@ -137,6 +142,7 @@ def test_rows_do_not_meet(kind: str) -> None:
         assert alone.tobytes() == together[r : r + 1].tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bf16", "fp16", "fp32", "fp8_32"])
 def test_experts(kind: str) -> None:
     family, unit = KINDS[kind]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
+from engine.backends.blocked import in_blocks
 from engine.backends.cache_types import CacheType, cache_type
 from engine.backends.composite import Composite, is_composite
 from engine.backends.cpu.cores import default_threads
-from engine.backends.cpu.family_fp8 import in_blocks
 from engine.backends.cpu.kernels import KERNELS
 from engine.backends.cpu.outline import Outline
 from engine.backends.cpu.recorder import CacheOutline, Recorder

@@ -127,11 +127,12 @@ class _Writer:
                 return node.long.many or node.long.few
             return node.build(node.y, "none", None)
         if isinstance(node, Product):
-            self.scratch = max(self.scratch, gemm.product_scratch(node.weight))
-            return (gemm.product_call([_part(each) for each in group if isinstance(each, Product)], node.x),)
+            parts = [_part(each) for each in group if isinstance(each, Product)]
+            self.scratch = max(self.scratch, *(gemm.product_scratch(part.weight) for part in parts))
+            return (gemm.product_call(parts, node.x),)
         if isinstance(node, ExpertProduct):
             self.scratch = max(self.scratch, gemm.product_scratch(node.weight))
-            return (gemm.expert_product_call(node.table.weights, node.x, node.ids, node.y, node.bias, node.bias_stride),)
+            return (gemm.expert_product_call(node.table, node.x, node.ids, node.y, node.bias, node.bias_stride),)
         if isinstance(node, Turn):
             return (_turned(group),)
         assert isinstance(node, Move)

@@ -22,7 +22,7 @@ from engine.backends.cuda.gemm_rows import after_kernel, before_kernel, expert_b
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.linear import Part
 from engine.backends.cuda.records import padded
-from engine.backends.cuda.weight import CudaWeight, WeightOutline
+from engine.backends.cuda.weight import CudaWeight, ExpertTable, WeightOutline
 
 if TYPE_CHECKING:
     import torch
@@ -172,14 +172,15 @@ def _part(bound: Bound, part: Part, x: _Input) -> None:
 
 
 def expert_product_call(
-    weights: Sequence[WeightOutline], x: Buffer, ids: Buffer, y: Buffer, bias_address: int = 0, bias_stride: int = 0
+    table: ExpertTable, x: Buffer, ids: Buffer, y: Buffer, bias_address: int = 0, bias_stride: int = 0
 ) -> TorchCall:
     """For more than eight rows, what `linear.expert_call` is for few: row r of y = row r of x (`copies`: experts a row uses) times the
     matrix of the expert that ids (rows, used), int32, name for it, + that expert's row of biases, float32 at an address.
 
-    The ids are read to the host once. Experts may be of several families.
+    Rows of experts that are not of the table's family are left alone. The ids are read to the host once.
     """
     assert x.copies == y.copies == ids.width
+    kind, weights = dense_type(table.first), table.weights
 
     def run(bound: Bound) -> None:
         import torch
@@ -190,17 +191,16 @@ def expert_product_call(
             order = np.argsort(chosen, kind="stable")
             places = torch.from_numpy(order).to(bound.device.torch_device)
         ends = np.searchsorted(chosen[order], np.arange(len(weights) + 1))
-        for kind in dict.fromkeys(dense_type(w) for w in weights):
-            rows = _input(bound, x, kind, bound.rows)
-            for e, weight in enumerate(weights):
-                if dense_type(weight) == kind and ends[e] < ends[e + 1]:
-                    _expert(bound, weight, rows, places[int(ends[e]) : int(ends[e + 1])], y)
+        rows = _input(bound, x, kind, bound.rows)
+        for e, weight in enumerate(weights):
+            if weight.family is table.first.family and ends[e] < ends[e + 1]:
+                _expert(bound, weight, rows, places[int(ends[e]) : int(ends[e + 1])], y)
         if bias_address:
-            arguments = (y, y.stride, ids, ids.stride, ids.width, bias_address, bias_stride, y.width)
+            arguments = (y, y.stride, ids, ids.stride, ids.width, bias_address, bias_stride, y.width, table.address)
             bound.launch(Call(expert_biases_kernel(), row_blocks(bound.rows), arguments, (), (y,)))
 
-    kernels = (*_kernels(weights), expert_biases_kernel())
-    return TorchCall(run, (x, ids, *weights), (y,), kernels, x.on_logit_rows, x.copies)
+    kernels = (*_kernels([table.first]), expert_biases_kernel())
+    return TorchCall(run, (x, ids, table), (y,), kernels, x.on_logit_rows, x.copies)
 
 
 def _expert(bound: Bound, weight: WeightOutline, x: _Input, places: torch.Tensor, y: Buffer) -> None:

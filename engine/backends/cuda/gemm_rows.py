@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
 from engine.backends.cuda.call import Blocks
@@ -16,6 +17,7 @@ from engine.backends.cuda.ptx import (
     ld_f32_now,
     ld_f32x4_now,
     ld_i32_now,
+    ld_i64,
     lds_f32,
     maximum,
     pack_halves,
@@ -111,13 +113,15 @@ def _after(y: int, y_stride: int, factors: int, width: int) -> None:
             column = int32(column + THREADS)
 
 
-def _expert_biases(y: int, y_stride: int, ids: int, ids_stride: int, used: int, biases: int, bias_stride: int, width: int) -> None:
-    """Row r of y += row ids[r / used, r % used] of the biases."""
+def _expert_biases(
+    y: int, y_stride: int, ids: int, ids_stride: int, used: int, biases: int, bias_stride: int, width: int, table: int
+) -> None:
+    """Row r of y += row e = ids[r / used, r % used] of the biases, where entry e of the table of addresses is not 0."""
     wait_for_others()
     row = int32(block_x())
     token = int32(row // used)
     expert = ld_i32_now(ids + int64(token) * ids_stride + 4 * int64(row - token * used))
-    column = int32(thread())
+    column = int32(thread()) if ld_i64(table + 8 * int64(expert)) != 0 else width
     while column < width:
         at = y + int64(row) * y_stride + 4 * int64(column)
         st_f32(at, ld_f32_now(at) + ld_f32(biases + int64(expert) * bias_stride + 4 * int64(column)))
@@ -148,4 +152,12 @@ def after_kernel() -> Kernel:
 @cache
 def expert_biases_kernel() -> Kernel:
     """See `_expert_biases`."""
-    return Kernel("gemm_expert_biases", _expert_biases, "llllilli", THREADS, 40, _CONSTANTS, 4, model="gemm_expert_biases")
+    return Kernel("gemm_expert_biases", _expert_biases, "llllillil", THREADS, 40, _CONSTANTS, 4, model="gemm_expert_biases")
+
+
+def forms() -> Iterator[Kernel]:
+    """All of them."""
+    yield halves_kernel()
+    yield before_kernel()
+    yield after_kernel()
+    yield expert_biases_kernel()

@@ -14,6 +14,7 @@ from engine.backends.cuda import (
     experts,
     family_plain,
     fused,
+    gemm_rows,
     norms,
     pointwise,
     record_write,
@@ -32,6 +33,7 @@ def all_kernels() -> Iterator[Kernel]:
     yield from experts.forms()
     yield from family_plain.forms()
     yield from fused.forms()
+    yield from gemm_rows.forms()
     yield from norms.forms()
     yield from pointwise.forms()
     yield from record_write.forms()

@@ -33,11 +33,13 @@ def after(memory: Memory, blocks: Any, constants: Any, y: int, ys: int, factors:
 
 
 def expert_biases(
-    memory: Memory, blocks: Any, constants: Any, y: int, ys: int, ids: int, stride: int, used: int, biases: int, bs: int, width: int
+    memory: Memory, blocks: Any, constants: Any, y: int, ys: int, ids: int, stride: int, used: int, biases: int, bs: int, width: int,
+    table: int,
 ) -> None:
     for row in range(blocks[0]):
         expert = int(memory.view(ids + row // used * stride, np.int32, used)[row % used])
-        memory.view(y + row * ys, np.float32, width)[:] += memory.view(biases + expert * bs, np.float32, width)
+        if memory.view(table + 8 * expert, np.int64, 1)[0]:
+            memory.view(y + row * ys, np.float32, width)[:] += memory.view(biases + expert * bs, np.float32, width)
 
 
 MODELS = {"gemm_halves": halves, "gemm_before": before, "gemm_after": after, "gemm_expert_biases": expert_biases}
