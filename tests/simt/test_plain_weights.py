@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.backends.arena import Buffer
-from engine.backends.cuda.composite import CompositeOutline, CompositeWeight
+from engine.backends.composite import Composite
 from engine.backends.cuda.linear import Part, embed_call, linear_call
 from engine.backends.cuda.weight import CudaWeight, WeightOutline
 from engine.weights.fp8 import wrap_fp8
@@ -98,7 +98,8 @@ def test_permuted_matrices_are_the_sums_of_their_parts() -> None:
     values, order = rng.standard_normal((20, 75)).astype(np.float32), rng.permutation(75)
     source: Any = Permuted(values, order)
     device = FakeDevice()
-    weight, outline = CompositeWeight(device, source), CompositeOutline(source, device.capability)
+    weight = Composite(source, lambda piece: CudaWeight(device, piece))
+    outline = Composite(source, lambda piece: WeightOutline(piece, device.capability))
     assert [part.shape for part in weight.parts] == [(20, 64), (20, 11)] == [part.shape for part in outline.parts]
     assert weight.nbytes == outline.nbytes
     x = rng.standard_normal((2, 75)).astype(np.float32)

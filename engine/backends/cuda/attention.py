@@ -147,7 +147,7 @@ def attention_calls(
     )
     combine = combine_kernel(dim, kind.values in QUANTISED, floats, record[0] if record is not None else "")
     blocks = -(-heads // combine.constants["HEADS"])
-    targets, written = wanted(y if floats else None, record[1] if record is not None else None)
+    targets, written = wanted(record[0] if record else "none", y if floats else None, record[1] if record else None)
     arguments = (partial, partial.stride, *targets, sinks, Given.POSITION, heads, splits, shape.window)
     return attend, Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
 

@@ -100,8 +100,7 @@ class _Writer:
                 if alike and other.x is first.x and other.residual not in made:
                     group.append(other)
                     continue
-            turns = isinstance(first, Turn) and isinstance(other, Turn) and len(group) < 2
-            if turns and other.table is first.table and other.x is not first.y:
+            if isinstance(first, Turn) and isinstance(other, Turn) and len(group) < 2 and _alike(first, other):
                 group.append(other)
                 continue
             break
@@ -137,6 +136,11 @@ class _Writer:
             return (_turned(group),)
         assert isinstance(node, Move)
         return (node,)
+
+
+def _alike(one: Turn, other: Turn) -> bool:
+    """Whether two turns are one call."""
+    return one.table is other.table and one.x.width // one.heads == other.x.width // other.heads and other.x is not one.y
 
 
 def _part(node: Product) -> linear.Part:

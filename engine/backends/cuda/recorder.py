@@ -210,7 +210,8 @@ class Recorder:
         processors = self.devices[device].processors
 
         def few(out: Buffer | None, record: str, to: Buffer | None) -> tuple[Call, ...]:
-            return attention.attention_calls(kind, addresses, q, out, to, record, shape, last, processors)
+            wanted = None if to is None else (record, to)
+            return attention.attention_calls(kind, addresses, q, y, wanted, shape, last, processors, out is not None)
 
         long = prefill_attention.prefill_attention(kind, addresses, q, y, shape, last)
         return self._make(device, (q,), y, few, Operation((), (long,)))
