@@ -109,7 +109,7 @@ def test_every_form_of_weights_has_a_case() -> None:
 
 def answers(margin: float, shift: float = 0.0, perplexity: float = 10.0) -> Answers:
     """One place; the first token leads the second by so much."""
-    row = np.full(20, -9.0, np.float32)
+    row = np.full(20, -9.0 + shift, np.float32)
     row[:2] = -1.0 + shift, -1.0 - margin + shift
     return Answers(((0,),), (row[None],), perplexity)
 
