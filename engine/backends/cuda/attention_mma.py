@@ -240,7 +240,7 @@ def _attend(
                         kw[8 * i], kw[8 * i + 1], kw[8 * i + 2], kw[8 * i + 3], kw[8 * i + 4], kw[8 * i + 5], kw[8 * i + 6], kw[8 * i + 7],
                         ks[2 * i], ks[2 * i + 1], fragment, s[0], s[1], s[2], s[3],
                     )  # fmt: skip
-                    if K_Q4 == 1:  # noqa: SIM102 - this is known when the kernel is written out
+                    if K_Q4 == 1:
                         mean = key_block + K_MEAN + 32 * int64(int32(t + 4 * (h * KP + i)))
                         means[0], means[1], means[2], means[3] = _mean_scores(mean, fragment, means[0], means[1], means[2], means[3])
             if K_Q4 == 1:  # noqa: SIM102 - this is known when the kernel is written out
