@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from engine.backends.arena import Buffer
 from engine.backends.base import AttentionShape, Step
 from engine.backends.cache_rounding import turned_back
 from engine.backends.cache_types import QUANTISED, CacheType
-from engine.backends.cuda.attention import combine_kernel, kernel_for, splits_for
+from engine.backends.cuda.attention import attention_calls, combine_kernel, kernel_for, splits_for
 from engine.backends.cuda.kernel import Kernel
+from engine.backends.cuda.records import record_buffer
 from engine.backends.cuda.store import KEYS, VALUES, Layout
 from engine.backends.reference import ReferenceCache, ReferenceOps
 from tests.simt.agree import At, aligned, both
@@ -237,3 +239,15 @@ def test_every_form_has_a_name_of_its_own() -> None:
     kinds = [CacheType(keys, values) for keys in ("fp32", "fp16", "fp8", "q8", "q4") for values in ("fp32", "fp16", "fp8", "q8", "q4")]
     kernels = [kernel_for(kind, dim) for kind in kinds for dim in (8, 33, 64, 80, 128, 256, 512)]
     assert len({kernel.name for kernel in kernels}) == len(kernels)
+
+
+@pytest.mark.parametrize(("floats", "record"), [(True, None), (True, "halves"), (False, "pairs")])
+def test_calls(floats: bool, record: str | None) -> None:
+    """What they touch, and as many arguments as their kernels take."""
+    q, y = Buffer(160), Buffer(160)
+    to = None if record is None else (record, record_buffer(record, y))
+    calls = attention_calls(CacheType("q8", "q4"), (256, 512), q, y, to, shape_of(2, 2, 40), 0, 132, floats)
+    assert all(len(call.arguments) == len(call.kernel.parameters) for call in calls)
+    assert calls[0].writes == calls[1].reads
+    assert calls[1].writes == ((y,) if floats else ()) + (() if to is None else (to[1],))
+    assert [call.blocks(5) for call in calls] == [(64, 2, 2), (1 if record else 4, 5, 1)]

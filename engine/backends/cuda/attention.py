@@ -129,8 +129,8 @@ def attention_calls(
     """Attention of q (T, H * D), at most `FEW_ROWS` rows, over a layer's keys and values, which lie at `addresses` (see `store`).
 
     The rows' own keys and values must be written. The result goes to y (T, H * D) float32, where `floats`, and to `record`: a kind of
-    `records`, "halves" or "pairs", and its buffer. `sinks` is the address of H float32, or 0. `processors`: the device's; the same for all calls of a program.
-    The buffer between the two calls has `partial_numbers` float32 a row.
+    `records`, "halves" or "pairs", and its buffer. `sinks` is the address of H float32, or 0.
+    `processors`: the device's; the same for all calls of a program. The buffer between the two calls has `partial_numbers` float32 a row.
     """
     heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
     ratio, splits = heads // groups, splits_for(groups, processors)
@@ -147,7 +147,8 @@ def attention_calls(
     )
     combine = combine_kernel(dim, kind.values in QUANTISED, floats, record[0] if record is not None else "")
     blocks = -(-heads // combine.constants["HEADS"])
-    targets, written = wanted(record[0] if record else "none", y if floats else None, record[1] if record else None)
+    name, target = record if record is not None else ("none", None)
+    targets, written = wanted(name, y if floats else None, target)
     arguments = (partial, partial.stride, *targets, sinks, Given.POSITION, heads, splits, shape.window)
     return attend, Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
 

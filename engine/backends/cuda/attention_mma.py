@@ -243,7 +243,7 @@ def _attend(
                     if K_Q4 == 1:
                         mean = key_block + K_MEAN + 32 * int64(int32(t + 4 * (h * KP + i)))
                         means[0], means[1], means[2], means[3] = _mean_scores(mean, fragment, means[0], means[1], means[2], means[3])
-            if K_Q4 == 1:
+            if K_Q4 == 1:  # noqa: SIM102 - this is known when the kernel is written out
                 # All of rows 0 .. 7 are the mean; the first sixteen positions have none, or any.
                 if p0 > 15:
                     s[0], s[1], s[2], s[3] = s[0] + means[0], s[1] + means[1], s[2] + means[0], s[3] + means[1]
