@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 from engine.backends.cuda.call import Blocks
 from engine.backends.cuda.kernel import Kernel
@@ -43,7 +44,7 @@ def row_blocks(rows: int) -> Blocks:
     return lambda _: (rows, 1, 1)
 
 
-def _largest(x: int, columns: int) -> float:
+def _largest(x: int, columns: int) -> Any:
     """The largest magnitude of a row, known to all threads."""
     top, column = float32(0.0), int32(thread())
     while column < columns:

@@ -41,7 +41,7 @@ SUM_BYTES = 4 * SUMS * WARPS
 multiply: Any = multiply_plain.multiply_bf16
 
 
-def _tile_bytes(columns: int) -> int:
+def _tile_bytes(columns: int) -> Any:
     """Bytes of a tile of 16 features."""
     steps = int64((columns + 63) >> 6)
     if KIND == "fp8":

@@ -8,6 +8,8 @@ order: lane t gives eight neighbours, 8 t .. 8 t + 7 of each 32, of weights and 
 
 from __future__ import annotations
 
+from typing import Any
+
 from engine.backends.cuda.ptx import (
     and_or,
     bits_float,
@@ -168,12 +170,12 @@ def _scales_of(x: int, x_stride: int, rows: int, half_bytes: int, lane: int) -> 
     )
 
 
-def low_pair(word: int) -> int:
+def low_pair(word: int) -> Any:
     """e4m3 bytes 0 and 2 as fp16, times 2^-8: sign, exponent and fraction one place lower."""
     return and_or(uint32(word << 8), uint32(0x80008000), uint32(uint32(word << 7) & uint32(0x3F803F80)))
 
 
-def high_pair(word: int) -> int:
+def high_pair(word: int) -> Any:
     """The same of bytes 1 and 3."""
     return and_or(word, uint32(0x80008000), uint32(uint32(word >> 1) & uint32(0x3F803F80)))
 
