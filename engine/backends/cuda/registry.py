@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.cuda import append, experts, norms, pointwise, record_write, rows, sampling
+from engine.backends.cuda import append, experts, linear_codes, norms, pointwise, record_write, rows, sampling
 from engine.backends.cuda.kernel import Kernel
 
 
@@ -15,6 +15,7 @@ def all_kernels() -> Iterator[Kernel]:
     """Each one once."""
     yield from append.forms()
     yield from experts.forms()
+    yield from linear_codes.forms()
     yield from norms.forms()
     yield from pointwise.forms()
     yield from record_write.forms()
