@@ -133,7 +133,7 @@ def test_embeddings() -> None:
 
 def test_every_power_of_mxfp4() -> None:
     """The smallest and the largest scales, whose halves are multiplied one after the other."""
-    source = tensor("MXFP4", 16, 64, 3)
+    source: Any = tensor("MXFP4", 16, 64, 3)
     raw = source.data.reshape(-1, 17).copy()
     raw[:, 0] = np.linspace(0, 250, len(raw)).astype(np.uint8)
     tiles = CudaWeight(FakeDevice(), type(source)("w", "MXFP4", (16, 64), raw.reshape(-1))).data.numpy().copy()

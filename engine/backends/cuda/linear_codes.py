@@ -57,12 +57,12 @@ SCALES = LOWS = ""
 LOW_FACTOR = HIGH_FACTOR = 1.0
 
 
-def span_at(tile: int, block: int) -> int:
+def span_at(tile: int, block: int) -> Any:
     """Address of a block's span."""
     return int64(tile + int64(block >> SPAN_SHIFT) * SPAN_BYTES)
 
 
-def inner_at(block: int) -> int:
+def inner_at(block: int) -> Any:
     """Bytes from its span to a block."""
     return int32(HEADER_BYTES + int32(block & (SPAN - 1)) * BLOCK_BYTES)
 
