@@ -23,6 +23,7 @@ from PySide6.QtWidgets import QApplication, QMessageBox
 from desktop.diagnostics import Diagnostics
 from desktop.services.catalogue import CatalogueService, FindModels, find_models
 from desktop.services.checks import CheckService
+from desktop.services.devices import DeviceService, FindDevices, find_devices
 from desktop.services.download import DownloadService, Fetch, fetch_starter
 from desktop.services.drafts import DraftProblem, draft_problem
 from desktop.services.hub import HUB, HubDoors, HubService
@@ -60,6 +61,7 @@ class Doors:
     find_models: FindModels = find_models
     measure: Measure = measure_bandwidth
     hub: HubDoors = HUB
+    find_devices: FindDevices = find_devices
 
 
 class _FirstPaint(QObject):
@@ -96,12 +98,13 @@ class Desktop(QObject):
         self._download = DownloadService(models, doors.fetch, self)
         self._checks = CheckService(parent=self)
         self._hub = HubService(preferences, models, doors.hub, self)
-        self._judge = LibraryService(self.session, self._catalogue, doors.measure, self)
+        self._devices = DeviceService(doors.find_devices, self)
+        self._judge = LibraryService(self.session, self._catalogue, doors.measure, doors.find_devices, self)
         self.desk = ModelDesk(self.session, self._catalogue, self._download, models, self)
         self.library = LibraryDesk(self.session, self.desk, self._catalogue, self._judge, self._hub, self)
         self.theme = Theme(app)
         places = QSettings(str(folder / "window.ini"), QSettings.Format.IniFormat)
-        self.window = MainWindow(self.session, self.desk, self.library, self._checks, self.theme, places, self.close)
+        self.window = MainWindow(self.session, self.desk, self.library, self._checks, self._devices, self.theme, places, self.close)
         self._closed = False
 
     def start(self, model: Path | None = None, starter: bool = False) -> None:
@@ -130,7 +133,7 @@ class Desktop(QObject):
         if self._closed:
             return
         self._closed = True
-        helpers = (self._checks, self._download, self._hub, self._judge, self._catalogue, self.session)
+        helpers = (self._checks, self._devices, self._download, self._hub, self._judge, self._catalogue, self.session)
         ended = [helper.close() for helper in helpers]
         if not all(ended):
             log.error("a thread did not end in time")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from engine.core import ChatEvent, ChatRequest, Done, Loading, Message, ModelInfo, Text, TokenInfo, Trimmed
-from engine.errors import Cancelled, DeviceLost, NotEnoughMemory
+from engine.errors import Cancelled, DeviceLost, EngineError, NotEnoughMemory
 from engine.folders import cache_dir
 from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.draft_slot import DraftSlot
@@ -116,7 +116,7 @@ class LocalChat:
 
 
 def _tell(notice: str) -> None:
-    """What concerns saved caches is no trouble of the conversation: it goes to the log."""
+    """What concerns saved caches, or devices that were passed over, is no trouble of the conversation: it goes to the log."""
     if notice:
         logging.getLogger(__name__).info(notice)
 
@@ -212,6 +212,8 @@ def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: 
             kept += f" {load.quantise} {load.quantise_head} {load.prompt_bits}"  # other weights or sums, other keys and values
         _tell(restore_cache(paged, kept, cache_dir() / "conversations"))
     info = dataclasses.replace(info, backend=target.backend, where=target.where)
+    if target.where:
+        info = dataclasses.replace(info, cache_bytes=paged.store.nbytes)
     return LocalChat(info, StreamingGenerator(model, paged, tokenizer), template, settled(load, target), kept)
 
 
@@ -234,12 +236,18 @@ def _on_a_device(
     for target in [*filter(fits, others), last]:
         try:
             backend = backend_on(target, load)
-            loading = read_model(checkpoint, backend, cache_dtype(cache), preparation(checkpoint, load), functools.partial(room.make, backend))
-            return (yield from loading), target
+        except EngineError as error:  # a GPU that does not start
+            if target is last:
+                raise
+            _tell(f"{target.where} is not used for {Path(info.path).name}: {error}")
+            continue
+        try:
+            prepare, make_room = preparation(checkpoint, load), functools.partial(room.make, backend)
+            return (yield from read_model(checkpoint, backend, cache_dtype(cache), prepare, make_room)), target
         except (NotEnoughMemory, DeviceLost) as error:
             if target is last:
                 raise
-            logging.getLogger(__name__).warning("%s is not used for %s: %s", target.where, Path(info.path).name, error)
+            _tell(f"{target.where} is not used for {Path(info.path).name}: {error}")
     raise AssertionError("the last device either loads the model or says why not")
 
 
@@ -255,7 +263,7 @@ class _Room:
         return self._replaces.info if self._replaces is not None else None
 
     def make(self, backend: Backend, weights: int) -> None:
-        """Let that model go when there is memory for `weights` bytes and a context without it. Raises `NotEnoughMemory` when there is not."""
+        """Let that model go when there is memory for `weights` bytes and a context without it. Raises `NotEnoughMemory` otherwise."""
         from engine.backends.trim import give_memory_back
         from engine.models.estimate import cache_bytes, chosen_context
         from engine.models.fit import freed_bytes
@@ -264,7 +272,8 @@ class _Room:
         name, free = Path(self._info.path).name, backend.free_memory() + freed_bytes(self.leaving, backend.where)
         check_memory(name, weights, free, backend.where)
         # A GPU has no memory that is only lent: what the passes take besides must be there, too.
-        work = self._info.work.bytes(chosen_context(self._cache, self._info.context_length, self._info.advised_context)) if backend.where else 0
+        length = chosen_context(self._cache, self._info.context_length, self._info.advised_context)
+        work = self._info.work.bytes(length) if backend.where else 0
         context = cache_bytes(self._info, self._cache, backend.name, busy=weights + work, free=free, where=backend.where)
         if not context.fits:
             raise NotEnoughMemory(f"{name} leaves too little memory beside its weights. {context.sentence}")

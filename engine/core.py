@@ -235,8 +235,8 @@ class ModelInfo:
     weights will take in memory once loaded on the CPU, `read_bytes` what one decoded token reads of them; `defaults` are the
     sampler settings that the model's makers advise: (field of `SamplerSettings`, value); beyond `advised_context` tokens the
     model gets worse; `plain` are the weights that can be quantised while loading and the bytes they take as they are: numbers and
-    bytes of all but the head, then of the head. Of a loaded model, `backend` is the name of the one it runs on and `where` that
-    one's `Backend.where`.
+    bytes of all but the head, then of the head. Of a loaded model, `backend` is the name of the one it runs on, `where` that
+    one's `Backend.where`, and `cache_bytes` what its cache has taken of a GPU.
     """
 
     path: str
@@ -264,6 +264,7 @@ class ModelInfo:
     work: WorkSpace = WorkSpace()
     backend: str = ""
     where: str = ""
+    cache_bytes: int = 0
 
 
 class ChatSource(Protocol):

@@ -47,11 +47,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_items:
         return
-    import torch
+    from engine.backends.cuda.driver import find_gpus
 
-    if not torch.cuda.is_available():
+    reason = find_gpus().reason
+    if reason:
         for item in gpu_items:
-            item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU on this machine"))
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(autouse=True)

@@ -34,6 +34,8 @@ DATA_REMARKS = (
     ("tests/engine/, tests/desktop/", "tests, one file for each source file or theme"),
     ("tests/e2e/", "the whole program: typing in the window, killing it, the real model"),
     ("tests/golden/", "what llama.cpp says of the starter model and of Gemma 3: ids, log-probabilities; published chat templates"),
+    ("tests/simt/", "kernels of GPUs without one: an interpreter, their twins in NumPy, a fake device, the compiler's gate"),
+    ("tests/gpu/", "what needs an NVIDIA GPU"),
     ("tests/bench/", "benchmarks, and the script that records the golden data"),
     ("tests/*.py", "the frame of all tests: guards, tiny models, borders, this page's tables"),
     (".ci/run", "everything that must be green: tests, lint, types, wheel, a clean installation"),

@@ -155,6 +155,7 @@ class EngineRoom(QObject):
         kind, _, path = self._jobs.pop(job_id, ("", None, ""))
         if kind == _ANSWER:
             self.reply_ended.emit(sentence, details)
+            self._look_at_model()  # it has gone with its GPU where that stopped working
         elif kind == _ASIDE:
             self.aside_ended.emit(None)
         elif kind:

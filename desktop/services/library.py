@@ -14,12 +14,14 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from desktop.items.catalogue import ModelEntry
 from desktop.services.catalogue import CatalogueService
+from desktop.services.devices import FindDevices, find_devices
 from desktop.services.session import ChatSession
 from desktop.services.worker import Job, StreamThread
 from engine.core import ModelInfo
 from engine.settings import CacheSettings, LoadSettings, Settings
 
 if TYPE_CHECKING:
+    from engine.backends.choice import Usable
     from engine.models.fit import Fit
 
 __all__ = ["LibraryService", "Measure", "measure_bandwidth"]
@@ -71,9 +73,15 @@ class LibraryService(QObject):
     judged = Signal(object)
 
     def __init__(
-        self, session: ChatSession, catalogue: CatalogueService, measure: Measure = measure_bandwidth, parent: QObject | None = None
+        self,
+        session: ChatSession,
+        catalogue: CatalogueService,
+        measure: Measure = measure_bandwidth,
+        find_devices: FindDevices = find_devices,
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
+        self._find_devices = find_devices
         self._session, self._catalogue, self._measure = session, catalogue, measure
         self._worker: StreamThread | None = None
         self._job: Job | None = None
@@ -150,7 +158,7 @@ class LibraryService(QObject):
         if self._job is not None:
             self._job.stop()
         loaded, bandwidth = self._session.model, self.bandwidth
-        self._job = self._worker.start(lambda stop: _judgements(models, loaded, bandwidth, stop))
+        self._job = self._worker.start(lambda stop: _judgements(models, loaded, bandwidth, self._find_devices, stop))
 
     @Slot(int, object)
     def _on_yielded(self, job: int, fits: dict[str, Fit]) -> None:
@@ -167,16 +175,27 @@ def _judgements(
     models: Sequence[tuple[ModelEntry, ModelInfo, CacheSettings, LoadSettings]],
     loaded: ModelInfo | None,
     bandwidth: float,
+    find_devices: FindDevices,
     stop: threading.Event,
 ) -> Generator[dict[str, Fit], None, None]:
     """Batches of path -> `Fit`. The loaded model's place counts as free: another one would take it."""
-    from engine.models.estimate import free_memory
-    from engine.models.fit import fit
-
-    free = free_memory()
-    if loaded is not None:
-        free += loaded.resident_bytes or loaded.weights_bytes
+    usable = find_devices()
     for start in range(0, len(models), _BATCH):
         if stop.is_set():
             return
-        yield {entry.path: fit(info, cache, free, bandwidth, load) for entry, info, cache, load in models[start : start + _BATCH]}
+        yield {
+            entry.path: _judged(info, cache, load, usable, loaded, bandwidth) for entry, info, cache, load in models[start : start + _BATCH]
+        }
+
+
+def _judged(
+    info: ModelInfo, cache: CacheSettings, load: LoadSettings, usable: Usable, loaded: ModelInfo | None, bandwidth: float
+) -> Fit:
+    """How a model fits on the device that it would go to, in the place of the `loaded` one."""
+    from engine.models.fit import fit, freed_bytes, likely_target
+
+    target = likely_target(info, cache, load, usable, loaded)
+    free = target.free + freed_bytes(loaded, target.where)
+    # The measured bandwidth is that of the machine's own memory.
+    speed = bandwidth if not target.where else 0.0
+    return fit(info, cache, free, speed, load, backend=target.backend, where=target.where)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 from engine.core import ChatEvent, ChatRequest, ChatSource, Loading, ModelInfo
-from engine.errors import Cancelled, EngineError
+from engine.errors import Cancelled, DeviceLost, EngineError
 from engine.settings import CacheSettings, LoadSettings
 
 __all__ = ["Describe", "ModelSlot", "OpenChat", "describe", "open_chat"]
@@ -93,7 +93,8 @@ class ModelSlot:
 
     def answer(self, request: ChatRequest, stop: threading.Event) -> Generator[ChatEvent, None, None]:
         """The events of one reply; none of them is a `Done` when `stop` was set before it began. Raises `EngineError` when no
-        model is loaded."""
+        model is loaded. After a `DeviceLost` none is loaded any more.
+        """
         if self._source is None:
             raise EngineError("No model is loaded: open one, then send again.")
         try:
@@ -101,6 +102,9 @@ class ModelSlot:
         except Cancelled:  # while its draft model was being loaded
             if not stop.is_set():
                 raise
+        except DeviceLost:  # what is loaded answers no more
+            self._release()
+            raise
 
     def unload(self, stop: threading.Event) -> Generator[Loading, None, None]:
         """Release the model's memory; `stop` changes nothing, for it is soon done."""

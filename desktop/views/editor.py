@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QWidget
 
 from engine.settings import Settings
 
-__all__ = ["Editor"]
+__all__ = ["Editor", "guard_wheel"]
 
 
 class _WheelGuard(QObject):
@@ -49,7 +49,12 @@ class Editor(QWidget):
         """Tell at once what would be told after a pause."""
 
     def _guard(self, *controls: QWidget) -> None:
-        guard = _WheelGuard(self)
-        for control in controls:
-            control.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-            control.installEventFilter(guard)
+        guard_wheel(self, *controls)
+
+
+def guard_wheel(owner: QWidget, *controls: QWidget) -> None:
+    """Let the wheel scroll what is around these controls of `owner` while they have no focus."""
+    guard = _WheelGuard(owner)
+    for control in controls:
+        control.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        control.installEventFilter(guard)

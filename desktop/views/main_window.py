@@ -11,10 +11,12 @@ from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEv
 from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
 
 from desktop.services.checks import CheckService
+from desktop.services.devices import DeviceService
 from desktop.services.session import ChatSession
 from desktop.settings import PANES, Appearance, Behaviour
 from desktop.views.actions import ShortcutsDialog, add_menus
 from desktop.views.chat_pane import ChatPane
+from desktop.views.device_desk import DeviceDesk
 from desktop.views.draft_desk import DraftDesk
 from desktop.views.drop import DropHint, dropped_model
 from desktop.views.icons import IconButton, application_icon
@@ -43,6 +45,7 @@ class MainWindow(QMainWindow):
         desk: ModelDesk,
         library: LibraryDesk,
         checks: CheckService,
+        devices: DeviceService,
         theme: Theme,
         geometry: QSettings,
         close_session: Callable[[], None],
@@ -57,7 +60,8 @@ class MainWindow(QMainWindow):
         self.chat = ChatPane(session, self._top_bar())
         self.sidebar = Sidebar(session.conversations, session.search)
         self.inspector = Inspector(PANES)
-        self.settings_desk = SettingsDesk(session, self.inspector, checks, self)
+        self.settings_desk = SettingsDesk(session, self.inspector, checks, devices, self)
+        self.device_desk = DeviceDesk(session, devices, self.inspector, self.picker, self)
         self.drafting = DraftDesk(session, desk, self.inspector, self)
         self.panes = Panes(self.sidebar, self.chat, self.inspector)
         self.setCentralWidget(self.panes)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.core import ModelInfo
 from engine.errors import BadSetting
-from engine.settings import CacheSettings
+from engine.settings import CacheSettings, LoadSettings
+
+if TYPE_CHECKING:
+    from engine.backends.choice import Usable
 
 __all__ = ["MemoryLine", "ReloadStrip", "size_text"]
 
@@ -56,7 +61,8 @@ class MemoryLine(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._info: ModelInfo | None = None
-        self._settings, self._backend = CacheSettings(), "cpu"
+        self._settings, self._load = CacheSettings(), LoadSettings()
+        self._usable: Usable | None = None
         self.label = QLabel()
         self.label.setWordWrap(True)
         self.label.setProperty("tone", "muted")
@@ -65,9 +71,13 @@ class MemoryLine(QWidget):
         layout.addWidget(self.label)
         self._write("", True)
 
-    def show_estimate(self, info: ModelInfo | None, settings: CacheSettings, backend: str) -> None:
-        """Estimate for the loaded model (None: there is none) on "cpu" or "reference"."""
-        self._info, self._settings, self._backend = info, settings, backend
+    def show_estimate(
+        self, info: ModelInfo | None, settings: CacheSettings, load: LoadSettings = LoadSettings(), usable: Usable | None = None
+    ) -> None:
+        """Estimate for the loaded model (None: there is none) on the device that it would be loaded to again; `usable` are the GPUs, if
+        they are known.
+        """
+        self._info, self._settings, self._load, self._usable = info, settings, load, usable
         if self.isVisible():
             self._estimate()
 
@@ -82,16 +92,24 @@ class MemoryLine(QWidget):
         if not self._info.layers * self._info.kv_heads * self._info.head_dim:  # a source without a cache of its own
             self._write("This model keeps no cache here.", True)
             return
-        from engine.models.estimate import cache_bytes  # with a model loaded, all that it imports is there already
+        # With a model loaded, all that these import is there already.
+        from engine.backends.choice import Usable
+        from engine.models.estimate import cache_bytes
+        from engine.models.fit import likely_target
+
+        info = self._info
+        target = likely_target(info, self._settings, self._load, self._usable or Usable(), info)
+        stays = target.where == info.where
+        busy = -info.cache_bytes if stays else info.resident_bytes or info.weights_bytes  # its weights have their place, or need one
 
         try:
-            found = cache_bytes(self._info, self._settings, self._backend)
+            found = cache_bytes(info, self._settings, target.backend, busy=busy, free=target.free, where=target.where)
         except BadSetting as error:
             self._write(str(error), False)
             return
         text = (
             f"{found.context_length:,} tokens: {size_text(found.context_bytes)} ({size_text(found.bytes_per_token)} per token); "
-            f"{size_text(found.free_bytes)} free"
+            f"{size_text(found.free_bytes)} free{f' on {target.where}' if target.where else ''}"
         )
         if found.total_bytes > found.context_bytes:
             text += f". With other conversations kept, up to {size_text(found.total_bytes)}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QPalette
@@ -23,6 +24,7 @@ class ModelPicker(QToolButton):
     """Shows the loaded model; the menu asks for entries with `entries_wanted()` when it opens, answered by `show_entries`.
 
     `chosen(path)`, `library_requested()`, `open_file_requested()`, `open_folder_requested()`, `starter_requested()`, `unload_requested()`.
+    `device_chosen(value)` of those that `show_devices` shows.
     """
 
     entries_wanted = Signal()
@@ -32,6 +34,7 @@ class ModelPicker(QToolButton):
     open_folder_requested = Signal()
     starter_requested = Signal()
     unload_requested = Signal()
+    device_chosen = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -53,6 +56,8 @@ class ModelPicker(QToolButton):
         self._menu.addAction("Open model folder…", self.open_folder_requested.emit)
         self._starter = self._menu.addAction(STARTER_WORDS, self.starter_requested.emit)
         self._menu.addSeparator()
+        self._devices = self._menu.addMenu("Run on")
+        self._shown_devices: tuple[tuple[tuple[str, str], ...], str] = ((), "")
         self._unload = self._menu.addAction("Unload", self.unload_requested.emit)
         self.setMenu(self._menu)
         self.show_model("", "")
@@ -82,6 +87,24 @@ class ModelPicker(QToolButton):
         self._entry_actions = [self._action(entry) for entry in shown[1]]
         self._menu.insertActions(self._end_of_entries, self._entry_actions)
         self._end_of_entries.setVisible(bool(self._entry_actions))
+
+    def show_devices(self, choices: Iterable[tuple[str, str]], current: str) -> None:
+        """The devices as (value, words), and the one that is chosen."""
+        shown = (tuple(choices), current)
+        if shown == self._shown_devices:
+            return
+        self._shown_devices = shown
+        self._devices.clear()
+        for value, words in shown[0]:
+            action = self._devices.addAction(words.replace("&", "&&"))
+            action.setCheckable(True)
+            action.setChecked(value == current)
+            action.triggered.connect(partial(self.device_chosen.emit, value))
+        self._devices.setTitle(f"Run on: {dict(shown[0]).get(current, current)}".replace("&", "&&"))
+
+    def device_actions(self) -> tuple[QAction, ...]:
+        """The actions of the devices in the menu."""
+        return tuple(self._devices.actions())
 
     def entry_actions(self) -> tuple[QAction, ...]:
         """The actions of the models in the menu."""

@@ -8,6 +8,7 @@ from typing import Any
 from PySide6.QtCore import QObject, QSettings, Signal
 
 from desktop.services.checks import CheckService
+from desktop.services.devices import DeviceService
 from desktop.services.presets import PresetService
 from desktop.services.session import ChatSession
 from desktop.settings import MODEL_SETTINGS, Behaviour
@@ -33,9 +34,11 @@ class SettingsDesk(QObject):
 
     notice = Signal(str, str, bool)
 
-    def __init__(self, session: ChatSession, inspector: Inspector, checks: CheckService, parent: QObject | None = None) -> None:
+    def __init__(
+        self, session: ChatSession, inspector: Inspector, checks: CheckService, devices: DeviceService, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
-        self._session, self._inspector = session, inspector
+        self._session, self._inspector, self._devices = session, inspector, devices
         self._conversation = session.conversation
         self._unfinished: dict[int, dict[type[Settings], dict[str, Any]]] = {}
         self.presets = PresetService(session, session.push_undo, self)
@@ -64,6 +67,7 @@ class SettingsDesk(QObject):
         session, inspector = self._session, self._inspector
         session.settings_changed.connect(self.show_settings)
         session.model_changed.connect(self.show_model)
+        self._devices.found.connect(lambda _usable: self.show_model())
         inspector.changed.connect(self._set)
         inspector.reset_requested.connect(session.reset_setting)
         inspector.system_prompt_changed.connect(session.set_system_prompt)
@@ -97,8 +101,7 @@ class SettingsDesk(QObject):
             strip.show_needed(used is not None and session.settings(cls) not in used)
 
     def _estimate(self, settings: CacheSettings) -> None:
-        backend = self._session.settings(LoadSettings).backend
-        self.memory.show_estimate(self._session.model, settings, "reference" if backend == "reference" else "cpu")
+        self.memory.show_estimate(self._session.model, settings, self._session.settings(LoadSettings), self._devices.usable)
 
     def _preview_context(self, tokens: int) -> None:
         self._estimate(dataclasses.replace(self._session.settings(CacheSettings), context_length=tokens))

@@ -72,31 +72,32 @@ def gpu_numbers(settings: LoadSettings) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(number) for number in re.findall(r"\d+", settings.gpus)))
 
 
-def targets(settings: LoadSettings) -> list[Target]:
+def targets(settings: LoadSettings, known: Usable | None = None) -> list[Target]:
     """The devices that a model could go to, the best one first.
 
     With automatic GPUs that is the one with the most free memory, then as many as are there; automatic devices end with the
-    processor. Raises `BadSetting`, with the reason, where GPUs are asked for and cannot be used.
+    processor. `known` are the GPUs where they were looked for already. Raises `BadSetting`, with the reason, where GPUs are asked for
+    and cannot be used.
     """
     if settings.backend in ("cpu", "reference"):
         return [Target(settings.backend, free=free_memory())]
-    usable, wanted = usable_gpus(), gpu_numbers(settings)
-    known = {gpu.index: gpu for gpu in usable.gpus}
-    unknown = [number for number in wanted if number not in known]
-    if settings.backend == "cuda" and (unknown or not known):
+    usable, wanted = usable_gpus() if known is None else known, gpu_numbers(settings)
+    there = {gpu.index: gpu for gpu in usable.gpus}
+    unknown = [number for number in wanted if number not in there]
+    if settings.backend == "cuda" and (unknown or not there):
         raise BadSetting(_refusal(unknown, usable))
     kept = settings.gpu_memory << 20
     if wanted:
-        chosen = [] if unknown else [_target([known[number] for number in wanted], usable, kept)]
+        chosen = [] if unknown else [_target([there[number] for number in wanted], usable, kept)]
     else:
         roomy = sorted(usable.gpus, key=lambda gpu: -gpu.free)
         chosen = [_target(sorted(roomy[:count], key=lambda gpu: gpu.index), usable, kept) for count in range(1, len(roomy) + 1)]
     return chosen if settings.backend == "cuda" else [*chosen, Target("cpu", free=free_memory())]
 
 
-def choose(settings: LoadSettings, fits: Fits = lambda _: True) -> Target:
+def choose(settings: LoadSettings, fits: Fits = lambda _: True, known: Usable | None = None) -> Target:
     """The first of `targets` that a model fits on; where it fits on none, the last. Raises as `targets`."""
-    found = targets(settings)
+    found = targets(settings, known)
     return next((target for target in found[:-1] if fits(target)), found[-1])
 
 

@@ -26,6 +26,7 @@ from engine.errors import BenchmarkError
 from engine.settings import CacheSettings, LoadSettings
 
 if TYPE_CHECKING:
+    from engine.backends.base import Backend
     from engine.models.paged import PagedCache
 
 
@@ -85,7 +86,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
     from engine.backends.cpu import default_threads
-    from engine.backends.cpu.bandwidth import read_bandwidth
     from engine.models import describe
 
     _check(options)
@@ -108,7 +108,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
             runner.run(ids[: min(32, context)], 0, one_by_one=False)  # first use of memory and threads is not measured
         for repetition in range(options.repeat):
             console.progress(f"Measuring, {repetition + 1} of {options.repeat}")
-            bandwidths.append(read_bandwidth(threads))
+            bandwidths.append(_bandwidth(cache.model.backend, threads))
             _measure(runners, times, ids, options)
         console.clear()
         rates = {name: _rates(found, options) for name, found in times.items()}
@@ -116,6 +116,19 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
         if options.profile:
             report["profile"] = step_profiles(cache, ids, options.prompt_tokens, options.depth, median(bandwidths))
         return report
+
+
+def _bandwidth(backend: Backend, threads: int) -> float:
+    """Bytes a second: what the threads read of the machine's memory, or what a copy within the GPU's reads and writes."""
+    if backend.name == "cuda":
+        from engine.backends.cuda.backend import CudaBackend
+        from engine.backends.cuda.rates import copy_bandwidth
+
+        assert isinstance(backend, CudaBackend)
+        return copy_bandwidth(backend.devices[0])
+    from engine.backends.cpu.bandwidth import read_bandwidth
+
+    return read_bandwidth(threads)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -151,6 +164,7 @@ def _report(cache: PagedCache, threads: int, bandwidth: float, rates: dict[str, 
     ours, weight_bytes = rates[Ours.name], cache.model.weight_bytes_per_token
     return {
         "device": cache.model.backend.name,
+        "where": cache.model.backend.where,
         "threads": threads,
         **ours,
         "weight_bytes_per_token": weight_bytes,
@@ -170,10 +184,11 @@ def _beside(ours: Answer, theirs: Answer) -> Answer:
 
 
 def _show(answer: Answer) -> str:
+    of_what = "copy bandwidth" if answer["where"] else "read bandwidth"
     lines = [
-        f"{answer['device']}, {answer['threads']} threads",
+        f"{answer['device']}, {answer['where'] or str(answer['threads']) + ' threads'}",
         f"prefill  {answer['prefill_tokens_per_second']:10.1f} tokens/s",
-        f"decode   {answer['decode_tokens_per_second']:10.1f} tokens/s, {100 * answer['bandwidth_fraction']:.0f} % of the read bandwidth "
+        f"decode   {answer['decode_tokens_per_second']:10.1f} tokens/s, {100 * answer['bandwidth_fraction']:.0f} % of the {of_what} "
         f"of {answer['read_bandwidth_bytes_per_second'] / 1e9:.1f} GB/s ({answer['weight_bytes_per_token'] / 1e6:.1f} MB a token)",
     ]
     for peer in answer["peers"]:

@@ -76,7 +76,7 @@ def device_words(text: str) -> dict[str, str]:
     backend, colon, gpus = text.partition(":")
     try:
         if colon and (backend != "cuda" or not gpus):
-            raise BadSetting(f"{text!r} is no device, but it must be auto, cpu, cuda, cuda: with numbers of GPUs such as cuda:0, or reference.")
+            raise BadSetting(f"{text!r} is no device: auto, cpu, cuda, cuda with numbers as in cuda:0,1, or reference was expected.")
         return {"backend": LoadSettings(backend=backend).backend, "gpus": LoadSettings(gpus=gpus).gpus}
     except BadSetting as error:
         raise argparse.ArgumentTypeError(str(error)) from error

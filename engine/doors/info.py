@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 from engine.doors.door import Answer, Console, Door
-from engine.settings import CacheSettings
+from engine.settings import CacheSettings, LoadSettings
 
 _MODEL_KEYS = (
     "architecture", "format", "parameters", "bits_per_weight", "weights_bytes", "layers", "context_length", "vocab_size",
@@ -34,26 +34,31 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
     if options.model is None:
         return machine()
+    from engine.backends.choice import choose
     from engine.models import describe
-    from engine.models.estimate import free_memory
-    from engine.models.fit import fit
+    from engine.models.fit import finds_room, fit
 
     info = describe(options.model)
     answer: Answer = {key: getattr(info, key) for key in _MODEL_KEYS}
     answer["stop_token_ids"] = list(info.stop_token_ids)
-    judged = fit(info, CacheSettings(), free_memory())
+    target = choose(LoadSettings(), finds_room(info, CacheSettings(), LoadSettings()))
+    judged = fit(info, CacheSettings(), target.free, backend=target.backend, where=target.where)
     answer |= {"advised": dict(info.defaults), "needed_bytes": judged.total, "verdict": judged.verdict, "memory": judged.sentence}
     return answer
 
 
 def machine() -> Answer:
-    """Versions, processor, memory (bytes), and whether the CPU kernels lie compiled in the disk cache."""
+    """Versions, processor, memory (bytes), GPUs, and whether the CPU kernels lie compiled in the disk cache.
+
+    `gpus_reason` says why a GPU, or any, cannot be used.
+    """
     import psutil
 
+    from engine.backends.choice import usable_gpus
     from engine.backends.cpu.kernels import cache_folder
 
     folder = cache_folder()
-    memory = psutil.virtual_memory()
+    memory, usable = psutil.virtual_memory(), usable_gpus()
     return {
         "version": version(),
         "python": platform.python_version(),
@@ -64,6 +69,8 @@ def machine() -> Answer:
         "logical_cores": psutil.cpu_count() or 1,
         "memory_bytes": memory.total,
         "memory_available_bytes": memory.available,
+        "gpus": [{"number": gpu.index, "name": gpu.name, "memory_bytes": gpu.total, "free_bytes": gpu.free} for gpu in usable.gpus],
+        "gpus_reason": usable.reason,
         "kernels_cached": folder is not None and any(folder.rglob("*.nbc")),
         "kernel_cache": str(folder) if folder else None,
     }
@@ -86,7 +93,8 @@ def _package_version(name: str) -> str:
 
 def _show(answer: Answer) -> str:
     width = max(len(key) for key in answer)
-    return "\n".join(f"{key.replace('_', ' ').ljust(width)}  {_readable(key, value)}" for key, value in answer.items())
+    shown = {key: value for key, value in answer.items() if key != "gpus_reason" or value}
+    return "\n".join(f"{key.replace('_', ' ').ljust(width)}  {_readable(key, value)}" for key, value in shown.items())
 
 
 def _readable(key: str, value: object) -> str:
@@ -99,8 +107,12 @@ def _readable(key: str, value: object) -> str:
     if isinstance(value, float):
         return f"{value:.2f}"
     if isinstance(value, list):
-        return ", ".join(str(item) for item in value) or "none"
+        return ", ".join(_gpu(item) if isinstance(item, dict) else str(item) for item in value) or "none"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _gpu(gpu: Answer) -> str:
+    return f"{gpu['number']}: {gpu['name']} ({gpu['free_bytes'] / 2**30:.1f} of {gpu['memory_bytes'] / 2**30:.1f} GiB free)"
 
 
 INFO = Door("info", "describe a model, or this machine", _arguments, _answer, _show)

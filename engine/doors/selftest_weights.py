@@ -70,6 +70,7 @@ def _wrapped(wrap: Callable[..., Mapping[str, RawTensor]], parts: Mapping[str, n
 
 def _gptq(bits: int, group: int, shuffled: bool, rng: Random, rows: int, columns: int) -> RawTensor:
     groups = columns // group
+    parts: dict[str, npt.NDArray[Any]]
     index = np.arange(columns, dtype=np.int32) // group
     parts = {
         "qweight": _words(rng, columns * bits // 32, rows), "qzeros": _words(rng, groups, rows * bits // 32),
@@ -80,6 +81,7 @@ def _gptq(bits: int, group: int, shuffled: bool, rng: Random, rows: int, columns
 
 def _awq(version: str, rng: Random, rows: int, columns: int) -> RawTensor:
     groups = columns // 128
+    parts: dict[str, npt.NDArray[Any]]
     if version == "gemm":
         parts = {
             "qweight": _words(rng, columns, rows // 8), "qzeros": _words(rng, groups, rows // 8),
@@ -99,7 +101,7 @@ def _exl2(widths: tuple[int, ...], rng: Random, rows: int, columns: int) -> RawT
     bits = sorted((widths[i % len(widths)] for i in range(count)), reverse=True)
     starts = np.cumsum([0, *bits])
     groups = np.array([[width, start] for width, start in zip(bits, starts, strict=False)], np.int16)
-    parts = {
+    parts: dict[str, npt.NDArray[Any]] = {
         "q_weight": _words(rng, int(starts[-1]), rows), "q_scale": _words(rng, count, rows // 8),
         "q_scale_max": (rng.uniform(0.1, 0.2, count) * 4 / np.exp2(bits)).astype(np.float16), "q_groups": groups.reshape(-1),
         "q_invperm": rng.permutation(columns).astype(np.int32),
@@ -108,7 +110,7 @@ def _exl2(widths: tuple[int, ...], rng: Random, rows: int, columns: int) -> RawT
 
 
 def _compressed(bits: int, rng: Random, rows: int, columns: int) -> RawTensor:
-    parts = {
+    parts: dict[str, npt.NDArray[Any]] = {
         "weight_packed": _words(rng, rows, columns * bits // 32), "weight_scale": _scales(rng, bits, rows, columns // 32),
         "weight_shape": np.array([rows, columns], np.int64),
     }  # fmt: skip

@@ -8,14 +8,14 @@ string is complete, the sequence goes back to before the token it began in: ids,
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Floats
+from engine.backends.base import KEPT_LOGITS, Floats
 from engine.constraint.filter import Mask
 from engine.constraint.filter_set import FilterSet
 from engine.core import Alternative, TokenInfo
@@ -34,6 +34,9 @@ from engine.text.stops import Released, StopMatcher
 from engine.text.tokenizer import Tokenizer
 
 _NONE = frozenset[int]()
+Late = Callable[[], Floats]
+"""Logits that the device still has, for a few steps."""
+_LATEST = KEPT_LOGITS // 2
 
 
 class Emission(NamedTuple):
@@ -61,7 +64,7 @@ class _Mark:
     states: tuple[Any, ...]
     token: int = -1
     text: str = ""
-    logits: Floats | None = None
+    logits: Floats | Late | None = None
 
 
 class Job:
@@ -170,6 +173,37 @@ class Job:
             raise
         self.accepted_drafts += accepted
         return self.feed(sampled, logits.copy() if self.plan.wanted.logits else None, drafted=accepted, mark=mark)
+
+    # -- what the device draws by itself (`engine.generator.ahead`)
+
+    @property
+    def needs_host(self) -> bool:
+        """Whether every token must be drawn here: by filters, or because its logits are asked for."""
+        return self._filters is not None or self.plan.wanted.logits
+
+    @property
+    def usual(self) -> bool:
+        """Whether the next token may be drawn by the sampler's settings alone, no other rule looking on."""
+        place = len(self.ids)
+        healing = self._healing is not None and place == self._begin
+        return not (self.banned or place < self._welcome or healing or self._blocked.get(place))
+
+    @property
+    def room(self) -> int:
+        """How long the text may become and still go on."""
+        return self._room
+
+    def uniform(self, place: int) -> float:
+        """The random number that draws the token at a place."""
+        return self._sampler.uniform(place)
+
+    def accept_drawn(self, sampled: Sampled, logits: Late) -> Emission:
+        """Take in a token that was drawn elsewhere, as `decide` does with its own. `logits` gives those it was drawn from."""
+        return self.feed(sampled, mark=self._mark(logits) if self._bans is not None else None)
+
+    def keep_logits(self) -> None:
+        """The device is about to lose the logits that marks rely on: fetch them."""
+        self._marks = [replace(mark, logits=mark.logits()) if callable(mark.logits) else mark for mark in self._marks]
 
     def _sampled(
         self, logits: Floats, proposal: Proposal | None, mask: Mask | None, only: npt.NDArray[np.int64] | None, rejected: Set[int]
@@ -316,7 +350,7 @@ class Job:
 
     # -- going back
 
-    def _mark(self, logits: Floats) -> _Mark:
+    def _mark(self, logits: Floats | Late) -> _Mark:
         """The present state. The logits are the caller's still: `_forget_marks` copies them when they have to last."""
         parts = (self._detokenizer, self._bans, self._sampler)  # what comes behind the gate never goes back
         return _Mark(len(self.ids), self._fed, self._accepted, tuple(part.snapshot() for part in parts if part is not None), logits=logits)
@@ -328,8 +362,12 @@ class Job:
         self._marks = [mark for mark in self._marks if mark.fed + len(mark.text) > cleared]
         if self._marks and self._marks[-1].place == len(self.ids) - 1:
             last = self._marks[-1]
+            if callable(last.logits):
+                if last.place - self._marks[0].place >= _LATEST:
+                    self.keep_logits()
+                return
             assert last.logits is not None
-            self._marks[-1] = _Mark(last.place, last.fed, last.accepted, last.states, last.token, last.text, last.logits.copy())
+            self._marks[-1] = replace(last, logits=last.logits.copy())
 
     def _rewind(self, index: int) -> Emission:
         """Back to the state before a marked token, which is blocked there from now on."""
@@ -346,4 +384,4 @@ class Job:
             self._prepare_mask()
         self._blocked = {place: ids for place, ids in self._blocked.items() if place <= mark.place}
         self._blocked.setdefault(mark.place, set()).add(mark.token)
-        return Emission("", (), suppressed=taken_back, retry=mark.logits)
+        return Emission("", (), suppressed=taken_back, retry=mark.logits() if callable(mark.logits) else mark.logits)

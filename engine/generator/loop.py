@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from engine.backends.base import Floats
 from engine.core import Prefill, Stats
 from engine.errors import BadSetting, ContextTooLong
+from engine.generator.ahead import Ahead
 from engine.generator.drafting import Drafting
 from engine.generator.job import Emission, Job
 from engine.generator.source import Source
@@ -78,9 +79,10 @@ def write(source: Source, job: Job, clock: Clock, stop: threading.Event | None =
 
     Closing the iterator at any point, or setting `stop`, gives the pages back with everything that was run still cached.
     The token that ended the sequence is not run: it costs nothing then, and is read with the next turn's prompt. After a
-    draft, each row of the pass decides one token; from the first one that is not the drafted one, the rest is void.
+    draft, each row of the pass decides one token; from the first one that is not the drafted one, the rest is void. A device that can
+    draws usual tokens by itself (`engine.generator.ahead`).
     """
-    drafting, stopped = drafting or Drafting(), stop.is_set if stop is not None else _never
+    drafting, ahead, stopped = drafting or Drafting(), Ahead(source, job), stop.is_set if stop is not None else _never
     decide, run, drafts = drafting.timed(job.decide), drafting.timed(source.run), drafting.active
     clock.drafting = drafting
     clock.prefill_started = clock.prefill_ended = clock.ended = time.perf_counter()
@@ -119,10 +121,17 @@ def write(source: Source, job: Job, clock: Clock, stop: threading.Event | None =
                 if stopped():
                     yield job.finish("cancelled")
                     return
+            elif ahead.possible():
+                further = yield from ahead.write(clock, stopped)
+                if further is None:
+                    return
+                rows = further[None]
+                continue
             rows = run(job.ids, [proposal.id for proposal in proposals])
             clock.passes, clock.drafted = source.passes, clock.drafted + len(proposals)
     finally:
         drafting.close()
+        ahead.close()
         source.close()
         job.close()
 

@@ -7,14 +7,15 @@ ordinary sequences of the page table, so both are found again by the next turn.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from engine.backends.base import Floats
+from engine.backends.base import Floats, Walk, WalkPlan
 from engine.cache.pages import Lease
 from engine.core import Prefill
+from engine.errors import ContextTooLong
 from engine.models.paged import PagedCache
 
 
@@ -82,6 +83,48 @@ class Source:
         reply = ids[self._prompt_tokens :]
         wholes = [ids, *([*prompt, *reply] for prompt in self._prompts[1:])]
         return self._mixed([self._row(lease, whole, drafts).copy() for lease, whole in zip(self._leases, wholes, strict=True)])
+
+    # -- steps that the device goes by itself
+
+    @property
+    def single(self) -> bool:
+        """Whether one row alone gives the logits."""
+        return self._guidance is None
+
+    @property
+    def vocabulary(self) -> int:
+        """The length of a row of logits."""
+        return self._cache.model.config.vocab_size
+
+    def walk(self, plan: WalkPlan) -> Walk | None:
+        """A walk over the cache; None where its device does not take the plan."""
+        return self._cache.walk(plan)
+
+    def start(self, walk: Walk, ids: Sequence[int], uniform: Callable[[int], float]) -> None:
+        """Begin a walk with the last of `ids`. What was run beyond the others before is forgotten first. Raises `ContextTooLong`."""
+        lease = self._leases[0]
+        if lease.length >= len(ids):
+            lease.truncate(len(ids) - 1)
+        if lease.length < len(ids) - 1:
+            self._cache.run(lease, ids[lease.length : -1])
+        walk.start(ids, self._cache.pages_up_to(lease, len(ids)), uniform)
+
+    def room(self, walk: Walk, length: int) -> bool:
+        """Have pages for a step that makes the text as long as `length`, and tell the walk of new ones; False when none can be had."""
+        lease = self._leases[0]
+        before = len(lease.pages)
+        try:
+            pages = self._cache.pages_up_to(lease, length)
+        except ContextTooLong:
+            return False
+        if len(pages) != before:
+            walk.set_pages(pages)
+        return True
+
+    def walked(self, token: int) -> None:
+        """A step of a walk has run this token: its keys and values are content now."""
+        self._leases[0].extend([token])
+        self.passes += 1
 
     def _row(self, lease: Lease, whole: Sequence[int], drafts: Sequence[int]) -> Floats:
         """`run` of one sequence."""

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.backends.choice import Fits, Target
+from engine.backends.choice import Fits, Target, Usable, choose
 from engine.core import PAGE_TOKENS, ModelInfo, WorkSpace
 from engine.errors import BadSetting
 from engine.models.base import rotary
@@ -102,7 +102,19 @@ def finds_room(info: ModelInfo, cache: CacheSettings, load: LoadSettings, leavin
 
 def freed_bytes(leaving: ModelInfo | None, where: str) -> int:
     """Bytes that become free on a device (`Backend.where`) when a loaded model goes."""
-    return (leaving.resident_bytes or leaving.weights_bytes) if leaving is not None and leaving.where == where else 0
+    if leaving is None or leaving.where != where:
+        return 0
+    return (leaving.resident_bytes or leaving.weights_bytes) + leaving.cache_bytes
+
+
+def likely_target(
+    info: ModelInfo, cache: CacheSettings, load: LoadSettings, known: Usable, leaving: ModelInfo | None = None
+) -> Target:
+    """Where a model would be loaded to; of a GPU that was chosen and is not there, nothing is free."""
+    try:
+        return choose(load, finds_room(info, cache, load, leaving), known)
+    except BadSetting:
+        return Target("cuda", where="the chosen GPU")
 
 
 def work_space(config: ModelConfig, backend: Backend, parts: Parts) -> WorkSpace:

@@ -10,7 +10,6 @@ from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.base import Model, Weights, gigabytes
 from engine.models.cohere import COHERE
 from engine.models.config import ModelConfig, hf_architecture
-from engine.models.estimate import free_words
 from engine.models.family import Family
 from engine.models.gemma import GEMMA, GEMMA_2, GEMMA_3
 from engine.models.glm import GLM

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Floats, Step
+from engine.backends.base import Floats, Ints, Step, Walk, Walker, WalkPlan
 from engine.cache.disk import PageFile
 from engine.cache.pages import Lease, PageTable, pages_for
 from engine.core import PAGE_TOKENS
@@ -110,13 +110,22 @@ class PagedCache:
                 f"The text would have {end} tokens, but the context holds {self.context_length}; shorten it or choose a larger "
                 "context length."
             )
-        if end > PAGE_TOKENS * len(lease.pages) or lease.copies:
-            lease.reserve(end)
-            self.settle(lease)
-        step = Step(np.array(ids, np.int32), self._positions[start:end], self._block_table(lease.pages), logit_rows)
+        pages = self.pages_up_to(lease, end)
+        step = Step(np.array(ids, np.int32), self._positions[start:end], pages, logit_rows)
         logits = self.program.run(step)
         lease.extend(ids)
         return logits
+
+    def walk(self, plan: WalkPlan) -> Walk | None:
+        """Steps that the device goes by itself; None where it cannot, or not by this plan."""
+        return self.program.walk(plan) if isinstance(self.program, Walker) else None
+
+    def pages_up_to(self, lease: Lease, length: int) -> Ints:
+        """The block table of a lease with room for `length` tokens, valid until the next call. Raises `ContextTooLong` as `run` does."""
+        if length > PAGE_TOKENS * len(lease.pages) or lease.copies:
+            lease.reserve(length)
+            self.settle(lease)
+        return self._block_table(lease.pages)
 
     def _block_table(self, pages: list[int]) -> npt.NDArray[np.int32]:
         """The pages as an array, written anew only where they are others than at the last pass."""

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from engine.__main__ import main
+from engine.backends import choice
+from engine.backends.choice import Gpu, Usable
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Message, Text
 from engine.doors import DOORS, bench, peers, text
@@ -108,6 +110,43 @@ def test_info_of_the_machine(answer, door):
     assert isinstance(found["kernels_cached"], bool)
     assert found["cpu"]
     assert "kernels cached" in door("info")[1]
+
+
+def test_info_of_gpus(answer, door, monkeypatch, tiny):
+    monkeypatch.setattr(choice, "usable_gpus", lambda: Usable((Gpu(1, "NVIDIA H200", 3 << 30, 2 << 30),), "NVIDIA K80 is too old."))
+    found = answer("info")
+    assert found["gpus"] == [{"number": 1, "name": "NVIDIA H200", "memory_bytes": 3 << 30, "free_bytes": 2 << 30}]
+    assert found["gpus_reason"] == "NVIDIA K80 is too old."
+    assert "1: NVIDIA H200 (2.0 of 3.0 GiB free)" in door("info")[1]
+    assert "free on NVIDIA H200." in answer("info", tiny)["memory"]
+    monkeypatch.setattr(choice, "usable_gpus", lambda: Usable((), "No NVIDIA driver was found on this machine."))
+    text = door("info")[1]
+    assert re.search("gpus +none\n", text)
+    assert "No NVIDIA driver was found" in text
+
+
+# --device
+
+
+@pytest.mark.parametrize("device", ["gpu", "cpu:0", "cuda:", "cuda:x", "reference:1"])
+def test_devices_that_are_none(door, tiny, device):
+    code, _, err = door("logits", tiny, "--prompt", "Hi", "--device", device)
+    assert code == 2
+    assert "--device" in err
+
+
+def test_a_device_is_chosen_once(answer, door, tiny, monkeypatch):
+    monkeypatch.setattr(choice, "usable_gpus", lambda: Usable((), "No NVIDIA driver was found on this machine."))
+    prompt = ("logits", tiny, "--prompt", "Hi", "--context-length", 256)
+    assert answer(*prompt, "--device", "reference") == answer(*prompt, *REFERENCE)
+    code, _, err = door(*prompt, "--device", "cpu", *REFERENCE)
+    assert (code, "give one of them" in err) == (1, True)
+    code, out, err = door(*prompt, "--device", "cuda:0")
+    assert (code, out) == (1, "")
+    assert err == (
+        "A GPU was chosen, but none can be used. No NVIDIA driver was found on this machine. Choose the processor (CPU) or automatic as "
+        "the device.\n"
+    )
 
 
 # tokenize, render
@@ -302,7 +341,7 @@ def test_perplexity(answer, door, tiny, loaded, tmp_path, size):
 
 
 BENCH_KEYS = [
-    "device", "threads", "prefill_tokens_per_second", "decode_tokens_per_second", "weight_bytes_per_token",
+    "device", "where", "threads", "prefill_tokens_per_second", "decode_tokens_per_second", "weight_bytes_per_token",
     "read_bandwidth_bytes_per_second", "bandwidth_fraction", "peers",
 ]  # fmt: skip
 

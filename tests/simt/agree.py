@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,25 +19,33 @@ class At:
         self.array, self.offset = array, offset
 
 
+def interpreted(kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[Any], arrays: Sequence[Any], reverse: bool) -> list[Any]:
+    """The arrays after the kernel's body. Where there is a GPU, `tests/gpu` puts it in the place of the interpreter."""
+
+    def execute(memory: Memory, values: list[Any]) -> None:
+        run(kernel, blocks, values, memory, reverse=reverse)
+
+    return _after(execute, arguments, arrays)
+
+
 def both(
     kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[Any], arrays: Sequence[Any], *, twice: bool = True
 ) -> tuple[list[Any], list[Any]]:
     """The arrays after the interpreter, and after the model. With `twice` warps and blocks run in the opposite order, too, and all
     that is written must be the same, bit for bit."""
 
-    def after(execute: Any) -> list[Any]:
-        copies = [aligned(array) for array in arrays]
-        memory = Memory(*copies)
-        execute(memory, [copies[a.array].ctypes.data + a.offset if isinstance(a, At) else a for a in arguments])
-        return copies
-
-    interpreted = after(lambda memory, values: run(kernel, blocks, values, memory))
+    first = interpreted(kernel, blocks, arguments, arrays, False)
     if twice:
-        again = after(lambda memory, values: run(kernel, blocks, values, memory, reverse=True))
-        for i, (one, other) in enumerate(zip(interpreted, again, strict=True)):
+        again = interpreted(kernel, blocks, arguments, arrays, True)
+        for i, (one, other) in enumerate(zip(first, again, strict=True)):
             assert one.tobytes() == other.tobytes(), f"array {i} depends on the order in which warps run"
-    modelled = after(lambda memory, values: MODELS[kernel.model](memory, blocks, dict(kernel.constants), *values))
-    return interpreted, modelled
+    return first, _after(lambda memory, values: MODELS[kernel.model](memory, blocks, dict(kernel.constants), *values), arguments, arrays)
+
+
+def _after(execute: Callable[[Memory, list[Any]], None], arguments: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+    copies = [aligned(array) for array in arrays]
+    execute(Memory(*copies), [copies[a.array].ctypes.data + a.offset if isinstance(a, At) else a for a in arguments])
+    return copies
 
 
 def aligned(array: Any) -> Any:

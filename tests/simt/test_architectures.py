@@ -15,7 +15,7 @@ from tests.engine.models.oracle import load, logits
 from tests.simt.fake import FakeDevice
 
 Folder = Callable[[Case], Path]
-IN_EVERY_RUN = ("llama", "gemma3", "gpt-oss", "cohere2", "gpt2")
+IN_EVERY_RUN = ("Llama", "Gemma 3", "GPT-OSS", "Cohere, Command-R", "GPT-2")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_model(folder: Folder, name: str) -> None:
     near(found, cached_logits(name), 2 * case.tolerance)
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt-oss"])
+@pytest.mark.parametrize("name", ["Llama", "GPT-OSS"])
 def test_layers_on_two_devices(folder: Folder, name: str) -> None:
     """The same numbers, bit for bit, wherever layers lie."""
     case = BY_NAME[name]

@@ -25,7 +25,7 @@ def routed(logits: Any, routing: Routing) -> list[tuple[Any, Any]]:
     a, ids, weights = Buffer(routing.experts), Buffer(routing.used), Buffer(routing.used)
     rows, used = len(logits), routing.used
     arrays = {a: laid_out(logits), ids: empty(ids, rows), weights: empty(weights, rows)}
-    out = played(experts.route_call(a, routing, ids, weights), arrays, rows)
+    out = played(experts.route_call(a, ids, weights, routing), arrays, rows)
     return [(o[ids].view(np.int32)[:, :used], o[weights][:, :used]) for o in out]
 
 

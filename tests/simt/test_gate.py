@@ -2,33 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
-from engine.backends.cuda.build import CAPABILITIES, build
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.registry import all_kernels
+from engine.backends.cuda.targets import CAPABILITIES, BuildError
+from engine.backends.cuda.workers import Outcome, compiled
+from tests.simt.test_build import doubling, spilling
 
-ALL = list(all_kernels())
+WORKERS = 2
 
 
-def complaints(kernel: Kernel) -> tuple[list[str], str]:
-    """What is wrong with the machine code, and a line for the table."""
-    built = build(kernel, CAPABILITIES)
-    wrong = [
-        f"sm_{c}: {b.registers} registers of {kernel.registers}, stack {b.stack}, spilled {b.spilled}"
-        for c, b in built.items()
+def complaints(kernel: Kernel, outcome: Outcome) -> list[str]:
+    """What is wrong with what came of a kernel."""
+    if isinstance(outcome, BuildError):
+        return [f"{kernel.name}: {outcome}"]
+    wanted = {capability for capability in CAPABILITIES if capability >= kernel.least}
+    wrong = [f"{kernel.name}: no code for sm_{c}" for c in sorted(wanted - set(outcome))]
+    return wrong + [
+        f"{kernel.name} sm_{c}: {b.registers} registers of {kernel.registers}, stack {b.stack}, spilled {b.spilled}"
+        for c, b in outcome.items()
         if b.registers > kernel.registers or b.stack or b.spilled
     ]
-    return wrong, f"{kernel.name:40} {kernel.registers:4}  " + " ".join(f"{c}:{b.registers}" for c, b in built.items())
 
 
-def test_names_are_unique() -> None:
-    assert len({kernel.name for kernel in ALL}) == len(ALL)
+def line(kernel: Kernel, outcome: Outcome) -> str:
+    """Of the table: what a kernel says, then what it takes on each device."""
+    if isinstance(outcome, BuildError):
+        return f"{kernel.name:40} failed"
+    shared = max((b.shared for b in outcome.values()), default=0)
+    return f"{kernel.name:40} {kernel.registers:4} {shared:6}  " + "  ".join(f"{c}:{b.registers:3}" for c, b in outcome.items())
+
+
+def gate(kernels: Iterable[Kernel]) -> tuple[list[str], list[str]]:
+    """All complaints, and the table, which is printed while it is made."""
+    wrong, table = [], []
+    print(f"\n{'kernel':40} said shared  registers on each sm_", flush=True)
+    for kernel, outcome in compiled(list(kernels), CAPABILITIES, WORKERS):
+        wrong += complaints(kernel, outcome)
+        table.append(line(kernel, outcome))
+        print(table[-1], flush=True)
+    return wrong, table
+
+
+def test_names_are_unique_and_symbols() -> None:
+    names = [kernel.name for kernel in all_kernels()]
+    assert len(set(names)) == len(names) > 0
+    assert [name for name in names if not (name.isidentifier() and name.isascii())] == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_no_kernel_spills() -> None:
-    found = [complaints(kernel) for kernel in ALL]
-    print("\n" + "\n".join(line for _, line in found))
-    assert [(kernel.name, wrong) for kernel, (wrong, _) in zip(ALL, found, strict=True) if wrong] == []
+    wrong, table = gate(all_kernels())
+    assert wrong == []
+    assert len(table) == len(list(all_kernels()))
+
+
+@pytest.mark.slow
+def test_the_gate_bites() -> None:
+    """A kernel that spills and one that computes in float64 are found; so is one that takes more registers than it says."""
+    modest = next(iter(all_kernels()))
+    greedy = Kernel("greedy", modest.body, modest.parameters, modest.threads, 4, modest.constants, model=modest.model)
+    wrong, table = gate([spilling(), doubling(), greedy])
+    text = "\n".join(wrong)
+    assert all(f"wasteful sm_{c}:" in text for c in CAPABILITIES), text
+    assert "The kernel double computes in float64" in text
+    assert all(f"greedy sm_{c}:" in text for c in CAPABILITIES)
+    assert any("failed" in row for row in table)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
+from engine.backends.blocked import in_blocks
 from engine.backends.cache_types import CacheType, cache_type
-from engine.backends.cpu.composite import CompositeOutline, CompositeWeight, is_composite
+from engine.backends.composite import Composite, is_composite
 from engine.backends.cpu.cores import default_threads
-from engine.backends.cpu.family_fp8 import in_blocks
 from engine.backends.cpu.kernels import KERNELS
 from engine.backends.cpu.outline import Outline
 from engine.backends.cpu.recorder import CacheOutline, Recorder
@@ -46,7 +46,7 @@ class CpuBackend:
 
     def outline(self, tensor: RawTensor) -> Weight:
         """See `Backend.outline`."""
-        return CompositeOutline(tensor) if is_composite(tensor) else WeightOutline(in_blocks(tensor))
+        return Composite(tensor, WeightOutline) if is_composite(tensor) else WeightOutline(in_blocks(tensor))
 
     def work_space(self, forward: Forward) -> tuple[int, int]:
         """See `Backend.work_space`: the arena, constants, scratch."""
@@ -55,7 +55,7 @@ class CpuBackend:
 
     def load_weight(self, tensor: RawTensor) -> Weight:
         """Pack a matrix into tiles of 16 rows."""
-        return CompositeWeight(tensor) if is_composite(tensor) else CpuWeight(in_blocks(tensor))
+        return Composite(tensor, CpuWeight) if is_composite(tensor) else CpuWeight(in_blocks(tensor))
 
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
         """See `Backend.new_cache`."""

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from llvmlite import ir
 
-from engine.backends.base import RawTensor
 from engine.backends.cpu.family import CHAINS, Bytes, add_to_chain, join_chains, prefetch_lines, tiles
 from engine.backends.cpu.simd import F32, I64, LANES, VF32, Accumulators, counted_loop, fma, load, load_e4m3, splat, store
 
@@ -77,20 +75,6 @@ class Fp8:
             out = b.add(target, b.mul(g, ir.Constant(I64, _GROUP * LANES * 4)))
             for k in range(_GROUP):
                 store(b, b.fmul(load_e4m3(b, group, k * LANES), scale), out, k * LANES * 4)
-
-
-@runtime_checkable
-class Blocked(Protocol):
-    """A `RawTensor` of numbers with scales of their own."""
-
-    def in_blocks(self) -> RawTensor:
-        """The same with the scales among the numbers, where they serve whole blocks; else itself."""
-        ...
-
-
-def in_blocks(tensor: RawTensor) -> RawTensor:
-    """`tensor` as it is packed."""
-    return tensor.in_blocks() if isinstance(tensor, Blocked) else tensor
 
 
 FP8_FAMILIES = tuple(Fp8(unit) for unit in UNITS)

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from engine.backends.arena import Buffer
 from engine.backends.base import AttentionShape, Floats, RotaryTable, Routing, Weight
 from engine.backends.cache_types import QUANTISED, CacheType, key_bytes, value_bytes
+from engine.backends.composite import Composite
 from engine.backends.cpu import activations, attention, experts, linear, pointwise, rows
-from engine.backends.cpu.composite import CompositeOutline
 from engine.backends.cpu.memory import aligned
 from engine.backends.cpu.phases import Operation
 from engine.backends.cpu.step import SMALL_ROWS
@@ -118,7 +118,7 @@ class Recorder:
 
     def linear(self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None) -> Buffer:
         """See `Ops.linear`."""
-        if isinstance(weight, CompositeOutline):
+        if isinstance(weight, Composite):
             return self._composite(x, weight, bias, residual)
         assert isinstance(weight, WeightOutline)
         self.constants.append(weight)
@@ -160,7 +160,7 @@ class Recorder:
             self._records[x] = y
         return self._records[x], self._records[x].stride
 
-    def _composite(self, x: Buffer, weight: CompositeOutline, bias: Floats | None, residual: Buffer | None) -> Buffer:
+    def _composite(self, x: Buffer, weight: Composite[WeightOutline], bias: Floats | None, residual: Buffer | None) -> Buffer:
         """The sum of the parts' products; each begins where the one before ended."""
         y = residual
         for part, order in zip(weight.parts, weight.orders, strict=True):

@@ -167,18 +167,18 @@ def _take_value(v: Any, block: Any, position: Any, entries: Any) -> None:
                 sts_f32(int32(entries + TAILS + ENTRY * j), float32(1.0))
 
 
-def _means(keys: Any, pages: Any, position: Any) -> None:
+def _means(keys: Any, pages: Any, position: Any, groups: Any) -> None:
     """The mean of the page that holds a position, from the one before, by this block alone."""
     page = int32(position >> 8)
     here = _block(keys, pages, position, K_BLOCK)
     before = _block(keys, pages, int32(position - PAGE_TOKENS), K_BLOCK) if page > 0 else here
-    for group in range(GROUPS):
+    for group in range(groups):
         mean_of_group(before, here, int32(group), page)
 
 
 def _append(
     q: int, q_stride: int, k: int, k_stride: int, v: int, v_stride: int, keys: int, values: int, start: int, pages: int,
-    ratio: int, first: int, alone: int,
+    ratio: int, groups: int, first: int, alone: int,
 ) -> None:  # fmt: skip
     """Keys and values of rows from `first` on, at positions from that at `start` on. Block (head, row, side) of one warp.
 
@@ -199,7 +199,7 @@ def _append(
             again = lacks and i == before
             if again:
                 barrier()
-                _means(keys, pages, position)
+                _means(keys, pages, position, groups)
                 barrier()
         place = int32(begin + own)
         block = _block(values if side else keys, pages, place, V_BLOCK if side else K_BLOCK)
@@ -214,11 +214,11 @@ def _append(
         if KEYS_Q8:
             steers = not side
             if steers:
-                keep_steered_q8(entries, codes, scales)
+                keep_steered_q8(entries, groups, codes, scales)
         if KEYS_Q4 or VALUES_Q4:
             turns = (KEYS_Q4 and not side) or (VALUES_Q4 and side)
             if turns:
-                keep_q4(entries, int32(entries + TAILS), int32(entries + WORDS), codes, scales)
+                keep_q4(entries, groups, int32(entries + TAILS), int32(entries + WORDS), codes, scales)
 
 
 @cache
@@ -236,19 +236,22 @@ def append_kernel(keys: str, values: str, head_dim: int) -> Kernel:
         "K_BLOCK": k.block, "K_ROW": k.row, "K_SCALES": k.scales, "V_BLOCK": v.block, "V_ROW": v.row, "V_SCALES": v.scales,
         "V_FIRST": v.first,
     }  # fmt: skip
-    registers_ = 128 if QUANTISED[1] in (keys, values) or keys in QUANTISED else 64
-    return Kernel(f"append_{keys}_{values}_{head_dim}", _append, "lllllllllliii", 32, registers_, constants, model="append")
+    most, blocks = (128, 16) if keys in QUANTISED or values == "q4" else (64, 32)
+    if k.groups > 8 and most > 64:
+        most, blocks = 248, 8
+    return Kernel(f"append_{keys}_{values}_{head_dim}", _append, "lllllllllliiii", 32, most, constants, blocks, model="append")
 
 
 def append_calls(kind: CacheType, addresses: tuple[int, int], q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape) -> Operation:
     """Write k, v (T, G D) into a layer's store (`CudaCache.addresses`); q (T, H D) steers the rounding of q8 and q4 keys."""
     kernel = append_kernel(kind.keys, kind.values, shape.head_dim)
     reads, writes = (q, k, v), touched(addresses)
+    groups = Layout(KEYS, kind.keys, shape.head_dim).groups
 
     def call(first: int, count: int | None) -> Call:
         """All rows of few, or `count` of many."""
         arguments = (q, q.stride, k, k.stride, v, v.stride, *addresses, Given.POSITION, Given.PAGES)
-        numbers = (shape.heads // shape.kv_heads, first, int(count is None))
+        numbers = (shape.heads // shape.kv_heads, groups, first, int(count is None))
         return Call(kernel, lambda rows: (shape.kv_heads, rows if count is None else count, 2), (*arguments, *numbers), reads, writes)
 
     def run(bound: Bound) -> None:
@@ -275,9 +278,7 @@ def segments(position: int, rows: int) -> Iterator[tuple[int, int, int]]:
 
 def forms() -> Iterator[Kernel]:
     """What models ask for."""
-    for head_dim in (64, 128, 256):
-        for keys, values in (("fp16", "fp16"), ("q8", "q8"), ("q8", "q4"), ("q4", "q4")):
-            yield append_kernel(keys, values, head_dim)
-        yield key_mean_kernel(head_dim)
-    for kind in ("fp32", "fp8"):
-        yield append_kernel(kind, kind, 128)
+    yield append_kernel("fp16", "fp16", 64)
+    for keys, values in (("fp16", "fp16"), ("fp8", "fp8"), ("q8", "q8"), ("q8", "q4"), ("q4", "q4")):
+        yield append_kernel(keys, values, 128)
+    yield key_mean_kernel(128)

@@ -3,6 +3,7 @@
 The definition is `engine.backends.cache_rounding.steered`. Shared memory holds for each entry, 16 bytes each: the turned number r, its
 gain (what share of the error so far it makes up for), the aim's entry a, and a r; behind them for each group what of the aim is left
 after it, float32 in 16 bytes. A group's chain is serial: entry by entry the error e, so everything else is kept off it.
+The number of groups is an argument, for a loop of known length would be written out, which takes many more registers.
 """
 
 from __future__ import annotations
@@ -49,10 +50,9 @@ ENTRY = 16
 """Bytes of an entry."""
 Q4_FIRST = SCALE_SHARES[0] / Q4_LEVELS[0]
 Q4_STEP = (SCALE_SHARES[1] - SCALE_SHARES[0]) / Q4_LEVELS[0]
-I0, I1, I2, I3 = INVERSE
+I0, I1, I2, I3, I4 = INVERSE
 LOWEST, HIGHEST = -11.0, 9.25
 """Beyond these all numbers have the lowest and the highest code of q4."""
-GROUPS = 1
 
 
 def extreme(x: Any) -> Any:
@@ -82,10 +82,10 @@ def keep_plain_q8(x: Any, codes: Any, scales: Any) -> None:
         st_u16(scales, bits)
 
 
-def keep_steered_q8(entries: Any, codes: Any, scales: Any) -> None:
+def keep_steered_q8(entries: Any, groups: Any, codes: Any, scales: Any) -> None:
     """All groups of a vector: codes and scales to memory. Entries are overwritten."""
     lane, error = int32(thread()), float32(0.0)
-    for group in range(GROUPS):
+    for group in range(groups):
         base = int32(entries + group * (GROUP * ENTRY))
         own = int32(base + lane * ENTRY)
         r, gain, a, a_r = lds_f32x4(own)
@@ -122,7 +122,7 @@ def _q8_entry(wanted: Any, gain: Any, aim: Any, part: Any, mine: Any, code: Any,
     return uint32(float_bits(whole)) if mine else uint32(code), fma(aim, whole - float32(MAGIC), error - part)
 
 
-def keep_q4(entries: Any, tails: Any, words: Any, codes: Any, scales: Any) -> None:
+def keep_q4(entries: Any, groups: Any, tails: Any, words: Any, codes: Any, scales: Any) -> None:
     """All groups of a vector: codes and scales to memory. Lanes try a scale each, 16 of them; the first of lowest cost is taken.
 
     `tails` is where the groups' rests lie in shared memory, `words` room for four words of codes of each lane.
@@ -130,7 +130,7 @@ def keep_q4(entries: Any, tails: Any, words: Any, codes: Any, scales: Any) -> No
     lane, before = int32(thread()), float32(0.0)
     trial = int32(lane & 15)
     share = fma(to_float(trial), float32(Q4_STEP), float32(Q4_FIRST))
-    for group in range(GROUPS):
+    for group in range(groups):
         base = int32(entries + group * (GROUP * ENTRY))
         top = extreme(lds_f32(int32(base + lane * ENTRY)))
         bits = uint32(pack_halves(minimum(maximum(top, float32(-Q4_EXTREME)), float32(Q4_EXTREME)) * share, float32(0.0)))
@@ -176,7 +176,9 @@ def _q4_entry(x: Any, gain: Any, aim: Any, part: Any, scale: Any, inverse: Any, 
     wanted = fma(-(gain * inverse), error, x * inverse)
     wanted = minimum(maximum(wanted, float32(LOWEST)), float32(HIGHEST))
     square = wanted * wanted
-    share = fma(square * square, fma(square, float32(I3), float32(I2)), fma(square, float32(I1), float32(I0)))
+    fourth = square * square
+    high = fma(fourth, float32(I4), fma(square, float32(I3), float32(I2)))
+    share = fma(fourth, high, fma(square, float32(I1), float32(I0)))
     whole = fma(wanted, share, float32(MAGIC_8))
     c = whole - float32(MAGIC_8)
     bend = fma(c * c, float32(CURVE), float32(1.0))

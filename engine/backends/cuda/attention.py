@@ -9,8 +9,8 @@ from functools import cache
 from engine.backends.arena import Buffer
 from engine.backends.base import AttentionShape
 from engine.backends.cache_types import GROUP, QUANTISED, CacheType
-from engine.backends.cuda import attention_combine, attention_mma
-from engine.backends.cuda.attention_parts import HEAD
+from engine.backends.cuda import attention_combine, attention_mma, attention_plain, attention_stage
+from engine.backends.cuda.attention_parts import HEAD, turned_lane
 from engine.backends.cuda.attention_read import OCTET_BYTES, reading
 from engine.backends.cuda.call import Call, Given
 from engine.backends.cuda.kernel import Kernel
@@ -19,6 +19,8 @@ from engine.backends.cuda.records import COLUMNS
 from engine.backends.cuda.store import KEYS, VALUES, Layout, touched
 
 MOST_SPLITS = 64
+PARAMETERS = "llllllll" + "ii" + "ff" + "i"
+"""Of both forms of the first kernel."""
 
 
 def splits_for(kv_heads: int, processors: int) -> int:
@@ -37,7 +39,9 @@ def takes_mma(kind: CacheType, head_dim: int) -> bool:
 
 @cache
 def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
-    """See `attention_mma._attend`."""
+    """The first of the two kernels, see `attention_mma._attend` and `attention_plain._attend_plain`."""
+    if not takes_mma(kind, head_dim):
+        return _plain_kernel(kind, head_dim)
     groups = -(-head_dim // GROUP)
     width, blocks = GROUP * groups, -(-groups // 2)
     outputs = 4 * 8 * 64 * blocks
@@ -47,7 +51,7 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
         "GROUPS": groups,
         "DP": width,
         "TURNED": int(turned),
-        "COLUMNS": attention_mma.COLUMNS,
+        "COLUMNS": attention_stage.COLUMNS,
         "KEYS": kind.keys,
         "VALUES": kind.values,
         "KEPT_FIRST": int("q4" in (kind.keys, kind.values)),
@@ -56,16 +60,35 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
         "VP": blocks if blocks <= 4 else -(-blocks // (-(-blocks // 4))),
         "FRAGMENTS": outputs,
         "STATE": outputs + 1024 * groups,
-        "SHARED": outputs + 1024 * groups + 64 * attention_mma.WARPS,
+        "SHARED": outputs + 1024 * groups + 64 * attention_stage.WARPS,
         **reading(Layout(KEYS, kind.keys, head_dim), "K_"),
         **reading(Layout(VALUES, kind.values, head_dim), "V_"),
     }
     name = f"attend_{kind.keys}_{kind.values}_{head_dim}"
-    few = head_dim <= 128
+    few = head_dim <= 64
     return Kernel(
-        name, attention_mma._attend, "llllllll" + "ii" + "ff" + "i", attention_mma.THREADS, 168 if few else 255, constants,
+        name, attention_mma._attend, PARAMETERS, attention_stage.THREADS, 168 if few else 208, constants,
         blocks=3 if few else 2, model="attend",
     )  # fmt: skip
+
+
+def _plain_kernel(kind: CacheType, head_dim: int) -> Kernel:
+    groups = -(-head_dim // GROUP)
+    constants = {
+        "D": head_dim,
+        "GROUPS": groups,
+        "DP": GROUP * groups,
+        "COLUMNS": attention_plain.COLUMNS,
+        "AT_ONCE": max(1, 16 // groups) if groups > 4 else 4,
+        "KEYS": kind.keys,
+        "VALUES": kind.values,
+        "TURNED": int(kind.keys in QUANTISED),
+        "Q_turn": turned_lane if kind.keys in QUANTISED else attention_plain.not_turned,
+        **reading(Layout(KEYS, kind.keys, head_dim), "K_"),
+        **reading(Layout(VALUES, kind.values, head_dim), "V_"),
+    }
+    name = f"attend_plain_{kind.keys}_{kind.values}_{head_dim}"
+    return Kernel(name, attention_plain._attend_plain, PARAMETERS, attention_plain.THREADS, 255, constants, model="attend")
 
 
 @cache
@@ -87,41 +110,44 @@ def combine_kernel(head_dim: int, turned: bool, floats: bool, record: str) -> Ke
     }
     name = f"combine_{head_dim}{'_turned' * turned}{'_floats' * floats}{'_' * bool(record)}{record}"
     least = 80 if record == "pairs" else 75
-    return Kernel(name, attention_combine._combine, "llllllll" + "iii", attention_combine.THREADS, 64, constants, least=least, model="combine")
+    return Kernel(
+        name, attention_combine._combine, "llllllll" + "iii", attention_combine.THREADS, 80, constants, least=least, model="combine"
+    )
 
 
 def attention_calls(
-    cache: CacheType,
+    kind: CacheType,
     addresses: tuple[int, int],
     q: Buffer,
-    y: Buffer | None,
-    record: Buffer | None,
-    kind: str,
+    y: Buffer,
+    record: tuple[str, Buffer] | None,
     shape: AttentionShape,
     sinks: int,
     processors: int,
+    floats: bool = True,
 ) -> tuple[Call, Call]:
     """Attention of q (T, H * D), at most `FEW_ROWS` rows, over a layer's keys and values, which lie at `addresses` (see `store`).
 
-    The rows' own keys and values must be written. The result goes to y (T, H * D) float32 and to `record`, the records of y, "halves" or
-    "pairs"; either may be None. `sinks` is the address of H float32, or 0. `processors`: the device's; the same for all calls of a program.
+    The rows' own keys and values must be written. The result goes to y (T, H * D) float32, where `floats`, and to `record`: a kind of
+    `records`, "halves" or "pairs", and its buffer. `sinks` is the address of H float32, or 0. `processors`: the device's; the same for all calls of a program.
     The buffer between the two calls has `partial_numbers` float32 a row.
     """
     heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
     ratio, splits = heads // groups, splits_for(groups, processors)
     partial = Buffer(partial_numbers(shape, processors), q.on_logit_rows, q.copies)
-    columns = attention_mma.COLUMNS
+    kernel = kernel_for(kind, dim)
+    columns = kernel.constants["COLUMNS"]
     given = (Given.POSITION, Given.PAGES, Given.ROWS)
     attend = Call(
-        kernel_for(cache, dim),
+        kernel,
         lambda rows: (splits, groups, -(-rows * ratio // columns)),
         (*addresses, q, q.stride, partial, partial.stride, *given, ratio, shape.scale, shape.soft_cap, shape.window),
         (q, *touched(addresses)),
         (partial,),
     )
-    combine = combine_kernel(dim, cache.values in QUANTISED, y is not None, kind if record is not None else "")
+    combine = combine_kernel(dim, kind.values in QUANTISED, floats, record[0] if record is not None else "")
     blocks = -(-heads // combine.constants["HEADS"])
-    targets, written = wanted(y, record)
+    targets, written = wanted(y if floats else None, record[1] if record is not None else None)
     arguments = (partial, partial.stride, *targets, sinks, Given.POSITION, heads, splits, shape.window)
     return attend, Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
 
@@ -129,3 +155,19 @@ def attention_calls(
 def partial_numbers(shape: AttentionShape, processors: int) -> int:
     """float32 numbers of a row's partial results: an output of every head in every split."""
     return shape.heads * splits_for(shape.kv_heads, processors) * (-(-shape.head_dim // GROUP) * GROUP + HEAD)
+
+
+def forms() -> Iterator[Kernel]:
+    """For the registry."""
+    for keys, values, dim in (("fp16", "fp16", 64), ("fp16", "fp16", 128), ("fp16", "fp16", 256), ("q8", "q8", 128), ("q8", "q4", 128)):
+        yield kernel_for(CacheType(keys, values), dim)
+    yield kernel_for(CacheType("q4", "q4"), 128)
+    yield kernel_for(CacheType("fp8", "fp8"), 80)
+    yield kernel_for(CacheType("fp32", "fp32"), 128)
+    for dim, turned, floats, record in (
+        (64, False, True, ""),
+        (128, False, False, "halves"),
+        (80, False, True, "pairs"),
+        (128, True, True, "halves"),
+    ):
+        yield combine_kernel(dim, turned, floats, record)

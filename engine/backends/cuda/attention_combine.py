@@ -1,7 +1,7 @@
 """Joining the splits of attention: out = sum of 2^(m_s - M) out_s / sum of 2^(m_s - M) l_s, turned back, as rows and as records.
 
-Source: flash-decoding's reduction. A sink adds 2^(sink - M) below the line. Only splits that had positions of the row are read, in their order
-from the row's first chunk on, so nothing depends on other rows.
+Source: flash-decoding's reduction. A sink adds 2^(sink - M) below the line. Only splits that had positions of the row are read, in their
+order from the row's first chunk on, so nothing depends on other rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading the key/value store: eight numbers of one position at once as fp16, or one as float32, in each of its formats.
 
-An *octet* is the dimensions 8 o .. 8 o + 7 of one head at one position: 16 bytes of fp16, 8 of fp8 and q8, 4 of q4 (see `store`). Numbers of
-fp8 come out at 2^-8 of what they are, q8 and q4 without their group's scale. Levels of q4 are rounded to fp16.
+An *octet* is the dimensions 8 o .. 8 o + 7 of one head at one position: 16 bytes of fp16, 8 of fp8 and q8, 4 of q4 (see `store`). Numbers
+of fp8 come out at 2^-8 of what they are, q8 and q4 without their group's scale. Levels of q4 are rounded to fp16.
 """
 
 from __future__ import annotations
@@ -95,34 +95,52 @@ def halves_q4(a: int, b: int, c: int, d: int) -> Any:
 
 
 def element_fp32(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
-    """float32 of one number (turned where the format is): `row` and `scales` of `store.Layout`, `block` the page's address."""
-    return ld_f32_now(block + int64(place) * int64(row) + 4 * int64(dim))
+    """float32 of one number (turned where the format is): `row` and `scales` of `store.Layout`, `block` the page's address, `place` the
+    position in it, or in the sequence.
+    """
+    return ld_f32_now(block + int64(place & 255) * int64(row) + 4 * int64(dim))
 
 
 def element_fp16(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
     """See `element_fp32`."""
-    return half_float(ld_u16_now(block + int64(place) * int64(row) + 2 * int64(dim)))
+    return half_float(ld_u16_now(block + int64(place & 255) * int64(row) + 2 * int64(dim)))
 
 
 def element_fp8(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
     """See `element_fp32`."""
-    return e4m3_float(ld_u8_now(block + int64(place) * int64(row) + int64(dim)))
+    return e4m3_float(ld_u8_now(block + int64(place & 255) * int64(row) + int64(dim)))
 
 
 def scale_word(block: int, place: int, group: int, scales: int, groups: int) -> int:
     """The fp16 scale of a group, in the low bits."""
-    return ld_u16_now(block + int64(scales) + 2 * int64(int32(place * groups) + group))
+    return ld_u16_now(block + int64(scales) + 2 * int64(int32(int32(place & 255) * groups) + group))
+
+
+def no_scale(block: int, place: int, group: int, scales: int, groups: int) -> int:
+    """1, of formats that have none."""
+    return uint32(0x3C00)
+
+
+def times_scale(a: int, b: int, c: int, d: int, scale: int) -> Any:
+    """An octet times a scale in the low bits."""
+    scale = permute_bytes(scale, scale, uint32(0x1010))
+    return multiply_halves(a, scale), multiply_halves(b, scale), multiply_halves(c, scale), multiply_halves(d, scale)
+
+
+def same(a: int, b: int, c: int, d: int, scale: int) -> Any:
+    """An octet that has no scale."""
+    return a, b, c, d
 
 
 def element_q8(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
     """See `element_fp32`."""
-    code = int32(uint32(ld_u8_now(block + int64(place) * int64(row) + int64(dim)) ^ uint32(0x80)))
+    code = int32(uint32(ld_u8_now(block + int64(place & 255) * int64(row) + int64(dim)) ^ uint32(0x80)))
     return to_float(int32(code - 128)) * half_float(scale_word(block, place, int32(dim >> 5), scales, groups))
 
 
 def element_q4(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
     """See `element_fp32`; without a mean."""
-    word = ld_u32_now(block + int64(place) * int64(row) + 4 * int64(dim >> 3))
+    word = ld_u32_now(block + int64(place & 255) * int64(row) + 4 * int64(dim >> 3))
     shift = uint32(int32(int32(dim & 6) << 1) + int32(int32(dim & 1) << 4))
     c = to_float(int32(int32(uint32(uint32(word >> shift) & uint32(15))) - 8))
     level = c + c * c * c * float32(3.0 / 512.0)
@@ -139,6 +157,23 @@ def kept_value(block: int, place: int, dim: int, row: int, scales: int, groups: 
     return ld_f32_now(block + int64(scales) + int64(512 * groups) + 4 * int64(dim))
 
 
+def number_q4_key(block: int, position: int, dim: int, row: int, scales: int, groups: int) -> float:
+    """A turned key of q4, whole: but for a sequence's first sixteen positions, its page's mean added."""
+    if position == 0:
+        return kept_key(block, position, dim, row, scales, groups)
+    x = element_q4(block, position, dim, row, scales, groups)
+    if position > 15:
+        x = x + ld_f32_now(block + int64(scales) + int64(512 * groups) + 4 * int64(dim))
+    return x
+
+
+def number_q4_value(block: int, position: int, dim: int, row: int, scales: int, groups: int) -> float:
+    """A turned value of q4."""
+    if position == 0:
+        return kept_value(block, position, dim, row, scales, groups)
+    return element_q4(block, position, dim, row, scales, groups)
+
+
 _OCTETS = {"fp16": octet_fp16, "fp8": octet_bytes, "q8": octet_bytes, "q4": octet_q4}
 _HALVES = {"fp16": halves_fp16, "fp8": halves_fp8, "q8": halves_q8, "q4": halves_q4}
 _ELEMENTS = {"fp32": element_fp32, "fp16": element_fp16, "fp8": element_fp8, "q8": element_q8, "q4": element_q4}
@@ -151,7 +186,8 @@ def reading(layout: Layout, prefix: str) -> dict[str, Any]:
         "ROW": layout.row,
         "SCALES": layout.scales,
         "MEAN": layout.mean,
-        "SCALED": int(layout.name in QUANTISED),
+        "scale": scale_word if layout.name in QUANTISED else no_scale,
+        "times": times_scale if layout.name in QUANTISED else same,
         "Q4": int(layout.name == "q4"),
         "FACTOR": FP8_FACTOR if layout.name == "fp8" else 1.0,
         "OCTET": OCTET_BYTES.get(layout.name, 0),
@@ -162,4 +198,6 @@ def reading(layout: Layout, prefix: str) -> dict[str, Any]:
     }
     if layout.name in OCTET_BYTES:
         constants |= {"octet": _OCTETS[layout.name], "halves": _HALVES[layout.name]}
+    number = number_q4_key if layout.side == KEYS else number_q4_value
+    constants["number"] = number if layout.name == "q4" else _ELEMENTS[layout.name]
     return {f"{prefix}{name}": value for name, value in constants.items()}

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
 from engine.backends.cache_types import CacheType, cache_type
+from engine.backends.composite import Composite, is_composite
 from engine.backends.cuda.calls import finish
-from engine.backends.cuda.composite import CompositeOutline, CompositeWeight, is_composite
 from engine.backends.cuda.device import Device
 from engine.backends.cuda.outline import Outline
 from engine.backends.cuda.program import CudaProgram
@@ -34,6 +34,11 @@ class CudaBackend:
         self._split = Split(devices, even)
         self._layers: list[int] = []
 
+    @property
+    def devices(self) -> Sequence[Device]:
+        """In the order of the layers."""
+        return self._devices
+
     def free_memory(self) -> int:
         """See `Backend.free_memory`: of all devices together."""
         return sum(max(0, device.free_memory() - self._keep_free) for device in self._devices)
@@ -47,7 +52,11 @@ class CudaBackend:
     def outline(self, tensor: RawTensor) -> Weight:
         """See `Backend.outline`."""
         capability = min(device.capability for device in self._devices)
-        seen: Weight = CompositeOutline(tensor, capability) if is_composite(tensor) else WeightOutline(tensor, capability)
+
+        def outline(tensor: RawTensor) -> WeightOutline:
+            return WeightOutline(tensor, capability)
+
+        seen = Composite(tensor, outline) if is_composite(tensor) else outline(tensor)
         self._split.note(tensor.name, seen.nbytes)
         return seen
 
@@ -59,14 +68,13 @@ class CudaBackend:
     def load_weight(self, tensor: RawTensor) -> Weight:
         """Pack a matrix into tiles, on the device of its layer."""
         number = self._split.device_of(tensor.name)
-        if is_composite(tensor):
-            whole = CompositeWeight(self._devices[number], tensor)
-            for part in whole.parts:
-                part.device_number = number
-            return whole
-        weight = CudaWeight(self._devices[number], tensor)
-        weight.device_number = number
-        return weight
+
+        def load(tensor: RawTensor) -> CudaWeight:
+            weight = CudaWeight(self._devices[number], tensor)
+            weight.device_number = number
+            return weight
+
+        return Composite(tensor, load) if is_composite(tensor) else load(tensor)
 
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
         """See `Backend.new_cache`."""

@@ -69,7 +69,7 @@ class _Writer:
             floats = node.y in self._floats or len(wanted) > 1 or not wanted
             return node.build(node.y if floats else None, kind, wanted.get(kind))
         if isinstance(node, Product):
-            parts = [linear.Part(each.weight, each.y, each.bias, each.residual) for each in group if isinstance(each, Product)]
+            parts = [_part(each) for each in group if isinstance(each, Product)]
             return (linear.linear_call(parts, self._input(node), self._processors[node.device]),)
         if isinstance(node, ExpertProduct):
             x, processors = self._input(node), self._processors[node.device]
@@ -90,20 +90,20 @@ class _Writer:
             made.add((node.x, kind))
             out.append((node.device, record_write.record_call(kind, node.x, self._wanted[node.x][kind])))
 
-    def _group(self, at: int) -> list[Node]:
-        """The node at `at`, with the neighbours that are one call with it."""
+    def _group(self, at: int, families: bool = False) -> list[Node]:
+        """The node at `at`, with the neighbours that are one call with it; `families`: products may be of several."""
         first, group = self._nodes[at], [self._nodes[at]]
         for other in self._nodes[at + 1 :]:
             if isinstance(first, Product) and isinstance(other, Product):
-                alike = other.x is first.x and other.weight.family is first.weight.family and len(group) < MOST_PARTS
+                alike = families or (other.weight.family is first.weight.family and len(group) < MOST_PARTS)
                 made = {each.y for each in group if isinstance(each, Product)}
-                if alike and other.residual not in made:
+                if alike and other.x is first.x and other.residual not in made:
                     group.append(other)
                     continue
-            if isinstance(first, Turn) and isinstance(other, Turn) and len(group) < 2 and other.table is first.table:
-                if other.x is not first.y:
-                    group.append(other)
-                    continue
+            turns = isinstance(first, Turn) and isinstance(other, Turn) and len(group) < 2
+            if turns and other.table is first.table and other.x is not first.y:
+                group.append(other)
+                continue
             break
         return group
 
@@ -114,7 +114,7 @@ class _Writer:
         out: list[Step] = []
         at = 0
         while at < len(self._nodes):
-            node, group = self._nodes[at], self._group(at) if isinstance(self._nodes[at], Turn) else [self._nodes[at]]
+            node, group = self._nodes[at], self._group(at, families=True)
             at += len(group)
             out += [(node.device, step) for step in self._long(node, group)]
         return out
@@ -127,15 +127,20 @@ class _Writer:
                 return node.long.many or node.long.few
             return node.build(node.y, "none", None)
         if isinstance(node, Product):
-            self.scratch = max(self.scratch, gemm.product_scratch(node.weight))
-            return (gemm.product_call(node.weight, node.x, node.y, node.bias, node.residual),)
+            parts = [_part(each) for each in group if isinstance(each, Product)]
+            self.scratch = max(self.scratch, *(gemm.product_scratch(part.weight) for part in parts))
+            return (gemm.product_call(parts, node.x),)
         if isinstance(node, ExpertProduct):
             self.scratch = max(self.scratch, gemm.product_scratch(node.weight))
-            return (gemm.expert_product_call(node),)
+            return (gemm.expert_product_call(node.table, node.x, node.ids, node.y, node.bias, node.bias_stride),)
         if isinstance(node, Turn):
             return (_turned(group),)
         assert isinstance(node, Move)
         return (node,)
+
+
+def _part(node: Product) -> linear.Part:
+    return linear.Part(node.weight, node.y, node.bias, node.residual)
 
 
 def _turned(group: Sequence[Node]) -> Call:

@@ -146,7 +146,8 @@ def route_kernel(experts: int, normalise: bool) -> Kernel:
     while 32 * values < experts:
         values *= 2
     constants = {"VALUES": values, "NORMALISE": normalise}
-    return Kernel(f"route_{32 * values}{'' if normalise else '_plain'}", _route, "lllllii", 32, 104 if values > 8 else 64, constants, model="route")
+    name = f"route_{32 * values}{'' if normalise else '_plain'}"
+    return Kernel(name, _route, "lllllii", 32, 104 if values > 8 else 64, constants, model="route")
 
 
 @cache
@@ -161,7 +162,7 @@ def gather_kernel() -> Kernel:
     return Kernel("gather", _gather, "llllllii", THREADS, 52, {"THREADS": THREADS, "AT_ONCE": AT_ONCE}, model="gather")
 
 
-def route_call(logits: Buffer, routing: Routing, ids: Buffer, weights: Buffer) -> Call:
+def route_call(logits: Buffer, ids: Buffer, weights: Buffer, routing: Routing) -> Call:
     """ids (rows, used) int32 and weights (rows, used) float32 from the router's logits (rows, experts)."""
     assert logits.width == routing.experts <= MOST_EXPERTS
     assert 0 < routing.used <= routing.experts

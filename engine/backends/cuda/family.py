@@ -17,7 +17,7 @@ embed    weight l, int32 token ids l, y l, its row bytes l, scale f, K i: fp32 y
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -77,10 +77,15 @@ class Family(Protocol):
         """The form for rows of x that have a matrix each; `tiles` of all rows of a short step together."""
         ...
 
-    def unpack(self) -> Kernel:
-        """To fp16 rows."""
-        ...
-
     def embed(self) -> Kernel:
         """Rows by number."""
+        ...
+
+
+@runtime_checkable
+class Packed(Family, Protocol):
+    """A family that torch cannot multiply with as it lies: all but those of plain numbers."""
+
+    def unpack(self) -> Kernel:
+        """To fp16 rows."""
         ...

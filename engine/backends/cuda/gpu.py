@@ -12,7 +12,10 @@ import torch
 from engine.backends.cuda.driver import LOST, OUT_OF_MEMORY, Driver, lost
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.launch import Launcher
+from engine.core import Loading
 from engine.errors import EngineError, NotEnoughMemory
+
+_cuda: Any = torch.cuda  # whose events and streams have no types
 
 ALIGNMENT = 256
 STAGING_BYTES = 1 << 25
@@ -26,11 +29,16 @@ def _translated(device: TorchDevice, needed: int = 0) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise _no_room(device, needed) from error
-    except torch.AcceleratorError as error:
-        what, code = str(error).partition("\n")[0].removeprefix("CUDA error: "), getattr(error, "error_code", None)
-        if code == OUT_OF_MEMORY or "out of memory" in what:  # so it is told of pinned memory
+    except RuntimeError as error:
+        what, known = str(error).partition("\n")[0], isinstance(error, torch.AcceleratorError)
+        if not known and not what.startswith("CUDA "):  # so cuBLAS and the driver's part of torch begin
+            raise
+        what = what.removeprefix("CUDA error: ").removeprefix("CUDA driver error: ")
+        code = getattr(error, "error_code", None)
+        if code == OUT_OF_MEMORY or "out of memory" in what or "ALLOC_FAILED" in what:  # pinned memory; cuBLAS's own
             raise _no_room(device, needed) from error
-        raise (lost(what) if code is None or code in LOST else EngineError(f"The GPU reported: {what}.")) from error
+        gone = code in LOST if code is not None else known
+        raise (lost(what) if gone else EngineError(f"The GPU reported: {what}.")) from error
 
 
 def _no_room(device: TorchDevice, needed: int) -> NotEnoughMemory:
@@ -62,7 +70,7 @@ class TorchMark:
     def __init__(self, device: TorchDevice) -> None:
         self._device = device
         with _translated(device):
-            self.event = torch.cuda.Event(blocking=True)
+            self.event = _cuda.Event(blocking=True)
             self.event.record(device.stream)
 
     def wait(self) -> None:
@@ -86,8 +94,8 @@ class TorchDevice:
     def __init__(self, index: int = 0, *, early: bool = False, library: Driver | None = None) -> None:
         self.index = index
         try:
-            properties = torch.cuda.get_device_properties(index)
-            self.stream = torch.cuda.Stream(device=index)
+            properties = _cuda.get_device_properties(index)
+            self.stream = _cuda.Stream(device=index)
         except (RuntimeError, AssertionError) as error:
             raise EngineError(f"PyTorch cannot start GPU {index}: {str(error).partition(chr(10))[0]}") from error
         self.name = str(properties.name)
@@ -95,7 +103,7 @@ class TorchDevice:
         self.processors = int(properties.multi_processor_count)
         self.total_memory = int(properties.total_memory)
         self.launcher = Launcher(index, self.capability, early=early, library=library)
-        self._staging: list[tuple[torch.Tensor, torch.cuda.Event]] = []
+        self._staging: list[tuple[torch.Tensor, Any]] = []
 
     @property
     def torch_device(self) -> torch.device:
@@ -131,7 +139,7 @@ class TorchDevice:
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         target = self.empty(raw.size)
         if not self._staging:
-            self._staging = [(self.pinned(STAGING_BYTES), torch.cuda.Event(blocking=True)) for _ in range(2)]
+            self._staging = [(self.pinned(STAGING_BYTES), _cuda.Event(blocking=True)) for _ in range(2)]
         for number, start in enumerate(range(0, raw.size, STAGING_BYTES)):
             piece = raw[start : start + STAGING_BYTES]
             room, sent = self._staging[number % 2]
@@ -164,9 +172,9 @@ class TorchDevice:
             host = source.reshape(-1).view(torch.uint8).cpu().numpy()
         return host.copy() if source.device.type == "cpu" else host
 
-    def prepare(self, kernels: Sequence[Kernel]) -> None:
+    def prepare(self, kernels: Sequence[Kernel]) -> Iterator[Loading]:
         """See `device.Device`. Raises `BuildError` for kernels that cannot be compiled."""
-        self.launcher.load(kernels)
+        yield from self.launcher.load(kernels)
 
     def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:
         """See `device.Device`."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from ctypes import c_uint, c_void_p
 
 from engine.backends.cuda.binaries import BINARIES, Binaries
 from engine.backends.cuda.driver import Driver, driver
 from engine.backends.cuda.kernel import Kernel
+from engine.core import Loading
 
 EARLY_CAPABILITY = 90
 """From here on a kernel may start before those before it are done (programmatic dependent launch)."""
@@ -128,11 +129,10 @@ class Launcher:
         self._launch = self._library.function("cuLaunchKernel")
         self._launch_graph = self._library.function("cuGraphLaunch")
 
-    def load(self, kernels: Iterable[Kernel], binaries: Binaries = BINARIES) -> None:
+    def load(self, kernels: Iterable[Kernel], binaries: Binaries = BINARIES) -> Iterator[Loading]:
         """Have these kernels ready; what is missing is compiled first, see `Binaries.ready`. Raises `BuildError`."""
         wanted = [kernel for kernel in dict.fromkeys(kernels) if kernel not in self._functions]
-        for _ in binaries.ready(wanted, self.capability):
-            pass
+        yield from binaries.ready(wanted, self.capability)
         with self._here:
             for kernel in wanted:
                 function = _MODULES.function(self._library, self.index, kernel, binaries.cubin(kernel, self.capability))

@@ -272,7 +272,8 @@ def forms() -> Iterator[Kernel]:
     """For the registry."""
     for kind in ("rms", "layer"):
         for record in ("none", "halves", "pairs"):
-            for threads, vectors in SIZES:
+            # Layer norms of rows beyond 4096 columns are all but gone.
+            for threads, vectors in SIZES if kind == "rms" or record == "none" else SIZES[:2]:
                 yield norm_kernel(kind, 4 * threads * vectors, record)
         yield norm_kernel(kind, MOST_KEPT + 1)
         yield heads_norm_kernel(kind)

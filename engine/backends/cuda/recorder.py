@@ -15,9 +15,9 @@ import numpy as np
 from engine.backends.arena import Buffer
 from engine.backends.base import AttentionShape, Floats, RotaryTable, Routing, Weight
 from engine.backends.cache_types import CacheType
+from engine.backends.composite import Composite
 from engine.backends.cuda import append, attention, experts, linear, norms, pointwise, prefill_attention, rows
 from engine.backends.cuda.call import Call, Operation
-from engine.backends.cuda.composite import CompositeOutline
 from engine.backends.cuda.device import Device
 from engine.backends.cuda.nodes import Build, ExpertProduct, Maker, Move, Node, Product, Ready, Turn
 from engine.backends.cuda.weight import WeightOutline, expert_tables
@@ -151,7 +151,7 @@ class Recorder:
 
     def linear(self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None) -> Buffer:
         """See `Ops.linear`."""
-        if isinstance(weight, CompositeOutline):
+        if isinstance(weight, Composite):
             return self._composite(x, weight, bias, residual)
         assert isinstance(weight, WeightOutline)
         device = self._weight_device(weight)
@@ -163,7 +163,7 @@ class Recorder:
         self.nodes.append(Product(device=device, reads=reads, x=x, weight=weight, y=y, bias=added, residual=residual))
         return y
 
-    def _composite(self, x: Buffer, weight: CompositeOutline, bias: Floats | None, residual: Buffer | None) -> Buffer:
+    def _composite(self, x: Buffer, weight: Composite[WeightOutline], bias: Floats | None, residual: Buffer | None) -> Buffer:
         """The sum of the parts' products; each begins where the one before ended."""
         y = residual
         for part, order in zip(weight.parts, weight.orders, strict=True):
@@ -210,8 +210,7 @@ class Recorder:
         processors = self.devices[device].processors
 
         def few(out: Buffer | None, record: str, to: Buffer | None) -> tuple[Call, ...]:
-            wanted = None if to is None else (record, to)
-            return attention.attention_calls(kind, addresses, q, y, wanted, shape, last, processors, out is not None)
+            return attention.attention_calls(kind, addresses, q, out, to, record, shape, last, processors)
 
         long = prefill_attention.prefill_attention(kind, addresses, q, y, shape, last)
         return self._make(device, (q,), y, few, Operation((), (long,)))

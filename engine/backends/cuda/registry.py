@@ -7,17 +7,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.backends.cuda import append, experts, linear_codes, norms, pointwise, record_write, rows, sampling
+from engine.backends.cuda import (
+    append,
+    append_gather,
+    attention,
+    experts,
+    family_plain,
+    fused,
+    gemm_rows,
+    linear_codes,
+    norms,
+    pointwise,
+    record_write,
+    rope,
+    rows,
+    sampling,
+)
 from engine.backends.cuda.kernel import Kernel
 
 
 def all_kernels() -> Iterator[Kernel]:
     """Each one once."""
     yield from append.forms()
+    yield from append_gather.forms()
+    yield from attention.forms()
     yield from experts.forms()
+    yield from family_plain.forms()
+    yield from fused.forms()
+    yield from gemm_rows.forms()
     yield from linear_codes.forms()
     yield from norms.forms()
     yield from pointwise.forms()
     yield from record_write.forms()
+    yield from rope.forms()
     yield from rows.forms()
     yield from sampling.forms()

@@ -15,7 +15,7 @@ import numpy as np
 from engine.backends.cuda.device import Device
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.sampling_draw import draw_kernel
-from engine.backends.cuda.sampling_layout import LIST_WORDS, PART, PARTIAL_WORDS, RAW_WANT, WANT
+from engine.backends.cuda.sampling_layout import LIST_WORDS, MOST, MOST_WANTED, PART, PARTIAL_WORDS, RAW_WANT, WANT
 from engine.backends.cuda.sampling_sort import sort_kernel
 from engine.backends.cuda.sampling_survey import survey_kernel
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 Launch = tuple[Kernel, tuple[int, int, int], tuple[int | float, ...]]
-GROUPS = ((1 << 16, 64), (1 << 14, 16), (0, 4))
+GROUPS = ((1 << 17, 64), (1 << 14, 16), (0, 4))
 """From so many tokens on, how many neighbours make a group: there must be more groups than tokens that are wanted, but not too many."""
 
 
@@ -49,6 +49,11 @@ class Shape:
     def groups(self) -> int:
         """All maxima of groups."""
         return self.parts * PART // self.group
+
+    @property
+    def wanted(self) -> int:
+        """How many of the likeliest to ask for where nothing says how many are needed, so that what is found has room."""
+        return MOST_WANTED if self.size <= MOST else min(MOST_WANTED, self.groups // 3)
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,11 @@ def launches(shape: Shape, at: Addresses, *, separate: bool) -> list[Launch]:
     return [*out, (draw_kernel(), one, last)]
 
 
+def all_forms(shape: Shape) -> list[Kernel]:
+    """Every kernel that draws over such a vocabulary."""
+    return [survey_kernel(shape.group, False), survey_kernel(shape.group, True), sort_kernel(), draw_kernel()]
+
+
 def occurrences(text: Any, size: int, reach: int, fade: int) -> tuple[Any, Any]:
     """How often each of `size` ids occurs in text (n,), and where last: (size,) int32, the former in parts of `fade` + 1.
 
@@ -134,6 +144,6 @@ def forms() -> Iterator[Kernel]:
     """All kernels of drawing, for vocabularies of real models."""
     for group in (16, 64):
         yield survey_kernel(group, False)
-        yield survey_kernel(group, True)
+    yield survey_kernel(64, True)
     yield sort_kernel()
     yield draw_kernel()

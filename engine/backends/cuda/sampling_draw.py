@@ -6,6 +6,7 @@ Thread i has candidate i. Running sums are those of warps, then of warps' totals
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.ptx import (
@@ -139,16 +140,59 @@ def _sums(x: float, room: int) -> tuple[float, float]:
     return x, everything
 
 
-def _weight(score: float, top: float, scale: float, count: int) -> float:
+def _weight(score: float, top: float, scale: float, count: int) -> Any:
     if thread() < count:
         return exp2(float32(float32(float32(score - top) * scale) * float32(LOG2E)))
     return float32(0.0)
 
 
-def _counted(condition: bool, room: int) -> int:
+def _counted(condition: bool, room: int) -> Any:
     """Of how many threads the condition holds."""
     _, number = _sums(float32(1.0) if condition else float32(0.0), room)
     return int32(number)
+
+
+def _kept(plan: int, room: int, score: float, top: float, count: int, known: float, beyond: int) -> Any:
+    """All steps over `count` candidates, the likeliest of which scores `top`.
+
+    `beyond` says whether there are tokens that were not looked at, all of them more than `known` below the top. Returns how many
+    candidates stay, how they stand, the scale of their scores, and 1 where tokens beyond might have stayed, too.
+    """
+    me, flag = thread(), int32(0)
+    standing, scale = int32(AS_THEY_COME), float32(1.0)
+    for step in range(ld_i32_now(plan + 4 * STEPS)):
+        code, value = ld_i32_now(plan + 4 * int64(PROGRAM + 2 * step)), ld_f32_now(plan + 4 * int64(PROGRAM + 2 * step + 1))
+        if code == SCALE:
+            scale = float32(scale * value)
+        elif code == KEEP_TOP:
+            limit = int32(minimum(value, float32(1e9)))
+            present = ld_i32_now(plan + 4 * INSIDE) if standing == AS_THEY_COME else count
+            if limit < present:
+                if beyond != 0 and limit > count:
+                    flag = int32(1)
+                standing, beyond, count = int32(ORDERED), int32(0), int32(min(count, limit))
+        else:
+            sums, mass = _sums(_weight(score, top, scale, count), room)
+            held = mass
+            if standing == AS_THEY_COME and beyond != 0:
+                mass = lds_f32(room + OWN_SUM)
+            if code == KEEP_NUCLEUS:
+                wanted = float32(value * mass)
+                if beyond != 0 and wanted > held:
+                    flag = int32(1)
+                count = int32(min(count, _counted(me < count and sums < wanted, room) + 1))
+                standing = int32(ORDERED)
+            else:
+                if code == KEEP_SQUARED:
+                    value = float32(log2(float32(value * reciprocal(mass))) * float32(LN2))
+                value = minimum(value, float32(0.0))
+                if beyond != 0 and value <= float32(-known * scale):
+                    flag = int32(1)
+                count = _counted(me < count and float32(float32(score - top) * scale) >= value, room)
+                if standing != ORDERED:
+                    standing = int32(BY_ID)
+            beyond = int32(0)
+    return count, standing, scale, int32(flag | beyond)
 
 
 def _draw(
@@ -157,75 +201,36 @@ def _draw(
 ) -> None:  # fmt: skip
     """See `engine.backends.cuda.sampling_layout` for the words of each."""
     wait_for_others()
-    room = shared(ROOM)
-    me = thread()
+    room, me = shared(ROOM), thread()
     serial = ld_i32_now(state)
     slot = int32(serial & (SLOTS - 1))
     record = records + 4 * RECORD_WORDS * int64(slot)
-    whole_scale = ld_f32_now(plan + 4 * WHOLE_SCALE)
-    _merge(partials, parts, whole_scale, room)
+    _merge(partials, parts, ld_f32_now(plan + 4 * WHOLE_SCALE), room)
     found = ld_i32_now(ordered + 4 * COUNT)
-    flag = int32(1) if found <= 0 else int32(0)
     count = int32(max(found, 0))
-    known = ld_f32_now(ordered + 4 * DEPTH)
-    beyond = int32(1) if ld_i32_now(ordered + 4 * WHOLE) == 0 else int32(0)  # whether there are tokens that were not looked at
     top, score, token = float32(NOTHING), float32(NOTHING), int32(0)
     if count > 0:
         top = ld_f32_now(ordered + 4 * SCORES)
     if me < count:
         score, token = ld_f32_now(ordered + 4 * int64(SCORES + me)), ld_i32_now(ordered + 4 * int64(IDS + me))
-    standing, scale = int32(AS_THEY_COME), float32(1.0)
+    beyond = int32(1) if ld_i32_now(ordered + 4 * WHOLE) == 0 else int32(0)
     if ld_i32_now(plan + 4 * GREEDY) != 0:
-        count, standing, beyond = int32(min(count, 1)), int32(ORDERED), int32(0)
-    for step in range(ld_i32_now(plan + 4 * STEPS)):
-        code, value = ld_i32_now(plan + 4 * int64(PROGRAM + 2 * step)), ld_f32_now(plan + 4 * int64(PROGRAM + 2 * step + 1))
-        if code == SCALE:
-            scale = float32(scale * value)
-        elif code == KEEP_TOP:
-            limit = minimum(value, float32(1e9))
-            present = ld_i32_now(plan + 4 * INSIDE) if standing == AS_THEY_COME else count
-            if int32(limit) < present:
-                if beyond != 0 and int32(limit) > count:
-                    flag = int32(1)
-                standing, beyond, count = int32(ORDERED), int32(0), int32(min(count, int32(limit)))
-        elif code == KEEP_NUCLEUS:
-            sums, mass = _sums(_weight(score, top, scale, count), room)
-            if standing == AS_THEY_COME and beyond != 0:
-                if float32(value * lds_f32(room + OWN_SUM)) > mass:
-                    flag = int32(1)
-                mass = lds_f32(room + OWN_SUM)
-            kept = int32(_counted(me < count and sums < float32(value * mass), room) + 1)
-            standing, beyond, count = int32(ORDERED), int32(0), int32(min(count, kept))
-        else:
-            _, mass = _sums(_weight(score, top, scale, count), room)
-            if standing == AS_THEY_COME and beyond != 0:
-                mass = lds_f32(room + OWN_SUM)
-            if code == KEEP_SQUARED:
-                value = float32(log2(float32(value * reciprocal(mass))) * float32(LN2))
-            value = minimum(value, float32(0.0))
-            if beyond != 0 and value <= float32(-known * scale):
-                flag = int32(1)
-            count = _counted(me < count and float32(float32(score - top) * scale) >= value, room)
-            if standing != ORDERED:
-                standing = int32(BY_ID)
-            beyond = int32(0)
-    if beyond != 0:
-        flag = int32(1)
+        count, beyond = int32(min(count, 1)), int32(0)
+    count, standing, scale, flag = _kept(plan, room, score, top, count, ld_f32_now(ordered + 4 * DEPTH), beyond)
     weight = _weight(score, top, scale, count)
     _, mass = _sums(weight, room)
     if mass > float32(0.0):
         weight = float32(weight * reciprocal(mass))
-    if lds_f32(room + ALL_BAD) > float32(0.0):
-        flag = int32(1)
-    if ld_i32_now(raw_ordered + 4 * COUNT) < 0:
+    if found <= 0 or lds_f32(room + ALL_BAD) > float32(0.0) or ld_i32_now(raw_ordered + 4 * COUNT) < 0:
         flag = int32(1)
     chosen = _place(weight, token, count, standing, ld_f32_now(uniforms + 4 * int64(slot)), room)
     raw_max, raw_share = lds_f32(room + ALL_MAX), reciprocal(lds_f32(room + ALL_SUM))
-    _tell(record, raw_ordered, plan, room, count, flag, raw_max, raw_share)
-    if me < count and me < ld_i32_now(plan + 4 * TOP):
+    _tell(record, raw_ordered, plan, room, count, raw_max, raw_share)
+    asked = int32(min(count, ld_i32_now(plan + 4 * TOP)))
+    if me < asked:
         st_i32(record + 4 * int64(TOPS_AT + 2 * me), token)
         st_f32(record + 4 * int64(TOPS_AT + 2 * me + 1), weight)
-    tops = _counted(me < min(count, ld_i32_now(plan + 4 * TOP)) and weight > float32(0.0), room)
+    tops = _counted(me < asked and weight > float32(0.0), room)
     drawn, share = int32(0), float32(0.0)
     if count > 0:
         drawn, share = lds_i32(room + DRAWN_IDS + 4 * chosen), lds_f32(room + WEIGHTS + 4 * chosen)
@@ -247,7 +252,7 @@ def _draw(
         st_i32(position, place)
 
 
-def _place(weight: float, token: int, count: int, standing: int, uniform: float, room: int) -> int:
+def _place(weight: float, token: int, count: int, standing: int, uniform: float, room: int) -> Any:
     """Which candidate, in the order of the draw, the number falls on; weights and ids are put into that order."""
     me = thread()
     sts_f32(room + WEIGHTS + 4 * me, weight)
@@ -275,7 +280,7 @@ def _place(weight: float, token: int, count: int, standing: int, uniform: float,
     return chosen
 
 
-def _tell(record: int, raw_ordered: int, plan: int, room: int, count: int, flag: int, raw_max: float, raw_share: float) -> None:
+def _tell(record: int, raw_ordered: int, plan: int, room: int, count: int, raw_max: float, raw_share: float) -> None:
     """The model's own likeliest with both probabilities, and the entropy."""
     me, asked = thread(), ld_i32_now(plan + 4 * ALTERNATIVES)
     told = int32(max(min(asked, ld_i32_now(raw_ordered + 4 * COUNT)), 0))
@@ -315,4 +320,4 @@ def _remember(token: int, place: int, plan: int, amounts: int, latest: int, hist
 @cache
 def draw_kernel() -> Kernel:
     """See `_draw`."""
-    return Kernel("sample_draw", _draw, "lllllli" + 7 * "l", THREADS, 64, {}, model="sample_draw")
+    return Kernel("sample_draw", _draw, "lllllli" + 7 * "l", THREADS, 60, {}, model="sample_draw")

@@ -71,14 +71,17 @@ def _first_kept(plan: WalkPlan) -> tuple[int, float]:
     return next((step for step in plan.steps if step[0] != passes.SCALE), (passes.SCALE, 1.0))
 
 
-def plan_words(plan: WalkPlan, separate: bool) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-    """The plan as (PLAN_WORDS,) uint32; `separate`: the model's own likeliest are a list of their own."""
+def plan_words(plan: WalkPlan, separate: bool, most: int = MOST_WANTED) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    """The plan as (PLAN_WORDS,) uint32; `separate`: the model's own likeliest are a list of their own.
+
+    Where no step says how many of the likeliest it keeps, `most` are asked for.
+    """
     words = np.zeros(PLAN_WORDS, np.uint32)
     whole, real = words.view(np.int32), words.view(np.float32)
     whole[INSIDE], whole[STEPS], whole[GREEDY] = plan.vocabulary, 0 if plan.greedy else len(plan.steps), plan.greedy
     whole[ALTERNATIVES], whole[TOP], whole[PENALISES] = plan.alternatives, plan.top, plan.penalises
     code, value = _first_kept(plan)
-    wanted = 1 if plan.greedy else int(value) if code == passes.KEEP_TOP else MOST_WANTED
+    wanted = 1 if plan.greedy else int(value) if code == passes.KEEP_TOP else most
     whole[WANT], whole[RAW_WANT] = wanted if separate else max(wanted, plan.alternatives), plan.alternatives
     real[REPETITION], real[PRESENCE], real[FREQUENCY] = plan.repetition, plan.presence, plan.frequency
     fade = plan.fade if plan.reach > 0 else 0

@@ -8,6 +8,7 @@ counts are whole numbers and ranks are unique, so the result does not depend on 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.ptx import (
@@ -49,12 +50,12 @@ FOUND_SCORES, FOUND_IDS = 4368, 4368 + 4 * MOST
 ROOM = FOUND_IDS + 4 * MOST
 
 
-def _bin(depth: float) -> int:
+def _bin(depth: float) -> Any:
     step = int32(int32(uint32(float_bits(depth) >> uint32(SHIFT))) - BASE)
     return int32(min(max(step, 0), BINS - 1))
 
 
-def _largest(groups: int, count: int, room: int) -> float:
+def _largest(groups: int, count: int, room: int) -> Any:
     """The largest of all maxima, for every thread."""
     largest = float32(NOTHING)
     for index in range(thread(), count, THREADS):
@@ -148,7 +149,7 @@ def _rank(room: int, found: int, out: int) -> None:
     st_i32(out + 4 * int64(IDS + rank), me)
 
 
-def _before(score: float, mine: float, me: int, room: int, other: int) -> int:
+def _before(score: float, mine: float, me: int, room: int, other: int) -> Any:
     if score == mine:
         return int32(1) if lds_i32(room + FOUND_IDS + 4 * other) < me else int32(0)
     return int32(1) if score > mine else int32(0)
@@ -157,4 +158,4 @@ def _before(score: float, mine: float, me: int, room: int, other: int) -> int:
 @cache
 def sort_kernel() -> Kernel:
     """See `_sort`."""
-    return Kernel("sample_sort", _sort, "lllilii", THREADS, 48, {}, model="sample_sort")
+    return Kernel("sample_sort", _sort, "lllilii", THREADS, 40, {}, model="sample_sort")

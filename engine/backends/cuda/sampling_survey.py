@@ -6,6 +6,7 @@ Block x has tokens PART * x and on, four neighbours a thread, twice. Order of su
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.ptx import (
@@ -96,28 +97,54 @@ def _penalised(score: float, amount: int, latest: int, place: int, plan: int) ->
     return score
 
 
+def _load(logits: int, row: int, first: int, size: int) -> tuple[float, float, float, float]:
+    """Four logits, copied to the row of kept ones; those behind the last token are nothing."""
+    at = 4 * int64(first)
+    x = registers(float32(NOTHING), 4)
+    if first + 4 <= size:
+        x[0], x[1], x[2], x[3] = ld_f32x4_now(logits + at)
+        st_f32x4(row + at, x[0], x[1], x[2], x[3])
+    else:
+        for i in static(range(4)):
+            if first + i < size:
+                x[i] = ld_f32_now(logits + at + 4 * i)
+                st_f32(row + at + 4 * i, x[i])
+    return x[0], x[1], x[2], x[3]
+
+
+def _edit(a: float, b: float, c: float, d: float, bias: int, amounts: int, latest: int, place: int, plan: int) -> Any:
+    """Four logits as scores: with the bias and the penalties. The addresses are theirs."""
+    x = registers(float32(0.0), 4)
+    more = registers(float32(0.0), 4)
+    counts = registers(uint32(0), 4)
+    lasts = registers(uint32(0), 4)
+    x[0], x[1], x[2], x[3] = a, b, c, d
+    more[0], more[1], more[2], more[3] = ld_f32x4_now(bias)
+    if ld_i32_now(plan + 4 * PENALISES) != 0:
+        counts[0], counts[1], counts[2], counts[3] = ld_u32x4_now(amounts)
+        lasts[0], lasts[1], lasts[2], lasts[3] = ld_u32x4_now(latest)
+    for i in static(range(4)):
+        if more[i] <= float32(LOWEST) or x[i] <= float32(LOWEST):
+            x[i] = float32(NOTHING)
+        else:
+            x[i] = _penalised(float32(x[i] + more[i]), int32(counts[i]), int32(lasts[i]), place, plan)
+    return x[0], x[1], x[2], x[3]
+
+
 def _survey(
     logits: int, kept: int, kept_stride: int, state: int, plan: int, position: int, bias: int, amounts: int, latest: int,
     scores: int, groups: int, raw_groups: int, partials: int, size: int,
 ) -> None:  # fmt: skip
     """Writes the kept logits, with EDITS the scores, the maxima of groups of both, and PARTIAL_WORDS words a block."""
     wait_for_others()
-    part, lane, warp = block_x(), int32(thread() & 31), int32(thread() >> 5)
+    part = block_x()
     inside, row = ld_i32_now(plan + 4 * INSIDE), kept + int64(ld_i32_now(state) & (SLOTS - 1)) * kept_stride
     raw = registers(float32(NOTHING), 8)
     own = registers(float32(NOTHING), 8)
     bad = float32(0.0)
     for half in static(range(2)):
         first = int32(part * PART + half * 1024 + 4 * thread())
-        at = 4 * int64(first)
-        if first + 4 <= size:
-            raw[4 * half], raw[4 * half + 1], raw[4 * half + 2], raw[4 * half + 3] = ld_f32x4_now(logits + at)
-            st_f32x4(row + at, raw[4 * half], raw[4 * half + 1], raw[4 * half + 2], raw[4 * half + 3])
-        else:
-            for i in static(range(4)):
-                if first + i < size:
-                    raw[4 * half + i] = ld_f32_now(logits + at + 4 * i)
-                    st_f32(row + at + 4 * i, raw[4 * half + i])
+        raw[4 * half], raw[4 * half + 1], raw[4 * half + 2], raw[4 * half + 3] = _load(logits, row, first, size)
         for i in static(range(4)):
             bits = bits_of(raw[4 * half + i])
             if first + i >= inside:
@@ -127,38 +154,18 @@ def _survey(
             raw[4 * half + i] = maximum(raw[4 * half + i], float32(NOTHING))
             own[4 * half + i] = raw[4 * half + i]
         if EDITS:
-            more = registers(float32(0.0), 4)
-            counts = registers(uint32(0), 4)
-            lasts = registers(uint32(0), 4)
-            more[0], more[1], more[2], more[3] = ld_f32x4_now(bias + at)
-            if ld_i32_now(plan + 4 * PENALISES) != 0:
-                counts[0], counts[1], counts[2], counts[3] = ld_u32x4_now(amounts + at)
-                lasts[0], lasts[1], lasts[2], lasts[3] = ld_u32x4_now(latest + at)
-            place = int32(ld_i32_now(position) + 1)
-            for i in static(range(4)):
-                if more[i] <= float32(LOWEST) or own[4 * half + i] <= float32(LOWEST):
-                    own[4 * half + i] = float32(NOTHING)
-                else:
-                    own[4 * half + i] = _penalised(
-                        float32(own[4 * half + i] + more[i]), int32(counts[i]), int32(lasts[i]), place, plan
-                    )
+            at, place = 4 * int64(first), int32(ld_i32_now(position) + 1)
+            own[4 * half], own[4 * half + 1], own[4 * half + 2], own[4 * half + 3] = _edit(
+                own[4 * half], own[4 * half + 1], own[4 * half + 2], own[4 * half + 3], bias + at, amounts + at, latest + at, place, plan
+            )
             st_f32x4(scores + at, own[4 * half], own[4 * half + 1], own[4 * half + 2], own[4 * half + 3])
-    _tell_groups(groups, part, own[0], own[1], own[2], own[3], 0)
-    _tell_groups(groups, part, own[4], own[5], own[6], own[7], 1024)
-    if EDITS:
-        _tell_groups(raw_groups, part, raw[0], raw[1], raw[2], raw[3], 0)
-        _tell_groups(raw_groups, part, raw[4], raw[5], raw[6], raw[7], 1024)
+            _tell_groups(raw_groups, part, raw[4 * half], raw[4 * half + 1], raw[4 * half + 2], raw[4 * half + 3], half * 1024)
+        _tell_groups(groups, part, own[4 * half], own[4 * half + 1], own[4 * half + 2], own[4 * half + 3], half * 1024)
     raw_max, own_max = raw[0], own[0]
     for i in static(range(1, 8)):
         raw_max, own_max = maximum(raw_max, raw[i]), maximum(own_max, own[i])
-    raw_max, own_max = _warp_max(raw_max), _warp_max(own_max)
     room = shared(256)
-    if lane == 0:
-        sts_f32(room + 8 * warp, raw_max)
-        sts_f32(room + 8 * warp + 4, own_max)
-    barrier()
-    for other in range(8):
-        raw_max, own_max = maximum(raw_max, lds_f32(room + 8 * other)), maximum(own_max, lds_f32(room + 8 * other + 4))
+    raw_max, own_max = _block_maxima(raw_max, own_max, room)
     turn = float32(float32(LOG2E) * ld_f32_now(plan + 4 * WHOLE_SCALE))
     raw_sum, raw_inner, own_sum = float32(0.0), float32(0.0), float32(0.0)
     for i in static(range(8)):
@@ -168,23 +175,42 @@ def _survey(
             raw_sum, raw_inner = float32(raw_sum + weight), fma(weight, maximum(depth, float32(-87.0)), raw_inner)
         if own[i] > float32(LOWEST):
             own_sum = float32(own_sum + exp2(float32(float32(own[i] - own_max) * turn)))
+    out = partials + 4 * PARTIAL_WORDS * int64(part)
+    if thread() == 0:
+        st_f32(out + 4 * RAW_MAX, raw_max)
+        st_f32(out + 4 * MAX, own_max)
+    _tell_sums(raw_sum, raw_inner, own_sum, bad, room, out)
+
+
+def _block_maxima(raw_max: float, own_max: float, room: int) -> tuple[float, float]:
+    """The maxima of the whole block, for every thread."""
+    raw_max, own_max = _warp_max(raw_max), _warp_max(own_max)
+    if (thread() & 31) == 0:
+        sts_f32(room + 8 * (thread() >> 5), raw_max)
+        sts_f32(room + 8 * (thread() >> 5) + 4, own_max)
+    barrier()
+    for other in range(THREADS // 32):
+        raw_max, own_max = maximum(raw_max, lds_f32(room + 8 * other)), maximum(own_max, lds_f32(room + 8 * other + 4))
+    return raw_max, own_max
+
+
+def _tell_sums(raw_sum: float, raw_inner: float, own_sum: float, bad: float, room: int, out: int) -> None:
+    """Write the sums of the whole block."""
     raw_sum, raw_inner, own_sum, bad = _warp_sum(raw_sum), _warp_sum(raw_inner), _warp_sum(own_sum), _warp_sum(bad)
-    if lane == 0:
-        sts_f32(room + 64 + 16 * warp, raw_sum)
-        sts_f32(room + 68 + 16 * warp, raw_inner)
-        sts_f32(room + 72 + 16 * warp, own_sum)
-        sts_f32(room + 76 + 16 * warp, bad)
+    if (thread() & 31) == 0:
+        mine = int32(room + 64 + 16 * (thread() >> 5))
+        sts_f32(mine, raw_sum)
+        sts_f32(mine + 4, raw_inner)
+        sts_f32(mine + 8, own_sum)
+        sts_f32(mine + 12, bad)
     barrier()
     if thread() == 0:
-        for other in range(1, 8):
+        for other in range(1, THREADS // 32):
             raw_sum, raw_inner = float32(raw_sum + lds_f32(room + 64 + 16 * other)), float32(raw_inner + lds_f32(room + 68 + 16 * other))
             own_sum, bad = float32(own_sum + lds_f32(room + 72 + 16 * other)), float32(bad + lds_f32(room + 76 + 16 * other))
-        out = partials + 4 * PARTIAL_WORDS * int64(part)
-        st_f32(out + 4 * RAW_MAX, raw_max)
         st_f32(out + 4 * RAW_SUM, raw_sum)
         st_f32(out + 4 * RAW_INNER, raw_inner)
         st_f32(out + 4 * BAD, bad)
-        st_f32(out + 4 * MAX, own_max)
         st_f32(out + 4 * SUM, own_sum)
 
 
@@ -207,4 +233,4 @@ def survey_kernel(group: int, edits: bool) -> Kernel:
     """See `_survey`; `group` is 4, 16 or 64."""
     name = f"sample_survey_{group}" + "_edits" * edits
     constants = {"GROUP": group, "EDITS": int(edits), "THREADS": THREADS}
-    return Kernel(name, _survey, "llllllllllllli", THREADS, 64, constants, model="sample_survey")
+    return Kernel(name, _survey, "llllllllllllli", THREADS, 64 if edits else 40, constants, model="sample_survey")

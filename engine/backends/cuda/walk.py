@@ -18,6 +18,7 @@ from engine.backends.cuda.device import Device, Graph, Mark
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.sampling_layout import OTHERS_AT, RECORD_WORDS, SLOTS, STATE_WORDS, TOPS_AT
 from engine.backends.cuda.uploads import Uploads
+from engine.errors import NotEnoughMemory
 from engine.sampling.sampler import Sampled
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ class OneRow:
     kernels: Sequence[Kernel] = ()
 
 
+def walk_kernels(vocabulary: int) -> list[Kernel]:
+    """All kernels that walks over so many tokens may launch besides the step's own, to be prepared when the program is."""
+    return sampling.all_forms(sampling.Shape.of(vocabulary))
+
+
 @dataclass
 class _Penalties:
     """Device memory that only plans with a bias or with penalties need."""
@@ -62,12 +68,15 @@ class Walks:
         self._walk: DeviceWalk | None = None
 
     def walk(self, plan: WalkPlan) -> DeviceWalk | None:
-        """As `Walker.walk`; the walk before is over. Raises `NotEnoughMemory`."""
+        """As `Walker.walk`; the walk before is over. None as well where the device has no memory left for it."""
         if not sampling_layout.takes(plan):
             return None
-        if self._walk is None:
-            self._walk = DeviceWalk(self._device, self._row)
-        self._walk.follow(plan)
+        try:
+            if self._walk is None:
+                self._walk = DeviceWalk(self._device, self._row)
+            self._walk.follow(plan)
+        except NotEnoughMemory:
+            return None
         return self._walk
 
     def close(self) -> None:
@@ -100,6 +109,7 @@ class DeviceWalk:
         self._uniform: Callable[[int], float] = lambda place: 0.0
         self._begun = 0  # steps, ever: the device counts along
         self._place = 0  # of the token that the latest step draws
+        self._latest: Mark | None = None  # behind everything that was launched
         self._waiting: list[tuple[int, Mark]] = []  # steps of which nothing was read: number and mark
 
     # -- as in the protocol
@@ -112,11 +122,11 @@ class DeviceWalk:
         self._separate = self._edits and plan.alternatives > 0
         if self._edits:
             self._send_bias(plan.bias)
-        self._uploads.send(sampling_layout.plan_words(plan, self._separate), self._plan_words)
+        self._uploads.send(sampling_layout.plan_words(plan, self._separate, self._shape.wanted), self._plan_words)
 
     def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
         """As in the protocol."""
-        self.close()
+        self.settle()
         if self._plan.penalises:
             self._send_history(ids)
         self._uploads.send(np.array([ids[-1]], np.int32), self._row.tokens)
@@ -154,10 +164,11 @@ class DeviceWalk:
         self._waiting.clear()
 
     def settle(self) -> None:
-        """Wait until no step is under way."""
-        for _, mark in self._waiting:
-            mark.wait()
+        """Wait until no step is under way, forgotten ones included."""
         self.close()
+        if self._latest is not None:
+            self._latest.wait()
+            self._latest = None
 
     # -- inside
 
@@ -166,14 +177,16 @@ class DeviceWalk:
         self._place += 1
         self._numbers[self._begun % SLOTS] = 0.0 if self._plan.greedy else self._uniform(self._place)
         self._graph().launch()
-        self._waiting.append((self._begun, self._device.mark()))
+        self._latest = self._device.mark()
+        self._waiting.append((self._begun, self._latest))
         self._begun += 1
 
     def _graph(self) -> Graph:
         form = self._edits, self._separate
         if form not in self._graphs:
             calls = self._calls(*form)
-            self._device.prepare([*self._row.kernels, *(kernel for kernel, _, _ in calls)])
+            for _ in self._device.prepare([*self._row.kernels, *(kernel for kernel, _, _ in calls)]):
+                pass  # mostly they were prepared with the program's
 
             def launches() -> None:
                 self._row.launch()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.backends.base import RawTensor
+from engine.backends.blocked import in_blocks
 from engine.backends.cuda.device import Device
 from engine.backends.cuda.families import family_for
 from engine.backends.cuda.family import ROWS, Bytes
@@ -32,9 +33,9 @@ class WeightOutline:
     device_number = 0
     """Of the backend's devices."""
 
-    def __init__(self, tensor: RawTensor) -> None:
+    def __init__(self, tensor: RawTensor, capability: int = 80) -> None:
         self.shape = tensor.shape
-        self.family = family_for(tensor.type)
+        self.family = family_for(in_blocks(tensor).type, capability)
         n, k = tensor.shape
         self.tiles = -(-n // ROWS)
         self.tile_bytes = self.family.tile_bytes(k)
@@ -54,7 +55,8 @@ class CudaWeight(WeightOutline):
     """
 
     def __init__(self, device: Device, tensor: RawTensor) -> None:
-        super().__init__(tensor)
+        super().__init__(tensor, device.capability)
+        tensor = in_blocks(tensor)
         n, k = tensor.shape
         self._data = device.empty(max(self.nbytes, 16))
         step = max(1, _VALUES_AT_ONCE // max(1, k) // ROWS) * ROWS

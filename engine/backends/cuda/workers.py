@@ -31,8 +31,9 @@ class _Pickler(pickle.Pickler):
     """Instructions go by their name: they hold functions that cannot be pickled."""
 
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, ptx.Op) and getattr(ptx, value.name, None) is value:
-            return getattr, (ptx, value.name)
+        if isinstance(value, ptx.Op):
+            name = value.name
+            return (getattr, (ptx, name)) if getattr(ptx, name, None) is value else NotImplemented
         if value is ptx:
             return __import__, (ptx.__name__, None, None, ("Op",))
         return NotImplemented
@@ -128,15 +129,15 @@ class _Pool:
             process.stdin.close()
 
     def _started(self) -> subprocess.Popen[bytes] | None:
-        flags = {"creationflags": subprocess.CREATE_NO_WINDOW} if sys.platform == "win32" else {}
+        no_window = getattr(subprocess, "CREATE_NO_WINDOW", 0)  # Windows would open one for each
         command = [sys.executable, "-c", _START, json.dumps(sys.path)]
         with self._lock:
             if self._closed:
                 return None
             try:
                 process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **flags
-                )  # fmt: skip
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, creationflags=no_window
+                )
             except OSError:
                 return None
             self._processes.append(process)

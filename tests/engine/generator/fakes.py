@@ -107,7 +107,7 @@ class FakeModel:
         self.config = SimpleNamespace(
             vocab_size=tokenizer().vocab_size, context_length=context_length, advised_context=context_length, **shape
         )
-        self.backend = SimpleNamespace(name="fake")
+        self.backend = SimpleNamespace(name="fake", free_memory=lambda: 1 << 40)
         self.program: FakeProgram
         self.closed = False
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from engine.backends.base import Backend, Forward, KVCache, RawTensor, Step, Weight
-from engine.backends.cpu.composite import is_composite
+from engine.backends.composite import is_composite
 from engine.backends.cpu.kernels import family_for
 from engine.backends.cpu.step import SMALL_ROWS
 from engine.backends.cpu.whole_gemm import PAIRS

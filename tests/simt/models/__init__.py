@@ -8,15 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simt.models import append, attention, experts, linear_codes, norms, pointwise, records, rows
+from tests.simt.models import (
+    append,
+    attention,
+    experts,
+    fused,
+    gemm_rows,
+    linear_codes,
+    norms,
+    plain,
+    pointwise,
+    records,
+    rope,
+    rows,
+    sampling,
+)
 
 MODELS: dict[str, Callable[..., None]] = {
     **append.MODELS,
     **attention.MODELS,
     **experts.MODELS,
+    **fused.MODELS,
+    **gemm_rows.MODELS,
     **linear_codes.MODELS,
     **norms.MODELS,
+    **plain.MODELS,
     **pointwise.MODELS,
     **records.MODELS,
+    **rope.MODELS,
     **rows.MODELS,
+    **sampling.MODELS,
 }

@@ -143,7 +143,8 @@ def q4(x: Any, aims: Any, gains: Any, rests: Any) -> tuple[Any, Any]:
             r, gain, aim = (part[:, :, j, i, None] for part in (x, gains, aims))
             wanted = np.clip(fma(-(gain * inverse), error, r * inverse), F(LOWEST), F(HIGHEST))
             s = wanted * wanted
-            share = fma(s * s, fma(s, F(INVERSE[3]), F(INVERSE[2])), fma(s, F(INVERSE[1]), F(INVERSE[0])))
+            high = fma(s * s, F(INVERSE[4]), fma(s, F(INVERSE[3]), F(INVERSE[2])))
+            share = fma(s * s, high, fma(s, F(INVERSE[1]), F(INVERSE[0])))
             c = fma(wanted, share, magic) - magic
             bend = fma(c * c, F(CURVE), F(1))
             error = fma(c * (aim * scale), bend, error - aim * r)
@@ -211,9 +212,10 @@ def rows_of(memory: Memory, base: int, stride: int, rows: Any, shape: tuple[int,
 
 def append(
     memory: Memory, blocks: Any, c: Any, q: int, qs: int, k: int, ks: int, v: int, vs: int, keys: int, values: int, start: int,
-    pages: int, ratio: int, first: int, alone: int,
+    pages: int, ratio: int, groups: int, first: int, alone: int,
 ) -> None:  # fmt: skip
     heads, count, _ = blocks
+    assert groups == c["GROUPS"]
     begin, dim = int(memory.view(start, np.int32, 1)[0]), c["DIM"]
     at = 0
     while at < count:
@@ -264,9 +266,48 @@ def keep_values(block: Any, place: int, slots: Any, x: Any, c: Any) -> None:
     put(block, slots, 2 * n, scales.view(np.uint8), c["V_SCALES"])
 
 
+def gather_store(memory: Memory, blocks: Any, c: Any, store: int, pages: int, target: int, first: int, count: int) -> None:
+    heads, dim, n = blocks[1], c["DIM"], c["GROUPS"]
+    out = memory.view(target, np.float16 if c["HALVES"] else F, count * heads * dim).reshape(count, heads, dim)
+    for page in range(first // PAGE_TOKENS, (first + count - 1) // PAGE_TOKENS + 1):
+        block = page_of(memory, store, pages, page, heads, c["BLOCK"])
+        x = plain_of(block, page, c) if c["NUMBER"] else turned_of(block, page, n, c)[..., :dim]
+        start, stop = max(first, page * PAGE_TOKENS), min(first + count, (page + 1) * PAGE_TOKENS)
+        with np.errstate(over="ignore"):
+            out[start - first : stop - first] = x.transpose(1, 0, 2)[start - page * PAGE_TOKENS : stop - page * PAGE_TOKENS]
+
+
+def plain_of(block: Any, page: int, c: Any) -> Any:
+    """(G, 256, D) float32."""
+    import torch
+
+    data = np.ascontiguousarray(block[:, : PAGE_TOKENS * c["ROW"]])
+    if c["FORMAT"] == "fp8":
+        return torch.from_numpy(data).view(torch.float8_e4m3fn).float().numpy().reshape(len(block), PAGE_TOKENS, -1)
+    return data.view(np.float16 if c["FORMAT"] == "fp16" else F).reshape(len(block), PAGE_TOKENS, -1).astype(F)
+
+
+def turned_of(block: Any, page: int, n: int, c: Any) -> Any:
+    """(G, 256, n 32) float32."""
+    heads = len(block)
+    if c["FORMAT"] == "q8":
+        x = floats_of(block, 0, PAGE_TOKENS * 32 * n, np.int8).reshape(heads, PAGE_TOKENS, n, 32).astype(F)
+    else:
+        words = floats_of(block, 0, PAGE_TOKENS * 16 * n, np.uint32).reshape(heads, PAGE_TOKENS, n, 4, 1)
+        x = level(words >> SHIFTS & 15).reshape(heads, PAGE_TOKENS, n, 32)
+    x = x * floats_of(block, c["SCALES"], PAGE_TOKENS * 2 * n, np.float16).reshape(heads, PAGE_TOKENS, n, 1).astype(F)
+    if c["FORMAT"] == "q4" and c["ADDS_MEAN"]:
+        whole = WHOLE_KEYS if page == 0 else 0
+        x[:, whole:] = x[:, whole:] + floats_of(block, c["MEAN"], 128 * n).reshape(heads, 1, n, 32)
+    if c["FORMAT"] == "q4" and page == 0:
+        x[:, 0] = floats_of(block, c["FIRST"], 128 * n).reshape(heads, n, 32)
+    with np.errstate(all="ignore"):
+        return turned(x).reshape(heads, PAGE_TOKENS, -1)
+
+
 def put(block: Any, slots: Any, row: int, data: Any, at: int = 0) -> None:
     """data (T, G, row) into blocks (G, bytes) at rows `slots`."""
     block[:, at : at + PAGE_TOKENS * row].reshape(len(block), PAGE_TOKENS, row)[:, slots] = data.transpose(1, 0, 2)
 
 
-MODELS = {"append": append, "key_mean": key_mean}
+MODELS = {"append": append, "key_mean": key_mean, "gather_store": gather_store}

@@ -12,7 +12,8 @@ from tests.simt.models.records import write_record
 
 LOG2_E = np.float32(1.4426950408889634)
 E4M3 = np.array(
-    [(-1) ** (b >> 7) * ((b & 7) / 8 * 2.0**-6 if not b >> 3 & 15 else (1 + (b & 7) / 8) * 2.0 ** ((b >> 3 & 15) - 7)) for b in range(256)], np.float32
+    [(-1) ** (b >> 7) * ((b & 7) / 8 * 2.0**-6 if not b >> 3 & 15 else (1 + (b & 7) / 8) * 2.0 ** ((b >> 3 & 15) - 7)) for b in range(256)],
+    np.float32,
 )
 
 

@@ -6,19 +6,20 @@ the parts' products up one after the other: each begins where the one before end
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeGuard
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import RawTensor
-from engine.backends.cpu.weight import CpuWeight, WeightOutline
+from engine.backends.base import RawTensor, Weight
 
 PERMUTED = "PERMUTED"
 """What the type of such a tensor begins with."""
 _WHOLE_ONLY = (".experts.", "embed")
 """Matrices that are looked up by rows or chosen by a router are kept whole: dequantised to F16."""
+
+PartT = TypeVar("PartT", bound=Weight)
 
 
 class PermutedTensor(RawTensor, Protocol):
@@ -35,27 +36,19 @@ class PermutedTensor(RawTensor, Protocol):
 
 
 def is_composite(tensor: RawTensor) -> TypeGuard[PermutedTensor]:
-    """Whether `tensor` becomes a `CompositeWeight`."""
+    """Whether `tensor` is kept as a `Composite`."""
     return tensor.type.startswith(PERMUTED) and not any(part in tensor.name for part in _WHOLE_ONLY)
 
 
-class CompositeOutline:
-    """What is known of a `CompositeWeight` before it is loaded; as `WeightOutline`."""
+class Composite(Generic[PartT]):
+    """(N, K) as `parts`, each a matrix of some columns; column j of part i is the model's `orders[i][j]`, int32."""
 
-    def __init__(self, tensor: PermutedTensor, part: type[WeightOutline] = WeightOutline) -> None:
+    def __init__(self, tensor: PermutedTensor, part: Callable[[RawTensor], PartT]) -> None:
+        """`part` makes a backend's matrix, or what stands for one, of a piece."""
         self.shape = tensor.shape
-        self.parts: Sequence[WeightOutline] = [part(piece) for piece in tensor.pieces()]
+        self.parts: Sequence[PartT] = [part(piece) for piece in tensor.pieces()]
         self.nbytes = sum(each.nbytes for each in self.parts) + 4 * tensor.shape[1]
         order = np.arange(tensor.shape[1]) if tensor.order is None else tensor.order
-        self._order = np.ascontiguousarray(order, np.int32)
+        whole = np.ascontiguousarray(order, np.int32)
         ends = np.cumsum([part.shape[1] for part in self.parts])
-        self.orders: list[npt.NDArray[np.int32]] = [
-            self._order[end - part.shape[1] : end] for part, end in zip(self.parts, ends, strict=True)
-        ]
-
-
-class CompositeWeight(CompositeOutline):
-    """(N, K) as `parts`, each a matrix of some columns; column j of all parts side by side is the model's `order`[j], int32."""
-
-    def __init__(self, tensor: PermutedTensor) -> None:
-        super().__init__(tensor, CpuWeight)
+        self.orders: list[npt.NDArray[np.int32]] = [whole[end - part.shape[1] : end] for part, end in zip(self.parts, ends, strict=True)]

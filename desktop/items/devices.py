@@ -1,0 +1,66 @@
+"""The devices that a person can choose among, as words and as the settings they stand for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.settings import LoadSettings
+
+if TYPE_CHECKING:
+    from engine.backends.choice import Usable
+
+__all__ = ["device_choices", "device_fields", "device_note", "device_value"]
+
+AUTOMATIC, PROCESSOR, REFERENCE = ("auto", "Automatic"), ("cpu", "Processor (CPU)"), ("reference", "Reference (exact and slow)")
+ANY_GPU = "cuda"
+_GB = 1e9
+
+
+def device_value(settings: LoadSettings) -> str:
+    """The device that settings ask for in one word, as --device takes it: "auto", "cpu", "cuda", "cuda:1", "cuda:0,1" or "reference"."""
+    numbers = ",".join(settings.gpus.replace(",", " ").split())
+    return f"{ANY_GPU}:{numbers}" if settings.backend == ANY_GPU and numbers else settings.backend
+
+
+def device_fields(value: str) -> tuple[str, str]:
+    """The inverse: `backend` and `gpus` of `LoadSettings`."""
+    backend, _, gpus = value.partition(":")
+    return backend, gpus
+
+
+def device_choices(usable: Usable | None, current: str = "auto") -> list[tuple[str, str]]:
+    """(value, words) of every device; `usable` None is not known yet. The present choice is there even where its GPU is not."""
+    gpus = usable.gpus if usable is not None else ()
+    names = [gpu.name for gpu in gpus]
+    found = [AUTOMATIC, PROCESSOR]
+    found += [(f"cuda:{gpu.index}", gpu.name if names.count(gpu.name) == 1 else f"{gpu.name} (GPU {gpu.index})") for gpu in gpus]
+    if len(gpus) > 1:
+        found.append((f"cuda:{','.join(str(gpu.index) for gpu in gpus)}", "All GPUs"))
+    found.append(REFERENCE)
+    if current not in dict(found):
+        found.insert(-1, (current, _other(current, usable)))
+    return found
+
+
+def _other(value: str, usable: Usable | None) -> str:
+    numbers = value.partition(":")[2].split(",")
+    if not numbers[0]:
+        return "Any GPU"
+    words = f"GPU {numbers[0]}" if len(numbers) == 1 else f"GPUs {', '.join(numbers)}"
+    there = {str(gpu.index) for gpu in usable.gpus} if usable is not None else set(numbers)
+    return words if set(numbers) <= there else f"{words} (not found)"
+
+
+def device_note(usable: Usable | None, current: str) -> tuple[str, bool]:
+    """What is to be said below the choice, and whether it is trouble: why there is no GPU, or that the chosen one is missing."""
+    if usable is None:
+        return "Looking for GPUs…", False
+    backend, numbers = current.partition(":")[0], [number for number in current.partition(":")[2].split(",") if number]
+    there = {str(gpu.index) for gpu in usable.gpus}
+    reason = f"{usable.reason} " if usable.reason else ""
+    if backend == ANY_GPU and (not there or not set(numbers) <= there):
+        return f"{reason}The chosen GPU cannot be used: choose another device.", True
+    if not there:
+        return f"{reason}Models run on the processor.", False
+    free = ", ".join(f"{gpu.name}: {gpu.free / _GB:,.1f} of {gpu.total / _GB:,.1f} GB free" for gpu in usable.gpus)
+    return f"{reason}{free}.", False

@@ -1,0 +1,218 @@
+"""Products of more than eight rows: torch multiplies, with float32 sums, what its matrix units take: bf16, fp16 or float32.
+
+Matrices of plain numbers are multiplied where they lie; others are unpacked to fp16 first, a piece at a time, into memory that all
+share. x becomes bf16, rounded; or fp16, whose rows are brought near 1 by a power of two only where they have to be, so that the
+results seldom need a second touch; or stays float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.backends.arena import Buffer
+from engine.backends.cuda.call import Argument, Blocks, Bound, Call, TorchCall
+from engine.backends.cuda.device import Device
+from engine.backends.cuda.family import ROWS, UNPACK_COLUMNS, Packed
+from engine.backends.cuda.family_plain import Plain
+from engine.backends.cuda.gemm_rows import after_kernel, before_kernel, expert_biases_kernel, halves_kernel, row_blocks
+from engine.backends.cuda.kernel import Kernel
+from engine.backends.cuda.linear import Part
+from engine.backends.cuda.records import padded
+from engine.backends.cuda.weight import CudaWeight, ExpertTable, WeightOutline
+
+if TYPE_CHECKING:
+    import torch
+
+UNPACKED_BYTES = 512 << 20
+"""Of a matrix that is unpacked at a time, at most."""
+_WEIGHT, _X, _FACTORS, _RESULT = range(4)
+"""Places of scratch memory."""
+
+
+def dense_type(weight: WeightOutline) -> str:
+    """What the matrix is multiplied as: "bf16", "fp16" or "fp32"."""
+    return weight.family.name if isinstance(weight.family, Plain) else "fp16"
+
+
+def _tiles_at_once(weight: WeightOutline) -> int:
+    """Of a matrix that is unpacked."""
+    return max(1, min(weight.tiles, UNPACKED_BYTES // (2 * ROWS * padded(weight.shape[1]))))
+
+
+def product_scratch(weight: WeightOutline) -> int:
+    """Bytes that its products of many rows need besides, whatever the rows: those it is unpacked into."""
+    return 0 if isinstance(weight.family, Plain) else 2 * ROWS * padded(weight.shape[1]) * _tiles_at_once(weight)
+
+
+def row_scratch(weight: WeightOutline, experts: bool = False) -> int:
+    """Bytes that they need for each row: x in another type, its factor; of experts, the results too."""
+    size = padded(weight.shape[1]) * (4 if dense_type(weight) == "fp32" else 2) + 4
+    return size + (4 * weight.shape[0] if experts else 0)
+
+
+def _dtype(kind: str) -> Any:
+    import torch
+
+    return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[kind]
+
+
+@dataclass(frozen=True)
+class _Input:
+    """Rows of x as matrices of `kind` take them: `rows` (T, K); `factors` (T,), float32, is what their products are multiplied
+    with, None where all are 1."""
+
+    kind: str
+    rows: torch.Tensor
+    factors: torch.Tensor | None
+
+
+def _input(bound: Bound, x: Buffer, kind: str, rows: int) -> _Input:
+    """Made in the scratch places for x."""
+    import torch
+
+    whole = padded(x.width)
+    if kind == "fp32":
+        with bound.device.torch_work():
+            return _Input(kind, bound.tensor(x), None)
+    scratch = bound.scratch(2 * whole * rows, _X)[: 2 * whole * rows]
+    halves = scratch.view(_dtype(kind)).view(rows, whole)[:, : x.width]
+    if kind == "bf16":
+        with bound.device.torch_work():
+            halves.copy_(bound.tensor(x))
+        return _Input(kind, halves, None)
+    factors = bound.scratch(4 * rows, _FACTORS)[: 4 * rows].view(torch.float32)
+    arguments = (x, x.stride, scratch.data_ptr(), 2 * whole, factors.data_ptr(), x.width)
+    bound.launch(Call(halves_kernel(), row_blocks(rows), arguments, (x,), ()))
+    return _Input(kind, halves, factors)
+
+
+def _multiply(device: Device, x: torch.Tensor, rows: torch.Tensor, y: torch.Tensor, add: bool) -> None:
+    """y (T, n) float32 = x (T, K) times rows (n, K) transposed, with float32 sums; `add`: on top of what y holds."""
+    import torch
+
+    if device.torch_device.type != "cuda":
+        product = x.float() @ rows.float().T
+        y.copy_(y + product if add else product)
+    elif x.dtype == torch.float32:
+        torch.addmm(y, x, rows.T, out=y) if add else torch.mm(x, rows.T, out=y)
+    elif add:
+        torch.addmm(y, x, rows.T, out_dtype=torch.float32, out=y)
+    else:
+        torch.mm(x, rows.T, out_dtype=torch.float32, out=y)
+
+
+def _product(bound: Bound, weight: WeightOutline, x: torch.Tensor, y: torch.Tensor, add: bool) -> None:
+    """y = x times the matrix transposed, in pieces where it is unpacked."""
+    assert isinstance(weight, CudaWeight)
+    n, k = weight.shape
+    whole = padded(k)
+    if isinstance(weight.family, Plain):
+        with bound.device.torch_work():
+            dense = weight.data[: weight.nbytes].view(_dtype(weight.family.name)).view(-1, whole)[:n, :k]
+            _multiply(bound.device, x, dense, y, add)
+        return
+    assert isinstance(weight.family, Packed)
+    step = _tiles_at_once(weight)
+    scratch = bound.scratch(product_scratch(weight), _WEIGHT)
+    for first in range(0, weight.tiles, step):
+        tiles = min(step, weight.tiles - first)
+        chunks = -(-whole // UNPACK_COLUMNS)
+        arguments = (weight.address, first, scratch.data_ptr(), 2 * whole, k)
+        bound.launch(Call(weight.family.unpack(), _grid(chunks, tiles), arguments, (), ()))
+        with bound.device.torch_work():
+            dense = scratch[: product_scratch(weight)].view(_dtype("fp16")).view(-1, whole)
+            last = min(n - first * ROWS, tiles * ROWS)
+            _multiply(bound.device, x, dense[:last, :k], y[:, first * ROWS : first * ROWS + last], add)
+
+
+def _kernels(weights: Sequence[WeightOutline]) -> tuple[Kernel, ...]:
+    kinds = {w.family.name: w.family.unpack() for w in weights if isinstance(w.family, Packed)}
+    return (halves_kernel(), before_kernel(), after_kernel(), *kinds.values())
+
+
+def _grid(chunks: int, tiles: int) -> Blocks:
+    """A grid that knows nothing of rows."""
+    return lambda _: (chunks, tiles, 1)
+
+
+def product_call(parts: Sequence[Part], x: Buffer) -> TorchCall:
+    """For more than eight rows, what `linear.linear_call` is for few; x are float32 rows. Matrices may be of several families."""
+
+    def run(bound: Bound) -> None:
+        inputs: dict[str, _Input] = {}
+        for part in sorted(parts, key=lambda part: dense_type(part.weight)):
+            kind = dense_type(part.weight)
+            if kind not in inputs:
+                inputs = {kind: _input(bound, x, kind, bound.rows)}
+            _part(bound, part, inputs[kind])
+
+    residuals = [part.residual for part in parts if part.residual is not None]
+    reads = (x, *residuals, *(part.weight for part in parts))
+    return TorchCall(run, reads, tuple(p.y for p in parts), _kernels([p.weight for p in parts]), x.on_logit_rows, x.copies)
+
+
+def _part(bound: Bound, part: Part, x: _Input) -> None:
+    rows, y = bound.rows, part.y
+    add = bool(part.bias_address) or part.residual is not None
+    factors = 0 if x.factors is None else x.factors.data_ptr()
+    if add:
+        # What is added lies in y before the product, divided by the row's factor, which the result is multiplied with.
+        residual: tuple[Argument, Argument] = (0, 0) if part.residual is None else (part.residual, part.residual.stride)
+        arguments = (y, y.stride, *residual, part.bias_address, factors, y.width)
+        bound.launch(Call(before_kernel(), row_blocks(rows), arguments, (), (y,)))
+    with bound.device.torch_work():
+        target = bound.tensor(y)
+    _product(bound, part.weight, x.rows, target, add)
+    if factors:
+        bound.launch(Call(after_kernel(), row_blocks(rows), (y, y.stride, factors, y.width), (), (y,)))
+
+
+def expert_product_call(
+    table: ExpertTable, x: Buffer, ids: Buffer, y: Buffer, bias_address: int = 0, bias_stride: int = 0
+) -> TorchCall:
+    """For more than eight rows, what `linear.expert_call` is for few: row r of y = row r of x (`copies`: experts a row uses) times the
+    matrix of the expert that ids (rows, used), int32, name for it, + that expert's row of biases, float32 at an address.
+
+    Rows of experts that are not of the table's family are left alone. The ids are read to the host once.
+    """
+    assert x.copies == y.copies == ids.width
+    kind, weights = dense_type(table.first), table.weights
+
+    def run(bound: Bound) -> None:
+        import torch
+
+        with bound.device.torch_work():
+            shape = (bound.rows // ids.width, ids.width)
+            chosen = bound.tensor(ids).view(torch.int32).reshape(shape).cpu().numpy().reshape(-1)
+            order = np.argsort(chosen, kind="stable")
+            places = torch.from_numpy(order).to(bound.device.torch_device)
+        ends = np.searchsorted(chosen[order], np.arange(len(weights) + 1))
+        rows = _input(bound, x, kind, bound.rows)
+        for e, weight in enumerate(weights):
+            if weight.family is table.first.family and ends[e] < ends[e + 1]:
+                _expert(bound, weight, rows, places[int(ends[e]) : int(ends[e + 1])], y)
+        if bias_address:
+            arguments = (y, y.stride, ids, ids.stride, ids.width, bias_address, bias_stride, y.width, table.address)
+            bound.launch(Call(expert_biases_kernel(), row_blocks(bound.rows), arguments, (), (y,)))
+
+    kernels = (*_kernels([table.first]), expert_biases_kernel())
+    return TorchCall(run, (x, ids, table), (y,), kernels, x.on_logit_rows, x.copies)
+
+
+def _expert(bound: Bound, weight: WeightOutline, x: _Input, places: torch.Tensor, y: Buffer) -> None:
+    """The rows of y at `places`, those of x there times one expert's matrix."""
+    import torch
+
+    count, width = len(places), weight.shape[0]
+    with bound.device.torch_work():
+        some = x.rows.index_select(0, places)
+        result = bound.scratch(4 * count * width, _RESULT)[: 4 * count * width].view(torch.float32).view(count, width)
+    _product(bound, weight, some, result, False)
+    with bound.device.torch_work():
+        if x.factors is not None:
+            result.mul_(x.factors.index_select(0, places)[:, None])
+        bound.tensor(y).index_copy_(0, places, result)

@@ -1,0 +1,80 @@
+"""Runs the interpreter's tests on a real GPU: `python -m pytest -p tests.gpu.on_device tests/simt -m "slow or not slow"`.
+
+Each test of a kernel calls `tests.simt.agree.both`, which holds the kernel's body against its model. Here the body runs on the device,
+compiled, on copies of the same arrays, twice, and both times must give the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends.cuda.device import Device
+from engine.backends.cuda.kernel import Kernel
+from engine.backends.cuda.registry import all_kernels
+from tests.gpu.checks import body_name, missing
+from tests.simt import agree
+
+REPORT = "INGLENOOK_ON_DEVICE_REPORT"
+"""Names a file for what ran, as JSON."""
+
+
+class OnDevice:
+    """Stands for `agree.interpreted`."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.launches = device, 0
+        self.ran: set[str] = set()
+
+    def interpreted(
+        self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[Any], arrays: Sequence[Any], reverse: bool
+    ) -> list[Any]:
+        """The arrays after the kernel ran. `reverse` is the interpreter's: a device has no order."""
+        if kernel.least > self.device.capability:
+            pytest.skip(f"{kernel.name} needs compute capability {kernel.least / 10}")
+        list(self.device.prepare([kernel]))
+        tensors = [self.device.upload(np.ascontiguousarray(array)) for array in arrays]
+        values = [tensors[a.array].data_ptr() + a.offset if isinstance(a, agree.At) else a for a in arguments]
+        self.device.launch(kernel, blocks, values)
+        out = [self.device.read(t).view(a.dtype).reshape(a.shape) for t, a in zip(tensors, arrays, strict=True)]
+        self.launches += 1
+        self.ran.add(body_name(kernel))
+        return out
+
+    def told(self) -> str:
+        """One line for people, and one with what did not run, if any."""
+        left = missing(self.ran, list(all_kernels()))
+        line = f"{self.launches} launches of {len(self.ran)} kernels on {self.device.name}"
+        return f"{line}\nnot launched: {', '.join(left)}" if left else line
+
+
+_runner: OnDevice | None = None
+
+
+def pytest_sessionstart() -> None:
+    """Puts the device in the interpreter's place, once the tests' own environment stands."""
+    global _runner
+    from engine.backends.cuda.driver import find_gpus
+
+    found = find_gpus()
+    if not found.gpus:
+        pytest.exit(found.reason, returncode=5)
+    from engine.backends.cuda.gpu import TorchDevice
+
+    _runner = OnDevice(TorchDevice(found.gpus[0].index, early=os.environ.get("INGLENOOK_EARLY") == "1"))
+    agree.interpreted = _runner.interpreted
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What ran."""
+    if _runner is None:
+        return
+    terminalreporter.write_line(_runner.told())
+    if REPORT in os.environ:
+        Path(os.environ[REPORT]).write_text(json.dumps({"launches": _runner.launches, "ran": sorted(_runner.ran)}), "utf-8")

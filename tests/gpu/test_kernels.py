@@ -1,0 +1,36 @@
+"""Every kernel on a real GPU, against its model: the interpreter's tests, run with the device in the interpreter's place."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.backends.cuda.driver import GpuInfo
+from engine.backends.cuda.registry import all_kernels
+from tests.gpu.checks import missing
+from tests.gpu.on_device import REPORT
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("early", ["0", "1"])
+def test_kernels_on_the_device(gpus: tuple[GpuInfo, ...], tmp_path: Path, early: str) -> None:
+    """Both with and without early launches; every registered kernel must have run."""
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.gpu.on_device", "tests/simt"]
+    command += ["-m", "slow or not slow", "--ignore=tests/simt/test_gate.py", "--timeout=1200"]
+    environ = {**os.environ, REPORT: str(report), "INGLENOOK_EARLY": early}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    print(done.stdout[-500:])
+    ran = json.loads(report.read_text("utf-8"))
+    assert ran["launches"] > 0
+    assert missing(set(ran["ran"]), [kernel for kernel in all_kernels() if kernel.least <= gpus[0].capability]) == []

@@ -1,0 +1,79 @@
+"""Which code a device gets, and what the compiler refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.backends.cuda.build import build
+from engine.backends.cuda.kernel import Kernel
+from engine.backends.cuda.ptx import block_x, ld_f32, registers, st_f32, static, thread
+from engine.backends.cuda.targets import CAPABILITIES, BuildError, target
+from engine.backends.cuda.words import float32, int32, int64
+
+MANY = 64
+
+
+def _wasteful(source: int, target: int, stride: int) -> None:
+    """Holds MANY numbers at once: more than fit where 1024 threads share a multiprocessor's registers twice."""
+    at = 4 * int64(int32(block_x() * 1024 + thread()))
+    kept = registers(float32(0.0), MANY)
+    for i in static(range(MANY)):
+        kept[i] = ld_f32(source + at + int64(i) * stride)
+    for i in static(range(MANY)):
+        st_f32(target + at + int64(i) * stride, kept[MANY - 1 - i])
+
+
+def _double(target: int, scale: float) -> None:
+    """Computes in float64: 0.1 is none of float32."""
+    st_f32(target, float32(scale * 0.1))
+
+
+def spilling() -> Kernel:
+    """A kernel that cannot keep what it needs in registers."""
+    return Kernel("wasteful", _wasteful, "lll", 1024, 255, {"MANY": MANY}, blocks=2)
+
+
+def doubling() -> Kernel:
+    return Kernel("double", _double, "lf", 32, 32)
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        (75, "sm_75"), (80, "sm_80"), (86, "sm_86"), (87, "sm_86"), (89, "sm_89"), (90, "sm_90"), (100, "sm_100"), (103, "sm_100"),
+        (120, "sm_120"), (121, "sm_120"), (110, "compute_100"), (130, "compute_120"), (200, "compute_120"),
+    ],
+)  # fmt: skip
+def test_target(device: int, expected: str) -> None:
+    assert target(device).folder == expected
+
+
+def test_old_devices_are_refused() -> None:
+    with pytest.raises(BuildError, match=r"compute capability 7\.5; this GPU has 6\.1"):
+        target(61)
+
+
+def test_an_image_is_code_of_its_device() -> None:
+    from engine.backends.cuda.pointwise import add_kernel
+
+    built = build(add_kernel(), [75, 120])
+    for device, machine in ((75, 75), (121, 120)):
+        image = target(device).image(built[target(device).capability])
+        assert image[:4] == b"\x7fELF"
+        assert image == built[machine].cubin
+    text = target(130).image(built[120])
+    assert text.endswith(b"\0")
+    assert b".target sm_120" in text
+
+
+def test_float64_is_refused() -> None:
+    with pytest.raises(BuildError, match="The kernel double computes in float64"):
+        build(doubling(), [90])
+
+
+def test_kernels_are_built_for_what_they_support() -> None:
+    newer: Any = Kernel("double", _double, "lf", 32, 32, least=80)
+    assert build(newer, [75]) == {}
+    assert CAPABILITIES[0] == 75

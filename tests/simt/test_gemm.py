@@ -1,0 +1,159 @@
+"""Long products: the kernels around them, and whole operations on the fake device against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from engine.backends.arena import Buffer
+from engine.backends.cuda import gemm
+from engine.backends.cuda.call import Call, Given, TorchCall
+from engine.backends.cuda.gemm import expert_product_call, product_call, product_scratch
+from engine.backends.cuda.gemm_rows import after_kernel, before_kernel, expert_biases_kernel, halves_kernel
+from engine.backends.cuda.linear import Part
+from engine.backends.cuda.weight import CudaWeight, expert_tables
+from engine.weights.tensor import FileTensor
+from tests.simt.agree import At, both
+from tests.simt.fake import FakeDevice
+from tests.simt.test_plain import bf16_bits
+
+
+class Step:
+    """A `Bound` of its own memory: what a program gives a `TorchCall`."""
+
+    def __init__(self, device: FakeDevice, rows: int) -> None:
+        self.device, self.rows, self._step_rows = device, rows, rows
+        self.position, self.pages = 0, np.zeros(1, np.int32)
+        self._memory: dict[Buffer, torch.Tensor] = {}
+        self._scratch: dict[int, torch.Tensor] = {}
+
+    def _bytes(self, buffer: Buffer) -> torch.Tensor:
+        if buffer not in self._memory:
+            self._memory[buffer] = self.device.empty(self._step_rows * buffer.row_bytes)
+        return self._memory[buffer]
+
+    def tensor(self, buffer: Buffer) -> torch.Tensor:
+        return self._bytes(buffer).view(torch.float32).view(-1, buffer.stride // 4)[:, : buffer.width]
+
+    def address(self, argument: Any) -> int | float:
+        assert not isinstance(argument, Given)
+        return self._bytes(argument).data_ptr() if isinstance(argument, Buffer) else argument
+
+    def launch(self, call: Call) -> None:
+        self.device.launch(call.kernel, call.blocks(self.rows), [self.address(a) for a in call.arguments])
+
+    def scratch(self, size: int, place: int = 0) -> torch.Tensor:
+        if place not in self._scratch or self._scratch[place].nbytes < size:
+            self._scratch[place] = self.device.empty(size)
+        return self._scratch[place]
+
+    def run(self, call: TorchCall) -> None:
+        self.rows = self._step_rows * call.copies
+        list(self.device.prepare(call.kernels))
+        call.run(self)
+        self.device.synchronize()
+
+    def put(self, buffer: Buffer, values: Any) -> None:
+        self.tensor(buffer).view(torch.int32 if values.dtype == np.int32 else torch.float32)[:] = torch.from_numpy(values)
+
+
+def tensor(kind: str, rows: int, columns: int, seed: int) -> FileTensor:
+    values = np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
+    raw: Any = {"BF16": bf16_bits, "F16": lambda v: v.astype(np.float16), "F32": lambda v: v}[kind](values)
+    return FileTensor("w", kind, (rows, columns), np.ascontiguousarray(raw).reshape(-1).view(np.uint8))
+
+
+def q8(rows: int, columns: int, seed: int) -> FileTensor:
+    rng = np.random.default_rng(seed)
+    blocks = rng.integers(0, 256, (rows * columns // 32, 34), np.uint8)
+    blocks[:, :2] = rng.uniform(0.001, 0.01, len(blocks)).astype(np.float16)[:, None].view(np.uint8)
+    return FileTensor("w", "Q8_0", (rows, columns), blocks.reshape(-1))
+
+
+# What x loses against its row's largest number, as bf16 and fp16; float32 loses in its sums.
+LOST = {"BF16": 2.0**-9, "F16": 2.0**-11, "F32": 2.0**-22, "Q8_0": 2.0**-11}
+
+
+def make(kind: str, rows: int, columns: int, seed: int) -> FileTensor:
+    return q8(rows, columns, seed) if kind == "Q8_0" else tensor(kind, rows, columns, seed)
+
+
+def near(found: Any, x: Any, w: Any, plus: Any, kind: str) -> None:
+    """Within twice what rounding x and w costs, were every rounding the worst one."""
+    exact = x.astype(np.float64) @ w.astype(np.float64).T
+    lost = LOST[kind] + (2.0**-11 if kind == "Q8_0" else 0)
+    bound = 2 * lost * np.abs(x).max(axis=1, keepdims=True) * np.abs(w).sum(axis=1) + 2.0**-20 * np.abs(plus)
+    assert (np.abs(found - (exact + plus)) <= bound).all()
+
+
+@pytest.mark.parametrize("kind", ["BF16", "F16", "F32", "Q8_0"])
+def test_products_of_many_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two matrices, one with bias and residual, rows of very different sizes; an unpacked one goes in pieces."""
+    monkeypatch.setattr(gemm, "UNPACKED_BYTES", 2 * 16 * 128)
+    device, rows, columns, rng = FakeDevice(), 11, 96 if kind == "Q8_0" else 70, np.random.default_rng(1)
+    step, x = Step(device, rows), Buffer(columns)
+    sizes = np.exp2(rng.integers(-30, 30, (rows, 1))).astype(np.float32)
+    values = rng.standard_normal((rows, columns)).astype(np.float32) * sizes
+    files = [make(kind, 37, columns, 2), make(kind, 16, columns, 3)]
+    weights = [CudaWeight(device, file) for file in files]
+    bias, residual = rng.standard_normal(37).astype(np.float32), rng.standard_normal((rows, 37)).astype(np.float32) * sizes
+    kept, r = device.upload(bias), Buffer(37)
+    parts = [Part(weights[0], Buffer(37), kept.data_ptr(), r), Part(weights[1], Buffer(16))]
+    step.put(x, values)
+    step.put(r, residual)
+    step.run(product_call(parts, x))
+    near(step.tensor(parts[0].y).numpy(), values, files[0].dequantise(), bias + residual, kind)
+    near(step.tensor(parts[1].y).numpy(), values, files[1].dequantise(), np.zeros(16), kind)
+    assert product_scratch(weights[0]) == (2 * 16 * 128 if kind == "Q8_0" else 0)
+
+
+def test_experts_of_several_families() -> None:
+    device, tokens, columns, rng = FakeDevice(), 10, 64, np.random.default_rng(2)
+    step, x, ids, y = Step(device, tokens), Buffer(columns, copies=2), Buffer(2), Buffer(19, copies=2)
+    values = rng.standard_normal((2 * tokens, columns)).astype(np.float32) * np.exp2(rng.integers(-20, 20, (20, 1))).astype(np.float32)
+    kinds = ["F16", "BF16", "F32", "Q8_0", "F16"]
+    files = [make(kind, 19, columns, e) for e, kind in enumerate(kinds)]
+    chosen = np.stack([rng.choice(4, 2, replace=False) for _ in range(tokens)]).astype(np.int32)  # nobody takes the last
+    biases = rng.standard_normal((5, 32)).astype(np.float32)
+    kept = device.upload(biases)
+    step.put(x, values)
+    step.put(ids, chosen)
+    tables = expert_tables(device, [CudaWeight(device, file) for file in files])
+    assert len(tables) == 4
+    for table in tables:
+        step.run(expert_product_call(table, x, ids, y, kept.data_ptr(), 128))
+    found = step.tensor(y).numpy()
+    for row, expert in enumerate(chosen.reshape(-1)):
+        file = files[expert].dequantise()
+        near(found[row : row + 1], values[row : row + 1], file, biases[expert : expert + 1, :19], kinds[expert])
+
+
+def test_kernels_around_products() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((6, 80)).astype(np.float32) * np.float32([[1], [1e-9], [1e30], [0], [1e6], [2.0**-10]])
+    x[:, 70:] = np.nan
+    halves, factors = np.full((6, 128), 5, np.float16), np.zeros(6, np.float32)
+    arrays = [x, halves, factors]
+    found, modelled = both(halves_kernel(), (6, 1, 1), [At(0), 320, At(1), 256, At(2), 70], arrays)
+    for a, b in zip(found, modelled, strict=True):
+        assert a.tobytes() == b.tobytes()
+    assert found[2][0] == 1 != found[2][2]
+    back = found[1][:, :70].astype(np.float64) * found[2][:, None]
+    assert (np.abs(back - x[:, :70]) <= 2.0**-11 * np.abs(x[:, :70]).max(axis=1, keepdims=True)).all()
+    factors = found[2]
+    residual, bias = rng.standard_normal((6, 40)).astype(np.float32), rng.standard_normal(33).astype(np.float32)
+    y = np.zeros((6, 48), np.float32)
+    arguments = [At(0), 192, At(1), 160, At(2), At(3), 33]
+    (found_y, *_), (want, *_) = both(before_kernel(), (6, 1, 1), arguments, [y, residual, bias, factors])
+    np.testing.assert_allclose(found_y, want, rtol=1e-6)
+    (found_y, *_), _ = both(after_kernel(), (6, 1, 1), [At(0), 192, At(1), 33], [found_y, factors])
+    np.testing.assert_allclose(found_y[:, :33], residual[:, :33] + bias, rtol=1e-6)
+    ids, biases = np.array([[1, 0, 7], [2, 1, 7]], np.int32), rng.standard_normal((3, 40)).astype(np.float32)
+    arguments = [At(0), 192, At(1), 12, 2, At(2), 160, 33, At(3)]
+    (found_y, *_), (want, *_) = both(expert_biases_kernel(), (4, 1, 1), arguments, [y, ids, biases, np.array([5, 6, 0])])
+    assert found_y.tobytes() == want.tobytes()
+    np.testing.assert_array_equal(want[[0, 1, 3], :33], biases[[1, 0, 1], :33])
+    assert (want[2] == 0).all()

@@ -1,0 +1,32 @@
+"""A toy of a program's step of one row for walks: its logits stand in a table, a row for each position, and notes what it was given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cuda.walk import OneRow, Walks
+from tests.simt.fake import FakeDevice
+
+
+class Toy:
+    """`answer(token, position, page)` gives the logits (V,) float32, where `page` is that of the position; `seen` are its arguments."""
+
+    def __init__(self, answer: Any, vocabulary: int, context: int = 4096, device: FakeDevice | None = None) -> None:
+        self.device = device or FakeDevice()
+        self.answer, self.vocabulary = answer, vocabulary
+        self.seen: list[tuple[int, int, int]] = []
+        sizes = (4, 4, 4 * (context // 256 + 1), 4 * vocabulary)
+        self.tokens, self.position, self.pages, self.logits = (self.device.zeros(size) for size in sizes)
+        row = OneRow(self._launch, self.tokens, self.position, self.pages, self.logits, context)
+        self.walks = Walks(self.device, row)
+
+    def _launch(self) -> None:
+        self.device.later(self._run)
+
+    def _run(self) -> None:
+        token, place = (int(tensor.numpy().view(np.int32)[0]) for tensor in (self.tokens, self.position))
+        page = int(self.pages.numpy().view(np.int32)[place // 256])
+        self.seen.append((token, place, page))
+        self.logits.numpy().view(np.float32)[:] = self.answer(token, place, page)
