@@ -61,6 +61,9 @@ def tensor(type_name: str, rows: int, columns: int, seed: int = 0) -> RawTensor:
     if type_name == "MXFP4":
         raw = rng.integers(0, 256, (rows * columns // 32, 17)).astype(np.uint8)
         raw[:, 0] = rng.integers(110, 135, len(raw))
+    elif type_name == "IQ4_NL":
+        raw = rng.integers(0, 256, (rows * columns // 32, 18)).astype(np.uint8)
+        raw[:, :2] = (rng.standard_normal((len(raw), 1)) * 1e-2).astype(np.float16).view(np.uint8)
     else:
         raw = np.ascontiguousarray(quantise(rng.standard_normal((rows, columns)).astype(np.float32), type_name)).view(np.uint8)
     assert find_format(type_name) is not None

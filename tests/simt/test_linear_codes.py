@@ -41,7 +41,7 @@ def test_products(type_name: str) -> None:
     record = records(x)
     y, bias = np.zeros((rows, 48), np.float32), np.random.default_rng(6).standard_normal(outputs).astype(np.float32)
     residual = np.random.default_rng(7).standard_normal((rows, 48)).astype(np.float32)
-    kernel = linear_codes.kernel(family, 2, 2)
+    kernel = linear_codes.kernel(family, 2, max(2, family.span))
     none = [0] * 7
     arguments = [At(0), At(2), 192, At(3), At(4), 192, outputs, *none, *none, At(1), record.shape[1], rows, columns]
     found, expected = both(kernel, (2, 1, 1), arguments, [tiles, record, y, bias, residual], twice=False)

@@ -25,7 +25,7 @@ from engine.backends.cuda.ptx import (
     registers,
     static,
 )
-from engine.backends.cuda.words import float32, int64, uint32
+from engine.backends.cuda.words import float32, int32, int64, uint32
 from engine.backends.gguf_parts import FP4_VALUES, IQ4_VALUES
 
 if TYPE_CHECKING:
@@ -104,11 +104,11 @@ def _place(family: CodeFamily, row: int, group: int) -> tuple[int, int]:
     return (row, group) if family.scale_words == 2 else (0, 2 * row + group)
 
 
-def fetch(block: int, header: int, lane: int) -> Any:
-    """The 14 words of a block that a lane needs: 8 of codes, 6 of numbers; those that the layout lacks are 0."""
+def fetch(span: int, inner: int, lane: int) -> Any:
+    """The 14 words that a lane needs of the block `inner` bytes into a span: 8 of codes, 6 of numbers; those the layout lacks are 0."""
     words = registers(uint32(0), 14)
     for r in static(range(REGIONS)):
-        at = int64((header if R_HEADER[r] else block) + R_AT[r] + int64(lane if R_LANE[r] else lane >> 2) * (4 * R_WORDS[r]))
+        at = int64(span + int64(int32((0 if R_HEADER[r] else inner) + (lane if R_LANE[r] else lane >> 2) * (4 * R_WORDS[r]))) + R_AT[r])
         if R_WORDS[r] == 4:
             if R_LANE[r]:
                 words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = ld_stream(at)

@@ -5,11 +5,13 @@ are added up in their order at the end. The next block's words are under way whi
 before the rows of x are there. The codes are operand a as they are (subnormal fp16), x is operand b: column n of the product is row n
 of x, so that no row meets another and its numbers are the same whatever rows are beside it.
 
-Budget: 64 registers with 256 threads (4 blocks on a multiprocessor), codes of 8 bits and tables 80 (3).
+Budget: 64 registers where there are few numbers beside the codes (32 warps on a multiprocessor), 80 with two tiles a warp or more
+numbers (24 warps), 96 with 16 warps a block of those.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +39,7 @@ from engine.backends.cuda.ptx import (
     static,
     sts_f32,
     thread,
+    unknown,
     wait_for_others,
 )
 from engine.backends.cuda.words import float32, int32, int64, uint32
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     from engine.backends.cuda.family_codes import CodeFamily
 
 TILES = WARPS = 1
-WARP_SHIFT = TILE_SHIFT = SPAN_SHIFT = 0
+TILE_SHIFT = SPAN_SHIFT = 0
 SPAN = GROUPS = STEPS = PAIRED = 1
 SPAN_BYTES = HEADER_BYTES = BLOCK_BYTES = 0
 C_WORD = C_RIGHT = C_MORE = C_MORE_RIGHT = S_WORD = S_PLACE = L_WORD = L_PLACE = (0,)
@@ -54,10 +57,14 @@ SCALES = LOWS = ""
 LOW_FACTOR = HIGH_FACTOR = 1.0
 
 
-def ask(tile: int, block: int, lane: int) -> Any:
-    """The words of a block of a tile: see `fetch`."""
-    span = int64(tile + int64(block >> SPAN_SHIFT) * SPAN_BYTES)
-    return fetch(int64(span + (HEADER_BYTES + int64(block & (SPAN - 1)) * BLOCK_BYTES)), span, lane)
+def span_at(tile: int, block: int) -> Any:
+    """Address of a block's span."""
+    return int64(tile + int64(block >> SPAN_SHIFT) * SPAN_BYTES)
+
+
+def inner_at(block: int) -> Any:
+    """Bytes from its span to a block."""
+    return int32(HEADER_BYTES + int32(block & (SPAN - 1)) * BLOCK_BYTES)
 
 
 def x_words_of(x: int) -> Any:
@@ -132,31 +139,37 @@ def _product(
     totals = registers(float32(0.0), 4 * TILES)
     ahead = registers(uint32(0), TILES)
     now = registers(uint32(0), TILES)
-    tiles = registers(int64(0), TILES)
+    spans = registers(int64(0), TILES)
+    inner = inner_at(int32(min(warp, last)))
     for i in static(range(TILES)):
-        tiles[i] = int64(weight + int64(min(int32(first_tile + i), int32((outputs - 1) >> 4))) * tile_bytes)
-        ahead[i] = ask(tiles[i], int32(min(warp, last)), lane)
+        tile = int32(min(int32(first_tile + i), int32((outputs - 1) >> 4)))
+        spans[i] = span_at(int64(weight + int64(tile) * tile_bytes), int32(min(warp, last)))
+        ahead[i] = fetch(spans[i], inner, lane)
     wait_for_others()
     let_others_start()
-    mine = int64(x + int64(min(g, last_row)) * x_stride + int64(t) * (16 if PAIRED else 8))
-    scale_0 = int64(x + int64(min(int32(2 * t), last_row)) * x_stride + int64(blocks) * 128)
-    scale_1 = int64(x + int64(min(int32(2 * t + 1), last_row)) * x_stride + int64(blocks) * 128)
-    trips = int32((blocks + (WARPS - 1)) >> WARP_SHIFT)
-    for trip in range(trips):
-        block = int32(int32(trip << WARP_SHIFT) + warp)
-        here, coming = int32(min(block, last)), int32(min(int32(block + WARPS), last))
+    # Offsets of 32 bits, of which a thread can keep more than of addresses: eight rows of x are few bytes.
+    stride = int32(x_stride)
+    mine = int32(int32(min(g, last_row)) * stride + (16 if PAIRED else 8) * t)
+    scale_0 = int32(int32(min(int32(2 * t), last_row)) * stride + 128 * blocks)
+    scale_1 = int32(int32(min(int32(2 * t + 1), last_row)) * stride + 128 * blocks)
+    first = int32(0)
+    while first < blocks:  # as often for all warps
+        block = int32(first + warp)
+        here = int32(min(block, last))
         for i in static(range(TILES)):
             now[i] = ahead[i]
-            if trip + 1 < trips:
-                ahead[i] = ask(tiles[i], coming, lane)
-        x_words = x_words_of(int64(mine + int64(here) * 128))
-        x_scale_0, x_scale_1 = ld_f32_now(int64(scale_0 + int64(here) * 4)), ld_f32_now(int64(scale_1 + int64(here) * 4))
+            if int32(block + WARPS) < blocks:
+                spans[i] = int64(spans[i] + (WARPS // SPAN) * SPAN_BYTES)
+                ahead[i] = fetch(spans[i], inner, lane)
+        x_words = x_words_of(int64(x + int32(mine + 128 * here)))
+        x_scale_0, x_scale_1 = ld_f32_now(int64(x + int32(scale_0 + 4 * here))), ld_f32_now(int64(x + int32(scale_1 + 4 * here)))
         sums = sums_of(x_words)
         for i in static(range(TILES)):
             parts = block_product(now[i], x_words, sums)
             if block < blocks:
                 for j in static(range(4)):
                     totals[4 * i + j] = fma(x_scale_1 if j % 2 else x_scale_0, parts[j], totals[4 * i + j])
+        first = unknown(int32(first + WARPS))
     memory = shared(512 * TILES * WARPS)
     for i in static(range(TILES)):
         for j in static(range(4)):
@@ -219,21 +232,47 @@ def _experts(
         _product(weight, outputs, tile, own_y, y_stride, own_bias, none, none, own_x, x_stride, int32(1), columns)
 
 
+def _light(family: CodeFamily) -> bool:
+    """Whether two tiles a warp leave three blocks of threads their registers."""
+    return family.scales == "half" and family.lows == "" and family.bits < 8 and family.table == ""
+
+
 def form(family: CodeFamily, tiles: int, columns: int, processors: int, experts: bool = False) -> Form:
-    """Two tiles a warp where that leaves 32 warps for each multiprocessor; else one, and for small matrices more warps along K."""
-    if tiles // 2 * 8 >= 32 * processors:
+    """Two tiles a warp, where that leaves 32 warps for each multiprocessor; else one, and for small matrices more warps along K."""
+    if _light(family) and tiles // 2 * 8 >= 32 * processors:
         each, warps = 2, 8
     else:
         each, warps = 1, 8 if tiles * 8 >= 32 * processors or columns < 16 * 128 else 16
     return Form(kernel(family, each, warps, experts), each)
 
 
+def forms() -> Iterator[Kernel]:
+    """The products of usual types and of those with the most numbers; of other kernels a few."""
+    from engine.backends.cuda.families import FAMILIES
+    from engine.backends.cuda.family_codes import CodeFamily
+
+    for family in FAMILIES:
+        if isinstance(family, CodeFamily) and family.name in ("q40", "q4k", "q6k", "q80", "mxfp4", "grouped4u128", "q2k", "grouped8u32f32"):
+            yield kernel(family, 1, 8)
+            if family.name in ("q40", "q4k"):
+                yield kernel(family, 1, 16)
+            if family.name == "q40":
+                yield kernel(family, 2, 8)
+            if family.name in ("q4k", "q6k", "mxfp4"):
+                yield family.unpack()
+            if family.name == "q6k":
+                yield family.embed()
+            if family.name == "mxfp4":
+                yield kernel(family, 1, 8, experts=True)
+
+
 @cache
 def kernel(family: CodeFamily, tiles: int, warps: int, experts: bool = False) -> Kernel:
     """A product's kernel: `tiles` (1, 2) a warp, `warps` (a power of two) a block of threads."""
-    heavy = family.bits == 8 or family.table != ""
-    sizes = {"TILES": tiles, "WARPS": warps, "WARP_SHIFT": warps.bit_length() - 1, "TILE_SHIFT": 3 + tiles.bit_length()}
-    limit = 80 if heavy and tiles == 2 else 64
+    assert warps % family.span == 0
+    sizes = {"TILES": tiles, "WARPS": warps, "TILE_SHIFT": 3 + tiles.bit_length()}
+    light = _light(family)
+    limit = {(2, 8): 80, (1, 16): 64 if light else 96}.get((tiles, warps), 64 if light else 80)
     return Kernel(
         f"{'experts' if experts else 'linear'}_{family.name}_{tiles}x{warps}", _experts if experts else _linear,
         EXPERTS_PARAMETERS if experts else LINEAR, 32 * warps, limit, {**family.constants, **sizes},

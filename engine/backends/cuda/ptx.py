@@ -245,6 +245,8 @@ wait_for_others = Op("wait_for_others", "", "", "", lambda m: None, memory=True,
 """With programmatic dependent launch: what the kernels before wrote is there from here on. Else nothing."""
 let_others_start = Op("let_others_start", "", "", "", lambda m: None, memory=True, since={90: "griddepcontrol.launch_dependents;"})
 """With programmatic dependent launch: the next kernel may begin, up to its own `wait_for_others`. Else nothing."""
+unknown = Op("unknown", "mov.b32 $0, $1;", "i", "i", lambda _, x: int(x), memory=True)
+"""The same number, of which the compiler knows nothing: a loop over it is not unrolled, for the sake of its registers."""
 prefetch = Op("prefetch", "prefetch.global.L2 [$0];", "", "l", lambda m, a: None, memory=True)
 """Ask for the cache line of an address, into the second-level cache."""
 

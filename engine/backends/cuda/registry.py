@@ -15,6 +15,7 @@ from engine.backends.cuda import (
     family_plain,
     fused,
     gemm_rows,
+    linear_codes,
     norms,
     pointwise,
     record_write,
@@ -34,6 +35,7 @@ def all_kernels() -> Iterator[Kernel]:
     yield from family_plain.forms()
     yield from fused.forms()
     yield from gemm_rows.forms()
+    yield from linear_codes.forms()
     yield from norms.forms()
     yield from pointwise.forms()
     yield from record_write.forms()

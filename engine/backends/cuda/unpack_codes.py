@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from engine.backends.cuda.code_blocks import codes, low, rest_of_power, scale
+from engine.backends.cuda.code_blocks import codes, fetch, low, rest_of_power, scale
 from engine.backends.cuda.family import EMBED, UNPACK, UNPACK_COLUMNS
 from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.linear_codes import ask
+from engine.backends.cuda.linear_codes import inner_at, span_at
 from engine.backends.cuda.ptx import (
     block_x,
     block_y,
@@ -93,7 +93,8 @@ def _unpack(weight: int, first: int, target: int, stride: int, columns: int) -> 
     tile_bytes = int64((blocks + (SPAN - 1)) >> SPAN_SHIFT) * SPAN_BYTES
     wait_for_others()
     if block < blocks:
-        v = values_of(ask(int64(weight + int64(first + block_y()) * tile_bytes), block, lane))
+        tile = int64(weight + int64(first + block_y()) * tile_bytes)
+        v = values_of(fetch(span_at(tile, block), inner_at(block), lane))
         line = int64(target + int64(16 * block_y() + g) * stride + int64(block) * 128)
         for row in static(range(2)):
             at = int64(line + stride * (8 * row))
@@ -126,7 +127,7 @@ def _embed(weight: int, tokens: int, y: int, y_stride: int, factor: float, colum
     upper = int32(token & 8)
     if int32(lane >> 2) == int32(token & 7):
         for block in range(thread() >> 5, blocks, WARPS):
-            v = values_of(ask(tile, int32(block), lane))
+            v = values_of(fetch(span_at(tile, int32(block)), inner_at(int32(block)), lane))
             for four in static(range(4)):
                 column = int32(64 * block + (32 * (four // 2) + 4 * (four % 2) + 8 * t if PAIRED else 16 * four + 4 * t))
                 at = int64(y + int64(block_y()) * y_stride + int64(column) * 4)

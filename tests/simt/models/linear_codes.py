@@ -86,7 +86,8 @@ def values(raw: Any, c: dict[str, Any], columns: int) -> Any:
             for group in range(groups):
                 at, own = groups * row + group, slice(64 // groups * group, 64 // groups * (group + 1))
                 n = numbers[8 * row : 8 * row + 8, :, own]
-                scale = _scale(c, mine[:, :, c["S_WORD"][at]], c["S_PLACE"][at], mine[:, :, c["D_WORD"]], row).T[..., None].astype(np.float64)
+                scale = _scale(c, mine[:, :, c["S_WORD"][at]], c["S_PLACE"][at], mine[:, :, c["D_WORD"]], row)
+                scale = scale.T[..., None].astype(np.float64)
                 if c["LOWS"]:
                     word, place = mine[:, :, c["L_WORD"][at]], c["L_PLACE"][at]
                     if c["LOWS"] == "sub":
