@@ -14,6 +14,7 @@ from engine.backends.cuda.program import CudaProgram
 from engine.backends.cuda.recorder import Recorder
 from engine.backends.cuda.split import Split
 from engine.backends.cuda.store import CudaCache
+from engine.backends.cuda.walk import walk_kernels
 from engine.backends.cuda.weight import CudaWeight, WeightOutline
 from engine.core import Loading
 
@@ -47,7 +48,8 @@ class CudaBackend:
         """Compile the kernels that `forward` calls, or take them from the disk, and load them."""
         for device in self._devices[: self._split.used]:
             recorder = Outline(_cache_type(cache_dtype), device)
-            yield from device.prepare(recorder.recording(forward(recorder)).kernels(0))
+            logits = forward(recorder)
+            yield from device.prepare([*recorder.recording(logits).kernels(0), *walk_kernels(logits.width)])
 
     def outline(self, tensor: RawTensor) -> Weight:
         """See `Backend.outline`."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.backends.arena import Buffer
-from engine.backends.cuda import gemm, linear, record_write, rope
+from engine.backends.cuda import gemm, linear, norms, pointwise, record_write, rope, rows
 from engine.backends.cuda.call import Call, TorchCall
-from engine.backends.cuda.nodes import ExpertProduct, Maker, Move, Node, Product, Ready, Turn
+from engine.backends.cuda.fusion import fused
+from engine.backends.cuda.nodes import Cut, ExpertProduct, HeadsNormed, Maker, Move, Node, Product, Ready, Sum, Turn
 from engine.backends.cuda.recorder import Recorder
 from engine.backends.cuda.recording import Recording, Step
 from engine.backends.cuda.records import record_buffer
@@ -21,17 +22,17 @@ def finish(recorder: Recorder, logits: Buffer) -> Recording:
     writer = _Writer(recorder, logits)
     few, many = writer.few(), writer.many()
     last = next(node.device for node in reversed(recorder.nodes) if not isinstance(node, Move))
-    return Recording(few, many, logits, last, recorder.positions, recorder.kept, writer.scratch)
+    return Recording(few, many, logits, last, recorder.positions, recorder.kept, writer.scratch, writer.row_scratch)
 
 
 class _Writer:
     """`wanted[x]` are the records of x that products read, by their kind."""
 
     def __init__(self, recorder: Recorder, logits: Buffer) -> None:
-        self._nodes, self._processors = recorder.nodes, [device.processors for device in recorder.devices]
+        self._nodes, self._processors = fused(recorder.nodes, logits), [device.processors for device in recorder.devices]
         self._wanted: dict[Buffer, dict[str, Buffer]] = {}
         self._floats: set[Buffer] = {logits}
-        self.scratch = 0
+        self.scratch = self.row_scratch = 0
         for node in self._nodes:
             self._floats |= set(node.reads)
             if isinstance(node, Product | ExpertProduct):
@@ -76,8 +77,8 @@ class _Writer:
             return (linear.expert_call(node.table, x, node.ids, node.y, processors, node.bias, node.bias_stride),)
         if isinstance(node, Turn):
             return (_turned(group),)
-        assert isinstance(node, Move)
-        return (node,)
+        assert isinstance(node, Move | HeadsNormed | Cut | Sum)
+        return (node if isinstance(node, Move) else _simple(node),)
 
     def _input(self, node: Product | ExpertProduct) -> Buffer:
         kind = node.weight.family.record
@@ -128,19 +129,33 @@ class _Writer:
         if isinstance(node, Product):
             parts = [_part(each) for each in group if isinstance(each, Product)]
             self.scratch = max(self.scratch, *(gemm.product_scratch(part.weight) for part in parts))
+            self.row_scratch = max(self.row_scratch, *(gemm.row_scratch(part.weight) for part in parts))
             return (gemm.product_call(parts, node.x),)
         if isinstance(node, ExpertProduct):
             self.scratch = max(self.scratch, gemm.product_scratch(node.weight))
+            self.row_scratch = max(self.row_scratch, gemm.row_scratch(node.weight, experts=True) * node.x.copies)
             return (gemm.expert_product_call(node.table, node.x, node.ids, node.y, node.bias, node.bias_stride),)
         if isinstance(node, Turn):
             return (_turned(group),)
-        assert isinstance(node, Move)
-        return (node,)
+        assert isinstance(node, Move | HeadsNormed | Cut | Sum)
+        return (node if isinstance(node, Move) else _simple(node),)
+
+
+def _simple(node: HeadsNormed | Cut | Sum) -> Call:
+    """The call of a node that nothing else is one with."""
+    if isinstance(node, HeadsNormed):
+        norm = node.norm
+        return norms.heads_norm_call((norm.kind, norm.eps), node.x, norm.weight, norm.bias, node.y, node.heads, norm.shared)
+    if isinstance(node, Cut):
+        return rows.columns_call(node.x, node.start, node.y)
+    return pointwise.add_call(node.x, node.z, node.y, node.scale)
 
 
 def _alike(one: Turn, other: Turn) -> bool:
     """Whether two turns are one call."""
-    return one.table is other.table and one.x.width // one.heads == other.x.width // other.heads and other.x is not one.y
+    kinds = {turn.norm.kind if turn.norm else "none" for turn in (one, other)}
+    widths = {turn.y.width // turn.heads for turn in (one, other)}
+    return one.table is other.table and len(kinds) == len(widths) == 1 and other.x is not one.y
 
 
 def _part(node: Product) -> linear.Part:
@@ -150,4 +165,5 @@ def _part(node: Product) -> linear.Part:
 def _turned(group: Sequence[Node]) -> Call:
     turns = [node for node in group if isinstance(node, Turn)]
     first = turns[0]
-    return rope.rope_call([(turn.x, turn.y, turn.heads) for turn in turns], first.table, first.cos, first.sin)
+    parts = [rope.Turned(turn.x, turn.y, turn.heads, turn.norm, turn.first) for turn in turns]
+    return rope.rope_call(parts, first.table, first.cos, first.sin)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from engine.backends.arena import Buffer
 from engine.backends.base import RotaryTable
 from engine.backends.cuda.call import Call, Operation
+from engine.backends.cuda.fused import RowNorm
+from engine.backends.cuda.rope import HeadNorm
 from engine.backends.cuda.weight import ExpertTable, WeightOutline
 
 Build = Callable[[Buffer | None, str, Buffer | None], tuple[Call, ...]]
@@ -36,6 +38,43 @@ class Maker(Node):
     y: Buffer
     build: Build
     long: Operation | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class RowNormed(Maker):
+    """y = the norm of each row of x."""
+
+    x: Buffer
+    norm: RowNorm
+
+
+@dataclass(eq=False, kw_only=True)
+class HeadsNormed(Node):
+    """y = the norm of each of x's heads."""
+
+    x: Buffer
+    y: Buffer
+    heads: int
+    norm: HeadNorm
+
+
+@dataclass(eq=False, kw_only=True)
+class Cut(Node):
+    """y = columns of x from `start` on."""
+
+    x: Buffer
+    start: int
+    y: Buffer
+
+
+@dataclass(eq=False, kw_only=True)
+class Sum(Node):
+    """y = x + scale z."""
+
+    x: Buffer
+    z: Buffer
+    y: Buffer
+    scale: float
 
 
 @dataclass(eq=False, kw_only=True)
@@ -71,7 +110,10 @@ class ExpertProduct(Node):
 
 @dataclass(eq=False, kw_only=True)
 class Turn(Node):
-    """y = x turned by the step's positions; `cos` and `sin` are the addresses of the table's numbers."""
+    """y = x from column `first` on, turned by the step's positions, each head normed before where there is a norm.
+
+    `cos` and `sin` are the addresses of the table's numbers.
+    """
 
     x: Buffer
     y: Buffer
@@ -79,6 +121,8 @@ class Turn(Node):
     table: RotaryTable
     cos: int
     sin: int
+    norm: HeadNorm | None = None
+    first: int = 0
 
 
 @dataclass(eq=False, kw_only=True)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from engine.backends.arena import Buffer
-from engine.backends.base import AttentionShape, Floats, Weight
+from engine.backends.base import KEPT_LOGITS, AttentionShape, Floats, Weight
 from engine.backends.cache_types import CacheType
+from engine.backends.cuda import prefill_attention
 from engine.backends.cuda.call import FEW_ROWS
 from engine.backends.cuda.calls import finish
 from engine.backends.cuda.device import Device
@@ -76,8 +77,9 @@ class Outline(Recorder):
         return super().expert_linear(x, weights, routes, None if bias is None else _ones(len(weights), weights[0].shape[0]))
 
     def work_space(self, logits: Buffer) -> tuple[int, int]:
-        """Bytes that a program has for each row of a step, and bytes whatever the rows."""
+        """Bytes that a program has for each row of a step, and bytes whatever the rows, a walk's logits and attention's scores among them."""
         recording = self.recording(logits)
         few, few_logits = row_bytes(recording.few, 0, logits)
         many, many_logits = row_bytes(recording.many, 0, logits)
-        return many, FEW_ROWS * (few + few_logits + many_logits) + recording.scratch + self.kept_bytes
+        buffers = FEW_ROWS * (few + few_logits + many_logits) + recording.scratch + self.kept_bytes
+        return many + recording.row_scratch, buffers + KEPT_LOGITS * 4 * logits.width + prefill_attention.SCORE_BYTES

@@ -19,7 +19,22 @@ from engine.backends.composite import Composite
 from engine.backends.cuda import append, attention, experts, linear, norms, pointwise, prefill_attention, rows
 from engine.backends.cuda.call import Call, Operation
 from engine.backends.cuda.device import Device
-from engine.backends.cuda.nodes import Build, ExpertProduct, Maker, Move, Node, Product, Ready, Turn
+from engine.backends.cuda.fused import RowNorm
+from engine.backends.cuda.nodes import (
+    Build,
+    Cut,
+    ExpertProduct,
+    HeadsNormed,
+    Maker,
+    Move,
+    Node,
+    Product,
+    Ready,
+    RowNormed,
+    Sum,
+    Turn,
+)
+from engine.backends.cuda.rope import HeadNorm
 from engine.backends.cuda.weight import WeightOutline, expert_tables
 
 
@@ -145,9 +160,16 @@ class Recorder:
         y = self._new(device, x.width, x)
         factor, added = self._vector(weight, device), 0 if bias is None else self._vector(np.broadcast_to(bias, weight.shape), device)
         if heads > 1:
-            self._ready(device, (x,), norms.heads_norm_call((kind, eps), x, factor, added, y, heads, weight.size == width))
+            each = HeadNorm(kind, eps, factor, added, weight.size == width)
+            self.nodes.append(HeadsNormed(device=device, reads=(x,), x=x, y=y, heads=heads, norm=each))
             return y
-        return self._make(device, (x,), y, lambda out, record, to: (norms.norm_call((kind, eps), x, factor, added, out, record, to),))
+        norm = RowNorm(kind, eps, factor, added)
+
+        def build(out: Buffer | None, record: str, to: Buffer | None) -> tuple[Call, ...]:
+            return (norms.norm_call((kind, eps), x, factor, added, out, record, to),)
+
+        self.nodes.append(RowNormed(device=device, reads=(x,), y=y, build=build, x=x, norm=norm))
+        return y
 
     def linear(self, x: Buffer, weight: Weight, bias: Floats | None = None, residual: Buffer | None = None) -> Buffer:
         """See `Ops.linear`."""
@@ -236,7 +258,7 @@ class Recorder:
         device = self._homes[x]
         y = self._at(y, device)
         out = self._new(device, x.width, x)
-        self._ready(device, (x, y), pointwise.add_call(x, y, out, scale))
+        self.nodes.append(Sum(device=device, reads=(x, y), x=x, z=y, y=out, scale=scale))
         return out
 
     def soft_cap(self, x: Buffer, scale: float, cap: float) -> Buffer:
@@ -251,7 +273,7 @@ class Recorder:
         assert 0 <= start <= start + width <= x.width
         device = self._homes[x]
         y = self._new(device, width, x)
-        self._ready(device, (x,), rows.columns_call(x, start, y))
+        self.nodes.append(Cut(device=device, reads=(x,), x=x, start=start, y=y))
         return y
 
     def last_rows(self, x: Buffer) -> Buffer:

@@ -23,7 +23,8 @@ Step = tuple[int, Call | TorchCall | Move]
 class Recording:
     """A whole pass, for few rows and for many. `logits` are made on device `last`; `positions` is the length of the shortest table.
 
-    `kept` are tensors and weights that the arguments have addresses in. `scratch` are the most bytes that products want on each device.
+    `kept` are tensors and weights that the arguments have addresses in. `scratch` are the most bytes that products want on each device, `row_scratch` those that
+    they want for each row besides.
     """
 
     few: list[Step]
@@ -33,6 +34,7 @@ class Recording:
     positions: int
     kept: list[Any]
     scratch: int = 0
+    row_scratch: int = 0
 
     def kernels(self, device: int) -> list[Kernel]:
         """All that may run on a device, each once."""

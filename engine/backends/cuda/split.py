@@ -23,11 +23,13 @@ class Split:
     def __init__(self, devices: Sequence[Device], even: bool = False) -> None:
         self._devices, self._even = list(devices), even
         self._sizes: dict[str, int] = {}
+        self._latest = ""
         self._layers: list[int] | None = None
 
     def note(self, name: str, size: int) -> None:
-        """A tensor of this name will take so many bytes."""
-        self._sizes[name] = size
+        """A tensor of this name will take so many bytes; the matrices of a stack come one after the other, by the same name."""
+        self._sizes[name] = size + (self._sizes[name] if name == self._latest else 0)
+        self._latest = name
 
     def device_of(self, name: str) -> int:
         """The number of the device for a tensor of this name."""
