@@ -1,0 +1,124 @@
+"""What a pass becomes on a GPU: how many launches a layer takes, where layers go, what a step leaves behind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.backends.base import Program, Step
+from engine.backends.cuda.backend import CudaBackend
+from engine.backends.cuda.call import Call
+from engine.backends.cuda.program import CudaProgram
+from engine.backends.cuda.split import Split
+from engine.models import Model
+from tests.engine.models.all_cases import BY_NAME
+from tests.engine.models.architectures import write_checkpoint
+from tests.engine.models.oracle import load
+from tests.simt.fake import FakeDevice
+from tests.tiny import TINY, WIDE, write_folder, write_gguf
+
+
+def launches(program: Program) -> Counter[str]:
+    assert isinstance(program, CudaProgram)
+    return Counter(call.kernel.model for _, call in program._recording.few if isinstance(call, Call))
+
+
+def per_layer(path: Path) -> Counter[str]:
+    """The launches of one layer: those of the whole pass, less those outside of layers, by the number of layers."""
+    model = load(path, CudaBackend([FakeDevice()]))
+    found = launches(model.record(model.new_cache(300), 8))
+    outside = Counter({"embed_codes": 1, "embed": 1, "last_rows": 1})
+    layers = model.config.layers
+    model.close()
+    return Counter({name: count // layers for name, count in (found - outside).items() if count >= layers})
+
+
+def test_a_llama_layer_is_eleven_launches(tmp_path: Path) -> None:
+    """Two norms that write records, q with k with v, the turn, the store, attention in two, the way out, gate with up, the gate, down."""
+    found = per_layer(write_gguf(tmp_path / "m.gguf", WIDE, "Q8_0"))
+    assert sum(found.values()) == 11, found
+
+
+def test_a_gemma_layer_joins_its_four_norms(tmp_path: Path) -> None:
+    """A sum and two norms in one launch twice, but at the end, where rows are picked before the norm; norms of heads are in the turn."""
+    model = load(write_checkpoint(BY_NAME["Gemma 3"], tmp_path / "model"), CudaBackend([FakeDevice()]))
+    found = launches(model.record(model.new_cache(300), 8))
+    assert found["sum_norm"] == 2 * model.config.layers - 1
+    assert not found["heads_norm"]
+    model.close()
+
+
+def make(tmp_path: Path) -> tuple[Model, FakeDevice]:
+    device = FakeDevice()
+    return load(write_folder(tmp_path / "m", TINY), CudaBackend([device])), device
+
+
+def step(ids: list[int], position: int = 0, logit_rows: int = 1) -> Step:
+    return Step(np.array(ids, np.int32), np.arange(position, position + len(ids), dtype=np.int32), np.array([0, 1], np.int32), logit_rows)
+
+
+def test_a_graph_for_each_number_of_rows(tmp_path: Path) -> None:
+    """Recorded once, launched again; the logits are the step's own."""
+    model, device = make(tmp_path)
+    program = model.record(model.new_cache(300), 32)
+    first = program.run(step([5])).copy()
+    again = program.run(step([5])).copy()
+    assert device.graph_launches == 2
+    np.testing.assert_array_equal(first, again)
+    three = program.run(step([5, 6, 7], logit_rows=3)).copy()
+    np.testing.assert_array_equal(three[:1], first)
+    program.close()
+    model.close()
+
+
+def test_long_steps_agree_with_short_ones(tmp_path: Path) -> None:
+    model, _ = make(tmp_path)
+    program = model.record(model.new_cache(300, "fp32"), 32)
+    ids = list(range(3, 30))
+    rows = [program.run(step([token], at)).copy()[0] for at, token in enumerate(ids)]
+    whole = program.run(step(ids, logit_rows=len(ids))).copy()
+    np.testing.assert_allclose(whole, np.array(rows), atol=2e-3)
+    program.close()
+    model.close()
+
+
+def test_more_logit_rows_than_ever_before(tmp_path: Path) -> None:
+    """Room for logits grows when it is asked for, and steps before and after give the same."""
+    model, _ = make(tmp_path)
+    program = model.record(model.new_cache(300), 64)
+    ids = list(range(3, 43))
+    one = program.run(step(ids)).copy()
+    every = program.run(step(ids, logit_rows=40)).copy()
+    np.testing.assert_allclose(every[-1:], one, atol=1e-4)  # torch adds up in another order for more rows
+    np.testing.assert_array_equal(program.run(step(ids)), one)
+    program.close()
+    model.close()
+
+
+@pytest.mark.parametrize(("free", "layers", "even", "expected"), [
+    ((1000, 1000), 4, False, [0, 0, 0, 0]),
+    ((500, 1000), 4, False, [0, 1, 1, 1]),
+    ((400, 400, 400), 6, False, [0, 0, 0, 1, 1, 1]),
+    ((1000, 1000), 4, True, [0, 0, 1, 1]),
+    ((3000, 1000), 4, True, [0, 0, 0, 1]),
+])  # fmt: skip
+def test_layers_are_dealt_out(free: tuple[int, ...], layers: int, even: bool, expected: list[int]) -> None:
+    """To the fewest devices that hold a quarter more than the weights, by their free memory."""
+    split = Split([FakeDevice(total_memory=size, index=i) for i, size in enumerate(free)], even)
+    for layer in range(layers):
+        split.note(f"blk.{layer}.ffn_up.weight", 600 // layers)
+    assert [split.layer(i) for i in range(layers)] == expected
+    assert split.device_of("token_embd.weight") == 0
+    assert split.device_of("output.weight") == expected[-1]
+    assert split.device_of("model.layers.1.self_attn.q_proj.weight") == expected[1]
+
+
+def test_stacks_count_as_often_as_they_have_matrices() -> None:
+    split = Split([FakeDevice(total_memory=1000), FakeDevice(total_memory=1000, index=1)])
+    for layer in range(2):
+        for _ in range(8):
+            split.note(f"blk.{layer}.ffn_up_exps.weight", 100)
+    assert split.used == 2
