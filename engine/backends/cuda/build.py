@@ -29,6 +29,10 @@ _LLVM = {"i": _I32, "r": _I32, "l": _I64, "f": _F32}
 _NUMBA = {"i": types.int32, "r": types.uint32, "l": types.int64, "f": types.float32}
 
 
+_FIRSTS = (75, 100)
+"""Capabilities that NVVM translates for: but for the device's name, it makes one text of a kernel for all from one to the next."""
+
+
 class _NoDevice:
     """Stands for the GPU that Numba-CUDA would ask for its capability; kernels are compiled for several, here for none."""
 
@@ -45,7 +49,8 @@ def build(kernel: Kernel, capabilities: Sequence[int] = CAPABILITIES) -> dict[in
         return {}
     function, later = _numba_function(kernel)
     library = _front_end(kernel, function)
-    return {capability: _assemble(kernel, library, later, capability) for capability in wanted}
+    texts = {first: _translated(kernel, library, first) for first in {_first(capability) for capability in wanted}}
+    return {c: _assemble(kernel, _completed(kernel, texts[_first(c)], later, c), c) for c in wanted}
 
 
 def _numba_function(kernel: Kernel) -> tuple[FunctionType, dict[str, Op]]:
@@ -76,13 +81,28 @@ def _front_end(kernel: Kernel, function: FunctionType) -> Any:
     return library
 
 
-def _assemble(kernel: Kernel, library: Any, later: Mapping[str, Op], capability: int) -> Built:
+def _first(capability: int) -> int:
+    """The capability that NVVM translates for in the place of this one."""
+    return max(first for first in _FIRSTS if first <= capability)
+
+
+def _translated(kernel: Kernel, library: Any, capability: int) -> str:
+    """What NVVM makes of a kernel, without Numba's own variable."""
     (ptx,) = library.get_asm_strs(cc=(capability // 10, capability % 10))
-    ptx = re.sub(r"^\.common .*NumbaEnv.*$", "", ptx.replace(library._entry_name, kernel.name), flags=re.M)
+    return re.sub(r"^\.common .*NumbaEnv.*$", "", ptx.replace(library._entry_name, kernel.name), flags=re.M)
+
+
+def _completed(kernel: Kernel, ptx: str, later: Mapping[str, Op], capability: int) -> str:
+    """The text for one device, with the instructions that depend on it. Raises `BuildError` where it computes in float64."""
+    ptx = re.sub(r"^\.target sm_\d+", f".target sm_{capability}", ptx, count=1, flags=re.M)
     ptx = _MARK.sub(lambda mark: _put(later[mark[1]].text_for(capability), mark[2].split(", ")), ptx)
     wide = re.search(r"^.*\.f64.*$", ptx, flags=re.M)
     if wide:
         raise BuildError(f"The kernel {kernel.name} computes in float64: {wide[0].strip()}")
+    return ptx
+
+
+def _assemble(kernel: Kernel, ptx: str, capability: int) -> Built:
     options = LinkerOptions(arch=f"sm_{capability}", ptxas_options=["-v"])
     linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=options)
     cubin = linker.link("cubin").code
