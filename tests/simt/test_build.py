@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from engine.backends.cuda import build as build_module
 from engine.backends.cuda.build import build
 from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.ptx import block_x, ld_f32, registers, st_f32, static, thread
+from engine.backends.cuda.ptx import (
+    block_x,
+    ld_f32,
+    ld_stream,
+    mma_halves,
+    registers,
+    st_f32,
+    st_f32x4,
+    static,
+    thread,
+    wait_for_others,
+)
 from engine.backends.cuda.targets import CAPABILITIES, BuildError, target
 from engine.backends.cuda.words import float32, int32, int64
 
@@ -28,6 +41,20 @@ def _wasteful(source: int, target: int, stride: int) -> None:
 def _double(target: int, scale: float) -> None:
     """Computes in float64: 0.1 is none of float32."""
     st_f32(target, float32(scale * 0.1))
+
+
+def _changing(source: int, target: int) -> None:
+    """Instructions that have another text on newer devices."""
+    wait_for_others()
+    a, b, c, d = ld_stream(source + 32 * int64(thread()))
+    e, f, _, _ = ld_stream(source + 32 * int64(thread()) + 16)
+    s = float32(0.0)
+    s, t, u, v = mma_halves(a, b, c, d, e, f, s, s, s, s)
+    st_f32x4(target + 16 * int64(thread()), s, t, u, v)
+
+
+def changing() -> Kernel:
+    return Kernel("changing", _changing, "ll", 32, 32)
 
 
 def spilling() -> Kernel:
@@ -66,6 +93,30 @@ def test_an_image_is_code_of_its_device() -> None:
     text = target(130).image(built[120])
     assert text.endswith(b"\0")
     assert b".target sm_120" in text
+
+
+def test_what_depends_on_the_device() -> None:
+    """The compiler's front end runs once, NVVM once for several devices; each gets the instructions of its own, with their operands."""
+    built = build(changing())
+    texts = {c: b.ptx for c, b in built.items()}
+    assert [c for c in CAPABILITIES if "griddepcontrol.wait" in texts[c]] == [90, 100, 120]
+    assert [c for c in CAPABILITIES if "L2::128B" in texts[c]] == [80, 86, 89, 90, 100, 120]
+    for c, text in texts.items():
+        assert f".target sm_{c}\n" in text
+        products = re.findall(r"m16n8k(8|16)\S+ \{(\S+, \S+, \S+, \S+)\}, \{(.*?)\}, \{(.*?)\}, \{(.*?)\};", text)
+        assert [p[0] for p in products] == (["8", "8"] if c == 75 else ["16"])
+        assert len({r for p in products for r in ", ".join(p[1:4]).split(", ")}) == 4 + 4 + 2
+        assert "{@" not in text
+    assert texts[80].replace("sm_80", "sm_89") == texts[89]
+
+
+def test_nvvm_makes_one_text_of_a_generation() -> None:
+    """As `build` takes it to, which translates once for several devices."""
+    function, _ = build_module._numba_function(changing())
+    library = build_module._front_end(changing(), function)
+    texts = {c: build_module._translated(changing(), library, c).replace(f"sm_{c}", "sm_") for c in CAPABILITIES}
+    assert [c for c in CAPABILITIES if texts[c] != texts[build_module._first(c)]] == []
+    assert {build_module._first(c) for c in CAPABILITIES} == {75, 100}
 
 
 def test_float64_is_refused() -> None:

@@ -164,6 +164,122 @@ def _sees(p0: int, low_a: int, own_a: int, low_b: int, own_b: int) -> int:
     return int32(int32(one | two) | int32(four | eight))
 
 
+def _begin(out: Any, base: int, block: int, cap: float, g: int, t: int, warp: int, low_a: int, low_b: int) -> Any:
+    """Where sums begin: with position 0, which q4 keeps whole. Outputs, and maxima and sums of weights."""
+    top_a, top_b, one, two = begun(base, cap, t, warp, low_a, low_b)
+    for m in static(range(8 * VBLOCKS)):
+        value = first_value(block, int32(int32(8 * g) + 64 * (m // 8) + m % 8))
+        out[4 * (m // 2) + 2 * (m % 2)] = value if one > float32(0.0) else float32(0.0)
+        out[4 * (m // 2) + 2 * (m % 2) + 1] = value if two > float32(0.0) else float32(0.0)
+    return top_a, top_b, one if g == 0 else float32(0.0), two if g == 0 else float32(0.0)
+
+
+def _load_keys(kw: Any, ks: Any, block: int, t: int, at0: int, at1: int, first: int) -> None:
+    """Octets and scales of two positions, of the groups from `first` on."""
+    for i in static(range(min(KP, GROUPS - first))):
+        kw[8 * i], kw[8 * i + 1], kw[8 * i + 2], kw[8 * i + 3] = _key(block, int32(t + 4 * (first + i)), at0)
+        kw[8 * i + 4], kw[8 * i + 5], kw[8 * i + 6], kw[8 * i + 7] = _key(block, int32(t + 4 * (first + i)), at1)
+        ks[2 * i] = K_scale(block, at0, int32(first + i), int32(K_SCALES), int32(GROUPS))
+        ks[2 * i + 1] = K_scale(block, at1, int32(first + i), int32(K_SCALES), int32(GROUPS))
+
+
+def _load_values(vw: Any, vs: Any, block: int, g: int, pair: int, last: int, first: int) -> None:
+    """Octets and scales of four positions, of the blocks of dimensions from `first` on."""
+    for n in static(range(4)):
+        at = int32(min(int32(pair + (n & 1) + 8 * (n >> 1)), last) & 255)
+        for j in static(range(min(VP, VBLOCKS - first))):
+            octet = int32(g + 8 * (first + j))
+            vw[16 * j + 4 * n], vw[16 * j + 4 * n + 1], vw[16 * j + 4 * n + 2], vw[16 * j + 4 * n + 3] = _value(block, octet, at)
+            vs[4 * j + n] = _value_scale(block, octet, at)
+
+
+def _add_scores(s: Any, means: Any, kw: Any, ks: Any, block: int, base: int, lane: int, t: int, first: int) -> None:
+    """Scores, and those of the page's mean, with what was loaded of keys from group `first` on."""
+    for i in static(range(min(KP, GROUPS - first))):
+        fragment = int32(base + FRAGMENTS + int32(lane << 4) + 1024 * (first + i))
+        s[0], s[1], s[2], s[3] = _key_scores(
+            kw[8 * i], kw[8 * i + 1], kw[8 * i + 2], kw[8 * i + 3], kw[8 * i + 4], kw[8 * i + 5], kw[8 * i + 6], kw[8 * i + 7],
+            ks[2 * i], ks[2 * i + 1], fragment, s[0], s[1], s[2], s[3],
+        )  # fmt: skip
+        if K_Q4 == 1:
+            mean = block + K_MEAN + 32 * int64(int32(t + 4 * (first + i)))
+            means[0], means[1], means[2], means[3] = _mean_scores(mean, fragment, means[0], means[1], means[2], means[3])
+
+
+def _add_values(out: Any, vw: Any, vs: Any, w0: int, w1: int, less_a: float, less_b: float, first: int) -> None:
+    """Outputs with what was loaded of values from block `first` on, by the weights w."""
+    v = registers(uint32(0), 16)
+    for j in static(range(min(VP, VBLOCKS - first))):
+        for n in static(range(4)):
+            v[4 * n], v[4 * n + 1], v[4 * n + 2], v[4 * n + 3] = _scaled_halves(
+                vw[16 * j + 4 * n], vw[16 * j + 4 * n + 1], vw[16 * j + 4 * n + 2], vw[16 * j + 4 * n + 3], vs[4 * j + n]
+            )
+        for i in static(range(16 * (first + j), 16 * (first + j) + 16, 4)):
+            out[i], out[i + 1], out[i + 2], out[i + 3] = _outputs(
+                v[i % 16 // 4], v[4 + i % 16 // 4], v[8 + i % 16 // 4], v[12 + i % 16 // 4], w0, w1, less_a, less_b,
+                out[i], out[i + 1], out[i + 2], out[i + 3],
+            )  # fmt: skip
+
+
+def _join(out: Any, base: int, g: int, t: int, warp: int) -> None:
+    """The warps' outputs, each by what it is worth beside the others, one warp after the other into shared memory."""
+    less_a, less_b = share(base, int32(2 * t), warp), share(base, int32(int32(2 * t) + 1), warp)
+    turn = int32(0)
+    while turn < WARPS:
+        if turn == warp:
+            for m in static(range(8 * VBLOCKS)):
+                at = int32(base + int32(32 * g) + int32(8 * t) + 256 * m)
+                one, two = before(at, turn)
+                one, two = one + out[4 * (m // 2) + 2 * (m % 2)] * less_a, two + out[4 * (m // 2) + 2 * (m % 2) + 1] * less_b
+                sts_f32x2(at, one, two)
+        barrier()
+        turn = int32(turn + 1)
+
+
+def _walk(
+    out: Any, keys: int, values: int, pages: int, base: int, chunk: int, end: int, last: int, lane: int, warp: int,
+    low_a: int, own_a: int, low_b: int, own_b: int, factor_a: float, factor_b: float, cap: float,
+    top_a: float, top_b: float, sum_a: float, sum_b: float,
+) -> Any:  # fmt: skip
+    """The split's chunks up to `end`, a tile of 16 positions a warp and turn: outputs, and new maxima and sums."""
+    g, t = int32(lane >> 2), int32(lane & 3)
+    kw = registers(uint32(0), 8 * KP)
+    vw = registers(uint32(0), 16 * VP)
+    ks = registers(uint32(0), 2 * KP)
+    vs = registers(uint32(0), 4 * VP)
+    s = registers(float32(0.0), 4)
+    means = registers(float32(0.0), 4)
+    while chunk <= end:
+        p0, place = int32(int32(int32(chunk << 6) + int32(warp << 4)) + g), block_of(pages, chunk)
+        key_block, value_block = keys + place * K_BLOCK, values + place * V_BLOCK
+        # Positions past the step's last were perhaps never written: the last stands for them, at a weight of 0.
+        at0, at1 = int32(min(p0, last) & 255), int32(min(int32(p0 + 8), last) & 255)
+        pair = int32(int32(p0 - g) + int32(2 * t))
+        for i in static(range(4)):
+            s[i], means[i] = float32(0.0), float32(0.0)
+        for h in static(range(0, GROUPS, KP)):
+            _load_keys(kw, ks, key_block, t, at0, at1, h)
+            if h == 0 and VP == VBLOCKS:
+                _load_values(vw, vs, value_block, g, pair, last, 0)
+            _add_scores(s, means, kw, ks, key_block, base, lane, t, h)
+        if K_Q4 == 1:  # noqa: SIM102 - this is known when the kernel is written out
+            # All of rows 0 .. 7 are the mean; the first sixteen positions have none, or any.
+            if p0 > 15:
+                s[0], s[1], s[2], s[3] = s[0] + means[0], s[1] + means[1], s[2] + means[0], s[3] + means[1]
+        seen = _sees(p0, low_a, own_a, low_b, own_b)
+        top_a, top_b, less_a, less_b, s[0], s[1], s[2], s[3] = _softmax(
+            s[0], s[1], s[2], s[3], factor_a, factor_b, cap, top_a, top_b, seen
+        )
+        sum_a, sum_b = sum_a * less_a + (s[0] + s[2]), sum_b * less_b + (s[1] + s[3])
+        w0, w1 = transpose_halves(pack_halves(s[0], s[1])), transpose_halves(pack_halves(s[2], s[3]))
+        for h in static(range(0, VBLOCKS, VP)):
+            if VP < VBLOCKS:
+                _load_values(vw, vs, value_block, g, pair, last, h)
+            _add_values(out, vw, vs, w0, w1, less_a, less_b, h)
+        chunk = int32(chunk + blocks_x())
+    return top_a, top_b, sum_a, sum_b
+
+
 def _attend(
     keys: int, values: int, q: int, q_stride: int, partial: int, partial_stride: int, position: int, pages: int,
     rows: int, ratio: int, scale: float, cap: float, window: int,
@@ -186,105 +302,22 @@ def _attend(
         stage(base, q, q_stride, first, count, ratio, scale, keys + place * K_BLOCK, begins)
         barrier()
         fragments(base)
-        own_a, own_b = (
-            own_position(int32(2 * t), first, count, start, ratio),
-            own_position(int32(int32(2 * t) + 1), first, count, start, ratio),
-        )
+        own_a = own_position(int32(2 * t), first, count, start, ratio)
+        own_b = own_position(int32(int32(2 * t) + 1), first, count, start, ratio)
         low_a, low_b = unseen(own_a, window), unseen(own_b, window)
         factor_a, factor_b = lds_f32x2(int32(base + STATE + int32(8 * t)))
         top_a, top_b, sum_a, sum_b = float32(LOWEST), float32(LOWEST), float32(0.0), float32(0.0)
         out = registers(float32(0.0), 16 * VBLOCKS)
         if KEPT_FIRST == 1:
             if begins != 0:
-                top_a, top_b, one, two = begun(base, cap, t, warp, low_a, low_b)
-                sum_a, sum_b = one if g == 0 else float32(0.0), two if g == 0 else float32(0.0)
-                for m in static(range(8 * VBLOCKS)):
-                    value = first_value(values + place * V_BLOCK, int32(int32(8 * g) + 64 * (m // 8) + m % 8))
-                    out[4 * (m // 2) + 2 * (m % 2)] = value if one > float32(0.0) else float32(0.0)
-                    out[4 * (m // 2) + 2 * (m % 2) + 1] = value if two > float32(0.0) else float32(0.0)
+                top_a, top_b, sum_a, sum_b = _begin(out, base, values + place * V_BLOCK, cap, g, t, warp, low_a, low_b)
             low_a, low_b = int32(max(low_a, int32(0))), int32(max(low_b, int32(0)))
         barrier()
-        kw = registers(uint32(0), 8 * KP)
-        vw = registers(uint32(0), 16 * VP)
-        ks = registers(uint32(0), 2 * KP)
-        vs = registers(uint32(0), 4 * VP)
-        s = registers(float32(0.0), 4)
-        means = registers(float32(0.0), 4)
-        v = registers(uint32(0), 16)
-        while chunk <= end:
-            p0, place = int32(int32(int32(chunk << 6) + int32(warp << 4)) + g), block_of(pages, chunk)
-            key_block, value_block = keys + place * K_BLOCK, values + place * V_BLOCK
-            # Positions past the step's last were perhaps never written: the last stands for them, at a weight of 0.
-            at0, at1 = int32(min(p0, last) & 255), int32(min(int32(p0 + 8), last) & 255)
-            pair = int32(int32(p0 - g) + int32(2 * t))
-            for i in static(range(4)):
-                s[i], means[i] = float32(0.0), float32(0.0)
-            for h in static(range((GROUPS + KP - 1) // KP)):
-                for i in static(range(min(KP, GROUPS - h * KP))):
-                    kw[8 * i], kw[8 * i + 1], kw[8 * i + 2], kw[8 * i + 3] = _key(key_block, int32(t + 4 * (h * KP + i)), at0)
-                    kw[8 * i + 4], kw[8 * i + 5], kw[8 * i + 6], kw[8 * i + 7] = _key(key_block, int32(t + 4 * (h * KP + i)), at1)
-                    ks[2 * i] = K_scale(key_block, at0, int32(h * KP + i), int32(K_SCALES), int32(GROUPS))
-                    ks[2 * i + 1] = K_scale(key_block, at1, int32(h * KP + i), int32(K_SCALES), int32(GROUPS))
-                if h == 0 and VP == VBLOCKS:
-                    for n in static(range(4)):
-                        at = int32(min(int32(pair + (n & 1) + 8 * (n >> 1)), last) & 255)
-                        for j in static(range(min(VP, VBLOCKS - h * VP))):
-                            octet = int32(g + 8 * (h * VP + j))
-                            vw[16 * j + 4 * n], vw[16 * j + 4 * n + 1], vw[16 * j + 4 * n + 2], vw[16 * j + 4 * n + 3] = _value(
-                                value_block, octet, at
-                            )
-                            vs[4 * j + n] = _value_scale(value_block, octet, at)
-                for i in static(range(min(KP, GROUPS - h * KP))):
-                    fragment = int32(base + FRAGMENTS + int32(lane << 4) + 1024 * (h * KP + i))
-                    s[0], s[1], s[2], s[3] = _key_scores(
-                        kw[8 * i], kw[8 * i + 1], kw[8 * i + 2], kw[8 * i + 3], kw[8 * i + 4], kw[8 * i + 5], kw[8 * i + 6], kw[8 * i + 7],
-                        ks[2 * i], ks[2 * i + 1], fragment, s[0], s[1], s[2], s[3],
-                    )  # fmt: skip
-                    if K_Q4 == 1:
-                        mean = key_block + K_MEAN + 32 * int64(int32(t + 4 * (h * KP + i)))
-                        means[0], means[1], means[2], means[3] = _mean_scores(mean, fragment, means[0], means[1], means[2], means[3])
-            if K_Q4 == 1:  # noqa: SIM102 - this is known when the kernel is written out
-                # All of rows 0 .. 7 are the mean; the first sixteen positions have none, or any.
-                if p0 > 15:
-                    s[0], s[1], s[2], s[3] = s[0] + means[0], s[1] + means[1], s[2] + means[0], s[3] + means[1]
-            seen = _sees(p0, low_a, own_a, low_b, own_b)
-            top_a, top_b, less_a, less_b, s[0], s[1], s[2], s[3] = _softmax(
-                s[0], s[1], s[2], s[3], factor_a, factor_b, cap, top_a, top_b, seen
-            )
-            sum_a, sum_b = sum_a * less_a + (s[0] + s[2]), sum_b * less_b + (s[1] + s[3])
-            w0, w1 = transpose_halves(pack_halves(s[0], s[1])), transpose_halves(pack_halves(s[2], s[3]))
-            for h in static(range((VBLOCKS + VP - 1) // VP)):
-                if VP < VBLOCKS:
-                    for n in static(range(4)):
-                        at = int32(min(int32(pair + (n & 1) + 8 * (n >> 1)), last) & 255)
-                        for j in static(range(min(VP, VBLOCKS - h * VP))):
-                            octet = int32(g + 8 * (h * VP + j))
-                            vw[16 * j + 4 * n], vw[16 * j + 4 * n + 1], vw[16 * j + 4 * n + 2], vw[16 * j + 4 * n + 3] = _value(
-                                value_block, octet, at
-                            )
-                            vs[4 * j + n] = _value_scale(value_block, octet, at)
-                for j in static(range(min(VP, VBLOCKS - h * VP))):
-                    for n in static(range(4)):
-                        v[4 * n], v[4 * n + 1], v[4 * n + 2], v[4 * n + 3] = _scaled_halves(
-                            vw[16 * j + 4 * n], vw[16 * j + 4 * n + 1], vw[16 * j + 4 * n + 2], vw[16 * j + 4 * n + 3], vs[4 * j + n]
-                        )
-                    for i in static(range(16 * (h * VP + j), 16 * (h * VP + j) + 16, 4)):
-                        out[i], out[i + 1], out[i + 2], out[i + 3] = _outputs(
-                            v[i % 16 // 4], v[4 + i % 16 // 4], v[8 + i % 16 // 4], v[12 + i % 16 // 4], w0, w1, less_a, less_b,
-                            out[i], out[i + 1], out[i + 2], out[i + 3],
-                        )  # fmt: skip
-            chunk = int32(chunk + blocks_x())
+        top_a, top_b, sum_a, sum_b = _walk(
+            out, keys, values, pages, base, chunk, end, last, lane, warp, low_a, own_a, low_b, own_b,
+            factor_a, factor_b, cap, top_a, top_b, sum_a, sum_b,
+        )  # fmt: skip
         barrier()
         told(base, top_a, top_b, sum_a, sum_b)
-        less_a, less_b = share(base, int32(2 * t), warp), share(base, int32(int32(2 * t) + 1), warp)
-        turn = int32(0)
-        while turn < WARPS:
-            if turn == warp:
-                for m in static(range(8 * VBLOCKS)):
-                    at = int32(base + int32(32 * g) + int32(8 * t) + 256 * m)
-                    one, two = before(at, turn)
-                    one, two = one + out[4 * (m // 2) + 2 * (m % 2)] * less_a, two + out[4 * (m // 2) + 2 * (m % 2) + 1] * less_b
-                    sts_f32x2(at, one, two)
-            barrier()
-            turn = int32(turn + 1)
+        _join(out, base, g, t, warp)
         write_partial(base, partial, partial_stride, first, count, ratio)

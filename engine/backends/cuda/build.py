@@ -7,8 +7,8 @@ used (`_compile_pyfunc_with_fixup`, the dispatcher's `get_current_device`) are p
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -29,6 +29,10 @@ _LLVM = {"i": _I32, "r": _I32, "l": _I64, "f": _F32}
 _NUMBA = {"i": types.int32, "r": types.uint32, "l": types.int64, "f": types.float32}
 
 
+_FIRSTS = (75, 100)
+"""Capabilities that NVVM translates for: but for the device's name, it makes one text of a kernel for all from one to the next."""
+
+
 class _NoDevice:
     """Stands for the GPU that Numba-CUDA would ask for its capability; kernels are compiled for several, here for none."""
 
@@ -40,33 +44,24 @@ def build(kernel: Kernel, capabilities: Sequence[int] = CAPABILITIES) -> dict[in
     if getattr(cuda, "implementation", "") != "NVIDIA":
         raise BuildError("Numba's own old CUDA target was found in place of numba-cuda; install the package with its gpu extra anew.")
     _dispatcher.get_current_device = _NoDevice
-    out: dict[int, Built] = {}
-    # Some instructions have another text on newer devices, so the front end runs once for each set of texts.
-    texts: dict[tuple[str, ...], Any] = {}
-    for capability in capabilities:
-        if capability < kernel.least:
-            continue
-        function = _numba_function(kernel, capability)
-        key = function.texts
-        if key not in texts:
-            texts[key] = _front_end(kernel, function.function)
-        out[capability] = _assemble(kernel, texts[key], capability)
-    return out
+    wanted = [capability for capability in capabilities if capability >= kernel.least]
+    if not wanted:
+        return {}
+    function, later = _numba_function(kernel)
+    library = _front_end(kernel, function)
+    texts = {first: _translated(kernel, library, first) for first in {_first(capability) for capability in wanted}}
+    return {c: _assemble(kernel, _completed(kernel, texts[_first(c)], later, c), c) for c in wanted}
 
 
-@dataclass
-class _Made:
-    function: FunctionType
-    texts: tuple[str, ...]
-
-
-def _numba_function(kernel: Kernel, capability: int) -> _Made:
-    texts: list[str] = []
+def _numba_function(kernel: Kernel) -> tuple[FunctionType, dict[str, Op]]:
+    """The kernel as Numba takes it, and the instructions in it whose text depends on the device, by name."""
+    later: dict[str, Op] = {}
 
     def leaf(name: str, value: Any) -> Any:
         if isinstance(value, Op):
-            texts.append(value.text_for(capability))
-            return _instruction(value, value.text_for(capability))
+            if value.since:
+                later[value.name] = value
+            return _instruction(value)
         if isinstance(value, Cast):
             return getattr(types, value.name)
         if isinstance(value, SharedMemory):
@@ -75,8 +70,7 @@ def _numba_function(kernel: Kernel, capability: int) -> _Made:
             return cuda.jit(value, device=True, forceinline=True, fastmath=True)
         return value
 
-    function = specialised(kernel.body, kernel.constants, leaf)
-    return _Made(function, tuple(texts))
+    return specialised(kernel.body, kernel.constants, leaf), later
 
 
 def _front_end(kernel: Kernel, function: FunctionType) -> Any:
@@ -87,12 +81,28 @@ def _front_end(kernel: Kernel, function: FunctionType) -> Any:
     return library
 
 
-def _assemble(kernel: Kernel, library: Any, capability: int) -> Built:
+def _first(capability: int) -> int:
+    """The capability that NVVM translates for in the place of this one."""
+    return max(first for first in _FIRSTS if first <= capability)
+
+
+def _translated(kernel: Kernel, library: Any, capability: int) -> str:
+    """What NVVM makes of a kernel, without Numba's own variable."""
     (ptx,) = library.get_asm_strs(cc=(capability // 10, capability % 10))
-    ptx = re.sub(r"^\.common .*NumbaEnv.*$", "", ptx.replace(library._entry_name, kernel.name), flags=re.M)
+    return re.sub(r"^\.common .*NumbaEnv.*$", "", ptx.replace(library._entry_name, kernel.name), flags=re.M)
+
+
+def _completed(kernel: Kernel, ptx: str, later: Mapping[str, Op], capability: int) -> str:
+    """The text for one device, with the instructions that depend on it. Raises `BuildError` where it computes in float64."""
+    ptx = re.sub(r"^\.target sm_\d+", f".target sm_{capability}", ptx, count=1, flags=re.M)
+    ptx = _MARK.sub(lambda mark: _put(later[mark[1]].text_for(capability), mark[2].split(", ")), ptx)
     wide = re.search(r"^.*\.f64.*$", ptx, flags=re.M)
     if wide:
         raise BuildError(f"The kernel {kernel.name} computes in float64: {wide[0].strip()}")
+    return ptx
+
+
+def _assemble(kernel: Kernel, ptx: str, capability: int) -> Built:
     options = LinkerOptions(arch=f"sm_{capability}", ptxas_options=["-v"])
     linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=options)
     cubin = linker.link("cubin").code
@@ -110,32 +120,36 @@ def _found(pattern: str, log: str, kernel: Kernel) -> re.Match[str]:
     return found
 
 
-_INSTRUCTIONS: dict[tuple[str, str], Any] = {}
+_MARK = re.compile(r"\{@(\w+) ([^}]*)\}")
+"""An instruction whose text depends on the device, as it goes through the front end: its name and its operands."""
 
 
-def _instruction(op: Op, text: str) -> Any:
-    """A Numba intrinsic that puts the instruction in."""
-    if (op.name, text) not in _INSTRUCTIONS:
-        _INSTRUCTIONS[op.name, text] = _make_instruction(op, text)
-    return _INSTRUCTIONS[op.name, text]
+def _put(text: str, operands: Sequence[str]) -> str:
+    """An instruction's text, in a scope of its own, with registers for $0, $1 ...; nothing for no text."""
+    return _scoped(re.sub(r"\$(\d+)", lambda place: operands[int(place[1])], text)) if text else ""
 
 
-def _make_instruction(op: Op, text: str) -> Any:
+def _scoped(text: str) -> str:
+    """A few instructions in one text have names of their own, which must not meet: braces make a scope."""
+    return text if text.startswith("{") else "{" + text + "}"
+
+
+@cache
+def _instruction(op: Op) -> Any:
+    """A Numba intrinsic that puts the instruction in, or a mark where its text depends on the device."""
     results = [_NUMBA[letter] for letter in op.outs]
     returned = types.void if not results else results[0] if len(results) == 1 else types.UniTuple(results[0], len(results))
     kinds = [_LLVM[letter] for letter in op.outs]
     returned_llvm = ir.VoidType() if not kinds else kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
     letters = {"i": "r", "r": "r", "l": "l", "f": "f"}
     constraints = ",".join([f"={letters[o]}" for o in op.outs] + [letters[i] for i in op.ins] + ["~{memory}"] * op.memory)
-    # A few instructions in one text have names of their own, which must not meet: braces make a scope.
-    scoped = text if not text or text.startswith("{") else "{" + text + "}"
+    operands = ", ".join(f"${i}" for i in range(len(op.outs) + len(op.ins)))
+    text = f"{{@{op.name} {operands}}}" if op.since else _scoped(op.text)
 
     def type_of(context: Any, *arguments: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            if not text:
-                return context.get_dummy_value()
             function = ir.FunctionType(returned_llvm, [_LLVM[letter] for letter in op.ins])
-            assembly = ir.InlineAsm(function, scoped, constraints, side_effect=op.memory or op.convergent)
+            assembly = ir.InlineAsm(function, text, constraints, side_effect=op.memory or op.convergent)
             result = builder.call(assembly, list(values), attrs=("convergent",) if op.convergent else ())
             if not op.outs:
                 return context.get_dummy_value()

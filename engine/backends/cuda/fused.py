@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from engine.backends.arena import Buffer
 from engine.backends.cuda.call import Argument, Call
@@ -39,6 +40,26 @@ class RowNorm:
     eps: float
     weight: int
     bias: int = 0
+
+
+def _write(value: Any, factor: Any, times: float, bias: int, y: int, record: int, me: int, width: int) -> None:
+    """A row's numbers, times `times` and the norm's weights, to where they are wanted; `y`, unless it is 0, and `record` are the row's."""
+    for k in static(range(VECTORS)):
+        column = int32(4 * (me + THREADS * k))
+        for i in static(range(4)):
+            value[4 * k + i] = value[4 * k + i] * times * factor[4 * k + i]
+        if CENTRED and bias != 0:
+            b0, b1, b2, b3 = load_four_fixed(bias, column, width)
+            value[4 * k] = value[4 * k] + b0
+            value[4 * k + 1] = value[4 * k + 1] + b1
+            value[4 * k + 2] = value[4 * k + 2] + b2
+            value[4 * k + 3] = value[4 * k + 3] + b3
+        if y != 0:
+            store_four(y, column, width, value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3])
+        if RECORD == "halves":
+            write_halves(record, width, column, value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3])
+        elif RECORD == "pairs":
+            write_pairs(record, width, column, value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3])
 
 
 def _sum_norm(
@@ -89,26 +110,7 @@ def _sum_norm(
     for i in static(range(4 * VECTORS)):
         squares = fma(value[i], value[i], squares)
     times = reciprocal(sqrt(fma(block_sum(squares, int32(memory + 128)), inverse, eps)))
-    for k in static(range(VECTORS)):
-        column = int32(4 * (me + THREADS * k))
-        for i in static(range(4)):
-            value[4 * k + i] = value[4 * k + i] * times * factor[4 * k + i]
-        if CENTRED and bias != 0:
-            b0, b1, b2, b3 = load_four_fixed(bias, column, width)
-            value[4 * k] = value[4 * k] + b0
-            value[4 * k + 1] = value[4 * k + 1] + b1
-            value[4 * k + 2] = value[4 * k + 2] + b2
-            value[4 * k + 3] = value[4 * k + 3] + b3
-        if y != 0:
-            store_four(y + row * y_stride, column, width, value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3])
-        if RECORD == "halves":
-            write_halves(
-                record + row * record_stride, width, column, value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3]
-            )
-        elif RECORD == "pairs":
-            write_pairs(
-                record + row * record_stride, width, column, value[4 * k], value[4 * k + 1], value[4 * k + 2], value[4 * k + 3]
-            )
+    _write(value, factor, times, bias, y + row * y_stride if y != 0 else int64(0), record + row * record_stride, me, width)
 
 
 @cache

@@ -81,10 +81,10 @@ def fused(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: 
 
     # Times the scale before they are rounded: queries are large where scores are, and fp16 ends at 65504.
     short = (query * scale).to(keys.dtype)
-    parts = [part.transpose(0, 1)[None] for part in (short, keys, values)]
+    q, k, v = (part.transpose(0, 1)[None] for part in (short, keys, values))
     ratio = query.shape[1] // keys.shape[1]
     bias = causal_lower_right(len(query), len(keys))
-    out: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(*parts, attn_mask=bias, scale=1.0, enable_gqa=ratio > 1)
+    out: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0, enable_gqa=ratio > 1)
     return out[0].transpose(0, 1)
 
 

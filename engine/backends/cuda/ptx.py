@@ -74,7 +74,6 @@ class Op:
 
 
 
-
 @dataclass(frozen=True)
 class SharedMemory:
     """`shared(size)` in a kernel: the 32-bit address of `size` bytes (a constant), aligned to 16; the same for all of a block.
@@ -99,7 +98,7 @@ class Unrolled:
 
 class Registers:
     """`sums = registers(value, N)` in a kernel: N variables of one thread, read and written as `sums[i]` where i is known before it is
-    compiled, as in a `static` loop. They are no array: they can only be passed on one by one.
+    compiled, as in a `static` loop. They are no array: a function that takes them whole is written out where it is called (`written`).
     """
 
     def __call__(self, value: Any, size: int) -> list[Any]:
@@ -251,7 +250,6 @@ prefetch = Op("prefetch", "prefetch.global.L2 [$0];", "", "l", lambda m, a: None
 """Ask for the cache line of an address, into the second-level cache."""
 
 # --- memory --------------------------------------------------------------------------------------------------------
-
 
 
 def _loads(name: str, kind: str, letter: str, numpy: str, count: int = 1) -> tuple[Op, Op]:

@@ -77,6 +77,56 @@ def _other(i: int, half: int) -> Any:
     return int32(2 * i + 1) if INTERLEAVED else int32(i + half)
 
 
+def _normalised(
+    one: Any, other: Any, rest: Any, w_one: Any, w_other: Any, w_rest: Any, lane: int, half: int, width: int, inverse: float, eps: float
+) -> None:
+    """A head's numbers, of which each lane has a few, by their norm and its weights, but for the bias."""
+    centre = float32(0.0)
+    if NORM == "layer":
+        total = float32(0.0)
+        for k in static(range(PAIRS)):
+            total = total + (one[k] + other[k])
+        for k in static(range(REST)):
+            total = total + rest[k]
+        centre = warp_sum(total) * inverse
+    squares = float32(0.0)
+    for k in static(range(PAIRS)):
+        if int32(lane + 32 * k) < half:
+            one[k] = one[k] - centre
+            other[k] = other[k] - centre
+            squares = fma(other[k], other[k], fma(one[k], one[k], squares))
+    for k in static(range(REST)):
+        if int32(2 * half + lane + 32 * k) < width:
+            rest[k] = rest[k] - centre
+            squares = fma(rest[k], rest[k], squares)
+    times = reciprocal(sqrt(fma(warp_sum(squares), inverse, eps)))
+    for k in static(range(PAIRS)):
+        one[k] = one[k] * times * w_one[k]
+        other[k] = other[k] * times * w_other[k]
+    for k in static(range(REST)):
+        rest[k] = rest[k] * times * w_rest[k]
+
+
+def _write_turned(
+    one: Any, other: Any, rest: Any, c: Any, s: Any, target: int, bias: int, lane: int, half: int, width: int
+) -> None:  # fmt: skip
+    """A head's numbers, with the norm's bias where there is one, turned by cosines c and sines s."""
+    for k in static(range(PAIRS)):
+        i = int32(lane + 32 * k)
+        if i < half:
+            if NORM == "layer" and bias != 0:
+                one[k] = one[k] + ld_f32(bias + 4 * int64(_one(i, half)))
+                other[k] = other[k] + ld_f32(bias + 4 * int64(_other(i, half)))
+            st_f32(target + 4 * int64(_one(i, half)), one[k] * c[k] - other[k] * s[k])
+            st_f32(target + 4 * int64(_other(i, half)), other[k] * c[k] + one[k] * s[k])
+    for k in static(range(REST)):
+        column = int32(2 * half + lane + 32 * k)
+        if column < width:
+            if NORM == "layer" and bias != 0:
+                rest[k] = rest[k] + ld_f32(bias + 4 * int64(column))
+            st_f32(target + 4 * int64(column), rest[k])
+
+
 def _rope(
     x0: int, x_stride0: int, y0: int, y_stride0: int, weight0: int, bias0: int, first0: int, heads0: int, step0: int, eps0: float,
     x1: int, x_stride1: int, y1: int, y_stride1: int, weight1: int, bias1: int, first1: int, heads1: int, step1: int, eps1: float,
@@ -131,44 +181,8 @@ def _rope(
             if column < width:
                 rest[k] = ld_f32_now(source + 4 * int64(column))
         if NORM != "none":
-            centre = float32(0.0)
-            if NORM == "layer":
-                total = float32(0.0)
-                for k in static(range(PAIRS)):
-                    total = total + (one[k] + other[k])
-                for k in static(range(REST)):
-                    total = total + rest[k]
-                centre = warp_sum(total) * inverse
-            squares = float32(0.0)
-            for k in static(range(PAIRS)):
-                if int32(lane + 32 * k) < half:
-                    one[k] = one[k] - centre
-                    other[k] = other[k] - centre
-                    squares = fma(other[k], other[k], fma(one[k], one[k], squares))
-            for k in static(range(REST)):
-                if int32(2 * half + lane + 32 * k) < width:
-                    rest[k] = rest[k] - centre
-                    squares = fma(rest[k], rest[k], squares)
-            times = reciprocal(sqrt(fma(warp_sum(squares), inverse, eps)))
-            for k in static(range(PAIRS)):
-                one[k] = one[k] * times * w_one[k]
-                other[k] = other[k] * times * w_other[k]
-            for k in static(range(REST)):
-                rest[k] = rest[k] * times * w_rest[k]
-        for k in static(range(PAIRS)):
-            i = int32(lane + 32 * k)
-            if i < half:
-                if NORM == "layer" and bias != 0:
-                    one[k] = one[k] + ld_f32(bias + 4 * int64(_one(i, half)))
-                    other[k] = other[k] + ld_f32(bias + 4 * int64(_other(i, half)))
-                st_f32(target + 4 * int64(_one(i, half)), one[k] * c[k] - other[k] * s[k])
-                st_f32(target + 4 * int64(_other(i, half)), other[k] * c[k] + one[k] * s[k])
-        for k in static(range(REST)):
-            column = int32(2 * half + lane + 32 * k)
-            if column < width:
-                if NORM == "layer" and bias != 0:
-                    rest[k] = rest[k] + ld_f32(bias + 4 * int64(column))
-                st_f32(target + 4 * int64(column), rest[k])
+            _normalised(one, other, rest, w_one, w_other, w_rest, lane, half, width, inverse, eps)
+        _write_turned(one, other, rest, c, s, target, bias, lane, half, width)
 
 
 @cache
