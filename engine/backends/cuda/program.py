@@ -242,6 +242,7 @@ class CudaProgram:
         self._closed = True
         if self._walks is not None:
             self._walks.close()
+        self._walks = None  # whose row holds memory, and this program: a cycle that would stay until somebody looks for cycles
         for device in self._devices:
             device.synchronize()
         self._replays, self._few, self._many, self._scratch, self._states = {}, [], [], {}, []
