@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.backends.cuda.driver import lost
 from engine.backends.cuda.kernel import Kernel
 from engine.core import Loading
 from engine.errors import NotEnoughMemory
@@ -62,6 +63,7 @@ class FakeDevice:
         self._queue: list[Work] = []
         self._recording: list[Work] | None = None
         self.prepared: set[Kernel] = set()
+        self.lost = False
 
     @property
     def torch_device(self) -> torch.device:
@@ -135,7 +137,15 @@ class FakeDevice:
             model = MODELS[kernel.model]
             self.later(lambda: model(self.memory, blocks, dict(kernel.constants), *fixed))
 
+    def check(self) -> None:
+        """Raise `DeviceLost` if somebody said that the device is `lost`, as a driver's every call does then."""
+        if self.lost:
+            self.done += len(self._queue)
+            self._queue.clear()
+            raise lost("it fell off the bus")
+
     def later(self, work: Work) -> None:
+        self.check()
         if self._recording is not None:
             self._recording.append(work)
             return
@@ -144,6 +154,7 @@ class FakeDevice:
 
     def step(self) -> None:
         """Do the next thing in the queue."""
+        self.check()
         work = self._queue.pop(0)
         work()
         self.done += 1
@@ -172,5 +183,6 @@ class FakeDevice:
         self.later(mark.wait) if mark.device is not self else None
 
     def synchronize(self) -> None:
+        self.check()
         while self._queue:
             self.step()

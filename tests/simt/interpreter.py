@@ -34,6 +34,8 @@ class Memory:
     def __init__(self, *arrays: Any) -> None:
         self._starts: list[int] = []
         self._arrays: list[Any] = []
+        self.kept: dict[tuple[int, ...], Any] | None = None
+        """Unpacked weights by address and shape, where a test wants models to keep them."""
         for array in arrays:
             self.add(array)
 
@@ -63,7 +65,11 @@ class Memory:
         """What `add_room` gave this address is gone."""
         at = bisect_right(self._starts, address) - 1
         assert self._starts[at] == address
+        end = address + len(self._arrays[at])
         del self._starts[at], self._arrays[at]
+        for key in [key for key in self.kept or () if address <= key[0] < end]:
+            assert self.kept is not None
+            del self.kept[key]
 
     def find(self, address: int, size: int) -> tuple[Any, int]:
         """The bytes that hold `size` of them from an address, and where in them. Raises `KernelFault`."""

@@ -32,6 +32,10 @@ GREEDY = SamplerSettings(temperature=0.0)
 DRAWN = SamplerSettings(temperature=0.9, top_k=40, top_p=0.95, min_p=0.02, seed=11)
 ASK = (Message("user", "the dog and the fox, the dog and the fox"),)
 
+FEW = ConstraintSettings(allowed_tokens=tuple(range(60, 70)))
+"""So few words that the text repeats itself."""
+NGRAMS = SpeculationSettings(method="ngram", draft_tokens=7, adaptive=False)
+
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -99,8 +103,8 @@ CASES: dict[str, dict[str, Any]] = {
     "healing": {
         "messages": (*ASK, Message("assistant", "The quick bro")), "continue_last": True, "constraint": ConstraintSettings(heal=True),
     },
-    "n-grams": {"speculation": SpeculationSettings(method="ngram", adaptive=False), "tokens": 24},
-    "n-grams, drawn": {"speculation": SpeculationSettings(method="ngram", adaptive=False), "sampler": DRAWN, "tokens": 24},
+    "n-grams": {"speculation": NGRAMS, "constraint": FEW, "tokens": 24},
+    "n-grams, drawn": {"speculation": NGRAMS, "constraint": FEW, "sampler": DRAWN, "tokens": 24},
 }  # fmt: skip
 
 
@@ -111,6 +115,7 @@ def test_as_on_the_reference(chats: tuple[LocalChat, LocalChat], name: str) -> N
     assert found.told == expected.told
     again = Reply(chats[0], **CASES[name])
     assert again.told == found.told
+    assert (found.stats.drafted_tokens > 0) == ("speculation" in CASES[name])
     for token, other in zip(found.tokens, expected.tokens, strict=True):
         assert token.healed == other.healed
         assert [one.id for one in token.alternatives] == [one.id for one in other.alternatives]
