@@ -47,6 +47,8 @@ backend_on = engine.backends.backend_on
 def install(monkeypatch: pytest.MonkeyPatch, *devices: FakeDevice) -> FakeMachine:
     """Have `open_chat`, draft models and ExLlamaV2's names find these devices."""
     machine = FakeMachine(list(devices) or [FakeDevice()])
+    for device in machine.devices:
+        device.memory.kept = {}
     monkeypatch.setattr(choice, "usable_gpus", machine.usable)
     monkeypatch.setattr(engine.backends, "backend_on", machine.backend_on)
     return machine

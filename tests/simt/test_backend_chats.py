@@ -81,6 +81,7 @@ def test_drawn_on_the_device_and_by_the_host(machine: FakeMachine, path: Path, m
     chat.close()
 
 
+@pytest.mark.slow
 def test_two_conversations_and_a_full_context(machine: FakeMachine, path: Path) -> None:
     """What is cached is read again only where texts differ; the oldest turns go when there is no room for them."""
     chat = opened(path, cache=CacheSettings(context_length=256, memory=1))
@@ -102,6 +103,7 @@ def test_two_conversations_and_a_full_context(machine: FakeMachine, path: Path) 
     chat.close()
 
 
+@pytest.mark.slow
 def test_a_reply_that_is_stopped(machine: FakeMachine, path: Path) -> None:
     chat, stop = opened(path), threading.Event()
     plain = Reply(chat, tokens=30)
@@ -118,6 +120,7 @@ def test_a_reply_that_is_stopped(machine: FakeMachine, path: Path) -> None:
     assert machine.taken == [0]
 
 
+@pytest.mark.slow
 def test_adapters_in_a_chat(machine: FakeMachine, path: Path, tmp_path: Path) -> None:
     chat, lines = opened(path), AdapterSettings((str(write_adapter(tmp_path / "a")),))
     plain, taken = Reply(chat), machine.taken[0]
@@ -173,10 +176,12 @@ def test_a_device_that_is_lost(machine: FakeMachine, path: Path, settings: Any) 
     """The reply ends with one sentence, closing works, and a device that came back takes the model again."""
     chat, device, count = opened(path), machine.devices[0], 0
     expected = Reply(chat, sampler=settings).told
+    events = chat.stream(ChatRequest(ASK, settings, StopSettings(max_tokens=40)), threading.Event())
+    while count < 3:
+        count += isinstance(next(events), Text)
+    device.lost = True
     with pytest.raises(DeviceLost, match=r"^The GPU stopped working: .*\. Start the program anew"):
-        for event in chat.stream(ChatRequest(ASK, settings, StopSettings(max_tokens=40)), threading.Event()):
-            count += isinstance(event, Text)
-            device.lost = count >= 3
+        list(events)
     chat.close()
     assert machine.taken == [0]
     device.lost = False
@@ -199,7 +204,8 @@ def test_exllamav2_names(machine: FakeMachine, path: Path) -> None:
         for draft in (False, True):
             generator = ExLlamaV2StreamingGenerator(model, cache, tokenizer)
             generator.speculative_ngram = draft
-            generator.begin_stream_ex(tokenizer.encode("the dog and the fox, the dog"), ExLlamaV2Sampler.Settings.greedy(), max_new_tokens=16)
+            prompt = tokenizer.encode("the dog and the fox, the dog")
+            generator.begin_stream_ex(prompt, ExLlamaV2Sampler.Settings.greedy(), max_new_tokens=16)
             ids: list[int] = []
             while not (result := generator.stream_ex())["eos"]:
                 ids += result["chunk_token_ids"].tolist()[0]

@@ -100,8 +100,7 @@ def test_quantised_while_loading(tmp_path: Path, body: str, head: str) -> None:
 
 def mixed(tensor: RawTensor) -> RawTensor:
     """Matrices of neighbouring experts in other types."""
-    name, _, rest = tensor.name.partition(".experts.")
-    number = rest.partition(".")[0]
+    number = tensor.name.partition(".experts.")[2].partition(".")[0]
     if not number.isdigit():
         return tensor
     return (tensor, quantise(tensor, "q8"), quantise(tensor, "q4"))[int(number) % 3]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.chat import LocalChat, finished, open_chat
-from engine.core import ChatRequest, Done, Message, Text, Trimmed
+from engine.core import ChatRequest, Done, Message, Text
 from engine.settings import (
     CacheSettings,
     ConstraintSettings,
@@ -23,7 +23,6 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
-from tests.simt.fake import FakeDevice
 from tests.simt.fake_machine import FakeMachine, install
 from tests.tiny import TINY, write_gguf
 
@@ -34,6 +33,7 @@ ASK = (Message("user", "the dog and the fox, the dog and the fox"),)
 
 FEW = ConstraintSettings(allowed_tokens=tuple(range(60, 70)))
 """So few words that the text repeats itself."""
+SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, 2]}}}
 NGRAMS = SpeculationSettings(method="ngram", draft_tokens=7, adaptive=False)
 
 
@@ -88,7 +88,7 @@ CASES: dict[str, dict[str, Any]] = {
     "mirostat": {"sampler": replace(DRAWN, mirostat=True)},
     "curves": {"sampler": replace(DRAWN, smoothing_factor=0.3, typical=0.9, tail_free=0.95, top_a=0.1, top_n_sigma=2.0)},
     "schema": {
-        "constraint": ConstraintSettings(format="json_schema", pattern=json.dumps({"type": "object", "properties": {"a": {"enum": [1, 2]}}})),
+        "constraint": ConstraintSettings(format="json_schema", pattern=json.dumps(SCHEMA)),
         "sampler": DRAWN,
     },
     "regex": {"constraint": ConstraintSettings(format="regex", pattern=r"[a-z]{4} [0-9]+")},

@@ -15,10 +15,10 @@ from engine.backends.cuda.backend import CudaBackend
 from tests.engine.models.oracle import load
 from tests.simt.fake import FakeDevice
 
-pytestmark = [pytest.mark.real_model, pytest.mark.slow]
+pytestmark = [pytest.mark.real_model, pytest.mark.slow, pytest.mark.timeout(900)]
 
 RECORDED = json.loads((Path(__file__).parent.parent / "golden" / "starter.json").read_text())
-PROMPTS, TOKENS, TEXT = (0, 3, 8), 12, 160
+PROMPTS, TOKENS, TEXT = (0, 8), 12, 64
 """Prompts by number, the tokens that each is gone on with, and the length of the text whose perplexity is told."""
 Array = np.ndarray[Any, Any]
 
