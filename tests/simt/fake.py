@@ -6,13 +6,16 @@ whole passes run on it at a bearable speed. Because nothing runs before it must,
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from engine.backends.cuda.driver import lost
 from engine.backends.cuda.kernel import Kernel
 from engine.core import Loading
 from engine.errors import NotEnoughMemory
@@ -60,6 +63,7 @@ class FakeDevice:
         self._queue: list[Work] = []
         self._recording: list[Work] | None = None
         self.prepared: set[Kernel] = set()
+        self.lost = False
 
     @property
     def torch_device(self) -> torch.device:
@@ -68,36 +72,43 @@ class FakeDevice:
     def free_memory(self) -> int:
         return self.total_memory - self.taken
 
-    def _place(self, array: torch.Tensor) -> torch.Tensor:
-        if array.nbytes > self.free_memory():
-            raise NotEnoughMemory(f"{self.name} has no room for {array.nbytes} bytes.")
-        self.taken += array.nbytes
-        self.memory.add(array)
-        return array
+    def _place(self, size: int, on_device: bool = True) -> tuple[npt.NDArray[np.uint8], torch.Tensor]:
+        """Aligned memory, as NumPy and as torch see it; with its last tensor it is free again, and no kernel may touch it."""
+        if on_device and size > self.free_memory():
+            raise NotEnoughMemory(f"{self.name} has no room for {size} bytes.")
+        room = np.empty(size + 256, np.uint8)
+        start = -room.ctypes.data % 256
+        array = room[start : start + size]
+        address = self.memory.add_room(array)
+        taken = size if on_device else 0
+        self.taken += taken
+        weakref.finalize(array, self._free, address, taken).atexit = False
+        return array, torch.from_numpy(array)
 
-    def _aligned(self, size: int) -> torch.Tensor:
-        room = torch.empty(size + 256, dtype=torch.uint8)
-        start = -room.data_ptr() % 256
-        return room[start : start + size]
+    def _free(self, address: int, taken: int) -> None:
+        self.taken -= taken
+        self.memory.remove(address)
 
     def empty(self, size: int) -> torch.Tensor:
-        array = self._aligned(size)
-        array.fill_(0xA5)
-        return self._place(array)
+        array, tensor = self._place(size)
+        array[:] = 0xA5
+        return tensor
 
     def zeros(self, size: int) -> torch.Tensor:
-        return self._place(self._aligned(size).zero_())
+        array, tensor = self._place(size)
+        array[:] = 0
+        return tensor
 
     def upload(self, array: Any) -> torch.Tensor:
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        target = self._aligned(raw.size)
-        target.numpy()[:] = raw
-        return self._place(target)
+        target, tensor = self._place(raw.size)
+        target[:] = raw
+        return tensor
 
     def pinned(self, size: int) -> torch.Tensor:
-        array = self._aligned(size).zero_()
-        self.memory.add(array)
-        return array
+        array, tensor = self._place(size, on_device=False)
+        array[:] = 0
+        return tensor
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
         assert source.nbytes == target.nbytes
@@ -126,7 +137,15 @@ class FakeDevice:
             model = MODELS[kernel.model]
             self.later(lambda: model(self.memory, blocks, dict(kernel.constants), *fixed))
 
+    def check(self) -> None:
+        """Raise `DeviceLost` if somebody said that the device is `lost`, as a driver's every call does then."""
+        if self.lost:
+            self.done += len(self._queue)
+            self._queue.clear()
+            raise lost("it fell off the bus")
+
     def later(self, work: Work) -> None:
+        self.check()
         if self._recording is not None:
             self._recording.append(work)
             return
@@ -135,6 +154,7 @@ class FakeDevice:
 
     def step(self) -> None:
         """Do the next thing in the queue."""
+        self.check()
         work = self._queue.pop(0)
         work()
         self.done += 1
@@ -163,5 +183,6 @@ class FakeDevice:
         self.later(mark.wait) if mark.device is not self else None
 
     def synchronize(self) -> None:
+        self.check()
         while self._queue:
             self.step()

@@ -7,6 +7,7 @@ it was written, and two warps of a block touching the same shared word with no b
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -33,6 +34,8 @@ class Memory:
     def __init__(self, *arrays: Any) -> None:
         self._starts: list[int] = []
         self._arrays: list[Any] = []
+        self.kept: dict[tuple[int, ...], Any] | None = None
+        """Unpacked weights by address and shape, where a test wants models to keep them."""
         for array in arrays:
             self.add(array)
 
@@ -48,6 +51,25 @@ class Memory:
         self._starts.insert(at, address)
         self._arrays.insert(at, flat)
         return address
+
+    def add_room(self, array: Any) -> int:
+        """The address of a NumPy array that may be touched until `remove`; it is not kept alive."""
+        address, size = int(array.ctypes.data), int(array.nbytes)
+        room = np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8) if size else np.zeros(0, np.uint8)
+        at = bisect_right(self._starts, address)
+        self._starts.insert(at, address)
+        self._arrays.insert(at, room)
+        return address
+
+    def remove(self, address: int) -> None:
+        """What `add_room` gave this address is gone."""
+        at = bisect_right(self._starts, address) - 1
+        assert self._starts[at] == address
+        end = address + len(self._arrays[at])
+        del self._starts[at], self._arrays[at]
+        for key in [key for key in self.kept or () if address <= key[0] < end]:
+            assert self.kept is not None
+            del self.kept[key]
 
     def find(self, address: int, size: int) -> tuple[Any, int]:
         """The bytes that hold `size` of them from an address, and where in them. Raises `KernelFault`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from engine.backends.cuda.nodes import Move
 from engine.backends.cuda.recording import Arena, Recording
 from engine.backends.cuda.store import CudaCache
 from engine.backends.cuda.walk import OneRow, Walks
+from engine.errors import DeviceLost
 
 if TYPE_CHECKING:
     import torch
@@ -240,10 +242,13 @@ class CudaProgram:
         if self._closed:
             return
         self._closed = True
-        if self._walks is not None:
-            self._walks.close()
+        with suppress(DeviceLost):  # on a device that is gone nothing is under way
+            if self._walks is not None:
+                self._walks.close()
+        self._walks = None  # whose row holds memory, and this program: a cycle that would stay until somebody looks for cycles
         for device in self._devices:
-            device.synchronize()
+            with suppress(DeviceLost):
+                device.synchronize()
         self._replays, self._few, self._many, self._scratch, self._states = {}, [], [], {}, []
         self._recording.few, self._recording.many, self._recording.kept = [], [], []
 

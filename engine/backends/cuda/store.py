@@ -18,6 +18,7 @@ What the numbers mean is defined in `engine.backends.cache_rounding`. All parts 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from engine.backends.base import AttentionShape, Bytes
 from engine.backends.cache_types import GROUP, QUANTISED, CacheType, kept_bytes
 from engine.backends.cuda.device import Device, Mark
 from engine.core import PAGE_TOKENS
+from engine.errors import DeviceLost
 
 if TYPE_CHECKING:
     import torch
@@ -122,7 +124,8 @@ class CudaCache:
     def close(self) -> None:
         """See `KVCache.close`."""
         for device in self._each_device():
-            device.synchronize()
+            with suppress(DeviceLost):  # on a device that is gone nothing is under way
+                device.synchronize()
         self._layers, self._host, self._sent = [], None, []
 
     def copy_page(self, source: int, target: int) -> None:

@@ -105,9 +105,15 @@ def values(raw: Any, c: dict[str, Any], columns: int) -> Any:
 
 def matrix(memory: Memory, c: dict[str, Any], weight: int, first: int, tiles: int, columns: int) -> Any:
     """Tiles as numbers, float64 (16 tiles, K padded)."""
+    kept, key = getattr(memory, "kept", None), (weight, first, tiles, columns)
+    if kept is not None and key in kept:
+        return kept[key]
     size = -(-((columns + 63) // 64) // c["SPAN"]) * c["SPAN_BYTES"]
     raw = memory.view(weight + first * size, np.uint8, tiles * size).reshape(tiles, size)
-    return np.concatenate([values(tile, c, columns) for tile in raw])
+    found = np.concatenate([values(tile, c, columns) for tile in raw])
+    if kept is not None:
+        kept[key] = found
+    return found
 
 
 def x_row(memory: Memory, x: int, columns: int) -> Any:
