@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import tempfile
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _REAL_ENVIRON = dict(os.environ)
 _REAL_CACHE = platformdirs.user_cache_path("inglenook-tests", appauthor=False)
 _network = Network()
+_numbers = itertools.count()
 _home: tempfile.TemporaryDirectory[str]
 
 
@@ -33,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("INGLENOOK_CACHE", str(home / "kernels"))
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's idle threads sleep, instead of taking a core from those that work
     watch_threads()
     _network.install()
 
@@ -58,7 +61,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _guards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A data folder of its own for each test; no network; nothing left over."""
-    monkeypatch.setenv("INGLENOOK_DATA", str(tmp_path_factory.mktemp("data")))
+    data = tmp_path_factory.getbasetemp() / "data" / str(next(_numbers))  # `mktemp` would look through all those before
+    data.mkdir(parents=True)
+    monkeypatch.setenv("INGLENOOK_DATA", str(data))
     allowed = "loopback" if request.node.get_closest_marker("loopback") else "none"
     _network.refused.clear()
     with nothing_left_over(), _network.allowing(allowed):

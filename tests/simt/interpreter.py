@@ -11,7 +11,7 @@ import ctypes
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from types import FunctionType
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from greenlet import getcurrent, greenlet
 
 from engine.backends.cuda.kernel import Kernel, specialised
 from engine.backends.cuda.ptx import Op, SharedMemory
-from engine.backends.cuda.words import int32
+from engine.backends.cuda.words import Cast, float32, int32, uint32
 
 WARP = 32
 
@@ -36,6 +36,7 @@ class Memory:
         self._arrays: list[Any] = []
         self.kept: dict[tuple[int, ...], Any] | None = None
         """Unpacked weights by address and shape, where a test wants models to keep them."""
+        self._bytes: list[memoryview] = []  # the same memory, which is cut faster
         for array in arrays:
             self.add(array)
 
@@ -50,6 +51,7 @@ class Memory:
             return address
         self._starts.insert(at, address)
         self._arrays.insert(at, flat)
+        self._bytes.insert(at, memoryview(flat))
         return address
 
     def add_room(self, array: Any) -> int:
@@ -59,6 +61,7 @@ class Memory:
         at = bisect_right(self._starts, address)
         self._starts.insert(at, address)
         self._arrays.insert(at, room)
+        self._bytes.insert(at, memoryview(room))
         return address
 
     def remove(self, address: int) -> None:
@@ -66,23 +69,39 @@ class Memory:
         at = bisect_right(self._starts, address) - 1
         assert self._starts[at] == address
         end = address + len(self._arrays[at])
-        del self._starts[at], self._arrays[at]
+        del self._starts[at], self._arrays[at], self._bytes[at]
         for key in [key for key in self.kept or () if address <= key[0] < end]:
             assert self.kept is not None
             del self.kept[key]
 
+    def _place(self, address: int, size: int) -> tuple[int, int]:
+        """Which array holds `size` bytes from an address, and where in it. Raises `KernelFault`."""
+        which = bisect_right(self._starts, address) - 1
+        if which < 0 or address + size > self._starts[which] + len(self._bytes[which]):
+            near = f": {address - self._starts[which]} bytes into one of {len(self._arrays[which])}" if which >= 0 else ""
+            raise KernelFault(f"{size} bytes at {address:#x} are in no array{near}")
+        return which, address - self._starts[which]
+
     def find(self, address: int, size: int) -> tuple[Any, int]:
         """The bytes that hold `size` of them from an address, and where in them. Raises `KernelFault`."""
-        at = bisect_right(self._starts, address) - 1
-        if at < 0 or address + size > self._starts[at] + len(self._arrays[at]):
-            near = f": {address - self._starts[at]} bytes into one of {len(self._arrays[at])}" if at >= 0 else ""
-            raise KernelFault(f"{size} bytes at {address:#x} are in no array{near}")
-        return self._arrays[at], address - self._starts[at]
+        which, at = self._place(address, size)
+        return self._arrays[which], at
+
+    def read(self, address: int, size: int) -> bytes:
+        """A copy. Raises `KernelFault`."""
+        which, at = self._place(address, size)
+        return bytes(self._bytes[which][at : at + size])
+
+    def write(self, address: int, data: bytes) -> None:
+        """The reverse. Raises `KernelFault`."""
+        which, at = self._place(address, len(data))
+        self._bytes[which][at : at + len(data)] = data
 
     def view(self, address: int, kind: Any, count: int) -> Any:
         """`count` numbers of a NumPy type, not copied."""
-        array, at = self.find(int(address), int(count) * np.dtype(kind).itemsize)
-        return array[at : at + int(count) * np.dtype(kind).itemsize].view(kind)
+        size = int(count) * np.dtype(kind).itemsize
+        array, at = self.find(int(address), size)
+        return array[at : at + size].view(kind)
 
 
 def _torch() -> Any:
@@ -96,16 +115,14 @@ class _Block:
 
     def __init__(self, memory: Memory, block: tuple[int, int, int], blocks: tuple[int, int, int], threads: int) -> None:
         self.memory, self.block, self.blocks, self.threads = memory, block, blocks, threads
+        self.thread = 0  # the one that runs now
         self._hub = getcurrent()
         self._shared: dict[Any, int] = {}
-        self._bytes = np.zeros(0, np.uint8)
-        self._written = np.zeros(0, bool)
-        self._touched: dict[int, tuple[int, bool]] = {}  # shared word: the warp that touched it since the barrier (-1: several), written?
+        self._bytes = bytearray()
+        self._written = bytearray()  # 1 for each byte of shared memory that was
+        self._touched: dict[int, int] = {}  # shared word: twice the warp that touched it since the barrier (several: -2), + 1 if written
         self._values: list[Any] = [None] * threads
-
-    @property
-    def thread(self) -> int:
-        return int(getcurrent().number)
+        self._lanes: list[Any] = []  # what the warp that runs now exchanged last
 
     def shared(self, size: int) -> int:
         frame = sys._getframe(2)
@@ -113,18 +130,16 @@ class _Block:
         if key not in self._shared:
             self._shared[key] = len(self._bytes)
             room = (size + 15) // 16 * 16
-            self._bytes = np.concatenate([self._bytes, np.full(room, 0xA5, np.uint8)])
-            self._written = np.concatenate([self._written, np.zeros(room, bool)])
+            self._bytes += b"\xa5" * room
+            self._written += bytes(room)
         return self._shared[key]
 
     def load(self, address: int, size: int, shared: bool) -> bytes:
         if address % size:
             raise KernelFault(f"{size} bytes are read at {address:#x}, which is not a multiple of {size}")
         if not shared:
-            array, at = self.memory.find(address, size)
-            return bytes(array[at : at + size])
-        if not 0 <= address <= len(self._bytes) - size or not self._written[address : address + size].all():
-            raise KernelFault(f"{size} bytes of shared memory at {address} are read, but were not written")
+            return self.memory.read(address, size)
+        self._check_written(address, size, "read")
         self._touch(address, size, False)
         return bytes(self._bytes[address : address + size])
 
@@ -133,79 +148,83 @@ class _Block:
         if address % size:
             raise KernelFault(f"{size} bytes are written at {address:#x}, which is not a multiple of {size}")
         if not shared:
-            array, at = self.memory.find(address, size)
-            array[at : at + size] = np.frombuffer(data, np.uint8)
+            self.memory.write(address, data)
             return
         if not 0 <= address <= len(self._bytes) - size:
             raise KernelFault(f"{size} bytes of shared memory at {address} are written, beyond its {len(self._bytes)}")
         self._touch(address, size, True)
-        self._bytes[address : address + size] = np.frombuffer(data, np.uint8)
-        self._written[address : address + size] = True
+        self._bytes[address : address + size] = data
+        self._written[address : address + size] = b"\1" * size
+
+    def _check_written(self, address: int, size: int, what: str) -> None:
+        if not 0 <= address <= len(self._bytes) - size or self._written.find(0, address, address + size) >= 0:
+            raise KernelFault(f"{size} bytes of shared memory at {address} are {what}, but were not written")
 
     def _touch(self, address: int, size: int, writes: bool) -> None:
-        warp = self.thread // WARP
+        mine, touched = self.thread // WARP * 2, self._touched
         for word in range(address // 4, (address + size + 3) // 4):
-            before, written = self._touched.get(word, (warp, False))
-            if before != warp and (writes or written):
-                raise KernelFault(f"warps {before} and {warp} touch shared memory at {4 * word} with no barrier between")
-            self._touched[word] = (warp, written or writes)
+            before = touched.get(word, mine)
+            if before & ~1 != mine:
+                if writes or before & 1:
+                    warps = "several" if before < 0 else before // 2
+                    raise KernelFault(f"warps {warps} and {mine // 2} touch shared memory at {4 * word} with no barrier between")
+                touched[word] = -2
+            else:
+                touched[word] = before | writes
 
     def add(self, address: int, value: int, shared: bool) -> int:
         if address % 4:
             raise KernelFault(f"an int32 is added to at {address:#x}")
         if shared:
-            if not 0 <= address <= len(self._bytes) - 4 or not self._written[address : address + 4].all():
-                raise KernelFault(f"shared memory at {address} is added to, but was not written")
-            array, at = self._bytes, address  # atomic: it races with nothing of its kind
+            self._check_written(address, 4, "added to")  # atomic: it races with nothing of its kind
+            before = int.from_bytes(self._bytes[address : address + 4], "little", signed=True)
+            self._bytes[address : address + 4] = int(int32(before + value)).to_bytes(4, "little", signed=True)
         else:
-            array, at = self.memory.find(address, 4)
-        word = array[at : at + 4].view(np.int32)
-        before = int(word[0])
-        word[0] = int32(before + value)
+            before = int.from_bytes(self.memory.read(address, 4), "little", signed=True)
+            self.memory.write(address, int(int32(before + value)).to_bytes(4, "little", signed=True))
         return before
 
     def exchange(self, value: Any) -> tuple[list[Any], int]:
         me = self.thread
         self._values[me] = value
         self._hub.switch("warp")
-        first = me // WARP * WARP
-        lanes = self._values[first : first + WARP]
-        self._hub.switch("warp")
-        return lanes, me - first
+        return self._lanes, me % WARP
 
     def barrier(self) -> None:
         self._hub.switch("block")
 
     def run(self, body: Callable[[], None], order: Sequence[int]) -> None:
         """All threads to their end; `order` is that of the warps between two meetings."""
-        threads = []
-        for i in range(self.threads):
-            thread = greenlet(body)
-            thread.number = i
-            threads.append(thread)
-        state: list[Any] = ["ready"] * self.threads
+        threads = [greenlet(body) for _ in range(self.threads)]
+        for thread in threads:
+            thread.gr_context = copy_context()  # what NumPy shall not warn of
+        state = ["ready"] * self.threads
         while True:
             for warp in order:
-                lanes = range(warp * WARP, min(self.threads, (warp + 1) * WARP))
-                while any(state[i] == "ready" for i in lanes):
-                    for i in lanes:
-                        if state[i] == "ready":
-                            state[i] = threads[i].switch()
-                            if threads[i].dead:
-                                state[i] = "done"
-                    if all(state[i] == "warp" for i in lanes):
-                        for i in lanes:
-                            state[i] = "ready"
-                    elif any(state[i] == "warp" for i in lanes):
-                        where = {s: sum(state[i] == s for i in lanes) for s in ("warp", "block", "done")}
-                        raise KernelFault(f"the lanes of warp {warp} diverged at an exchange: {where}")
+                self._run_warp(threads, state, warp)
             if all(s == "done" for s in state):
                 return
             if not all(s == "block" for s in state):
                 where = {s: state.count(s) for s in ("block", "done")}
                 raise KernelFault(f"threads of a block diverged at a barrier: {where}")
-            state = ["ready"] * self.threads
             self._touched.clear()
+
+    def _run_warp(self, threads: list[Any], state: list[str], warp: int) -> None:
+        """The lanes of a warp that have not ended, to the next barrier or their end; all of them together at each exchange."""
+        lanes = range(warp * WARP, min(self.threads, (warp + 1) * WARP))
+        while True:
+            for i in lanes:
+                if state[i] != "done":
+                    self.thread = i
+                    where = threads[i].switch()
+                    state[i] = "done" if threads[i].dead else where
+            found = set(state[lanes.start : lanes.stop])
+            if "warp" not in found:
+                return
+            if len(found) > 1:
+                counts = {s: sum(state[i] == s for i in lanes) for s in ("warp", "block", "done")}
+                raise KernelFault(f"the lanes of warp {warp} diverged at an exchange: {counts}")
+            self._lanes = self._values[lanes.start : lanes.stop]
 
 
 def run(kernel: Kernel, blocks: tuple[int, int, int] | int, arguments: Sequence[Any], memory: Memory, *, reverse: bool = False) -> None:
@@ -226,16 +245,22 @@ def run(kernel: Kernel, blocks: tuple[int, int, int] | int, arguments: Sequence[
 
 def _leaf(value: Any, present: list[_Block]) -> Any:
     if isinstance(value, Op):
-        emulate, name = value.emulate, value.name
+        emulate, name, count = value.emulate, value.name, len(value.ins)
 
         def call(*arguments: Any) -> Any:
-            if len(arguments) != len(value.ins):
-                raise KernelFault(f"{name} takes {len(value.ins)} arguments, not {len(arguments)}")
+            if len(arguments) != count:
+                raise KernelFault(f"{name} takes {count} arguments, not {len(arguments)}")
             return emulate(present[0], *arguments)
 
         return call
     if isinstance(value, SharedMemory):
         return lambda size: present[0].shared(size)
-    if isinstance(value, FunctionType):
-        return value
-    return value
+    return _CASTS.get(value, value) if isinstance(value, Cast) else value
+
+
+def _int32(value: Any) -> int:
+    return ((int(value) + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+_CASTS: dict[Cast, Callable[[Any], Any]] = {float32: np.float32, int32: _int32, uint32: lambda value: int(value) & 0xFFFFFFFF}
+"""The commonest casts, as their own `__call__` makes them, without looking at their names."""

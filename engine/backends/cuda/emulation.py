@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -14,6 +15,8 @@ import numpy as np
 from engine.backends.cuda.words import int32
 
 M32 = 0xFFFFFFFF
+HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+"""Every fp16 number, by its bits."""
 
 
 class Machine(Protocol):
@@ -41,7 +44,11 @@ class Machine(Protocol):
         ...
 
     def exchange(self, value: Any) -> tuple[list[Any], int]:
-        """Wait for the whole warp: the values of its 32 lanes, and this lane's number. Lanes that diverged are an error."""
+        """Wait for the whole warp: the values of its 32 lanes, and this lane's number. Lanes that diverged are an error.
+
+        All lanes get the same list, and no lane of another warp runs before each of them has either come to the next meeting or
+        ended.
+        """
         ...
 
     def barrier(self) -> None:
@@ -53,8 +60,6 @@ class Machine(Protocol):
         ...
 
 
-
-
 def bits_of(value: Any) -> int:
     return int(np.float32(value).view(np.uint32))
 
@@ -64,13 +69,16 @@ def float_of(bits: int) -> np.float32:
 
 
 def halves_of(word: int) -> tuple[np.float16, np.float16]:
-    low, high = np.array([int(word) & 0xFFFF, int(word) >> 16 & 0xFFFF], np.uint16).view(np.float16)
-    return low, high
+    word = int(word)
+    return HALVES[word & 0xFFFF], HALVES[word >> 16 & 0xFFFF]
 
 
 def half_bits(value: Any) -> int:
-    with np.errstate(over="ignore"):
-        return int(np.float32(value).astype(np.float16).view(np.uint16))
+    value = np.float32(value)
+    if not -65504 < value < 65504:
+        with np.errstate(over="ignore"):
+            return int(value.astype(np.float16).view(np.uint16))
+    return int(value.astype(np.float16).view(np.uint16))
 
 
 def bf16_bits(value: Any) -> int:
@@ -90,25 +98,26 @@ def e4m3_value(byte: int) -> np.float32:
 
 def fused(_: Machine, a: Any, b: Any, c: Any) -> np.float32:
     # A product of two float32 is exact in float64; adding rounds once more, which is all but never seen in float32.
-    return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
-
-
-def signed_byte(byte: int) -> int:
-    return byte - 256 if byte > 127 else byte
+    return np.float32(float(a) * float(b) + float(c))
 
 
 def byte_products(_: Machine, a: int, b: int, c: int) -> int:
-    total = int(c) + sum(signed_byte(int(a) >> 8 * i & 255) * signed_byte(int(b) >> 8 * i & 255) for i in range(4))
-    return int(int32(total))
+    x0, x1, x2, x3, y0, y1, y2, y3 = struct.unpack("<8b", struct.pack("<2I", int(a) & M32, int(b) & M32))
+    return int(int32(int(c) + x0 * y0 + x1 * y1 + x2 * y2 + x3 * y3))
 
 
 def permuted(_: Machine, a: int, b: int, select: int) -> int:
-    both = (int(a) & M32) | (int(b) & M32) << 32
-    return sum((both >> 8 * (int(select) >> 4 * i & 7) & 255) << 8 * i for i in range(4))
+    both, select = (int(a) & M32) | (int(b) & M32) << 32, int(select)
+    low = both >> 8 * (select & 7) & 255 | (both >> (select >> 1 & 0x38) & 255) << 8
+    return low | (both >> (select >> 5 & 0x38) & 255) << 16 | (both >> (select >> 9 & 0x38) & 255) << 24
 
 
 def by_table(a: int, b: int, c: int, table: int) -> int:
-    return sum(((table >> ((a >> i & 1) << 2 | (b >> i & 1) << 1 | (c >> i & 1))) & 1) << i for i in range(32))
+    out = 0
+    for row in range(8):  # of the table: the bits of a, b and c that it is for
+        if table >> row & 1:
+            out |= (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
+    return out & M32
 
 
 def each_half(function: Callable[[np.float32, np.float32], Any]) -> Callable[[Machine, int, int], int]:
@@ -133,28 +142,40 @@ def quietly(function: Callable[[Any], Any]) -> Callable[[Machine, Any], np.float
     return each
 
 
-def fragments(
-    machine: Machine, halves: tuple[int, ...], sums: tuple[Any, ...], convert: Callable[[int], tuple[Any, Any]]
-) -> tuple[Any, ...]:
+def fragments(machine: Machine, halves: tuple[int, ...], sums: tuple[Any, ...], convert: Callable[[Any], Any]) -> tuple[Any, ...]:
     """m16n8k16: lane (g, t) = (lane / 4, lane % 4) holds A at rows g, g + 8, columns 2 t, 2 t + 1 (+ 8), and B at such rows, column g."""
-    lanes, me = machine.exchange((halves, sums))
-    g, t = me // 4, me % 4
-    a, b = np.zeros((2, 16)), np.zeros((16, 2))  # what this lane's sums need: rows g and g + 8, columns 2 t and 2 t + 1
-    for k in range(4):
-        words = lanes[4 * g + k][0]
-        for i in range(4):
-            a[i % 2, 8 * (i // 2) + 2 * k : 8 * (i // 2) + 2 * k + 2] = convert(words[i])
-        for column in range(2):
-            words = lanes[4 * (2 * t + column) + k][0]
-            for i in range(2):
-                b[8 * i + 2 * k : 8 * i + 2 * k + 2, column] = convert(words[4 + i])
+    lanes, me = machine.exchange(halves)
+    if _product[0] is not lanes:  # the first lane here works for all
+        _product[:] = lanes, _warp_product(lanes, convert)
+    g, column = me // 4, me % 4 * 2
+    product = _product[1]
+    return tuple(np.float32(float(sums[i]) + product[g + i // 2 * 8][column + i % 2]) for i in range(4))
+
+
+_product: list[Any] = [None, None]
+"""What the lanes of the last exchange of `fragments` gave, and the product of it."""
+
+
+def _warp_product(lanes: list[tuple[int, ...]], convert: Callable[[Any], Any]) -> list[list[float]]:
+    numbers = convert(np.array(lanes, np.int64) & M32).reshape(8, 4, 6, 2)  # by g, t, word, half
+    a, b = np.zeros((16, 16)), np.zeros((16, 8))
+    for i in range(4):
+        a[i % 2 * 8 : i % 2 * 8 + 8, i // 2 * 8 : i // 2 * 8 + 8] = numbers[:, :, i].reshape(8, 8)
+    for i in range(2):
+        b[8 * i : 8 * i + 8] = numbers[:, :, 4 + i].reshape(8, 8).T
     with np.errstate(all="ignore"):
-        product = a @ b
-    return tuple(np.float32(np.float64(sums[i]) + product[i // 2, i % 2]) for i in range(4))
+        # Element by element, in the order of k: the same sum in every row and column, which a call of BLAS does not promise.
+        return [[float(x) for x in row] for row in np.add.reduce(a[:, :, None] * b, axis=1)]
 
 
-def bf16s_of(word: int) -> tuple[Any, Any]:
-    return float_of(int(word) << 16), float_of(int(word) & 0xFFFF0000)
+def halves_of_words(words: Any) -> Any:
+    """float64 (..., 2) of the fp16 pairs in words, low halves first."""
+    return np.stack([HALVES[words & 0xFFFF], HALVES[words >> 16]], axis=-1).astype(np.float64)
+
+
+def bf16s_of_words(words: Any) -> Any:
+    """The same of bf16."""
+    return np.stack([words << 16 & M32, words & 0xFFFF0000], axis=-1).astype(np.uint32).view(np.float32).astype(np.float64)
 
 
 def from_xor(machine: Machine, value: Any, mask: int) -> Any:
@@ -185,23 +206,35 @@ def votes(machine: Machine, flag: int) -> int:
 
 
 def reader(letters: str, size: int, numpy: str, shared_memory: bool = False) -> Callable[..., Any]:
-    def load(machine: Machine, address: int) -> Any:
-        found = np.frombuffer(machine.load(int(address), size, shared_memory), numpy)
-        values = [np.float32(v) if letter == "f" else int(v) for v, letter in zip(found, letters, strict=True)]
-        return values[0] if len(values) == 1 else tuple(values)
+    if "f" in letters:  # through NumPy, so that numbers which are none keep their bits
 
-    return load
+        def load(machine: Machine, address: int) -> Any:
+            values = np.frombuffer(machine.load(int(address), size, shared_memory), numpy)
+            return values[0] if len(letters) == 1 else tuple(values)
+
+        assert numpy == "<f4"
+        return load
+    kind = np.dtype(numpy)
+    letter = {1: "b", 2: "h", 4: "i", 8: "q"}[kind.itemsize]
+    unpack = struct.Struct("<" + (letter.upper() if kind.kind == "u" else letter) * len(letters)).unpack
+
+    def load_whole(machine: Machine, address: int) -> Any:
+        values = unpack(machine.load(int(address), size, shared_memory))
+        return values[0] if len(values) == 1 else values
+
+    return load_whole
 
 
 def writer(numpy: str, shared_memory: bool = False) -> Callable[..., None]:
     kind = np.dtype(numpy)
+    mask = (1 << 8 * kind.itemsize) - 1
 
     def store(machine: Machine, address: int, *values: Any) -> None:
         if kind.kind == "f":
-            numbers = np.array(values, kind)
+            data = np.array(values, kind).tobytes()
         else:
-            numbers = np.array([int(v) & ((1 << 8 * kind.itemsize) - 1) for v in values], f"<u{kind.itemsize}")
-        machine.store(int(address), numbers.tobytes(), shared_memory)
+            data = b"".join([(int(v) & mask).to_bytes(kind.itemsize, "little") for v in values])
+        machine.store(int(address), data, shared_memory)
 
     return store
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,20 @@ WEIGHT_CASES = [
     for kind in WEIGHT_TYPES
 ]
 """The same as cases of tests that compile all of a type's kernels; those that share their code with others are slow ones."""
+
+OTHER_CPUS = {
+    "generic": "",
+    "core2": "+ssse3",
+    "haswell": "+avx,+avx2,+fma,+f16c,+ssse3",
+    "alderlake": "+avx,+avx2,+fma,+f16c,+ssse3,+avxvnni",
+}
+"""Features by the name of a CPU that code can be made for on another."""
+
+
+def other_cpu(name: str, folders: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a process that makes code for one of `OTHER_CPUS`; what one compiles, the next of the same name takes."""
+    cache = folders.getbasetemp() / f"kernels-{name}"
+    return {**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": OTHER_CPUS[name], "INGLENOOK_CACHE": str(cache)}
 
 
 def unit_of(kind: str) -> int:
