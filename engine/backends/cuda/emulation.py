@@ -103,8 +103,12 @@ def byte_products(_: Machine, a: int, b: int, c: int) -> int:
 
 
 def permuted(_: Machine, a: int, b: int, select: int) -> int:
-    both = (int(a) & M32) | (int(b) & M32) << 32
-    return sum((both >> 8 * (int(select) >> 4 * i & 7) & 255) << 8 * i for i in range(4))
+    both, out = (int(a) & M32) | (int(b) & M32) << 32, 0
+    for i in range(4):
+        nibble = int(select) >> 4 * i & 15
+        byte = both >> 8 * (nibble & 7) & 255
+        out |= (byte if nibble < 8 else 255 * (byte >> 7)) << 8 * i
+    return out
 
 
 def by_table(a: int, b: int, c: int, table: int) -> int:
