@@ -21,12 +21,13 @@ from engine.backends.cuda.ptx import (
     ld_u32,
     ld_u32x2,
     ld_u32x4,
+    multiply_halves,
     permute_bytes,
     registers,
     static,
 )
 from engine.backends.cuda.words import float32, int32, int64, uint32
-from engine.backends.gguf_parts import FP4_VALUES, IQ4_VALUES
+from engine.backends.gguf_parts import IQ4_VALUES
 
 if TYPE_CHECKING:
     from engine.backends.cuda.family_codes import CodeFamily
@@ -35,22 +36,35 @@ REGIONS = 1
 R_WORDS = R_AT = R_FIRST = R_HEADER = R_LANE = (0,)
 SCALES = LOWS = TABLE = ""
 BITS = GROUPS = 1
-MASK, SECOND = 0, 0
+MASK, SECOND, MAGIC = 0, 0, 0x4B000000
+Z_ONES = (0,)
 TABLE_0 = TABLE_1 = TABLE_2 = TABLE_3 = 0
+SPAN = 1
+SPAN_SHIFT = SPAN_BYTES = HEADER_BYTES = BLOCK_BYTES = 0
+WAY_COUNT = 1
+R_WAY = W_LANE = W_BYTES = W_INNER = (0,)
+WAYS = 5
+"""The most that a layout has."""
 
+
+def iq4_index(codes: Any) -> Any:
+    """Where codes 0 .. 15 (one or two, in two bytes) of "iq4" lie in the table: bits 2 and 3 change places, so that entries i and i + 8
+    are of one sign."""
+    return (codes & 0x303) | (codes >> 1 & 0x404) | (codes << 1 & 0x808)
 
 
 def _table(name: str) -> tuple[int, ...]:
-    """Four words with a byte for each code: "iq4" 128 more than its number; "fp4" the high byte of 2^-14 of it, in fp16."""
+    """Four words with a byte for each index of "iq4", 128 more than its number. See `looked_up` for what is turned over."""
+    entries = np.zeros(16, np.uint8)
     if name == "iq4":
-        entries = (np.array(IQ4_VALUES) + 128).astype("<u1")
-    elif name == "fp4":
-        halves = np.array(FP4_VALUES) / np.float16(2) * np.float16(2.0**-14)
-        halves[8:] = -halves[:8]  # with the sign of zero, too
-        entries = np.ascontiguousarray((halves.astype(np.float16).view(np.uint16) >> 8).astype("<u1"))
-    else:
-        entries = np.zeros(16, "<u1")
+        entries[iq4_index(np.arange(16))] = np.array(IQ4_VALUES) + 128
+        assert (entries[:8] >> 7 == entries[8:] >> 7).all()
+        entries[8:] ^= np.where(entries[:8] >> 7, np.uint8(255), np.uint8(0))
     return tuple(entries.view("<u4").tolist())
+
+
+FP4_BITS, FP4_SIGNS = (9, 6, 0, 3), (15, 12, 14, 13)
+"""Of codes of "fp4" in a half of a word (first slot's rows g, g + 8, the second's): the lowest of their three bits, their sign."""
 
 
 def constants(family: CodeFamily) -> dict[str, Any]:
@@ -71,6 +85,7 @@ def constants(family: CodeFamily) -> dict[str, Any]:
     lows = halves if family.lows in ("half", "zero") else bytes_
     plain = by_table or family.bits == 8
     offset = 0x8000 | family.zero
+    high_one = 0x8001 if plain else 0x8010
     factor = 2.0**14 if family.table == "fp4" else 2.0**24
     return {
         "REGIONS": len(regions), "R_WORDS": tuple(r.words for r in regions), "R_AT": tuple(r.at for r in regions),
@@ -90,6 +105,22 @@ def constants(family: CodeFamily) -> dict[str, Any]:
         "SUM_LOW": (offset if family.zero else 1) * 0x10001,
         "SUM_HIGH": (offset if plain else 0x8000 | 16 * family.zero) * 0x10001 if family.zero else (1 if plain else 16) * 0x10001,
         "LOW_FACTOR": factor, "HIGH_FACTOR": factor if plain else factor / 16,
+        # Minus the smallest numbers of rows g and g + 8: what zeros of groups are multiplied with to be as their codes.
+        "Z_ONES": (0x80018001, high_one * 0x10001) if groups == 2 else (0x8001 | high_one << 16,) * 2,
+        **_ways(family),
+    }  # fmt: skip
+
+
+def _ways(family: CodeFamily) -> dict[str, Any]:
+    """The lanes' addresses in a tile, one for each way in which lanes share a region out: which region takes which, and how far lanes
+    are from each other in it; `W_INNER`: whether it moves with the first block of two in a span of four."""
+    kinds = [(int(r.header), int(r.each_lane), r.words) for r in family.regions]
+    ways = sorted(set(kinds))
+    assert len(ways) <= WAYS
+    return {
+        "WAY_COUNT": len(ways), "R_WAY": tuple(ways.index(kind) for kind in kinds), "W_LANE": tuple(lane for _, lane, _ in ways),
+        "W_BYTES": tuple(4 * words for _, _, words in ways), "W_INNER": tuple(int(family.span > 2 and not header) for header, _, _ in ways),
+        "IN_HEADER": tuple(int(any(r.header and r.first <= w < r.first + r.words for r in family.regions)) for w in range(14)),
     }  # fmt: skip
 
 
@@ -104,25 +135,40 @@ def _place(family: CodeFamily, row: int, group: int) -> tuple[int, int]:
     return (row, group) if family.scale_words == 2 else (0, 2 * row + group)
 
 
-def fetch(span: int, inner: int, lane: int) -> Any:
-    """The 14 words that a lane needs of the block `inner` bytes into a span: 8 of codes, 6 of numbers; those the layout lacks are 0."""
+def ways_of(tile: int, block: int, lane: int) -> Any:
+    """A lane's addresses of the layout's ways (five, of which there are fewer) of the unit, two blocks, that begins with `block`."""
+    at = registers(int64(tile + int64(block >> SPAN_SHIFT) * SPAN_BYTES), WAYS)
+    for w in static(range(WAY_COUNT)):
+        near = int32((lane if W_LANE[w] else lane >> 2) * W_BYTES[w])
+        if W_INNER[w]:
+            near = int32(near + int32(block & (SPAN - 1)) * BLOCK_BYTES)
+        at[w] = int64(at[w] + near)
+    return at[0], at[1], at[2], at[3], at[4]
+
+
+def fetch(ways: Any, inner: int, headers: bool, blocks: bool) -> Any:
+    """The 14 words that a lane needs of a block: 8 of codes, 6 of numbers; those the layout lacks are 0.
+
+    Those of a span's header `inner` bytes on if `headers`, those of the block `inner` bytes into the unit if `blocks`.
+    """
     words = registers(uint32(0), 14)
     for r in static(range(REGIONS)):
-        at = int64(span + int64(int32((0 if R_HEADER[r] else inner) + (lane if R_LANE[r] else lane >> 2) * (4 * R_WORDS[r]))) + R_AT[r])
-        if R_WORDS[r] == 4:
-            if R_LANE[r]:
-                words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = ld_stream(at)
+        if headers if R_HEADER[r] else blocks:
+            at = int64(int64(ways[R_WAY[r]] + inner) + (R_AT[r] if R_HEADER[r] else R_AT[r] + HEADER_BYTES))
+            if R_WORDS[r] == 4:
+                if R_LANE[r]:
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = ld_stream(at)
+                else:
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = ld_u32x4(at)
+            elif R_WORDS[r] == 2:
+                if R_LANE[r]:
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1] = ld_stream2(at)
+                else:
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1] = ld_u32x2(at)
+            elif R_LANE[r]:
+                words[R_FIRST[r]] = ld_stream1(at)
             else:
-                words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = ld_u32x4(at)
-        elif R_WORDS[r] == 2:
-            if R_LANE[r]:
-                words[R_FIRST[r]], words[R_FIRST[r] + 1] = ld_stream2(at)
-            else:
-                words[R_FIRST[r]], words[R_FIRST[r] + 1] = ld_u32x2(at)
-        elif R_LANE[r]:
-            words[R_FIRST[r]] = ld_stream1(at)
-        else:
-            words[R_FIRST[r]] = ld_u32(at)
+                words[R_FIRST[r]] = ld_u32(at)
     return (
         words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7],
         words[8], words[9], words[10], words[11], words[12], words[13],
@@ -136,20 +182,42 @@ def shifted(word: int, right: int) -> Any:
     return uint32(word << uint32(-right))
 
 
-def looked_up(four: int) -> Any:
-    """The bytes that the four lowest nibbles stand for."""
-    index, half = uint32(four & uint32(0x7777)), and_or(uint32(four >> uint32(1)), uint32(0x4444), uint32(0x3210))
-    upper = permute_bytes(uint32(TABLE_2), uint32(TABLE_3), index)
-    return permute_bytes(permute_bytes(uint32(TABLE_0), uint32(TABLE_1), index), upper, half)
+def fixed_words(nothing: int) -> Any:
+    """Numbers that a kernel keeps in registers: 2^23's high byte, then the table. `nothing` is 0, but the compiler must not know: it would
+    set such a register anew for each use, as an instruction takes but one constant as it is."""
+    if TABLE == "iq4":
+        return (
+            uint32(nothing ^ uint32(MAGIC)), uint32(nothing ^ uint32(TABLE_0)), uint32(nothing ^ uint32(TABLE_1)),
+            uint32(nothing ^ uint32(TABLE_2)), uint32(nothing ^ uint32(TABLE_3)),
+        )  # fmt: skip
+    return uint32(nothing ^ uint32(MAGIC)), uint32(0), uint32(0), uint32(0), uint32(0)
 
 
-def codes(word: int, right: int, more: int, more_right: int) -> Any:
+def looked_up(four: int, fixed: Any) -> Any:
+    """The bytes that the four lowest nibbles stand for.
+
+    A nibble of 8 or more takes eight times the highest bit of a byte of the first table, and, with that bit turned over, the others of
+    the second. The highest bits of the entries i and i + 8 are alike: they are 0 in the second table, whose bytes are turned over where
+    they are 1 in the first.
+    """
+    lower = permute_bytes(fixed[1], fixed[2], four)
+    return uint32(lower ^ permute_bytes(fixed[3], fixed[4], uint32(four ^ uint32(0x88888888))))
+
+
+def fp4_code(word: int, which: int) -> Any:
+    """Two fp16 numbers, 2^-14 times those of e2m1: its bits are the lowest of the exponent and the highest of the fraction, its sign."""
+    bits = shifted(word, FP4_BITS[which] - 9)
+    if FP4_SIGNS[which] - FP4_BITS[which] == 6:
+        return uint32(bits & uint32(0x8E008E00))
+    return and_or(shifted(word, FP4_SIGNS[which] - 15), uint32(0x80008000), uint32(bits & uint32(0x0E000E00)))
+
+
+def codes(word: int, right: int, more: int, more_right: int, fixed: Any) -> Any:
     """Two fp16 codes of row g, and of row g + 8 (times 16, or as they are): words of operand a."""
     if TABLE == "fp4":
-        four = looked_up(shifted(word, right))
-        first, second = permute_bytes(four, uint32(0), uint32(0x2404)), uint32(four & uint32(0xFF00FF00))
+        first, second = fp4_code(word, right // 8), fp4_code(word, right // 8 + 1)
     elif BITS == 8 or TABLE != "":
-        four = word if BITS == 8 else looked_up(shifted(word, right))
+        four = word if BITS == 8 else looked_up(shifted(word, right), fixed)
         first, second = uint32(four & uint32(0xFF00FF)), permute_bytes(four, uint32(0), uint32(0x4341))
     else:
         four = shifted(word, right)
@@ -165,12 +233,17 @@ def half_at(word: int, place: int) -> Any:
     return half_float(word) if place == 0 else high_half_float(word)
 
 
-def byte_at(word: int, place: int) -> Any:
-    """A byte of a word as float32: the low bits of 2^23, then less that. `place` is known."""
-    return fma(bits_float(permute_bytes(word, uint32(0x4B000000), uint32(0x7540 + place))), float32(1.0), float32(-8388608.0))
+def of_byte(d: float, word: int, place: int, less: int, magic: int) -> Any:
+    """d times (a byte of a word - `less`), 0 or 128, rounded once; `place` and `less` are known.
+
+    The byte as bits of 2^23 (`magic`, its bits) is 2^23 + 256 n; d / 256 times what is too much is exact: 11 bits times 1 or 257. Kernels compute it once.
+    """
+    number = bits_float(permute_bytes(word, magic, uint32(0x7404 + 16 * place)))
+    part = float32(d * float32(0.00390625))
+    return fma(part, number, float32(part * float32(-8388608.0 - 256 * less)))
 
 
-def scale(word: int, place: int, d: int, row: int) -> Any:
+def scale(word: int, place: int, d: int, row: int, magic: int) -> Any:
     """A group's factor of its codes in row g or g + 8 (`row`)."""
     if SCALES == "half":
         out = half_at(word, place)
@@ -179,31 +252,42 @@ def scale(word: int, place: int, d: int, row: int) -> Any:
     elif SCALES == "one":
         out = half_at(d, row)
     elif SCALES == "power":
-        half = uint32(uint32(uint32(word >> uint32(8 * place)) & uint32(255)) >> uint32(1))
-        out = bits_float(uint32(uint32(half + uint32(64)) << uint32(23)))
+        # 2^(e - 127); of e = 0 a number below the normal ones, which `fma` takes as it is.
+        moved = int32(uint32(permute_bytes(word, uint32(0), uint32(0x0444 + 4096 * place)) >> uint32(1)))
+        out = bits_float(uint32(max(moved, int32(0x400000))))
     elif SCALES == "signed":
-        out = float32(half_at(d, row) * fma(byte_at(word, place), float32(1.0), float32(-128.0)))
+        out = of_byte(half_at(d, row), word, place, 128, magic)
     elif SCALES == "nibbles":
-        out = float32(half_at(d, row) * byte_at(uint32(word & uint32(0x0F0F0F0F)), place))
+        out = of_byte(half_at(d, row), uint32(word & uint32(0x0F0F0F0F)), place, 0, magic)
     else:
-        out = float32(half_at(d, row) * byte_at(word, place))
+        out = of_byte(half_at(d, row), word, place, 0, magic)
     return out
 
 
-def rest_of_power(word: int, place: int) -> Any:
-    """2^(e - 127) is `scale` times this, two normal numbers."""
-    e = uint32(uint32(word >> uint32(8 * place)) & uint32(255))
-    return bits_float(uint32(uint32(e - uint32(e >> uint32(1)) + uint32(63)) << uint32(23)))
-
-
-def low(word: int, place: int, dmin: int, row: int) -> Any:
+def low(word: int, place: int, dmin: int, row: int, magic: int) -> Any:
     """What is added for each 1 of x: the minimum; or, of "zero", what is taken off each code, negative."""
     if LOWS == "half":
         out = half_at(word, place)
     elif LOWS == "zero":
         out = float32(-half_at(word, place))
-    elif SCALES == "nibbles":
-        out = float32(-half_at(dmin, row) * byte_at(uint32(uint32(word >> uint32(4)) & uint32(0x0F0F0F0F)), place))
     else:
-        out = float32(-half_at(dmin, row) * byte_at(word, place))
+        out = float32(-of_byte(half_at(dmin, row), low_bytes(word), place, 0, magic))
+    return out
+
+
+def low_bytes(word: int) -> Any:
+    """Where "nibbles" share bytes with the scales', the lows' own."""
+    return uint32(uint32(word >> uint32(4)) & uint32(0x0F0F0F0F)) if SCALES == "nibbles" else word
+
+
+def low_code(word: int, place: int, row: int) -> Any:
+    """A group's low in row g or g + 8 as a word of operand a, twice: "half" as it is, "zero" negative and as codes of the row are, bytes
+    as codes of row g."""
+    if LOWS == "half":
+        out = permute_bytes(word, uint32(0), uint32(0x3232 if place else 0x1010))
+    elif LOWS == "zero":
+        scaled = multiply_halves(word, uint32(Z_ONES[row]))
+        out = permute_bytes(scaled, uint32(0), uint32(0x3232 if place else 0x1010))
+    else:
+        out = permute_bytes(low_bytes(word), uint32(0), uint32(0x4040 + 0x101 * place))
     return out

@@ -107,9 +107,12 @@ def byte_products(_: Machine, a: int, b: int, c: int) -> int:
 
 
 def permuted(_: Machine, a: int, b: int, select: int) -> int:
-    both, select = (int(a) & M32) | (int(b) & M32) << 32, int(select)
-    low = both >> 8 * (select & 7) & 255 | (both >> (select >> 1 & 0x38) & 255) << 8
-    return low | (both >> (select >> 5 & 0x38) & 255) << 16 | (both >> (select >> 9 & 0x38) & 255) << 24
+    both, out = (int(a) & M32) | (int(b) & M32) << 32, 0
+    for i in range(4):
+        nibble = int(select) >> 4 * i & 15
+        byte = both >> 8 * (nibble & 7) & 255
+        out |= (byte if nibble < 8 else 255 * (byte >> 7)) << 8 * i
+    return out
 
 
 def by_table(a: int, b: int, c: int, table: int) -> int:

@@ -10,7 +10,7 @@ instruction's operand a wants them (its step j / 2, words 2 (j % 2) and 2 (j % 2
 A plane of w bits (4, 2, 1) has 128 w bytes: `w` words a lane. In a half of a word (low: the first column) a slot's row g lies at some
 bit, row g + 8 four bits above. A code as it is masked out is a subnormal fp16 number, n 2^-24, of row g + 8 16 times that: no
 conversion is needed, and the factors are left for the end. Codes of 8 bits are one plane of bytes, two loads of four words; codes
-that stand for numbers of a table have a half of a word for a slot, whose bytes are looked up.
+of "iq4" have a half of a word for a slot, whose nibbles are looked up; those of "fp4" have their bits where shifts make fp16 of them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.cuda import code_blocks, linear_codes, unpack_codes
+from engine.backends.cuda.code_blocks import FP4_BITS, FP4_SIGNS
 from engine.backends.cuda.family import ROWS, Bytes, Form
 from engine.backends.cuda.kernel import Kernel
 
@@ -197,16 +198,23 @@ class CodeFamily:
         else:
             slots = pairs.reshape(height, 2, 8, blocks, 4, 4, 2).transpose(4, 6, 1, 0, 3, 2, 5)
         both = np.ascontiguousarray(slots).reshape(8, 2, height, blocks, 32).astype(np.uint32)
-        if not self.table:
+        if self.table == "iq4":
+            both = code_blocks.iq4_index(both & np.uint32(0x0F0F))
+        else:
             both = (both | both << np.uint32(8)) & np.uint32(0xFF00FF)
         out: list[Bytes] = []
         for width, first in self.planes:
             words = np.zeros((height, blocks, 32, max(1, width)), np.uint32)
-            mask = np.uint32(((1 << width) - 1) * (0x0101 if self.table else 0x10001))
+            mask = np.uint32(((1 << width) - 1) * (0x0101 if self.table == "iq4" else 0x10001))
             for slot in range(8):
                 for row in range(2):
                     word, bit = self.place(width, slot, row)
-                    words[..., word] |= ((both[slot, row] >> np.uint32(first)) & mask) << np.uint32(bit)
+                    if self.table == "fp4":
+                        which = slot % 2 * 2 + row
+                        words[..., word] |= (both[slot, row] & np.uint32(0x70007)) << np.uint32(FP4_BITS[which])
+                        words[..., word] |= (both[slot, row] >> np.uint32(3) & np.uint32(0x10001)) << np.uint32(FP4_SIGNS[which])
+                    else:
+                        words[..., word] |= ((both[slot, row] >> np.uint32(first)) & mask) << np.uint32(bit)
             parts = [words[..., :4], words[..., 4:]] if width == 8 else [words]
             out += [np.ascontiguousarray(part).view(np.uint8) for part in parts]
         return out

@@ -1,9 +1,10 @@
 """y = x W^T (+ bias) (+ residual) for one to eight rows of x, of packed codes, by tensor cores.
 
-A warp takes `TILES` tiles of 16 outputs and every `WARPS`th block of 64 columns of K; a block of threads is `WARPS` warps, whose sums
-are added up in their order at the end. The next block's words are under way while one is multiplied; the first ones are asked for
-before the rows of x are there. The codes are operand a as they are (subnormal fp16), x is operand b: column n of the product is row n
-of x, so that no row meets another and its numbers are the same whatever rows are beside it.
+A warp takes `TILES` tiles of 16 outputs and every `WARPS`th unit of two blocks of 64 columns of K; a block of threads is `WARPS` warps,
+whose sums are added up in their order at the end. The words of the unit after are asked for as soon as those of a block were taken, so
+that one or two blocks are under way; the first ones are asked for before the rows of x are there. The codes are operand a as they are
+(subnormal fp16), x is operand b: column n of the product is row n of x, so that no row meets another and its numbers are the same
+whatever rows are beside it. Zeros and minimums of groups are operands a, too, the same in all columns of the group.
 
 Budget: 64 registers where there are few numbers beside the codes (32 warps on a multiprocessor), 80 with two tiles a warp or more
 numbers (24 warps), 96 with 16 warps a block of those.
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from engine.backends.cuda.code_blocks import codes, fetch, low, rest_of_power, scale
+from engine.backends.cuda.code_blocks import WAYS, codes, fetch, fixed_words, half_at, low_code, scale, ways_of
 from engine.backends.cuda.family import EXPERTS as EXPERTS_PARAMETERS
 from engine.backends.cuda.family import LINEAR, Form
 from engine.backends.cuda.kernel import Kernel
@@ -26,6 +27,7 @@ from engine.backends.cuda.ptx import (
     fma,
     ld_f32,
     ld_f32_now,
+    ld_f32x2_now,
     ld_i32_now,
     ld_i64,
     ld_u32x2_now,
@@ -51,20 +53,12 @@ TILES = WARPS = 1
 TILE_SHIFT = SPAN_SHIFT = 0
 SPAN = GROUPS = STEPS = PAIRED = 1
 SPAN_BYTES = HEADER_BYTES = BLOCK_BYTES = 0
-C_WORD = C_RIGHT = C_MORE = C_MORE_RIGHT = S_WORD = S_PLACE = L_WORD = L_PLACE = (0,)
+WAY_COUNT = 1
+AHEAD = 0
+C_WORD = C_RIGHT = C_MORE = C_MORE_RIGHT = S_WORD = S_PLACE = L_WORD = L_PLACE = IN_HEADER = (0,)
 D_WORD = M_WORD = ZERO = SUM_LOW = SUM_HIGH = 0
 SCALES = LOWS = ""
 LOW_FACTOR = HIGH_FACTOR = 1.0
-
-
-def span_at(tile: int, block: int) -> Any:
-    """Address of a block's span."""
-    return int64(tile + int64(block >> SPAN_SHIFT) * SPAN_BYTES)
-
-
-def inner_at(block: int) -> Any:
-    """Bytes from its span to a block."""
-    return int32(HEADER_BYTES + int32(block & (SPAN - 1)) * BLOCK_BYTES)
 
 
 def x_words_of(x: int) -> Any:
@@ -80,9 +74,9 @@ def x_words_of(x: int) -> Any:
 
 
 def sums_of(x: Any) -> Any:
-    """Four numbers for each group: sums of x times 1, or times what the code 0 stands for, as the products' own results lie."""
+    """Four numbers for each group: sums of x times minus what the code 0 stands for, as the products' own results lie."""
     sums = registers(float32(0.0), 16)
-    for group in static(range(GROUPS if LOWS != "" or ZERO else 0)):
+    for group in static(range(GROUPS if ZERO else 0)):
         for step in static(range(STEPS * group, STEPS * (group + 1))):
             sums[4 * group], sums[4 * group + 1], sums[4 * group + 2], sums[4 * group + 3] = mma_halves(
                 uint32(SUM_LOW), uint32(SUM_HIGH), uint32(SUM_LOW), uint32(SUM_HIGH), x[2 * step], x[2 * step + 1],
@@ -94,34 +88,56 @@ def sums_of(x: Any) -> Any:
     )  # fmt: skip
 
 
-def block_product(words: Any, x: Any, sums: Any) -> Any:
+def lows_of(w: Any, x: Any) -> Any:
+    """What all groups' minimums times x come to, in units of the codes' products: it begins their sum."""
+    d = registers(float32(0.0), 4)
+    for group in static(range(GROUPS)):
+        upper = low_code(w[L_WORD[group]], L_PLACE[group], 0)
+        lower = low_code(w[L_WORD[GROUPS + group]], L_PLACE[GROUPS + group], 1)
+        for step in static(range(STEPS * group, STEPS * (group + 1))):
+            d[0], d[1], d[2], d[3] = mma_halves(upper, lower, upper, lower, x[2 * step], x[2 * step + 1], d[0], d[1], d[2], d[3])
+    for row in static(range(2)):
+        # Rows g + 8 are counted in units of `HIGH_FACTOR`; of bytes as they are those of rows g are `LOW_FACTOR`.
+        factor = float32(1.0 / (HIGH_FACTOR if row else LOW_FACTOR))
+        if LOWS == "sub":
+            factor = float32(half_at(w[M_WORD], row) * float32(-LOW_FACTOR / (HIGH_FACTOR if row else LOW_FACTOR)))
+        d[2 * row], d[2 * row + 1] = float32(d[2 * row] * factor), float32(d[2 * row + 1] * factor)
+    return d[0], d[1], d[2], d[3]
+
+
+def block_product(words: Any, header: Any, x: Any, sums: Any, fixed: Any) -> Any:
     """A tile's block times x without the scale of x: rows g (two columns of x), g + 8."""
+    w = registers(uint32(0), 14)
+    for i in static(range(14)):
+        w[i] = header[i] if IN_HEADER[i] else words[i]
     parts = registers(float32(0.0), 4)
     dot = registers(float32(0.0), 4)
     a = registers(uint32(0), 4)
+    if LOWS == "half" or LOWS == "sub":
+        parts[0], parts[1], parts[2], parts[3] = lows_of(
+            (w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13]), x
+        )
     for group in static(range(GROUPS)):
         for j in static(range(4)):
             dot[j] = sums[4 * group + j] if ZERO else float32(0.0)
+        if LOWS == "zero":
+            upper = low_code(w[L_WORD[group]], L_PLACE[group], 0)
+            lower = low_code(w[L_WORD[GROUPS + group]], L_PLACE[GROUPS + group], 1)
         for step in static(range(STEPS * group, STEPS * (group + 1))):
             for slot in static(range(2 * step, 2 * step + 2)):
                 a[2 * slot - 4 * step], a[2 * slot - 4 * step + 1] = codes(
-                    words[C_WORD[slot]], C_RIGHT[slot], words[C_MORE[slot]], C_MORE_RIGHT[slot]
+                    w[C_WORD[slot]], C_RIGHT[slot], w[C_MORE[slot]], C_MORE_RIGHT[slot], fixed
                 )
             dot[0], dot[1], dot[2], dot[3] = mma_halves(
                 a[0], a[1], a[2], a[3], x[2 * step], x[2 * step + 1], dot[0], dot[1], dot[2], dot[3]
             )
+            if LOWS == "zero":
+                dot[0], dot[1], dot[2], dot[3] = mma_halves(
+                    upper, lower, upper, lower, x[2 * step], x[2 * step + 1], dot[0], dot[1], dot[2], dot[3]
+                )
         for row in static(range(2)):
-            factor = scale(words[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group], words[D_WORD], row)
-            if SCALES == "power":
-                rest = rest_of_power(words[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group])
-                dot[2 * row], dot[2 * row + 1] = float32(dot[2 * row] * rest), float32(dot[2 * row + 1] * rest)
-            if LOWS != "":
-                less = low(words[L_WORD[GROUPS * row + group]], L_PLACE[GROUPS * row + group], words[M_WORD], row)
+            factor = scale(w[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group], w[D_WORD], row, fixed[0])
             for j in static(range(2 * row, 2 * row + 2)):
-                if LOWS == "zero":
-                    dot[j] = fma(less, sums[4 * group + j], dot[j])
-                elif LOWS != "":
-                    parts[j] = fma(less, sums[4 * group + j], parts[j])
                 parts[j] = fma(factor, dot[j], parts[j])
     return parts[0], parts[1], parts[2], parts[3]
 
@@ -134,42 +150,68 @@ def _product(
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     g, t, last_row = int32(lane >> 2), int32(lane & 3), int32(rows - 1)
     blocks = int32((columns + 63) >> 6)
-    last = int32(blocks - 1)
     tile_bytes = int64((blocks + (SPAN - 1)) >> SPAN_SHIFT) * SPAN_BYTES
     totals = registers(float32(0.0), 4 * TILES)
-    ahead = registers(uint32(0), TILES)
-    now = registers(uint32(0), TILES)
-    spans = registers(int64(0), TILES)
-    inner = inner_at(int32(min(warp, last)))
+    near = registers(uint32(0), TILES)
+    far = registers(uint32(0), TILES)
+    header = registers(uint32(0), TILES)
+    coming = registers(uint32(0), TILES)
+    ways = registers(int64(0), WAYS * TILES)
+    block = int32(min(int32(2 * warp), int32((blocks - 1) & -2)))
     for i in static(range(TILES)):
-        tile = int32(min(int32(first_tile + i), int32((outputs - 1) >> 4)))
-        spans[i] = span_at(int64(weight + int64(tile) * tile_bytes), int32(min(warp, last)))
-        ahead[i] = fetch(spans[i], inner, lane)
+        tile = int64(weight + int64(min(int32(first_tile + i), int32((outputs - 1) >> 4))) * tile_bytes)
+        way = ways_of(tile, block, lane)
+        for j in static(range(WAYS)):
+            ways[WAYS * i + j] = way[j]
+        header[i] = fetch(way, 0, True, False)
+        near[i] = fetch(way, 0, False, True)
+        # A unit without a second block brings the first one twice.
+        far[i] = fetch(way, int64(BLOCK_BYTES if int32(block + 1) < blocks else 0), False, True)
     wait_for_others()
     let_others_start()
     # Offsets of 32 bits, of which a thread can keep more than of addresses: eight rows of x are few bytes.
     stride = int32(x_stride)
-    mine = int32(int32(min(g, last_row)) * stride + (16 if PAIRED else 8) * t)
-    scale_0 = int32(int32(min(int32(2 * t), last_row)) * stride + 128 * blocks)
-    scale_1 = int32(int32(min(int32(2 * t + 1), last_row)) * stride + 128 * blocks)
-    first = int32(0)
-    while first < blocks:  # as often for all warps
-        block = int32(first + warp)
-        here = int32(min(block, last))
+    mine = uint32(int32(min(g, last_row)) * stride + ((16 if PAIRED else 8) * t + 128 * block))
+    scale_0 = uint32(int32(min(int32(2 * t), last_row)) * stride + (128 * blocks + 4 * block))
+    scale_1 = uint32(int32(min(int32(2 * t + 1), last_row)) * stride + (128 * blocks + 4 * block))
+    fixed = fixed_words(uint32(int32(rows) >> 31))
+    block = int32(2 * warp)
+    while int32(block + 1) < blocks:  # alike for the lanes of a warp
+        block = unknown(int32(block + 2 * WARPS))
+        x_scale_0, later_0 = ld_f32x2_now(int64(x + int64(scale_0)))
+        x_scale_1, later_1 = ld_f32x2_now(int64(x + int64(scale_1)))
+        x_words = x_words_of(int64(x + int64(mine)))
         for i in static(range(TILES)):
-            now[i] = ahead[i]
-            if int32(block + WARPS) < blocks:
-                spans[i] = int64(spans[i] + (WARPS // SPAN) * SPAN_BYTES)
-                ahead[i] = fetch(spans[i], inner, lane)
-        x_words = x_words_of(int64(x + int32(mine + 128 * here)))
-        x_scale_0, x_scale_1 = ld_f32_now(int64(x + int32(scale_0 + 4 * here))), ld_f32_now(int64(x + int32(scale_1 + 4 * here)))
+            coming[i] = header[i]
+            if block < blocks:
+                coming[i] = fetch((ways[WAYS * i], ways[WAYS * i + 1], ways[WAYS * i + 2], ways[WAYS * i + 3], ways[WAYS * i + 4]), AHEAD, True, False)
         sums = sums_of(x_words)
         for i in static(range(TILES)):
-            parts = block_product(now[i], x_words, sums)
+            parts = block_product(near[i], header[i], x_words, sums, fixed)
+            for j in static(range(4)):
+                totals[4 * i + j] = fma(x_scale_1 if j % 2 else x_scale_0, parts[j], totals[4 * i + j])
             if block < blocks:
-                for j in static(range(4)):
-                    totals[4 * i + j] = fma(x_scale_1 if j % 2 else x_scale_0, parts[j], totals[4 * i + j])
-        first = unknown(int32(first + WARPS))
+                near[i] = fetch((ways[WAYS * i], ways[WAYS * i + 1], ways[WAYS * i + 2], ways[WAYS * i + 3], ways[WAYS * i + 4]), AHEAD, False, True)
+        x_words = x_words_of(int64(int64(x + int64(mine)) + 128))
+        sums = sums_of(x_words)
+        for i in static(range(TILES)):
+            parts = block_product(far[i], header[i], x_words, sums, fixed)
+            for j in static(range(4)):
+                totals[4 * i + j] = fma(later_1 if j % 2 else later_0, parts[j], totals[4 * i + j])
+            if int32(block + 1) < blocks:
+                far[i] = fetch((ways[WAYS * i], ways[WAYS * i + 1], ways[WAYS * i + 2], ways[WAYS * i + 3], ways[WAYS * i + 4]), AHEAD + BLOCK_BYTES, False, True)
+            header[i] = coming[i]
+            for j in static(range(WAY_COUNT)):
+                ways[WAYS * i + j] = int64(ways[WAYS * i + j] + AHEAD)
+        mine, scale_0, scale_1 = uint32(mine + 256 * WARPS), uint32(scale_0 + 8 * WARPS), uint32(scale_1 + 8 * WARPS)
+    if block < blocks:
+        x_scale_0, x_scale_1 = ld_f32_now(int64(x + int64(scale_0))), ld_f32_now(int64(x + int64(scale_1)))
+        x_words = x_words_of(int64(x + int64(mine)))
+        sums = sums_of(x_words)
+        for i in static(range(TILES)):
+            parts = block_product(near[i], header[i], x_words, sums, fixed)
+            for j in static(range(4)):
+                totals[4 * i + j] = fma(x_scale_1 if j % 2 else x_scale_0, parts[j], totals[4 * i + j])
     memory = shared(512 * TILES * WARPS)
     for i in static(range(TILES)):
         for j in static(range(4)):
@@ -269,8 +311,9 @@ def forms() -> Iterator[Kernel]:
 @cache
 def kernel(family: CodeFamily, tiles: int, warps: int, experts: bool = False) -> Kernel:
     """A product's kernel: `tiles` (1, 2) a warp, `warps` (a power of two) a block of threads."""
-    assert warps % family.span == 0
-    sizes = {"TILES": tiles, "WARPS": warps, "TILE_SHIFT": 3 + tiles.bit_length()}
+    assert warps % 2 == 0
+    assert 2 * warps % family.span == 0
+    sizes = {"TILES": tiles, "WARPS": warps, "TILE_SHIFT": 3 + tiles.bit_length(), "AHEAD": 2 * warps // family.span * family.span_bytes}
     light = _light(family)
     limit = {(2, 8): 80, (1, 16): 64 if light else 96}.get((tiles, warps), 64 if light else 80)
     return Kernel(

@@ -163,7 +163,7 @@ absolute = Op("absolute", "abs.f32 $0, $1;", "f", "f", lambda _, a: np.abs(np.fl
 dp4a = Op("dp4a", "dp4a.s32.s32 $0, $1, $2, $3;", "i", "rri", byte_products)
 """c + the sum of four products of signed bytes."""
 permute_bytes = Op("permute_bytes", "prmt.b32 $0, $1, $2, $3;", "r", "rrr", permuted)
-"""Bytes of two words, chosen by the selector's four nibbles, 0 .. 7."""
+"""Bytes of two words, chosen by the selector's four lowest nibbles, 0 .. 7; 8 more: the byte's highest bit, eight times."""
 and_or = Op(
     "and_or", "lop3.b32 $0, $1, $2, $3, 0xEA;", "r", "rrr", lambda _, a, b, c: by_table(int(a) & M32, int(b) & M32, int(c) & M32, 0xEA)
 )

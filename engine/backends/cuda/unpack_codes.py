@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from engine.backends.cuda.code_blocks import codes, fetch, low, rest_of_power, scale
+from engine.backends.cuda.code_blocks import codes, fetch, fixed_words, low, scale, ways_of
 from engine.backends.cuda.family import EMBED, UNPACK, UNPACK_COLUMNS
 from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.linear_codes import inner_at, span_at
 from engine.backends.cuda.ptx import (
     block_x,
     block_y,
@@ -25,27 +24,27 @@ from engine.backends.cuda.ptx import (
     thread,
     wait_for_others,
 )
-from engine.backends.cuda.words import float32, int32, int64
+from engine.backends.cuda.words import float32, int32, int64, uint32
 
 if TYPE_CHECKING:
     from engine.backends.cuda.family_codes import CodeFamily
 
 WARPS = 8
 SPAN = GROUPS = STEPS = PAIRED = 1
-SPAN_SHIFT = SPAN_BYTES = 0
-C_WORD = C_RIGHT = C_MORE = C_MORE_RIGHT = S_WORD = S_PLACE = L_WORD = L_PLACE = (0,)
+SPAN_SHIFT = SPAN_BYTES = BLOCK_BYTES = 0
+C_WORD = C_RIGHT = C_MORE = C_MORE_RIGHT = S_WORD = S_PLACE = L_WORD = L_PLACE = IN_HEADER = (0,)
 D_WORD = M_WORD = ZERO = 0
 SCALES = LOWS = ""
 LOW_FACTOR = HIGH_FACTOR = 1.0
 
 
-def value(code: float, factor: float, rest: float, less: float, row: int) -> Any:
+def value(code: float, factor: float, less: float, row: int) -> Any:
     """What a code stands for: (n - zero) scale, or n scale + minimum; rounded as the file's own decoder does, but for one rounding."""
     number = float32(code * (float32(HIGH_FACTOR) if row else float32(LOW_FACTOR)))
     if ZERO:
         out = float32(float32(number - float32(ZERO)) * factor)
     elif SCALES == "power":
-        out = float32(float32(number * factor) * rest)
+        out = fma(number, factor, float32(0.0))  # a factor below the normal numbers, too
     elif LOWS == "zero":
         out = float32(float32(number + less) * factor)
     elif LOWS != "":
@@ -55,29 +54,37 @@ def value(code: float, factor: float, rest: float, less: float, row: int) -> Any
     return out
 
 
+def whole_block(tile: int, block: int, lane: int) -> Any:
+    """A lane's words of a block and of its span's header."""
+    ways = ways_of(tile, int32(block & -2), lane)
+    words, header = fetch(ways, int64(int32(block & 1) * BLOCK_BYTES), False, True), fetch(ways, 0, True, False)
+    w = registers(uint32(0), 14)
+    for i in static(range(14)):
+        w[i] = header[i] if IN_HEADER[i] else words[i]
+    return w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13]
+
+
 def values_of(words: Any) -> Any:
     """All numbers of a block that a lane holds: of row g the columns of slot 0, 1 ...; then of row g + 8."""
     out = registers(float32(0.0), 32)
+    fixed = fixed_words(uint32(0))
     factors = registers(float32(0.0), 8)
-    rests = registers(float32(0.0), 8)
     lows = registers(float32(0.0), 8)
     for row in static(range(2)):
         for group in static(range(GROUPS)):
-            factors[4 * row + group] = scale(words[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group], words[D_WORD], row)
-            if SCALES == "power":
-                rests[4 * row + group] = rest_of_power(words[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group])
+            factors[4 * row + group] = scale(words[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group], words[D_WORD], row, fixed[0])
             if LOWS != "":
                 lows[4 * row + group] = low(
-                    words[L_WORD[GROUPS * row + group]], L_PLACE[GROUPS * row + group], words[M_WORD], row
+                    words[L_WORD[GROUPS * row + group]], L_PLACE[GROUPS * row + group], words[M_WORD], row, fixed[0]
                 )
     for slot in static(range(8)):
-        pair, pair_8 = codes(words[C_WORD[slot]], C_RIGHT[slot], words[C_MORE[slot]], C_MORE_RIGHT[slot])
+        pair, pair_8 = codes(words[C_WORD[slot]], C_RIGHT[slot], words[C_MORE[slot]], C_MORE_RIGHT[slot], fixed)
         for row in static(range(2)):
             two = pair_8 if row else pair
-            factor, rest = factors[4 * row + slot // (2 * STEPS)], rests[4 * row + slot // (2 * STEPS)]
+            factor = factors[4 * row + slot // (2 * STEPS)]
             less = lows[4 * row + slot // (2 * STEPS)]
-            out[16 * row + 2 * slot] = value(half_float(two), factor, rest, less, row)
-            out[16 * row + 2 * slot + 1] = value(high_half_float(two), factor, rest, less, row)
+            out[16 * row + 2 * slot] = value(half_float(two), factor, less, row)
+            out[16 * row + 2 * slot + 1] = value(high_half_float(two), factor, less, row)
     return (
         out[0], out[1], out[2], out[3], out[4], out[5], out[6], out[7], out[8], out[9], out[10], out[11], out[12], out[13], out[14],
         out[15], out[16], out[17], out[18], out[19], out[20], out[21], out[22], out[23], out[24], out[25], out[26], out[27], out[28],
@@ -94,7 +101,7 @@ def _unpack(weight: int, first: int, target: int, stride: int, columns: int) -> 
     wait_for_others()
     if block < blocks:
         tile = int64(weight + int64(first + block_y()) * tile_bytes)
-        v = values_of(fetch(span_at(tile, block), inner_at(block), lane))
+        v = values_of(whole_block(tile, block, lane))
         line = int64(target + int64(16 * block_y() + g) * stride + int64(block) * 128)
         for row in static(range(2)):
             at = int64(line + stride * (8 * row))
@@ -127,7 +134,7 @@ def _embed(weight: int, tokens: int, y: int, y_stride: int, factor: float, colum
     upper = int32(token & 8)
     if int32(lane >> 2) == int32(token & 7):
         for block in range(thread() >> 5, blocks, WARPS):
-            v = values_of(fetch(span_at(tile, int32(block)), inner_at(int32(block)), lane))
+            v = values_of(whole_block(tile, int32(block), lane))
             for four in static(range(4)):
                 column = int32(64 * block + (32 * (four // 2) + 4 * (four % 2) + 8 * t if PAIRED else 16 * four + 4 * t))
                 at = int64(y + int64(block_y()) * y_stride + int64(column) * 4)

@@ -25,8 +25,12 @@ def _codes(words: Any, c: dict[str, Any]) -> Any:
         right, left = c["C_RIGHT"][slot], c["C_MORE_RIGHT"][slot]
         for row in range(2):
             for e in range(2):
-                if c["TABLE"]:
-                    code = word >> (right + 4 * row + 8 * e) & 15
+                if c["TABLE"] == "fp4":
+                    bits, sign = ((9, 15), (6, 12), (0, 14), (3, 13))[slot % 2 * 2 + row]
+                    code = (word >> (bits + 16 * e) & 7) + 8 * (word >> (sign + 16 * e) & 1)
+                elif c["TABLE"]:
+                    index = word >> (right + 4 * row + 8 * e) & 15
+                    code = np.array([0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15])[index]
                 elif c["BITS"] == 8:
                     code = word >> (8 * row + 16 * e) & 255
                 else:
