@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engine.settings import LoadSettings
 
 if TYPE_CHECKING:
-    from engine.backends.choice import Usable
+    from engine.backends.choice import Gpu, Usable
 
 __all__ = ["device_choices", "device_fields", "device_note", "device_value"]
 
@@ -31,15 +32,18 @@ def device_fields(value: str) -> tuple[str, str]:
 def device_choices(usable: Usable | None, current: str = "auto") -> list[tuple[str, str]]:
     """(value, words) of every device; `usable` None is not known yet. The present choice is there even where its GPU is not."""
     gpus = usable.gpus if usable is not None else ()
-    names = [gpu.name for gpu in gpus]
-    found = [AUTOMATIC, PROCESSOR]
-    found += [(f"cuda:{gpu.index}", gpu.name if names.count(gpu.name) == 1 else f"{gpu.name} (GPU {gpu.index})") for gpu in gpus]
+    found = [AUTOMATIC, PROCESSOR, *((f"cuda:{gpu.index}", _name(gpu, gpus)) for gpu in gpus)]
     if len(gpus) > 1:
         found.append((f"cuda:{','.join(str(gpu.index) for gpu in gpus)}", "All GPUs"))
     found.append(REFERENCE)
     if current not in dict(found):
         found.insert(-1, (current, _other(current, usable)))
     return found
+
+
+def _name(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
+    """With its number where another one is called so, too."""
+    return gpu.name if sum(other.name == gpu.name for other in gpus) == 1 else f"{gpu.name} (GPU {gpu.index})"
 
 
 def _other(value: str, usable: Usable | None) -> str:
@@ -62,5 +66,5 @@ def device_note(usable: Usable | None, current: str) -> tuple[str, bool]:
         return f"{reason}The chosen GPU cannot be used: choose another device.", True
     if not there:
         return f"{reason}Models run on the processor.", False
-    free = ", ".join(f"{gpu.name}: {gpu.free / _GB:,.1f} of {gpu.total / _GB:,.1f} GB free" for gpu in usable.gpus)
+    free = ", ".join(f"{_name(gpu, usable.gpus)}: {gpu.free / _GB:,.1f} of {gpu.total / _GB:,.1f} GB free" for gpu in usable.gpus)
     return f"{reason}{free}.", False

@@ -14,6 +14,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 from desktop.services.worker import Job, StreamThread
 from desktop.store.preferences import Preferences
 from engine.core import Downloaded, Downloading
+from engine.settings import LoadSettings
 
 if TYPE_CHECKING:
     from engine.hub import HubChoice, HubModel, UnfinishedDownload
@@ -30,11 +31,11 @@ class HubDoors:
 
         return search_models(query, stop=stop)
 
-    def choices(self, model_id: str, folder: Path, stop: threading.Event) -> list[HubChoice]:
+    def choices(self, model_id: str, folder: Path, load: LoadSettings, stop: threading.Event) -> list[HubChoice]:
         """See `engine.hub.model_choices`."""
         from engine.hub import model_choices
 
-        return model_choices(model_id, target_folder=folder, stop=stop)
+        return model_choices(model_id, target_folder=folder, load=load, stop=stop)
 
     def download(self, choice: HubChoice, folder: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
         """See `engine.hub.download_model`."""
@@ -150,8 +151,8 @@ class HubService(QObject):
 
     def ask_choices(self, model_id: str) -> None:
         """Ask what can be taken of a model; a question that runs is ended."""
-        folder = self._folder
-        self._replace("choices", model_id, lambda stop: self._doors.choices(model_id, folder, stop))
+        folder, load = self._folder, self._preferences.settings(LoadSettings)
+        self._replace("choices", model_id, lambda stop: self._doors.choices(model_id, folder, load, stop))
 
     def set_token(self, token: str) -> None:
         """Keep a token, or with "" forget it."""

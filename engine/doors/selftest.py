@@ -24,7 +24,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_device(parser)
     parser.add_argument("--only", metavar="WORD", action="append", default=[], help="only cases that have this word in their name")
     parser.add_argument("--skip-kernels", action="store_true", help="with a model: only its answers")
-    add_settings(parser, LoadSettings, without=("backend", "gpus", "chat_template"))
+    add_settings(parser, LoadSettings, without=("backend", "gpus", "prompt_bits", "chat_template"))
 
 
 def _answer(options: argparse.Namespace, console: Console) -> Answer:

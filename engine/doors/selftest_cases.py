@@ -24,10 +24,16 @@ STEPS = (1, 2, 5, 8, 9, 64)
 """Rows of the steps of most cases: few ones have kernels of their own, more are products of panels."""
 ATTENTION_STEPS = (1, 3, 8, 40, 200, 1, 64, 5, 2)
 """These follow each other in one sequence, which goes over a border of pages in the middle of a step."""
-PRODUCTS, UNPACKED, POINTWISE, CACHES = 4e-3, 6e-4, 1e-4, {"fp32": 1e-3, "fp16": 2e-3, "fp8": 0.02, "q8": 0.01, "q6": 0.03, "q4": 0.05}
-"""The largest difference that counts as equal, over the largest magnitude of the reference's answer: of products, whose inputs have 8
-bits at least (bf16 in steps of many rows); of embeddings, which some types keep in fp16; of what is computed in float32; and of
-attention over caches of a type, where a number that lies between two codes may be rounded to either."""
+POINTWISE, CACHES = 1e-4, {"fp32": 1e-3, "fp16": 2e-3, "fp8": 0.02, "q8": 0.01, "q6": 0.03, "q4": 0.05}
+"""The largest difference that counts as equal, over the largest magnitude of the reference's answer: of what is computed in float32,
+and of attention over caches of a type, where a number that lies between two codes may be rounded to either."""
+UNPACKED = 2.0**-11
+"""The same of embeddings: some types are kept in fp16, whose rounding moves a number by 2^-11 of itself at most."""
+PRODUCTS = {"BF16": 2.0**-8}
+"""The same of products with weights that devices multiply in bf16 (GPUs do in steps of many rows): x is rounded by 2^-8 of itself at
+most. Errors of many inputs are of either sign, so the sum is off by less than half of that."""
+PRODUCT = 2.0**-10
+"""Of products with all other weights: x in fp16 and, where they are unpacked, weights in fp16: 2^-11 each."""
 _LITTLE = AttentionShape(1, 1, 16, 1.0)
 
 
@@ -94,11 +100,11 @@ def _table(width: int, seed: int = 1) -> RawTensor:
 
 def _weight_cases() -> Iterator[Case]:
     for name, make in {**BLOCKS, **PACKED}.items():
-        yield Case(f"linear, {name}", PRODUCTS, _linear, partial(_linear_tensors, make))
+        yield Case(f"linear, {name}", PRODUCTS.get(name, PRODUCT), _linear, partial(_linear_tensors, make))
     for name, make in BLOCKS.items():
         yield Case(f"embed, {name}", UNPACKED, lambda ops, w: ops.last_rows(ops.embed(w[0], 1.5)), partial(_embedding, make), (1, 8, 40))
     for name in ("BF16", "Q4_K", "MXFP4"):
-        yield Case(f"experts, {name}", PRODUCTS, _experts, partial(_expert_tensors, BLOCKS[name]))
+        yield Case(f"experts, {name}", PRODUCTS.get(name, PRODUCT), _experts, partial(_expert_tensors, BLOCKS[name]))
 
 
 _BIAS = _random(2, ROWS)

@@ -7,14 +7,16 @@ import dataclasses
 import re
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
-from engine.errors import DownloadError
+from engine.backends.choice import targets
+from engine.errors import BadSetting, DownloadError
 from engine.hub.models import HubChoice, HubFile, HubFiles
 from engine.hub.packaged import models_dir
 from engine.hub.part_folder import SPARE_BYTES, check_names
 from engine.hub.remote_models import model_branches, model_files
+from engine.settings import LoadSettings
 
 _PART = re.compile(r"^(?P<stem>.+?)-(?P<number>\d{5})-of-(?P<count>\d{5})$")
 """Names of split files: https://github.com/ggml-org/llama.cpp/blob/master/tools/gguf-split/README.md, the same for safetensors."""
@@ -39,38 +41,49 @@ _UNPACKED = re.compile(r"(?:UD-)?(?:IQ([123])_|NVFP(4))")
 """Types that the engine unpacks to sixteen bits when loading, so that they take more memory than their files."""
 _LOSSLESS_BITS = 8.8
 """Eight-bit types with their scales: more bits cost memory and speed, and cannot be told from them."""
+_GOOD_BITS = 3.5
+"""With fewer, answers suffer more than a faster device is worth."""
 
 
 def model_choices(
-    model_id: str, *, revision: str = "main", target_folder: Path | None = None, stop: threading.Event | None = None
+    model_id: str,
+    *,
+    revision: str = "main",
+    target_folder: Path | None = None,
+    load: LoadSettings = LoadSettings(),
+    stop: threading.Event | None = None,
 ) -> list[HubChoice]:
     """What can be taken of a model, smallest first, at most one of it recommended. Blocks, as `model_files` does.
 
+    What fits is judged by the memory of the devices that `load` would put a model on.
     A repository without weights on its main branch, as those of EXL2 often are, is looked through branch by branch; the titles
     are then the branches' names. Raises `DownloadError`, also when nothing of the repository can be run, with what it has instead.
     """
-    memory, disk = free_memory(), free_disk(target_folder or models_dir())
+    rooms, disk = free_memories(load), free_disk(target_folder or models_dir())
     listing = model_files(model_id, revision, stop=stop)
     if revision != "main" or any(file.name.endswith((".gguf", ".safetensors")) for file in listing.files):
-        return choices_of(listing, memory, disk)
+        return choices_of(listing, rooms, disk)
     found: list[HubChoice] = []
     for branch in model_branches(model_id, stop=stop):
         with contextlib.suppress(NothingToChoose):
-            choices = choices_of(model_files(model_id, branch, stop=stop), memory, disk)
+            choices = choices_of(model_files(model_id, branch, stop=stop), rooms, disk)
             titles = [branch if len(choices) == 1 else f"{branch} {choice.title}" for choice in choices]
             found += [dataclasses.replace(choice, title=title) for choice, title in zip(choices, titles, strict=True)]
     if not found:
         raise NothingToChoose(_nothing(listing))
     # the hub counts packed numbers there, which tells nothing of the bits for each weight
-    return _with_recommended(sorted(found, key=lambda choice: (choice.bytes, choice.title)), 0)
+    return _with_recommended(sorted(found, key=lambda choice: (choice.bytes, choice.title)), 0, rooms)
 
 
 class NothingToChoose(DownloadError):
     """Nothing of a repository, or of one branch of it, can be run."""
 
 
-def choices_of(listing: HubFiles, memory: int, disk: int) -> list[HubChoice]:
-    """The choices of a listing for so many free bytes of memory and of disk. Raises `DownloadError` as `model_choices`."""
+def choices_of(listing: HubFiles, rooms: Sequence[int], disk: int) -> list[HubChoice]:
+    """The choices of a listing for so many free bytes of disk, and of memory of each device, the best device first.
+
+    Raises `DownloadError` as `model_choices`.
+    """
     groups = _gguf_groups(listing.files)
     if not _unread(listing):
         groups += _safetensors_groups(listing.files)
@@ -83,10 +96,10 @@ def choices_of(listing: HubFiles, memory: int, disk: int) -> list[HubChoice]:
         needed = _memory(title, sum(file.size for file in files if file.name.endswith((".gguf", ".safetensors"))), listing.model.parameters)
         total = sum(file.size for file in files)
         choice = HubChoice(listing.model.id, listing.revision, title, form, files, total, needed)
-        found.append(dataclasses.replace(choice, fits_memory=needed <= memory, fits_disk=total + SPARE_BYTES <= disk))
+        found.append(dataclasses.replace(choice, fits_memory=needed <= max(rooms), fits_disk=total + SPARE_BYTES <= disk))
     if not found:
         raise NothingToChoose(_nothing(listing))
-    return _with_recommended(sorted(found, key=lambda choice: (choice.bytes, choice.title)), listing.model.parameters)
+    return _with_recommended(sorted(found, key=lambda choice: (choice.bytes, choice.title)), listing.model.parameters, rooms)
 
 
 def _memory(title: str, weights: int, parameters: int) -> int:
@@ -97,11 +110,13 @@ def _memory(title: str, weights: int, parameters: int) -> int:
     return weights + weights // 10 + WORK_BYTES
 
 
-def free_memory() -> int:
-    """Bytes of memory that programs can still have."""
-    import psutil
-
-    return int(psutil.virtual_memory().available)
+def free_memories(load: LoadSettings) -> list[int]:
+    """Free bytes of each device that a model could go to, the best one first; of a GPU that is not there, nothing is said here."""
+    try:
+        found = targets(load)
+    except BadSetting:
+        found = targets(LoadSettings())
+    return [target.free for target in found]
 
 
 def free_disk(folder: Path) -> int:
@@ -193,9 +208,14 @@ def _small(file: HubFile, base: str) -> bool:
     return path.name.lower() in _SMALL_NAMES or path.suffix in _SMALL
 
 
-def _with_recommended(choices: list[HubChoice], parameters: int) -> list[HubChoice]:
-    """The largest that fits, of eight bits at most where there is one; types that this engine must unpack only for want of others."""
-    fitting = [choice for choice in choices if choice.fits]
+def _with_recommended(choices: list[HubChoice], parameters: int, rooms: Sequence[int]) -> list[HubChoice]:
+    """The largest that fits, of eight bits at most where there is one; types that this engine must unpack only for want of others.
+
+    It fits on the best device that has room for a good one.
+    """
+    on_each = [[choice for choice in choices if choice.fits_disk and choice.memory_bytes <= room] for room in rooms]
+    good = (fitting for fitting in on_each if any(_bits(choice, parameters) >= _GOOD_BITS for choice in fitting))
+    fitting = next(good, [choice for choice in choices if choice.fits])
 
     def rank(choice: HubChoice) -> tuple[bool, bool, int]:
         bits = _bits(choice, parameters)
@@ -211,7 +231,8 @@ def _bits(choice: HubChoice, parameters: int) -> float:
     """Bits for each weight: from the sizes, else from the title."""
     if parameters > 0:
         return 8 * choice.bytes / parameters
-    return 16.0 if choice.title in ("F16", "BF16", "F32", "Safetensors") else 4.0
+    named = re.search(r"Q([1-8])_|(\d\.\d+)bpw", choice.title)
+    return 16.0 if choice.title in ("F16", "BF16", "F32", "Safetensors") else float(named[1] or named[2]) if named else 4.0
 
 
 def _unread(listing: HubFiles) -> str:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.backends.cuda.device import Device
+from engine.errors import EngineError
 from tests.bench.cuda_kit import KINDS, SHAPES, Plan, Shape, Subject, opened
 from tests.bench.cuda_transformers import transformers_seconds
 
@@ -150,6 +151,16 @@ def write(folder: Path, about: dict[str, Any], lines: Sequence[Line], judged: bo
     return target
 
 
+def _gpu(number: int) -> Device:
+    """Raises `EngineError`, with the reason, where it cannot be used."""
+    from engine.backends.choice import choose
+    from engine.backends.cuda.gpu import TorchDevice
+    from engine.settings import LoadSettings
+
+    choose(LoadSettings(backend="cuda", gpus=str(number)))
+    return TorchDevice(number)
+
+
 def main(arguments: Sequence[str] | None = None, device: Device | None = None) -> int:
     """Measure; `device` is what a test puts in the place of the GPU, for --toy."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -167,9 +178,11 @@ def main(arguments: Sequence[str] | None = None, device: Device | None = None) -
         parser.error("a device that is no GPU measures nothing: only with --toy")
     plan = TOY if options.toy else USUAL.but(options.repeat)
     if device is None:
-        from engine.backends.cuda.gpu import TorchDevice
-
-        device = TorchDevice(options.gpu)
+        try:
+            device = _gpu(options.gpu)
+        except EngineError as error:
+            print(error, file=sys.stderr)
+            return 1
     rival = None if options.skip_transformers or not _version("transformers") else transformers_seconds
     judged, lines = JUDGED_ON in device.name and not options.toy, list[Line]()
     for name in names:

@@ -56,6 +56,9 @@ def _decode(model, step, config, depth: int, plan: Plan, device: str, static_cac
             model(part, past_key_values=cache, cache_position=places, position_ids=places[None], use_cache=True, logits_to_keep=1)
 
         def tokens() -> None:
+            for layer in cache.layers:  # transformers 5 counts what it holds, and older ones go by the position alone
+                if isinstance(getattr(layer, "cumulative_length", None), torch.Tensor):
+                    layer.cumulative_length.fill_(depth + 1)
             place = torch.tensor([depth + 1], device=device)
             token = torch.zeros(1, 1, dtype=torch.long, device=device)
             for _ in range(plan.tokens):

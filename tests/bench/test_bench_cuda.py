@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.backends import choice
 from tests.bench import bench_cuda
 from tests.bench.bench_cuda import TOY, Line, facts, main, measure, table, write
 from tests.bench.cuda_kit import KINDS, SHAPES, Made
@@ -57,6 +58,12 @@ def test_layers_share_their_bytes() -> None:
     first, second = (made.tensors[f"model.layers.{layer}.mlp.up_proj.weight"] for layer in (0, 1))
     assert first.data.ctypes.data == second.data.ctypes.data or bool((first.data == second.data).all())
     assert sum(len(part) for part in made._bytes.values()) < sum(tensor.nbytes for tensor in made.tensors.values())
+
+
+def test_without_a_gpu_one_sentence_says_why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(choice, "usable_gpus", lambda: choice.Usable((), "No NVIDIA driver was found on this machine."))
+    assert main(["1B"]) == 1
+    assert "No NVIDIA driver was found" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from desktop.store.preferences import Preferences
 from engine.core import Downloaded, Downloading
 from engine.errors import DownloadError
 from engine.hub import HubChoice, HubModel, UnfinishedDownload
+from engine.settings import LoadSettings
 
 
 def choice(title: str = "Q4_K_M", model: str = "org/model", size: int = 1000) -> HubChoice:
@@ -42,7 +43,7 @@ class FakeHub(HubDoors):
             raise self.error
         return [HubModel(f"org/{query}-{number}", "org") for number in range(3)]
 
-    def choices(self, model_id: str, folder: Path, stop: threading.Event) -> list[HubChoice]:
+    def choices(self, model_id: str, folder: Path, load: LoadSettings, stop: threading.Event) -> list[HubChoice]:
         return [choice("Q2_K", model_id), choice("Q4_K_M", model_id)]
 
     def download(self, choice: HubChoice, folder: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:

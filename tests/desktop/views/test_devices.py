@@ -38,6 +38,7 @@ def test_words() -> None:
     assert device_value(LoadSettings(backend="auto", gpus="1")) == "auto"
     assert device_note(NONE, "auto") == ("No NVIDIA driver was found on this machine. Models run on the processor.", False)
     assert device_note(ONE, "auto") == ("NVIDIA H200: 139.0 of 150.0 GB free.", False)
+    assert device_note(TWO, "auto")[0] == "NVIDIA L4 (GPU 0): 20.0 of 24.0 GB free, NVIDIA L4 (GPU 1): 23.0 of 24.0 GB free."
     assert device_note(ONE, "cuda:3")[1]
     assert device_note(NONE, "cuda")[1]
 

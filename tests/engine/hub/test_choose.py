@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.backends import choice as devices
+from engine.backends.choice import Gpu, Usable
 from engine.errors import DownloadError
-from engine.hub.choose import choices_of, free_disk
+from engine.hub.choose import choices_of, free_disk, free_memories
 from engine.hub.models import HubChoice, HubFile, HubFiles, HubModel
 from engine.hub.part_folder import check_names, folder_name, local_name
+from engine.settings import LoadSettings
 
 GIB = 1 << 30
 
@@ -23,7 +26,7 @@ def listing(names: Iterable[str | tuple[str, int]], **facts: object) -> HubFiles
 
 
 def choices(names: Iterable[str | tuple[str, int]], memory: int = 64 * GIB, disk: int = 640 * GIB, **facts: object) -> list[HubChoice]:
-    return choices_of(listing(names, **facts), memory, disk)
+    return choices_of(listing(names, **facts), [memory], disk)
 
 
 def titles(found: list[HubChoice]) -> set[str]:
@@ -159,6 +162,29 @@ def test_the_best_that_fits(memory: float, disk: float, best: str | None, parame
         assert choice.fits_disk == (choice.bytes + (32 << 20) <= disk * GIB)
         assert choice.fits == (choice.fits_memory and choice.fits_disk)
         assert choice.memory_bytes > choice.bytes
+
+
+@pytest.mark.parametrize(
+    ("rooms", "best"),
+    [((8, 64), "Q4_K_M"), ((24, 8), "Q8_0"), ((4, 64), "Q8_0"), ((2, 64), "Q8_0"), ((4, 5), "Q2_K"), ((4, 6.1), "Q4_K_M"), ((2, 3), None)],
+)
+@pytest.mark.parametrize("parameters", [0, 8 * GIB])
+def test_the_best_device_that_has_room_for_a_good_one(rooms: tuple[float, ...], best: str | None, parameters: int) -> None:
+    found = choices_of(listing(SIZES, parameters=parameters), [int(room * GIB) for room in rooms], 640 * GIB)
+    assert [choice.title for choice in found if choice.recommended] == ([best] if best else [])
+    for choice in found:
+        assert choice.fits_memory == (choice.memory_bytes <= max(rooms) * GIB)
+
+
+def test_the_memory_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = Usable((Gpu(0, "NVIDIA L4", 24 * GIB, 20 * GIB), Gpu(1, "NVIDIA L4", 24 * GIB, 23 * GIB)))
+    monkeypatch.setattr(devices, "usable_gpus", lambda: gpus)
+    monkeypatch.setattr(devices, "free_memory", lambda: 99 * GIB)
+    half = GIB // 2  # left to the screen
+    assert free_memories(LoadSettings()) == [23 * GIB - half, 43 * GIB - 2 * half, 99 * GIB]
+    assert free_memories(LoadSettings(backend="cpu")) == [99 * GIB]
+    assert free_memories(LoadSettings(backend="cuda", gpus="0")) == [20 * GIB - half]
+    assert free_memories(LoadSettings(backend="cuda", gpus="7")) == free_memories(LoadSettings())
 
 
 @pytest.mark.parametrize(("parameters", "least", "most"), [(8 * GIB, 16, 19), (0, 15, 22)])
