@@ -77,7 +77,7 @@ class Outline(Recorder):
         return super().expert_linear(x, weights, routes, None if bias is None else _ones(len(weights), weights[0].shape[0]))
 
     def work_space(self, logits: Buffer) -> tuple[int, int]:
-        """Bytes that a program has for each row of a step, and bytes whatever the rows, a walk's logits and attention's scores among them."""
+        """Bytes that a program has for each row of a step, and bytes whatever the rows: a walk's logits and attention's scores, too."""
         recording = self.recording(logits)
         few, few_logits = row_bytes(recording.few, 0, logits)
         many, many_logits = row_bytes(recording.many, 0, logits)

@@ -23,8 +23,8 @@ Step = tuple[int, Call | TorchCall | Move]
 class Recording:
     """A whole pass, for few rows and for many. `logits` are made on device `last`; `positions` is the length of the shortest table.
 
-    `kept` are tensors and weights that the arguments have addresses in. `scratch` are the most bytes that products want on each device, `row_scratch` those that
-    they want for each row besides.
+    `kept` are tensors and weights that the arguments have addresses in. `scratch` are the most bytes that products want on each
+    device, `row_scratch` those that they want for each row besides.
     """
 
     few: list[Step]
