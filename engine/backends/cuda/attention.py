@@ -56,8 +56,8 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
         "VALUES": kind.values,
         "KEPT_FIRST": int("q4" in (kind.keys, kind.values)),
         "VBLOCKS": blocks,
-        "KP": groups if groups <= 8 else -(-groups // (-(-groups // 8))),
-        "VP": blocks if blocks <= 4 else -(-blocks // (-(-blocks // 4))),
+        "KP": -(-groups // (-(-groups // 4))),  # so many of a position's octets lie in registers at once
+        "VP": -(-blocks // (-(-blocks // 2))),
         "FRAGMENTS": outputs,
         "STATE": outputs + 1024 * groups,
         "SHARED": outputs + 1024 * groups + 64 * attention_stage.WARPS,
@@ -67,7 +67,7 @@ def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
     name = f"attend_{kind.keys}_{kind.values}_{head_dim}"
     few = head_dim <= 64
     return Kernel(
-        name, attention_mma._attend, PARAMETERS, attention_stage.THREADS, 168 if few else 208, constants,
+        name, attention_mma._attend, PARAMETERS, attention_stage.THREADS, 168 if few else 208 if head_dim <= 128 else 255, constants,
         blocks=3 if few else 2, model="attend",
     )  # fmt: skip
 
