@@ -56,7 +56,8 @@ def attended(case: Case) -> tuple[Any, Step]:
     tensors = {b: device.zeros(case.rows * b.stride).view(torch.float32).view(case.rows, -1) for b in (q, y)}
     tensors[q][:, :width] = torch.from_numpy(case.q[:, :width])
     stores = [device.upload(store) for store in case.stores]
-    sinks = device.upload(case.sink).data_ptr() if case.sinks else 0
+    sink = device.upload(case.sink)  # held while it is read
+    sinks = sink.data_ptr() if case.sinks else 0
     step = Step(device, case, tensors)
     call = prefill_attention.prefill_attention(case.kind, (stores[0].data_ptr(), stores[1].data_ptr()), q, y, case.shape, sinks)
     list(device.prepare(call.kernels))
