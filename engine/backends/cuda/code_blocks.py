@@ -15,12 +15,12 @@ from engine.backends.cuda.ptx import (
     fma,
     half_float,
     high_half_float,
-    ld_stream,
-    ld_stream1,
-    ld_stream2,
-    ld_u32,
-    ld_u32x2,
-    ld_u32x4,
+    ld_stream1_now,
+    ld_stream2_now,
+    ld_stream_now,
+    ld_u32_now,
+    ld_u32x2_now,
+    ld_u32x4_now,
     multiply_halves,
     permute_bytes,
     registers,
@@ -135,18 +135,18 @@ def _place(family: CodeFamily, row: int, group: int) -> tuple[int, int]:
     return (row, group) if family.scale_words == 2 else (0, 2 * row + group)
 
 
-def ways_of(tile: int, block: int, lane: int) -> Any:
-    """A lane's addresses of the layout's ways (five, of which there are fewer) of the unit, two blocks, that begins with `block`."""
-    at = registers(int64(tile + int64(block >> SPAN_SHIFT) * SPAN_BYTES), WAYS)
+def ways_of(block: int, lane: int) -> Any:
+    """A lane's offsets in a tile by the layout's ways (five, of which there are fewer), for the unit of two blocks that `block` begins."""
+    at = registers(uint32(int32(block >> SPAN_SHIFT) * SPAN_BYTES), WAYS)
     for w in static(range(WAY_COUNT)):
         near = int32((lane if W_LANE[w] else lane >> 2) * W_BYTES[w])
         if W_INNER[w]:
             near = int32(near + int32(block & (SPAN - 1)) * BLOCK_BYTES)
-        at[w] = int64(at[w] + near)
+        at[w] = uint32(at[w] + near)
     return at[0], at[1], at[2], at[3], at[4]
 
 
-def fetch(ways: Any, inner: int, headers: bool, blocks: bool) -> Any:
+def fetch(tile: int, ways: Any, inner: int, headers: bool, blocks: bool) -> Any:
     """The 14 words that a lane needs of a block: 8 of codes, 6 of numbers; those the layout lacks are 0.
 
     Those of a span's header `inner` bytes on if `headers`, those of the block `inner` bytes into the unit if `blocks`.
@@ -154,21 +154,21 @@ def fetch(ways: Any, inner: int, headers: bool, blocks: bool) -> Any:
     words = registers(uint32(0), 14)
     for r in static(range(REGIONS)):
         if headers if R_HEADER[r] else blocks:
-            at = int64(int64(ways[R_WAY[r]] + inner) + (R_AT[r] if R_HEADER[r] else R_AT[r] + HEADER_BYTES))
+            at = int64(int64(tile + int64(ways[R_WAY[r]])) + inner + (R_AT[r] if R_HEADER[r] else R_AT[r] + HEADER_BYTES))
             if R_WORDS[r] == 4:
                 if R_LANE[r]:
-                    words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = ld_stream(at)
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = ld_stream_now(at)
                 else:
-                    words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = ld_u32x4(at)
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = ld_u32x4_now(at)
             elif R_WORDS[r] == 2:
                 if R_LANE[r]:
-                    words[R_FIRST[r]], words[R_FIRST[r] + 1] = ld_stream2(at)
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1] = ld_stream2_now(at)
                 else:
-                    words[R_FIRST[r]], words[R_FIRST[r] + 1] = ld_u32x2(at)
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1] = ld_u32x2_now(at)
             elif R_LANE[r]:
-                words[R_FIRST[r]] = ld_stream1(at)
+                words[R_FIRST[r]] = ld_stream1_now(at)
             else:
-                words[R_FIRST[r]] = ld_u32(at)
+                words[R_FIRST[r]] = ld_u32_now(at)
     return (
         words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7],
         words[8], words[9], words[10], words[11], words[12], words[13],

@@ -6,8 +6,8 @@ that one or two blocks are under way; the first ones are asked for before the ro
 (subnormal fp16), x is operand b: column n of the product is row n of x, so that no row meets another and its numbers are the same
 whatever rows are beside it. Zeros and minimums of groups are operands a, too, the same in all columns of the group.
 
-Budget: 64 registers where there are few numbers beside the codes (32 warps on a multiprocessor), 80 with two tiles a warp or more
-numbers (24 warps), 96 with 16 warps a block of those.
+Budget: 64 registers where there are few numbers beside the codes (32 warps on a multiprocessor), 80 with more numbers (24 warps), 96
+with two tiles a warp (20 warps, with twice as many bytes under way), 128 for the most words a block (16 warps).
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from engine.backends.cuda.ptx import (
     shared,
     st_f32,
     static,
+    stay,
     sts_f32,
     thread,
     unknown,
@@ -55,6 +56,7 @@ SPAN = GROUPS = STEPS = PAIRED = 1
 SPAN_BYTES = HEADER_BYTES = BLOCK_BYTES = 0
 WAY_COUNT = 1
 AHEAD = 0
+ONES_APART = 0
 C_WORD = C_RIGHT = C_MORE = C_MORE_RIGHT = S_WORD = S_PLACE = L_WORD = L_PLACE = IN_HEADER = (0,)
 D_WORD = M_WORD = ZERO = SUM_LOW = SUM_HIGH = 0
 SCALES = LOWS = ""
@@ -73,13 +75,13 @@ def x_words_of(x: int) -> Any:
     return words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7]
 
 
-def sums_of(x: Any) -> Any:
+def sums_of(x: Any, ones: Any) -> Any:
     """Four numbers for each group: sums of x times minus what the code 0 stands for, as the products' own results lie."""
     sums = registers(float32(0.0), 16)
     for group in static(range(GROUPS if ZERO else 0)):
         for step in static(range(STEPS * group, STEPS * (group + 1))):
             sums[4 * group], sums[4 * group + 1], sums[4 * group + 2], sums[4 * group + 3] = mma_halves(
-                uint32(SUM_LOW), uint32(SUM_HIGH), uint32(SUM_LOW), uint32(SUM_HIGH), x[2 * step], x[2 * step + 1],
+                ones[0], ones[1], ones[2], ones[3], x[2 * step], x[2 * step + 1],
                 sums[4 * group], sums[4 * group + 1], sums[4 * group + 2], sums[4 * group + 3],
             )  # fmt: skip
     return (
@@ -156,17 +158,17 @@ def _product(
     far = registers(uint32(0), TILES)
     header = registers(uint32(0), TILES)
     coming = registers(uint32(0), TILES)
-    ways = registers(int64(0), WAYS * TILES)
+    tiles = registers(int64(0), TILES)
+    ways = registers(uint32(0), WAYS)
     block = int32(min(int32(2 * warp), int32((blocks - 1) & -2)))
+    ways[0], ways[1], ways[2], ways[3], ways[4] = ways_of(block, lane)
     for i in static(range(TILES)):
-        tile = int64(weight + int64(min(int32(first_tile + i), int32((outputs - 1) >> 4))) * tile_bytes)
-        way = ways_of(tile, block, lane)
-        for j in static(range(WAYS)):
-            ways[WAYS * i + j] = way[j]
-        header[i] = fetch(way, 0, True, False)
-        near[i] = fetch(way, 0, False, True)
+        tiles[i] = int64(weight + int64(min(int32(first_tile + i), int32((outputs - 1) >> 4))) * tile_bytes)
+        header[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), 0, True, False)
+        near[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), 0, False, True)
         # A unit without a second block brings the first one twice.
-        far[i] = fetch(way, int64(BLOCK_BYTES if int32(block + 1) < blocks else 0), False, True)
+        second = int64(BLOCK_BYTES if int32(block + 1) < blocks else 0)
+        far[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), second, False, True)
     wait_for_others()
     let_others_start()
     # Offsets of 32 bits, of which a thread can keep more than of addresses: eight rows of x are few bytes.
@@ -174,40 +176,49 @@ def _product(
     mine = uint32(int32(min(g, last_row)) * stride + ((16 if PAIRED else 8) * t + 128 * block))
     scale_0 = uint32(int32(min(int32(2 * t), last_row)) * stride + (128 * blocks + 4 * block))
     scale_1 = uint32(int32(min(int32(2 * t + 1), last_row)) * stride + (128 * blocks + 4 * block))
-    fixed = fixed_words(uint32(int32(rows) >> 31))
+    # Nothing is negative; but the compiler does not know, and would make these words anew for each product.
+    nothing = uint32(int32(columns) >> 31)
+    fixed = fixed_words(nothing)
+    sum_low, sum_high = uint32(nothing ^ uint32(SUM_LOW)), uint32(nothing ^ uint32(SUM_HIGH))
+    ones = sum_low, sum_high, sum_low, sum_high
+    if ONES_APART:
+        ones = (
+            sum_low, sum_high, uint32(uint32(x_stride >> 63) ^ uint32(SUM_LOW)), uint32(uint32(y_stride >> 63) ^ uint32(SUM_HIGH))
+        )  # fmt: skip
     block = int32(2 * warp)
     while int32(block + 1) < blocks:  # alike for the lanes of a warp
         block = unknown(int32(block + 2 * WARPS))
         x_scale_0, later_0 = ld_f32x2_now(int64(x + int64(scale_0)))
         x_scale_1, later_1 = ld_f32x2_now(int64(x + int64(scale_1)))
         x_words = x_words_of(int64(x + int64(mine)))
-        for i in static(range(TILES)):
-            coming[i] = header[i]
-            if block < blocks:
-                coming[i] = fetch((ways[WAYS * i], ways[WAYS * i + 1], ways[WAYS * i + 2], ways[WAYS * i + 3], ways[WAYS * i + 4]), AHEAD, True, False)
-        sums = sums_of(x_words)
+        sums = sums_of(x_words, ones)
         for i in static(range(TILES)):
             parts = block_product(near[i], header[i], x_words, sums, fixed)
             for j in static(range(4)):
                 totals[4 * i + j] = fma(x_scale_1 if j % 2 else x_scale_0, parts[j], totals[4 * i + j])
+            coming[i] = header[i]
             if block < blocks:
-                near[i] = fetch((ways[WAYS * i], ways[WAYS * i + 1], ways[WAYS * i + 2], ways[WAYS * i + 3], ways[WAYS * i + 4]), AHEAD, False, True)
-        x_words = x_words_of(int64(int64(x + int64(mine)) + 128))
-        sums = sums_of(x_words)
+                coming[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), AHEAD, True, False)
+                near[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), AHEAD, False, True)
+        stay()
+        # Anew, as the address would take registers until here.
+        mine = uint32(unknown(int32(mine + 128)))
+        x_words = x_words_of(int64(x + int64(mine)))
+        sums = sums_of(x_words, ones)
         for i in static(range(TILES)):
             parts = block_product(far[i], header[i], x_words, sums, fixed)
             for j in static(range(4)):
                 totals[4 * i + j] = fma(later_1 if j % 2 else later_0, parts[j], totals[4 * i + j])
             if int32(block + 1) < blocks:
-                far[i] = fetch((ways[WAYS * i], ways[WAYS * i + 1], ways[WAYS * i + 2], ways[WAYS * i + 3], ways[WAYS * i + 4]), AHEAD + BLOCK_BYTES, False, True)
+                far[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), AHEAD + BLOCK_BYTES, False, True)
             header[i] = coming[i]
-            for j in static(range(WAY_COUNT)):
-                ways[WAYS * i + j] = int64(ways[WAYS * i + j] + AHEAD)
-        mine, scale_0, scale_1 = uint32(mine + 256 * WARPS), uint32(scale_0 + 8 * WARPS), uint32(scale_1 + 8 * WARPS)
+        for j in static(range(WAY_COUNT)):
+            ways[j] = uint32(ways[j] + AHEAD)
+        mine, scale_0, scale_1 = uint32(mine + (256 * WARPS - 128)), uint32(scale_0 + 8 * WARPS), uint32(scale_1 + 8 * WARPS)
     if block < blocks:
         x_scale_0, x_scale_1 = ld_f32_now(int64(x + int64(scale_0))), ld_f32_now(int64(x + int64(scale_1)))
         x_words = x_words_of(int64(x + int64(mine)))
-        sums = sums_of(x_words)
+        sums = sums_of(x_words, ones)
         for i in static(range(TILES)):
             parts = block_product(near[i], header[i], x_words, sums, fixed)
             for j in static(range(4)):
@@ -275,16 +286,16 @@ def _experts(
 
 
 def _light(family: CodeFamily) -> bool:
-    """Whether two tiles a warp leave three blocks of threads their registers."""
+    """Whether there are few numbers beside the codes: two tiles a warp, or 64 registers with one, are enough."""
     return family.scales == "half" and family.lows == "" and family.bits < 8 and family.table == ""
 
 
 def form(family: CodeFamily, tiles: int, columns: int, processors: int, experts: bool = False) -> Form:
-    """Two tiles a warp, where that leaves 32 warps for each multiprocessor; else one, and for small matrices more warps along K."""
-    if _light(family) and tiles // 2 * 8 >= 32 * processors:
-        each, warps = 2, 8
+    """Two tiles a warp, where that leaves 20 warps for each multiprocessor; else one, and for small matrices more warps along K."""
+    if _light(family) and tiles // 2 * 4 >= 20 * processors:
+        each, warps = 2, 4
     else:
-        each, warps = 1, 8 if tiles * 8 >= 32 * processors or columns < 16 * 128 else 16
+        each, warps = 1, 8 if tiles * 8 >= 32 * processors or columns < 16 * 128 else 16 if _light(family) else 12
     return Form(kernel(family, each, warps, experts), each)
 
 
@@ -296,10 +307,11 @@ def forms() -> Iterator[Kernel]:
     for family in FAMILIES:
         if isinstance(family, CodeFamily) and family.name in ("q40", "q4k", "q6k", "q80", "mxfp4", "grouped4u128", "q2k", "grouped8u32f32"):
             yield kernel(family, 1, 8)
-            if family.name in ("q40", "q4k"):
-                yield kernel(family, 1, 16)
+            if family.name == "q4k":
+                yield kernel(family, 1, 12)
             if family.name == "q40":
-                yield kernel(family, 2, 8)
+                yield kernel(family, 1, 16)
+                yield kernel(family, 2, 4)
             if family.name in ("q4k", "q6k", "mxfp4"):
                 yield family.unpack()
             if family.name == "q6k":
@@ -310,12 +322,16 @@ def forms() -> Iterator[Kernel]:
 
 @cache
 def kernel(family: CodeFamily, tiles: int, warps: int, experts: bool = False) -> Kernel:
-    """A product's kernel: `tiles` (1, 2) a warp, `warps` (a power of two) a block of threads."""
+    """A product's kernel: `tiles` (1, 2) a warp, `warps` (even) a block of threads."""
     assert warps % 2 == 0
     assert 2 * warps % family.span == 0
-    sizes = {"TILES": tiles, "WARPS": warps, "TILE_SHIFT": 3 + tiles.bit_length(), "AHEAD": 2 * warps // family.span * family.span_bytes}
     light = _light(family)
-    limit = {(2, 8): 80, (1, 16): 64 if light else 96}.get((tiles, warps), 64 if light else 80)
+    sizes = {
+        "TILES": tiles, "WARPS": warps, "TILE_SHIFT": 3 + tiles.bit_length(), "AHEAD": 2 * warps // family.span * family.span_bytes,
+        "ONES_APART": int(tiles == 2 or not light),
+    }  # fmt: skip
+    words = sum(region.words for region in family.regions if not region.header)
+    limit = 96 if tiles == 2 else 64 if light else 128 if words > 12 else 80
     return Kernel(
         f"{'experts' if experts else 'linear'}_{family.name}_{tiles}x{warps}", _experts if experts else _linear,
         EXPERTS_PARAMETERS if experts else LINEAR, 32 * warps, limit, {**family.constants, **sizes},

@@ -247,6 +247,9 @@ let_others_start = Op("let_others_start", "", "", "", lambda m: None, memory=Tru
 """With programmatic dependent launch: the next kernel may begin, up to its own `wait_for_others`. Else nothing."""
 unknown = Op("unknown", "mov.b32 $0, $1;", "i", "i", lambda _, x: int(x), memory=True)
 """The same number, of which the compiler knows nothing: a loop over it is not unrolled, for the sake of its registers."""
+stay = Op("stay", "bar.warp.sync 0xffffffff;", "", "", lambda m: None, memory=True, convergent=True)
+"""Loads of memory that changes (`_now`) are asked for where they stand, before this or after it: the assembler would put off those
+whose numbers a loop takes on its next turn."""
 prefetch = Op("prefetch", "prefetch.global.L2 [$0];", "", "l", lambda m, a: None, memory=True)
 """Ask for the cache line of an address, into the second-level cache."""
 
@@ -288,6 +291,21 @@ ld_stream2 = Op(
     "ld_stream2", "ld.global.nc.L1::no_allocate.v2.b32 {$0, $1}, [$2];", "rr", "l", reader("rr", 8, "<u4"), memory=True
 )
 ld_stream1 = Op("ld_stream1", "ld.global.nc.L1::no_allocate.b32 $0, [$1];", "r", "l", reader("r", 4, "<u4"), memory=True)
+
+ld_stream_now = Op(
+    "ld_stream_now",
+    "ld.global.L1::no_allocate.v4.b32 {$0, $1, $2, $3}, [$4];",
+    "rrrr",
+    "l",
+    reader("rrrr", 16, "<u4"),
+    memory=True,
+    since={80: "ld.global.L1::no_allocate.L2::128B.v4.b32 {$0, $1, $2, $3}, [$4];"},
+)
+"""The same, which keep their place before a `stay`."""
+ld_stream2_now = Op(
+    "ld_stream2_now", "ld.global.L1::no_allocate.v2.b32 {$0, $1}, [$2];", "rr", "l", reader("rr", 8, "<u4"), memory=True
+)
+ld_stream1_now = Op("ld_stream1_now", "ld.global.L1::no_allocate.b32 $0, [$1];", "r", "l", reader("r", 4, "<u4"), memory=True)
 
 st_f32 = Op("st_f32", "st.global.f32 [$0], $1;", "", "lf", writer("<f4"), memory=True)
 st_f32x2 = Op("st_f32x2", "st.global.v2.f32 [$0], {$1, $2};", "", "lff", writer("<f4"), memory=True)

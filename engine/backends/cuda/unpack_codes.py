@@ -56,8 +56,8 @@ def value(code: float, factor: float, less: float, row: int) -> Any:
 
 def whole_block(tile: int, block: int, lane: int) -> Any:
     """A lane's words of a block and of its span's header."""
-    ways = ways_of(tile, int32(block & -2), lane)
-    words, header = fetch(ways, int64(int32(block & 1) * BLOCK_BYTES), False, True), fetch(ways, 0, True, False)
+    ways = ways_of(int32(block & -2), lane)
+    words, header = fetch(tile, ways, int64(int32(block & 1) * BLOCK_BYTES), False, True), fetch(tile, ways, 0, True, False)
     w = registers(uint32(0), 14)
     for i in static(range(14)):
         w[i] = header[i] if IN_HEADER[i] else words[i]
