@@ -69,8 +69,8 @@ class CacheSettings(Settings):
         low=0, high=1 << 20, slider_high=32768, step=256, words=((0, "auto"),), unit="tokens",
     )
     dtype: str = setting(
-        "auto", "Cache type", "How keys and values are stored: fewer bits hold more text in the same memory; automatic is FP16 on the "
-        "CPU and FP32 on the reference.",
+        "auto", "Cache type", "How keys and values are stored: fewer bits hold more text in the same memory; automatic is FP16, on the "
+        "reference FP32.",
         choices=(
             ("auto", "Automatic"), ("fp32", "FP32"), ("fp16", "FP16"), ("fp8", "FP8"), ("q8", "Q8"),
             ("q6", "Q6 (8-bit keys, 4-bit values)"), ("q4", "Q4"),

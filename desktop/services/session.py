@@ -124,6 +124,14 @@ class ChatSession(ConversationSession):
         if self.model is not None:
             self.open_model(self.model.path)
 
+    def reload_with(self, settings: LoadSettings) -> None:
+        """Put settings in force and load the present model again with them; while it answers, that is left to the user."""
+        free = self.state == "idle"
+        self._outdated_told = self._outdated_told or free
+        self.set_settings(settings)
+        if free:
+            self.reload_model()
+
     def unload_model(self) -> None:
         """Release the model's memory."""
         self._engine.unload_model()

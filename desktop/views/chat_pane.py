@@ -98,7 +98,7 @@ class ChatPane(QWidget):
             announce(self, "Generating the reply")
         elsewhere = bool(self._session.replying_in) and self._session.replying_in != self._session.conversation
         if state in ("no_model", "idle", "answering", "stopping"):
-            words = {"no_model": "No model loaded", "idle": "Ready", "answering": "Answering", "stopping": "Stopping"}[state]
+            words = {"no_model": "No model loaded", "idle": self._ready(), "answering": "Answering", "stopping": "Stopping"}[state]
             avoided = avoided_text(self._session.avoided_count) if busy else ""
             self.status.show_state(f"{words} in another chat" if elsewhere and busy else f"{words}, {avoided}" if avoided else words)
         else:
@@ -107,6 +107,11 @@ class ChatPane(QWidget):
             self.welcome.show_loading("Starting", 0, 0)
         elif state in ("no_model", "idle"):
             self.show_model()
+
+    def _ready(self) -> str:
+        """With the GPUs that the model is on."""
+        where = self._session.model.where if self._session.model is not None else ""
+        return f"Ready on {where}" if where else "Ready"
 
     def _show_stats(self, stats: Stats | None, reason: str) -> None:
         self.status.show_stats(stats, reason)

@@ -50,16 +50,17 @@ class DeviceDesk(QObject):
         if cls is LoadSettings:
             self._show()
 
-    def _set(self, value: str) -> None:
+    def _on(self, value: str) -> LoadSettings:
         backend, gpus = device_fields(value)
-        self._session.set_settings(dataclasses.replace(self._session.settings(LoadSettings), backend=backend, gpus=gpus))
+        return dataclasses.replace(self._session.settings(LoadSettings), backend=backend, gpus=gpus)
+
+    def _set(self, value: str) -> None:
+        self._session.set_settings(self._on(value))
 
     def _run_on(self, value: str) -> None:
         """From the model's menu: the loaded model goes there at once."""
         if value != device_value(self._session.settings(LoadSettings)):
-            self._set(value)
-            if self._session.state == "idle":
-                self._session.reload_model()
+            self._session.reload_with(self._on(value))
 
     def _reset(self) -> None:
         for name in REPLACED:

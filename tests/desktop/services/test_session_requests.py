@@ -9,7 +9,7 @@ import pytest
 from desktop.settings import Appearance
 from desktop.store.preferences import Preferences
 from engine.core import Stats
-from engine.errors import BadTemplate, EngineError, ModelNotFound, NotEnoughMemory
+from engine.errors import BadTemplate, DeviceLost, EngineError, ModelNotFound, NotEnoughMemory
 from engine.settings import (
     ConstraintSettings,
     GuidanceSettings,
@@ -130,6 +130,27 @@ def test_avoided_phrases_are_told_and_counted(talking: Desk) -> None:
     assert reply.footer.endswith("2 banned phrases avoided")
     assert reply.text == "a b c d"
     assert talking.store.message(reply.id).stats["avoided"] == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [(DeviceLost("The GPU stopped working: load the model again."), "no_model"), (NotEnoughMemory("The GPU has no room left."), "idle")],
+)
+def test_a_reply_that_the_gpu_breaks_off(talking: Desk, error: EngineError, state: str) -> None:
+    """The chat stays, the sentence stands on the reply, and once the model is loaded again, if it has to be, it can be asked for anew."""
+    broken, talking.chat.error, talking.chat.error_after = talking.chat, error, 2
+    talking.ask("one two three")
+    reply = talking.session.messages.items()[1]
+    assert (reply.text, reply.notice, talking.session.state) == ("one two", str(error), state)
+    assert (talking.session.model is None, broken.closed) == (state == "no_model", state == "no_model")
+    assert talking.saved() == ["one two three", "one two"]
+    broken.error = None
+    if state == "no_model":
+        assert not talking.session.regenerate(reply.id)
+        talking.load()
+    assert talking.session.regenerate(reply.id)
+    talking.until_idle()
+    assert talking.texts() == ["one two three", "one two three"]
 
 
 def drafting_with(desk: Desk, name: str) -> SpeculationSettings:

@@ -55,6 +55,9 @@ def values_of(cls: type[Settings]) -> st.SearchStrategy[Settings]:
             letters = st.characters(exclude_categories=["Cs", "Cc", "Cn", "Zl", "Zp"])
             text = st.text(letters | st.sampled_from(breaks), min_size=1, max_size=8)
             parts[field.name] = st.lists(text, max_size=3).map(tuple)
+        elif info.pattern:
+            printable = st.characters(codec="ascii", exclude_categories=["Cc"])
+            parts[field.name] = st.from_regex(info.pattern, fullmatch=True, alphabet=printable)
         else:
             parts[field.name] = st.text("abc äλ\u00a0\n" if info.multiline else "abc äλ", max_size=6)
     return st.builds(cls, **parts)
