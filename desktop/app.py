@@ -30,6 +30,7 @@ from desktop.services.hub import HUB, HubDoors, HubService
 from desktop.services.library import LibraryService, Measure, measure_bandwidth
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
 from desktop.services.session import ChatSession
+from desktop.settings import Appearance
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import FILE_NAME as DATABASE
 from desktop.store.database import Database, StoreError, data_folder
@@ -103,6 +104,7 @@ class Desktop(QObject):
         self.desk = ModelDesk(self.session, self._catalogue, self._download, models, self)
         self.library = LibraryDesk(self.session, self.desk, self._catalogue, self._judge, self._hub, self)
         self.theme = Theme(app)
+        self.theme.scale_text(self.session.settings(Appearance).text_scale)
         places = QSettings(str(folder / "window.ini"), QSettings.Format.IniFormat)
         self.window = MainWindow(self.session, self.desk, self.library, self._checks, self._devices, self.theme, places, self.close)
         self._closed = False

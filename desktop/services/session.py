@@ -75,7 +75,7 @@ class ChatSession(ConversationSession):
         parent: QObject | None = None,
     ) -> None:
         super().__init__(store, preferences, open_chat, describe, parent)
-        self._outdated_told = False
+        self._outdated_told, self._asked_path = False, ""
         self.drafts = DraftService(draft_problem, self)
         self.drafts.answered.connect(self._on_draft_answer)
         self._draft_told = ("", "", "")
@@ -109,7 +109,7 @@ class ChatSession(ConversationSession):
 
     def open_model(self, path: str | Path) -> None:
         """Load a model in place of the present one, with what is kept for it and the settings of the Model and Context panes."""
-        self._outdated_told = False
+        self._outdated_told, self._asked_path = False, str(path)
         self._use_model(str(path))
         self._loaded_with = (self.settings(LoadSettings), self.settings(CacheSettings))
         self._engine.open_model(Path(path), *self._loaded_with)
@@ -125,15 +125,19 @@ class ChatSession(ConversationSession):
             self.open_model(self.model.path)
 
     def reload_with(self, settings: LoadSettings) -> None:
-        """Put settings in force and load the present model again with them; while it answers, that is left to the user."""
-        free = self.state == "idle"
+        """Put settings in force and load the present model with them, or the one whose device failed; while it answers, that is left
+        to the user.
+        """
+        path = self.model.path if self.model is not None else self._asked_path
+        free = self.state in ("idle", "no_model") and bool(path)
         self._outdated_told = self._outdated_told or free
         self.set_settings(settings)
         if free:
-            self.reload_model()
+            self.open_model(path)
 
     def unload_model(self) -> None:
         """Release the model's memory."""
+        self._asked_path = ""
         self._engine.unload_model()
 
     def stop_loading(self) -> None:

@@ -89,13 +89,15 @@ class Theme(QObject):
             self._choice = choice
             wanted = {"light": Qt.ColorScheme.Light, "dark": Qt.ColorScheme.Dark}.get(choice, Qt.ColorScheme.Unknown)
             self._app.styleHints().setColorScheme(wanted)
-        if text_scale != self._scale:
-            self._scale = text_scale
-            self._set_font()
-            self._applied = ""  # widgets under a style sheet take another font only when the sheet is set again
+        self.scale_text(text_scale)
         self._show()
 
-    def _set_font(self) -> None:
+    def scale_text(self, text_scale: int) -> None:
+        """The part of `apply` that has to come before a window is made: one that was never shown keeps the font it was made with."""
+        if text_scale == self._scale:
+            return
+        self._scale = text_scale
+        self._applied = ""  # widgets under a style sheet take another font only when the sheet is set again
         font = QFont(self._base)
         if font.pointSizeF() > 0:
             font.setPointSizeF(self._base.pointSizeF() * self._scale / 100)

@@ -14,6 +14,8 @@ from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QFileDialog, QWidg
 from desktop.app import Desktop, Doors
 from desktop.settings import Appearance
 from desktop.store.database import StoreError
+from desktop.store.preferences import FILE_NAME as PREFERENCES
+from desktop.store.preferences import Preferences
 from engine.core import Downloaded, Downloading
 from engine.errors import BadCheckpoint, DownloadError
 from engine.settings import SamplerSettings
@@ -523,6 +525,16 @@ def test_text_size_keys(hand) -> None:
     hand.press(Key.Key_Minus, CTRL)
     assert hand.session.settings(Appearance).text_scale == 90
     hand.press(Key.Key_0, CTRL)
+
+
+def test_a_saved_text_size_is_there_from_the_start(make_hand, tmp_path) -> None:
+    before = QApplication.font()
+    Preferences(tmp_path / PREFERENCES).save_settings(Appearance(text_scale=150))
+    window = make_hand().window
+    for widget in (window, window.sidebar, window.chat.status.state, window.chat.composer.box, window.device_desk.pane.combo):
+        assert widget.font().pointSizeF() == pytest.approx(before.pointSizeF() * 1.5)
+    window.scale_text(0)
+    assert window.chat.status.state.font().pointSizeF() == pytest.approx(before.pointSizeF())
 
 
 def test_ctrl_l_goes_to_the_message_box(hand) -> None:

@@ -12,6 +12,7 @@ from desktop.app import Doors
 from desktop.items.devices import device_choices, device_fields, device_note, device_value
 from engine.backends.choice import Gpu, Usable
 from engine.core import ModelInfo
+from engine.errors import EngineError
 from engine.settings import CacheSettings, LoadSettings
 from tests.desktop.desk import Hand, no_fetch
 from tests.desktop.fakes import EchoDoor
@@ -125,6 +126,27 @@ def test_the_menu_moves_the_loaded_model_at_once(hand) -> None:
     assert told == []  # nothing is left to be done
     one.session.set_settings(LoadSettings(backend="cpu"))
     assert told == ["This takes effect when the model is loaded again."]
+
+
+def test_the_menu_tries_a_model_again_whose_device_failed(hand) -> None:
+    one = hand(lambda: NONE)
+    one.door.fail_with = EngineError("A GPU was chosen, but none can be used.")
+    one.session.set_settings(LoadSettings(backend="cuda"))
+    path = one.folder / "echo.gguf"
+    path.touch()
+    one.desktop.desk.open(path)
+    one.wait_for("loading")
+    one.wait_for("no_model")
+    one.door.fail_with = None
+    picker = one.window.picker
+    next(action for action in picker.device_actions() if action.text() == "Processor (CPU)").trigger()
+    one.wait_for("idle")
+    assert one.session.loaded_with[0] == LoadSettings(backend="cpu")
+    one.session.unload_model()
+    one.wait_for("no_model")
+    next(action for action in picker.device_actions() if action.text() == "Automatic").trigger()
+    one.qtbot.wait(50)
+    assert (one.session.state, one.session.settings(LoadSettings)) == ("no_model", LoadSettings())
 
 
 INFO = ModelInfo(
