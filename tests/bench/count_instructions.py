@@ -97,7 +97,8 @@ def counted(kernel: Kernel) -> tuple[Kernel, Loop, float]:
         loop = main_loop(cubin, 2 * kernel.constants["TILES"])
         return kernel, loop, packed[family].span_bytes / packed[family].span
     kind = kernel.constants["KIND"]
-    return kernel, main_loop(cubin, kernel.constants["TILES"] * kernel.constants["UNROLL"] / (2 if kind == "fp32" else 1)), _PLAIN_BYTES[kind]
+    blocks = kernel.constants["TILES"] * kernel.constants["UNROLL"] / (2 if kind == "fp32" else 1)
+    return kernel, main_loop(cubin, blocks), _PLAIN_BYTES[kind]
 
 
 def lines(names: list[str]) -> Iterator[str]:
@@ -108,7 +109,8 @@ def lines(names: list[str]) -> Iterator[str]:
             _, loop, size = counted(kernel)
             each = loop.instructions / loop.blocks
             yield (
-                f"{kernel.name:30} {each:8.1f} {loop.matrix / loop.blocks:7.1f} {loop.loaded:7} {slots(size):7.0f} {each / slots(size):6.0%}"
+                f"{kernel.name:30} {each:8.1f} {loop.matrix / loop.blocks:7.1f} {loop.loaded:7} {slots(size):7.0f}"
+                f" {each / slots(size):6.0%}"
             )
 
 

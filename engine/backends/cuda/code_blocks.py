@@ -236,7 +236,7 @@ def half_at(word: int, place: int) -> Any:
 def of_byte(d: float, word: int, place: int, less: int, magic: int) -> Any:
     """d times (a byte of a word - `less`), 0 or 128, rounded once; `place` and `less` are known.
 
-    The byte as bits of 2^23 (`magic`, its bits) is 2^23 + 256 n; d / 256 times what is too much is exact: 11 bits times 1 or 257. Kernels compute it once.
+    The byte as bits of 2^23 (`magic`, its bits) is 2^23 + 256 n; d / 256 times what is too much is exact: 11 bits times 1 or 257.
     """
     number = bits_float(permute_bytes(word, magic, uint32(0x7404 + 16 * place)))
     part = float32(d * float32(0.00390625))

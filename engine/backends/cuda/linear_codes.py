@@ -6,8 +6,8 @@ that one or two blocks are under way; the first ones are asked for before the ro
 (subnormal fp16), x is operand b: column n of the product is row n of x, so that no row meets another and its numbers are the same
 whatever rows are beside it. Zeros and minimums of groups are operands a, too, the same in all columns of the group.
 
-Budget: 64 registers where there are few numbers beside the codes (32 warps on a multiprocessor), 80 with more numbers (24 warps), 96
-with two tiles a warp (20 warps, with twice as many bytes under way), 128 for the most words a block (16 warps).
+Budget: 80 registers with one tile a warp (24 warps on a multiprocessor), 96 with two (20 warps, with twice as many bytes under way), 128
+for blocks of the most words (16 warps).
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ SPAN = GROUPS = STEPS = PAIRED = 1
 SPAN_BYTES = HEADER_BYTES = BLOCK_BYTES = 0
 WAY_COUNT = 1
 AHEAD = 0
-ONES_APART = 0
 C_WORD = C_RIGHT = C_MORE = C_MORE_RIGHT = S_WORD = S_PLACE = L_WORD = L_PLACE = IN_HEADER = (0,)
 D_WORD = M_WORD = ZERO = SUM_LOW = SUM_HIGH = 0
 SCALES = LOWS = ""
@@ -144,6 +143,45 @@ def block_product(words: Any, header: Any, x: Any, sums: Any, fixed: Any) -> Any
     return parts[0], parts[1], parts[2], parts[3]
 
 
+def _ask_first(
+    tiles: Any, header: Any, near: Any, far: Any, ways: Any, block: int, blocks: int,
+    weight: int, tile_bytes: int, first_tile: int, outputs: int,
+) -> None:  # fmt: skip
+    """Where the warp's tiles lie, and the words of their first two blocks."""
+    for i in static(range(TILES)):
+        tiles[i] = int64(weight + int64(min(int32(first_tile + i), int32((outputs - 1) >> 4))) * tile_bytes)
+        header[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), 0, True, False)
+        near[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), 0, False, True)
+        # A unit without a second block brings the first one twice.
+        second = int64(BLOCK_BYTES if int32(block + 1) < blocks else 0)
+        far[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), second, False, True)
+
+
+def _multiply(
+    totals: Any, tile: int, words: Any, header: Any, x_words: Any, sums: Any, fixed: Any, scale_0: float, scale_1: float
+) -> None:
+    """Add a block's products, times the scales of x's two rows, to a tile's `totals`."""
+    parts = block_product(words, header, x_words, sums, fixed)
+    for j in static(range(4)):
+        totals[4 * tile + j] = fma(scale_1 if j % 2 else scale_0, parts[j], totals[4 * tile + j])
+
+
+def _ask_next(tile: int, tiles: Any, header: Any, near: Any, coming: Any, ways: Any, block: int, blocks: int) -> None:
+    """The words of a tile's next block, and the numbers of its unit."""
+    coming[tile] = header[tile]
+    if block < blocks:
+        coming[tile] = fetch(tiles[tile], (ways[0], ways[1], ways[2], ways[3], ways[4]), AHEAD, True, False)
+        near[tile] = fetch(tiles[tile], (ways[0], ways[1], ways[2], ways[3], ways[4]), AHEAD, False, True)
+
+
+def _ones_of(nothing: int, outputs: int, x_stride: int, y_stride: int) -> Any:
+    """The operand whose products are sums of x, in four words that the compiler takes for different ones."""
+    return (
+        uint32(nothing ^ uint32(SUM_LOW)), uint32(uint32(int32(outputs) >> 31) ^ uint32(SUM_HIGH)),
+        uint32(uint32(x_stride >> 63) ^ uint32(SUM_LOW)), uint32(uint32(y_stride >> 63) ^ uint32(SUM_HIGH)),
+    )  # fmt: skip
+
+
 def _product(
     weight: int, outputs: int, first_tile: int, y: int, y_stride: int, bias: int, residual: int, residual_stride: int,
     x: int, x_stride: int, rows: int, columns: int,
@@ -162,13 +200,7 @@ def _product(
     ways = registers(uint32(0), WAYS)
     block = int32(min(int32(2 * warp), int32((blocks - 1) & -2)))
     ways[0], ways[1], ways[2], ways[3], ways[4] = ways_of(block, lane)
-    for i in static(range(TILES)):
-        tiles[i] = int64(weight + int64(min(int32(first_tile + i), int32((outputs - 1) >> 4))) * tile_bytes)
-        header[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), 0, True, False)
-        near[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), 0, False, True)
-        # A unit without a second block brings the first one twice.
-        second = int64(BLOCK_BYTES if int32(block + 1) < blocks else 0)
-        far[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), second, False, True)
+    _ask_first(tiles, header, near, far, ways, block, blocks, weight, tile_bytes, first_tile, outputs)
     wait_for_others()
     let_others_start()
     # Offsets of 32 bits, of which a thread can keep more than of addresses: eight rows of x are few bytes.
@@ -179,12 +211,7 @@ def _product(
     # Nothing is negative; but the compiler does not know, and would make these words anew for each product.
     nothing = uint32(int32(columns) >> 31)
     fixed = fixed_words(nothing)
-    sum_low, sum_high = uint32(nothing ^ uint32(SUM_LOW)), uint32(nothing ^ uint32(SUM_HIGH))
-    ones = sum_low, sum_high, sum_low, sum_high
-    if ONES_APART:
-        ones = (
-            sum_low, sum_high, uint32(uint32(x_stride >> 63) ^ uint32(SUM_LOW)), uint32(uint32(y_stride >> 63) ^ uint32(SUM_HIGH))
-        )  # fmt: skip
+    ones = _ones_of(nothing, outputs, x_stride, y_stride)
     block = int32(2 * warp)
     while int32(block + 1) < blocks:  # alike for the lanes of a warp
         block = unknown(int32(block + 2 * WARPS))
@@ -193,22 +220,15 @@ def _product(
         x_words = x_words_of(int64(x + int64(mine)))
         sums = sums_of(x_words, ones)
         for i in static(range(TILES)):
-            parts = block_product(near[i], header[i], x_words, sums, fixed)
-            for j in static(range(4)):
-                totals[4 * i + j] = fma(x_scale_1 if j % 2 else x_scale_0, parts[j], totals[4 * i + j])
-            coming[i] = header[i]
-            if block < blocks:
-                coming[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), AHEAD, True, False)
-                near[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), AHEAD, False, True)
+            _multiply(totals, i, near[i], header[i], x_words, sums, fixed, x_scale_0, x_scale_1)
+            _ask_next(i, tiles, header, near, coming, ways, block, blocks)
         stay()
         # Anew, as the address would take registers until here.
         mine = uint32(unknown(int32(mine + 128)))
         x_words = x_words_of(int64(x + int64(mine)))
         sums = sums_of(x_words, ones)
         for i in static(range(TILES)):
-            parts = block_product(far[i], header[i], x_words, sums, fixed)
-            for j in static(range(4)):
-                totals[4 * i + j] = fma(later_1 if j % 2 else later_0, parts[j], totals[4 * i + j])
+            _multiply(totals, i, far[i], header[i], x_words, sums, fixed, later_0, later_1)
             if int32(block + 1) < blocks:
                 far[i] = fetch(tiles[i], (ways[0], ways[1], ways[2], ways[3], ways[4]), AHEAD + BLOCK_BYTES, False, True)
             header[i] = coming[i]
@@ -220,9 +240,15 @@ def _product(
         x_words = x_words_of(int64(x + int64(mine)))
         sums = sums_of(x_words, ones)
         for i in static(range(TILES)):
-            parts = block_product(near[i], header[i], x_words, sums, fixed)
-            for j in static(range(4)):
-                totals[4 * i + j] = fma(x_scale_1 if j % 2 else x_scale_0, parts[j], totals[4 * i + j])
+            _multiply(totals, i, near[i], header[i], x_words, sums, fixed, x_scale_0, x_scale_1)
+    _sum_up(totals, warp, g, t, outputs, first_tile, y, y_stride, bias, residual, residual_stride, rows)
+
+
+def _sum_up(
+    totals: Any, warp: int, g: int, t: int, outputs: int, first_tile: int,
+    y: int, y_stride: int, bias: int, residual: int, residual_stride: int, rows: int,
+) -> None:  # fmt: skip
+    """Add the warps' `totals` up, in their order, and store them."""
     memory = shared(512 * TILES * WARPS)
     for i in static(range(TILES)):
         for j in static(range(4)):
@@ -286,7 +312,7 @@ def _experts(
 
 
 def _light(family: CodeFamily) -> bool:
-    """Whether there are few numbers beside the codes: two tiles a warp, or 64 registers with one, are enough."""
+    """Whether there are so few numbers beside the codes that a warp can take two tiles."""
     return family.scales == "half" and family.lows == "" and family.bits < 8 and family.table == ""
 
 
@@ -295,7 +321,7 @@ def form(family: CodeFamily, tiles: int, columns: int, processors: int, experts:
     if _light(family) and tiles // 2 * 4 >= 20 * processors:
         each, warps = 2, 4
     else:
-        each, warps = 1, 8 if tiles * 8 >= 32 * processors or columns < 16 * 128 else 16 if _light(family) else 12
+        each, warps = 1, 8 if tiles * 8 >= 32 * processors or columns < 16 * 128 else 12
     return Form(kernel(family, each, warps, experts), each)
 
 
@@ -307,10 +333,9 @@ def forms() -> Iterator[Kernel]:
     for family in FAMILIES:
         if isinstance(family, CodeFamily) and family.name in ("q40", "q4k", "q6k", "q80", "mxfp4", "grouped4u128", "q2k", "grouped8u32f32"):
             yield kernel(family, 1, 8)
-            if family.name == "q4k":
+            if family.name in ("q40", "q4k"):
                 yield kernel(family, 1, 12)
             if family.name == "q40":
-                yield kernel(family, 1, 16)
                 yield kernel(family, 2, 4)
             if family.name in ("q4k", "q6k", "mxfp4"):
                 yield family.unpack()
@@ -325,13 +350,10 @@ def kernel(family: CodeFamily, tiles: int, warps: int, experts: bool = False) ->
     """A product's kernel: `tiles` (1, 2) a warp, `warps` (even) a block of threads."""
     assert warps % 2 == 0
     assert 2 * warps % family.span == 0
-    light = _light(family)
-    sizes = {
-        "TILES": tiles, "WARPS": warps, "TILE_SHIFT": 3 + tiles.bit_length(), "AHEAD": 2 * warps // family.span * family.span_bytes,
-        "ONES_APART": int(tiles == 2 or not light),
-    }  # fmt: skip
+    ahead = 2 * warps // family.span * family.span_bytes
+    sizes = {"TILES": tiles, "WARPS": warps, "TILE_SHIFT": 3 + tiles.bit_length(), "AHEAD": ahead}
     words = sum(region.words for region in family.regions if not region.header)
-    limit = 96 if tiles == 2 else 64 if light else 128 if words > 12 else 80
+    limit = 96 if tiles == 2 else 128 if words > 12 else 80
     return Kernel(
         f"{'experts' if experts else 'linear'}_{family.name}_{tiles}x{warps}", _experts if experts else _linear,
         EXPERTS_PARAMETERS if experts else LINEAR, 32 * warps, limit, {**family.constants, **sizes},

@@ -72,7 +72,9 @@ def values_of(words: Any) -> Any:
     lows = registers(float32(0.0), 8)
     for row in static(range(2)):
         for group in static(range(GROUPS)):
-            factors[4 * row + group] = scale(words[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group], words[D_WORD], row, fixed[0])
+            factors[4 * row + group] = scale(
+                words[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group], words[D_WORD], row, fixed[0]
+            )
             if LOWS != "":
                 lows[4 * row + group] = low(
                     words[L_WORD[GROUPS * row + group]], L_PLACE[GROUPS * row + group], words[M_WORD], row, fixed[0]
