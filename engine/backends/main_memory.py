@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import psutil
-
 
 def free_memory() -> int:
     """Bytes that programs can still have."""
+    import psutil
+
     return int(psutil.virtual_memory().available)

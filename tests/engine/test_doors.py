@@ -532,7 +532,7 @@ def test_version(door):
 
 def test_every_door_explains_itself(door):
     names = [each.name for each in DOORS]
-    assert names == ["info", "run", "chat", "tokenize", "render", "logits", "perplexity", "bench"]
+    assert names == ["info", "run", "chat", "tokenize", "render", "logits", "perplexity", "bench", "selftest"]
     for name in names:
         code, out, _ = door(name, "--help")
         assert code == 0

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import Floats, Step
+from engine.backends.main_memory import free_memory
 from engine.core import PAGE_TOKENS
 from engine.generator.streaming import StreamingGenerator
 from engine.models.base import SPARE_PAGES
@@ -107,7 +108,7 @@ class FakeModel:
         self.config = SimpleNamespace(
             vocab_size=tokenizer().vocab_size, context_length=context_length, advised_context=context_length, **shape
         )
-        self.backend = SimpleNamespace(name="fake", free_memory=lambda: 1 << 40)
+        self.backend = SimpleNamespace(name="fake", free_memory=free_memory)
         self.program: FakeProgram
         self.closed = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
@@ -201,7 +202,7 @@ class Present:
         self.chat, self.closed = chat, False
         self.info: ModelInfo | None = chat.info
         if resident_bytes:
-            self.info = SimpleNamespace(resident_bytes=resident_bytes)  # type: ignore[assignment]
+            self.info = dataclasses.replace(chat.info, resident_bytes=resident_bytes, cache_bytes=0)
 
     def close(self) -> None:
         self.closed = True
