@@ -311,6 +311,12 @@ def _experts(
         _product(weight, outputs, tile, own_y, y_stride, own_bias, none, none, own_x, x_stride, int32(1), columns)
 
 
+_TWELVE = ("q40", "q4k", "q41", "q50", "q51", "iq4nl", "iq4xs", "tq1", "tq2")
+"""Families that twelve warps a block, for small matrices, multiply with in 80 registers on every device."""
+_WIDE = {"q5k": 128, "grouped4u64": 128, "grouped8u32": 168}
+"""Families that do not come by with 80 registers."""
+
+
 def _light(family: CodeFamily) -> bool:
     """Whether there are so few numbers beside the codes that a warp can take two tiles."""
     return family.scales == "half" and family.lows == "" and family.bits < 8 and family.table == ""
@@ -321,7 +327,8 @@ def form(family: CodeFamily, tiles: int, columns: int, processors: int, experts:
     if _light(family) and tiles // 2 * 4 >= 20 * processors:
         each, warps = 2, 4
     else:
-        each, warps = 1, 8 if tiles * 8 >= 32 * processors or columns < 16 * 128 else 12
+        few = tiles * 8 < 32 * processors and columns >= 16 * 128 and family.name in _TWELVE
+        each, warps = 1, 12 if few else 8
     return Form(kernel(family, each, warps, experts), each)
 
 
@@ -353,7 +360,7 @@ def kernel(family: CodeFamily, tiles: int, warps: int, experts: bool = False) ->
     ahead = 2 * warps // family.span * family.span_bytes
     sizes = {"TILES": tiles, "WARPS": warps, "TILE_SHIFT": 3 + tiles.bit_length(), "AHEAD": ahead}
     words = sum(region.words for region in family.regions if not region.header)
-    limit = 96 if tiles == 2 else 128 if words > 12 else 80
+    limit = 96 if tiles == 2 else _WIDE.get(family.name, 128 if words > 12 else 80)
     return Kernel(
         f"{'experts' if experts else 'linear'}_{family.name}_{tiles}x{warps}", _experts if experts else _linear,
         EXPERTS_PARAMETERS if experts else LINEAR, 32 * warps, limit, {**family.constants, **sizes},
