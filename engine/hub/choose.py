@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
-from engine.backends.choice import targets
 from engine.errors import BadSetting, DownloadError
 from engine.hub.models import HubChoice, HubFile, HubFiles
 from engine.hub.packaged import models_dir
@@ -112,6 +111,8 @@ def _memory(title: str, weights: int, parameters: int) -> int:
 
 def free_memories(load: LoadSettings) -> list[int]:
     """Free bytes of each device that a model could go to, the best one first; of a GPU that is not there, nothing is said here."""
+    from engine.backends.choice import targets  # NumPy comes with it
+
     try:
         found = targets(load)
     except BadSetting:
