@@ -126,6 +126,7 @@ class HubService(QObject):
         self._downloads: dict[tuple[str, str], Fetching] = {}
         self._jobs: dict[int, tuple[tuple[str, str], Job]] = {}
         self._discarded: set[tuple[str, str]] = set()
+        self._offline, self._switching = preferences.offline, threading.Lock()
 
     # -- questions
 
@@ -137,7 +138,13 @@ class HubService(QObject):
     def set_offline(self, on: bool) -> None:
         """Turn the switch; a download that runs ends within a moment and keeps what came."""
         self._preferences.set_offline(on)
-        self._doors.set_offline(on)
+        self._offline = on
+        self._apply_offline()
+
+    def _apply_offline(self) -> None:
+        """Tell the engine how the switch stands now, from any thread: a question put before it was turned must not turn it back."""
+        with self._switching:
+            self._doors.set_offline(self._offline)
 
     def begin(self) -> None:
         """Tell what there is already: unfinished downloads and where the token is kept."""
@@ -174,11 +181,10 @@ class HubService(QObject):
             self._asker = StreamThread("hub", self)
             self._asker.finished.connect(self._on_answer)
             self._asker.failed.connect(self._on_refusal)
-        offline = self.offline
 
         def run(stop: threading.Event) -> Generator[None, None, Any]:
             yield
-            self._doors.set_offline(offline)
+            self._apply_offline()
             return ask(stop)
 
         job = self._asker.start(run)
@@ -245,10 +251,10 @@ class HubService(QObject):
         before = self._downloads.get(key)
         waiting = "Waiting for the download before it" if self._jobs else "Starting"
         self._downloads[key] = Fetching(choice, "waiting", before.done if before else 0, choice.bytes, waiting)
-        offline, folder = self.offline, self._folder
+        folder = self._folder
 
         def run(stop: threading.Event) -> Generator[Downloading | Downloaded, None, None]:
-            self._doors.set_offline(offline)
+            self._apply_offline()
             yield from self._doors.download(choice, folder, stop)
 
         job = self._fetcher.start(run)
