@@ -266,14 +266,14 @@ class _Room:
         """Let that model go when there is memory for `weights` bytes and a context without it. Raises `NotEnoughMemory` otherwise."""
         from engine.backends.trim import give_memory_back
         from engine.models.estimate import cache_bytes, chosen_context
-        from engine.models.fit import freed_bytes
+        from engine.models.fit import freed_bytes, work_bytes
         from engine.models.load import check_memory
 
         name, free = Path(self._info.path).name, backend.free_memory() + freed_bytes(self.leaving, backend.where)
         check_memory(name, weights, free, backend.where)
         # A GPU has no memory that is only lent: what the passes take besides must be there, too.
         length = chosen_context(self._cache, self._info.context_length, self._info.advised_context)
-        work = self._info.work.bytes(length) if backend.where else 0
+        work = work_bytes(self._info, length, backend.name) if backend.where else 0
         context = cache_bytes(self._info, self._cache, backend.name, busy=weights + work, free=free, where=backend.where)
         if not context.fits:
             raise NotEnoughMemory(f"{name} leaves too little memory beside its weights. {context.sentence}")

@@ -15,6 +15,7 @@ from engine.settings import LoadSettings
 if TYPE_CHECKING:
     from engine.backends.cuda.driver import Gpus
 
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """A GPU that models can run on: its number in CUDA's order, its `name` for people, and bytes of its memory: all, and free now."""

@@ -11,7 +11,7 @@ from engine.core import PAGE_TOKENS, ModelInfo, WorkSpace
 from engine.errors import BadSetting
 from engine.models.base import rotary
 from engine.models.estimate import cache_bytes, free_words, gigabytes
-from engine.models.paged import prefill_rows
+from engine.models.paged import GPU_ROWS, prefill_rows
 from engine.settings import CacheSettings, LoadSettings
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def fit(
         context = cache_bytes(info, cache, backend, free=free)
     except BadSetting:
         context = cache_bytes(info, dataclasses.replace(cache, context_length=info.context_length), backend, free=free)
-    work = info.work.bytes(context.context_length)
+    work = work_bytes(info, context.context_length, backend)
     total = weights + context.context_bytes + work
     verdict = "too large" if total > free else "tight" if total > TIGHT * free else "fits"
     room = f"{gigabytes(context.context_bytes)} for {context.context_length:,} tokens, {gigabytes(work)} work space"
@@ -88,6 +88,14 @@ def fit(
         "or a shorter context.",
     }[verdict]
     return Fit(weights, context.context_bytes, work, total, free, context.context_length, verdict, _speed(info, bandwidth, saved), sentence)
+
+
+def work_bytes(info: ModelInfo, context: int, backend: str) -> int:
+    """Bytes of a model's passes over conversations of up to `context` tokens, in steps of as many rows as a backend of this name takes.
+
+    What a row takes is known of the CPU's; a GPU's is about that.
+    """
+    return (dataclasses.replace(info.work, rows=GPU_ROWS) if backend == "cuda" else info.work).bytes(context)
 
 
 def finds_room(info: ModelInfo, cache: CacheSettings, load: LoadSettings, leaving: ModelInfo | None = None) -> Fits:
@@ -123,7 +131,7 @@ def work_space(config: ModelConfig, backend: Backend, parts: Parts) -> WorkSpace
     row, fixed = backend.work_space(lambda ops: parts(ops, turn))
     tables = [table for table in (turn.main, turn.local) if table is not None]
     fixed += TOKEN_BYTES * config.vocab_size
-    return WorkSpace(prefill_rows(config), row, sum(8 * table.cos.shape[1] for table in tables), fixed)
+    return WorkSpace(prefill_rows(config, backend.name), row, sum(8 * table.cos.shape[1] for table in tables), fixed)
 
 
 def _saved(info: ModelInfo, load: LoadSettings) -> int:

@@ -28,8 +28,14 @@ STEP_FLOPS = 3e11
 """Work in one prefill step: about half a second on two cores, so that a stop is obeyed soon even with a large model."""
 
 
-def prefill_rows(config: ModelConfig) -> int:
-    """Rows of one prefill step: a power of two, fixed by the model's size so that results repeat exactly."""
+GPU_ROWS = 1024
+"""Rows of one prefill step on a GPU: each step reads and unpacks all weights anew, which few rows would not repay."""
+
+
+def prefill_rows(config: ModelConfig, backend: str = "cpu") -> int:
+    """Rows of one prefill step: a power of two, fixed by the model's size and the backend so that results repeat exactly."""
+    if backend == "cuda":
+        return GPU_ROWS
     attention = 2 * (config.heads + config.kv_heads) * config.head_dim
     weights = config.layers * config.width * (attention + 3 * config.ffn_width)
     rows = MAX_ROWS
@@ -55,7 +61,7 @@ class PagedCache:
         further = further_pages(self.context_length, model.page_bytes(dtype), settings.memory, model.backend.free_memory())
         self.store = model.new_cache(self.context_length, dtype, further)
         self.table = PageTable(self.store.page_count)
-        self.rows = min(prefill_rows(model.config), self.context_length)
+        self.rows = min(prefill_rows(model.config, model.backend.name), self.context_length)
         self.program = model.record(self.store, self.rows, self.context_length)
         self._positions = np.arange(self.context_length, dtype=np.int32)
         self._pages = np.empty(pages_for(self.context_length) + 1, np.int32)

@@ -10,7 +10,7 @@ import pytest
 
 from engine.backends.cuda.backend import CudaBackend
 from tests.engine.models.all_cases import BY_NAME, CASES
-from tests.engine.models.architectures import Case, Floats, cached_logits, ids, write_checkpoint
+from tests.engine.models.architectures import Case, Floats, cached_logits, case_folders, ids
 from tests.engine.models.oracle import load, logits
 from tests.simt.fake import FakeDevice
 
@@ -20,14 +20,7 @@ IN_EVERY_RUN = ("Llama", "Gemma 3", "GPT-OSS", "Cohere, Command-R", "GPT-2")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    made: dict[str, Path] = {}
-
-    def get(case: Case) -> Path:
-        if case.name not in made:
-            made[case.name] = write_checkpoint(case, tmp_path_factory.mktemp("case") / "model")
-        return made[case.name]
-
-    return get
+    return case_folders(tmp_path_factory)
 
 
 def near(found: Floats, expected: Floats, share: float) -> None:

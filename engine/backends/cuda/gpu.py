@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -188,13 +188,13 @@ class TorchDevice:
         with self.torch_work():
             # Other threads may go on with the GPU: only this one is held to what a recording allows.
             graph.capture_begin(capture_error_mode="thread_local")
+            whole = False
             try:
                 launches()
-            except BaseException:
-                with suppress(RuntimeError):  # the recording is broken, which is no news
+                whole = True
+            finally:
+                with nullcontext() if whole else suppress(RuntimeError):  # that a broken recording cannot be ended is no news
                     graph.capture_end()
-                raise
-            graph.capture_end()
             return TorchGraph(self, graph)
 
     def mark(self) -> TorchMark:

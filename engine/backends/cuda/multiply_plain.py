@@ -49,6 +49,21 @@ def _leave(sums: int, tile: int, d0: float, d1: float, d2: float, d3: float) -> 
     sts_f32(int32(at + 112), d3)
 
 
+def _ask(a: Any, weight: int, tile_step: int, row_bytes: int, start: int, last: int) -> None:
+    """A turn's weights of two bytes into the registers `a`: of each step and tile 16 words, four of each of two halves of two features."""
+    for u in static(range(UNROLL)):
+        at = 128 * int64(min(int32(start + u * WARPS), last))
+        for i in static(range(TILES)):
+            for h in static(range(4)):
+                here = weight + i * tile_step + (h // 2) * 8 * row_bytes + at + 64 * (h % 2)
+                (
+                    a[16 * (u * TILES + i) + 4 * h],
+                    a[16 * (u * TILES + i) + 4 * h + 1],
+                    a[16 * (u * TILES + i) + 4 * h + 2],
+                    a[16 * (u * TILES + i) + 4 * h + 3],
+                ) = ld_stream(here)
+
+
 def multiply_bf16(tile: int, tile_step: int, x: int, x_stride: int, rows: int, columns: int, sums: int) -> None:
     """Weights bf16 (16, K64) by "pairs": both halves of x times the weights, exactly, with float32 sums."""
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
@@ -62,17 +77,7 @@ def multiply_bf16(tile: int, tile_step: int, x: int, x_stride: int, rows: int, c
     a = registers(uint32(0), 16 * TILES * UNROLL)
     start, jump = int32(warp), int32((threads() >> 5) * UNROLL)
     while start - warp < steps:
-        for u in static(range(UNROLL)):
-            at = 128 * int64(min(int32(start + u * WARPS), last))
-            for i in static(range(TILES)):
-                for h in static(range(4)):
-                    here = weight + i * tile_step + (h // 2) * 8 * row_bytes + at + 64 * (h % 2)
-                    (
-                        a[16 * (u * TILES + i) + 4 * h],
-                        a[16 * (u * TILES + i) + 4 * h + 1],
-                        a[16 * (u * TILES + i) + 4 * h + 2],
-                        a[16 * (u * TILES + i) + 4 * h + 3],
-                    ) = ld_stream(here)
+        _ask(a, weight, tile_step, row_bytes, start, last)
         for u in static(range(UNROLL)):
             step = int32(start + u * WARPS)
             at = 128 * int64(min(step, last))
@@ -119,17 +124,7 @@ def multiply_fp16(tile: int, tile_step: int, x: int, x_stride: int, rows: int, c
     a = registers(uint32(0), 16 * TILES * UNROLL)
     start, jump = int32(warp), int32((threads() >> 5) * UNROLL)
     while start - warp < steps:
-        for u in static(range(UNROLL)):
-            at = 128 * int64(min(int32(start + u * WARPS), last))
-            for i in static(range(TILES)):
-                for h in static(range(4)):
-                    here = weight + i * tile_step + (h // 2) * 8 * row_bytes + at + 64 * (h % 2)
-                    (
-                        a[16 * (u * TILES + i) + 4 * h],
-                        a[16 * (u * TILES + i) + 4 * h + 1],
-                        a[16 * (u * TILES + i) + 4 * h + 2],
-                        a[16 * (u * TILES + i) + 4 * h + 3],
-                    ) = ld_stream(here)
+        _ask(a, weight, tile_step, row_bytes, start, last)
         for u in static(range(UNROLL)):
             step = int32(start + u * WARPS)
             at = int64(min(step, last))

@@ -125,6 +125,18 @@ def cached_logits(case_name: str) -> Floats:
     return expected_logits(BY_NAME[case_name])
 
 
+def case_folders(tmp_path_factory: Any) -> Callable[[Case], Path]:
+    """Gives a case's folder, which is written at the first question."""
+    made: dict[str, Path] = {}
+
+    def get(case: Case) -> Path:
+        if case.name not in made:
+            made[case.name] = write_checkpoint(case, tmp_path_factory.mktemp("case") / "model")
+        return made[case.name]
+
+    return get
+
+
 def write_checkpoint(case: Case, folder: Path) -> Path:
     """The case as a folder with a tokenizer. Returns `folder`."""
     from safetensors.numpy import load_file, save_file

@@ -16,7 +16,7 @@ from engine.backends.cpu import CpuBackend
 from engine.models.load import read_config
 from engine.weights import open_checkpoint
 from tests.engine.models.all_cases import BY_NAME, CASES
-from tests.engine.models.architectures import Case, Floats, cached_logits, ids, older_config, write_case_gguf, write_checkpoint
+from tests.engine.models.architectures import Case, Floats, cached_logits, case_folders, ids, older_config, write_case_gguf
 from tests.engine.models.oracle import load, logits
 
 Folder = Callable[[Case], Path]
@@ -30,14 +30,7 @@ every_gguf = pytest.mark.parametrize(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """A case's folder, written once."""
-    made: dict[str, Path] = {}
-
-    def get(case: Case) -> Path:
-        if case.name not in made:
-            made[case.name] = write_checkpoint(case, tmp_path_factory.mktemp("case") / "model")
-        return made[case.name]
-
-    return get
+    return case_folders(tmp_path_factory)
 
 
 def assert_near(found: Floats, expected: Floats, share: float) -> None:

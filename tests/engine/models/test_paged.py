@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine.cache.pages import Lease
 from engine.core import PAGE_TOKENS as P
 from engine.errors import BadSetting, ContextTooLong
-from engine.models.paged import PagedCache, chosen_context, prefill_rows
+from engine.models.paged import GPU_ROWS, PagedCache, chosen_context, prefill_rows
 from engine.settings import CacheSettings
 from tests.engine.generator.fakes import FakeModel, make, random_logits
 from tests.engine.models.oracle import load
@@ -65,6 +65,7 @@ def test_larger_models_read_in_smaller_steps():
     assert prefill_rows(shape(30, 576, 9, 3, 64, 1536)) == 512  # SmolLM2 135M
     assert prefill_rows(shape(22, 2048, 32, 4, 64, 5632)) == 128  # 1.1B
     assert prefill_rows(shape(32, 4096, 32, 8, 128, 14336)) == 32  # 8B
+    assert prefill_rows(shape(32, 4096, 32, 8, 128, 14336), "cuda") == GPU_ROWS == 1024
 
 
 def test_context_length():
