@@ -69,7 +69,7 @@ def test_the_index_follows_every_change(store: ConversationStore, talk: int, dat
     assert found(store, "dragon") == ["a dragon instead"]
     database.execute("DELETE FROM conversations WHERE id = ?", (talk,))
     assert found(store, "dragon") == []
-    database.execute("INSERT INTO message_search (message_search, rank) VALUES ('integrity-check', 1)")
+    database.execute("INSERT INTO message_words (message_words, rank) VALUES ('integrity-check', 1)")
 
 
 def test_a_killed_reply_is_indexed_on_opening(store: ConversationStore, database: Database) -> None:
@@ -77,7 +77,7 @@ def test_a_killed_reply_is_indexed_on_opening(store: ConversationStore, database
     reply = store.add_message(number, None, "assistant", "", "running")
     store.checkpoint(reply.id, "a comet passes")
     assert found(ConversationStore(database), "comet") == ["a comet passes"]
-    database.execute("INSERT INTO message_search (message_search, rank) VALUES ('integrity-check', 1)")
+    database.execute("INSERT INTO message_words (message_words, rank) VALUES ('integrity-check', 1)")
 
 
 def test_latest_first_and_the_limit(store: ConversationStore) -> None:
