@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from desktop.store.database import BUSY_TIMEOUT_S, Damaged, DiskFull, StoreError, check_file, request_check, set_aside, translated
+from desktop.store.database import BUSY_TIMEOUT_S, Damaged, DiskFull, StoreError, check_file, request_check, set_aside
+from desktop.store.errors import translated
 
 __all__ = ["TIERS", "Backup", "Backups", "Tier", "restore_backup"]
 
@@ -31,11 +32,11 @@ _STAMP = "%Y%m%d-%H%M%S"
 
 
 class Tier(NamedTuple):
-    """Keep the latest copy of each of the `count` last periods of `seconds` that have one."""
+    """Keep the latest copy of each of the `most` last periods of `seconds` that have one."""
 
     name: str
     seconds: int
-    count: int
+    most: int
 
 
 TIERS = (Tier("hourly", 3_600, 6), Tier("daily", 86_400, 7), Tier("weekly", 7 * 86_400, 4))
@@ -76,7 +77,10 @@ class Backups:
         return written > latest.made_at and not 0 <= now - latest.made_at < TIERS[0].seconds
 
     def make(
-        self, now: float | None = None, cancelled: Callable[[], bool] = lambda: False, progress: Callable[[float], None] = lambda share: None
+        self,
+        now: float | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+        progress: Callable[[float], None] = lambda share: None,
     ) -> Backup | None:
         """Make a copy, check it, and remove those that are not needed any more: for a thread of its own. None when cancelled.
 
@@ -121,7 +125,7 @@ class Backups:
             latest: dict[int, Path] = {}
             for backup in backups:
                 latest.setdefault(int(backup.made_at // tier.seconds), backup.path)
-            found.update((path, tier.name) for path in list(latest.values())[: tier.count])
+            found.update((path, tier.name) for path in list(latest.values())[: tier.most])
         return found
 
     def _bound(self, coming: int) -> None:

@@ -71,7 +71,9 @@ def _translation(error: sqlite3.DatabaseError, path: Path) -> StoreError:
     if isinstance(error, sqlite3.IntegrityError):
         return StoreError(f"This change does not fit the saved conversations ({error}); nothing was written.")
     if is_damage(error):
-        return Damaged(f"The file {path} with your conversations is damaged ({error}): start the program again, and what can be read is saved.")
+        return Damaged(
+            f"The file {path} with your conversations is damaged ({error}): start the program again, and what can be read is saved."
+        )
     if _is_full(error, path):
         return DiskFull(f"There is no room to save the conversations in {path}: make room there, then it is saved.")
     return StoreError(f"The conversations in {path} cannot be read or written ({error}); check free space and permissions.")

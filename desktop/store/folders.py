@@ -47,7 +47,7 @@ class FolderStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def list(self) -> tuple[Folder, ...]:
+    def all(self) -> tuple[Folder, ...]:
         """All folders: parents before what is in them, siblings in their order."""
         by_parent: dict[int | None, list[Folder]] = {}
         for row in self._database.execute(f"SELECT {_COLUMNS} FROM folders ORDER BY position, id"):
@@ -120,7 +120,7 @@ class FolderStore:
         with self._database.transaction():
             folder = self.get(folder_id)
             doomed = self._inside(folder_id) if throw_away else (folder_id,)
-            folders = tuple(found for found in self.list() if found.id in doomed)
+            folders = tuple(found for found in self.all() if found.id in doomed)
             marks = json.dumps(doomed)
             held = self._database.execute(
                 f"SELECT id, folder_id, deleted FROM conversations WHERE folder_id IN {_MARKED} ORDER BY id", (marks,)
@@ -144,7 +144,7 @@ class FolderStore:
     def put_back(self, removal: Removal) -> None:
         """Undo `remove`. What was deleted for good since then stays so; where the parent is gone, the folder comes to the top."""
         with self._database.transaction():
-            present = {folder.id for folder in self.list()}
+            present = {folder.id for folder in self.all()}
             for folder in removal.folders:
                 parent = folder.parent_id if folder.parent_id in present else None
                 self._database.execute(

@@ -33,7 +33,7 @@ def index_step(database: Database, characters: int = STEP_CHARACTERS) -> Progres
         with database.transaction():
             low = _index(database, characters)
         return Progress(low, False)
-    if database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_OLD,)).fetchone() is None:
+    if database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{_OLD}_data",)).fetchone() is None:
         return Progress(0, True)
     with database.transaction():
         done = _remove(database)
@@ -60,11 +60,10 @@ def _index(database: Database, characters: int) -> int:
 
 
 def _remove(database: Database) -> bool:
-    """Some pages of the trigram index, then the table itself: dropping it whole would write all its pages at once."""
-    for table, key in (("data", "id"), ("docsize", "id")):
-        name = f"{_OLD}_{table}"
-        removed = database.execute(f"DELETE FROM {name} WHERE {key} IN (SELECT {key} FROM {name} LIMIT {STEP_PAGES})").rowcount
-        if removed > 0:
-            return False
-    database.execute(f"DROP TABLE {_OLD}")
+    """Some pages of the trigram index, then its tables: dropping it whole would write all its pages at once."""
+    sql = f"DELETE FROM {_OLD}_data WHERE id IN (SELECT id FROM {_OLD}_data LIMIT {STEP_PAGES})"
+    if database.execute(sql).rowcount > 0:
+        return False
+    for table in ("idx", "docsize", "config", "data"):
+        database.execute(f"DROP TABLE IF EXISTS {_OLD}_{table}")
     return True

@@ -76,11 +76,8 @@ def word_search(connection: sqlite3.Connection) -> None:
     """
     for name in ("insert", "delete", "update"):
         connection.execute(f"DROP TRIGGER message_search_{name}")
-    connection.execute(
-        "CREATE VIRTUAL TABLE message_words USING fts5 (text, content='', tokenize='ascii', detail='none', columnsize=0)"
-    )
-    if connection.execute("SELECT 1 FROM messages").fetchone() is None:
-        connection.execute("DROP TABLE message_search")
+    connection.execute("CREATE VIRTUAL TABLE message_words USING fts5 (text, content='', tokenize='ascii', detail='none', columnsize=0)")
+    _leave_old_index(connection)
     connection.execute("CREATE TABLE search_state (low INTEGER NOT NULL)")
     connection.execute("INSERT INTO search_state SELECT coalesce(max(id), -1) + 1 FROM messages")
     indexed = "{0}.state <> 'running' AND {0}.id >= (SELECT low FROM search_state)"
@@ -98,3 +95,20 @@ def word_search(connection: sqlite3.Connection) -> None:
         END
         """
     )
+
+
+def _leave_old_index(connection: sqlite3.Connection) -> None:
+    """Take the trigram index out of the schema; the tables it was kept in become ordinary ones, to be emptied in steps.
+
+    Where SQLite does not let its schema be edited (defensive builds), and where nothing is in it, it is dropped at once.
+    """
+    if connection.execute("SELECT 1 FROM messages").fetchone() is not None:
+        connection.execute("PRAGMA writable_schema = ON")
+        try:
+            connection.execute("DELETE FROM sqlite_master WHERE type = 'table' AND name = 'message_search'")
+        except sqlite3.OperationalError:
+            connection.execute("DROP TABLE message_search")
+        finally:
+            connection.execute("PRAGMA writable_schema = RESET")
+    else:
+        connection.execute("DROP TABLE message_search")

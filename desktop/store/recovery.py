@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from desktop.store.database import Database
 from desktop.store.errors import StoreError
 from desktop.store.pages import Value, leaf_rows
-from desktop.store.records import STATES
+from desktop.store.records import STATES, auto_title
 
 __all__ = ["Recovery", "recover"]
 
@@ -102,6 +102,7 @@ def _opened(damaged: Path) -> sqlite3.Connection:
     wal = damaged.with_name(damaged.name + "-wal")
     for option in ("mode=ro",) * wal.exists() + ("mode=ro&immutable=1",):
         connection = sqlite3.connect(f"{damaged.absolute().as_uri()}?{option}", uri=True, isolation_level=None)
+        connection.execute("PRAGMA writable_schema = ON")  # else a file whose end is missing is refused whole
         connection.text_factory = lambda data: data.decode(errors="replace")
         try:
             connection.execute("SELECT name FROM sqlite_master").fetchall()
@@ -138,7 +139,7 @@ class _Reader:
                 waiting += [(low, middle), (middle + 1, high)]
         self.whole = self.whole and not waiting
 
-    def _run(self, low: int, high: int, order: str) -> Iterator[Any]:
+    def _run(self, low: int, high: int, order: str) -> Generator[tuple[Any, ...], None, int]:
         """Yields the rows of a range until a failure; returns the first id behind them in this direction."""
         seen = high + 1 if order else low - 1
         try:
@@ -227,10 +228,17 @@ def _is_object(text: object) -> bool:
 
 def _mend(database: Database) -> None:
     """Let every reference lead somewhere again."""
-    database.execute(
-        "INSERT INTO conversations (id, title, auto_title, created_at, updated_at) SELECT conversation_id, 'Recovered conversation', 0, "
-        "min(created_at), max(created_at) FROM messages WHERE conversation_id NOT IN (SELECT id FROM conversations) GROUP BY conversation_id"
-    )
+    lost = database.execute(
+        "SELECT conversation_id, min(created_at), max(created_at) FROM messages "
+        "WHERE conversation_id NOT IN (SELECT id FROM conversations) GROUP BY conversation_id"
+    ).fetchall()
+    for number, first, last in lost:
+        said = database.execute("SELECT text FROM messages WHERE conversation_id = ? AND role = 'user' ORDER BY id", (number,)).fetchone()
+        title = auto_title(said[0]) if said else ""
+        database.execute(
+            "INSERT INTO conversations (id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
+            (number, title or "Recovered conversation", first, last),
+        )
     database.execute(
         "UPDATE messages SET parent_id = (SELECT max(id) FROM messages AS before WHERE before.conversation_id = messages.conversation_id "
         "AND before.id < messages.id) WHERE parent_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM messages AS parent "

@@ -27,7 +27,7 @@ _SAMPLE = 256
 _COMMON = 0.04
 """A word in more than this share of messages is not looked up when a rarer one is: its list of ids is too long to merge."""
 _ROWS = (
-    "SELECT messages.id, conversation_id, title, text, messages.created_at FROM {source} CROSS JOIN conversations "
+    "SELECT messages.id, conversation_id, title, messages.text, messages.created_at FROM {source} CROSS JOIN conversations "
     "ON conversations.id = conversation_id WHERE messages.deleted = 0 AND conversations.deleted = 0 AND state <> 'running' AND {condition} "
     "ORDER BY {order} DESC"
 )

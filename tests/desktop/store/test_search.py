@@ -17,7 +17,7 @@ def found(store: ConversationStore, query: str, limit: int = 50) -> list[str]:
 @pytest.fixture
 def talk(store: ConversationStore) -> int:
     number = store.create("Talk").id
-    for text in ("The quick brown fox", "北京是中国的首都", "def read_file(path): return 100%", "Ärger mit Ölen, don't \"quote\" me"):
+    for text in ("The quick brown fox", "北京是中国的首都", "def read_file(path): return 100%", 'Ärger mit Ölen, don\'t "quote" me'):
         store.add_message(number, None, "user", text)
     return number
 
@@ -38,9 +38,9 @@ def talk(store: ConversationStore) -> int:
         ("0%", ["def read_file(path): return 100%"]),
         ("%", ["def read_file(path): return 100%"]),
         ("d_", ["def read_file(path): return 100%"]),
-        ("ärger", ["Ärger mit Ölen, don't \"quote\" me"]),
-        ('"quote"', ["Ärger mit Ölen, don't \"quote\" me"]),
-        ("don't", ["Ärger mit Ölen, don't \"quote\" me"]),
+        ("ärger", ['Ärger mit Ölen, don\'t "quote" me']),
+        ('"quote"', ['Ärger mit Ölen, don\'t "quote" me']),
+        ("don't", ['Ärger mit Ölen, don\'t "quote" me']),
         ("NOT", []),
         ("   ", []),
         ("", []),
