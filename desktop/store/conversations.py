@@ -12,7 +12,7 @@ from typing import Any
 
 from desktop.store.database import Database, StoreError
 from desktop.store.records import STATES, Conversation, ConversationSummary, SearchHit, StoredMessage, auto_title
-from desktop.store.search import find, scan
+from desktop.store.search import Search
 from desktop.store.tree import Node, Tree
 
 __all__ = ["Conversation", "ConversationStore", "ConversationSummary", "SearchHit", "StoredMessage"]
@@ -28,6 +28,7 @@ class ConversationStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._search = Search(database)
         self.notices = database.notices
         with database.transaction():
             self.recovered = database.execute("UPDATE messages SET state = 'stopped' WHERE state = 'running'").rowcount
@@ -228,12 +229,13 @@ class ConversationStore:
 
         `before`: only messages with smaller ids, to go on behind the last hit.
         """
-        return self._reachable(find(self._database, query, limit, before))
+        return self._search.find(query, limit, before)
 
     def search_rest(self, query: str, found: Collection[int] = (), before: int | None = None) -> Iterator[tuple[SearchHit, ...]]:
-        """All hits but those of the ids `found`, by reading everything: a tuple, often empty, every few milliseconds."""
-        for hits in scan(self._database, query, found, before):
-            yield self._reachable(hits)
+        """All hits but those of the ids `found`, the likeliest messages first, then every one: a tuple, often empty, every few
+        milliseconds.
+        """
+        return self._search.scan(query, found, before)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
@@ -241,18 +243,6 @@ class ConversationStore:
         changed = self._database.execute(f"UPDATE conversations SET {assignment} WHERE id = ?", (*values, conversation_id)).rowcount
         if not changed:
             raise _no_conversation(conversation_id)
-
-    def _reachable(self, hits: tuple[SearchHit, ...]) -> tuple[SearchHit, ...]:
-        """Those with nothing deleted above them."""
-        if not hits:
-            return ()
-        rows = self._database.execute(
-            "WITH RECURSIVE up (id) AS (SELECT value FROM json_each(?) UNION SELECT parent_id FROM up JOIN messages USING (id) "
-            "WHERE parent_id IS NOT NULL) SELECT id, parent_id, deleted FROM up JOIN messages USING (id) ORDER BY id",
-            (json.dumps([hit.message_id for hit in hits]),),
-        ).fetchall()
-        tree = Tree.build((Node(number, parent, None) for number, parent, deleted in rows if not deleted), None)
-        return tuple(hit for hit in hits if tree.reachable(hit.message_id))
 
     def _touch(self, conversation_id: int, now: float) -> None:
         self._database.execute("UPDATE conversations SET updated_at = ? WHERE id = ?", (now, conversation_id))

@@ -39,6 +39,13 @@ class Rows(sqlite3.Cursor):
         except sqlite3.DatabaseError as error:
             raise _translation(error, self.path) from error
 
+    def fetchmany(self, size: int | None = 1) -> list[Any]:
+        """The next `size` rows, or what is left."""
+        try:
+            return super().fetchmany(size)
+        except sqlite3.DatabaseError as error:
+            raise _translation(error, self.path) from error
+
     def fetchall(self) -> list[Any]:
         """All rows that are left."""
         try:

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-__all__ = ["LONGEST_TOKEN", "fold", "index_text", "places", "query_terms", "query_words"]
+__all__ = ["LONGEST_TOKEN", "first_place", "fold", "index_text", "places", "query_terms", "query_words"]
 
 LONGEST_TOKEN = 40
 """Characters of a word that are indexed; what follows (base64, hashes) is compared with the text."""
@@ -22,6 +22,8 @@ _UNSPACED = (
     "\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u2100-\u2bff\u2e80-\u30ff\u31a0-\u9fff\ua000-\ua4cf"
     "\uf900-\ufaff\U0001b000-\U0001b2ff\U0001f000-\U0001fbff\U00020000-\U0003ffff"
 )
+_FOLDS = re.compile("[^\x00-\x7f\u2012-\u2015\u2018-\u2019\u201c-\u201d\u2022\u2190-\u2193\u3001\u3002\u4e00-\u9fff]")
+"""Characters that may fold to something else; a text of the others, ASCII, dashes, quotes, ideographs, needs only lower case."""
 _PIECES = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
 _UNSPACED_START = re.compile(f"[{_UNSPACED}]")
 _STRIDE = 256
@@ -55,7 +57,11 @@ def _ignored(char: str) -> bool:
 
 def fold(text: str) -> str:
     """`text` without case, accents, width and invisible characters; its length may change."""
-    return text.lower() if text.isascii() else text.translate(_FOLDED)
+    return text.lower() if _plain(text) else text.translate(_FOLDED)
+
+
+def _plain(text: str) -> bool:
+    return text.isascii() or _FOLDS.search(text) is None
 
 
 def index_text(text: str) -> str:
@@ -93,7 +99,7 @@ def places(text: str, words: tuple[str, ...], start: int = 0, end: int | None = 
     piece = text[start:end]
     folded = fold(piece)
     found = sorted(match.span() for word in words if word for match in re.finditer(re.escape(word), folded))
-    back = _way_back(piece) if len(folded) != len(piece) or not piece.isascii() else None
+    back = _way_back(piece) if not _plain(piece) else None
     merged: list[tuple[int, int]] = []
     for first, behind in found:
         if back is not None:
@@ -111,7 +117,7 @@ def first_place(text: str, words: tuple[str, ...]) -> int:
     """The character of `text` where the first of the folded `words` begins; 0 when there is none."""
     folded = fold(text)
     target = min((place for word in words if (place := folded.find(word)) >= 0), default=0)
-    if text.isascii():
+    if _plain(text):
         return target
     at = passed = 0
     while at < len(text) and passed + (size := len(fold(text[at : at + _STRIDE]))) <= target:

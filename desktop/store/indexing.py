@@ -45,7 +45,11 @@ def _index(database: Database, characters: int) -> int:
     batch: list[tuple[int, str]] = []
     size = 0
     number = 0
-    for number, text, state in database.execute("SELECT id, text, state FROM messages WHERE id < ? ORDER BY id DESC", (low,)):
+    holes: set[int] = set()
+    rows = database.execute("SELECT id, text, state, conversation_id, deleted FROM messages WHERE id < ? ORDER BY id DESC", (low,))
+    for number, text, state, conversation, deleted in rows:
+        if deleted:
+            holes.add(int(conversation))
         if state != "running":
             batch.append((number, text))
         size += len(text) + 200
@@ -55,6 +59,8 @@ def _index(database: Database, characters: int) -> int:
         number = 0
     for message_id, text in reversed(batch):  # FTS5 gathers ascending ids in memory and writes them once
         database.execute("INSERT INTO message_words (rowid, text) VALUES (?, search_tokens(?))", (message_id, text))
+    for conversation in holes:
+        database.execute("UPDATE conversations SET holes = 1 WHERE id = ?", (conversation,))
     database.execute("UPDATE search_state SET low = ?", (number,))
     return int(number)
 

@@ -12,7 +12,10 @@ __all__ = ["folders_personas_drafts", "word_search"]
 
 
 def folders_personas_drafts(connection: sqlite3.Connection) -> None:
-    """Where a conversation stands, who answers in it, when it was thrown away, and the text not sent yet."""
+    """Where a conversation stands, who answers in it, when it was thrown away, and the text not sent yet.
+
+    `holes` is whether a message of it was ever deleted: only then need a search look at what is above a hit.
+    """
     connection.execute(
         """
         CREATE TABLE folders (
@@ -54,9 +57,13 @@ def folders_personas_drafts(connection: sqlite3.Connection) -> None:
         "deleted_at REAL",
         "persona_id INTEGER REFERENCES personas (id)",
         "inherits_prompt INTEGER NOT NULL DEFAULT 1",
+        "holes INTEGER NOT NULL DEFAULT 0",
     ):
         connection.execute(f"ALTER TABLE conversations ADD COLUMN {column}")
     connection.execute("UPDATE conversations SET deleted_at = updated_at WHERE deleted")
+    hole = "UPDATE conversations SET holes = 1 WHERE id = new.conversation_id AND NOT holes"
+    connection.execute(f"CREATE TRIGGER messages_hole AFTER UPDATE OF deleted ON messages WHEN new.deleted BEGIN {hole}; END")
+    connection.execute(f"CREATE TRIGGER messages_hole_insert AFTER INSERT ON messages WHEN new.deleted BEGIN {hole}; END")
     # The sidebar and the trash are answered from this index alone, without touching the rows.
     connection.execute("DROP INDEX conversations_recent")
     connection.execute(

@@ -26,7 +26,8 @@ from desktop.store.indexing import index_step
 
 FILE = "library.sqlite3"
 HITS = 50
-_SYLLABLES = [a + b for a in "b c d f g h k l m n p r s t v w th st ch br".split() for b in "a e i o u ea ai on er in al".split()]
+_SYLLABLES = [a + b for a in (*"bcdfghklmnprstvw", "th", "st", "ch", "br") for b in (*"aeiou", "ea", "ai", "on", "er", "in", "al")]
+_INSERT = "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at) VALUES (?, ?, ?, ?, 'complete', ?)"
 
 
 class Language:
@@ -79,10 +80,7 @@ def make(path: Path, language: Language, chats: int, messages: int) -> None:
                 parent = None
                 for place in range(each):
                     role, text = ("assistant", language.text(language.draw.randint(3, 14))) if place % 2 else ("user", language.text(2))
-                    parent = database.execute(
-                        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at) VALUES (?, ?, ?, ?, 'complete', ?)",
-                        (number, parent, role, text, now),
-                    ).lastrowid
+                    parent = database.execute(_INSERT, (number, parent, role, text, now)).lastrowid
                     made += 1
     database.execute("UPDATE search_state SET low = (SELECT max(id) + 1 FROM messages)")
     print(f"{made:,} messages written, {path.stat().st_size / 1e6:.0f} MB without the index", flush=True)

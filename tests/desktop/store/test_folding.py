@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -86,7 +87,7 @@ def test_places_lead_back_to_the_text(before: str, word: str, after: str) -> Non
     words = query_words(word)
     found = places(text, words)
     assert all(0 <= first < behind <= len(text) for first, behind in found)
-    assert all(one[1] <= other[0] for one, other in zip(found, found[1:], strict=False))
+    assert all(one[1] <= other[0] for one, other in pairwise(found))
     for part in words:
         assert any(part in fold(text[first:behind]) for first, behind in found)
     if words:
