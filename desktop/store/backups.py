@@ -102,12 +102,14 @@ class Backups:
                 part.unlink(missing_ok=True)
                 return None
             if damage := check_file(part, cancelled):
-                request_check(self.path)
                 raise Damaged(
                     f"The file {self.path} with your conversations is damaged ({damage}): start the program again, "
                     "and what can be read is saved; earlier copies are as they were."
                 )
             os.replace(part, target)
+        except Damaged:
+            request_check(self.path)
+            raise
         except OSError as error:
             raise StoreError(f"No copy of the conversations can be made in {self.folder} ({error.strerror}).") from error
         finally:

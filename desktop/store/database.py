@@ -137,7 +137,7 @@ def check_file(path: Path, cancelled: Callable[[], bool] = lambda: False) -> str
     with translated(path), contextlib.closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as connection:
         connection.set_progress_handler(lambda: int(cancelled()), 20_000)
         try:
-            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            found = "ok" if cancelled() else str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
         except sqlite3.OperationalError:
             if cancelled():
                 return ""

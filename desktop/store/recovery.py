@@ -55,8 +55,8 @@ def recover(damaged: Path, database: Database) -> Recovery:
         with database.transaction():
             database.execute("UPDATE search_state SET low = ?", ((1 << 63) - 1,))  # indexed later, in steps
             whole = _read_tables(damaged, database)
-            if not whole:
-                _read_pages(damaged, database)
+            # Also where no read failed: a page with other bytes in it can end a table early without an error.
+            whole = not _read_pages(damaged, database) and whole
             _mend(database)
             database.execute("UPDATE search_state SET low = (SELECT coalesce(max(id), -1) + 1 FROM messages)")
             counts = [database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("conversations", "messages")]
@@ -89,8 +89,15 @@ def _read_tables(damaged: Path, database: Database) -> bool:
                 continue
             if known is None:
                 continue  # written before there was such a table
+            if columns[:1] != target[:1]:
+                whole = False
+                continue
             reader = _Reader(connection, table, columns)
+            fits = _SHAPES[table]
             for row in reader.rows():
+                if row[0] <= 0 or not fits(row):
+                    reader.whole = False
+                    continue
                 _insert(database, table, dict(zip(columns, row, strict=True)))
             whole = whole and reader.whole
     return whole
@@ -163,18 +170,21 @@ class _Reader:
 # -- rows from single pages -------------------------------------------------------------------------------------------
 
 
-def _read_pages(damaged: Path, database: Database) -> None:
-    """Add the rows that only their own page still knows: told apart by the kinds of their values."""
+def _read_pages(damaged: Path, database: Database) -> int:
+    """Add the rows that only their own page still knows, told apart by the kinds of their values; returns how many they are."""
+    added = 0
     names = {table: [str(row[1]) for row in database.execute(f"PRAGMA table_info({table})")] for table in _TABLES}
     for rowid, values in leaf_rows(damaged):
         table = next((table for table, fits in _SHAPES.items() if rowid > 0 and fits(values)), None)
         if table is not None:
-            row = dict(zip(names[table], (rowid, *values[1:]), strict=False))
-            _insert(database, table, row)
+            added += _insert(database, table, dict(zip(names[table], (rowid, *values[1:]), strict=False)))
+    return added
 
 
 def _is_message(row: tuple[Value, ...]) -> bool:
-    return len(row) >= 10 and isinstance(row[1], int) and _texts(row, 3, 4, 7) and row[5] in STATES and isinstance(row[6], _NUMBER)
+    if len(row) < 10 or not isinstance(row[1], int) or not isinstance(row[2], int | None) or not isinstance(row[6], _NUMBER):
+        return False
+    return row[1] > 0 and (row[2] is None or row[2] > 0) and _texts(row, 3, 4, 7) and row[5] in STATES and row[8] in (0, 1)
 
 
 def _is_conversation(row: tuple[Value, ...]) -> bool:
@@ -190,6 +200,10 @@ def _is_persona(row: tuple[Value, ...]) -> bool:
     return len(row) == 8 and _texts(row, 1, 2, 4, 5, 6) and isinstance(row[3], bytes) and row[7] in (0, 1)
 
 
+def _is_draft(row: tuple[Value, ...]) -> bool:
+    return len(row) == 3 and isinstance(row[0], int) and isinstance(row[1], str) and isinstance(row[2], _NUMBER)
+
+
 def _are_tokens(row: tuple[Value, ...]) -> bool:
     return len(row) == 2 and isinstance(row[1], bytes) and row[1][:2] == b"\x01\x78"
 
@@ -200,6 +214,7 @@ _SHAPES: dict[str, Callable[[tuple[Value, ...]], bool]] = {
     "message_tokens": _are_tokens,
     "folders": _is_folder,
     "personas": _is_persona,
+    "drafts": _is_draft,  # only with its own id: on a page it looks like rows of other tables
 }
 
 
@@ -210,13 +225,13 @@ def _texts(row: tuple[Value, ...], *places: int) -> bool:
 # -- into the new file ------------------------------------------------------------------------------------------------
 
 
-def _insert(database: Database, table: str, row: dict[str, Any]) -> None:
-    """Add a row where its id is free; one that no table could hold is left out."""
+def _insert(database: Database, table: str, row: dict[str, Any]) -> int:
+    """Add a row where its id is free; one that no table could hold is left out. Returns how many were added."""
     for name in ("settings", "stats"):
         if name in row and not _is_object(row[name]):
             row[name] = "{}"
     marks = ", ".join("?" * len(row))
-    database.execute(f"INSERT OR IGNORE INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+    return database.execute(f"INSERT OR IGNORE INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values())).rowcount
 
 
 def _is_object(text: object) -> bool:

@@ -22,7 +22,7 @@ SNIPPET_BEFORE = 32
 SNIPPET_CHARACTERS = 96
 RECENT_COST = 150_000
 """How much of the newest messages is read at once, in characters (and `_ROW_COST` for each message): a few milliseconds."""
-CHECK_COST = 400_000
+CHECK_COST = 200_000
 """How much of what the index offers is read at once: words that stand in many messages, but hardly ever side by side."""
 SCAN_COST = 600_000
 _ROW_COST = 200

@@ -126,7 +126,7 @@ def test_a_damaged_file_is_not_copied_over_good_ones(store: ConversationStore, d
     for page in range(6, len(data) // 4096):
         data[page * 4096 : page * 4096 + 100] = b"\xa5" * 100
     database.path.write_bytes(data)
-    with pytest.raises(Damaged, match="earlier copies are as they were"):
+    with pytest.raises(Damaged, match="start the program again, and what can be read is saved"):
         backups.make(NOW + DAY)
     assert backups.list() == (good,)
     assert database.path.with_name(database.path.name + ".check").exists()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from desktop.store.folding import LONGEST_TOKEN, first_place, fold, index_text, places, query_terms, query_words
 
-SCRIPTS = st.text(st.sampled_from("abcXYZ ßéÉøĳﬁ\u0301\u0327日本語がガｶﾞ한국กำไทย👍🏽\u200d\ufe0f_-.\n\"*अनुच्छेदЁжԵְ"), max_size=30)
+SCRIPTS = st.text(st.sampled_from('abcXYZ ßéÉøĳﬁ\u0301\u0327日本語がガｶﾞ한국กำไทย👍🏽\u200d\ufe0f_-.\n"*अनुच्छेदЁжԵְ'), max_size=30)
 
 
 @pytest.mark.parametrize(
