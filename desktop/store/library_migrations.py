@@ -10,55 +10,55 @@ import sqlite3
 
 __all__ = ["folders_personas_drafts", "word_search"]
 
+_TABLES = (
+    """
+    CREATE TABLE folders (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        parent_id INTEGER REFERENCES folders (id),
+        name TEXT NOT NULL,
+        position INTEGER NOT NULL DEFAULT 0,
+        settings TEXT NOT NULL DEFAULT '{}',
+        system_prompt TEXT NOT NULL DEFAULT ''
+    )
+    """,
+    """
+    CREATE TABLE personas (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL,
+        avatar TEXT NOT NULL DEFAULT '',
+        image BLOB NOT NULL DEFAULT x'',
+        system_prompt TEXT NOT NULL DEFAULT '',
+        preset TEXT NOT NULL DEFAULT '',
+        model_path TEXT NOT NULL DEFAULT '',
+        deleted INTEGER NOT NULL DEFAULT 0
+    )
+    """,
+    """
+    CREATE TABLE drafts (
+        conversation_id INTEGER PRIMARY KEY REFERENCES conversations (id) ON DELETE CASCADE,
+        text TEXT NOT NULL,
+        updated_at REAL NOT NULL
+    )
+    """,
+)
+_COLUMNS = (
+    "folder_id INTEGER REFERENCES folders (id)",
+    "pinned INTEGER NOT NULL DEFAULT 0",
+    "deleted_at REAL",
+    "persona_id INTEGER REFERENCES personas (id)",
+    "inherits_prompt INTEGER NOT NULL DEFAULT 1",
+    "holes INTEGER NOT NULL DEFAULT 0",
+)
+
 
 def folders_personas_drafts(connection: sqlite3.Connection) -> None:
     """Where a conversation stands, who answers in it, when it was thrown away, and the text not sent yet.
 
     `holes` is whether a message of it was ever deleted: only then need a search look at what is above a hit.
     """
-    connection.execute(
-        """
-        CREATE TABLE folders (
-            id INTEGER PRIMARY KEY AUTOINCREMENT,
-            parent_id INTEGER REFERENCES folders (id),
-            name TEXT NOT NULL,
-            position INTEGER NOT NULL DEFAULT 0,
-            settings TEXT NOT NULL DEFAULT '{}',
-            system_prompt TEXT NOT NULL DEFAULT ''
-        )
-        """
-    )
-    connection.execute(
-        """
-        CREATE TABLE personas (
-            id INTEGER PRIMARY KEY AUTOINCREMENT,
-            name TEXT NOT NULL,
-            avatar TEXT NOT NULL DEFAULT '',
-            image BLOB NOT NULL DEFAULT x'',
-            system_prompt TEXT NOT NULL DEFAULT '',
-            preset TEXT NOT NULL DEFAULT '',
-            model_path TEXT NOT NULL DEFAULT '',
-            deleted INTEGER NOT NULL DEFAULT 0
-        )
-        """
-    )
-    connection.execute(
-        """
-        CREATE TABLE drafts (
-            conversation_id INTEGER PRIMARY KEY REFERENCES conversations (id) ON DELETE CASCADE,
-            text TEXT NOT NULL,
-            updated_at REAL NOT NULL
-        )
-        """
-    )
-    for column in (
-        "folder_id INTEGER REFERENCES folders (id)",
-        "pinned INTEGER NOT NULL DEFAULT 0",
-        "deleted_at REAL",
-        "persona_id INTEGER REFERENCES personas (id)",
-        "inherits_prompt INTEGER NOT NULL DEFAULT 1",
-        "holes INTEGER NOT NULL DEFAULT 0",
-    ):
+    for table in _TABLES:
+        connection.execute(table)
+    for column in _COLUMNS:
         connection.execute(f"ALTER TABLE conversations ADD COLUMN {column}")
     connection.execute("UPDATE conversations SET deleted_at = updated_at WHERE deleted")
     hole = "UPDATE conversations SET holes = 1 WHERE id = new.conversation_id AND NOT holes"

@@ -189,7 +189,7 @@ def _is_message(row: tuple[Value, ...]) -> bool:
 
 def _is_conversation(row: tuple[Value, ...]) -> bool:
     times = len(row) >= 10 and isinstance(row[3], _NUMBER) and isinstance(row[4], _NUMBER)
-    return times and row[2] in (0, 1) and row[5] in (0, 1) and _texts(row, 1, 6, 7, 8)
+    return times and row[2] in (0, 1) and row[5] in (0, 1, 2) and _texts(row, 1, 6, 7, 8)
 
 
 def _is_folder(row: tuple[Value, ...]) -> bool:

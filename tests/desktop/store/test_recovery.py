@@ -76,7 +76,7 @@ def opened(path: Path, texts: Texts) -> tuple[Database, int]:
         assert all(message.conversation_id == row.id for message in store.path(row.id))
     while not index_step(database).done:
         pass
-    for number, _, text, _ in rows[::40]:
+    for number, *_ in rows[::40]:
         assert number in [hit.message_id for hit in store.search(" ".join(texts[number][1].split()[:4]), 1000)]
     assert "damaged" in database.notices[0]
     return database, len(rows)
@@ -177,7 +177,7 @@ def test_deleted_messages_do_not_come_back(tmp_path: Path) -> None:
     database.close()
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(12))
 def test_random_bytes_never_raise(tmp_path: Path, whole: tuple[Path, Texts], seed: int) -> None:
     draw = random.Random(seed)
     data = bytearray(whole[0].read_bytes()[: PAGE * 60])
