@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from desktop.store.database import Database, StoreError
 from desktop.store.records import STATES, Conversation, ConversationSummary, SearchHit, StoredMessage, auto_title
-from desktop.store.search import find
+from desktop.store.search import Search
 from desktop.store.tree import Node, Tree
 
 __all__ = ["Conversation", "ConversationStore", "ConversationSummary", "SearchHit", "StoredMessage"]
@@ -28,6 +28,7 @@ class ConversationStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._search = Search(database)
         self.notices = database.notices
         with database.transaction():
             self.recovered = database.execute("UPDATE messages SET state = 'stopped' WHERE state = 'running'").rowcount
@@ -44,22 +45,37 @@ class ConversationStore:
         return self.get(int(cursor.lastrowid or 0))
 
     def list(self, deleted: bool = False) -> tuple[ConversationSummary, ...]:
-        """All present (or all deleted) conversations, latest first."""
+        """All present (or all deleted) conversations, latest first; the sidebar puts pinned ones and folders where they belong."""
         rows = self._database.execute(
-            "SELECT id, title, updated_at FROM conversations WHERE deleted = ? ORDER BY updated_at DESC, id DESC", (int(deleted),)
-        )
+            "SELECT id, title, updated_at, folder_id, pinned, deleted_at FROM conversations WHERE deleted = ? "
+            "ORDER BY updated_at DESC, id DESC",
+            (int(deleted),),
+        ).fetchall()
         return tuple(map(ConversationSummary._make, rows))
+
+    def summary(self, conversation_id: int) -> ConversationSummary:
+        """The row of one conversation, deleted or not."""
+        row = self._database.execute(
+            "SELECT id, title, updated_at, folder_id, pinned, deleted_at FROM conversations WHERE id = ?", (conversation_id,)
+        ).fetchone()
+        if row is None:
+            raise _no_conversation(conversation_id)
+        return ConversationSummary._make(row)
 
     def get(self, conversation_id: int) -> Conversation:
         """One conversation, deleted or not."""
         row = self._database.execute(
-            "SELECT id, title, created_at, updated_at, deleted, settings, system_prompt, model_path FROM conversations WHERE id = ?",
+            "SELECT id, title, created_at, updated_at, deleted, settings, system_prompt, model_path, folder_id, pinned, persona_id, "
+            "inherits_prompt FROM conversations WHERE id = ?",
             (conversation_id,),
         ).fetchone()
         if row is None:
-            raise StoreError(f"There is no conversation number {conversation_id}; it may have been removed by another window.")
-        number, title, created, updated, deleted, settings, system_prompt, model_path = row
-        return Conversation(number, title, created, updated, bool(deleted), json.loads(settings), system_prompt, model_path)
+            raise _no_conversation(conversation_id)
+        number, title, created, updated, deleted, settings, prompt, model_path, folder, pinned, persona, inherits = row
+        return Conversation(
+            number, title, created, updated, bool(deleted), json.loads(settings), prompt, model_path, folder, bool(pinned), persona,
+            bool(inherits),
+        )  # fmt: skip
 
     def rename(self, conversation_id: int, title: str) -> None:
         """Give it a title; an empty one brings back the automatic title. Does not move it in the list."""
@@ -67,20 +83,41 @@ class ConversationStore:
         self._set(conversation_id, "title = ?, auto_title = ?", title or self._first_title(conversation_id), not title)
 
     def delete(self, conversation_id: int) -> None:
-        """Take it out of the list and the search; `restore` brings it back."""
-        self._set(conversation_id, "deleted = 1")
+        """Throw it away: out of the list and the search, into the trash (`trash.py`); `restore` brings it back."""
+        self._set(conversation_id, "deleted = 1, deleted_at = ?", time.time())
 
     def restore(self, conversation_id: int) -> None:
-        """Undo `delete`."""
-        self._set(conversation_id, "deleted = 0")
+        """Undo `delete`. Raises `StoreError` once it is being deleted for good."""
+        if self.get(conversation_id).deleted:
+            changed = self._database.execute(
+                "UPDATE conversations SET deleted = 0, deleted_at = NULL WHERE id = ? AND deleted = 1", (conversation_id,)
+            ).rowcount
+            if not changed:
+                raise StoreError("This conversation is being deleted for good and cannot be brought back.")
 
     def set_settings(self, conversation_id: int, settings: Mapping[str, Mapping[str, Any]]) -> None:
         """Replace the values that this conversation changed."""
         self._set(conversation_id, "settings = ?", json.dumps(settings))
 
-    def set_system_prompt(self, conversation_id: int, text: str) -> None:
-        """Replace the text that goes before all messages; empty is none."""
-        self._set(conversation_id, "system_prompt = ?", text)
+    def set_system_prompt(self, conversation_id: int, text: str, inherit: bool = True) -> None:
+        """Replace the text that goes before all messages; an empty one takes that of the persona or a folder, if `inherit`."""
+        self._set(conversation_id, "system_prompt = ?, inherits_prompt = ?", text, inherit)
+
+    def pin(self, conversation_id: int, pinned: bool = True) -> None:
+        """Keep it at the top of the list, or no more."""
+        self._set(conversation_id, "pinned = ?", pinned)
+
+    def move(self, conversation_ids: Iterable[int], folder_id: int | None) -> None:
+        """Put conversations into a folder, or (None) into none; all of them or, when one is not there, none."""
+        with self._database.transaction():
+            if folder_id is not None and not self._database.execute("SELECT 1 FROM folders WHERE id = ?", (folder_id,)).fetchone():
+                raise StoreError(f"There is no folder number {folder_id}; it may have been removed by another window.")
+            for conversation_id in conversation_ids:
+                self._set(conversation_id, "folder_id = ?", folder_id)
+
+    def set_persona(self, conversation_id: int, persona_id: int | None) -> None:
+        """Who answers here (`personas.py`); None is nobody in particular."""
+        self._set(conversation_id, "persona_id = ?", persona_id)
 
     def set_model_path(self, conversation_id: int, path: str) -> None:
         """Remember which model answers here."""
@@ -187,18 +224,25 @@ class ConversationStore:
         old = self.message(message_id)
         return self.add_message(old.conversation_id, old.parent_id, old.role, text)
 
-    def search(self, query: str, limit: int = 50) -> tuple[SearchHit, ...]:
-        """Messages that contain all words of `query` (parts of words count), latest first; every query is valid."""
-        hits = find(self._database, query, limit)
-        trees = {number: self._tree(number) for number in {hit.conversation_id for hit in hits}}
-        return tuple(hit for hit in hits if trees[hit.conversation_id].reachable(hit.message_id))
+    def search(self, query: str, limit: int = 50, before: int | None = None) -> tuple[SearchHit, ...]:
+        """Messages that contain all words of `query`, latest first; every query is valid. Quick: see `search.py` for what it may miss.
+
+        `before`: only messages with smaller ids, to go on behind the last hit.
+        """
+        return self._search.find(query, limit, before)
+
+    def search_rest(self, query: str, found: Collection[int] = (), before: int | None = None) -> Iterator[tuple[SearchHit, ...]]:
+        """All hits but those of the ids `found`, the likeliest messages first, then every one: a tuple, often empty, every few
+        milliseconds.
+        """
+        return self._search.scan(query, found, before)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _set(self, conversation_id: int, assignment: str, *values: object) -> None:
         changed = self._database.execute(f"UPDATE conversations SET {assignment} WHERE id = ?", (*values, conversation_id)).rowcount
         if not changed:
-            raise StoreError(f"There is no conversation number {conversation_id}; it may have been removed by another window.")
+            raise _no_conversation(conversation_id)
 
     def _touch(self, conversation_id: int, now: float) -> None:
         self._database.execute("UPDATE conversations SET updated_at = ? WHERE id = ?", (now, conversation_id))
@@ -230,6 +274,10 @@ def _message(row: tuple[Any, ...], variants: tuple[int, ...]) -> StoredMessage:
     number, conversation, parent, role, text, state, created, stats = row
     place = variants.index(number)
     return StoredMessage(number, conversation, parent, role, text, state, created, json.loads(stats), place, len(variants))
+
+
+def _no_conversation(conversation_id: int) -> StoreError:
+    return StoreError(f"There is no conversation number {conversation_id}; it may have been removed by another window.")
 
 
 def _check_state(state: str) -> None:

@@ -15,22 +15,28 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from desktop.store.errors import Damaged, DiskFull, Rows, StoreError, is_damage, translated
+from desktop.store.folding import index_text
 from desktop.store.migrations import MIGRATIONS
 from engine.folders import DATA_VARIABLE, data_dir
 
-__all__ = ["DATA_VARIABLE", "FILE_NAME", "Database", "StoreError", "data_folder", "set_aside"]
+__all__ = [
+    "DATA_VARIABLE", "FILE_NAME", "MEMORY", "Damaged", "Database", "DiskFull", "StoreError", "check_file", "data_folder", "request_check",
+    "set_aside",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
-"""Environment variable that moves the data folder."""
 FILE_NAME = "conversations.sqlite3"
+MEMORY = Path(":memory:")
+"""A database of this path is never written anywhere."""
 BUSY_TIMEOUT_S = 5.0
+CHECKED_ON_OPENING = 64 << 20
+"""Bytes of a file that is checked and, before a migration, copied while it is opened: some 0.1 s. Larger ones are checked later."""
+CACHE_KIB = 16_384
+WAL_BYTES = 64 << 20
 
 Migration = Callable[[sqlite3.Connection], None]
-
-
-class StoreError(Exception):
-    """The conversations or preferences cannot be read or written; `str(error)` is one sentence for the user's eyes."""
 
 
 def data_folder(folder: Path | None = None) -> Path:
@@ -48,14 +54,14 @@ def data_folder(folder: Path | None = None) -> Path:
     return place
 
 
-def set_aside(path: Path) -> Path:
+def set_aside(path: Path, why: str = "damaged") -> Path:
     """Rename a damaged file (and SQLite's side files) to a free name beside it, and return that name."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    target = path.with_name(f"{path.name}.damaged-{stamp}")
+    target = path.with_name(f"{path.name}.{why}-{stamp}")
     count = 1
     while target.exists():
         count += 1
-        target = path.with_name(f"{path.name}.damaged-{stamp}-{count}")
+        target = path.with_name(f"{path.name}.{why}-{stamp}-{count}")
     path.rename(target)
     for suffix in ("-wal", "-shm"):
         side = path.with_name(path.name + suffix)
@@ -67,7 +73,7 @@ def set_aside(path: Path) -> Path:
 class Database:
     """One open connection, used by the thread that made it.
 
-    `notices` holds sentences about what opening had to do (a damaged file set aside); usually empty.
+    `notices` holds sentences about what opening had to do (a damaged file set aside, what was saved of it); usually empty.
     Raises `StoreError` when the file was written by a newer version, or cannot be opened at all.
     """
 
@@ -76,18 +82,19 @@ class Database:
         self.notices: tuple[str, ...] = ()
         try:
             self._connection = _open(path, migrations)
-        except _Damaged as damage:
+        except Damaged as damage:
             target = set_aside(path)
             log.error("damaged database %s set aside as %s: %s", path, target, damage)
-            self.notices = (
-                f"The file with your conversations was damaged; it is kept as {target.name} in {target.parent}, and a new one was begun.",
-            )
             self._connection = _open(path, migrations)
+            self.notices = (self._recover(target),)
+            _mark(path).unlink(missing_ok=True)
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
-        """Run one statement. SQLite's own troubles (disk full, read-only, locked) raise `StoreError`."""
+        """Run one statement. SQLite's own troubles raise `StoreError`: `DiskFull`, `Damaged`, or for a lock or permissions itself."""
+        rows = self._connection.cursor(Rows)
+        rows.path = self.path
         with translated(self.path):
-            return self._connection.execute(sql, values)
+            return rows.execute(sql, values)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -105,20 +112,44 @@ class Database:
         """Merge the write-ahead log into the file and close it; calling again does nothing."""
         self._connection.close()
 
+    def _recover(self, target: Path) -> str:
+        from desktop.store.recovery import recover
 
-class _Damaged(Exception):
-    """The file is no database, or its pages contradict each other."""
+        kept = f"The file with your conversations was damaged; it is kept as {target.name} in {target.parent}"
+        try:
+            return f"{kept}. {recover(target, self).sentence}"
+        except StoreError as error:
+            log.error("nothing was recovered from %s: %s", target, error)
+            return f"{kept}, and a new one was begun, because nothing could be read from it ({error})"
 
 
-@contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into one sentence."""
-    try:
-        yield
-    except sqlite3.IntegrityError as error:
-        raise StoreError(f"This change does not fit the saved conversations ({error}); nothing was written.") from error
-    except sqlite3.DatabaseError as error:
-        raise StoreError(f"The conversations in {path} cannot be read or written ({error}); check free space and permissions.") from error
+def request_check(path: Path) -> None:
+    """Have the whole file checked when it is opened next, however large it is; for a `Damaged` met in mid-work."""
+    with contextlib.suppress(OSError):
+        _mark(path).touch()
+
+
+def check_file(path: Path, cancelled: Callable[[], bool] = lambda: False) -> str:
+    """What is wrong with the pages of a file that may be in use; empty when nothing is, or when it was cancelled.
+
+    Reads all of it, from a connection of its own: for a thread of its own. `cancelled` is asked every few milliseconds.
+    """
+    with translated(path), contextlib.closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as connection:
+        connection.set_progress_handler(lambda: int(cancelled()), 20_000)
+        try:
+            found = "ok" if cancelled() else str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+        except sqlite3.OperationalError:
+            if cancelled():
+                return ""
+            raise
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            found = str(error)
+    if found == "ok":
+        return ""
+    request_check(path)
+    return found
 
 
 def _open(path: Path, migrations: Sequence[Migration]) -> sqlite3.Connection:
@@ -129,12 +160,10 @@ def _open(path: Path, migrations: Sequence[Migration]) -> sqlite3.Connection:
         with translated(path):
             _configure(connection)
             if existed:
-                _check(connection)
+                _check(connection, path)
             _migrate(connection, path, migrations, existed)
-    except BaseException as error:
+    except BaseException:
         connection.close()
-        if isinstance(error, StoreError) and _is_damage(error.__cause__):
-            raise _Damaged(str(error.__cause__)) from error
         raise
     return connection
 
@@ -143,20 +172,33 @@ def _configure(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA secure_delete = FAST")
+    connection.execute(f"PRAGMA cache_size = {-CACHE_KIB}")
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
     connection.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
+    connection.create_function("search_tokens", 1, index_text, deterministic=True)
 
 
-def _check(connection: sqlite3.Connection) -> None:
-    """Raise `_Damaged` when the pages contradict each other. quick_check reads the whole file: 0.1 s for 100 MB."""
-    found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if found != "ok":
-        raise _Damaged(str(found))
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise `Damaged` when the pages contradict each other. quick_check reads the whole file, so that a large one is not
+    checked here unless something was wrong with it: only that all its pages are there.
+    """
+    size = path.stat().st_size
+    if size <= CHECKED_ON_OPENING or _mark(path).exists():
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise Damaged(str(found))
+        _mark(path).unlink(missing_ok=True)
+        return
+    connection.execute("SELECT name FROM sqlite_master").fetchall()
+    (page,) = connection.execute("PRAGMA page_size").fetchone()
+    wal = path.with_name(path.name + "-wal")
+    if not (wal.exists() and wal.stat().st_size) and connection.execute("PRAGMA page_count").fetchone()[0] * page > size:
+        raise Damaged("the end of the file is missing")
 
 
-def _is_damage(error: BaseException | None) -> bool:
-    """Whether SQLite says that the file itself is bad, and not the disk, a lock or the permissions."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+def _mark(path: Path) -> Path:
+    return path.with_name(path.name + ".check")
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration], existed: bool) -> None:
@@ -171,7 +213,7 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mi
     pending = list(migrations[len(applied) :])
     if not pending:
         return
-    if existed and applied:
+    if existed and applied and path.stat().st_size <= CHECKED_ON_OPENING:  # a larger file has the backups
         _back_up(connection, path.with_name(f"{path.stem}.before-{pending[0].__name__}{path.suffix}"))
     for number, step in enumerate(pending, start=len(applied) + 1):
         connection.execute("BEGIN IMMEDIATE")

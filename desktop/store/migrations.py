@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sqlite3
 
+from desktop.store.library_migrations import folders_personas_drafts, word_search
+
 __all__ = ["MIGRATIONS"]
 
 
@@ -93,4 +95,4 @@ def message_tokens(connection: sqlite3.Connection) -> None:
     )
 
 
-MIGRATIONS = (conversations_and_messages, full_text_search, message_tokens)
+MIGRATIONS = (conversations_and_messages, full_text_search, message_tokens, folders_personas_drafts, word_search)

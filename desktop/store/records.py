@@ -15,11 +15,14 @@ TITLE_CHARACTERS = 48
 
 
 class ConversationSummary(NamedTuple):
-    """A row of the sidebar; `updated_at` is seconds since 1970. A tuple, because 10,000 are made at once."""
+    """A row of the sidebar or of the trash; times are seconds since 1970. A tuple, because 10,000 are made at once."""
 
     id: int
     title: str
     updated_at: float
+    folder_id: int | None = None
+    pinned: bool | int = False
+    deleted_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,8 @@ class Conversation:
     """One conversation without its messages.
 
     `settings` maps a settings class name to the values that this conversation changed; `model_path` is the model that
-    answered last; times are seconds since 1970.
+    answered last; times are seconds since 1970. An empty `system_prompt` takes that of the persona or of a folder where
+    `inherits_prompt`, and is none otherwise.
     """
 
     id: int
@@ -38,6 +42,10 @@ class Conversation:
     settings: Mapping[str, Mapping[str, Any]]
     system_prompt: str
     model_path: str
+    folder_id: int | None = None
+    pinned: bool = False
+    persona_id: int | None = None
+    inherits_prompt: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +69,19 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A message that contains the words; `snippet` is the text around the first of them, on one line."""
+    """A message that contains the words; `snippet` is the text around the first of them, on one line.
+
+    `spans` are the places of words in the snippet, (first, behind) in characters; `place` is the character of the message's
+    text where the first of them begins.
+    """
 
     message_id: int
     conversation_id: int
     title: str
     snippet: str
     updated_at: float
+    spans: tuple[tuple[int, int], ...] = ()
+    place: int = 0
 
 
 def auto_title(text: str) -> str:

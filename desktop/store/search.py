@@ -1,48 +1,185 @@
-"""Full-text search: any text a person types becomes a valid query over the trigram index."""
+"""Full-text search: any text a person types is a valid query, and every hit is checked against the message itself.
+
+A message is a hit when it contains every word of the query, case and accents aside, parts of words included. The newest
+messages are read; older ones are looked up in the index, which knows words by their beginnings. What is left, parts inside
+words of old messages and messages not indexed yet, is found by `Search.scan`, in steps.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
 from desktop.store.database import Database
+from desktop.store.folding import first_place, fold, index_text, places, query_terms, query_words
 from desktop.store.records import SearchHit
+from desktop.store.tree import Node, Tree
 
-__all__ = ["find"]
+__all__ = ["Search"]
 
-TRIGRAM = 3
-"""Words shorter than this cannot be looked up in a trigram index and are compared directly."""
 SNIPPET_BEFORE = 32
 SNIPPET_CHARACTERS = 96
+RECENT_COST = 150_000
+"""How much of the newest messages is read at once, in characters (and `_ROW_COST` for each message): a few milliseconds."""
+CHECK_COST = 200_000
+"""How much of what the index offers is read at once: words that stand in many messages, but hardly ever side by side."""
+SCAN_COST = 600_000
+_ROW_COST = 200
+_BATCH = 50
+_SAMPLE, _SAMPLE_CHARACTERS = 200, 2000
+_COMMON, _USUAL = 0.04, 0.012
+"""Shares of messages that have a word: lists of ids beyond `_COMMON` are too long to merge the words of one beginning."""
+_PRESENT = "messages.deleted = 0 AND conversations.deleted = 0 AND state <> 'running'"
+_COLUMNS = "messages.id, conversation_id, title, messages.text, messages.created_at, holes"
+_JOIN = "CROSS JOIN conversations ON conversations.id = conversation_id"
+_IN_ORDER = f"SELECT {_COLUMNS} FROM messages {_JOIN} WHERE {_PRESENT} AND messages.id < ? ORDER BY messages.id DESC LIMIT {_BATCH}"
+_OF_IDS = (
+    f"SELECT {_COLUMNS} FROM messages {_JOIN} WHERE {_PRESENT} AND messages.id IN (SELECT value FROM json_each(?)) "
+    "ORDER BY messages.id DESC"
+)
+_BY_WORD = (
+    f"SELECT {_COLUMNS} FROM message_words CROSS JOIN messages ON messages.id = message_words.rowid {_JOIN} "
+    f"WHERE {_PRESENT} AND message_words MATCH ? AND message_words.rowid < ? ORDER BY message_words.rowid DESC"
+)
+_END = (1 << 63) - 1
+
+Row = tuple[Any, ...]
 
 
-def find(database: Database, query: str, limit: int) -> tuple[SearchHit, ...]:
-    """Hits in present messages of present conversations that contain every word of `query`, latest first.
+class Search:
+    """Searches the messages of one database; it remembers which words are common. Used by the database's thread."""
 
-    Words are quoted, so that nothing in them is FTS5 syntax. An empty query finds nothing.
-    """
-    words = [word for word in query.replace("\0", " ").split() if word]
-    if not words or limit <= 0:
-        return ()
-    long = [word for word in words if len(word) >= TRIGRAM]
-    short = [word for word in words if len(word) < TRIGRAM]
-    conditions = ["messages.deleted = 0", "conversations.deleted = 0"]
-    values: list[object] = []
-    if long:
-        conditions.append("messages.id IN (SELECT rowid FROM message_search WHERE message_search MATCH ?)")
-        values.append(" ".join('"' + word.replace('"', '""') + '"' for word in long))
-    for word in short:
-        conditions.append("messages.text LIKE ? ESCAPE '\\'")
-        values.append("%" + word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%")
-    rows = database.execute(
-        "SELECT messages.id, conversation_id, title, text, messages.created_at FROM messages JOIN conversations "
-        f"ON conversations.id = conversation_id WHERE {' AND '.join(conditions)} ORDER BY messages.id DESC LIMIT ?",
-        (*values, limit),
-    )
-    return tuple(SearchHit(row[0], row[1], row[2], _snippet(row[3], words), row[4]) for row in rows)
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sample: tuple[int, list[str]] = (-1, [])
+
+    def find(self, query: str, limit: int, before: int | None = None) -> tuple[SearchHit, ...]:
+        """At most `limit` hits in present messages, latest first, with ids under `before`; an empty query finds nothing.
+
+        Quick however large the library is, and so not always all: `scan` has the others.
+        """
+        words = query_words(query)
+        hits: list[SearchHit] = []
+        if not words or limit <= 0:
+            return ()
+        end: int | None = _END if before is None else before
+        cost = 0
+        while end is not None and cost < RECENT_COST:
+            rows = self._database.execute(_IN_ORDER, (end,)).fetchall()
+            hits += self._hits(rows, words)
+            if len(hits) >= limit:
+                return tuple(hits[:limit])
+            cost += _cost(rows)
+            end = int(rows[-1][0]) if len(rows) == _BATCH else None
+        expression = self._expression(words) if end is not None else ""
+        if expression:
+            found = self._database.execute(_BY_WORD, (expression, end))
+            cost = 0
+            while len(hits) < limit and cost < CHECK_COST and (rows := found.fetchmany(_BATCH)):
+                hits += self._hits(rows, words)
+                cost += _cost(rows)
+        return tuple(hits[:limit])
+
+    def scan(self, query: str, found: Collection[int] = (), before: int | None = None) -> Iterator[tuple[SearchHit, ...]]:
+        """All hits that are not in `found`: one tuple, often empty, every few milliseconds; stop by not asking on.
+
+        First what the index offers, latest first, then every message, latest first. Nothing is locked between two steps.
+        """
+        words, known = query_words(query), set(found)
+        if not words:
+            return
+        for rows in self._everything(words, _END if before is None else before):
+            hits = self._hits((row for row in rows if row[0] not in known), words)
+            known.update(hit.message_id for hit in hits)
+            yield tuple(hits)
+
+    def _everything(self, words: tuple[str, ...], end: int) -> Iterator[list[Row]]:
+        expression = self._expression(words)
+        if expression:
+            sql = "SELECT rowid FROM message_words WHERE message_words MATCH ? AND rowid < ? ORDER BY rowid DESC"
+            ids = [row[0] for row in self._database.execute(sql, (expression, end)).fetchall()]
+            for place in range(0, len(ids), 4 * _BATCH):
+                yield self._database.execute(_OF_IDS, (json.dumps(ids[place : place + 4 * _BATCH]),)).fetchall()
+        gathered: list[Row] = []
+        while True:
+            rows = self._database.execute(_IN_ORDER, (end,)).fetchall()
+            gathered += rows
+            if len(rows) < _BATCH:
+                yield gathered
+                return
+            end = int(rows[-1][0])
+            if _cost(gathered) > SCAN_COST:
+                yield gathered
+                gathered = []
+
+    def _expression(self, words: tuple[str, ...]) -> str:
+        """The FTS5 query for candidates; empty when there is nothing to look up. Everything is quoted: nothing in it is syntax.
+
+        A word is looked up by its beginning where that is not too common; else a word that is not the last one, and so
+        hardly still being typed, as it stands, and the last one not at all, if there are others.
+        """
+        terms = dict.fromkeys(term for word in words for term in query_terms(word))
+        last = next(reversed(query_terms(words[-1])), None)
+        shares = {term: self._share(*term) for term in terms}
+        chosen: list[str] = []
+        for term, begins in terms:
+            is_last = (term, begins) == last
+            share = shares[term, begins]
+            if begins and share > (_COMMON if is_last else _USUAL):
+                if not is_last:
+                    chosen.append(f'"{term}"')
+            else:
+                chosen.append(f'"{term}"*' if begins else f'"{term}"')
+        if not chosen and last is not None:
+            chosen = [f'"{last[0]}"*']
+        return " ".join(chosen)
+
+    def _share(self, term: str, begins: bool) -> float:
+        """In which share of all messages the term is, from a sample of them."""
+        last = int(self._database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
+        taken, sample = self._sample
+        if taken < 0 or last > taken + taken // 8 + 1000:
+            numbers = json.dumps([1 + last * place // _SAMPLE for place in range(_SAMPLE)])
+            sql = f"SELECT substr(text, 1, {_SAMPLE_CHARACTERS}) FROM messages WHERE id IN (SELECT value FROM json_each(?))"
+            sample = [f" {index_text(row[0])} " for row in self._database.execute(sql, (numbers,)).fetchall()]
+            self._sample = (last, sample)
+        wanted = f" {term}" if begins else f" {term} "
+        return sum(wanted in tokens for tokens in sample) / max(len(sample), 1)
+
+    def _hits(self, rows: Iterable[Row], words: tuple[str, ...]) -> list[SearchHit]:
+        """Those of the rows that contain the words, and have nothing deleted above them."""
+        found = []
+        for row in rows:
+            folded = fold(row[3])
+            if all(word in folded for word in words):
+                found.append(row)
+        if not found:
+            return []
+        indexed = self._database.execute("SELECT low FROM search_state").fetchone()[0] == 0  # then holes are known
+        doubtful = [row[0] for row in found if row[5] or not indexed]
+        tree = self._above(doubtful) if doubtful else Tree()
+        gone = {number for number in doubtful if not tree.reachable(number)}
+        return [_hit(row, words) for row in found if row[0] not in gone]
+
+    def _above(self, ids: list[int]) -> Tree:
+        """The messages and what is above them, as far as it is not deleted."""
+        rows = self._database.execute(
+            "WITH RECURSIVE up (id) AS (SELECT value FROM json_each(?) UNION SELECT parent_id FROM up JOIN messages USING (id) "
+            "WHERE parent_id IS NOT NULL) SELECT id, parent_id, deleted FROM up JOIN messages USING (id) ORDER BY id",
+            (json.dumps(ids),),
+        ).fetchall()
+        return Tree.build((Node(number, parent, None) for number, parent, deleted in rows if not deleted), None)
 
 
-def _snippet(text: str, words: list[str]) -> str:
-    """About a hundred characters around the first word found, on one line."""
-    lowered = text.lower()
-    places = [place for word in words if (place := lowered.find(word.lower())) >= 0]
-    start = max(0, min(places, default=0) - SNIPPET_BEFORE)
+def _cost(rows: list[Row]) -> int:
+    return sum(len(row[3]) + _ROW_COST for row in rows)
+
+
+def _hit(row: Row, words: tuple[str, ...]) -> SearchHit:
+    number, conversation, title, text, created, _ = row
+    place = first_place(text, words)
+    start = max(0, place - SNIPPET_BEFORE)
     piece = " ".join(text[start : start + SNIPPET_CHARACTERS].split())
-    return ("…" if start else "") + piece + ("…" if start + SNIPPET_CHARACTERS < len(text) else "")
+    shown = ("…" if start else "") + piece + ("…" if start + SNIPPET_CHARACTERS < len(text) else "")
+    return SearchHit(number, conversation, title, shown, created, places(shown, words), place)

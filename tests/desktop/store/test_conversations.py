@@ -244,9 +244,11 @@ def test_ten_thousand_conversations_are_listed_at_once(store: ConversationStore,
     assert (len(rows), rows[0].title, rows[-1].title) == (10_000, "Talk 9999", "Talk 0")
     assert min(times) < 0.05
     plan = database.execute(
-        "EXPLAIN QUERY PLAN SELECT id, title, updated_at FROM conversations WHERE deleted = ? ORDER BY updated_at DESC, id DESC", (0,)
+        "EXPLAIN QUERY PLAN SELECT id, title, updated_at, folder_id, pinned, deleted_at FROM conversations WHERE deleted = ? "
+        "ORDER BY updated_at DESC, id DESC",
+        (0,),
     ).fetchall()
-    assert [row[3].split(" (")[0] for row in plan] == ["SEARCH conversations USING COVERING INDEX conversations_recent"]
+    assert [row[3].split(" (")[0] for row in plan] == ["SEARCH conversations USING COVERING INDEX conversations_listed"]
 
 
 def test_a_checkpoint_is_cheap(store: ConversationStore) -> None:

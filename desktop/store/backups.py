@@ -1,0 +1,204 @@
+"""Automatic copies of the conversations: some of the last hours, days and weeks, in a folder that does not grow beyond a bound.
+
+A copy is made with SQLite's backup API from a connection of its own, a few pages at a time, while the program writes on: an
+open read transaction holds the state it copies, so that it need not begin anew. Source: https://www.sqlite.org/backup.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from desktop.store.database import BUSY_TIMEOUT_S, Damaged, DiskFull, StoreError, check_file, request_check, set_aside
+from desktop.store.errors import translated
+
+__all__ = ["TIERS", "Backup", "Backups", "Tier", "restore_backup"]
+
+FOLDER = "backups"
+STEP_PAGES = 256
+PAUSE_S = 0.002
+"""Rest after each megabyte, so that a copy takes neither the disk nor the interpreter from a running reply."""
+MOST_TIMES, MOST_BYTES = 4, 256 << 20
+"""All copies together take at most four times the file's bytes, or 256 MiB where that is more; the latest is always kept."""
+SPARE = 32 << 20
+_STAMP = "%Y%m%d-%H%M%S"
+
+
+class Tier(NamedTuple):
+    """Keep the latest copy of each of the `most` last periods of `seconds` that have one."""
+
+    name: str
+    seconds: int
+    most: int
+
+
+TIERS = (Tier("hourly", 3_600, 6), Tier("daily", 86_400, 7), Tier("weekly", 7 * 86_400, 4))
+
+
+class Backup(NamedTuple):
+    """One copy: when it was made (seconds since 1970) and its bytes."""
+
+    path: Path
+    made_at: float
+    size: int
+
+
+class Backups:
+    """The copies of the file at `path`, in the folder "backups" beside it. Every method may be called on any thread, one at a time."""
+
+    def __init__(self, path: Path, folder: Path | None = None) -> None:
+        self.path = path
+        self.folder = folder or path.parent / FOLDER
+
+    def list(self) -> tuple[Backup, ...]:
+        """All copies, latest first. A file of another name is none."""
+        found: list[Backup] = []
+        with contextlib.suppress(OSError):
+            for file in self.folder.glob(f"{self.path.stem}-*{self.path.suffix}"):
+                with contextlib.suppress(ValueError, OSError):
+                    made = datetime.strptime(file.stem.removeprefix(f"{self.path.stem}-"), _STAMP).replace(tzinfo=UTC)
+                    found.append(Backup(file, made.timestamp(), file.stat().st_size))
+        return tuple(sorted(found, key=lambda backup: backup.made_at, reverse=True))
+
+    def due(self, now: float | None = None) -> bool:
+        """Whether the latest copy is an hour old and something was written since; cheap, nothing but the files' times is read."""
+        latest = next(iter(self.list()), None)
+        if latest is None:
+            return self.path.exists()
+        now = time.time() if now is None else now
+        written = max((_changed(self.path), _changed(self.path.with_name(self.path.name + "-wal"))))
+        return written > latest.made_at and not 0 <= now - latest.made_at < TIERS[0].seconds
+
+    def make(
+        self,
+        now: float | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+        progress: Callable[[float], None] = lambda share: None,
+    ) -> Backup | None:
+        """Make a copy, check it, and remove those that are not needed any more: for a thread of its own. None when cancelled.
+
+        `progress` is told the share that is copied. Raises `DiskFull` when there is no room, `Damaged` when the file is
+        damaged (earlier copies stay as they are), `StoreError` else.
+        """
+        now = time.time() if now is None else now
+        target = self.folder / f"{self.path.stem}-{datetime.fromtimestamp(now, UTC).strftime(_STAMP)}{self.path.suffix}"
+        part = target.with_name(target.name + ".part")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for stale in self.folder.glob("*.part*"):
+                stale.unlink()
+            size = self.path.stat().st_size
+            self._bound(size)
+            if shutil.disk_usage(self.folder).free < size + SPARE:
+                raise DiskFull(f"There is no room for a copy of the conversations in {self.folder}: it needs {size >> 20} MiB.")
+            if not self._copy(part, cancelled, progress):
+                part.unlink(missing_ok=True)
+                return None
+            if damage := check_file(part, cancelled):
+                raise Damaged(
+                    f"The file {self.path} with your conversations is damaged ({damage}): start the program again, "
+                    "and what can be read is saved; earlier copies are as they were."
+                )
+            os.replace(part, target)
+        except Damaged:
+            request_check(self.path)
+            raise
+        except OSError as error:
+            raise StoreError(f"No copy of the conversations can be made in {self.folder} ({error.strerror}).") from error
+        finally:
+            for suffix in ("", "-wal", "-shm", ".check"):
+                with contextlib.suppress(OSError):
+                    part.with_name(part.name + suffix).unlink()
+        self._bound(0)
+        return Backup(target, now, target.stat().st_size)
+
+    def kept(self) -> dict[Path, str]:
+        """The copies that are needed, each with the name of the longest tier it is kept for."""
+        found: dict[Path, str] = {}
+        backups = self.list()
+        for tier in TIERS:
+            latest: dict[int, Path] = {}
+            for backup in backups:
+                latest.setdefault(int(backup.made_at // tier.seconds), backup.path)
+            found.update((path, tier.name) for path in list(latest.values())[: tier.most])
+        return found
+
+    def _bound(self, coming: int) -> None:
+        """Remove what no tier needs; then, as long as all are too large with `coming` bytes more, the oldest of the shortest tier."""
+        kept, backups = self.kept(), list(self.list())
+        ranks = {tier.name: rank for rank, tier in enumerate(TIERS)}
+        most = max(MOST_BYTES, MOST_TIMES * (self.path.stat().st_size if self.path.exists() else 0))
+        for backup in [backup for backup in backups if backup.path not in kept]:
+            backup.path.unlink(missing_ok=True)
+            backups.remove(backup)
+        for backup in sorted(backups[1:], key=lambda backup: (ranks[kept[backup.path]], backup.made_at)):
+            if sum(other.size for other in backups) + coming <= most:
+                break
+            backup.path.unlink(missing_ok=True)
+            backups.remove(backup)
+
+    def _copy(self, part: Path, cancelled: Callable[[], bool], progress: Callable[[float], None]) -> bool:
+        def step(_: int, left: int, total: int) -> None:
+            if cancelled():
+                raise _Cancelled
+            progress(1 - left / max(total, 1))
+            time.sleep(PAUSE_S)
+
+        with (
+            translated(self.path),
+            contextlib.closing(sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as source,
+            contextlib.closing(sqlite3.connect(part)) as copy,
+        ):
+            copy.execute("PRAGMA journal_mode = OFF")
+            copy.execute("PRAGMA synchronous = OFF")
+            source.execute("BEGIN")
+            source.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            try:
+                source.backup(copy, pages=STEP_PAGES, progress=step)
+            except _Cancelled:
+                return False
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        return True
+
+
+class _Cancelled(Exception):
+    """The user, or the program's end, did not want the copy any more."""
+
+
+def restore_backup(backup: Path, path: Path) -> Path | None:
+    """Put a copy in the place of the file, which must be closed; returns where the present file was moved (None: there was none).
+
+    Raises `StoreError`, with the present file in its place, when the copy is damaged or cannot be copied.
+    """
+    part = path.with_name(path.name + ".restored")
+    try:
+        shutil.copyfile(backup, part)
+        damage = check_file(part)
+        if damage:
+            raise StoreError(f"The copy {backup.name} is damaged itself ({damage}): choose an earlier one.")
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        aside = set_aside(path, "before-restore") if path.exists() else None
+        os.replace(part, path)
+    except OSError as error:
+        raise StoreError(f"The copy {backup.name} cannot be put in place of {path} ({error.strerror}).") from error
+    finally:
+        for suffix in ("", "-wal", "-shm", ".check"):
+            with contextlib.suppress(OSError):
+                part.with_name(part.name + suffix).unlink()
+    return aside
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

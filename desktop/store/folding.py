@@ -1,0 +1,147 @@
+"""What counts as the same text in a search: letters without case, accents and width, and the words that are indexed.
+
+Folding goes character by character, so that a place in folded text can be traced back to the text that was written.
+Writing without blanks (Chinese, Japanese, Thai ...; symbols and emoji too) is indexed in pairs of characters, which find
+any part of it; other scripts in words. Sources: Unicode Standard Annex 15 (NFKD), section 3.13 of the standard (case folding).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+__all__ = ["LONGEST_TOKEN", "first_place", "fold", "index_text", "places", "query_terms", "query_words"]
+
+LONGEST_TOKEN = 40
+"""Characters of a word that are indexed; what follows (base64, hashes) is compared with the text."""
+_NOT_DECOMPOSED = {"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "æ": "ae", "œ": "oe", "ı": "i", "þ": "th", "ð": "d", "ـ": ""}
+_VOICED = "\u3099\u309a"
+"""Marks that make another letter of a kana: they stay."""
+_UNSPACED = (
+    "\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u2100-\u2bff\u2e80-\u30ff\u31a0-\u9fff\ua000-\ua4cf"
+    "\uf900-\ufaff\U0001b000-\U0001b2ff\U0001f000-\U0001fbff\U00020000-\U0003ffff"
+)
+_FOLDS = re.compile("[^\x00-\x7f\u2012-\u2015\u2018-\u2019\u201c-\u201d\u2022\u2190-\u2193\u3001\u3002\u4e00-\u9fff]")
+"""Characters that may fold to something else; a text of the others, ASCII, dashes, quotes, ideographs, needs only lower case."""
+_PIECES = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
+_UNSPACED_START = re.compile(f"[{_UNSPACED}]")
+_STRIDE = 256
+
+
+class _Folded(dict[int, str]):
+    """A table for `str.translate`: each character without case, accents, width and what cannot be seen."""
+
+    def __missing__(self, code: int) -> str:
+        decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", chr(code)).casefold())
+        kept = "".join(_NOT_DECOMPOSED.get(char, char) for char in decomposed if not _ignored(char))
+        return self.setdefault(code, kept)
+
+
+class _Words(dict[int, str]):
+    """A table for `str.translate`: what is part of no word becomes a blank."""
+
+    def __missing__(self, code: int) -> str:
+        kind = unicodedata.category(chr(code))
+        part = kind[0] in "LNM" or kind == "Co" or (kind[0] == "S" and _UNSPACED_START.match(chr(code)) is not None)
+        return self.setdefault(code, chr(code) if part else " ")
+
+
+_FOLDED, _WORDS = _Folded(), _Words()
+
+
+def _ignored(char: str) -> bool:
+    accent = unicodedata.combining(char) and char not in _VOICED
+    return bool(accent) or unicodedata.category(char) == "Cf" or "\ufe00" <= char <= "\ufe0f"
+
+
+def fold(text: str) -> str:
+    """`text` without case, accents, width and invisible characters; its length may change."""
+    return text.lower() if _plain(text) else text.translate(_FOLDED)
+
+
+def _plain(text: str) -> bool:
+    return text.isascii() or _FOLDS.search(text) is None
+
+
+def index_text(text: str) -> str:
+    """Every token of a message once, with blanks between them: what the index is given."""
+    return " ".join(dict.fromkeys(_tokens(fold(text))))
+
+
+def query_words(query: str) -> tuple[str, ...]:
+    """The folded words of a query, each once; every one must be found somewhere in a message."""
+    return tuple(dict.fromkeys(fold(query.replace("\0", " ")).split()))
+
+
+def query_terms(word: str) -> tuple[tuple[str, bool], ...]:
+    """The tokens that a message with the folded `word` has, where it begins as a word does; True: as a token's beginning.
+
+    Empty for a word that is nothing but punctuation.
+    """
+    found: list[tuple[str, bool]] = []
+    pieces = list(_pieces(word))
+    for place, piece in enumerate(pieces):
+        if not _UNSPACED_START.match(piece):
+            found.append((piece[:LONGEST_TOKEN], place == len(pieces) - 1))
+        elif len(piece) == 1:
+            found.append((piece, True))
+        else:
+            found += [(piece[at : at + 2], False) for at in range(len(piece) - 1)]
+    # A word that ends in punctuation is whole, and so is one that ends in what is compared with the text.
+    ends = bool(word) and _WORDS[ord(word[-1])] != " "
+    return tuple(dict.fromkeys((term, begins and (ends or bool(_UNSPACED_START.match(term)))) for term, begins in found))
+
+
+def places(text: str, words: tuple[str, ...], start: int = 0, end: int | None = None) -> tuple[tuple[int, int], ...]:
+    """Where the folded `words` stand in `text` between two characters of it: (first, behind) without overlaps, in order."""
+    end = len(text) if end is None else end
+    piece = text[start:end]
+    folded = fold(piece)
+    found = sorted(match.span() for word in words if word for match in re.finditer(re.escape(word), folded))
+    back = _way_back(piece) if not _plain(piece) else None
+    merged: list[tuple[int, int]] = []
+    for first, behind in found:
+        if back is not None:
+            first, behind = back[first], back[behind - 1] + 1
+            while behind < len(piece) and not fold(piece[behind]):  # an accent that stands behind its letter
+                behind += 1
+        if merged and start + first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], start + behind))
+        else:
+            merged.append((start + first, start + behind))
+    return tuple(merged)
+
+
+def first_place(text: str, words: tuple[str, ...]) -> int:
+    """The character of `text` where the first of the folded `words` begins; 0 when there is none."""
+    folded = fold(text)
+    target = min((place for word in words if (place := folded.find(word)) >= 0), default=0)
+    if _plain(text):
+        return target
+    at = passed = 0
+    while at < len(text) and passed + (size := len(fold(text[at : at + _STRIDE]))) <= target:
+        at, passed = at + _STRIDE, passed + size
+    return at + _way_back(text[at : at + _STRIDE])[target - passed] if at < len(text) else 0
+
+
+def _way_back(text: str) -> list[int]:
+    """For each character of the folded text the place in `text` it was made of."""
+    return [place for place, char in enumerate(text) for _ in fold(char)]
+
+
+def _tokens(folded: str) -> Iterator[str]:
+    for piece in _pieces(folded):
+        if _UNSPACED_START.match(piece):
+            for at in range(len(piece)):
+                yield piece[at : at + 2]
+        else:
+            yield piece[:LONGEST_TOKEN]
+
+
+def _pieces(folded: str) -> Iterator[str]:
+    for token in folded.translate(_WORDS).split():
+        if token.isascii():
+            yield token
+        else:
+            yield from _PIECES.findall(token)

@@ -1,0 +1,76 @@
+"""Temporary conversations: kept in memory only, never written to a disk, gone with the program unless the user keeps one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from desktop.store.conversations import Conversation, ConversationStore
+from desktop.store.database import MEMORY, Database
+
+__all__ = ["FIRST_TEMPORARY", "Library"]
+
+FIRST_TEMPORARY = 1 << 30
+"""Ids from here on, of conversations and messages, are temporary ones; a file never gets that far, and a C int holds them."""
+
+
+class Library:
+    """The kept conversations and the temporary ones, each in a `ConversationStore`; ids tell which. Used by one thread."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.kept = ConversationStore(database)
+        self._memory = Database(MEMORY)
+        self._memory.execute("PRAGMA temp_store = MEMORY")
+        self._memory.execute("PRAGMA foreign_keys = OFF")  # folders and personas are in the other one
+        for table in ("conversations", "messages"):
+            self._memory.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, FIRST_TEMPORARY - 1))
+        self.temporary = ConversationStore(self._memory)
+
+    def of(self, number: int) -> ConversationStore:
+        """The store of the conversation, or of the message, of this id."""
+        return self.temporary if number >= FIRST_TEMPORARY else self.kept
+
+    def forget(self, conversation_id: int) -> None:
+        """Drop a temporary conversation with all its messages."""
+        with self._memory.transaction():
+            self._memory.execute(
+                "DELETE FROM message_tokens WHERE message_id IN (SELECT id FROM messages WHERE conversation_id = ?)", (conversation_id,)
+            )
+            for table, column in (("messages", "conversation_id"), ("drafts", "conversation_id"), ("conversations", "id")):
+                self._memory.execute(f"DELETE FROM {table} WHERE {column} = ?", (conversation_id,))
+
+    def keep(self, conversation_id: int) -> Conversation:
+        """Write a temporary conversation, all variants and tokens included, and forget the temporary one; not while a reply
+        runs in it. Raises `StoreError` (`DiskFull` ...) when that fails: it is still there then.
+        """
+        found = self.temporary.get(conversation_id)
+        new: dict[int, int] = {}
+        with self.database.transaction():
+            made = self._copy("conversations", conversation_id, {})
+            rows = self._memory.execute(
+                "SELECT id, parent_id, shown_child FROM messages WHERE conversation_id = ? ORDER BY id", (conversation_id,)
+            ).fetchall()
+            for number, parent, _ in rows:
+                new[number] = self._copy("messages", number, {"conversation_id": made, "parent_id": new.get(parent)})
+                tokens = self.temporary.tokens(number)
+                if tokens:
+                    self.database.execute("INSERT INTO message_tokens VALUES (?, ?)", (new[number], tokens))
+            for number, _, child in rows:
+                self.database.execute("UPDATE messages SET shown_child = ? WHERE id = ?", (new.get(child), new[number]))
+            root = self._memory.execute("SELECT shown_root FROM conversations WHERE id = ?", (conversation_id,)).fetchone()[0]
+            self.database.execute("UPDATE conversations SET shown_root = ? WHERE id = ?", (new.get(root), made))
+        self.forget(found.id)
+        return self.kept.get(made)
+
+    def close(self) -> None:
+        """Forget all temporary conversations."""
+        self._memory.close()
+
+    def _copy(self, table: str, number: int, changed: dict[str, Any]) -> int:
+        cursor = self._memory.execute(f"SELECT * FROM {table} WHERE id = ?", (number,))
+        names = [str(column[0]) for column in cursor.description]
+        values = {**dict(zip(names, cursor.fetchone(), strict=True)), **changed}
+        del values["id"]
+        marks = ", ".join("?" * len(values))
+        made = self.database.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))
+        return int(made.lastrowid or 0)

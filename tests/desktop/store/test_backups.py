@@ -1,0 +1,177 @@
+"""Copies: their tiers and bounds, made while the program writes, checked, restored."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from desktop.store import backups as module
+from desktop.store.backups import TIERS, Backup, Backups, restore_backup
+from desktop.store.conversations import ConversationStore
+from desktop.store.database import Damaged, Database, DiskFull, StoreError
+
+HOUR, DAY = 3600, 86_400
+NOW = 1_800_000_000
+
+
+def fill(store: ConversationStore, count: int) -> None:
+    for number in range(count):
+        store.add_message(store.create(f"Talk {number}").id, None, "user", "some words " * 200)
+
+
+def names(backups: Backups) -> list[str]:
+    return [backup.path.name for backup in backups.list()]
+
+
+def test_due_when_an_hour_old_and_something_was_written(store: ConversationStore, database: Database) -> None:
+    backups = Backups(database.path)
+    assert backups.due()
+    now = time.time()
+    made = backups.make(now)
+    assert isinstance(made, Backup)
+    assert backups.list() == (Backup(made.path, float(int(now)), made.size),)
+    store.create("later")
+    assert not backups.due(now + HOUR - 60)
+    assert backups.due(now + HOUR + 60)
+    assert backups.due(now - 3 * HOUR)  # the clock was put back
+
+
+def test_nothing_new_needs_no_copy(store: ConversationStore, database: Database) -> None:
+    backups = Backups(database.path)
+    store.create("x")
+    database.close()
+    backups.make(time.time() + 5)
+    assert not backups.due(time.time() + 10 * DAY)
+
+
+def test_tiers(store: ConversationStore, database: Database) -> None:
+    backups = Backups(database.path)
+    for hour in range(24 * 40):  # forty days of an hourly copy each, the real one only at the end
+        made = Backups(database.path).folder / time.strftime("conversations-%Y%m%d-%H%M%S.sqlite3", time.gmtime(NOW + hour * HOUR))
+        made.parent.mkdir(exist_ok=True)
+        made.write_bytes(b"x")
+    now = NOW + 24 * 40 * HOUR
+    assert backups.make(now) is not None
+    ages = [now - backup.made_at for backup in backups.list()]
+    assert ages[:6] == [0, *(hour * HOUR for hour in range(1, 6))]
+    assert 6 <= len([age for age in ages if age > 5 * HOUR]) <= 10
+    assert 2 * 7 * DAY < ages[-1] < 5 * 7 * DAY
+    kept = backups.kept()
+    assert {kept[backup.path] for backup in backups.list()} == {tier.name for tier in TIERS}
+    backups.make(now + 1)
+    assert len(backups.list()) == len(ages)  # the same hour has one
+
+
+def test_the_folder_is_bounded(store: ConversationStore, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store, 40)
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    size = database.path.stat().st_size
+    monkeypatch.setattr(module, "MOST_BYTES", 0)
+    backups = Backups(database.path)
+    for day in range(12):
+        backups.make(NOW + day * DAY)
+        assert sum(backup.size for backup in backups.list()) <= 4 * size
+    assert backups.list()[0].made_at == NOW + 11 * DAY
+    assert len(backups.list()) >= 3
+
+
+def test_no_room(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    backups = Backups(database.path)
+    monkeypatch.setattr(module, "SPARE", 1 << 62)
+    with pytest.raises(DiskFull, match="no room for a copy"):
+        backups.make()
+    assert list(backups.folder.iterdir()) == []
+
+
+def test_made_while_the_program_writes(store: ConversationStore, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store, 400)
+    monkeypatch.setattr(module, "STEP_PAGES", 8)
+    backups = Backups(database.path)
+    shares: list[float] = []
+    made: list[Backup | None] = []
+    worker = threading.Thread(target=lambda: made.append(backups.make(progress=shares.append)))
+    worker.start()
+    talk, written = store.list()[0].id, 0
+    while worker.is_alive():
+        store.add_message(talk, None, "user", "written meanwhile")
+        written += 1
+        time.sleep(0.001)
+    worker.join()
+    assert written > 20
+    assert len(shares) > 50
+    assert shares == sorted(shares)  # it never began anew
+    assert made[0] is not None
+    copy = Database(made[0].path)
+    titles = [row.title for row in ConversationStore(copy).list()]
+    copy.close()
+    assert sorted(titles) == sorted(f"Talk {number}" for number in range(400))
+
+
+def test_cancelled(store: ConversationStore, database: Database) -> None:
+    fill(store, 5)
+    backups = Backups(database.path)
+    assert backups.make(cancelled=lambda: True) is None
+    assert list(backups.folder.iterdir()) == []
+
+
+def test_a_damaged_file_is_not_copied_over_good_ones(store: ConversationStore, database: Database) -> None:
+    fill(store, 50)
+    backups = Backups(database.path)
+    good = backups.make(NOW)
+    database.close()
+    data = bytearray(database.path.read_bytes())
+    for page in range(6, len(data) // 4096):
+        data[page * 4096 : page * 4096 + 100] = b"\xa5" * 100
+    database.path.write_bytes(data)
+    with pytest.raises(Damaged, match="start the program again, and what can be read is saved"):
+        backups.make(NOW + DAY)
+    assert backups.list() == (good,)
+    assert database.path.with_name(database.path.name + ".check").exists()
+    again = Database(database.path)
+    assert "damaged" in again.notices[0]
+    again.close()
+    assert not database.path.with_name(database.path.name + ".check").exists()
+
+
+def test_restored(store: ConversationStore, database: Database) -> None:
+    store.create("in the copy")
+    backups = Backups(database.path)
+    made = backups.make()
+    assert made is not None
+    store.create("only later")
+    database.close()
+    aside = restore_backup(made.path, database.path)
+    again = Database(database.path)
+    assert [row.title for row in ConversationStore(again).list()] == ["in the copy"]
+    again.close()
+    assert aside is not None
+    before = Database(aside)
+    assert [row.title for row in ConversationStore(before).list()] == ["only later", "in the copy"]
+    before.close()
+
+
+def test_a_damaged_copy_is_not_restored(store: ConversationStore, database: Database, tmp_path: Path) -> None:
+    store.create("kept")
+    database.close()
+    (tmp_path / "bad.sqlite3").write_bytes(b"no database" * 1000)
+    with pytest.raises(StoreError, match="damaged"):
+        restore_backup(tmp_path / "bad.sqlite3", database.path)
+    with pytest.raises(StoreError, match="cannot be put in place"):
+        restore_backup(tmp_path / "none.sqlite3", database.path)
+    again = Database(database.path)
+    assert [row.title for row in ConversationStore(again).list()] == ["kept"]
+    again.close()
+
+
+def test_other_files_in_the_folder_are_left_alone(store: ConversationStore, database: Database) -> None:
+    backups = Backups(database.path)
+    backups.folder.mkdir()
+    for name in ("conversations-mine.sqlite3", "notes.txt"):
+        (backups.folder / name).write_text("x")
+    backups.make()
+    assert len(names(backups)) == 1
+    assert (backups.folder / "notes.txt").exists()
+    assert (backups.folder / "conversations-mine.sqlite3").exists()
