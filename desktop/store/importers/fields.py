@@ -12,9 +12,7 @@ __all__ = ["clean", "compact", "content_key", "first_text", "items", "mapping", 
 
 _LATEST = 32_503_680_000.0  # the year 3000: later ones are damaged, and calendars refuse them
 _MILLISECONDS_FROM = 1e11
-_LOOSE = re.compile(
-    r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T@]+(\d{1,2})(?:h|:)\s*(\d{1,2})m?(?:[:\s]*(\d{1,2})s?)?(?:\s*(\d{1,3})ms)?)?\s*"
-)
+_LOOSE = re.compile(r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T@]+(\d{1,2})(?:h|:)\s*(\d{1,2})m?(?:[:\s]*(\d{1,2})s?)?(?:\s*(\d{1,3})ms)?)?\s*")
 _WORDS = re.compile(r"\s*([A-Za-z]{3,9}) (\d{1,2}), (\d{4}) (\d{1,2}):(\d{2}) ?([ap]m)\s*", re.IGNORECASE)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 

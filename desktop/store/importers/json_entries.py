@@ -208,7 +208,8 @@ class _Reader:
         except UnicodeDecodeError as error:
             raise _Bad(f"the text is not UTF-8 at byte {self._before + self._at + error.start:,}", end) from error
         except json.JSONDecodeError as error:
-            raise _Bad(f"this is not valid JSON: {error.msg[:1].lower()}{error.msg[1:]} (character {error.pos + 1:,} of it)", end) from error
+            why = f"{error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1:,} of it"
+            raise _Bad(f"this is not valid JSON: {why}", end) from error
         except (ValueError, RecursionError) as error:  # a number of thousands of digits
             raise _Bad("it holds a number that is too long", end) from error
 

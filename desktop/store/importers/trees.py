@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from desktop.store.exchange import MessageRecord
 from desktop.store.importers.parts import join
@@ -13,7 +13,7 @@ from desktop.store.intake import chain_key
 __all__ = ["Shaped", "chained", "shape"]
 
 _OTHER_SIDE = ("assistant", "tool")
-_LONGEST_KEY = 64
+_MOST_SYSTEM = 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,21 +37,20 @@ def chained(messages: Iterable[MessageRecord]) -> list[MessageRecord]:
 
 
 def shape(
-    messages: Iterable[MessageRecord], note: Note, current: str | None = None, skipped: Mapping[str, str | None] | None = None,
-    shown: Collection[str] | None = None,
-) -> Shaped:  # fmt: skip
+    messages: Iterable[MessageRecord], note: Note, current: str | None = None, skipped: Mapping[str, str | None] | None = None
+) -> Shaped:
     """The tree of `messages`, given in the order they were made, parents and children in any order.
 
     `skipped` maps nodes that are no messages to their parents: their children move up to them. `current` is the last message
-    on display, of which a path up is shown; a node without a shown child on it shows its newest. `shown` instead names
-    every message that is its parent's shown child. Messages that cannot be reached from the top go to `note`.
+    on display, of which a path up is shown; a node without a shown child on it shows its newest.
+    Messages that cannot be reached from the top go to `note`.
     """
     tree = _Tree(messages, dict(skipped or {}))
     ordered = tree.ordered()
     for key in tree.nodes.keys() - {message.key for message in ordered}:
         note(f"message {key}", "it answers itself in a circle, and so has no place in the conversation")
-    on_path = set(shown) if shown is not None else tree.path_to(current)
-    merged, renamed = _merged(ordered, on_path)
+    on_path = tree.path_to(current)
+    merged, renamed = _merged(ordered)
     system_prompt, merged = _without_system_prompt(merged)
     keys = {message.key for message in merged}
     children: dict[str | None, list[str]] = {}
@@ -60,9 +59,16 @@ def shape(
     marked = {renamed.get(key, key) for key in on_path} & keys
     pick = {parent: next((key for key in below if key in marked), below[-1]) for parent, below in children.items()}
     return Shaped(
-        tuple(dataclasses.replace(message, shown_child=pick.get(message.key), part=False) for message in merged),
+        tuple(
+            dataclasses.replace(message, shown_child=pick.get(message.key), part=False, stats=_stats(message)) for message in merged
+        ),
         pick.get(None), system_prompt,
     )  # fmt: skip
+
+
+def _stats(message: MessageRecord) -> Mapping[str, object]:
+    """A stopped reply says that it was stopped: one that says nothing was cut off by the end of this program."""
+    return message.stats if message.stats or message.state != "stopped" else {"reason": "cancelled"}
 
 
 class _Tree:
@@ -116,7 +122,7 @@ class _Tree:
         return found
 
 
-def _merged(ordered: list[MessageRecord], on_path: set[str]) -> tuple[list[MessageRecord], dict[str, str]]:
+def _merged(ordered: list[MessageRecord]) -> tuple[list[MessageRecord], dict[str, str]]:
     """Thoughts and uses of tools as one message with the only reply that goes on from them; and old keys to new ones.
 
     The last key of such a row stands for it: when the row has grown in a later file, the longer one comes in beside it.
@@ -158,13 +164,14 @@ def _joined(row: list[MessageRecord], renamed: dict[str, str]) -> MessageRecord:
 def _without_system_prompt(messages: list[MessageRecord]) -> tuple[str, list[MessageRecord]]:
     """Take the system messages off the top of the tree, as long as nothing stands beside them."""
     texts: list[str] = []
-    while True:
+    for _ in range(_MOST_SYSTEM):
         top = [message for message in messages if message.parent is None]
         if len(top) != 1 or top[0].role != "system":
-            return join(texts), messages
+            break
         texts.append(top[0].text)
         messages = [
             dataclasses.replace(message, parent=None) if message.parent == top[0].key else message
             for message in messages
             if message is not top[0]
         ]
+    return join(texts), messages
