@@ -77,19 +77,19 @@ class Intake:
 
     def _create(self, record: ConversationRecord, now: float) -> tuple[int, str]:
         first = next((message.text for message in record.messages if message.role == "user"), "")
-        title = " ".join(record.title.split()) if not record.auto_title else record.title
+        title = record.title if record.auto_title else " ".join(record.title.split()) or auto_title(first)
         created = record.created_at if record.created_at is not None else _earliest(record, now)
         cursor = self._database.execute(
             "INSERT INTO conversations (title, auto_title, created_at, updated_at, deleted, settings, system_prompt, model_path) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                title or auto_title(first), record.auto_title or not title, created, self._latest(record, now), int(record.deleted),
+                title, record.auto_title or not record.title.strip(), created, self._latest(record, now), int(record.deleted),
                 json.dumps(dict(record.settings)), record.system_prompt, record.model_path,
             ),
         )  # fmt: skip
         number = int(cursor.lastrowid or 0)
         self._database.execute("INSERT INTO imports VALUES (?, ?, ?, ?)", (record.source, record.key, number, now))
-        return number, title or auto_title(first)
+        return number, title
 
     def _latest(self, record: ConversationRecord, now: float) -> float:
         if record.updated_at is not None:

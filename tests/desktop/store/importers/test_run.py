@@ -188,7 +188,8 @@ def big_file(path: Path, size: int) -> int:
     with path.open("w", encoding="utf-8") as file:
         file.write("[")
         while file.tell() < size:
-            value = files.chatgpt(count, random.Random(count).randbytes(8000).hex() + " lorem ipsum \u4f60\u597d" * 800)
+            value = files.chatgpt(count, random.Random(count).randbytes(1000).hex() + " lorem ipsum \u4f60\u597d" * 100)
+            value["mapping"]["a"]["message"]["metadata"]["citations"] = [{"url": f"https://example.com/{n}", "n": n} for n in range(400)]
             file.write(("," if count else "") + json.dumps(value))
             count += 1
         file.write("]")
