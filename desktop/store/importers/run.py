@@ -23,6 +23,8 @@ PROGRESS_S = 0.1
 _MOST_NOTES = 100
 """Damaged messages told of one conversation; the rest are counted."""
 _HEAD = 1024
+_PAUSE = 0.5
+"""Rest after a transaction, as a part of its time: a write of the window, which may wait for it, finds the file free."""
 _LONGEST = 200
 
 
@@ -170,7 +172,10 @@ class _Run:
         except Unreadable as error:
             yield Broken(place, _sentence(str(error)))
         else:
-            yield self.intake.save(record)
+            begin = time.monotonic()
+            event = self.intake.save(record)
+            time.sleep(_PAUSE * (time.monotonic() - begin))
+            yield event
         yield from notes
         if count > _MOST_NOTES:
             yield Broken(place, f"{count - _MOST_NOTES:,} more of its messages could not be read.")

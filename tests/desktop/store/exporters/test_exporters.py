@@ -41,7 +41,9 @@ def grow(store: ConversationStore, draw: random.Random, text: Any) -> int:
         made.append(message)
         if role == "assistant" and draw.random() < 0.8:
             tokens = draw.randbytes(9) if draw.random() < 0.5 else b""
-            store.finish(message, text(), draw.choice(["complete", "stopped", "failed"]), {"model": text(), "stats": {"new_tokens": 3}}, tokens)
+            store.finish(
+                message, text(), draw.choice(["complete", "stopped", "failed"]), {"model": text(), "stats": {"new_tokens": 3}}, tokens
+            )
         change = draw.choice([store.show_variant, store.delete_message, store.undelete_message, None, None])
         if change is not None:
             change(draw.choice(made))
@@ -104,7 +106,9 @@ def test_an_import_travels_with_its_source(database: Database, tmp_path: Path) -
     assert {event.outcome for event in imported(run(other, tmp_path / "a.json"))} == {"new"}
     for name in files.SAMPLES:
         assert {event.outcome for event in imported(run(other, tmp_path / name))} == {"known"}
-    assert [read_whole(other, number) for number in conversation_ids(other)] == [read_whole(database, n) for n in conversation_ids(database)]
+    assert [read_whole(other, number) for number in conversation_ids(other)] == [
+        read_whole(database, n) for n in conversation_ids(database)
+    ]
     other.close()
 
 
@@ -132,7 +136,8 @@ def conversation(store: ConversationStore) -> int:
     number = store.create("A *title* <b>").id
     store.set_system_prompt(number, "Be <kind>.")
     user = store.add_message(number, None, "user", "# not a heading\n<script>alert(1)</script>").id
-    reply = "<think>\nHm *hm*\n</think>\n\nSee `x` & ![p](http://example.com/p.png) <img src=x>\n\n```python\nprint('<hi>')\n```\n\n|a|b|\n|-|-|\n|1|2|"
+    reply = "<think>\nHm *hm*\n</think>\n\nSee `x` & ![p](http://example.com/p.png) <img src=x>"
+    reply += "\n\n```python\nprint('<hi>')\n```\n\n|a|b|\n|-|-|\n|1|2|"
     message = store.add_message(number, user, "assistant", "", "running").id
     store.finish(message, reply, "complete", {"model": "tiny"})
     store.show_variant(store.add_message(number, user, "assistant", "other").id)
@@ -188,10 +193,15 @@ def test_web_page(database: Database, store: ConversationStore, tmp_path: Path) 
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(TEXT | st.sampled_from(["<think>", "</think>", "```", "\n", "<!--", "</body>", "[x](javascript:y)"]), max_size=8).map("\n".join))
-def test_web_pages_hold_any_text(text: str) -> None:
+@given(
+    st.lists(TEXT | st.sampled_from(["<think>", "</think>", "```", "\n", "<!--", "</body>", "[x](javascript:y)"]), max_size=8).map(
+        "\n".join
+    )
+)
+def test_web_pages_hold_any_text(rows: list[str]) -> None:
     from desktop.store.exchange import ConversationRecord, MessageRecord
 
+    text = "\n".join(rows)
     for role in ("user", "assistant"):
         record = ConversationRecord("s", "k", text, 1.0, 1.0, (MessageRecord("a", None, role, text, 1.0),), system_prompt=text)
         page = Page()

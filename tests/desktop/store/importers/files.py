@@ -10,7 +10,8 @@ from typing import Any
 
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import Database
-from desktop.store.exchange import Broken, Event, Imported
+from desktop.store.exchange import Broken, ConversationRecord, Event, Imported, MessageRecord
+from desktop.store.exporters import own_json
 from desktop.store.importers import import_conversations
 
 
@@ -96,11 +97,13 @@ def lm_studio() -> dict[str, Any]:
         return {"type": "singleStep", "role": role, "content": [{"type": "text", "text": text} for text in texts]}
 
     def replied(text: str, thought: str = "") -> dict[str, Any]:
-        steps = [{"type": "contentBlock", "stepIdentifier": "1730000001000-0.5", "style": {"type": "thinking"},
-                  "content": [{"type": "text", "text": thought}]}] if thought else []  # fmt: skip
-        block = {"type": "contentBlock", "stepIdentifier": "1730000002000-0.7", "genInfo": {"indexedModelIdentifier": "qwen/q-7b"},
-                 "content": [{"type": "text", "text": text[:3], "fromDraftModel": False}, {"type": "text", "text": text[3:], "fromDraftModel": True}]}  # fmt: skip
-        return {"type": "multiStep", "role": "assistant", "senderInfo": {"senderName": "q"}, "steps": [*steps, block]}
+        def block(stamp: int, *texts: str) -> dict[str, Any]:
+            parts = [{"type": "text", "text": text, "fromDraftModel": place > 0} for place, text in enumerate(texts)]
+            return {"type": "contentBlock", "stepIdentifier": f"{stamp}-0.5", "content": parts}
+
+        steps = [block(1730000001000, thought) | {"style": {"type": "thinking"}}] if thought else []
+        steps.append(block(1730000002000, text[:3], text[3:]) | {"genInfo": {"indexedModelIdentifier": "qwen/q-7b"}})
+        return {"type": "multiStep", "role": "assistant", "senderInfo": {"senderName": "q"}, "steps": steps}
 
     return {
         "name": "Rust", "pinned": False, "createdAt": 1730000000000, "systemPrompt": "Be brief.", "tokenCount": 9,
@@ -113,7 +116,9 @@ def lm_studio() -> dict[str, Any]:
 
 
 def open_webui() -> dict[str, Any]:
-    thought = '<details type="reasoning" done="true" duration="3">\n<summary>Thought for 3 seconds</summary>\n&gt; One.\n&gt; Two.\n</details>\n'
+    thought = (
+        '<details type="reasoning" done="true" duration="3">\n<summary>Thought for 3 seconds</summary>\n&gt; One.\n&gt; Two.\n</details>\n'
+    )
     messages = {
         "1": {"id": "1", "parentId": None, "childrenIds": ["2", "3"], "role": "user", "content": "Hi", "timestamp": 1710000000},
         "2": {"id": "2", "parentId": "1", "childrenIds": [], "role": "assistant", "content": thought + "Hello.", "model": "llama",
@@ -151,7 +156,19 @@ def silly_tavern() -> list[dict[str, Any]]:
 
 
 def sharegpt() -> dict[str, Any]:
-    return {"id": "s-1", "conversations": [{"from": "system", "value": "Be good."}, {"from": "human", "value": "1+1"}, {"from": "gpt", "value": "2"}]}
+    return {
+        "id": "s-1",
+        "conversations": [{"from": "system", "value": "Be good."}, {"from": "human", "value": "1+1"}, {"from": "gpt", "value": "2"}],
+    }
+
+
+def own() -> ConversationRecord:
+    messages = (
+        MessageRecord("1", None, "user", "Hi", 1700000000.25, shown_child="2"),
+        MessageRecord("2", "1", "assistant", "Hello", 1700000001.5, "stopped", {"model": "m", "stats": {"new_tokens": 2}}, tokens=b"\1\2"),
+        MessageRecord("3", "1", "assistant", "Hey", 1700000002.5, raw={"a": [1]}, deleted=True),
+    )
+    return ConversationRecord("inglenook", "k", "T", 1.5, 2.5, messages, "1", "Be.", {"SamplerSettings": {"temperature": 0.5}}, "/m", True)
 
 
 class Qt:
@@ -205,7 +222,14 @@ def _item(version: int, name: str, text: str) -> bytes:
         found += struct.pack(">I", 13) + b"file:///n.txt" + struct.pack(">I", 3) + b"one" if has_file else b""
     if version >= 12:
         think = Qt.text("Think: ") + Qt.text("Hm") + struct.pack(">iq", 5, 0)
-        tool = Qt.text("ToolCall: ") + Qt.text("code") + Qt.text("js") + struct.pack(">q", 1) + Qt.text("code") + struct.pack(">iI?", 0, 10, False)
+        tool = (
+            Qt.text("ToolCall: ")
+            + Qt.text("code")
+            + Qt.text("js")
+            + struct.pack(">q", 1)
+            + Qt.text("code")
+            + struct.pack(">iI?", 0, 10, False)
+        )
         tool += Qt.text("1+1") + Qt.text("2") + struct.pack(">i", 0) + Qt.text("") + struct.pack(">q", 0)
         inner = [think, tool, Qt.text("Response: ") + Qt.text(text) + struct.pack(">q", 0)] if name == "Response: " else []
         found += struct.pack(">q", len(inner)) + b"".join(inner)
@@ -222,6 +246,7 @@ SAMPLES: dict[str, Callable[[], bytes]] = {
     "sharegpt": lambda: json.dumps([sharegpt()]).encode(),
     "silly-tavern": lambda: "\n".join(map(json.dumps, silly_tavern())).encode(),
     "gpt4all": gpt4all,
+    "inglenook": lambda: "".join(own_json([own()])).encode(),
 }
 """Bytes of a good file of each format."""
 

@@ -47,7 +47,10 @@ def test_chatgpt(database: Database, store: ConversationStore, tmp_path: Path) -
 
 
 def test_chatgpt_tools_thoughts_pictures_and_instructions(database: Database, store: ConversationStore, tmp_path: Path) -> None:
-    own = {"is_user_system_message": True, "user_context_message_data": {"about_user_message": "I cook.", "about_model_message": "Be terse."}}
+    own = {
+        "is_user_system_message": True,
+        "user_context_message_data": {"about_user_message": "I cook.", "about_model_message": "Be terse."},
+    }
     picture = {"content_type": "multimodal_text", "parts": [{"content_type": "image_asset_pointer", "asset_pointer": "file-1"}, "Look"]}
     thoughts = {"content_type": "thoughts", "thoughts": [{"summary": "Plan", "content": "Count."}]}
     nodes = [
@@ -79,7 +82,10 @@ def test_claude(database: Database, store: ConversationStore, tmp_path: Path) ->
 
 
 def test_claude_without_parents_is_a_row(database: Database, store: ConversationStore, tmp_path: Path) -> None:
-    rows = [{"uuid": str(n), "sender": "human" if n % 2 else "assistant", "text": f"t{n}", "created_at": "2025-01-01T00:00:00Z"} for n in range(1, 5)]
+    rows = [
+        {"uuid": str(n), "sender": "human" if n % 2 else "assistant", "text": f"t{n}", "created_at": "2025-01-01T00:00:00Z"}
+        for n in range(1, 5)
+    ]
     number = one(database, written(tmp_path / "a.json", [{"uuid": "u", "name": "n", "chat_messages": rows}]))
     assert [text for _, text in shown(store, number)] == ["t1", "t2", "t3", "t4"]
 
@@ -137,7 +143,11 @@ def test_sharegpt(database: Database, store: ConversationStore, tmp_path: Path, 
     value = files.sharegpt()
     bare = [{"role": role, "content": text} for role, text in (("system", "Be good."), ("user", "1+1"), ("assistant", "2"))]
     content: dict[str, Any] = {"list": [value], "one": value, "messages": {"messages": bare}, "bare": bare}
-    path = lines(tmp_path / "a", *(bare if shape == "bare lines" else [value])) if "lines" in shape else written(tmp_path / "a", content[shape])
+    path = (
+        lines(tmp_path / "a", *(bare if shape == "bare lines" else [value]))
+        if "lines" in shape
+        else written(tmp_path / "a", content[shape])
+    )
     number = one(database, path)
     assert shown(store, number) == [("user", "1+1"), ("assistant", "2")]
     assert store.get(number).system_prompt == "Be good."
@@ -153,7 +163,9 @@ def test_gpt4all(database: Database, store: ConversationStore, tmp_path: Path, v
     assert path[0].text == ("[file: n.txt]\n```\none\n```\n\n" if version >= 10 else "") + "Hello"
     assert path[1].text.endswith("Hi 😀")
     if version == 12:
-        assert path[1].text.startswith(THINK.format("Hm") + "**Tool call: js**\n\n```\ncode: 1+1\n```\n\n**Tool result: js**\n\n```\n2\n```")
+        assert path[1].text.startswith(
+            THINK.format("Hm") + "**Tool call: js**\n\n```\ncode: 1+1\n```\n\n**Tool result: js**\n\n```\n2\n```"
+        )
     assert path[1].stats["model"] == "model.gguf"
     head = store.get(number)
     assert (head.title, head.created_at) == ("My chat", 1700000000.0)

@@ -32,7 +32,9 @@ def values(found: list[Entry | Flaw]) -> list[Any]:
 
 
 @settings(max_examples=40)
-@given(st.lists(OBJECTS, max_size=5), st.sampled_from([None, 0, 2]), st.booleans(), st.sampled_from([1, 2, 3, 7, 64, 1 << 18]), st.booleans())
+@given(
+    st.lists(OBJECTS, max_size=5), st.sampled_from([None, 0, 2]), st.booleans(), st.sampled_from([1, 2, 3, 7, 64, 1 << 18]), st.booleans()
+)
 def test_the_same_as_the_whole_file_at_once(wanted: list[Any], indent: int | None, is_ascii: bool, chunk: int, as_lines: bool) -> None:
     if as_lines:
         text = "\n".join(json.dumps(value, ensure_ascii=is_ascii) for value in wanted)
