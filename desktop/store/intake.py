@@ -69,7 +69,7 @@ class Intake:
                         "AND NOT EXISTS (SELECT 1 FROM imports WHERE conversation_id = id)",
                         (record.created_at,),
                     ).fetchall()
-                    if _own_key(self._database, int(row[0])) == record.key
+                    if record.created_at is not None and _own_key(int(row[0]), record.created_at) == record.key
                 ),
                 None,
             )
@@ -159,7 +159,7 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
         (conversation_id,),
     ))  # fmt: skip
     origin = database.execute("SELECT source, key FROM imports WHERE conversation_id = ? LIMIT 1", (conversation_id,)).fetchone()
-    source, key = origin if origin is not None else (OWN, _own_key(database, conversation_id))
+    source, key = origin if origin is not None else (OWN, _own_key(conversation_id, head[2]))
     title, is_auto, created, updated, deleted, settings, system_prompt, model_path, shown_root = head
     return ConversationRecord(
         source, key, title, created, updated, messages, keys.get(shown_root), system_prompt, json.loads(settings), model_path,
@@ -180,30 +180,17 @@ def _unpacked(raw: bytes | None) -> Any:
 
 
 def _message_keys(database: Database, number: int) -> dict[int, str]:
-    """The key of every message: the one it came with, else a chain of the times at which messages were made here.
-
-    Two rows that would have the same key (the clock stood still) are told apart by their order.
-    """
-    found: dict[int, str] = {}
-    taken: set[str] = set()
-    for message_id, parent, role, created, key in database.execute(
-        "SELECT id, parent_id, role, created_at, key FROM messages LEFT JOIN imported_messages ON message_id = id "
-        "WHERE conversation_id = ? ORDER BY id",
+    """The key of every message: the one it came with, else that of a message made here."""
+    rows = database.execute(
+        "SELECT id, created_at, key FROM messages LEFT JOIN imported_messages ON message_id = id WHERE conversation_id = ? ORDER BY id",
         (number,),
-    ):
-        own = str(key) if key is not None else chain_key(found.get(parent), role, repr(float(created)))
-        while own in taken:
-            own = chain_key(own)
-        taken.add(own)
-        found[int(message_id)] = own
-    return found
+    )
+    return {int(row[0]): str(row[2]) if row[2] is not None else _own_key(int(row[0]), float(row[1])) for row in rows}
 
 
-def _own_key(database: Database, number: int) -> str:
-    """The key of a conversation that was made here: when it was made, and its first message."""
-    (created,) = database.execute("SELECT created_at FROM conversations WHERE id = ?", (number,)).fetchone()
-    first = database.execute("SELECT role, created_at FROM messages WHERE conversation_id = ? ORDER BY id LIMIT 1", (number,)).fetchone()
-    return chain_key(None, OWN, repr(float(created)), *((first[0], repr(float(first[1]))) if first is not None else ()))
+def _own_key(number: int, created: float) -> str:
+    """The key of what was made here: numbers are never given twice in this store, and the time tells stores apart."""
+    return chain_key(None, OWN, number, repr(float(created)))
 
 
 def _earliest(record: ConversationRecord, now: float) -> float:

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from desktop.store.database import Database
 from desktop.store.exchange import Broken, ConversationRecord, Event, Progress
+from desktop.store.importers.fields import mapping
 from desktop.store.importers.formats import format_of, line_format_of
 from desktop.store.importers.gpt4all import MAGIC, read_chat
 from desktop.store.importers.json_entries import MOST_BYTES, Entry, Flaw, json_entries
@@ -97,7 +98,7 @@ class _Run:
         if not self.stopped:
             yield from self._close()
             if self._found and self._foreign:
-                yield Broken(name, f"{self._foreign:,} of its entries are no conversations of a known program, and were passed over.")
+                yield Broken(name, f"Entries that are no conversations of a known program were passed over: {self._foreign:,}.")
         self.held = held if self._found else [*held, *self.held][:_MOST_NOTES]
         self._done += source.size
 
@@ -139,6 +140,10 @@ class _Run:
             yield from self._save(lambda note: format.read(value, note), place)
         elif (begun := line_format_of(value)) is not None:
             self._group = _Group(begun, place, [value], size)
+        elif inner := _inside(value):
+            for number, found in enumerate(inner, start=1):
+                yield from self._entry(Entry(entry.place, found, entry.end), f"{place}, {number:,} in it", size)
+                yield from self._close()
         else:
             self._foreign += 1
 
@@ -191,6 +196,14 @@ class _Run:
         if now - self._told >= PROGRESS_S:
             self._told = now
             yield Progress(min(self._done + done, self.total), self.total)
+
+
+def _inside(value: Any) -> list[Any]:
+    """The conversations in an object that wraps a list of them, or in a list; empty when there are none."""
+    lists = [value] if isinstance(value, list) else [below for below in mapping(value).values() if isinstance(below, list)]
+    if isinstance(value, list) and line_format_of(next(iter(value), None)) is not None:
+        return [{"messages": value}]  # a row of messages
+    return next((found for found in lists if any(format_of(entry) is not None for entry in found)), [])
 
 
 def _after(head: bytes, stream: IO[bytes]) -> Callable[[int], bytes]:

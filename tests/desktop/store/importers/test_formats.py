@@ -219,3 +219,12 @@ def test_names_of_files_mean_nothing(database: Database, tmp_path: Path) -> None
         path = tmp_path / f"{number}.png"
         path.write_bytes(b"\xef\xbb\xbf" * (name != "gpt4all") + sample())
         assert {event.source for event in imported(run(database, path))} == {name.removesuffix("-old")}
+
+
+def test_conversations_in_a_wrapper(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+    events = run(database, written(tmp_path / "a", {"account": {}, "conversations": [files.claude(), 5, files.chatgpt()]}))
+    assert [event.source for event in imported(events)] == ["claude", "chatgpt"]
+    assert [event.reason for event in broken(events)] == ["Entries that are no conversations of a known program were passed over: 1."]
+    rows = [[{"role": "user", "content": f"q{number}"}, {"role": "assistant", "content": "a"}] for number in range(3)]
+    events = run(database, written(tmp_path / "b", rows))
+    assert [shown(store, event.conversation_id)[0][1] for event in imported(events)] == ["q0", "q1", "q2"]
