@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -12,31 +12,44 @@ from desktop.store.exporters.reading import label, pieces, shown_path, when
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 __all__ = ["html_page"]
 
 _STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.55 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; color: #1c1c1e; background: #fff; }
-h1 { font-size: 1.5rem; } .date, h2 { color: #5c5c66; } h2 { font-size: .95rem; margin: 2rem 0 .4rem; }
-.user { background: #f0f1f4; border-radius: 10px; padding: .7rem 1rem; white-space: pre-wrap; overflow-wrap: anywhere; }
-.system { white-space: pre-wrap; border-left: 3px solid #c4c6d0; padding-left: 1rem; }
-.thoughts { color: #5c5c66; border-left: 3px solid #c4c6d0; padding-left: 1rem; margin: .6rem 0; }
-pre { background: #f6f7f9; border: 1px solid #dcdde3; border-radius: 8px; padding: .7rem 1rem; overflow-x: auto; }
+body { font-family: system-ui, sans-serif; line-height: 1.55; color: #1c1c1e; background: #fff; }
+body { max-width: 46em; margin: 32px auto; padding: 0 16px; }
+h1 { font-size: 24px; }
+h2 { font-size: 15px; margin: 28px 0 6px; }
+.date, h2, .thoughts { color: #5c5c66; }
+.user { background: #f0f1f4; border-radius: 10px; padding: 11px 16px; white-space: pre-wrap; overflow-wrap: anywhere; }
+.system { white-space: pre-wrap; }
+.system, .thoughts, blockquote { border-left: 3px solid #c4c6d0; padding-left: 16px; margin: 10px 0; }
+pre, code { font-family: Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: 14px; }
+pre { background: #f6f7f9; border: 1px solid #dcdde3; border-radius: 8px; padding: 11px 16px; overflow-x: auto; }
 pre { direction: ltr; text-align: left; }
-code { font-family: ui-monospace, monospace; font-size: .9em; }
-table { border-collapse: collapse; } th, td { border: 1px solid #c4c6d0; padding: .25rem .6rem; }
-blockquote { margin-left: 0; padding-left: 1rem; border-left: 3px solid #c4c6d0; }
-@media (prefers-color-scheme: dark) {
-  body { color: #ececf0; background: #1b1b1f; } .date, h2, .thoughts { color: #a9a9b4; } a { color: #8ab4ff; }
-  .user { background: #2a2b31; } pre { background: #232429; border-color: #3a3b43; }
-  .system, .thoughts, blockquote { border-color: #4a4b55; } th, td { border-color: #4a4b55; }
-}
+img { max-width: 100%; }
+table { border-collapse: collapse; }
+th, td { border: 1px solid #c4c6d0; padding: 4px 10px; }
+"""
+_DARK = """
+:root { color-scheme: dark; }
+body { color: #ececf0; background: #1b1b1f; }
+.date, h2, .thoughts { color: #a9a9b4; }
+a { color: #8ab4ff; }
+.user { background: #2a2b31; }
+pre { background: #232429; border-color: #3a3b43; }
+.system, .thoughts, blockquote, th, td { border-color: #4a4b55; }
+"""
+_PRINT = """
 @media print {
-  body { max-width: none; margin: 0; } pre { white-space: pre-wrap; } h2 { break-after: avoid; }
-  .user { break-inside: avoid; }
+body { max-width: none; margin: 0; }
+pre { white-space: pre-wrap; }
+h2 { break-after: avoid; }
+.user { break-inside: avoid; }
 }
 """
+_MOST_HIGHLIGHTED = 100_000
 
 
 def html_page(conversations: Iterable[ConversationRecord], title: str = "") -> Iterator[str]:
@@ -57,7 +70,7 @@ def _head(title: str) -> str:
         '<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(' '.join(title.split()))}</title>\n<style>{_STYLE}{_code_style()}</style>\n</head>\n<body>\n"
+        f"<title>{escape(' '.join(title.split()))}</title>\n<style>{_style()}</style>\n</head>\n<body>\n"
     )
 
 
@@ -89,7 +102,7 @@ def _plain(text: str) -> str:
 
 
 def _rendered(text: str) -> str:
-    """Markdown as HTML; HTML within it is shown as text, and pictures as links, because they would be fetched."""
+    """Markdown as HTML; HTML within it is shown as text, and pictures from elsewhere as links."""
     return str(_renderer().render(text))
 
 
@@ -97,10 +110,17 @@ def _rendered(text: str) -> str:
 def _renderer() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark", {"html": False, "highlight": _highlighted}).enable(["table", "strikethrough"]).disable("image")
+    renderer = MarkdownIt("commonmark", {"html": False, "highlight": _highlighted}).enable(["table", "strikethrough"])
+    renderer.add_render_rule("image", _picture)
+    return renderer
 
 
-_MOST_HIGHLIGHTED = 100_000
+def _picture(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
+    """A picture that is in the text itself; any other would be fetched, and is a link."""
+    source, name = str(tokens[index].attrs.get("src", "")), escape(tokens[index].content)
+    if source.startswith("data:image/"):
+        return f'<img src="{escape(source)}" alt="{name}">'
+    return f'<a href="{escape(source)}">{name or escape(source)}</a>'
 
 
 def _highlighted(code: str, language: str, _attributes: Any) -> str:
@@ -119,10 +139,14 @@ def _highlighted(code: str, language: str, _attributes: Any) -> str:
 
 
 @lru_cache(maxsize=1)
-def _code_style() -> str:
+def _style() -> str:
+    """The sheet. What Qt's rich text, from which PDF is printed, cannot read stands last: it skips from there on."""
+    dark = "@media screen and (prefers-color-scheme: dark) {" + _DARK + _code_style("monokai") + "}"
+    return _STYLE + _code_style("default") + "\n" + dark + _PRINT
+
+
+def _code_style(name: str) -> str:
     from pygments.formatters import HtmlFormatter
 
-    light = HtmlFormatter(style="default").get_style_defs("pre")
-    dark = HtmlFormatter(style="monokai").get_style_defs("pre")
-    rules = [[line for line in style.splitlines() if line.startswith("pre .")] for style in (light, dark)]
-    return "\n".join(rules[0]) + "\n@media (prefers-color-scheme: dark) {\n" + "\n".join(rules[1]) + "\n}\n"
+    rules = HtmlFormatter(style=name).get_style_defs("pre").splitlines()
+    return "\n".join(line.split("/*")[0].rstrip() for line in rules if line.startswith("pre ."))

@@ -167,8 +167,11 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
         self.loads += [str(value) for name, value in attrs if name in ("src", "srcset", "background", "data")]
-        if tag not in ("meta", "hr", "br"):
+        if tag not in ("meta", "hr", "br", "img"):
             self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -189,15 +192,12 @@ def test_web_page(database: Database, store: ConversationStore, tmp_path: Path) 
     assert "print('<hi>')" in page.words
     assert "Be <kind>." in page.words
     assert "other" not in page.words
+    assert '<a href="http://example.com/p.png">p</a>' in text
     assert re.search(r"@import|url\(", text) is None
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.lists(TEXT | st.sampled_from(["<think>", "</think>", "```", "\n", "<!--", "</body>", "[x](javascript:y)"]), max_size=8).map(
-        "\n".join
-    )
-)
+@given(st.lists(TEXT | st.sampled_from(["<think>", "</think>", "```", "\n", "<!--", "</body>", "[x](javascript:y)"]), max_size=8))
 def test_web_pages_hold_any_text(rows: list[str]) -> None:
     from desktop.store.exchange import ConversationRecord, MessageRecord
 
@@ -209,6 +209,15 @@ def test_web_pages_hold_any_text(rows: list[str]) -> None:
         assert page.open == []
         assert not page.tags & {"script", "img"}
         assert "".join(markdown([record])).startswith("# ")
+
+
+def test_pictures_within_the_text_are_shown() -> None:
+    from desktop.store.exchange import ConversationRecord, MessageRecord
+
+    message = MessageRecord("a", None, "assistant", "![dot](data:image/png;base64,AA==) ![x](data:text/html,y)", 1.0)
+    page = Page()
+    page.feed("".join(html_page([ConversationRecord("s", "k", messages=(message,))])))
+    assert page.loads == ["data:image/png;base64,AA=="]
 
 
 def test_no_conversations_are_a_file_too(database: Database, tmp_path: Path) -> None:
