@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["html_page"]
 
 _STYLE = """
-body { font-family: system-ui, sans-serif; line-height: 1.55; color: #1c1c1e; background: #fff; }
+body { font-family: system-ui, sans-serif; color: #1c1c1e; background: #fff; }
 body { max-width: 46em; margin: 32px auto; padding: 0 16px; }
 h1 { font-size: 24px; }
 h2 { font-size: 15px; margin: 28px 0 6px; }
@@ -42,6 +42,7 @@ pre { background: #232429; border-color: #3a3b43; }
 .system, .thoughts, blockquote, th, td { border-color: #4a4b55; }
 """
 _PRINT = """
+@media all { body { line-height: 1.55; } }
 @media print {
 body { max-width: none; margin: 0; }
 pre { white-space: pre-wrap; }
@@ -103,7 +104,7 @@ def _plain(text: str) -> str:
 
 def _rendered(text: str) -> str:
     """Markdown as HTML; HTML within it is shown as text, and pictures from elsewhere as links."""
-    return str(_renderer().render(text))
+    return str(_renderer().render(text)).replace("\n</code></pre>", "</code></pre>")
 
 
 @lru_cache(maxsize=1)

@@ -16,7 +16,7 @@ from desktop.store.importers.trees import shape
 
 __all__ = ["ChatGpt"]
 
-_MARKS = re.compile("\ue200[^\ue201]*\ue201|[\ue000-\uf8ff]")
+_MARKS = re.compile("\ue200[^\ue200\ue201]*\ue201|[\ue000-\uf8ff]")
 """Citations between private-use characters, which mean nothing outside that program."""
 _ROLES = ("system", "user", "assistant", "tool")
 _FILES = {"image_asset_pointer": "image", "audio_asset_pointer": "audio", "video_container_asset_pointer": "video"}

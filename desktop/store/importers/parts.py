@@ -6,9 +6,7 @@ import re
 
 __all__ = ["details_to_thoughts", "document", "fenced", "join", "placeholder", "thought", "tool_call", "tool_result"]
 
-_REASONING = re.compile(
-    r'<details\s+type="reasoning"[^>]*>\s*(?:<summary>.*?</summary>)?\s*(.*?)\s*</details>\s*', re.DOTALL | re.IGNORECASE
-)
+_REASONING = re.compile(r'<details\s{1,9}type="reasoning"[^>]{0,500}>', re.IGNORECASE)
 _LONGEST_NAME = 120
 
 
@@ -53,9 +51,15 @@ def tool_result(name: str, text: str) -> str:
 
 def details_to_thoughts(text: str) -> str:
     """Thoughts written as HTML `<details type="reasoning">`, whose lines are often quoted, in our tags."""
-    if "<details" not in text:
-        return text
-    return _REASONING.sub(lambda found: thought(_unquoted(found[1])) + "\n\n", text).rstrip("\n") if _REASONING.search(text) else text
+    parts: list[str] = []
+    place = 0
+    while (found := _REASONING.search(text, place)) and (end := text.find("</details>", found.end())) >= 0:
+        inner = text[found.end() : end].strip()
+        if inner.startswith("<summary>"):
+            inner = inner.partition("</summary>")[2].strip()
+        parts += [text[place : found.start()], thought(_unquoted(inner))]
+        place = end + len("</details>")
+    return join([*parts, text[place:]]) if parts else text
 
 
 def _unquoted(text: str) -> str:

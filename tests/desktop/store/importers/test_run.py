@@ -155,6 +155,17 @@ def test_halves_of_characters_and_wild_dates(database: Database, store: Conversa
     assert store.get(number).created_at == 1700000000.5
 
 
+def test_hostile_texts_take_no_longer_than_others(database: Database, tmp_path: Path) -> None:
+    """What is opened and never closed, a hundred thousand times: a search that begins anew at each of them would take minutes."""
+    value = files.open_webui()
+    value["chat"]["history"]["messages"]["2"]["content"] = '<details type="reasoning">' * 40_000
+    path = written(tmp_path / "a", [value, files.chatgpt(1, "\ue200" * 300_000), files.chatgpt(2, '{"title": ' * 100_000)])
+    path.write_bytes(path.read_bytes().replace(b"Sky 2", b"Sky \x01"))  # and search for the next one goes through it
+    begin = time.monotonic()
+    assert len(imported(run(database, path))) == 2
+    assert time.monotonic() - begin < 20
+
+
 def test_an_entry_that_is_too_large(database: Database, tmp_path: Path) -> None:
     entries = [files.chatgpt(1), files.chatgpt(2, "x" * 3_000_000), files.chatgpt(3)]
     events = run(database, written(tmp_path / "a", entries), most_bytes=1 << 20)
