@@ -95,4 +95,35 @@ def message_tokens(connection: sqlite3.Connection) -> None:
     )
 
 
-MIGRATIONS = (conversations_and_messages, full_text_search, message_tokens, folders_personas_drafts, word_search)
+def imported_conversations(connection: sqlite3.Connection) -> None:
+    """Where imported conversations and messages came from, so that importing again finds them; what their text cannot show.
+
+    A conversation of our own JSON is also known by the time it was made, to the microsecond: hence that index.
+    """
+    connection.execute(
+        """
+        CREATE TABLE imports (
+            source TEXT NOT NULL,
+            key TEXT NOT NULL,
+            conversation_id INTEGER NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            imported_at REAL NOT NULL,
+            PRIMARY KEY (source, key)
+        ) WITHOUT ROWID
+        """
+    )
+    connection.execute("CREATE INDEX imports_conversation ON imports (conversation_id)")
+    connection.execute(
+        """
+        CREATE TABLE imported_messages (
+            message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
+            key TEXT NOT NULL,
+            raw BLOB
+        )
+        """
+    )
+    connection.execute("CREATE INDEX conversations_created ON conversations (created_at)")
+
+
+MIGRATIONS = (
+    conversations_and_messages, full_text_search, message_tokens, folders_personas_drafts, word_search, imported_conversations,
+)  # fmt: skip

@@ -1,0 +1,153 @@
+"""Conversations as one web page that needs nothing else: no script, no request to any server, light and dark, fit for print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from desktop.store.exchange import ConversationRecord, MessageRecord
+from desktop.store.exporters.reading import label, pieces, shown_path, when
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+__all__ = ["html_page"]
+
+_STYLE = """
+body { font-family: system-ui, sans-serif; color: #1c1c1e; background: #fff; }
+body { max-width: 46em; margin: 32px auto; padding: 0 16px; }
+h1 { font-size: 24px; }
+h2 { font-size: 15px; margin: 28px 0 6px; }
+.date, h2, .thoughts { color: #5c5c66; }
+.user { background: #f0f1f4; border-radius: 10px; padding: 11px 16px; white-space: pre-wrap; overflow-wrap: anywhere; }
+.system { white-space: pre-wrap; }
+.system, .thoughts, blockquote { border-left: 3px solid #c4c6d0; padding-left: 16px; margin: 10px 0; }
+pre, code { font-family: Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: 14px; }
+pre { background: #f6f7f9; border: 1px solid #dcdde3; border-radius: 8px; padding: 11px 16px; overflow-x: auto; }
+pre { direction: ltr; text-align: left; }
+img { max-width: 100%; }
+table { border-collapse: collapse; }
+th, td { border: 1px solid #c4c6d0; padding: 4px 10px; }
+"""
+_DARK = """
+:root { color-scheme: dark; }
+body { color: #ececf0; background: #1b1b1f; }
+.date, h2, .thoughts { color: #a9a9b4; }
+a { color: #8ab4ff; }
+.user { background: #2a2b31; }
+pre { background: #232429; border-color: #3a3b43; }
+.system, .thoughts, blockquote, th, td { border-color: #4a4b55; }
+"""
+_PRINT = """
+@media all { body { line-height: 1.55; } }
+@media print {
+body { max-width: none; margin: 0; }
+pre { white-space: pre-wrap; }
+h2 { break-after: avoid; }
+.user { break-inside: avoid; }
+}
+"""
+_MOST_HIGHLIGHTED = 100_000
+
+
+def html_page(conversations: Iterable[ConversationRecord], title: str = "") -> Iterator[str]:
+    """Pieces of the page's text, one conversation at a time. Without a title, the first conversation gives it."""
+    is_first = True
+    for conversation in conversations:
+        if is_first:
+            yield _head(title or conversation.title or "Conversation")
+        yield ("" if is_first else "<hr>\n") + "".join(_article(conversation))
+        is_first = False
+    if is_first:
+        yield _head(title or "Conversations")
+    yield "</body>\n</html>\n"
+
+
+def _head(title: str) -> str:
+    return (
+        '<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(' '.join(title.split()))}</title>\n<style>{_style()}</style>\n</head>\n<body>\n"
+    )
+
+
+def _article(conversation: ConversationRecord) -> Iterator[str]:
+    title = " ".join(conversation.title.split()) or "Conversation"
+    yield f'<article>\n<h1 dir="auto">{escape(title)}</h1>\n'
+    if made := when(conversation.created_at):
+        yield f'<p class="date">{made}</p>\n'
+    if conversation.system_prompt.strip():
+        yield f'<h2>System prompt</h2>\n<div class="system" dir="auto">{_plain(conversation.system_prompt)}</div>\n'
+    for message in shown_path(conversation):
+        yield from _message(message)
+    yield "</article>\n"
+
+
+def _message(message: MessageRecord) -> Iterator[str]:
+    made = when(message.created_at)
+    yield f"<h2>{escape(label(message))}" + (f" · {made}" if made else "") + "</h2>\n"
+    if message.role == "user":
+        yield f'<div class="user" dir="auto">{_plain(message.text)}</div>\n'
+        return
+    for is_thought, text in pieces(message.text):
+        kind = "thoughts" if is_thought else "text"
+        yield f'<div class="{kind}" dir="auto">\n{_rendered(text)}</div>\n'
+
+
+def _plain(text: str) -> str:
+    return escape(text.strip("\n"))
+
+
+def _rendered(text: str) -> str:
+    """Markdown as HTML; HTML within it is shown as text, and pictures from elsewhere as links."""
+    return str(_renderer().render(text)).replace("\n</code></pre>", "</code></pre>")
+
+
+@lru_cache(maxsize=1)
+def _renderer() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    renderer = MarkdownIt("commonmark", {"html": False, "highlight": _highlighted}).enable(["table", "strikethrough"])
+    renderer.add_render_rule("image", _picture)
+    return renderer
+
+
+def _picture(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
+    """A picture that is in the text itself; any other would be fetched, and is a link."""
+    source, name = str(tokens[index].attrs.get("src", "")), escape(tokens[index].content)
+    if source.startswith("data:image/"):
+        return f'<img src="{escape(source)}" alt="{name}">'
+    return f'<a href="{escape(source)}">{name or escape(source)}</a>'
+
+
+def _highlighted(code: str, language: str, _attributes: Any) -> str:
+    """The code with Pygments' classes; empty, which leaves it plain, for a language that is not known."""
+    if not language or len(code) > _MOST_HIGHLIGHTED:
+        return ""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import get_lexer_by_name
+    from pygments.util import ClassNotFound
+
+    try:
+        return str(highlight(code, get_lexer_by_name(language, stripnl=False), HtmlFormatter(nowrap=True)))
+    except ClassNotFound:
+        return ""
+
+
+@lru_cache(maxsize=1)
+def _style() -> str:
+    """The sheet. What Qt's rich text, from which PDF is printed, cannot read stands last: it skips from there on."""
+    dark = "@media screen and (prefers-color-scheme: dark) {" + _DARK + _code_style("monokai") + "}"
+    return _STYLE + _code_style("default") + "\n" + dark + _PRINT
+
+
+def _code_style(name: str) -> str:
+    from pygments.formatters import HtmlFormatter
+
+    rules = HtmlFormatter(style=name).get_style_defs("pre").splitlines()
+    return "\n".join(line.split("/*")[0].rstrip() for line in rules if line.startswith("pre ."))
