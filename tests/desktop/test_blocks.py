@@ -133,9 +133,9 @@ def test_a_closing_tag_that_is_still_arriving_does_not_show() -> None:
 
 
 def test_tags_of_thinking_are_a_parameter() -> None:
-    text = "[THINK]a[/THINK]b"
+    text = "[MUSE]a[/MUSE]b"
     assert [block.kind for block in split(text)] == [Kind.PROSE]
-    blocks = split(text, [("[THINK]", "[/THINK]")])
+    blocks = split(text, [("[MUSE]", "[/MUSE]")])
     assert [(block.kind, block.thought) for block in blocks] == [
         (Kind.THINKING, True),
         (Kind.PROSE, True),

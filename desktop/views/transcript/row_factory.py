@@ -36,6 +36,7 @@ class RowHooks:
     """What rows call: methods of the view."""
 
     copy: Callable[[str], None]
+    save: Callable[[str, str], None]
     act: Callable[[str, int], None]
     focus: Callable[[Row], None]
     fold: Callable[[Row], None]
@@ -58,6 +59,8 @@ class RowFactory:
         if kind is RowKind.CODE:
             code = CodeRow(self._parent, self._colours)
             code.copied.connect(hooks.copy)
+            code.saved.connect(hooks.save)
+            code.wrap_changed.connect(hooks.remeasure)
             code.focused.connect(hooks.focus)
             return code
         if kind is RowKind.FOOTER:
