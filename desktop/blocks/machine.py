@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from desktop.blocks.block import Block, Kind
-from desktop.blocks.lines import cells, closes_fence, delimiter, fence, indentation, is_rule, list_marker
+from desktop.blocks.lines import cells, closes_fence, delimiter, display_math, fence, footnote, indentation, is_rule, list_marker
 from desktop.blocks.thinking import Tag
 
 __all__ = ["LIMIT", "Machine"]
 
 LIMIT = 2048
 """Characters after which a block of text is closed at the next good place: layout of one document must stay short."""
+
+MATH_LIMIT = 4096
+"""Characters after which what began like a formula is none: it is text that nobody closed."""
 
 _HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _QUOTE = re.compile(r" {0,3}>")
@@ -51,6 +54,7 @@ class Machine:
         self.thinks = bool(opened)
         self.orphan = ""
         self.container = 0
+        self.no_math = False
         if opened:
             self.out.append(Block(Kind.THINKING, "", thought=True))
 
@@ -95,6 +99,9 @@ class Machine:
         block = self.open
         if block is None:
             return
+        if block.kind is Kind.MATH and not block.sure and closed:
+            self._without_math(block)
+            return
         unsure = block.kind is Kind.TABLE and not block.sure and closed
         kind = Kind.PROSE if unsure else block.kind
         source = "".join(block.lines)
@@ -102,6 +109,15 @@ class Machine:
             Block(kind, source, closed, block.language, block.indent, bool(self.thought), block.joined, "" if unsure else block.head)
         )
         self.open = None
+
+    def _without_math(self, block: _Open) -> None:
+        """Take the lines of an unclosed formula as what they are without it."""
+        self.open, self.no_math, starts = None, True, True
+        for line in block.lines:
+            self._line(line, starts)
+            starts = line.endswith("\n")
+        self.end()
+        self.no_math = False
 
     def _start(self, kind: Kind, line: str, indent: int = 0, joined: bool = False) -> _Open:
         self.end()
@@ -115,12 +131,29 @@ class Machine:
             block.add(line)
             if starts and closes_fence(line, block.fence):
                 self.end()
+        elif block is not None and block.kind is Kind.MATH:
+            self._more_math(block, line)
         elif not starts:
             self._rest_of_line(line)
         elif not line.strip():
             self._blank(line)
         elif block is None or block.kind is Kind.MARKUP or not self._continues(block, line):
             self._fresh(line)
+
+    def _more_math(self, block: _Open, line: str) -> None:
+        at = line.find(block.fence)
+        if at < 0:
+            block.add(line)
+            if block.size >= MATH_LIMIT:
+                self.end()
+            return
+        end = at + len(block.fence)
+        rest = line[end:]
+        block.sure = True
+        block.add(line if rest.strip() in ("", ".", ",", ";") else line[:end])
+        self.end()
+        if rest.strip() not in ("", ".", ",", ";"):
+            self._line(rest, True)
 
     def _rest_of_line(self, line: str) -> None:
         block = self.open
@@ -150,6 +183,12 @@ class Machine:
         if block.kind is Kind.TABLE:
             return self._continues_table(block, line)
         starts = self._kind_at(line, block.indent)
+        if block.kind is Kind.FOOTNOTE:
+            if starts is Kind.PROSE and block.size >= LIMIT:
+                self._start(Kind.PROSE, line, block.indent, joined=True)
+            elif starts is Kind.PROSE:
+                block.add(line)
+            return starts is Kind.PROSE
         if block.kind is Kind.QUOTE:
             if starts not in (Kind.QUOTE, Kind.PROSE):
                 return False
@@ -186,7 +225,7 @@ class Machine:
         return True
 
     def _continues_list(self, block: _Open, line: str) -> bool:
-        if is_rule(line) or fence(line) is not None:
+        if is_rule(line) or fence(line) is not None or (not self.no_math and display_math(line) is not None):
             return False
         marker = list_marker(line)
         inside = indentation(line) >= 2 or marker is not None
@@ -239,6 +278,15 @@ class Machine:
             block = self._start(Kind.CODE, line, columns)
             block.fence, block.language = marks, language
             return
+        formula = None if self.no_math else display_math(line)
+        if formula is not None:
+            if in_list or self.container:
+                self.container = max(lead, 2)
+            block = self._start(Kind.MATH, line, lead)
+            block.fence, block.sure = formula[1], formula[2]
+            if formula[2]:
+                self.end()
+            return
         indent = min(lead, self.container)
         kind = self._kind_at(line, indent)
         block = self._start(kind, line, indent)
@@ -247,12 +295,15 @@ class Machine:
         elif kind in (Kind.HEADING, Kind.RULE):
             self.end()
 
-    @staticmethod
-    def _kind_at(line: str, indent: int) -> Kind:
+    def _kind_at(self, line: str, indent: int) -> Kind:
         """The kind of block that `line` would start."""
         text = line[min(indent, indentation(line)) :]
         if fence(text) is not None:
             return Kind.CODE
+        if not self.no_math and display_math(text) is not None:
+            return Kind.MATH
+        if footnote(text) is not None:
+            return Kind.FOOTNOTE
         if _HEADING.match(text):
             return Kind.HEADING
         if is_rule(text):

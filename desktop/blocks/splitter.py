@@ -16,7 +16,7 @@ from desktop.blocks.thinking import THINKING_TAGS, Tag
 
 __all__ = ["BlockSplitter", "split", "split_plain"]
 
-_HALF_MARKER = re.compile(r"[-*+#>`~_=]{1,3}$|\d{1,3}[.)]?$")
+_HALF_MARKER = re.compile(r"[-*+#>`~_=$]{1,3}$|\\$|\d{1,3}[.)]?$")
 
 
 class BlockSplitter:

@@ -21,6 +21,8 @@ LINES = [
     "a | b", "--|--", "|", "|-", "<think>", "</think>", "<thinking>hm</thinking> yes", "text </think> rest", " <think> a", "<",
     "``", "x\r", "x" * 700,
     "y " * 1500, "漢字。" * 900, "`code` ``` no fence", "1. ```py", "- ~~~", "\u2028", "a\\|b | c",
+    "$$", "$$ x $$", "$$ x $$ and", "\\[", "\\]", "\\begin{align}", "\\end{align}.", "x $$ then", "   $$", "   \\[ y \\],", "[^1]: note",
+    "[^a]:", "$", "\\",
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(LINES), max_size=14).map("\n".join) | st.text(alphabet="a -*#>`~|:\n<thik/>1.)", max_size=60)
 

@@ -7,6 +7,7 @@ from PySide6.QtGui import QAbstractTextDocumentLayout, QBrush, QPainter, QPainte
 from PySide6.QtWidgets import QApplication, QWidget
 
 from desktop.items.messages import role_label
+from desktop.views.transcript.inlays import selected_source
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.markdown import SafeDocument
 from desktop.views.transcript.rows import Row
@@ -168,7 +169,7 @@ class DocumentRow(RowWidget):
         return cursor
 
     def selected_text(self) -> str:
-        return self.cursor_of(*self._selection).selectedText().translate(_LINE_ENDS)
+        return selected_source(self.cursor_of(*self._selection)).translate(_LINE_ENDS)
 
     def word_at(self, point: QPoint) -> tuple[int, int]:
         cursor = self.cursor_of(*[self.position_at(point)] * 2)

@@ -24,6 +24,7 @@ class RowKind(StrEnum):
     TOKENS = "tokens"
     CODE = "code"
     TABLE = "table"
+    MATH = "math"
     RULE = "rule"
     THOUGHT = "thought"
     WAITING = "waiting"
@@ -32,7 +33,9 @@ class RowKind(StrEnum):
     EDITOR = "editor"
 
 
-_KINDS = {Kind.CODE: RowKind.CODE, Kind.TABLE: RowKind.TABLE, Kind.RULE: RowKind.RULE, Kind.THINKING: RowKind.THOUGHT}
+_KINDS = {
+    Kind.CODE: RowKind.CODE, Kind.TABLE: RowKind.TABLE, Kind.RULE: RowKind.RULE, Kind.THINKING: RowKind.THOUGHT, Kind.MATH: RowKind.MATH,
+}  # fmt: skip
 _PIECE, _LONGEST = 1000, 2500
 _FIRST_GAP, _AFTER_HEADER, _TEXT_GAP = 1.0, 0.4, 0.75
 

@@ -30,6 +30,7 @@ from desktop.views.transcript.inspection import Inspection
 from desktop.views.transcript.links import LinkDialog
 from desktop.views.transcript.look import Look, TranscriptColours, make_look
 from desktop.views.transcript.overlays import Overlays
+from desktop.views.transcript.pictures import Pictures
 from desktop.views.transcript.place import Anchor, Place
 from desktop.views.transcript.pointer import Pointer
 from desktop.views.transcript.row_factory import RowFactory, RowHooks
@@ -66,7 +67,8 @@ class TranscriptView(QAbstractScrollArea):
             self.put_on_clipboard, self._save_code, self.act, self.show_row, self._fold, self._save_edit, self.cancel_edit, self._remeasure,
         )  # fmt: skip
         self.inspection = Inspection(self, self._conversation)
-        self.stage = Stage(RowFactory(self.viewport(), self._colours, hooks, self.inspection))
+        self._pictures = Pictures(self)
+        self.stage = Stage(RowFactory(self.viewport(), self._colours, self._pictures, hooks, self.inspection))
         self.selection = Selection(self._conversation, self.stage)
         self._pointer = Pointer(self)
         self._overlays = Overlays(self.viewport(), self.scroll_to_end)
@@ -130,8 +132,8 @@ class TranscriptView(QAbstractScrollArea):
         self._last = perf_counter()
 
     def settled(self) -> bool:
-        """Whether everything is shown and coloured: nothing of this view waits for its turn."""
-        return not self._flush.isActive() and self._colours.runner.idle()
+        """Whether everything is shown, drawn and coloured: nothing of this view waits for its turn."""
+        return not self._flush.isActive() and self._colours.runner.idle() and self._pictures.idle()
 
     def _column(self) -> Column:
         wide = self.viewport().width()
