@@ -1,4 +1,4 @@
-"""What keys and the context menu do in the transcript."""
+"""What keys, links and the context menu do in the transcript."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QMenu
 
+from desktop.views.transcript.footnotes import note_row
+from desktop.views.transcript.inlays import FOOTNOTE_SCHEME
+from desktop.views.transcript.links import LinkDialog
+from desktop.views.transcript.rows import Row
+
 if TYPE_CHECKING:
     from desktop.views.transcript.view import TranscriptView
 
-__all__ = ["make_menu", "press_key"]
+__all__ = ["follow_link", "link_words", "make_menu", "press_key"]
 
 
 def press_key(view: TranscriptView, event: QKeyEvent) -> bool:
@@ -40,9 +45,24 @@ def make_menu(view: TranscriptView, point: QPoint) -> QMenu:
     menu = QMenu(view)
     menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     menu.addAction("Copy", view.copy).setEnabled(bool(view.selection.text()))
-    if link:
+    if link and not link.startswith(FOOTNOTE_SCHEME):
         menu.addAction("Copy link address", partial(view.put_on_clipboard, link))
     if found is not None:
         menu.addAction("Copy message", partial(view.act, "copy", found[0].item.id))
     menu.addAction("Select all", view.select_all)
     return menu
+
+
+def follow_link(view: TranscriptView, row: Row, address: str) -> None:
+    """Go to a footnote of the row's message, or ask whether to open a link outside the program."""
+    note = note_row(view.rows_of(row.item.id), address)
+    if note is not None:
+        view.scroll_to_row(note, view.viewport().height() // 3)
+    elif not address.startswith(FOOTNOTE_SCHEME):
+        LinkDialog.ask(view, address)
+
+
+def link_words(view: TranscriptView, row: Row, address: str) -> str:
+    """What a link in `row` leads to: its address, or the words of a footnote."""
+    note = note_row(view.rows_of(row.item.id), address)
+    return note.text if note is not None else "" if address.startswith(FOOTNOTE_SCHEME) else address

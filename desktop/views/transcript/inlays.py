@@ -15,6 +15,7 @@ from PySide6.QtGui import (
     QFontMetrics,
     QFontMetricsF,
     QTextBlock,
+    QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
     QTextDocument,
@@ -108,6 +109,10 @@ def _put_picture(document: QTextDocument, cursor: QTextCursor, span: Span, look:
     picture = inlay.pictures.get(key) if inlay is not None and key is not None else None
     if picture is not None:
         cursor.insertImage(_image_format(document, picture, span, look, shape))
+        if span.kind is SpanKind.IMAGE:  # a share of its height more between the lines would be much
+            single = QTextBlockFormat()
+            single.setLineHeight(100.0, QTextBlockFormat.LineHeightTypes.SingleHeight.value)
+            cursor.mergeBlockFormat(single)
         return set()
     if span.kind is SpanKind.IMAGE:
         shape.setAnchor(True)

@@ -321,6 +321,8 @@ def _gap(previous: Block | None, block: Block) -> float:
         return 0.4
     if block.kind is Kind.RULE or previous.kind is Kind.RULE:
         return 0.9
+    if block.kind is Kind.FOOTNOTE is previous.kind:
+        return 0.25
     if max(block.indent, previous.indent) >= 2:
         return 0.5
     if Kind.CODE in (block.kind, previous.kind) or Kind.TABLE in (block.kind, previous.kind):

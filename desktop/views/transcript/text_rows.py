@@ -9,6 +9,7 @@ from PySide6.QtGui import QPainter, QPainterPath, QTextBlockFormat, QTextCursor,
 from PySide6.QtWidgets import QScrollBar, QWidget
 
 from desktop.blocks import Kind
+from desktop.views.transcript.footnotes import note_look, number_note
 from desktop.views.transcript.inlays import Inlay, fit_pictures
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.markdown import set_markdown
@@ -72,7 +73,10 @@ class TextRow(PictureRow):
 
     def show_row(self, row: Row, look: Look, fresh: bool) -> None:
         kind = row.block.kind if row.block is not None else Kind.PROSE
-        self.pending = set_markdown(self.document, row.text, look, kind, self.inlay(row))
+        note = row.block.label if row.block is not None else ""
+        self.pending = set_markdown(self.document, row.text, note_look(look) if note else look, kind, self.inlay(row))
+        if note:
+            number_note(self.document, note, look)
 
     def _bar(self) -> bool:
         return self.row is not None and self.row.block is not None and self.row.block.kind is Kind.QUOTE
@@ -83,8 +87,12 @@ class TextRow(PictureRow):
     def muted(self) -> bool:
         return super().muted() or self._bar()
 
+    def _rightward(self) -> bool:
+        """Whether the text runs from right to left."""
+        return self.document.begin().textDirection() == Qt.LayoutDirection.RightToLeft
+
     def origin(self) -> QPointF:
-        return QPointF(self._left(), self.gap)
+        return QPointF(inset(self.row, self.look) if self._rightward() else self._left(), self.gap)
 
     def fit(self, width: int) -> int:
         if self.look is not None and self.row is not None and any(sign in self.row.text for sign in _PICTURED):
@@ -97,7 +105,7 @@ class TextRow(PictureRow):
             return
         paint_thought_bar(self, painter)
         if self._bar():
-            x = inset(self.row, look)
+            x = self.width() - 3 if self._rightward() else inset(self.row, look)
             painter.fillRect(QRect(x, self.gap, 3, self.height() - self.gap), look.colours.line)
 
 

@@ -6,16 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
-from PySide6.QtGui import (
-    QContextMenuEvent,
-    QGuiApplication,
-    QHideEvent,
-    QKeyEvent,
-    QMouseEvent,
-    QPainter,
-    QPaintEvent,
-    QResizeEvent,
-)
+from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QHideEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QMenu, QWidget
 
 from desktop.blocks import THINKING_TAGS, Tag
@@ -27,7 +18,6 @@ from desktop.views.transcript.editing import Editing
 from desktop.views.transcript.feed import ModelFeed
 from desktop.views.transcript.highlight import CodeColours, IdleRunner
 from desktop.views.transcript.inspection import Inspection
-from desktop.views.transcript.links import LinkDialog
 from desktop.views.transcript.look import Look, TranscriptColours, make_look
 from desktop.views.transcript.overlays import Overlays
 from desktop.views.transcript.pictures import Pictures
@@ -225,8 +215,11 @@ class TranscriptView(QAbstractScrollArea):
 
     def scroll_to_message(self, message_id: int) -> None:
         """Put the top of a message at the top of the screen. Raises KeyError when it is not here."""
-        row = self._conversation.messages[self._conversation.position(message_id)].rows[0]
-        self._at_end, self._anchor = False, Anchor(row)
+        self.scroll_to_row(self._conversation.messages[self._conversation.position(message_id)].rows[0])
+
+    def scroll_to_row(self, row: Row, offset: int = 0) -> None:
+        """Put the top of a row `offset` pixels below the top of the screen."""
+        self._at_end, self._anchor = False, Anchor(row, offset)
         self._schedule()
 
     def at_end(self) -> bool:
@@ -395,6 +388,6 @@ class TranscriptView(QAbstractScrollArea):
         """Copy `text`."""
         QGuiApplication.clipboard().setText(text)
 
-    def ask_link(self, address: str) -> None:
-        """Ask whether to open a link outside the program."""
-        LinkDialog.ask(self, address)
+    def rows_of(self, message_id: int) -> Sequence[Row]:
+        """The rows of a message, none when it is not here."""
+        return self._conversation.rows_of(message_id)
