@@ -27,6 +27,8 @@ def press_key(view: TranscriptView, event: QKeyEvent) -> bool:
         view.copy()
     elif event.matches(QKeySequence.StandardKey.SelectAll):
         view.select_all()
+    elif event.matches(QKeySequence.StandardKey.Find):
+        view.finding.open()
     elif event.key() == Qt.Key.Key_Home:
         bar.setValue(0)
     elif event.key() == Qt.Key.Key_End:

@@ -16,6 +16,7 @@ from desktop.views.transcript.commands import make_menu, press_key
 from desktop.views.transcript.conversation import Conversation
 from desktop.views.transcript.editing import Editing
 from desktop.views.transcript.feed import ModelFeed
+from desktop.views.transcript.finding import Finding
 from desktop.views.transcript.highlight import CodeColours, IdleRunner
 from desktop.views.transcript.inspection import Inspection
 from desktop.views.transcript.look import Look, TranscriptColours, make_look
@@ -60,6 +61,7 @@ class TranscriptView(QAbstractScrollArea):
         self._pictures = Pictures(self)
         self.stage = Stage(RowFactory(self.viewport(), self._colours, self._pictures, hooks, self.inspection))
         self.selection = Selection(self._conversation, self.stage)
+        self.finding = Finding(self, self._conversation)
         self._pointer = Pointer(self)
         self._overlays = Overlays(self.viewport(), self.scroll_to_end)
         self._at_end = True
@@ -87,6 +89,7 @@ class TranscriptView(QAbstractScrollArea):
             self._feed.stop()
         self._feed = ModelFeed(self._conversation, model, self)
         self._feed.changed.connect(self._schedule)
+        self._feed.changed.connect(self.finding.chat_changed)
         self._feed.renewed.connect(self._renewed)
         self._feed.spoken.connect(self.scroll_to_end)
         self._feed.reset()
@@ -98,6 +101,7 @@ class TranscriptView(QAbstractScrollArea):
     def _renewed(self) -> None:
         self._editing.forget()
         self.inspection.close()
+        self.finding.close()
         self.selection.clear()
         self._at_end, self._anchor = True, None
         self._schedule()
@@ -159,6 +163,7 @@ class TranscriptView(QAbstractScrollArea):
             self._take_anchor()
         self._arranging = False
         self.selection.show()
+        self.finding.show_marks()
         self._reveal()
         self._place_overlays()
         self.inspection.follow()
@@ -329,6 +334,7 @@ class TranscriptView(QAbstractScrollArea):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        self.finding.place()
         self._arrange()
 
     def hideEvent(self, event: QHideEvent) -> None:
