@@ -18,6 +18,8 @@ LIMIT = 2048
 MATH_LIMIT = 4096
 """Characters after which what began like a formula is none: it is text that nobody closed."""
 
+_MUSES = re.compile(r"think|thought", re.IGNORECASE)  # tags of other names also close what a reply wrote about
+
 _HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _QUOTE = re.compile(r" {0,3}>")
 _SETEXT = re.compile(r" {0,3}(?:=+|-{2,})\s*$")
@@ -82,7 +84,7 @@ class Machine:
                     self._after_tag(Kind.THINKING, line, lead + len(begin), finish)
                     return
             if not self.thinks and not self.orphan:
-                self.orphan = next((finish for _, finish in self.tags if line.strip() == finish), "")
+                self.orphan = next((finish for _, finish in self.tags if line.strip() == finish and _MUSES.search(finish)), "")
         self._line(line, starts)
 
     def _after_tag(self, kind: Kind, line: str, end: int, thought: str) -> None:

@@ -144,7 +144,12 @@ def test_a_thought_that_the_prompt_opened_is_found_at_its_closing_tag_or_known_b
 
 
 def test_a_tag_that_a_reply_only_writes_about_is_no_thought() -> None:
-    for text in ("The tag `</think>` ends it.", "It ends with </think> always.", "```\n</think>\n```\nis the tag"):
+    for text in (
+        "The tag `</think>` ends it.",
+        "It ends with </think> always.",
+        "```\n</think>\n```\nis the tag",
+        "as <analysis>\nx\n</analysis>\n",
+    ):
         assert RowKind.THOUGHT not in [row.kind for row in MessageRows(MessageItem(1, "assistant", text)).rows]
 
 

@@ -401,3 +401,29 @@ def test_another_model_takes_over(show: Show, qtbot: QtBot) -> None:
     first.reset([MessageItem(9, "user", "gone")])
     qtbot.waitUntil(view.settled)
     assert {row.text for row in view.stage.live if row.kind is RowKind.BUBBLE} == {"two"}
+
+
+def test_the_tags_of_the_model_hold_for_messages_that_come(show: Show, qtbot: QtBot) -> None:
+    view, model = show()
+    view.set_thinking((("<muse>", "</muse>"),), opened="</muse>")
+    model.append(MessageItem(1, "assistant", "", running=True))
+    model.append_text(1, "hm\n\nwell")
+    qtbot.waitUntil(view.settled)
+    kinds = [row.kind for row in view.rows_of(1)]
+    assert kinds == [RowKind.HEADER, RowKind.THOUGHT, RowKind.TEXT, RowKind.TEXT, RowKind.FOOTER]
+    model.append_text(1, "\n</muse>\nYes <think>")
+    qtbot.waitUntil(view.settled)
+    assert [row.text for row in view.rows_of(1) if row.kind is RowKind.TEXT] == ["Yes <think>"]
+
+
+def test_folding_a_thought_that_grows_keeps_following_the_end(show: Show, qtbot: QtBot) -> None:
+    view, model = show([MessageItem(1, "assistant", "<think>\n" + "word\n\n" * 60, running=True)], 500, 300)
+    assert view.at_end()
+    [head] = [row for row in view.rows_of(1) if row.kind is RowKind.THOUGHT]
+    view._fold(head)
+    qtbot.waitUntil(view.settled)
+    assert RowKind.TEXT not in [row.kind for row in view.rows_of(1)]
+    model.append_text(1, "</think>\n" + "answer\n\n" * 60)
+    qtbot.waitUntil(view.settled)
+    assert view.at_end()
+    assert view.verticalScrollBar().value() == view.verticalScrollBar().maximum()
