@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from desktop.blocks.lines import cells, closes_fence, dedent, delimiter, fence, is_rule, list_marker
+from desktop.blocks.lines import cells, closes_fence, dedent, delimiter, display_math, fence, footnote, is_rule, list_marker
 
 __all__ = ["Block", "Kind"]
 
@@ -25,6 +25,8 @@ class Kind(StrEnum):
     LIST = "list"
     QUOTE = "quote"
     RULE = "rule"
+    MATH = "math"
+    FOOTNOTE = "footnote"
     THINKING = "thinking"
     MARKUP = "markup"
 
@@ -49,12 +51,18 @@ class Block:
 
     @property
     def body(self) -> str:
-        """What is shown: code without its fences, a quote without its marks, a table with a complete head, else Markdown."""
+        """What is shown: code without its fences, a quote without its marks, a table with a complete head, math as LaTeX, a footnote
+        without its marker, else Markdown."""
         if self.kind is Kind.CODE:
             return self._code()
         text = dedent(self.source, self.indent)
         if self.kind is Kind.QUOTE:
             return _QUOTE.sub("", text)
+        if self.kind is Kind.MATH:
+            return _math(text)
+        if self.kind is Kind.FOOTNOTE:
+            found = footnote(text.split("\n", 1)[0])
+            return text[found[1] :].strip() if found is not None and not self.joined else text
         if self.kind is Kind.TABLE:
             return _table(self.head + text)
         if self.kind in (Kind.THINKING, Kind.MARKUP, Kind.RULE):
@@ -62,6 +70,12 @@ class Block:
         if self.joined and self.kind is Kind.PROSE and _starts_block(text):
             return _NOT_A_BLOCK_START + text
         return text
+
+    @property
+    def label(self) -> str:
+        """What a footnote is called; empty for other blocks."""
+        found = footnote(self.source) if self.kind is Kind.FOOTNOTE and not self.joined else None
+        return found[0] if found is not None else ""
 
     def _code(self) -> str:
         first_end = self.source.find("\n") + 1
@@ -76,6 +90,19 @@ class Block:
             text = text[:last_start]
         text = dedent(text, self.indent)
         return text.removesuffix("\n")
+
+
+def _math(text: str) -> str:
+    """LaTeX without `$$` or brackets; an environment as it is. A full stop behind the formula stands at its end."""
+    opening = display_math(text.split("\n", 1)[0])
+    finish = opening[1] if opening is not None else ""
+    stripped = text.strip()
+    if not finish or finish.startswith("\\end"):
+        return stripped
+    inner, closing, after = stripped[2:].partition(finish)
+    if not closing:  # perhaps the first half of what closes it has arrived
+        inner = inner.removesuffix(finish[0])
+    return inner.strip() + after.strip()
 
 
 def _starts_block(text: str) -> bool:

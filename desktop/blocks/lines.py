@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["cells", "closes_fence", "dedent", "delimiter", "fence", "indentation", "is_rule", "list_marker", "piece_length"]
+__all__ = [
+    "cells", "closes_fence", "dedent", "delimiter", "display_math", "fence", "footnote", "indentation", "is_rule", "list_marker",
+    "piece_length",
+]  # fmt: skip
 
 PIECE = 1024
 """A line longer than this is cut for layout at the next space, at twice this length wherever that is."""
@@ -13,6 +16,8 @@ _FENCE = re.compile(r"( *(?:(?:[-*+]|\d{1,9}[.)]) +)?)(`{3,}|~{3,})([^\n]*)\n?$"
 _RULE = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
 _LIST = re.compile(r"( *)(?:[-*+]|(\d{1,9})[.)])(?:[ \t]+(\S)?|$)")
 _DELIMITER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
+_MATH = re.compile(r"( *)(?:(\$\$)(?!\$)|(\\\[)|\\begin\{((?:equation|align|gather|multline|alignat|flalign|eqnarray|displaymath)\*?)\})")
+_FOOTNOTE = re.compile(r" {0,3}\[\^([^\]\s^]{1,80})\]:(?:[ \t]+|$)")
 _BREAK = re.compile(r"[ \t\u3001\u3002\uff01\uff0c\uff1f]")
 
 
@@ -29,6 +34,27 @@ def closes_fence(line: str, opened: str) -> bool:
     """Whether `line` closes the fence that `opened`: the same character, at least as often, alone on its line."""
     text = line.strip()
     return len(text) >= len(opened) and text == opened[0] * len(text)
+
+
+def display_math(line: str) -> tuple[int, str, bool] | None:
+    """(columns before it, what closes it, whether it is closed on this line) when `line` opens math that stands for itself.
+
+    Behind a closing on the same line there is nothing but a full stop or comma; else it is math among words.
+    """
+    match = _MATH.match(line)
+    if match is None:
+        return None
+    finish = "$$" if match[2] else "\\]" if match[3] else f"\\end{{{match[4]}}}"
+    at = line.find(finish, match.end())
+    if at < 0:
+        return len(match[1]), finish, False
+    return (len(match[1]), finish, True) if line[at + len(finish) :].strip() in ("", ".", ",", ";") else None
+
+
+def footnote(line: str) -> tuple[str, int] | None:
+    """(label, length of the marker) when `line` begins the text of a footnote."""
+    match = _FOOTNOTE.match(line.rstrip("\r\n"))
+    return None if match is None else (match[1], match.end())
 
 
 def is_rule(line: str) -> bool:

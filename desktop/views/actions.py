@@ -37,6 +37,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("", "Edit"),
     Command("copy_reply", "Edit", "Copy the last reply", ("Ctrl+Shift+C",)),
     Command("search", "Edit", "Search chats", ("Ctrl+K",)),
+    Command("find", "Edit", "Find in this chat", ("Ctrl+F",)),
     Command("stop", "Chat", "Stop", ("Esc",)),
     Command("regenerate", "Chat", "Regenerate the last reply", ("Ctrl+R",)),
     Command("continue", "Chat", "Continue the last reply", ("Alt+Return", "Alt+Enter")),

@@ -101,6 +101,7 @@ class MainWindow(QMainWindow):
             "quit": self.close,
             "undo": session.undo,
             "copy_reply": chat.copy_last,
+            "find": chat.transcript.finding.open,
             "search": self.search,
             "stop": session.stop,
             "regenerate": chat.regenerate_last,

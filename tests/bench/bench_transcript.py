@@ -2,8 +2,9 @@
 
     python -m tests.bench.bench_transcript [--seconds 20]
 
-Times are processor time of this process in milliseconds, so that a shared machine does not blur them; `frame` is all GUI
-work from the arrival of a frame's text to its painted pixels. Gates: open < 300, p99 of a frame < 10, no call > 20.
+Times are processor time of the GUI's thread in milliseconds, so that a shared machine does not blur them; `frame` is all GUI
+work from the arrival of a frame's text to its painted pixels. Formulas are drawn on a thread of their own, whose time is told
+apart. Gates: open < 300, p99 of a frame < 10, no frame > 16.7.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
-from time import process_time
+from time import process_time, thread_time
 
 from PySide6.QtCore import QElapsedTimer, qVersion
 from PySide6.QtWidgets import QApplication
@@ -31,11 +32,11 @@ _WORDS = ("the", "model", "reads", "a", "prompt", "and", "then", "writes", "one"
 
 
 def reply(random_: random.Random, characters: int) -> str:
-    """Markdown as a model writes it: headings, paragraphs, lists, code, a table now and then."""
+    """Markdown as a model writes it: headings, paragraphs, lists, code, tables, formulas."""
     parts: list[str] = []
     size = 0
     while size < characters:
-        part = random_.choices((_paragraph, _list, _code, _table, _heading), (6, 2, 2, 1, 2))[0](random_)
+        part = random_.choices((_paragraph, _list, _code, _table, _heading, _formula, _with_math), (6, 2, 2, 2, 2, 1, 2))[0](random_)
         parts.append(part)
         size += len(part) + 2
     return "\n\n".join(parts)
@@ -65,6 +66,22 @@ def _table(random_: random.Random) -> str:
     return "| Number | Words | Value |\n|---:|---|---:|\n" + "\n".join(rows)
 
 
+def _latex(random_: random.Random) -> str:
+    a, b, n = random_.choice("abcxyz"), random_.choice("uvwpq"), random_.randint(2, 99)
+    return random_.choice(
+        (f"{a}_{{{n}}} = {b}^2", rf"\frac{{{a}}}{{{n}{b}}}", rf"\sum_{{i=1}}^{{{n}}} {a}_i {b}_i", rf"\sqrt{{{a}^{n} + {b}}}",
+         rf"\hat{{{a}}} = \arg\max_{b} \log p({b} \mid {n})")
+    )  # fmt: skip
+
+
+def _formula(random_: random.Random) -> str:
+    return f"$$\n{_latex(random_)} + {_latex(random_)} \\\\\n= {_latex(random_)}\n$$"
+
+
+def _with_math(random_: random.Random) -> str:
+    return " ".join(f"{_sentence(random_, 8)[:-1]} ${_latex(random_)}$." for _ in range(random_.randint(1, 5)))
+
+
 def _heading(random_: random.Random) -> str:
     return f"## {_sentence(random_, 4)}"
 
@@ -82,10 +99,10 @@ def conversation(random_: random.Random) -> list[MessageItem]:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Processor milliseconds of `work`."""
-    start = process_time()
+    """Processor milliseconds of `work` on this thread."""
+    start = thread_time()
     work()
-    return (process_time() - start) * 1000
+    return (thread_time() - start) * 1000
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -164,6 +181,7 @@ def main() -> int:
     Theme(app).apply("light", 100)
     random_ = random.Random(7)
     items = conversation(random_)
+    others = process_time() - thread_time()
     model = MessagesModel()
     view = TranscriptView(model)
     view.resize(900, 800)
@@ -181,11 +199,13 @@ def main() -> int:
     live = len(list(view.stage.widgets()))
     scrolling = summary(scroll(app, view, 200))
     resizing = summary(resize(app, view))
-    passed = opening < 300 and frames["p99"] < 10 and frames["max"] < 20
+    drawing = (process_time() - thread_time() - others) * 1000
+    passed = opening < 300 and frames["p99"] < 10 and frames["max"] < 16.7
     print(f"open {opening:.0f} ms; a frame at {RATE} tokens/s {frames}; scrolling {scrolling}; resizing {resizing}; passed: {passed}")
     result = {
         "tokens": sum(len(item.text) for item in items) // CHARACTERS, "messages": len(items), "open_ms": round(opening, 1),
-        "frame_ms": frames, "scroll_ms": scrolling, "resize_ms": resizing, "live_widgets": live, "passed": passed,
+        "frame_ms": frames, "scroll_ms": scrolling, "resize_ms": resizing, "drawing_ms": round(drawing), "live_widgets": live,
+        "passed": passed,
         "qt": qVersion(), "python": platform.python_version(), "processor": platform.processor() or platform.machine(),
     }  # fmt: skip
     print(json.dumps(result))

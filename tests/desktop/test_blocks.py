@@ -21,6 +21,8 @@ LINES = [
     "a | b", "--|--", "|", "|-", "<think>", "</think>", "<thinking>hm</thinking> yes", "text </think> rest", " <think> a", "<",
     "``", "x\r", "x" * 700,
     "y " * 1500, "漢字。" * 900, "`code` ``` no fence", "1. ```py", "- ~~~", "\u2028", "a\\|b | c",
+    "$$", "$$ x $$", "$$ x $$ and", "\\[", "\\]", "\\begin{align}", "\\end{align}.", "x $$ then", "   $$", "   \\[ y \\],", "[^1]: note",
+    "[^a]:", "$", "\\",
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(LINES), max_size=14).map("\n".join) | st.text(alphabet="a -*#>`~|:\n<thik/>1.)", max_size=60)
 
@@ -133,9 +135,9 @@ def test_a_closing_tag_that_is_still_arriving_does_not_show() -> None:
 
 
 def test_tags_of_thinking_are_a_parameter() -> None:
-    text = "[THINK]a[/THINK]b"
+    text = "[MUSE]a[/MUSE]b"
     assert [block.kind for block in split(text)] == [Kind.PROSE]
-    blocks = split(text, [("[THINK]", "[/THINK]")])
+    blocks = split(text, [("[MUSE]", "[/MUSE]")])
     assert [(block.kind, block.thought) for block in blocks] == [
         (Kind.THINKING, True),
         (Kind.PROSE, True),

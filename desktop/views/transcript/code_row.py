@@ -1,4 +1,4 @@
-"""Rows of code: a head with the language and a copy button, the code in the system's fixed font, colours when it is complete."""
+"""Rows of code: a head with the language and buttons, the code in the system's fixed font, colours when it is complete."""
 
 from __future__ import annotations
 
@@ -31,21 +31,30 @@ _SHOWN_MS = 1400
 
 
 class CodeRow(SidewaysRow):
-    """One block of code. `copied(text)` is emitted by its button."""
+    """One block of code with a head of buttons.
+
+    Signals: `copied(str code)`; `saved(str code, str language)` asks for a file; `wrap_changed(row)` after long lines were wrapped or not.
+    """
 
     copied = Signal(str)
+    saved = Signal(str, str)
+    wrap_changed = Signal(object)
 
     def __init__(self, parent: QWidget, colours: CodeColours) -> None:
         super().__init__(parent)
         self._colours = colours
         self._shown = ""
-        option = QTextOption()
-        option.setWrapMode(QTextOption.WrapMode.NoWrap)
-        option.setTabStopDistance(32)
-        self.document.setDefaultTextOption(option)
+        self._set_wrap(False)
+        self.wrap = IconButton("wrap", "Wrap long lines", self)
+        self.wrap.setCheckable(True)
+        self.wrap.clicked.connect(self._toggle_wrap)
+        self.save = IconButton("download", "Save code as a file", self)
+        self.save.clicked.connect(self._save)
         self.button = IconButton("copy", "Copy code", self)
         self.button.clicked.connect(self._copy)
-        self.watch(self.button)
+        self._buttons = (self.wrap, self.save, self.button)
+        for button in self._buttons:
+            self.watch(button)
         self._back = QTimer(self)
         self._back.setSingleShot(True)
         self._back.setInterval(_SHOWN_MS)
@@ -56,6 +65,23 @@ class CodeRow(SidewaysRow):
         self._colours.runner.cancel(self)
         self._back.stop()
         self._show_copy()
+
+    def _set_wrap(self, wrapped: bool) -> None:
+        option = QTextOption()
+        option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere if wrapped else QTextOption.WrapMode.NoWrap)
+        option.setTabStopDistance(32)
+        option.setTextDirection(Qt.LayoutDirection.LeftToRight)  # of code in any script
+        self.document.setDefaultTextOption(option)
+        self._wrapped = wrapped
+
+    def _toggle_wrap(self, wrapped: bool) -> None:
+        if self.row is not None:
+            self.row.wrapped = wrapped
+            self.wrap_changed.emit(self.row)
+
+    def _save(self) -> None:
+        block = self.row.block if self.row is not None else None
+        self.saved.emit(self._shown, block.language if block is not None else "")
 
     def _copy(self) -> None:
         self.copied.emit(self._shown)
@@ -75,7 +101,9 @@ class CodeRow(SidewaysRow):
         self._shown = code
         if row.block is not None and row.block.closed:
             self._colour(row.block.language, code)
-        self.button.setFont(look.small_font)
+        self.wrap.setChecked(row.wrapped)
+        for button in self._buttons:
+            button.setFont(look.small_font)
 
     def _append(self, text: str) -> None:
         if text:
@@ -134,13 +162,18 @@ class CodeRow(SidewaysRow):
     def fit(self, width: int) -> int:
         left, head, padding = self._metrics()
         room = width - left - 2 * padding
-        wide = round(self.document.idealWidth()) + 1
+        wrapped = self.row is not None and self.row.wrapped
+        if wrapped != self._wrapped:
+            self._set_wrap(wrapped)
+        self.document.setTextWidth(room if wrapped else -1)
+        wide = min(room, round(self.document.idealWidth()) + 1) if wrapped else round(self.document.idealWidth()) + 1
         high = round(self.document.size().height())
         below = padding + (round(padding * 0.4) if wide > room else 0)
         whole = self.gap + head + high + below
         self.place_bar(wide, room, QRect(left + padding, self.gap, room, whole - self.gap - 2))
         side = max(24, head)
-        self.button.setGeometry(width - side - round(padding * 0.25), self.gap + 2, side, side)
+        for place, button in enumerate(reversed(self._buttons)):
+            button.setGeometry(width - (place + 1) * side - round(padding * 0.25), self.gap + 2, side, side)
         return whole
 
     def origin(self) -> QPointF:
@@ -167,9 +200,10 @@ class CodeRow(SidewaysRow):
         painter.fillPath(path, look.colours.code)
         painter.setFont(look.small_font)
         painter.setPen(look.colours.muted)
-        label = QRectF(left + padding, self.gap + 2, self.width() - left - 3 * padding, head)
+        label = QRectF(left + padding, self.gap + 2, self.width() - left - 2 * padding - 3 * head, head)
         language = row.block.language if row.block is not None and row.block.language else "text"
-        painter.drawText(label, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), language)
+        shown = painter.fontMetrics().elidedText(language, Qt.TextElideMode.ElideRight, round(label.width()))
+        painter.drawText(label, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), shown)
 
 
 def _range(start: int, length: int, shape: QTextCharFormat) -> QTextLayout.FormatRange:

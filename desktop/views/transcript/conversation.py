@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from desktop.blocks import THINKING_TAGS, Tag
 from desktop.items.messages import MessageItem
 from desktop.views.transcript.layout import RowLayout
 from desktop.views.transcript.look import Look
@@ -13,18 +14,23 @@ __all__ = ["Conversation"]
 
 
 class Conversation:
-    """Keeps `layout` in step with the messages; heights of new rows are estimates for `look` and `width`."""
+    """Keeps `layout` in step with the messages; heights of new rows are estimates for `look` and `width`.
+
+    Messages that come are split at the thinking `tags`; a reply that begins then begins inside the thought that `opened` closes.
+    """
 
     def __init__(self, look: Look) -> None:
         self.layout = RowLayout()
         self.messages: list[MessageRows] = []
         self.look = look
         self.width = look.column
+        self.tags: Sequence[Tag] = THINKING_TAGS
+        self.opened = ""
         self._numbers: dict[int, int] = {}
 
     def reset(self, items: Sequence[MessageItem]) -> None:
         """Other messages altogether."""
-        self.messages = [MessageRows(item) for item in items]
+        self.messages = [MessageRows(item, self.tags, self.opened) for item in items]
         self._number()
         rows = [row for message in self.messages for row in message.rows]
         self.layout.estimate(rows, self.look, self.width)
@@ -32,7 +38,7 @@ class Conversation:
 
     def insert(self, position: int, items: Sequence[MessageItem]) -> None:
         """New messages before the one at `position`."""
-        made = [MessageRows(item) for item in items]
+        made = [MessageRows(item, self.tags, self.opened) for item in items]
         start = self._start(position)
         self.messages[position:position] = made
         self._number()

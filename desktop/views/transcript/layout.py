@@ -72,6 +72,8 @@ class RowLayout:
         breaks = row.text.count("\n")
         if row.kind is RowKind.CODE:
             return (breaks + 1) * 1.0 + 2.6
+        if row.kind is RowKind.MATH:
+            return (row.text.count("\\\\") + 1) * 2.0
         if row.kind is RowKind.TABLE:
             return max(1, breaks - 1) * 2.0
         if row.kind is RowKind.BUBBLE:

@@ -28,6 +28,8 @@ class TranscriptColours:
     code: QColor
     selection: QColor
     notice: QColor
+    found: QColor
+    on_found: QColor
     keyword: QColor
     string: QColor
     number: QColor
@@ -49,7 +51,7 @@ class TranscriptColours:
         return cls(
             background, text, _mix(text, background, 0.36), palette.color(role.Link), _mix(background, text, 0.16), bubble,
             _mix(background, QColor("black"), 0.28) if dark else _mix(background, text, 0.045), selection,
-            QColor("#3d3118") if dark else QColor("#fbeecb"), *syntax,
+            QColor("#3d3118") if dark else QColor("#fbeecb"), QColor("#e9c46a"), QColor("#22130b"), *syntax,
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Markdown of one block -> a QTextDocument in the transcript's look. Nothing is ever loaded, from disk or net."""
+"""Markdown of one block -> a QTextDocument in the transcript's look. Nothing is ever loaded from the net."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from PySide6.QtGui import (
     QTextTableFormat,
 )
 
-from desktop.blocks import Kind
+from desktop.blocks import Kind, mark_spans
+from desktop.views.transcript.inlays import Inlay, fragments, put_inlays
 from desktop.views.transcript.look import Look
+from desktop.views.transcript.pictures import PictureKey
 
 __all__ = ["SafeDocument", "set_markdown"]
 
@@ -35,7 +37,7 @@ _PROPORTIONAL = QTextBlockFormat.LineHeightTypes.ProportionalHeight.value
 
 
 class SafeDocument(QTextDocument):
-    """A document without undo that answers every request for a resource with an empty picture."""
+    """A document without undo that answers every request for a resource it was not given with an empty picture."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,8 +51,13 @@ class SafeDocument(QTextDocument):
         return self._empty
 
 
-def set_markdown(document: QTextDocument, source: str, look: Look, kind: Kind = Kind.PROSE) -> None:
-    """Show `source`, the body of one block of this `kind`, in `document`."""
+def set_markdown(document: QTextDocument, source: str, look: Look, kind: Kind = Kind.PROSE, inlay: Inlay | None = None) -> set[PictureKey]:
+    """Show `source`, the body of one block of this `kind`, in `document`.
+
+    Formulas and pictures of this machine come from `inlay`; returns those that it has yet to make. Without it, formulas are shown
+    as LaTeX and all pictures as links.
+    """
+    source, spans = mark_spans(source)
     table = kind is Kind.TABLE
     document.clear()  # so that nothing below lays out the old text once more
     document.setDefaultFont(look.text_font)
@@ -72,7 +79,9 @@ def set_markdown(document: QTextDocument, source: str, look: Look, kind: Kind = 
         _style_fragments(document, cursor, look)
     if table:
         _style_tables(document, look)
+    pending = put_inlays(document, spans, look, inlay) if spans else set()
     cursor.endEditBlock()
+    return pending
 
 
 def _number_width(document: QTextDocument, look: Look) -> float:
@@ -125,7 +134,7 @@ def _style_heading(block: QTextBlock, cursor: QTextCursor, look: Look, level: in
     made = QTextBlockFormat()
     made.setLineHeight(116.0, _PROPORTIONAL)
     cursor.mergeBlockFormat(made)
-    for start, length, shape in _fragments(block):
+    for start, length, shape in fragments(block):
         bigger = QTextCharFormat(shape)
         bigger.clearProperty(QTextFormat.Property.FontSizeAdjustment.value)
         bigger.setFontPointSize(look.text_font.pointSizeF() * look.heading_sizes[min(level, 6) - 1])
@@ -133,17 +142,6 @@ def _style_heading(block: QTextBlock, cursor: QTextCursor, look: Look, level: in
         cursor.setPosition(start)
         cursor.setPosition(start + length, QTextCursor.MoveMode.KeepAnchor)
         cursor.setCharFormat(bigger)
-
-
-def _fragments(block: QTextBlock) -> list[tuple[int, int, QTextCharFormat]]:
-    """(position, length, format) of the runs of text of a paragraph."""
-    found: list[tuple[int, int, QTextCharFormat]] = []
-    iterator = block.begin()
-    while not iterator.atEnd():
-        fragment = iterator.fragment()
-        found.append((fragment.position(), fragment.length(), fragment.charFormat()))
-        iterator += 1
-    return found
 
 
 def _style_fragments(document: QTextDocument, cursor: QTextCursor, look: Look) -> None:
@@ -157,7 +155,7 @@ def _style_fragments(document: QTextDocument, cursor: QTextCursor, look: Look) -
     found: list[tuple[int, int, QTextCharFormat]] = []
     block = document.begin()
     while block.isValid():
-        for start, length, shape in _fragments(block):
+        for start, length, shape in fragments(block):
             if shape.isAnchor():
                 found.append((start, length, link))
             if shape.fontFixedPitch() or "monospace" in (shape.fontFamilies() or []):
@@ -174,7 +172,7 @@ def _replace_images(document: QTextDocument, look: Look) -> None:
     found: list[tuple[int, int, str, str]] = []
     block = document.begin()
     while block.isValid():
-        for start, length, before in _fragments(block):
+        for start, length, before in fragments(block):
             if before.isImageFormat():
                 picture = before.toImageFormat()
                 alt = str(picture.property(QTextFormat.Property.ImageAltText.value) or "")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QElapsedTimer, QObject, QPoint, Qt, QTimer
 from PySide6.QtGui import QGuiApplication, QMouseEvent
 
+from desktop.views.transcript.commands import follow_link, link_words
 from desktop.views.transcript.row_widget import RowWidget
 from desktop.views.transcript.rows import Row
 
@@ -100,8 +101,9 @@ class Pointer(QObject):
         viewport = self._view.viewport()
         if viewport.cursor().shape() != shape:
             viewport.setCursor(shape)
-        if viewport.toolTip() != link:
-            viewport.setToolTip(link)
+        tip = link_words(self._view, found[0], link) if found is not None and link else ""
+        if viewport.toolTip() != tip:
+            viewport.setToolTip(tip)
         self._view.set_hovered(found[0].item.id if found is not None else None)
         self._view.inspection.hover(*(found or (None, None, point)))
 
@@ -111,7 +113,7 @@ class Pointer(QObject):
         found = self.hit(event.position().toPoint())
         link, self._link = self._link, ""
         if link and event.button() == Qt.MouseButton.LeftButton and found is not None and found[1].link_at(found[2]) == link:
-            self._view.ask_link(link)
+            follow_link(self._view, found[0], link)
 
     def stop(self) -> None:
         """The button is up, or the view goes away."""

@@ -12,6 +12,8 @@ from desktop.views.transcript.editor_row import EditorRow
 from desktop.views.transcript.footer_row import FooterRow
 from desktop.views.transcript.highlight import CodeColours
 from desktop.views.transcript.inspection import Inspection
+from desktop.views.transcript.math_row import MathRow
+from desktop.views.transcript.pictures import Pictures
 from desktop.views.transcript.row_widget import RowWidget
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.small_rows import HeaderRow, NoticeRow, RuleRow, ThoughtRow, WaitingRow
@@ -22,13 +24,12 @@ __all__ = ["RowFactory", "RowHooks"]
 
 _PLAIN: dict[RowKind, type[RowWidget]] = {
     RowKind.HEADER: HeaderRow,
-    RowKind.TEXT: TextRow,
     RowKind.BUBBLE: BubbleRow,
-    RowKind.TABLE: TableRow,
     RowKind.RULE: RuleRow,
     RowKind.WAITING: WaitingRow,
     RowKind.NOTICE: NoticeRow,
 }
+_PICTURED: dict[RowKind, type[TextRow | TableRow | MathRow]] = {RowKind.TEXT: TextRow, RowKind.TABLE: TableRow, RowKind.MATH: MathRow}
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class RowHooks:
     """What rows call: methods of the view."""
 
     copy: Callable[[str], None]
+    save: Callable[[str, str], None]
     act: Callable[[str, int], None]
     focus: Callable[[Row], None]
     fold: Callable[[Row], None]
@@ -47,8 +49,9 @@ class RowHooks:
 class RowFactory:
     """Calling it with a kind gives a new widget below `parent`."""
 
-    def __init__(self, parent: QWidget, colours: CodeColours, hooks: RowHooks, inspection: Inspection) -> None:
+    def __init__(self, parent: QWidget, colours: CodeColours, pictures: Pictures, hooks: RowHooks, inspection: Inspection) -> None:
         self._parent = parent
+        self._pictures = pictures
         self._colours = colours
         self._hooks = hooks
         self._inspection = inspection
@@ -58,8 +61,14 @@ class RowFactory:
         if kind is RowKind.CODE:
             code = CodeRow(self._parent, self._colours)
             code.copied.connect(hooks.copy)
+            code.saved.connect(hooks.save)
+            code.wrap_changed.connect(hooks.remeasure)
             code.focused.connect(hooks.focus)
             return code
+        if kind in _PICTURED:
+            text = _PICTURED[kind](self._parent, self._pictures)
+            text.outdated.connect(hooks.remeasure)
+            return text
         if kind is RowKind.FOOTER:
             footer = FooterRow(self._parent)
             footer.action.connect(hooks.act)

@@ -7,6 +7,7 @@ from PySide6.QtGui import QAbstractTextDocumentLayout, QBrush, QPainter, QPainte
 from PySide6.QtWidgets import QApplication, QWidget
 
 from desktop.items.messages import role_label
+from desktop.views.transcript.inlays import selected_source
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.markdown import SafeDocument
 from desktop.views.transcript.rows import Row
@@ -114,10 +115,13 @@ class DocumentRow(RowWidget):
         self.document = SafeDocument()
         self._selection = (0, 0)
         self._whole = False
+        self._marked: tuple[str, int, int] = ("", -1, -1)
+        self._marks: list[QTextCursor] = []
 
     def release(self) -> None:
         super().release()
         self._selection, self._whole = (0, 0), False
+        self.mark("", -1)
 
     def origin(self) -> QPointF:
         """Where the document's top left corner is in the widget."""
@@ -159,6 +163,42 @@ class DocumentRow(RowWidget):
             self._selection, self._whole = wanted, end < 0
             self.update()
 
+    def mark(self, query: str, present: int) -> None:
+        """Mark every place of `query`, regardless of case, the one numbered `present` more than the others; none for no query."""
+        wanted = (query, present, self.document.revision() if query else -1)
+        if wanted == self._marked:
+            return
+        self._marked, self._marks = wanted, []
+        found = self.document.find(query, 0) if query else QTextCursor()
+        while not found.isNull():
+            self._marks.append(found)
+            found = self.document.find(query, found)
+        self.update()
+
+    def mark_top(self) -> int:
+        """The height of the present mark in this widget, of its first line where there is none."""
+        if not self._marks or self._marked[1] < 0:
+            return self.gap
+        cursor = self._marks[min(self._marked[1], len(self._marks) - 1)]
+        block = self.document.findBlock(cursor.selectionStart())
+        line = block.layout().lineForTextPosition(cursor.selectionStart() - block.position())
+        top = self.document.documentLayout().blockBoundingRect(block).top() + (line.y() if line.isValid() else 0)
+        return round(self.origin().y() + top)
+
+    def _mark_selections(self, look: Look) -> list[QAbstractTextDocumentLayout.Selection]:
+        made: list[QAbstractTextDocumentLayout.Selection] = []
+        for number, cursor in enumerate(self._marks):
+            mark = QAbstractTextDocumentLayout.Selection()
+            mark.cursor = cursor
+            shape = QTextCharFormat()
+            present = number == min(self._marked[1], len(self._marks) - 1)
+            shape.setBackground(QBrush(look.colours.found if present else look.colours.notice))
+            shape.setForeground(QBrush(look.colours.on_found if present else look.colours.text))
+            shape.setFontUnderline(present)
+            mark.format = shape
+            made.append(mark)
+        return made
+
     def cursor_of(self, start: int, end: int) -> QTextCursor:
         """A cursor that holds the text between two positions, moved inside the document when it became shorter."""
         last = self.document.characterCount() - 1
@@ -168,7 +208,7 @@ class DocumentRow(RowWidget):
         return cursor
 
     def selected_text(self) -> str:
-        return self.cursor_of(*self._selection).selectedText().translate(_LINE_ENDS)
+        return selected_source(self.cursor_of(*self._selection)).translate(_LINE_ENDS)
 
     def word_at(self, point: QPoint) -> tuple[int, int]:
         cursor = self.cursor_of(*[self.position_at(point)] * 2)
@@ -204,6 +244,7 @@ class DocumentRow(RowWidget):
         colours.setColor(QPalette.ColorRole.Text, look.colours.muted if self.muted() else look.colours.text)
         context.palette = colours
         context.clip = window.translated(-origin)
+        selections = self._mark_selections(look)
         start, end = self._selection
         if start != end:
             chosen = QAbstractTextDocumentLayout.Selection()
@@ -212,7 +253,9 @@ class DocumentRow(RowWidget):
             shape.setBackground(QBrush(look.colours.selection))
             shape.setForeground(QBrush(colours.color(QPalette.ColorRole.Text)))
             chosen.format = shape
-            context.selections = [chosen]
+            selections.append(chosen)
+        if selections:
+            context.selections = selections
         painter.save()
         painter.setClipRect(window)
         painter.translate(origin)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
 
-from desktop.blocks import Block, BlockSplitter, Kind, split_plain
+from desktop.blocks import THINKING_TAGS, Block, BlockSplitter, Kind, Tag, split_plain
 from desktop.items.messages import MessageItem, role_label
 from desktop.store.tokens import TokenTrace
+from desktop.views.transcript.thoughts import ThoughtTimes
 
 __all__ = ["MessageRows", "Row", "RowKind"]
 
@@ -22,6 +24,7 @@ class RowKind(StrEnum):
     TOKENS = "tokens"
     CODE = "code"
     TABLE = "table"
+    MATH = "math"
     RULE = "rule"
     THOUGHT = "thought"
     WAITING = "waiting"
@@ -30,7 +33,9 @@ class RowKind(StrEnum):
     EDITOR = "editor"
 
 
-_KINDS = {Kind.CODE: RowKind.CODE, Kind.TABLE: RowKind.TABLE, Kind.RULE: RowKind.RULE, Kind.THINKING: RowKind.THOUGHT}
+_KINDS = {
+    Kind.CODE: RowKind.CODE, Kind.TABLE: RowKind.TABLE, Kind.RULE: RowKind.RULE, Kind.THINKING: RowKind.THOUGHT, Kind.MATH: RowKind.MATH,
+}  # fmt: skip
 _PIECE, _LONGEST = 1000, 2500
 _FIRST_GAP, _AFTER_HEADER, _TEXT_GAP = 1.0, 0.4, 0.75
 
@@ -41,7 +46,8 @@ class Row:
 
     `text` is what is shown, `source` what is copied and where it `start`s in the message; `gap` the free space above it in
     lines of text; `height` in pixels with the gap, an estimate until `measured`; `revision` counts the changes of what is shown.
-    A row of tokens has the `trace` of the whole message, of which the tokens are `covered` up to that character of it.
+    A row of tokens has the `trace` of the whole message, of which the tokens are `covered` up to that character of it. The head of a
+    thought knows the character at which the thought is `until`, 0 while it is not over. Code is `wrapped` when the reader wants it.
     """
 
     kind: RowKind
@@ -61,6 +67,8 @@ class Row:
     revision: int = 0
     trace: TokenTrace | None = None
     covered: int = 0
+    until: int = 0
+    wrapped: bool = False
 
     def take(self, other: Row) -> bool:
         """Show what `other` shows; tells whether that is something new."""
@@ -75,7 +83,7 @@ class Row:
         if same and (not footer or self._head() == other._head()):
             self.item, self.start = other.item, other.start
             return False
-        for name in ("item", "text", "source", "block", "gap", "first", "last", "open", "ordinal", "start", "trace", "covered"):
+        for name in ("item", "text", "source", "block", "gap", "first", "last", "open", "ordinal", "start", "trace", "covered", "until"):
             setattr(self, name, getattr(other, name))
         self.measured = False
         self.revision += 1
@@ -87,9 +95,15 @@ class Row:
 
 
 class MessageRows:
-    """The rows of one message; `sync` brings them up to date after `append`, `update` or a fold."""
+    """The rows of one message; `sync` brings them up to date after `append`, `update` or a fold.
 
-    def __init__(self, item: MessageItem) -> None:
+    `tags` are those that its model thinks in. With `opened`, the closing one of them, a reply that begins now begins inside a thought.
+    """
+
+    def __init__(self, item: MessageItem, tags: Sequence[Tag] = THINKING_TAGS, opened: str = "") -> None:
+        self._tags = tags
+        self._opened = opened if item.running and not item.text else ""
+        self.thoughts = ThoughtTimes()
         self.item = item
         self.rows: list[Row] = []
         self.editing = False
@@ -102,19 +116,27 @@ class MessageRows:
         self.sync()
 
     def _restart(self) -> None:
-        self._splitter = BlockSplitter()
+        self._splitter = BlockSplitter(self._tags, self._opened)
         self._settled: list[Row] = []
         self._tail: list[Row] = []
         self._taken = self._offset = 0
         self._cuts = [0]
         if self.item.role != "user":
             self._splitter.feed(self.item.text)
+            self._find_opened()
 
     def append(self, item: MessageItem, text: str) -> None:
         """The message is now `item`: `text` longer than it was."""
         self.item = item
         if item.role != "user":
             self._splitter.feed(text)
+            self._find_opened()
+
+    def _find_opened(self) -> None:
+        """A tag that closes what was never opened tells that the prompt had opened a thought: take the text anew, as one."""
+        if self._splitter.orphan:
+            self._opened = self._splitter.orphan
+            self._restart()
 
     def update(self, item: MessageItem) -> None:
         """The message is now `item`."""
@@ -126,6 +148,8 @@ class MessageRows:
         self.item = item
         if item.id != old.id:
             self._folds.clear()
+            self._opened = ""
+            self.thoughts = ThoughtTimes()
             self.editing = False
             self.inspect(None, inspected=False)
         self._restart()
@@ -154,15 +178,17 @@ class MessageRows:
         text = self.item.text
         parts: list[str] = []
         before: Row | None = None
+        hidden = False
         for row in self.rows[first : last + 1]:
+            hidden = hidden or (row.kind is RowKind.THOUGHT and not row.open)
             if not row.source or (row.kind is RowKind.THOUGHT and not row.open):
                 continue
             if before is not None:
                 between = text[before.start + len(before.source) : row.start]
-                if not between.strip() or (before.block is not None and before.block.thought):
+                if not hidden or not between.strip() or (before.block is not None and before.block.thought):
                     parts.append(between)
             parts.append(row.source)
-            before = row
+            before, hidden = row, False
         return "".join(parts)
 
     def _keep(self, made: Row, number: int = 0) -> Row:
@@ -232,7 +258,7 @@ class MessageRows:
         if block.kind is Kind.MARKUP:
             thought = next((row for row in reversed(rows) if row.kind is RowKind.THOUGHT), None)
             if thought is not None and block.thought and block.closed and block.source.strip():
-                thought.open = False
+                thought.open, thought.until = False, start
             return
         kind = _KINDS.get(block.kind, RowKind.TEXT)
         ordinal = sum(row.kind is RowKind.THOUGHT for row in rows) if kind is RowKind.THOUGHT else 0
@@ -251,15 +277,23 @@ class MessageRows:
         """Leave out the rows of folded thoughts; a thought is folded when it ends unless the reader wants it otherwise."""
         shown: list[Row] = []
         folded = False
-        for row in rows:
+        for number, row in enumerate(rows):
             if row.kind is RowKind.THOUGHT:
+                if row.until and (number + 1 == len(rows) or not _thought(rows[number + 1])):
+                    continue  # a thought without a word
+                running = row.open and self.item.running
+                self.thoughts.see(row.ordinal, over=not running)
                 folded = self._folds.get(row.ordinal, not row.open)
-                label = "Thinking…" if row.open and self.item.running else "Thoughts"
-                state = replace(row, item=self.item, text=label, open=not folded)
+                state = replace(row, item=self.item, text=self.thoughts.label(row.ordinal, running), open=not folded)
                 shown.append(self._keep(state, row.ordinal))
-            elif not (folded and row.block is not None and row.block.thought):
+            elif not (folded and _thought(row)):
                 shown.append(row)
         return shown
+
+
+def _thought(row: Row) -> bool:
+    """Whether the row is part of a thought, not its head."""
+    return row.block is not None and row.block.thought and row.kind is not RowKind.THOUGHT
 
 
 def _piece_end(text: str, start: int) -> int:
@@ -287,6 +321,8 @@ def _gap(previous: Block | None, block: Block) -> float:
         return 0.4
     if block.kind is Kind.RULE or previous.kind is Kind.RULE:
         return 0.9
+    if block.kind is Kind.FOOTNOTE is previous.kind:
+        return 0.25
     if max(block.indent, previous.indent) >= 2:
         return 0.5
     if Kind.CODE in (block.kind, previous.kind) or Kind.TABLE in (block.kind, previous.kind):

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPointF, QRect, QRectF, Qt
+from collections.abc import Collection
+
+from PySide6.QtCore import QPointF, QRect, QRectF, Qt, Signal, Slot
 from PySide6.QtGui import QPainter, QPainterPath, QTextBlockFormat, QTextCursor, QTextOption, QWheelEvent
 from PySide6.QtWidgets import QScrollBar, QWidget
 
 from desktop.blocks import Kind
+from desktop.views.transcript.footnotes import note_look, number_note
+from desktop.views.transcript.inlays import Inlay, fit_pictures
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.markdown import set_markdown
+from desktop.views.transcript.pictures import PictureKey, Pictures
 from desktop.views.transcript.row_widget import DocumentRow
 from desktop.views.transcript.rows import Row
 
-__all__ = ["BubbleRow", "SidewaysRow", "TableRow", "TextRow", "inset"]
+__all__ = ["BubbleRow", "PictureRow", "SidewaysRow", "TableRow", "TextRow", "inset"]
 
 _BUBBLE_SHARE = 0.86
 _BIG_TABLE = 800
+_PICTURED = ("$", "\\(", "\\[", "![")
 
 
 def inset(row: Row | None, look: Look | None) -> int:
@@ -25,11 +31,52 @@ def inset(row: Row | None, look: Look | None) -> int:
     return (look.px(0.85) if row.block.thought else 0) + (look.px(1.35) if row.block.indent >= 2 else 0)
 
 
-class TextRow(DocumentRow):
-    """Prose, a heading, a list or a quote."""
+class PictureRow(DocumentRow):
+    """A row with formulas or pictures in its text, which may come later than the text.
+
+    `outdated(row)` is emitted when one has come: the row is then to be shown and measured again.
+    """
+
+    outdated = Signal(object)
+    pictures: Pictures | None = None
+    pending: Collection[PictureKey] = ()
+
+    def use(self, pictures: Pictures) -> None:
+        """Take pictures from here."""
+        self.pictures = pictures
+        pictures.arrived.connect(self._arrived)
+
+    def inlay(self, row: Row) -> Inlay | None:
+        """Where the pictures of `row` come from, in the colour of its text."""
+        if self.pictures is None or self.look is None:
+            return None
+        colours = self.look.colours
+        return Inlay(self.pictures, colours.muted if self.muted() else colours.text, self.devicePixelRatioF())
+
+    def release(self) -> None:
+        super().release()
+        self.pending = ()
+
+    @Slot(object)
+    def _arrived(self, keys: set[PictureKey]) -> None:
+        if self.row is not None and not keys.isdisjoint(self.pending):
+            self.row.revision += 1
+            self.outdated.emit(self.row)
+
+
+class TextRow(PictureRow):
+    """Prose, a heading, a list, a quote or a footnote."""
+
+    def __init__(self, parent: QWidget, pictures: Pictures) -> None:
+        super().__init__(parent)
+        self.use(pictures)
 
     def show_row(self, row: Row, look: Look, fresh: bool) -> None:
-        set_markdown(self.document, row.text, look, row.block.kind if row.block is not None else Kind.PROSE)
+        kind = row.block.kind if row.block is not None else Kind.PROSE
+        note = row.block.label if row.block is not None else ""
+        self.pending = set_markdown(self.document, row.text, note_look(look) if note else look, kind, self.inlay(row))
+        if note:
+            number_note(self.document, note, look)
 
     def _bar(self) -> bool:
         return self.row is not None and self.row.block is not None and self.row.block.kind is Kind.QUOTE
@@ -40,10 +87,16 @@ class TextRow(DocumentRow):
     def muted(self) -> bool:
         return super().muted() or self._bar()
 
+    def _rightward(self) -> bool:
+        """Whether the text runs from right to left."""
+        return self.document.begin().textDirection() == Qt.LayoutDirection.RightToLeft
+
     def origin(self) -> QPointF:
-        return QPointF(self._left(), self.gap)
+        return QPointF(inset(self.row, self.look) if self._rightward() else self._left(), self.gap)
 
     def fit(self, width: int) -> int:
+        if self.look is not None and self.row is not None and any(sign in self.row.text for sign in _PICTURED):
+            fit_pictures(self.document, self.look, width - self._left())
         return super().fit(width - self._left())
 
     def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
@@ -52,7 +105,7 @@ class TextRow(DocumentRow):
             return
         paint_thought_bar(self, painter)
         if self._bar():
-            x = inset(self.row, look)
+            x = self.width() - 3 if self._rightward() else inset(self.row, look)
             painter.fillRect(QRect(x, self.gap, 3, self.height() - self.gap), look.colours.line)
 
 
@@ -116,7 +169,7 @@ class BubbleRow(DocumentRow):
         painter.fillPath(path, self.look.colours.bubble)
 
 
-class SidewaysRow(DocumentRow):
+class SidewaysRow(PictureRow):
     """A row whose document may be wider than the column and then scrolls sideways."""
 
     def __init__(self, parent: QWidget) -> None:
@@ -156,8 +209,9 @@ class SidewaysRow(DocumentRow):
 class TableRow(SidewaysRow):
     """A table; its columns wrap before it gets much wider than the column of text. A big one grows by whole rows."""
 
-    def __init__(self, parent: QWidget) -> None:
+    def __init__(self, parent: QWidget, pictures: Pictures) -> None:
         super().__init__(parent)
+        self.use(pictures)
         self._shown = ""
         self._columns = 1
 
@@ -168,7 +222,7 @@ class TableRow(SidewaysRow):
             if text == self._shown and not fresh:
                 return
         self._shown = text
-        set_markdown(self.document, text, look, Kind.TABLE)
+        self.pending = set_markdown(self.document, text, look, Kind.TABLE, self.inlay(row))
         cursor = QTextCursor(self.document)
         cursor.movePosition(QTextCursor.MoveOperation.End)
         if not cursor.block().text() and cursor.currentTable() is None:

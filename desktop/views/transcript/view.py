@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 from time import perf_counter
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
-from PySide6.QtGui import (
-    QContextMenuEvent,
-    QGuiApplication,
-    QHideEvent,
-    QKeyEvent,
-    QKeySequence,
-    QMouseEvent,
-    QPainter,
-    QPaintEvent,
-    QResizeEvent,
-)
+from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QHideEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QMenu, QWidget
 
+from desktop.blocks import THINKING_TAGS, Tag
 from desktop.items.messages import MessagesModel
 from desktop.store.tokens import TokenTrace
+from desktop.views.transcript.commands import make_menu, press_key
 from desktop.views.transcript.conversation import Conversation
 from desktop.views.transcript.editing import Editing
 from desktop.views.transcript.feed import ModelFeed
+from desktop.views.transcript.finding import Finding
 from desktop.views.transcript.highlight import CodeColours, IdleRunner
 from desktop.views.transcript.inspection import Inspection
-from desktop.views.transcript.links import LinkDialog
 from desktop.views.transcript.look import Look, TranscriptColours, make_look
 from desktop.views.transcript.overlays import Overlays
+from desktop.views.transcript.pictures import Pictures
 from desktop.views.transcript.place import Anchor, Place
 from desktop.views.transcript.pointer import Pointer
 from desktop.views.transcript.row_factory import RowFactory, RowHooks
+from desktop.views.transcript.row_widget import RowWidget
 from desktop.views.transcript.rows import Row
+from desktop.views.transcript.saving import ask_and_save
 from desktop.views.transcript.selection import Selection
 from desktop.views.transcript.stage import Column, Stage
+from desktop.views.transcript.thinking_time import fill_times
 
 __all__ = ["TranscriptView"]
 
@@ -58,10 +54,14 @@ class TranscriptView(QAbstractScrollArea):
         self._look = self._make_look()
         self._conversation = Conversation(self._look)
         self._colours = CodeColours(IdleRunner(self))
-        hooks = RowHooks(self._copy, self._act, self.show_row, self._fold, self._save_edit, self.cancel_edit, self._remeasure)
+        hooks = RowHooks(
+            self.put_on_clipboard, self._save_code, self.act, self.show_row, self._fold, self._save_edit, self.cancel_edit, self._remeasure,
+        )  # fmt: skip
         self.inspection = Inspection(self, self._conversation)
-        self.stage = Stage(RowFactory(self.viewport(), self._colours, hooks, self.inspection))
+        self._pictures = Pictures(self)
+        self.stage = Stage(RowFactory(self.viewport(), self._colours, self._pictures, hooks, self.inspection))
         self.selection = Selection(self._conversation, self.stage)
+        self.finding = Finding(self, self._conversation)
         self._pointer = Pointer(self)
         self._overlays = Overlays(self.viewport(), self.scroll_to_end)
         self._at_end = True
@@ -89,13 +89,19 @@ class TranscriptView(QAbstractScrollArea):
             self._feed.stop()
         self._feed = ModelFeed(self._conversation, model, self)
         self._feed.changed.connect(self._schedule)
+        self._feed.changed.connect(self.finding.chat_changed)
         self._feed.renewed.connect(self._renewed)
         self._feed.spoken.connect(self.scroll_to_end)
         self._feed.reset()
 
+    def set_thinking(self, tags: Sequence[Tag] = THINKING_TAGS, opened: str = "") -> None:
+        """Find thoughts between `tags` in messages that come; replies begin inside the one that `opened` closes (the prompt opens it)."""
+        self._conversation.tags, self._conversation.opened = tags, opened
+
     def _renewed(self) -> None:
         self._editing.forget()
         self.inspection.close()
+        self.finding.close()
         self.selection.clear()
         self._at_end, self._anchor = True, None
         self._schedule()
@@ -120,8 +126,8 @@ class TranscriptView(QAbstractScrollArea):
         self._last = perf_counter()
 
     def settled(self) -> bool:
-        """Whether everything is shown and coloured: nothing of this view waits for its turn."""
-        return not self._flush.isActive() and self._colours.runner.idle()
+        """Whether everything is shown, drawn and coloured: nothing of this view waits for its turn."""
+        return not self._flush.isActive() and self._colours.runner.idle() and self._pictures.idle()
 
     def _column(self) -> Column:
         wide = self.viewport().width()
@@ -157,9 +163,12 @@ class TranscriptView(QAbstractScrollArea):
             self._take_anchor()
         self._arranging = False
         self.selection.show()
+        self.finding.show_marks()
         self._reveal()
         self._place_overlays()
         self.inspection.follow()
+        if fill_times(self._conversation, self.stage, self.trace):
+            self._schedule()
 
     def _wanted(self) -> int:
         """The scroll position that the anchor asks for."""
@@ -211,8 +220,11 @@ class TranscriptView(QAbstractScrollArea):
 
     def scroll_to_message(self, message_id: int) -> None:
         """Put the top of a message at the top of the screen. Raises KeyError when it is not here."""
-        row = self._conversation.messages[self._conversation.position(message_id)].rows[0]
-        self._at_end, self._anchor = False, Anchor(row)
+        self.scroll_to_row(self._conversation.messages[self._conversation.position(message_id)].rows[0])
+
+    def scroll_to_row(self, row: Row, offset: int = 0) -> None:
+        """Put the top of a row `offset` pixels below the top of the screen."""
+        self._at_end, self._anchor = False, Anchor(row, offset)
         self._schedule()
 
     def at_end(self) -> bool:
@@ -225,11 +237,12 @@ class TranscriptView(QAbstractScrollArea):
         index = layout.at(self.verticalScrollBar().value() + y)
         return layout.rows[index] if index >= 0 else None
 
-    def _act(self, name: str, message_id: int) -> None:
+    def act(self, name: str, message_id: int) -> None:
+        """Copy a message, or ask for what else `name` means."""
         if not self._conversation.rows_of(message_id):
             return  # the message has gone and its widget goes within this frame
         if name == "copy":
-            self._copy(self._conversation.item(message_id).text)
+            self.put_on_clipboard(self._conversation.item(message_id).text)
         else:
             self.action.emit(name, message_id)
 
@@ -238,11 +251,14 @@ class TranscriptView(QAbstractScrollArea):
             return
         message = self._conversation.message_of(row)
         message.fold(row.ordinal, row.open)
-        if self._anchor is None or self._at_end:
+        if not row.item.running and (self._anchor is None or self._at_end):
             self._at_end = False
             self._take_anchor()
         self._conversation.sync(self._conversation.position(row.item.id))
         self._schedule()
+
+    def _save_code(self, code: str, language: str) -> None:
+        ask_and_save(self, code, language)
 
     def _remeasure(self, row: Row) -> None:
         row.measured = False
@@ -318,6 +334,7 @@ class TranscriptView(QAbstractScrollArea):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        self.finding.place()
         self._arrange()
 
     def hideEvent(self, event: QHideEvent) -> None:
@@ -348,18 +365,7 @@ class TranscriptView(QAbstractScrollArea):
         self._pointer.release(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        bar = self.verticalScrollBar()
-        if event.matches(QKeySequence.StandardKey.Copy):
-            self.copy()
-        elif event.matches(QKeySequence.StandardKey.SelectAll):
-            self.select_all()
-        elif event.key() == Qt.Key.Key_Home:
-            bar.setValue(0)
-        elif event.key() == Qt.Key.Key_End:
-            self.scroll_to_end()
-        elif event.key() == Qt.Key.Key_Space:
-            bar.setValue(bar.value() + (-1 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1) * bar.pageStep() * 9 // 10)
-        else:
+        if not press_key(self, event):
             super().keyPressEvent(event)
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
@@ -367,32 +373,27 @@ class TranscriptView(QAbstractScrollArea):
 
     def make_menu(self, point: QPoint) -> QMenu:
         """What can be done at a point of the viewport."""
-        found = self._pointer.hit(point)
-        link = found[1].link_at(found[2]) if found is not None else ""
-        menu = QMenu(self)
-        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.addAction("Copy", self.copy).setEnabled(bool(self.selection.text()))
-        if link:
-            menu.addAction("Copy link address", partial(self._copy, link))
-        if found is not None:
-            menu.addAction("Copy message", partial(self._act, "copy", found[0].item.id))
-        menu.addAction("Select all", self.select_all)
-        return menu
+        return make_menu(self, point)
+
+    def hit(self, point: QPoint) -> tuple[Row, RowWidget, QPoint] | None:
+        """The row at, or nearest to, a point of the viewport, its widget and the point in it."""
+        return self._pointer.hit(point)
 
     def copy(self) -> None:
         """Put what is selected on the clipboard."""
         text = self.selection.text()
         if text:
-            self._copy(text)
+            self.put_on_clipboard(text)
 
     def select_all(self) -> None:
         """Select the whole conversation."""
         self.selection.take_all()
         self.selection.show()
 
-    def _copy(self, text: str) -> None:
+    def put_on_clipboard(self, text: str) -> None:
+        """Copy `text`."""
         QGuiApplication.clipboard().setText(text)
 
-    def ask_link(self, address: str) -> None:
-        """Ask whether to open a link outside the program."""
-        LinkDialog.ask(self, address)
+    def rows_of(self, message_id: int) -> Sequence[Row]:
+        """The rows of a message, none when it is not here."""
+        return self._conversation.rows_of(message_id)

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from desktop.items.messages import MessageItem, MessagesModel
+from desktop.store.tokens import TokenTrace
 from desktop.views.transcript import TranscriptView
 
 Show = Callable[..., tuple[TranscriptView, MessagesModel]]
@@ -17,11 +18,14 @@ Show = Callable[..., tuple[TranscriptView, MessagesModel]]
 
 @pytest.fixture
 def show(qtbot: QtBot) -> Iterator[Show]:
-    """`show(items, width, height)`: a settled view of these messages and its model."""
+    """`show(items, width, height, trace)`: a settled view of these messages and its model, whose replies all have the tokens `trace`."""
     made: list[TranscriptView] = []
 
-    def make(items: Sequence[MessageItem] = (), width: int = 700, height: int = 500) -> tuple[TranscriptView, MessagesModel]:
+    def make(
+        items: Sequence[MessageItem] = (), width: int = 700, height: int = 500, trace: TokenTrace | None = None
+    ) -> tuple[TranscriptView, MessagesModel]:
         model = MessagesModel()
+        model.trace = lambda message_id: trace
         model.reset(items)
         view = TranscriptView(model)
         view.resize(width, height)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from desktop.items.messages import MessageItem
+from desktop.store.tokens import TokenTrace
 from desktop.views.transcript.rows import MessageRows, Row, RowKind
+from desktop.views.transcript.thoughts import duration, seconds_of
+from engine.core import TokenInfo
 
 LINES = [
     "word", "", "# Head", "```py", "code", "```", "- item", "| a | b |", "|---|---|", "> quote", "---", "<think>", "</think>", "x" * 900,
@@ -17,7 +21,10 @@ TEXTS = st.lists(st.sampled_from(LINES), max_size=16).map("\n".join)
 
 
 def shown(rows: list[Row]) -> list[tuple[object, ...]]:
-    return [(row.kind, row.text, row.source, row.gap, row.open, row.start, row.block) for row in rows]
+    """What rows show, but for the time of a thought, which only a reply that grew has."""
+    return [
+        (row.kind, row.text if row.kind is not RowKind.THOUGHT else "", row.source, row.gap, row.open, row.start, row.block) for row in rows
+    ]
 
 
 @settings(max_examples=250, deadline=None)
@@ -73,11 +80,12 @@ def test_a_thought_is_open_while_it_grows_and_folded_when_it_ends_unless_the_rea
     assert (message.rows[1].text, message.rows[1].open) == ("Thinking…", True)
     message.append(replace(item, text="<think>\nhm\n</think>\nYes"), "\n</think>\nYes")
     message.sync()
-    assert [row.text for row in message.rows] == ["Assistant", "Thoughts", "Yes", ""]
+    label = "Thought for less than a second"
+    assert [row.text for row in message.rows] == ["Assistant", label, "Yes", ""]
     assert not message.rows[1].open
     message.fold(0, False)
     message.sync()
-    assert [row.text.strip() for row in message.rows] == ["Assistant", "Thoughts", "hm", "Yes", ""]
+    assert [row.text.strip() for row in message.rows] == ["Assistant", label, "hm", "Yes", ""]
     assert message.copied(0, 4) == "<think>\nhm\n</think>\nYes"
     message.fold(0, True)
     message.sync()
@@ -110,3 +118,72 @@ def test_another_variant_starts_anew() -> None:
     message.sync()
     assert [row.text for row in message.rows] == ["Assistant", "Thoughts", "d", ""]
     assert {row.item.id for row in message.rows} == {2}
+
+
+def test_a_thought_that_the_prompt_opened_is_found_at_its_closing_tag_or_known_before() -> None:
+    text = "I wonder.\n\nStill.\n</think>\n\nYes"
+    whole = MessageRows(MessageItem(1, "assistant", text))
+    assert [row.text for row in whole.rows] == ["Assistant", "Thoughts", "Yes", ""]
+    item = MessageItem(1, "assistant", "", running=True)
+    late, early = MessageRows(item), MessageRows(item, opened="</think>")
+    for end in range(1, len(text) + 1):
+        grown = replace(item, text=text[:end])
+        for message in (late, early):
+            message.append(grown, text[end - 1])
+            message.sync()
+        assert (RowKind.THOUGHT in [row.kind for row in early.rows]) is True
+        assert late.copied(0, len(late.rows) - 1) in text
+    for message in (late, early):
+        message.update(replace(item, text=text, running=False))
+        message.sync()
+    assert shown(late.rows) == shown(early.rows) == shown(whole.rows)
+    for message in (late, early, whole):
+        message.fold(0, False)
+        message.sync()
+        assert message.copied(0, len(message.rows) - 1) == text
+
+
+def test_a_tag_that_a_reply_only_writes_about_is_no_thought() -> None:
+    for text in (
+        "The tag `</think>` ends it.",
+        "It ends with </think> always.",
+        "```\n</think>\n```\nis the tag",
+        "as <analysis>\nx\n</analysis>\n",
+    ):
+        assert RowKind.THOUGHT not in [row.kind for row in MessageRows(MessageItem(1, "assistant", text)).rows]
+
+
+def test_an_empty_thought_has_no_head() -> None:
+    message = MessageRows(MessageItem(1, "assistant", "<think>\n\n</think>\n\nYes"))
+    assert [row.kind for row in message.rows] == [RowKind.HEADER, RowKind.TEXT, RowKind.FOOTER]
+
+
+def test_two_thoughts_have_a_time_each() -> None:
+    item = MessageItem(1, "assistant", "", running=True)
+    message = MessageRows(item)
+    text = ""
+    for part in ("<think>\na\n", "</think>\nb\n", "<think>\nc", "\n</think>\nd"):
+        text += part
+        message.append(replace(item, text=text), part)
+        message.sync()
+    labels = [row.text for row in message.rows if row.kind is RowKind.THOUGHT]
+    assert labels == ["Thought for less than a second"] * 2
+    message.thoughts.put(1, 75.2)
+    message.sync()
+    assert [row.text for row in message.rows if row.kind is RowKind.THOUGHT][1] == "Thought for 1 min 15 s"
+
+
+def test_the_words_of_a_duration() -> None:
+    words = {0.2: "less than a second", 0.6: "1 second", 12.4: "12 seconds", 60: "1 min", 119.6: "2 min", 3725: "62 min 5 s"}
+    assert {seconds: duration(seconds) for seconds in words} == words
+
+
+@pytest.mark.parametrize(("ids", "seconds", "known"), [((1, 2, 3, 4), (1.0, 2.0, 9.5, 10.0), 8.5), ((-1, 2, 3, 4), (0, 2, 9, 10), None),
+                                                       ((1, 2, 3, 4), (50.0, 51.0, 2.0, 3.0), None)])  # fmt: skip
+def test_the_time_of_a_thought_is_read_from_its_tokens(ids: tuple[int, ...], seconds: tuple[float, ...], known: float | None) -> None:
+    pieces = ("<think>", "\nhm\n", "</think>", "\nYes")
+    trace = TokenTrace()
+    for id, piece, second in zip(ids, pieces, seconds, strict=True):
+        trace.append(TokenInfo(id, piece, 1.0, 1.0, seconds=second))
+    [head] = [row for row in MessageRows(MessageItem(1, "assistant", "".join(pieces))).rows if row.kind is RowKind.THOUGHT]
+    assert seconds_of(head, trace) == known

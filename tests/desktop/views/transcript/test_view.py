@@ -15,12 +15,14 @@ from PySide6.QtWidgets import QApplication, QLabel, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from desktop.items.messages import MessageItem, MessagesModel
+from desktop.store.tokens import TokenTrace
 from desktop.views.transcript import TranscriptColours, TranscriptView
 from desktop.views.transcript.code_row import CodeRow
 from desktop.views.transcript.footer_row import FooterRow
 from desktop.views.transcript.row_widget import DocumentRow, RowWidget
 from desktop.views.transcript.rows import RowKind
 from desktop.views.transcript.text_rows import TableRow, TextRow
+from engine.core import TokenInfo
 
 Show = Callable[..., tuple[TranscriptView, MessagesModel]]
 
@@ -69,7 +71,9 @@ def long_chat(messages: int = 40, lines: int = 12) -> list[MessageItem]:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_streamed_text_looks_exactly_like_the_same_text_at_once(show: Show, qtbot: QtBot, seed: int) -> None:
     random_ = random.Random(seed)
-    view, model = show([MessageItem(1, "assistant", "", running=True)], 640, 900)
+    trace = TokenTrace()
+    trace.extend(TokenInfo(1, letter, 1.0, 1.0, seconds=number / 10) for number, letter in enumerate(RICH))
+    view, model = show([MessageItem(1, "assistant", "", running=True)], 640, 900, trace)
     position = 0
     while position < len(RICH):
         step = random_.randint(1, 30)
@@ -78,7 +82,7 @@ def test_streamed_text_looks_exactly_like_the_same_text_at_once(show: Show, qtbo
         if random_.random() < 0.7:
             view.flush()
     model.replace(1, MessageItem(1, "assistant", RICH))
-    whole, _ = show([MessageItem(1, "assistant", RICH)], 640, 900)
+    whole, _ = show([MessageItem(1, "assistant", RICH)], 640, 900, trace)
     for shown in (view, whole):
         shown.setFocus()
         shown.verticalScrollBar().setValue(0)
@@ -397,3 +401,29 @@ def test_another_model_takes_over(show: Show, qtbot: QtBot) -> None:
     first.reset([MessageItem(9, "user", "gone")])
     qtbot.waitUntil(view.settled)
     assert {row.text for row in view.stage.live if row.kind is RowKind.BUBBLE} == {"two"}
+
+
+def test_the_tags_of_the_model_hold_for_messages_that_come(show: Show, qtbot: QtBot) -> None:
+    view, model = show()
+    view.set_thinking((("<muse>", "</muse>"),), opened="</muse>")
+    model.append(MessageItem(1, "assistant", "", running=True))
+    model.append_text(1, "hm\n\nwell")
+    qtbot.waitUntil(view.settled)
+    kinds = [row.kind for row in view.rows_of(1)]
+    assert kinds == [RowKind.HEADER, RowKind.THOUGHT, RowKind.TEXT, RowKind.TEXT, RowKind.FOOTER]
+    model.append_text(1, "\n</muse>\nYes <think>")
+    qtbot.waitUntil(view.settled)
+    assert [row.text for row in view.rows_of(1) if row.kind is RowKind.TEXT] == ["Yes <think>"]
+
+
+def test_folding_a_thought_that_grows_keeps_following_the_end(show: Show, qtbot: QtBot) -> None:
+    view, model = show([MessageItem(1, "assistant", "<think>\n" + "word\n\n" * 60, running=True)], 500, 300)
+    assert view.at_end()
+    [head] = [row for row in view.rows_of(1) if row.kind is RowKind.THOUGHT]
+    view._fold(head)
+    qtbot.waitUntil(view.settled)
+    assert RowKind.TEXT not in [row.kind for row in view.rows_of(1)]
+    model.append_text(1, "</think>\n" + "answer\n\n" * 60)
+    qtbot.waitUntil(view.settled)
+    assert view.at_end()
+    assert view.verticalScrollBar().value() == view.verticalScrollBar().maximum()

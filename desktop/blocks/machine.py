@@ -1,0 +1,325 @@
+"""The state of the splitter between two lines of Markdown: takes one line after the other, hands out closed blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from desktop.blocks.block import Block, Kind
+from desktop.blocks.lines import cells, closes_fence, delimiter, display_math, fence, footnote, indentation, is_rule, list_marker
+from desktop.blocks.thinking import Tag
+
+__all__ = ["LIMIT", "Machine"]
+
+LIMIT = 2048
+"""Characters after which a block of text is closed at the next good place: layout of one document must stay short."""
+
+MATH_LIMIT = 4096
+"""Characters after which what began like a formula is none: it is text that nobody closed."""
+
+_MUSES = re.compile(r"think|thought", re.IGNORECASE)  # tags of other names also close what a reply wrote about
+
+_HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
+_QUOTE = re.compile(r" {0,3}>")
+_SETEXT = re.compile(r" {0,3}(?:=+|-{2,})\s*$")
+
+
+@dataclass
+class _Open:
+    """The block that still grows."""
+
+    kind: Kind
+    lines: list[str] = field(default_factory=list)
+    size: int = 0
+    fence: str = ""
+    language: str = ""
+    indent: int = 0
+    joined: bool = False
+    head: str = ""
+    sure: bool = True
+    blank: bool = False
+
+    def add(self, line: str) -> None:
+        self.lines.append(line)
+        self.size += len(line)
+
+
+class Machine:
+    """`out` receives closed blocks. With `opened`, the closing tag of a thought, the text begins inside that thought."""
+
+    def __init__(self, tags: Sequence[Tag], opened: str = "") -> None:
+        self.tags = tags
+        self.out: list[Block] = []
+        self.open: _Open | None = None
+        self.thought = opened
+        self.thinks = bool(opened)
+        self.orphan = ""
+        self.container = 0
+        self.no_math = False
+        if opened:
+            self.out.append(Block(Kind.THINKING, "", thought=True))
+
+    def fork(self) -> Machine:
+        copy = Machine(self.tags)
+        copy.open = replace(self.open, lines=list(self.open.lines)) if self.open else None
+        copy.thought, copy.container, copy.thinks = self.thought, self.container, self.thinks
+        return copy
+
+    def take(self, line: str, starts: bool) -> None:
+        """Move on by one line, or by the rest of a cut line when it does not `starts`."""
+        close = line.find(self.thought) if self.thought else -1
+        if close >= 0:
+            if close > 0:
+                self._line(line[:close], starts)
+            self.end()
+            self._after_tag(Kind.MARKUP, line, close + len(self.thought), "")
+            return
+        if starts and not self.thought and not (self.open and self.open.kind is Kind.CODE):
+            lead = len(line) - len(line.lstrip())
+            for begin, finish in self.tags:
+                if line.startswith(begin, lead):
+                    self.end()
+                    self.thinks = True
+                    self._after_tag(Kind.THINKING, line, lead + len(begin), finish)
+                    return
+            if not self.thinks and not self.orphan:
+                self.orphan = next((finish for _, finish in self.tags if line.strip() == finish and _MUSES.search(finish)), "")
+        self._line(line, starts)
+
+    def _after_tag(self, kind: Kind, line: str, end: int, thought: str) -> None:
+        rest = line[end:]
+        keep = end if rest.strip() else len(line)
+        tag = line[line.find(self.thought) : keep] if kind is Kind.MARKUP else line[:keep]
+        self.out.append(Block(kind, tag, thought=True))
+        self.thought = thought
+        if rest.strip():
+            self.take(rest, True)
+
+    def end(self, closed: bool = True) -> None:
+        """Close the open block; with `closed` false it is only handed out as it is now."""
+        block = self.open
+        if block is None:
+            return
+        if block.kind is Kind.MATH and not block.sure and closed:
+            self._without_math(block)
+            return
+        unsure = block.kind is Kind.TABLE and not block.sure and closed
+        kind = Kind.PROSE if unsure else block.kind
+        source = "".join(block.lines)
+        self.out.append(
+            Block(kind, source, closed, block.language, block.indent, bool(self.thought), block.joined, "" if unsure else block.head)
+        )
+        self.open = None
+
+    def _without_math(self, block: _Open) -> None:
+        """Take the lines of an unclosed formula as what they are without it."""
+        self.open, self.no_math, starts = None, True, True
+        for line in block.lines:
+            self._line(line, starts)
+            starts = line.endswith("\n")
+        self.end()
+        self.no_math = False
+
+    def _start(self, kind: Kind, line: str, indent: int = 0, joined: bool = False) -> _Open:
+        self.end()
+        self.open = _Open(kind, indent=indent, joined=joined)
+        self.open.add(line)
+        return self.open
+
+    def _line(self, line: str, starts: bool) -> None:
+        block = self.open
+        if block is not None and block.kind is Kind.CODE:
+            block.add(line)
+            if starts and closes_fence(line, block.fence):
+                self.end()
+        elif block is not None and block.kind is Kind.MATH:
+            self._more_math(block, line)
+        elif not starts:
+            self._rest_of_line(line)
+        elif not line.strip():
+            self._blank(line)
+        elif block is None or block.kind is Kind.MARKUP or not self._continues(block, line):
+            self._fresh(line)
+
+    def _more_math(self, block: _Open, line: str) -> None:
+        at = line.find(block.fence)
+        if at < 0:
+            block.add(line)
+            if block.size >= MATH_LIMIT:
+                self.end()
+            return
+        end = at + len(block.fence)
+        rest = line[end:]
+        block.sure = True
+        block.add(line if rest.strip() in ("", ".", ",", ";") else line[:end])
+        self.end()
+        if rest.strip() not in ("", ".", ",", ";"):
+            self._line(rest, True)
+
+    def _rest_of_line(self, line: str) -> None:
+        block = self.open
+        if not line.strip():
+            self._start(Kind.MARKUP, line) if block is None else block.add(line)
+        elif block is None or (block.kind is not Kind.TABLE and block.size >= LIMIT):
+            kind = block.kind if block is not None and block.kind is Kind.QUOTE else Kind.PROSE
+            self._start(kind, line, block.indent if block else 0, joined=True)
+        else:
+            block.add(line)
+
+    def _blank(self, line: str) -> None:
+        block = self.open
+        if block is None:
+            self._start(Kind.MARKUP, line)
+        elif block.kind in (Kind.LIST, Kind.MARKUP):
+            block.add(line)
+            block.blank = True
+        else:
+            block.add(line)
+            self.end()
+
+    def _continues(self, block: _Open, line: str) -> bool:
+        """Add `line` to the open block if it belongs there."""
+        if block.kind is Kind.LIST:
+            return self._continues_list(block, line)
+        if block.kind is Kind.TABLE:
+            return self._continues_table(block, line)
+        starts = self._kind_at(line, block.indent)
+        if block.kind is Kind.FOOTNOTE:
+            if starts is Kind.PROSE and block.size >= LIMIT:
+                self._start(Kind.PROSE, line, block.indent, joined=True)
+            elif starts is Kind.PROSE:
+                block.add(line)
+            return starts is Kind.PROSE
+        if block.kind is Kind.QUOTE:
+            if starts not in (Kind.QUOTE, Kind.PROSE):
+                return False
+            if block.size >= LIMIT and starts is Kind.QUOTE:
+                self._start(Kind.QUOTE, line, block.indent, joined=True)
+            else:
+                block.add(line)
+            return True
+        return self._continues_prose(block, line, starts)
+
+    def _continues_prose(self, block: _Open, line: str, starts: Kind) -> bool:
+        if delimiter(line) and "|" in block.lines[-1] and not block.joined:
+            head = block.lines.pop()
+            if block.lines:
+                self._start(Kind.TABLE, head, block.indent)
+            else:
+                self.open = block = replace(block, kind=Kind.TABLE, lines=[head])
+            assert self.open is not None
+            self.open.add(line)
+            return True
+        if _SETEXT.match(line):
+            block.add(line)
+            block.kind = Kind.HEADING if block.size < LIMIT else Kind.PROSE
+            self.end()
+            return True
+        if starts is Kind.LIST and not block.indent and not self._list_interrupts(line):
+            starts = Kind.PROSE
+        if starts is not Kind.PROSE:
+            return False
+        if block.size >= LIMIT:
+            self._start(Kind.PROSE, line, block.indent, joined=True)
+        else:
+            block.add(line)
+        return True
+
+    def _continues_list(self, block: _Open, line: str) -> bool:
+        if is_rule(line) or fence(line) is not None or (not self.no_math and display_math(line) is not None):
+            return False
+        marker = list_marker(line)
+        inside = indentation(line) >= 2 or marker is not None
+        if block.blank and marker is not None and marker[0] <= 1 and (marker[1] == "") != (self._number_of(block) == ""):
+            return False
+        if not inside and (block.blank or self._kind_at(line, 0) is not Kind.PROSE):
+            return False
+        full = block.size >= (LIMIT if marker is not None and marker[0] <= 1 else 2 * LIMIT)
+        if full:
+            self._start(Kind.LIST if marker is not None else Kind.PROSE, line, min(indentation(line), block.indent), joined=True)
+        else:
+            block.add(line)
+            block.blank = False
+        return True
+
+    @staticmethod
+    def _number_of(block: _Open) -> str:
+        """The number of the first item of a list, "" for a bullet."""
+        marker = list_marker(block.lines[0])
+        return marker[1] if marker is not None else ""
+
+    def _continues_table(self, block: _Open, line: str) -> bool:
+        if not block.sure:
+            if delimiter(line):
+                block.sure = True
+                block.add(line)
+                return True
+            block.kind, block.sure = Kind.PROSE, True
+            return self._continues(block, line)
+        if "|" not in line or self._kind_at(line, block.indent) not in (Kind.PROSE, Kind.TABLE):
+            return False
+        if block.size >= LIMIT:
+            head = block.head or "".join(block.lines[:2])
+            self._start(Kind.TABLE, line, block.indent, joined=True).head = head
+        else:
+            block.add(line)
+        return True
+
+    def _fresh(self, line: str) -> None:
+        """Start a block with `line`."""
+        in_list = self.open is not None and self.open.kind is Kind.LIST
+        lead = indentation(line)
+        if not in_list and lead < 2:
+            self.container = 0
+        opening = fence(line)
+        if opening is not None:
+            columns, marks, language = opening
+            if in_list or self.container or columns > lead:
+                self.container = max(columns, 2)
+            block = self._start(Kind.CODE, line, columns)
+            block.fence, block.language = marks, language
+            return
+        formula = None if self.no_math else display_math(line)
+        if formula is not None:
+            if in_list or self.container:
+                self.container = max(lead, 2)
+            block = self._start(Kind.MATH, line, lead)
+            block.fence, block.sure = formula[1], formula[2]
+            if formula[2]:
+                self.end()
+            return
+        indent = min(lead, self.container)
+        kind = self._kind_at(line, indent)
+        block = self._start(kind, line, indent)
+        if kind is Kind.TABLE:
+            block.sure = False
+        elif kind in (Kind.HEADING, Kind.RULE):
+            self.end()
+
+    def _kind_at(self, line: str, indent: int) -> Kind:
+        """The kind of block that `line` would start."""
+        text = line[min(indent, indentation(line)) :]
+        if fence(text) is not None:
+            return Kind.CODE
+        if not self.no_math and display_math(text) is not None:
+            return Kind.MATH
+        if footnote(text) is not None:
+            return Kind.FOOTNOTE
+        if _HEADING.match(text):
+            return Kind.HEADING
+        if is_rule(text):
+            return Kind.RULE
+        if _QUOTE.match(text):
+            return Kind.QUOTE
+        marker = list_marker(text)
+        if marker is not None and marker[0] <= 3:
+            return Kind.LIST
+        if text.lstrip().startswith("|") and len(cells(text)) > 1:
+            return Kind.TABLE
+        return Kind.PROSE
+
+    @staticmethod
+    def _list_interrupts(line: str) -> bool:
+        marker = list_marker(line)
+        return marker is not None and marker[2] and marker[1] in ("", "1")

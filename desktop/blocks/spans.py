@@ -1,0 +1,86 @@
+"""What CommonMark does not know inside a block: LaTeX math, footnote references, and pictures, which are not left to Qt.
+
+Math in dollars follows Pandoc's rule (its manual, "tex_math_dollars"): the opening dollar has no space at its right, the closing
+one no space at its left and no digit at its right; so prices stay text. A letter or digit before the opening one forbids it too.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Span", "SpanKind", "mark_spans"]
+
+LONGEST = 1000
+"""Characters of the longest formula inside a line of text."""
+
+
+class SpanKind(StrEnum):
+    """The kinds of span. `DISPLAY` is math that wants room, though it stands among words."""
+
+    MATH = "math"
+    DISPLAY = "display"
+    FOOTNOTE = "footnote"
+    IMAGE = "image"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`content` is the LaTeX, the label of the footnote or the address of the picture; `words` what describes a picture."""
+
+    kind: SpanKind
+    source: str
+    content: str
+    words: str = ""
+
+
+_SPAN = re.compile(
+    rf"""
+    (?P<code> (?<!`) (?P<ticks> `+ ) (?!`) .{{1,4096}}? (?<!`) (?P=ticks) (?!`) )
+    | \\\( (?P<round> .{{1,{LONGEST}}}? ) \\\)
+    | \\\[ (?P<square> .{{1,{LONGEST}}}? ) \\\]
+    | (?P<escape> \\. )
+    | (?<! [\w$] ) \$\$ (?! \$ ) (?P<double> (?: \\. | [^$\\] ){{1,{LONGEST}}}? ) \$\$ (?! \$ )
+    | (?<! [\w$] ) \$ (?! [\s$] ) (?P<single> (?: \\. | [^$\\\n] | \n (?! [ \t]*\n ) ){{1,{LONGEST}}}? ) (?<! \s ) \$ (?! [\d$] )
+    | \[\^ (?P<label> [^\]\s^]{{1,80}} ) \] (?! : )
+    | ! \[ (?P<words> [^\[\]]{{0,400}} ) \] \( [ \t]*
+        (?: < (?P<angled> [^<>\n]{{1,2000}} ) > | (?P<address> (?: \\. | [^()\s\\] | \( [^()\s]* \) ){{1,2000}} ) )
+        (?: \s+ (?: "[^"\n]*" | '[^'\n]*' ) )? [ \t]* \)
+    """,
+    re.VERBOSE | re.DOTALL,
+)  # fmt: skip
+_PRIVATE = range(0xE000, 0xF8FF)
+
+
+def mark_spans(text: str) -> tuple[str, dict[str, Span]]:
+    """`text` with a private-use character, found nowhere else in it, in the place of each span; and the spans by these characters."""
+    if not any(sign in text for sign in ("$", "\\(", "\\[", "[^", "![")):
+        return text, {}
+    used = set(text)
+    free = (chr(code) for code in _PRIVATE if chr(code) not in used)
+    found: dict[str, Span] = {}
+
+    def replaced(match: re.Match[str]) -> str:
+        span = _span(match)
+        mark = next(free, "") if span is not None else ""
+        if span is None or not mark:
+            return match[0]
+        found[mark] = span
+        return mark
+
+    return _SPAN.sub(replaced, text), found
+
+
+def _span(match: re.Match[str]) -> Span | None:
+    parts = match.groupdict()
+    for name, kind in (("round", SpanKind.MATH), ("single", SpanKind.MATH), ("square", SpanKind.DISPLAY), ("double", SpanKind.DISPLAY)):
+        if parts[name] is not None:
+            content = parts[name].strip()
+            return Span(kind, match[0], content) if content else None
+    if parts["label"] is not None:
+        return Span(SpanKind.FOOTNOTE, match[0], parts["label"])
+    address = parts["angled"] or parts["address"]
+    if address:
+        return Span(SpanKind.IMAGE, match[0], re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", address), parts["words"].strip())
+    return None

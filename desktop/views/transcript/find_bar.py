@@ -1,0 +1,79 @@
+"""The bar for finding words in the open chat: a text box, how many places there are, next, previous, close."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QWidget
+
+from desktop.views.icons import IconButton
+
+__all__ = ["FindBar"]
+
+
+class FindBar(QFrame):
+    """Signals: `changed(str query)` while it is typed; `moved(int step)` for the next (1) or previous (-1) place; `closed()`."""
+
+    changed = Signal(str)
+    moved = Signal(int)
+    closed = Signal()
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setObjectName("findBar")
+        self.setAccessibleName("Find in this chat")
+        self.box = QLineEdit(self)
+        self.box.setPlaceholderText("Find in this chat")
+        self.box.setAccessibleName("Words to find in this chat")
+        self.box.setMinimumWidth(self.fontMetrics().averageCharWidth() * 18)
+        self.box.textChanged.connect(self.changed)
+        self.count = QLabel(self)
+        self.count.setProperty("tone", "muted")
+        self.count.setMinimumWidth(self.fontMetrics().horizontalAdvance("1,234 of 1,234"))
+        self.count.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.previous = IconButton("chevron-up", "Previous place", self)
+        self.previous.setToolTip("Previous place (Shift+Enter)")
+        self.previous.clicked.connect(lambda: self.moved.emit(-1))
+        self.next = IconButton("chevron-down", "Next place", self)
+        self.next.setToolTip("Next place (Enter)")
+        self.next.clicked.connect(lambda: self.moved.emit(1))
+        self.shut = IconButton("close", "Close the search", self)
+        self.shut.setToolTip("Close the search (Esc)")
+        self.shut.clicked.connect(self.closed)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(6, 5, 6, 5)
+        layout.setSpacing(3)
+        layout.addWidget(self.box, 1)
+        for widget in (self.count, self.previous, self.next, self.shut):
+            layout.addWidget(widget)
+        self.tell(0, 0, asked=False)
+
+    def query(self) -> str:
+        """What is looked for."""
+        return self.box.text()
+
+    def begin(self, words: str) -> None:
+        """Show the bar and give it the keyboard; `words` replace what was looked for last, unless they are none."""
+        if words:
+            self.box.blockSignals(True)
+            self.box.setText(words)
+            self.box.blockSignals(False)
+        self.show()
+        self.box.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        self.box.selectAll()
+
+    def tell(self, at: int, count: int, asked: bool) -> None:
+        """The present place is number `at` (0 is none) of `count`."""
+        words = f"{at:,} of {count:,}" if at else f"{count:,} found" if count else "Nothing found" if asked else ""
+        self.count.setText(words)
+        self.count.setAccessibleName(words or "Nothing looked for")
+        self.previous.setEnabled(count > 0)
+        self.next.setEnabled(count > 0)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self.moved.emit(-1 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1)
+        elif event.key() == Qt.Key.Key_Escape:
+            self.closed.emit()
+        else:
+            super().keyPressEvent(event)

@@ -1,0 +1,138 @@
+"""Finding words in the open chat by the keyboard: counted, marked, visited in order and round the ends, while the chat grows too."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor
+from PySide6.QtTest import QTest
+from pytestqt.qtbot import QtBot
+
+from desktop.items.messages import MessageItem
+from desktop.views.transcript import TranscriptView
+from desktop.views.transcript.find_bar import FindBar
+from desktop.views.transcript.row_widget import DocumentRow
+from tests.desktop.views.transcript.conftest import Show
+
+CHAT = [
+    MessageItem(1, "user", "Where is the Needle?"),
+    MessageItem(2, "assistant", "# A **nee**dle\n\nThe `needle` is [a needle](https://example.org/needle).\n\n" + "hay\n\n" * 80),
+    MessageItem(3, "assistant", "<think>\nneedle hidden\n</think>\n\n```python\nneedle = 'NEEDLE'\n```\n\n| needle |\n|---|\n| hay |\n"),
+]
+"""Seven places: the question, the head, two in the sentence, two in the code, one in the table; a folded thought has none."""
+
+
+def open_bar(view: TranscriptView, words: str) -> FindBar:
+    QTest.keyClick(view, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
+    bar = view.finding.bar
+    assert isinstance(bar, FindBar)
+    assert bar.box.hasFocus() or not view.isActiveWindow()
+    QTest.keyClicks(bar.box, words)
+    return bar
+
+
+def marked(view: TranscriptView) -> int:
+    return sum(len(widget._marks) for widget in view.stage.widgets() if isinstance(widget, DocumentRow))
+
+
+def test_every_place_is_counted_and_visited_in_order_and_round_the_ends(show: Show, qtbot: QtBot) -> None:
+    view, _ = show(CHAT, 600, 400)
+    view.verticalScrollBar().setValue(0)
+    bar = open_bar(view, "needle")
+    assert bar.count.text() == "1 of 7"
+    seen = []
+    for _ in range(8):
+        row, number = view.finding._present or (None, 0)
+        assert row is not None
+        widget = view.stage.widget(row)
+        assert isinstance(widget, DocumentRow)
+        top = widget.y() + widget.mark_top()
+        assert 0 <= top < view.viewport().height(), "the place is on the screen"
+        assert not bar.geometry().intersects(view.viewport().geometry()), "the bar hides nothing"
+        chosen = widget._marks[min(number, len(widget._marks) - 1)]
+        assert chosen.selectedText().casefold() == "needle"
+        seen.append((row.item.id, row.index, number))
+        QTest.keyClick(bar.box, Qt.Key.Key_Return)
+        qtbot.waitUntil(view.settled)
+    assert seen[:7] == sorted(seen[:7])
+    assert seen[7] == seen[0]
+    QTest.keyClick(bar.box, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    assert bar.count.text() == "1 of 7"
+    QTest.keyClick(bar.box, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    assert bar.count.text() == "7 of 7"
+
+
+def test_the_buttons_do_what_the_keys_do_and_escape_takes_all_marks_away(show: Show, qtbot: QtBot) -> None:
+    view, _ = show(CHAT, 600, 400)
+    bar = open_bar(view, "needle")
+    before = bar.count.text()
+    QTest.mouseClick(bar.next, Qt.MouseButton.LeftButton)
+    assert bar.count.text() != before
+    QTest.mouseClick(bar.previous, Qt.MouseButton.LeftButton)
+    assert bar.count.text() == before
+    assert marked(view) > 0
+    QTest.keyClick(bar.box, Qt.Key.Key_Escape)
+    assert view.finding.bar is None
+    assert marked(view) == 0
+    qtbot.waitUntil(view.settled)
+    assert view.finding.bar is None
+
+
+def test_nothing_found_says_so_and_moves_nothing(show: Show, qtbot: QtBot) -> None:
+    view, _ = show(CHAT, 600, 400)
+    view.verticalScrollBar().setValue(100)
+    qtbot.waitUntil(view.settled)
+    value = view.verticalScrollBar().value()
+    bar = open_bar(view, "zebra")
+    assert bar.count.text() == "Nothing found"
+    assert not bar.next.isEnabled()
+    QTest.keyClick(bar.box, Qt.Key.Key_Return)
+    assert view.verticalScrollBar().value() == value
+
+
+def test_marks_are_painted_the_present_one_stronger(show: Show, qtbot: QtBot) -> None:
+    view, _ = show([MessageItem(1, "assistant", "needle one and needle two")], 600, 300)
+    open_bar(view, "needle")
+    qtbot.waitUntil(view.settled)
+    shot = view.grab().toImage()
+    colours = {shot.pixelColor(x, y).name() for x in range(shot.width()) for y in range(120)}
+    assert view._look.colours.found.name() in colours
+    assert QColor(view._look.colours.notice).name() in colours
+
+
+def test_a_growing_reply_is_counted_without_moving_the_reader(show: Show, qtbot: QtBot) -> None:
+    view, model = show([*CHAT[:2], MessageItem(9, "assistant", "", running=True)], 600, 400)
+    view.verticalScrollBar().setValue(0)
+    bar = open_bar(view, "needle")
+    assert bar.count.text() == "1 of 4"
+    value = view.verticalScrollBar().value()
+    for _ in range(3):
+        model.append_text(9, "A needle more.\n\n")
+    qtbot.waitUntil(lambda: bar.count.text() == "1 of 7")
+    assert view.verticalScrollBar().value() == value
+
+
+def test_another_chat_closes_the_bar(show: Show, qtbot: QtBot) -> None:
+    view, model = show(CHAT, 600, 400)
+    open_bar(view, "needle")
+    model.reset([MessageItem(20, "user", "needle")])
+    qtbot.waitUntil(view.settled)
+    assert view.finding.bar is None
+    assert marked(view) == 0
+
+
+def test_selected_words_are_looked_for(show: Show, qtbot: QtBot) -> None:
+    view, _ = show([MessageItem(1, "assistant", "needle and hay and hay")], 600, 300)
+    row = next(row for row in view.stage.live if row.text.startswith("needle"))
+    view.selection.start(row, 11)
+    view.selection.extend(row, 14)
+    view.selection.show()
+    view.finding.open()
+    bar = view.finding.bar
+    assert bar is not None
+    assert (bar.query(), bar.count.text()) == ("hay", "1 of 2")
+
+
+def test_every_control_of_the_bar_has_a_name(show: Show, qtbot: QtBot) -> None:
+    view, _ = show(CHAT)
+    bar = open_bar(view, "")
+    assert all(control.accessibleName() for control in (bar, bar.box, bar.count, bar.previous, bar.next, bar.shut))
