@@ -30,16 +30,15 @@ from desktop.services.hub import HUB, HubDoors, HubService
 from desktop.services.library import LibraryService, Measure, measure_bandwidth
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
 from desktop.services.session import ChatSession
+from desktop.services.together import Services
 from desktop.settings import Appearance
-from desktop.store.conversations import ConversationStore
 from desktop.store.database import FILE_NAME as DATABASE
 from desktop.store.database import Database, StoreError, data_folder
 from desktop.store.preferences import FILE_NAME as PREFERENCES
 from desktop.store.preferences import Preferences
+from desktop.store.temporary import Library
 from desktop.views.icons import application_icon
-from desktop.views.library_desk import LibraryDesk
 from desktop.views.main_window import MainWindow
-from desktop.views.model_desk import ModelDesk
 from desktop.views.theme import Theme
 
 __all__ = ["Desktop", "Doors", "make_application", "run"]
@@ -89,25 +88,33 @@ class Desktop(QObject):
         try:
             self._database = Database(folder / DATABASE)
             preferences = Preferences(folder / PREFERENCES)
-            store = ConversationStore(self._database)
-            self.session = ChatSession(store, preferences, doors.open_chat, doors.describe, doors.draft_problem, self)
+            self._library = Library(self._database)
         except StoreError:
             self._lock.unlock()
             raise
-        models = folder / "models"
-        self._catalogue = CatalogueService(doors.describe, doors.find_models, self)
-        self._download = DownloadService(models, doors.fetch, self)
-        self._checks = CheckService(parent=self)
-        self._hub = HubService(preferences, models, doors.hub, self)
-        self._devices = DeviceService(doors.find_devices, self)
-        self._judge = LibraryService(self.session, self._catalogue, doors.measure, doors.find_devices, self)
-        self.desk = ModelDesk(self.session, self._catalogue, self._download, models, self)
-        self.library = LibraryDesk(self.session, self.desk, self._catalogue, self._judge, self._hub, self)
+        self.services = self._make_services(folder, preferences, doors)
+        self.session = self.services.session
         self.theme = Theme(app)
         self.theme.scale_text(self.session.settings(Appearance).text_scale)
         places = QSettings(str(folder / "window.ini"), QSettings.Format.IniFormat)
-        self.window = MainWindow(self.session, self.desk, self.library, self._checks, self._devices, self.theme, places, self.close)
+        self.window = MainWindow(self.services, self.theme, places, self.close)
         self._closed = False
+
+    def _make_services(self, folder: Path, preferences: Preferences, doors: Doors) -> Services:
+        models = folder / "models"
+        session = ChatSession(self._library, preferences, doors.open_chat, doors.describe, doors.draft_problem, self)
+        catalogue = CatalogueService(doors.describe, doors.find_models, self)
+        return Services(
+            folder,
+            models,
+            session,
+            catalogue,
+            download=DownloadService(models, doors.fetch, self),
+            checks=CheckService(parent=self),
+            hub=HubService(preferences, models, doors.hub, self),
+            devices=DeviceService(doors.find_devices, self),
+            judge=LibraryService(session, catalogue, doors.measure, doors.find_devices, self),
+        )
 
     def start(self, model: Path | None = None, starter: bool = False) -> None:
         """Show the window with the last conversation, and after the first paint bring in a model: `model`, the starter, or the last one."""
@@ -116,15 +123,15 @@ class Desktop(QObject):
         self.session.restore()
 
     def _bring_model(self, model: Path | None, starter: bool) -> None:
-        last = self.session.preferences.last_model
+        desk, last = self.window.desk, self.session.preferences.last_model
         if self._closed:
             return
         if model is not None:
-            self.desk.open(model)
+            desk.open(model)
         elif starter:
-            self.desk.get_starter()
+            desk.get_starter()
         elif last and Path(last).exists():
-            self.desk.open(Path(last))
+            desk.open(Path(last))
 
     def show_trouble(self, sentence: str) -> None:
         """Tell the user of an error that nothing handled."""
@@ -135,10 +142,8 @@ class Desktop(QObject):
         if self._closed:
             return
         self._closed = True
-        helpers = (self._checks, self._devices, self._download, self._hub, self._judge, self._catalogue, self.session)
-        ended = [helper.close() for helper in helpers]
-        if not all(ended):
-            log.error("a thread did not end in time")
+        self.services.close()
+        self._library.close()
         self._database.close()
         self._lock.unlock()
 

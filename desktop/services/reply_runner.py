@@ -13,8 +13,9 @@ from desktop.services.growing import GrowingReply
 from desktop.services.model_slot import Describe, OpenChat
 from desktop.services.replies import avoided_text, message_item, record, trimmed_text
 from desktop.services.token_shelf import TokenShelf, model_key
-from desktop.store.conversations import ConversationStore, StoredMessage
+from desktop.store.conversations import StoredMessage
 from desktop.store.database import StoreError
+from desktop.store.temporary import Library
 from desktop.store.tokens import TokenTrace
 from engine.core import ChatEvent, ChatRequest, Done, Loading, Prefill, Running, Stats, Text, Trimmed
 
@@ -44,17 +45,17 @@ class ReplyRunner(QObject):
     ended = Signal(int, int)
     trouble = Signal(str, str)
 
-    def __init__(self, store: ConversationStore, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
+    def __init__(self, library: Library, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.engine = EngineRoom(open_chat, describe, self)
         self.engine.event_arrived.connect(self._on_event)
         self.engine.reply_ended.connect(self._on_ended)
-        self._store = store
+        self._library = library
         self._reply: GrowingReply | None = None
         self._model_name = ""
         self._save_failed = False
         self._unsaved: dict[int, tuple[str, str, dict[str, Any], TokenTrace]] = {}
-        self._shelf = TokenShelf(store)
+        self._shelf = TokenShelf(library)
 
     @property
     def message_id(self) -> int:
@@ -104,7 +105,9 @@ class ReplyRunner(QObject):
         """The tokens of a reply, those so far of the one that runs; None where they are not known. Raises `StoreError`."""
         if self._reply is not None and message_id == self._reply.message_id:
             return self._reply.tokens
-        return self._unsaved[message_id][3] if message_id in self._unsaved else self._shelf.trace(self._store.message(message_id))
+        if message_id in self._unsaved:
+            return self._unsaved[message_id][3]
+        return self._shelf.trace(self._library.of(message_id).message(message_id))
 
     def flush(self) -> None:
         """Hand on the text that waits for the next frame, now."""
@@ -124,7 +127,7 @@ class ReplyRunner(QObject):
         """Save the replies that are over; one that cannot be saved (disk full) stays here and is tried again at the next end."""
         for message_id, (text, state, saved, tokens) in tuple(self._unsaved.items()):
             try:
-                self._store.finish(message_id, text, state, saved, tokens.pack() if len(tokens) else b"")
+                self._library.of(message_id).finish(message_id, text, state, saved, tokens.pack() if len(tokens) else b"")
             except StoreError as error:
                 self.trouble.emit(str(error), "")
                 return
@@ -139,7 +142,7 @@ class ReplyRunner(QObject):
         if self._reply is None:
             return
         try:
-            self._store.checkpoint(self._reply.message_id, self._reply.text)
+            self._library.of(self._reply.message_id).checkpoint(self._reply.message_id, self._reply.text)
         except StoreError as error:
             if not self._save_failed:  # once a reply is enough, and the end of the reply tries again
                 self._save_failed = True

@@ -21,8 +21,9 @@ from desktop.services.session_conversations import ConversationSession
 from desktop.services.session_settings import told
 from desktop.services.worker import MakeGenerator
 from desktop.settings import MODEL_SETTINGS
-from desktop.store.conversations import ConversationStore, StoredMessage
+from desktop.store.conversations import StoredMessage
 from desktop.store.preferences import Preferences
+from desktop.store.temporary import Library
 from engine.core import ChatRequest, Message, ModelInfo
 from engine.settings import (
     AdapterSettings,
@@ -67,14 +68,14 @@ class ChatSession(ConversationSession):
 
     def __init__(
         self,
-        store: ConversationStore,
+        library: Library,
         preferences: Preferences,
         open_chat: OpenChat = open_chat,
         describe: Describe = describe,
         draft_problem: DraftProblem = draft_problem,
         parent: QObject | None = None,
     ) -> None:
-        super().__init__(store, preferences, open_chat, describe, parent)
+        super().__init__(library, preferences, open_chat, describe, parent)
         self._outdated_told, self._asked_path = False, ""
         self.drafts = DraftService(draft_problem, self)
         self.drafts.answered.connect(self._on_draft_answer)
@@ -161,7 +162,7 @@ class ChatSession(ConversationSession):
         if not text.strip() or not self._ready():
             return False
         items = self.messages.items()
-        message = self._store.add_message(self._conversation, items[-1].id if items else None, "user", text.strip("\n").rstrip())
+        message = self._of_open.add_message(self._conversation, items[-1].id if items else None, "user", text.strip("\n").rstrip())
         return self._begin(message.id)
 
     @told
@@ -169,7 +170,7 @@ class ChatSession(ConversationSession):
         """Another reply beside this one; for a user's message, another reply to it."""
         if not self._ready():
             return False
-        message = self._store.message(message_id)
+        message = self._of_open.message(message_id)
         return self._begin(message.parent_id if message.role == "assistant" else message.id)
 
     @told
@@ -179,7 +180,7 @@ class ChatSession(ConversationSession):
         if not items or items[-1].id != message_id or items[-1].role != "assistant":
             self.notice.emit("Only the last reply can be continued: regenerate this one, or delete what follows it.", "warning")
             return False
-        return self._ready() and self._begin(self._store.message(message_id).parent_id, self._store.message(message_id))
+        return self._ready() and self._begin(self._of_open.message(message_id).parent_id, self._of_open.message(message_id))
 
     @told
     def branch(self, message_id: int, text: str, ids: Sequence[int]) -> bool:
@@ -189,14 +190,14 @@ class ChatSession(ConversationSession):
             return False
         if not self._ready():
             return False
-        source = self._store.message(message_id)
-        begun = self._store.add_message(self._conversation, source.parent_id, "assistant", text, "running")
+        source = self._of_open.message(message_id)
+        begun = self._of_open.add_message(self._conversation, source.parent_id, "assistant", text, "running")
         return self._begin(source.parent_id, begun, tuple(ids), source)
 
     @told
     def edit(self, message_id: int, text: str) -> bool:
         """Put another text beside the message's own; a user's message is answered anew."""
-        message = self._store.message(message_id)
+        message = self._of_open.message(message_id)
         if self._runner.message_id == message_id:
             self.notice.emit("This reply is still being written: stop it before editing.", "warning")
             return False
@@ -205,7 +206,7 @@ class ChatSession(ConversationSession):
         if message.role == "user" and (not text.strip() or not self._ready()):
             return False
         is_last = [item.id for item in self.messages.items()][-1:] == [message_id]
-        edited = self._store.edit_message(message_id, text)
+        edited = self._of_open.edit_message(message_id, text)
         if message.role == "user":
             return self._begin(edited.id)
         self._show_path()
@@ -223,7 +224,7 @@ class ChatSession(ConversationSession):
                 self.draft_refused.emit(f"{trouble} Your text is kept.")
             return not trouble
         elsewhere = self.replying_in not in (0, self._conversation)
-        where = f" in “{self._store.get(self.replying_in).title}”" if elsewhere else ""
+        where = f" in “{self.library.of(self.replying_in).get(self.replying_in).title}”" if elsewhere else ""
         self.notice.emit(_REFUSALS.get(self.state, _REFUSALS["stopping"]).format(where=where), "warning")
         return False
 
@@ -264,17 +265,17 @@ class ChatSession(ConversationSession):
 
         The text of `continued` comes from the reply `source`, which is itself unless it was branched off.
         """
-        prompt = self._store.get(self._conversation).system_prompt
-        path = self._store.path(self._conversation)
+        prompt = self._of_open.get(self._conversation).system_prompt
+        path = self._of_open.path(self._conversation)
         last = continued.id if continued is not None and (ids or continued.text.strip()) else parent_id
         request = self._request(request_messages(prompt, path, last), last != parent_id, ids)
         if continued is None:
-            message = self._store.add_message(self._conversation, parent_id, "assistant", "", "running")
+            message = self._of_open.add_message(self._conversation, parent_id, "assistant", "", "running")
         else:
-            self._store.resume(continued.id)
+            self._of_open.resume(continued.id)
             message = continued
         if self.model is not None:
-            self._store.set_model_path(self._conversation, self.model.path)
+            self._of_open.set_model_path(self._conversation, self.model.path)
         self._runner.begin(request, message, source or continued)
         self._touched(self._conversation)
         self._show_path()

@@ -14,9 +14,10 @@ from desktop.services.replies import reason_text, stats_of
 from desktop.services.reply_runner import ReplyRunner
 from desktop.services.session_settings import SettingsSession, told
 from desktop.services.undo import UndoStack
-from desktop.store.conversations import ConversationStore, ConversationSummary, SearchHit
+from desktop.store.conversations import SearchHit
 from desktop.store.database import StoreError
 from desktop.store.preferences import Preferences
+from desktop.store.temporary import Library
 from desktop.store.tokens import TokenTrace
 from engine.core import Stats
 
@@ -46,15 +47,15 @@ class ConversationSession(SettingsSession):
     undo_available = Signal(bool, str)
 
     def __init__(
-        self, store: ConversationStore, preferences: Preferences, open_chat: OpenChat, describe: Describe, parent: QObject | None = None
+        self, library: Library, preferences: Preferences, open_chat: OpenChat, describe: Describe, parent: QObject | None = None
     ) -> None:
-        super().__init__(store, preferences, parent)
+        super().__init__(library, preferences, parent)
         self.messages = MessagesModel(self)
         self.conversations = ConversationsModel(self)
         self.error_details = ""
         self._undo = UndoStack(self)
         self._undo.available_changed.connect(self.undo_available)
-        self._runner = ReplyRunner(store, open_chat, describe, self)
+        self._runner = ReplyRunner(library, open_chat, describe, self)
         self.messages.trace = self.tokens
         self._runner.grown.connect(self._on_grown)
         self._runner.changed.connect(self._on_changed)
@@ -82,9 +83,9 @@ class ConversationSession(SettingsSession):
     @told
     def restore(self) -> bool:
         """At the start: fill the sidebar, open the conversation of last time (else a new one), tell what had to be repaired."""
-        for sentence in (*self._store.notices, *self.preferences.notices):
+        for sentence in (*self.library.kept.notices, *self.preferences.notices):
             self.notice.emit(sentence, "warning")
-        rows = self._store.list()
+        rows = self.library.kept.list()
         self.conversations.reset(rows)
         last = self.preferences.last_conversation
         return self._open(last) if any(row.id == last for row in rows) else self.new_conversation()
@@ -92,10 +93,10 @@ class ConversationSession(SettingsSession):
     @told
     def new_conversation(self) -> bool:
         """Open an empty conversation; one that is there already is used, so that they do not pile up."""
-        newest = self._store.list()[:1]
-        if newest and not newest[0].title and not self._store.path(newest[0].id):
+        newest = self.library.kept.list()[:1]
+        if newest and not newest[0].title and not self.library.kept.path(newest[0].id):
             return self._open(newest[0].id)
-        made = self._store.create()
+        made = self.library.kept.create()
         self._touched(made.id)
         return self._open(made.id)
 
@@ -107,13 +108,14 @@ class ConversationSession(SettingsSession):
     @told
     def open_message(self, message_id: int) -> bool:
         """Show the conversation and the variants that lead to a message: for a hit of the search."""
-        self._store.show_variant(message_id)
-        return self._open(self._store.message(message_id).conversation_id)
+        store = self.library.of(message_id)
+        store.show_variant(message_id)
+        return self._open(store.message(message_id).conversation_id)
 
     @told
     def rename_conversation(self, conversation_id: int, title: str) -> bool:
         """Give a title; an empty one brings the automatic title back."""
-        self._store.rename(conversation_id, title)
+        self.library.of(conversation_id).rename(conversation_id, title)
         self._touched(conversation_id)
         return True
 
@@ -122,11 +124,11 @@ class ConversationSession(SettingsSession):
         """Take it out of the list (undoable); a reply that runs in it is stopped."""
         if self.replying_in == conversation_id:
             self.stop()
-        self._store.delete(conversation_id)
+        self.library.of(conversation_id).delete(conversation_id)
         self.conversations.remove(conversation_id)
         self._undo.push("delete conversation", lambda: self._restore_conversation(conversation_id))
         if conversation_id == self._conversation:
-            rest = self._store.list()[:1]
+            rest = self.library.kept.list()[:1]
             return self._open(rest[0].id) if rest else self.new_conversation()
         return True
 
@@ -147,7 +149,7 @@ class ConversationSession(SettingsSession):
     def search(self, query: str, limit: int = 50) -> tuple[SearchHit, ...]:
         """Messages with all the words of `query`, latest first; none, with a notice, when the store has trouble."""
         try:
-            return self._store.search(query, limit)
+            return self.library.kept.search(query, limit)
         except StoreError as error:
             self.notice.emit(str(error), "error")
             return ()
@@ -160,7 +162,7 @@ class ConversationSession(SettingsSession):
         ids = [item.id for item in self.messages.items()]
         if message_id in ids and self._runner.message_id in ids[ids.index(message_id) :]:
             self.stop()
-        self._store.delete_message(message_id)
+        self.library.of(message_id).delete_message(message_id)
         self._undo.push("delete message", lambda: self._restore_message(message_id))
         self._show_path()
         return True
@@ -168,11 +170,11 @@ class ConversationSession(SettingsSession):
     @told
     def show_variant(self, message_id: int, step: int) -> bool:
         """Show the variant `step` (-1 or +1) beside the message; False when there is none."""
-        variants = self._store.variants(message_id)
+        variants = self.library.of(message_id).variants(message_id)
         place = variants.index(message_id) + step
         if not 0 <= place < len(variants):
             return False
-        self._store.show_variant(variants[place])
+        self.library.of(message_id).show_variant(variants[place])
         self._show_path()
         return True
 
@@ -198,37 +200,38 @@ class ConversationSession(SettingsSession):
 
     def _items(self) -> tuple[MessageItem, ...]:
         self._runner.flush()
-        return tuple(map(self._runner.item, self._store.path(self._conversation)))
+        return tuple(map(self._runner.item, self._of_open.path(self._conversation)))
 
     def _show_path(self) -> None:
         show_items(self.messages, self._items())
 
     def _touched(self, conversation_id: int) -> None:
         """Bring title and place in the sidebar up to date."""
-        found = self._store.get(conversation_id)
-        if not found.deleted:
-            self.conversations.put(ConversationSummary(found.id, found.title, found.updated_at))
+        found = self.library.of(conversation_id).summary(conversation_id)
+        if found.deleted_at is None:
+            self.conversations.put(found)
         if conversation_id == self._conversation:
             self.title_changed.emit(found.title)
 
     def _tell_stats(self) -> None:
         """The figures of the last reply; of one that runs here, those so far."""
-        last = next((m for m in reversed(self._store.path(self._conversation)) if m.role == "assistant"), None)
+        last = next((m for m in reversed(self._of_open.path(self._conversation)) if m.role == "assistant"), None)
         saved = last.stats if last is not None else {}
         self.stats_changed.emit(stats_of(saved), reason_text(saved))
         if self.replying_in == self._conversation and self._runner.stats is not None:
             self.running_changed.emit(self._runner.stats)
 
     def _restore_conversation(self, conversation_id: int) -> None:
-        self._store.restore(conversation_id)
+        self.library.of(conversation_id).restore(conversation_id)
         self._touched(conversation_id)
         self._open(conversation_id)
 
     def _restore_message(self, message_id: int) -> None:
-        self._store.undelete_message(message_id)
-        conversation_id = self._store.message(message_id).conversation_id
-        if self._store.get(conversation_id).deleted:
-            self._store.restore(conversation_id)
+        store = self.library.of(message_id)
+        store.undelete_message(message_id)
+        conversation_id = store.message(message_id).conversation_id
+        if store.get(conversation_id).deleted:
+            self.library.of(conversation_id).restore(conversation_id)
             self._touched(conversation_id)
         self._open(conversation_id) if conversation_id != self._conversation else self._show_path()
 
@@ -242,7 +245,7 @@ class ConversationSession(SettingsSession):
     def _on_changed(self, message_id: int) -> bool:
         self._runner.flush()
         if find_item(self.messages, message_id) is not None:
-            self.messages.replace(message_id, self._runner.item(self._store.message(message_id)))
+            self.messages.replace(message_id, self._runner.item(self.library.of(message_id).message(message_id)))
         return True
 
     @Slot(int, object)

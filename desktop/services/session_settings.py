@@ -14,6 +14,7 @@ from desktop.store.conversations import ConversationStore
 from desktop.store.database import StoreError
 from desktop.store.preferences import Preferences
 from desktop.store.presets import Preset
+from desktop.store.temporary import Library
 from engine.settings import SamplerSettings, Settings
 
 __all__ = ["SettingsSession", "told"]
@@ -50,10 +51,10 @@ class SettingsSession(QObject):
     notice = Signal(str, str)
     settings_changed = Signal(object)
 
-    def __init__(self, store: ConversationStore, preferences: Preferences, parent: QObject | None = None) -> None:
+    def __init__(self, library: Library, preferences: Preferences, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.preferences = preferences
-        self._store = store
+        self.library = library
         self._layers = SettingsLayers(preferences)
         self._conversation = 0
         self._save_timer = QTimer(self)
@@ -68,19 +69,24 @@ class SettingsSession(QObject):
         return self._conversation
 
     @property
+    def _of_open(self) -> ConversationStore:
+        """The store that the open conversation, with its messages, is in."""
+        return self.library.of(self._conversation)
+
+    @property
     def title(self) -> str:
         """The open conversation's title; empty before its first message."""
-        return self._store.get(self._conversation).title if self._conversation else ""
+        return self._of_open.get(self._conversation).title if self._conversation else ""
 
     @property
     def system_prompt(self) -> str:
         """The text that goes before all messages of the open conversation."""
-        return self._store.get(self._conversation).system_prompt if self._conversation else ""
+        return self._of_open.get(self._conversation).system_prompt if self._conversation else ""
 
     @told
     def set_system_prompt(self, text: str) -> bool:
         """Replace the open conversation's system prompt."""
-        self._store.set_system_prompt(self._conversation, text)
+        self._of_open.set_system_prompt(self._conversation, text)
         return True
 
     def settings(self, cls: type[S]) -> S:
@@ -167,7 +173,7 @@ class SettingsSession(QObject):
 
     def _enter(self, conversation_id: int) -> None:
         """Take over the settings of another conversation. Raises `StoreError` when there is none."""
-        problems = self._layers.enter(self._store.get(conversation_id).settings)
+        problems = self._layers.enter(self.library.of(conversation_id).get(conversation_id).settings)
         self._conversation = conversation_id
         for problem in problems:
             self.notice.emit(f"A setting of this conversation was replaced by its default: {problem}", "warning")
@@ -177,7 +183,7 @@ class SettingsSession(QObject):
     def _settings_put(self, cls: type[Settings]) -> None:
         """Save the conversation's layer and tell."""
         if cls in CONVERSATION_SETTINGS and self._conversation:
-            self._store.set_settings(self._conversation, self._layers.own)
+            self._of_open.set_settings(self._conversation, self._layers.own)
         self.settings_changed.emit(cls)
         if cls is Behaviour and self._layers.advised:  # its switch may have put the advice in or out of force
             self.settings_changed.emit(SamplerSettings)

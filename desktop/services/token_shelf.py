@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from desktop.store.conversations import ConversationStore, StoredMessage
+from desktop.store.conversations import StoredMessage
+from desktop.store.temporary import Library
 from desktop.store.tokens import UNKNOWN, TokenTrace
 from engine.core import ModelInfo
 
@@ -22,14 +23,14 @@ def model_key(model: ModelInfo | None) -> str:
 class TokenShelf:
     """Hands out the `TokenTrace` of a reply; the latest 16 are kept in memory. Methods raise `StoreError` when reading fails."""
 
-    def __init__(self, store: ConversationStore) -> None:
-        self._store = store
+    def __init__(self, library: Library) -> None:
+        self._library = library
         self._traces: OrderedDict[int, TokenTrace | None] = OrderedDict()
 
     def trace(self, message: StoredMessage) -> TokenTrace | None:
         """The tokens of a stored reply; None where none were kept or they are those of another text."""
         if message.id not in self._traces:
-            data = self._store.tokens(message.id) if message.role == "assistant" else b""
+            data = self._library.of(message.id).tokens(message.id) if message.role == "assistant" else b""
             self._put(message.id, TokenTrace.unpack(data) if data else None)
         self._traces.move_to_end(message.id)
         found = self._traces[message.id]

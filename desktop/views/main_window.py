@@ -10,9 +10,7 @@ from PySide6.QtCore import QEvent, QSettings, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
 
-from desktop.services.checks import CheckService
-from desktop.services.devices import DeviceService
-from desktop.services.session import ChatSession
+from desktop.services.together import Services
 from desktop.settings import PANES, Appearance, Behaviour
 from desktop.views.actions import ShortcutsDialog, add_menus
 from desktop.views.chat_pane import ChatPane
@@ -37,22 +35,13 @@ ABOUT = """<h3>Inglenook</h3><p>A chat with language models that run on your own
 
 
 class MainWindow(QMainWindow):
-    """One window over one session. `geometry` keeps its place and panes; `close_session` ends everything behind it."""
+    """One window over one session. `geometry` keeps its place and panes; `close_services` ends everything behind it."""
 
-    def __init__(
-        self,
-        session: ChatSession,
-        desk: ModelDesk,
-        library: LibraryDesk,
-        checks: CheckService,
-        devices: DeviceService,
-        theme: Theme,
-        geometry: QSettings,
-        close_session: Callable[[], None],
-    ) -> None:
+    def __init__(self, services: Services, theme: Theme, geometry: QSettings, close_services: Callable[[], None]) -> None:
         super().__init__()
-        self.session, self.desk, self.library, self.theme = session, desk, library, theme
-        self._geometry, self._close_session = geometry, close_session
+        session = services.session
+        self.services, self.session, self.theme = services, session, theme
+        self._geometry, self._close_services = geometry, close_services
         self.setWindowTitle("Inglenook")
         self.setWindowIcon(application_icon())
         self.setAcceptDrops(True)
@@ -60,9 +49,7 @@ class MainWindow(QMainWindow):
         self.chat = ChatPane(session, self._top_bar())
         self.sidebar = Sidebar(session.conversations, session.search)
         self.inspector = Inspector(PANES)
-        self.settings_desk = SettingsDesk(session, self.inspector, checks, devices, self)
-        self.device_desk = DeviceDesk(session, devices, self.inspector, self.picker, self)
-        self.drafting = DraftDesk(session, desk, self.inspector, self)
+        self._make_desks()
         self.panes = Panes(self.sidebar, self.chat, self.inspector)
         self.setCentralWidget(self.panes)
         self.drop_hint = DropHint(self)
@@ -71,6 +58,15 @@ class MainWindow(QMainWindow):
         for cls in (Appearance, Behaviour):
             self._show_settings(cls)
         self._restore_geometry()
+
+    def _make_desks(self) -> None:
+        """What stands between a part of the window and its services, each for one job."""
+        services, session, inspector = self.services, self.session, self.inspector
+        self.desk = ModelDesk(session, services.catalogue, services.download, services.models, self)
+        self.library = LibraryDesk(session, self.desk, services.catalogue, services.judge, services.hub, self)
+        self.settings_desk = SettingsDesk(session, inspector, services.checks, services.devices, self)
+        self.device_desk = DeviceDesk(session, services.devices, inspector, self.picker, self)
+        self.drafting = DraftDesk(session, self.desk, inspector, self)
 
     def _top_bar(self) -> QWidget:
         bar = QWidget()
@@ -308,6 +304,6 @@ class MainWindow(QMainWindow):
         self.settings_desk.remember(self._geometry)
         self._geometry.sync()
         self.hide()
-        self._close_session()
+        self._close_services()
         event.accept()
 

@@ -52,7 +52,7 @@ class Hand:
     def load(self, name: str = "echo.gguf") -> None:
         path = self.folder / name
         path.touch()
-        self.desktop.desk.open(path)
+        self.window.desk.open(path)
         self.wait_for("idle")
 
     def wait_for(self, *states: str, timeout: int = 5000) -> None:

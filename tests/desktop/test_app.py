@@ -330,7 +330,7 @@ def test_without_a_model_the_text_is_kept_and_the_reason_told(make_hand) -> None
 def test_a_broken_model_leaves_the_chat_usable_and_says_why(hand) -> None:
     hand.say("before")
     hand.door.fail_with = BadCheckpoint("The file ends in the middle of a tensor; download it again.")
-    hand.desktop.desk.open(hand.folder / "other.gguf")
+    hand.window.desk.open(hand.folder / "other.gguf")
     hand.qtbot.waitUntil(lambda: "middle of a tensor" in banner(hand))
     assert hand.texts() == ["before", "before"]
     hand.click("Copy details", hand.window.chat.banner)
@@ -388,7 +388,7 @@ def test_a_folder_with_one_gguf_file_stands_for_it(make_hand, tmp_path) -> None:
     hand = make_hand()
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "only.gguf").touch()
-    hand.desktop.desk.open(tmp_path / "folder")
+    hand.window.desk.open(tmp_path / "folder")
     hand.wait_for("idle")
     assert hand.door.opened[0].name == "only.gguf"
 

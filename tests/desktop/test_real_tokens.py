@@ -30,7 +30,7 @@ def test_a_drafted_reply_goes_on_from_another_token(qtbot, hand, starter_path) -
         StopSettings(max_tokens=40), ConstraintSettings(heal=True),
     ):  # fmt: skip
         session.set_settings(settings)
-    hand.desktop.desk.open(starter_path)
+    hand.window.desk.open(starter_path)
     hand.wait_for("idle", timeout=60_000)
     session.submit("Repeat three times: the 漢字 cat and the 🎉 dog and the cat and the dog.")
     qtbot.waitUntil(lambda: session.state == "idle" and bool(session.messages.items()[-1].footer), timeout=60_000)

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.real_model, pytest.mark.slow, pytest.mark.timeout(600)
 @pytest.fixture
 def hand(qtbot, qapp, tmp_path, starter_path):
     found = Hand(qtbot, tmp_path, doors=Doors())
-    found.desktop.desk.open(starter_path)
+    found.window.desk.open(starter_path)
     found.wait_for("idle", timeout=LOAD_MS)
     found.session.set_settings(SamplerSettings(temperature=0.0))
     found.session.set_settings(StopSettings(max_tokens=96))

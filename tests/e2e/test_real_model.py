@@ -36,7 +36,7 @@ def say(hand: Hand, text: str) -> str:
 def test_a_conversation_with_the_starter_model(qtbot, qapp, tmp_path, starter_path) -> None:
     hand = Hand(qtbot, tmp_path, doors=Doors())
     try:
-        hand.desktop.desk.open(starter_path)
+        hand.window.desk.open(starter_path)
         hand.wait_for("idle", timeout=LOAD_MS)
         _talk(hand)
         _stop_and_continue(hand)

@@ -12,9 +12,9 @@ from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
 from desktop.services.session import ChatSession
-from desktop.store.conversations import ConversationStore
 from desktop.store.database import Database
 from desktop.store.preferences import Preferences
+from desktop.store.temporary import Library
 from tests.desktop.fakes import EchoChat, EchoDoor
 
 
@@ -27,9 +27,10 @@ class Desk(QObject):
         self.folder = folder
         self.door = EchoDoor()
         self.database = Database(folder / "conversations.sqlite3")
-        self.store = ConversationStore(self.database)
+        self.library = Library(self.database)
+        self.store = self.library.kept
         preferences = Preferences(folder / "preferences.json")
-        self.session = ChatSession(self.store, preferences, self.door.open_chat, self.door.describe, self.door.draft_problem)
+        self.session = ChatSession(self.library, preferences, self.door.open_chat, self.door.describe, self.door.draft_problem)
         self.testers = [QAbstractItemModelTester(model) for model in (self.session.messages, self.session.conversations)]
         self.said: dict[str, list[tuple[Any, ...]]] = {}
         for name in ("state_changed", "progress", "stats_changed", "notice", "model_changed", "conversation_changed", "title_changed",
@@ -81,6 +82,7 @@ class Desk(QObject):
             self.closed = True
             assert self.session.close()
             self.testers.clear()
+            self.library.close()
             self.database.close()
 
     def _note(self, name: str) -> Callable[..., None]:

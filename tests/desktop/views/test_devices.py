@@ -134,7 +134,7 @@ def test_the_menu_tries_a_model_again_whose_device_failed(hand) -> None:
     one.session.set_settings(LoadSettings(backend="cuda"))
     path = one.folder / "echo.gguf"
     path.touch()
-    one.desktop.desk.open(path)
+    one.window.desk.open(path)
     one.wait_for("loading")
     one.wait_for("no_model")
     one.door.fail_with = None

@@ -32,8 +32,8 @@ def test_search_choose_download_pause_resume_and_load(hand: Hand, hub: Hub, qtbo
     facts = {"tags": ["gguf", "license:mit"], "pipeline_tag": "text-generation", "downloads": 4321}
     hub.repos["maker/tiny-GGUF"] = Repo({"tiny-Q4_1.gguf": content, "tiny-Q8_0.gguf": other, "README.md": b"# Tiny"}, facts=facts)
     hub.repos["maker/other-GGUF"] = Repo({"other.gguf": other}, facts={**facts, "downloads": 1})
-    hand.desktop.library.open(hand.window)
-    window = hand.desktop.library.window
+    hand.window.library.open(hand.window)
+    window = hand.window.library.window
     assert window is not None
     page = window.hub
     window.tabs.setCurrentWidget(page)
@@ -68,7 +68,7 @@ def test_search_choose_download_pause_resume_and_load(hand: Hand, hub: Hub, qtbo
     qtbot.waitUntil(download.load.isVisible, timeout=20_000)
     ranges = hub.ranges_asked("tiny-Q4_1.gguf")
     assert any(each and each != "bytes=0-" for each in ranges), "it went on where it was"
-    path = hand.desktop._hub.downloads[0].path
+    path = hand.desktop.services.hub.downloads[0].path
     assert Path(path).read_bytes() == content
 
     qtbot.waitUntil(lambda: window.models.row_of(path) >= 0, timeout=30_000)

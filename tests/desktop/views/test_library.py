@@ -72,8 +72,8 @@ class Deck:
 
     @property
     def window(self) -> LibraryWindow:
-        assert self.hand.desktop.library.window is not None
-        return self.hand.desktop.library.window
+        assert self.hand.window.library.window is not None
+        return self.hand.window.library.window
 
     @property
     def session(self):
@@ -243,7 +243,7 @@ def test_remove_from_the_list_and_bring_back(deck: Deck) -> None:
 
 
 def test_folders(deck: Deck, tmp_path: Path) -> None:
-    deck.hand.desktop.library._add_folder(tmp_path / "mine")
+    deck.hand.window.library._add_folder(tmp_path / "mine")
     assert deck.session.preferences.model_folders == (str(tmp_path / "mine"),)
     menu = deck.window.local.folders.menu()
     menu.aboutToShow.emit()
@@ -344,7 +344,7 @@ def test_no_room_no_download(deck: Deck) -> None:
     page.options.setCurrentIndex(page.choices.index(0))
     assert not page.get.isEnabled()
     page.options.activated.emit(page.choices.index(0))
-    assert deck.hand.desktop._hub.downloads == ()
+    assert deck.hand.desktop.services.hub.downloads == ()
 
 
 def test_offline(deck: Deck) -> None:
