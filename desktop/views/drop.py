@@ -1,4 +1,4 @@
-"""A model dragged onto the window: what counts as one, and the sign that it can be dropped."""
+"""Files dragged onto the window: which they are, and the sign that they can be dropped."""
 
 from __future__ import annotations
 
@@ -7,32 +7,39 @@ from pathlib import Path
 from PySide6.QtCore import QMimeData, Qt
 from PySide6.QtWidgets import QLabel, QWidget
 
-__all__ = ["DropHint", "dropped_model"]
+__all__ = ["DropHint", "dropped_paths", "is_model", "model_path"]
 
 
-def dropped_model(data: QMimeData) -> Path | None:
-    """The one local .gguf file or folder in `data`; a .safetensors file stands for its folder; None for anything else."""
+def dropped_paths(data: QMimeData) -> list[Path]:
+    """The local files and folders in `data`; none where anything in it is not local."""
     urls = data.urls()
-    if len(urls) != 1 or not urls[0].isLocalFile():
-        return None
-    path = Path(urls[0].toLocalFile())
-    if path.suffix.lower() == ".gguf" or path.is_dir():
-        return path
-    return path.parent if path.suffix.lower() == ".safetensors" else None
+    return [Path(url.toLocalFile()) for url in urls] if all(url.isLocalFile() for url in urls) else []
+
+
+def is_model(path: Path) -> bool:
+    """Whether this is a model to open: a .gguf or .safetensors file, or a folder."""
+    return path.suffix.lower() in (".gguf", ".safetensors") or path.is_dir()
+
+
+def model_path(path: Path) -> Path:
+    """What to open for a model's file: a .safetensors file stands for its folder."""
+    return path.parent if path.suffix.lower() == ".safetensors" else path
 
 
 class DropHint(QLabel):
-    """Covers its parent while a model hovers over it."""
+    """Covers its parent while files that it can use hover over it."""
 
     def __init__(self, parent: QWidget) -> None:
-        super().__init__("Drop the model here to open it", parent)
+        super().__init__(parent)
         self.setObjectName("dropHint")
         self.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.setWordWrap(True)
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.hide()
 
-    def cover(self) -> None:
-        """Show over the whole parent."""
+    def cover(self, words: str) -> None:
+        """Show `words` over the whole parent."""
+        self.setText(words)
         parent = self.parentWidget()
         if parent is not None:
             self.setGeometry(parent.rect().adjusted(8, 8, -8, -8))

@@ -16,7 +16,8 @@ from desktop.views.actions import ShortcutsDialog, add_menus
 from desktop.views.chat_pane import ChatPane
 from desktop.views.device_desk import DeviceDesk
 from desktop.views.draft_desk import DraftDesk
-from desktop.views.drop import DropHint, dropped_model
+from desktop.views.drop import DropHint, dropped_paths, is_model, model_path
+from desktop.views.file_desk import FileDesk
 from desktop.views.icons import IconButton, application_icon
 from desktop.views.inspector import Inspector
 from desktop.views.library_desk import LibraryDesk
@@ -62,11 +63,14 @@ class MainWindow(QMainWindow):
     def _make_desks(self) -> None:
         """What stands between a part of the window and its services, each for one job."""
         services, session, inspector = self.services, self.session, self.inspector
+        self.files = FileDesk(self)
         self.desk = ModelDesk(session, services.catalogue, services.download, services.models, self)
         self.library = LibraryDesk(session, self.desk, services.catalogue, services.judge, services.hub, self)
         self.settings_desk = SettingsDesk(session, inspector, services.checks, services.devices, self)
         self.device_desk = DeviceDesk(session, services.devices, inspector, self.picker, self)
         self.drafting = DraftDesk(session, self.desk, inspector, self)
+        self.files.add(is_model, lambda paths: self.desk.open(model_path(paths[0])), "Drop the model here to open it")
+        self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
     def _top_bar(self) -> QWidget:
         bar = QWidget()
@@ -251,19 +255,20 @@ class MainWindow(QMainWindow):
     # -- files dropped onto the window
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if dropped_model(event.mimeData()) is not None:
+        words = self.files.words(dropped_paths(event.mimeData()))
+        if words:
             event.acceptProposedAction()
-            self.drop_hint.cover()
+            self.drop_hint.cover(words)
 
     def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
         self.drop_hint.hide()
 
     def dropEvent(self, event: QDropEvent) -> None:
         self.drop_hint.hide()
-        path = dropped_model(event.mimeData())
-        if path is not None:
+        paths = dropped_paths(event.mimeData())
+        if paths:
             event.acceptProposedAction()
-            self.desk.open(path)
+            self.files.take(paths)
 
     # -- the window itself
 

@@ -375,8 +375,8 @@ def test_a_model_dropped_onto_the_window_is_opened(make_hand, tmp_path) -> None:
         path.touch()
     folder.mkdir()
     assert not drop(hand.window, other)
-    assert not drop(hand.window, file, other)
-    assert drop(hand.window, file)
+    assert drop(hand.window, file, other)
+    assert "“notes.txt” is neither" in banner(hand)
     hand.wait_for("idle")
     assert hand.door.opened == [file]
     assert drop(hand.window, folder)
