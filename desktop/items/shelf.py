@@ -72,6 +72,7 @@ class ShelfModel(QAbstractListModel):
         super().__init__(parent)
         self._chats, self._today = chats, today
         self._rows: list[ShelfRow] = []
+        self._made: dict[int, ShelfRow] = {}  # rows of chats outside all folders: 10,000 are not made anew for each change
         self._by_id: dict[int, ConversationSummary] = {}
         self._folders: dict[int, Folder] = {}
         self._counts: dict[int, int] = {}
@@ -134,6 +135,8 @@ class ShelfModel(QAbstractListModel):
 
     def row_of(self, kind: str, number: int) -> int:
         """Where a chat or folder stands, or -1."""
+        if kind == CHAT and number not in self._by_id:
+            return -1
         return next((place for place, row in enumerate(self._rows) if row.number == number and row.kind == kind), -1)
 
     def rowCount(self, parent: QModelIndex | QPersistentModelIndex = _NO_PARENT) -> int:
@@ -212,12 +215,13 @@ class ShelfModel(QAbstractListModel):
         chats, counts = self._chats.summaries(), self._counts
         new = self._build(chats)
         # What goes is still asked for by its old content until it is gone.
-        self._by_id.update((chat.id, chat) for chat in chats)
-        if bring_to(self, self._rows, new):
+        present = {chat.id: chat for chat in chats}
+        self._by_id.update(present)
+        if self._rows != new and bring_to(self, self._rows, new):
             self.beginResetModel()
             self._rows[:] = new
             self.endResetModel()
-        self._by_id = {chat.id: chat for chat in chats}
+        self._by_id = present
         self._tell(ShelfRow(FOLDER, number, self._depth(number)) for number in self._folders if counts.get(number) != self._counts[number])
 
     def _depth(self, folder_id: int) -> int:
@@ -274,7 +278,7 @@ class ShelfModel(QAbstractListModel):
                 label, begun = date_group(chat.updated_at, self._day), group_start(chat.updated_at, self._day)
                 rows.append(ShelfRow(HEADING, 0, 0, label))
                 start = begun
-            rows.append(ShelfRow(CHAT, chat.id))
+            rows.append(self._made.get(chat.id) or self._made.setdefault(chat.id, ShelfRow(CHAT, chat.id)))
         return rows
 
     def _changed(self, first: QModelIndex, last: QModelIndex) -> None:

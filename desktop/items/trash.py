@@ -22,11 +22,11 @@ _NO_PARENT = QModelIndex()
 def since_words(moment: float, now: float, keep_days: int) -> str:
     """When it was thrown away and, unless `keep_days` is 0, how long it will still be kept."""
     days = max(0, int((now - moment) // DAY_S))
-    gone = "Deleted today" if not days else "Deleted yesterday" if days == 1 else f"Deleted {days} days ago"
+    gone = "Today" if not days else "Yesterday" if days == 1 else f"{days:,} days ago"
     if not keep_days:
         return gone
     left = max(0, math.ceil((moment + keep_days * DAY_S - now) / DAY_S))
-    return f"{gone}, kept for {left} more {'day' if left == 1 else 'days'}" if left else f"{gone}, goes at the next start"
+    return f"{gone}, {left:,} {'day' if left == 1 else 'days'} left" if left else f"{gone}, goes at the next start"
 
 
 class TrashModel(QAbstractListModel):
@@ -53,9 +53,9 @@ class TrashModel(QAbstractListModel):
         if not index.isValid() or not 0 <= index.row() < len(self._rows):
             return None
         row = self._rows[index.row()]
-        note = since_words(row.deleted_at or row.updated_at, self._now(), self._keep_days)
+        note = since_words(row.updated_at if row.deleted_at is None else row.deleted_at, self._now(), self._keep_days)
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
             return row.title or UNTITLED
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            return f"{row.title or UNTITLED}, {note}"
+            return f"{row.title or UNTITLED}, deleted {note[:1].lower()}{note[1:]}"
         return {ID_ROLE: row.id, NOTE_ROLE: note}.get(role)

@@ -111,10 +111,9 @@ class Shelf(QObject):
         kept = [number for number in ids if number < FIRST_TEMPORARY]
         if len(kept) < len(ids):
             self.session.notice.emit("A temporary chat cannot be in a folder: keep it first.", "warning")
-        with self._database.transaction():
-            self.session.library.kept.move(kept, folder_id)
-            for number in kept if unpin else ():
-                self.session.library.kept.pin(number, False)
+        self.session.library.kept.move(kept, folder_id)
+        for number in kept if unpin else ():
+            self.session.library.kept.pin(number, False)
         self._renew(kept)
         return True
 

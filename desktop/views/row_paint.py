@@ -51,6 +51,7 @@ def line(painter: QPainter, option: QStyleOptionViewItem, text: str, rect: QRect
     """One line of words, shortened at its end."""
     painter.setFont(font or option.font)
     painter.setPen(colour)
+    painter.setLayoutDirection(Qt.LayoutDirection.LayoutDirectionAuto)  # a title reads as its own letters do
     shown = painter.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, rect.width())
     leading = Qt.AlignmentFlag.AlignRight if option.direction == Qt.LayoutDirection.RightToLeft else Qt.AlignmentFlag.AlignLeft
     painter.drawText(side(option, rect), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignAbsolute | leading, shown)

@@ -92,7 +92,7 @@ class ShelfList(QListView):
         """Mark the conversation that the window shows; 0 is none."""
         self._painter.opened = conversation
         row = self._shelf.row_of(CHAT, conversation)
-        if len(self.selectedIndexes()) <= 1 or row < 0:
+        if len(self.chosen()) <= 1 or row < 0:
             self.setCurrentIndex(self._shelf.index(row))
             if row < 0:
                 self.clearSelection()
@@ -100,8 +100,9 @@ class ShelfList(QListView):
 
     def chosen(self) -> list[int]:
         """The ids of the chosen chats, in the order of the list."""
-        indexes = sorted(self.selectedIndexes(), key=QModelIndex.row)
-        return [index.data(ID_ROLE) for index in indexes if index.data(KIND_ROLE) == CHAT]
+        ranges = sorted((found.top(), found.bottom()) for found in self.selectionModel().selection())
+        rows = self._shelf.shown()
+        return [row.number for first, last in ranges for row in rows[first : last + 1] if row.kind == CHAT]
 
     def begin_rename(self, conversation: int) -> None:
         """Put a text box over the title of `conversation`, if it is in the list."""
@@ -124,7 +125,7 @@ class ShelfList(QListView):
 
     def _mark(self) -> None:
         """The list is another: where nothing is chosen, the open chat is."""
-        if not self.selectedIndexes():
+        if not self.selectionModel().hasSelection():
             index = self._shelf.index(self._shelf.row_of(CHAT, self._painter.opened))
             if index.isValid():
                 place = self.verticalScrollBar().value()

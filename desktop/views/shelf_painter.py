@@ -56,7 +56,8 @@ class ShelfPainter(QStyledItemDelegate):
         small.setPointSizeF(option.font.pointSizeF() * 0.88)
         small.setWeight(QFont.Weight.DemiBold)
         rect = option.rect.adjusted(PAD, 10, -PAD, 0)
-        line(painter, option, str(index.data()), rect, option.palette.color(QPalette.ColorRole.PlaceholderText), small)
+        muted = option.palette.color(QPalette.ColorGroup.Active, QPalette.ColorRole.PlaceholderText)  # it is disabled only for the keyboard
+        line(painter, option, str(index.data()), rect, muted, small)
 
     def _folder(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         ground(painter, option, target=index.row() == self.target)
@@ -67,9 +68,8 @@ class ShelfPainter(QStyledItemDelegate):
         arrow = round(step * 0.8)
         left = words.left() - 2 * step - 4
         closed = "chevron-left" if option.direction == Qt.LayoutDirection.RightToLeft else "chevron-right"
-        icon(
-            painter, option, "chevron-down" if index.data(OPEN_ROLE) else closed, QRect(left, middle - arrow // 2, arrow, arrow), muted
-        )  # fmt: skip
+        shape = "chevron-down" if index.data(OPEN_ROLE) else closed
+        icon(painter, option, shape, QRect(left, middle - arrow // 2, arrow, arrow), muted)
         icon(painter, option, "folder", QRect(words.left() - step - 4, middle - step // 2, step, step), muted)
         count = f"{index.data(COUNT_ROLE):,}"
         wide = QFontMetrics(option.font).horizontalAdvance(count)
