@@ -40,6 +40,7 @@ class Finder(QObject):
         self._session = session
         self._query = ""
         self._rest: Iterator[tuple[SearchHit, ...]] = iter(())
+        self._spare: list[SearchHit] = []  # found with the last page, for the next one
         self._room = 0
         self._steps = Steps(self)
         self._steps.ended.connect(self._finish)
@@ -59,7 +60,7 @@ class Finder(QObject):
         if hits:
             self.found.emit(hits)
         self._rest = self._session.library.kept.search_rest(query, [hit.message_id for hit in hits])
-        self._room = PAGE - len(hits)
+        self._spare, self._room = [], PAGE - len(hits)
         self._steps.run(self._look())
 
     def more(self) -> None:
@@ -91,10 +92,16 @@ class Finder(QObject):
         return tuple(found)
 
     def _look(self) -> Iterator[None]:
-        for hits in self._rest:
-            if hits:
-                self._room -= len(hits)
-                self.found.emit(hits)
+        while True:
+            if not self._spare:
+                hits = next(self._rest, None)
+                if hits is None:
+                    return
+                self._spare = list(hits)
+            shown, self._spare = self._spare[: self._room], self._spare[self._room :]
+            if shown:
+                self._room -= len(shown)
+                self.found.emit(shown)
             if self._room <= 0:
                 self._steps.stop()
                 self.ended.emit(True)

@@ -14,7 +14,7 @@ from desktop.services.replies import reason_text, stats_of
 from desktop.services.reply_runner import ReplyRunner
 from desktop.services.session_settings import SettingsSession, told
 from desktop.services.undo import UndoStack
-from desktop.store.conversations import SearchHit
+from desktop.store.conversations import ConversationSummary, SearchHit
 from desktop.store.database import StoreError
 from desktop.store.preferences import Preferences
 from desktop.store.temporary import FIRST_TEMPORARY, Library
@@ -93,9 +93,9 @@ class ConversationSession(SettingsSession):
     @told
     def new_conversation(self) -> bool:
         """Open an empty conversation; one that is there already is used, so that they do not pile up."""
-        newest = self.library.kept.list()[:1]
-        if newest and not newest[0].title and not self.library.kept.path(newest[0].id):
-            return self._open(newest[0].id)
+        newest = self._newest()
+        if newest is not None and not newest.title and not self.library.kept.path(newest.id):
+            return self._open(newest.id)
         made = self.library.kept.create()
         self._touched(made.id)
         return self._open(made.id)
@@ -245,8 +245,12 @@ class ConversationSession(SettingsSession):
         """Open another conversation where the open one is deleted."""
         if self._conversation and not self._of_open.get(self._conversation).deleted:
             return True
-        rest = self.library.kept.list()[:1]
-        return self._open(rest[0].id) if rest else self.new_conversation()
+        newest = self._newest()
+        return self._open(newest.id) if newest is not None else self.new_conversation()
+
+    def _newest(self) -> ConversationSummary | None:
+        """The latest kept conversation of the list: reading 10,000 again to know it takes longer than a frame."""
+        return next((row for row in self.conversations.summaries() if row.id < FIRST_TEMPORARY), None)
 
     def _restore_message(self, message_id: int) -> None:
         store = self.library.of(message_id)
