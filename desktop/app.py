@@ -126,6 +126,7 @@ class Desktop(QObject):
         desk, last = self.window.desk, self.session.preferences.last_model
         if self._closed:
             return
+        self.theme.motion.ask_system()
         if model is not None:
             desk.open(model)
         elif starter:

@@ -7,6 +7,8 @@ from pathlib import Path
 from PySide6.QtCore import QMimeData, Qt
 from PySide6.QtWidgets import QLabel, QWidget
 
+from desktop.views.motion import fade_in
+
 __all__ = ["DropHint", "dropped_paths", "is_model", "model_path"]
 
 
@@ -45,3 +47,4 @@ class DropHint(QLabel):
             self.setGeometry(parent.rect().adjusted(8, 8, -8, -8))
         self.raise_()
         self.show()
+        fade_in(self)

@@ -168,6 +168,7 @@ class MainWindow(QMainWindow):
         if cls is Appearance:
             look = self.session.settings(Appearance)
             self.theme.apply(look.theme, look.text_scale)
+            self.theme.motion.apply(look.motion)
             self.chat.transcript.setFont(self.theme.base_font)
             self.chat.transcript.set_text_scale(look.text_scale)
             self._fit_text()

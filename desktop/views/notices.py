@@ -10,6 +10,7 @@ from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplica
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.views.icons import IconButton, pixmap
+from desktop.views.motion import fade_in
 
 __all__ = ["Banner", "announce"]
 
@@ -85,7 +86,10 @@ class Banner(QFrame):
         self.style().unpolish(self)
         self.style().polish(self)
         self._draw()
+        shown = self.isVisible()
         self.show()
+        if not shown:
+            fade_in(self)
         announce(self, f"{WORDS[level]}: {text}")
         if level == "info":
             self._timer.start(round(_INFO_SECONDS * 1000))
