@@ -73,7 +73,9 @@ class Theme(QObject):
         self.motion = Motion(app)
         self._choice, self._scale, self._applied = "system", 100, ""
         self._base = QFont(app.font())
-        app.setStyle("Fusion")
+        app.setStyleSheet("")  # widgets made under a sheet are styled at every step of the making: three times the work
+        if app.style().name().lower() != "fusion":
+            app.setStyle("Fusion")
         app.styleHints().colorSchemeChanged.connect(self._system_changed)
 
     @property
