@@ -133,6 +133,8 @@ class Desktop(QObject):
             desk.get_starter()
         elif last and Path(last).exists():
             desk.open(Path(last))
+        else:
+            desk.look_for_models()  # for the first page
 
     def show_trouble(self, sentence: str) -> None:
         """Tell the user of an error that nothing handled."""

@@ -141,7 +141,8 @@ class MainWindow(QMainWindow):
         self.panes.alone_changed.connect(self._show_alone)
         self.chat.busy_changed.connect(self._show_busy)
         self.desk.connect_views(self.picker, self.chat.welcome)
-        self.picker.library_requested.connect(lambda: self.library.open(self))
+        for view in (self.picker, self.chat.welcome):
+            view.library_requested.connect(lambda: self.library.open(self))
         self.desk.notice.connect(self.chat.show_notice)
         self.desk.fetching.connect(self._show_fetching)
         self.desk.fetch_ended.connect(self._end_fetching)

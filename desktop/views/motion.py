@@ -9,7 +9,7 @@ from collections.abc import Callable
 from PySide6.QtCore import QEasingCurve, QObject, QPropertyAnimation, Qt, Signal, Slot
 from PySide6.QtWidgets import QApplication, QGraphicsOpacityEffect, QWidget
 
-__all__ = ["Motion", "fade_in", "is_still"]
+__all__ = ["Fade", "Motion", "is_still"]
 
 FADE_MS = 140
 _STILL = "stillMotion"
@@ -34,24 +34,34 @@ def is_still() -> bool:
     return app is None or bool(app.property(_STILL))
 
 
-def fade_in(widget: QWidget) -> None:
-    """Let a widget that was just shown appear within 140 ms; at once where motion is not wanted."""
-    if is_still() or not widget.isVisible():
-        return
-    effect = QGraphicsOpacityEffect(widget)
-    widget.setGraphicsEffect(effect)
-    animation = QPropertyAnimation(effect, b"opacity", widget)
-    animation.setDuration(FADE_MS)
-    animation.setStartValue(0.0)
-    animation.setEndValue(1.0)
-    animation.setEasingCurve(QEasingCurve.Type.OutCubic)
-    animation.finished.connect(lambda: _end(widget, effect))
-    animation.start(QPropertyAnimation.DeletionPolicy.DeleteWhenStopped)
+class Fade:
+    """Lets `widget` appear within 140 ms each time it is shown; at once where motion is not wanted.
 
+    The effect stays with the widget, switched off, because Qt deletes one that is taken away, also under a running animation.
+    """
 
-def _end(widget: QWidget, effect: QGraphicsOpacityEffect) -> None:
-    if widget.graphicsEffect() is effect:  # else another fade has begun, and the effect of this one is gone
-        widget.setGraphicsEffect(None)  # type: ignore[arg-type]  # Qt: "if effect is 0, the installed effect is removed"
+    def __init__(self, widget: QWidget) -> None:
+        self._widget = widget
+        self.effect = QGraphicsOpacityEffect(widget)
+        self.effect.setEnabled(False)
+        widget.setGraphicsEffect(self.effect)
+        self._animation = QPropertyAnimation(self.effect, b"opacity", widget)
+        self._animation.setDuration(FADE_MS)
+        self._animation.setStartValue(0.0)
+        self._animation.setEndValue(1.0)
+        self._animation.setEasingCurve(QEasingCurve.Type.OutCubic)
+        self._animation.finished.connect(self._end)
+
+    def start(self) -> None:
+        """The widget was just shown."""
+        if is_still() or not self._widget.isVisible():
+            return
+        self._animation.stop()
+        self.effect.setEnabled(True)
+        self._animation.start()
+
+    def _end(self) -> None:
+        self.effect.setEnabled(False)
 
 
 class Motion(QObject):

@@ -7,7 +7,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtDBus import QDBusMessage, QDBusVariant
 from PySide6.QtWidgets import QApplication, QLabel
 
-from desktop.views.motion import Motion, fade_in, is_still
+from desktop.views.motion import Fade, Motion, is_still
 
 
 @pytest.fixture
@@ -34,34 +34,29 @@ class Answer(QObject):
         return answer
 
 
-def test_a_fade_ends_and_leaves_nothing_behind(qtbot, motion) -> None:
+def test_a_fade_ends_and_begins_again_in_its_middle(qtbot, motion) -> None:
     motion.apply("calm")
     label = QLabel("here")
     qtbot.addWidget(label)
+    fade = Fade(label)
     label.show()
-    fade_in(label)
-    assert label.graphicsEffect() is not None
-    qtbot.waitUntil(lambda: label.graphicsEffect() is None, timeout=2000)
-
-
-def test_a_second_fade_takes_the_place_of_the_first(qtbot, motion) -> None:
-    motion.apply("calm")
-    label = QLabel("here")
-    qtbot.addWidget(label)
-    label.show()
-    fade_in(label)
-    fade_in(label)
-    qtbot.waitUntil(lambda: label.graphicsEffect() is None, timeout=2000)
+    assert not fade.effect.isEnabled()
+    fade.start()
+    qtbot.waitUntil(lambda: 0.2 < fade.effect.opacity() < 1.0, timeout=2000)
+    fade.start()
+    assert fade.effect.opacity() < 0.2
+    qtbot.waitUntil(lambda: not fade.effect.isEnabled(), timeout=2000)
 
 
 def test_nothing_moves_where_that_is_wished(qtbot, motion) -> None:
     motion.apply("none")
     label = QLabel("here")
     qtbot.addWidget(label)
+    fade = Fade(label)
     label.show()
-    fade_in(label)
+    fade.start()
     assert is_still()
-    assert label.graphicsEffect() is None
+    assert not fade.effect.isEnabled()
 
 
 def test_the_system_is_followed_where_the_user_did_not_choose(motion) -> None:
