@@ -224,7 +224,8 @@ def test_the_first_page_offers_what_is_on_this_computer(qtbot) -> None:
     found = page.first_run.found
     assert not found.isVisible()
     entries = [ModelEntry("/m/broken.gguf", "Broken", trouble="no header")]
-    entries += [ModelEntry(f"/m/{name}.gguf", f"A model with a rather long name, {name}", "7 B · 4.5 bit · 4 GB") for name in "abcd"]
+    long = "A model with a name that is far longer than anything that finds room on such a button"
+    entries += [ModelEntry(f"/m/{name}.gguf", f"{long}, {name}", "7 B · 4.5 bit · 4 GB") for name in "abcd"]
     page.show_models(entries)
     qtbot.waitUntil(lambda: len(found.findChildren(QPushButton)) == 3)
     buttons = found.findChildren(QPushButton)
