@@ -69,6 +69,9 @@ ELSEWHERE = (
     ("Go from token to token, in a reply whose tokens are shown", "Arrows"),
     ("Show what could have stood in a token's place", "Enter"),
     ("Select the whole conversation, in the conversation", "Ctrl+A"),
+    ("Open or close a folder, in the list of chats", "Right or Left"),
+    ("Choose several, or all, in the list of chats", "Shift+Arrows, Ctrl+A"),
+    ("Delete what is chosen, in the list of chats", "Delete"),
 )
 """Keys that belong to a place in the window and not to a menu."""
 

@@ -100,7 +100,8 @@ class ShelfList(QListView):
 
     def chosen(self) -> list[int]:
         """The ids of the chosen chats, in the order of the list."""
-        ranges = sorted((found.top(), found.bottom()) for found in self.selectionModel().selection())
+        selection = self.selectionModel().selection()
+        ranges = sorted((selection.at(place).top(), selection.at(place).bottom()) for place in range(selection.count()))
         rows = self._shelf.shown()
         return [row.number for first, last in ranges for row in rows[first : last + 1] if row.kind == CHAT]
 

@@ -209,7 +209,7 @@ def test_chats_are_made_switched_renamed_deleted_and_brought_back(hand) -> None:
     hand.press(Key.Key_Return)
     assert hand.session.title == "Renamed"
     assert hand.window.windowTitle() == "Renamed – Inglenook"
-    hand.window.delete_chat(first)
+    hand.window.actions_by_name["delete_chat"].trigger()
     assert hand.window.chat.composer.text() == "a draft"
     hand.click("Undo", hand.window.chat.banner)
     assert hand.session.title == "Renamed"
