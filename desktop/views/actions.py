@@ -24,6 +24,7 @@ class Command:
 
 COMMANDS: tuple[Command, ...] = (
     Command("new_chat", "File", "New chat", ("Ctrl+N", "Ctrl+Shift+O")),
+    Command("new_folder", "File", "New folder", ("Ctrl+Shift+N",)),
     Command("", "File"),
     Command("library", "File", "Model library…", ("Ctrl+Shift+M",)),
     Command("open_file", "File", "Open model file…", ("Ctrl+O",)),
@@ -45,10 +46,12 @@ COMMANDS: tuple[Command, ...] = (
     Command("next_variant", "Chat", "Next version of the last reply", ("Alt+Right",)),
     Command("", "Chat"),
     Command("rename", "Chat", "Rename chat", ("F2",)),
+    Command("pin", "Chat", "Pin or unpin chat"),
     Command("delete_chat", "Chat", "Delete chat"),
     Command("write", "View", "Write a message", ("Ctrl+L",)),
     Command("", "View"),
     Command("sidebar", "View", "Chats", ("Ctrl+B",)),
+    Command("trash", "View", "Trash"),
     Command("inspector", "View", "Settings", ("Ctrl+.", "Ctrl+,")),
     Command("tokens", "View", "Inspect tokens", ("Ctrl+Shift+T",)),
     Command("", "View"),
@@ -66,6 +69,9 @@ ELSEWHERE = (
     ("Go from token to token, in a reply whose tokens are shown", "Arrows"),
     ("Show what could have stood in a token's place", "Enter"),
     ("Select the whole conversation, in the conversation", "Ctrl+A"),
+    ("Open or close a folder, in the list of chats", "Right or Left"),
+    ("Choose several, or all, in the list of chats", "Shift+Arrows, Ctrl+A"),
+    ("Delete what is chosen, in the list of chats", "Delete"),
 )
 """Keys that belong to a place in the window and not to a menu."""
 
