@@ -12,7 +12,8 @@ from desktop.services.model_slot import Describe, OpenChat
 from desktop.services.paths import find_item, show_items
 from desktop.services.replies import reason_text, stats_of
 from desktop.services.reply_runner import ReplyRunner
-from desktop.services.session_settings import SettingsSession, told
+from desktop.services.session_place import PlacedSession, is_temporary
+from desktop.services.session_settings import told
 from desktop.services.undo import UndoStack
 from desktop.store.conversations import SearchHit
 from desktop.store.database import StoreError
@@ -24,7 +25,7 @@ from engine.core import Stats
 __all__ = ["ConversationSession"]
 
 
-class ConversationSession(SettingsSession):
+class ConversationSession(PlacedSession):
     """The list of conversations and the open one. A reply that runs in any of them goes on, whichever is open.
 
     `messages` and `conversations` are the item models of the transcript and the sidebar; `error_details` has the traceback
@@ -101,6 +102,23 @@ class ConversationSession(SettingsSession):
         return self._open(made.id)
 
     @told
+    def new_temporary(self) -> bool:
+        """Open an empty conversation that is never written down and in no list; it is forgotten when another one is opened."""
+        return self._open(self.library.temporary.create().id)
+
+    @told
+    def keep_temporary(self) -> bool:
+        """Write the open temporary conversation down, with all that is in it, and go on in the kept one."""
+        if not self.temporary:
+            return False
+        if self.replying_in == self._conversation:
+            self.notice.emit("A reply is still being written here: stop it with Esc or wait, then keep the chat.", "warning")
+            return False
+        kept = self.library.keep(self._conversation)
+        self._touched(kept.id)
+        return self._open(kept.id)
+
+    @told
     def open_conversation(self, conversation_id: int) -> bool:
         """Show another conversation; a reply that runs goes on."""
         return self._open(conversation_id)
@@ -124,6 +142,8 @@ class ConversationSession(SettingsSession):
         """Take it out of the list (undoable); a reply that runs in it is stopped."""
         if self.replying_in == conversation_id:
             self.stop()
+        if is_temporary(conversation_id):
+            return self.new_conversation()
         self.library.of(conversation_id).delete(conversation_id)
         self.conversations.remove(conversation_id)
         self._undo.push("delete conversation", lambda: self._restore_conversation(conversation_id))
@@ -190,13 +210,21 @@ class ConversationSession(SettingsSession):
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _open(self, conversation_id: int) -> bool:
+        before = self._conversation
         self._enter(conversation_id)
         self.messages.reset(self._items())
         self.conversation_changed.emit(conversation_id)
         self.title_changed.emit(self.title)
         self._tell_stats()
-        self.preferences.remember_conversation(conversation_id)
+        if not self.temporary:
+            self.preferences.remember_conversation(conversation_id)
+        self._forget(before)
         return True
+
+    def _forget(self, conversation_id: int) -> None:
+        """Drop a temporary conversation that was left, as soon as no reply runs in it."""
+        if is_temporary(conversation_id) and conversation_id not in (self._conversation, self.replying_in):
+            self.library.forget(conversation_id)
 
     def _items(self) -> tuple[MessageItem, ...]:
         self._runner.flush()
@@ -208,7 +236,7 @@ class ConversationSession(SettingsSession):
     def _touched(self, conversation_id: int) -> None:
         """Bring title and place in the sidebar up to date."""
         found = self.library.of(conversation_id).summary(conversation_id)
-        if found.deleted_at is None:
+        if found.deleted_at is None and not is_temporary(conversation_id):
             self.conversations.put(found)
         if conversation_id == self._conversation:
             self.title_changed.emit(found.title)
@@ -228,8 +256,13 @@ class ConversationSession(SettingsSession):
 
     def _restore_message(self, message_id: int) -> None:
         store = self.library.of(message_id)
+        try:
+            conversation_id = store.message(message_id).conversation_id
+        except StoreError as error:
+            if not is_temporary(message_id):
+                raise
+            raise StoreError("That message was in a temporary chat, which was left and is forgotten.") from error
         store.undelete_message(message_id)
-        conversation_id = store.message(message_id).conversation_id
         if store.get(conversation_id).deleted:
             self.library.of(conversation_id).restore(conversation_id)
             self._touched(conversation_id)
@@ -267,6 +300,7 @@ class ConversationSession(SettingsSession):
         """Show the path as it is now; for a conversation whose reply ended, its place and statistics too."""
         if conversation_id:
             self._touched(conversation_id)
+            self._forget(conversation_id)
         if conversation_id in (0, self._conversation):
             self._show_path()
         if conversation_id == self._conversation:

@@ -159,7 +159,6 @@ class MainWindow(QMainWindow):
 
     def _show_conversation(self, conversation: int) -> None:
         self.sidebar.set_open(conversation)
-        self.inspector.show_system_prompt(self.session.system_prompt)
 
     def _show_title(self, title: str) -> None:
         self.setWindowTitle(f"{title} – Inglenook" if title else "Inglenook")
