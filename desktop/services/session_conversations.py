@@ -17,6 +17,7 @@ from desktop.services.session_settings import told
 from desktop.services.undo import UndoStack
 from desktop.store.conversations import SearchHit
 from desktop.store.database import StoreError
+from desktop.store.drafts import DraftStore
 from desktop.store.preferences import Preferences
 from desktop.store.temporary import Library
 from desktop.store.tokens import TokenTrace
@@ -93,10 +94,11 @@ class ConversationSession(PlacedSession):
 
     @told
     def new_conversation(self) -> bool:
-        """Open an empty conversation; one that is there already is used, so that they do not pile up."""
-        newest = self.library.kept.list()[:1]
-        if newest and not newest[0].title and not self.library.kept.path(newest[0].id):
-            return self._open(newest[0].id)
+        """Open an empty conversation; one that is there already, with nothing unsent, is used, so that they do not pile up."""
+        kept = self.library.kept
+        for row in kept.list()[:1]:
+            if not (row.title or kept.path(row.id) or DraftStore(self.library.database).get(row.id)):
+                return self._open(row.id)
         made = self.library.kept.create()
         self._touched(made.id)
         return self._open(made.id)
@@ -114,9 +116,9 @@ class ConversationSession(PlacedSession):
         if self.replying_in == self._conversation:
             self.notice.emit("A reply is still being written here: stop it with Esc or wait, then keep the chat.", "warning")
             return False
-        kept = self.library.keep(self._conversation)
-        self._touched(kept.id)
-        return self._open(kept.id)
+        self._conversation = self.library.keep(self._conversation).id
+        self._touched(self._conversation)
+        return self._open(self._conversation)
 
     @told
     def open_conversation(self, conversation_id: int) -> bool:

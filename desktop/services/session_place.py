@@ -1,4 +1,4 @@
-"""The part of a session that knows where the open conversation stands: its folders, its persona, and the system prompt it has from there."""
+"""The part of a session that knows where the open conversation stands: its folders, its persona, its system prompt."""
 
 from __future__ import annotations
 

@@ -57,7 +57,9 @@ def levels_with(levels: Sequence[Level], name: str) -> tuple[tuple[str, Any], ..
     return tuple((level.source, level.values[name]) for level in levels if name in level.values)
 
 
-def around_of(layers: Sequence[Layer], classes: Sequence[type[Settings]], find: Mapping[str, Preset]) -> tuple[tuple[Around, ...], tuple[str, ...]]:
+def around_of(
+    layers: Sequence[Layer], classes: Sequence[type[Settings]], find: Mapping[str, Preset]
+) -> tuple[tuple[Around, ...], tuple[str, ...]]:
     """What the folders and the persona among `layers` say, outermost first, and a sentence for each value that is not usable.
 
     A persona says what the preset of its name in `find` says.

@@ -32,8 +32,8 @@ class Inspector(QWidget):
     """Search, system prompt, settings, the switch of the advanced ones, "Save as defaults".
 
     `changed(cls, name, value)` and `reset_requested(cls, name)` name a field of a settings class of `panes`;
-    `system_prompt_changed(text, inherits)` as of `PromptField`; `advanced_changed(shown)`; `save_requested()`; `escaped()` from the button `back` of a
-    narrow window. The owner answers with `show_values`, `show_system_prompt` and `show_advanced`.
+    `system_prompt_changed(text, inherits)` as of `PromptField`; `advanced_changed(shown)`; `save_requested()`; `escaped()` from the
+    button `back` of a narrow window. The owner answers with `show_values`, `show_system_prompt` and `show_advanced`.
     """
 
     changed = Signal(object, str, object)

@@ -175,8 +175,9 @@ class Row(QWidget):
         go_back = f"Click to use {below} in this chat." if placed else f"Click to go back to {below}."
         self.reset.set_face("reset", f"Reset {self.info.label.lower()} to {below}", f"{where}. {go_back}")
         listed = levels_words(self.info, levels)
-        html = "".join(f"<br>{'<b>' if not number else ''}{escape(line)}{'</b>' if not number else ''}" for number, line in enumerate(listed.split("\n")))
-        self.setToolTip(f"<p>{self.info.help}</p><p>" + (html.removeprefix("<br>") if listed else f"<i>{escape(where)}.</i>") + "</p>")
+        present, *others = listed.split("\n")
+        lines = "<br>".join([f"<b>{escape(present)}</b>", *map(escape, others)])
+        self.setToolTip(f"<p>{self.info.help}</p><p>{lines if listed else f'<i>{escape(where)}.</i>'}</p>")
         listed = listed.replace("\n", "; ")
         self.editor.setAccessibleDescription(f"{self.info.help} {where}." + (f" {listed}." if listed else ""))
 
