@@ -64,7 +64,6 @@ class PersonaDesk(QObject):
         self.dialog.show_models(self._catalogue.entries)
         self._models.look_for_models()
         self.dialog.show()
-        self.dialog.raise_()
         self.dialog.activateWindow()
 
     def close(self) -> None:

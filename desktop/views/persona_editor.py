@@ -84,8 +84,7 @@ class PersonaEditor(QWidget):
         preset, model = self.preset.currentData() or "", self.model.currentData() or ""
         self._fill(self.preset, "As it is in the chat", [(name, name) for name in presets])
         self._fill(self.model, "Whichever is loaded", [(entry.name, entry.path) for entry in models if not entry.trouble])
-        self._pick(self.preset, preset, preset)
-        self._pick(self.model, model, model_name(model))
+        self._pick_both(preset, model)
 
     def _fill(self, combo: QComboBox, nothing: str, choices: Iterable[tuple[str, str]]) -> None:
         combo.clear()
@@ -94,11 +93,15 @@ class PersonaEditor(QWidget):
             combo.addItem(words, value)
             combo.setItemData(combo.count() - 1, value, Qt.ItemDataRole.ToolTipRole)
 
-    def _pick(self, combo: QComboBox, value: str, words: str) -> None:
-        """Choose a value, also one that is not there at present."""
-        if combo.findData(value) < 0:
-            combo.addItem(f"{words} (not found)", value)
-        combo.setCurrentIndex(combo.findData(value))
+    def _pick_both(self, preset: str, model: str) -> None:
+        """Choose these, also those that are not there at present."""
+        there = not model or Path(model).exists()
+        for combo, value, words in (
+            (self.preset, preset, f"{preset} (deleted)"), (self.model, model, model_name(model) if there else f"{model_name(model)} (not found)"),
+        ):  # fmt: skip
+            if combo.findData(value) < 0:
+                combo.addItem(words, value)
+            combo.setCurrentIndex(combo.findData(value))
 
     def show_persona(self, persona: Persona, image: bytes) -> None:
         """Show this one; nothing is told."""
@@ -106,8 +109,7 @@ class PersonaEditor(QWidget):
         self.name.setText(persona.name)
         self.face.setText(persona.avatar)
         self.prompt.show_text(persona.system_prompt)
-        self._pick(self.preset, persona.preset, persona.preset)
-        self._pick(self.model, persona.model_path, model_name(persona.model_path))
+        self._pick_both(persona.preset, persona.model_path)
         self._draw()
 
     def persona(self) -> Persona:

@@ -50,7 +50,7 @@ class PersonaPicker(QToolButton):
         self._persona = persona
         name = persona.name if persona is not None else ""
         short = name if len(name) <= _NAME_CHARACTERS else name[: _NAME_CHARACTERS - 1] + "…"
-        self.setText(short.replace("&", "&&"))
+        self.setText(f" {short}".replace("&", "&&") if short else "")  # the space keeps the words away from the picture
         style = Qt.ToolButtonStyle
         self.setToolButtonStyle(style.ToolButtonTextBesideIcon if name else style.ToolButtonIconOnly)
         self.setToolTip(f"{name} answers in this chat" if name else "Choose a persona for this chat")

@@ -74,6 +74,7 @@ class PersonasDialog(QDialog):
         service.changed.connect(self._renew)
         service.told.connect(self._show_told)
         self.show_personas()
+        self.list.setFocus()
 
     def _arrange(self) -> None:
         tools = QHBoxLayout()

@@ -16,7 +16,7 @@ from engine.settings import SettingInfo
 
 __all__ = ["PRESET", "Row", "Source", "levels_words", "source_words", "value_words"]
 
-_LONGEST = 60
+_LONGEST, _SHORT = 60, 12
 
 PRESET = "preset "
 """How a source begins that is a preset; its name follows."""
@@ -38,7 +38,7 @@ def source_words(source: str) -> tuple[str, str]:
         name = source.removeprefix(PRESET)
         return name, f"From the preset {name}"
     if source.startswith(_NAMED):
-        return source, f"From the {source}"
+        return source if len(source) <= _SHORT else source.partition(" ")[2], f"From the {source}"
     return _WORDS[source]
 
 
@@ -88,7 +88,7 @@ class Source(QLabel):
 
     def sizeHint(self) -> QSize:
         metrics = QFontMetrics(self.font())
-        return QSize(min(metrics.horizontalAdvance(self._text), metrics.averageCharWidth() * 16) + 4, metrics.height())
+        return QSize(min(metrics.horizontalAdvance(self._text), metrics.averageCharWidth() * 14) + 4, metrics.height())
 
     def minimumSizeHint(self) -> QSize:
         return QSize(QFontMetrics(self.font()).averageCharWidth() * 4, super().minimumSizeHint().height())
@@ -166,7 +166,7 @@ class Row(QWidget):
         self.own_value = own_value or changed
         short, where = source_words(source)
         placed = source.startswith(_NAMED)
-        self._source.show_text(short if changed or placed or source == "makers" else "")
+        self._source.show_text(short if changed or source == "makers" or source.startswith("folder ") else "")
         self.reset.setVisible(changed)
         below = "the program's default" if source == "saved default" else "the default"
         if len(levels) > 1 and source not in ("saved default", "default"):
