@@ -159,7 +159,8 @@ class MainWindow(QMainWindow):
         self.panes.alone_changed.connect(self._show_alone)
         self.chat.busy_changed.connect(self._show_busy)
         self.desk.connect_views(self.picker, self.chat.welcome)
-        self.picker.library_requested.connect(lambda: self.library.open(self))
+        for view in (self.picker, self.chat.welcome):
+            view.library_requested.connect(lambda: self.library.open(self))
         self.desk.notice.connect(self.chat.show_notice)
         self.desk.fetching.connect(self._show_fetching)
         self.desk.fetch_ended.connect(self._end_fetching)
@@ -186,6 +187,7 @@ class MainWindow(QMainWindow):
         if cls is Appearance:
             look = self.session.settings(Appearance)
             self.theme.apply(look.theme, look.text_scale)
+            self.theme.motion.apply(look.motion)
             self.chat.transcript.setFont(self.theme.base_font)
             self.chat.transcript.set_text_scale(look.text_scale)
             self._fit_text()
