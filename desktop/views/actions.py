@@ -45,7 +45,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("previous_variant", "Chat", "Previous version of the last reply", ("Alt+Left",)),
     Command("next_variant", "Chat", "Next version of the last reply", ("Alt+Right",)),
     Command("", "Chat"),
-    Command("persona", "Chat", "Choose a persona…", ("Ctrl+Shift+P",)),
+    Command("persona", "Chat", "Choose a persona…", ("Ctrl+Shift+A",)),
     Command("personas", "Chat", "Manage personas…"),
     Command("keep", "Chat", "Keep the temporary chat"),
     Command("", "Chat"),

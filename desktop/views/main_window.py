@@ -106,7 +106,7 @@ class MainWindow(QMainWindow):
             "new_chat": self.new_chat,
             "new_temporary": self.new_temporary,
             "keep": self.temporary.keep,
-            "persona": self.personas.open_menu,
+            "persona": self.personas.picker.open_menu,
             "personas": self.personas.manage,
             "library": lambda: self.library.open(self),
             "open_file": desk.ask_for_file,

@@ -48,11 +48,6 @@ class PersonaDesk(QObject):
             self._offer_model(self._session.persona)
             self._chat.composer.setFocus()
 
-    def open_menu(self) -> None:
-        """Let the user choose one by keyboard."""
-        self.picker.setFocus()
-        self.picker.showMenu()
-
     def manage(self) -> None:
         """Show the window in which personas are made and changed."""
         if self.dialog is None:

@@ -95,10 +95,8 @@ class PersonaEditor(QWidget):
 
     def _pick_both(self, preset: str, model: str) -> None:
         """Choose these, also those that are not there at present."""
-        there = not model or Path(model).exists()
-        for combo, value, words in (
-            (self.preset, preset, f"{preset} (deleted)"), (self.model, model, model_name(model) if there else f"{model_name(model)} (not found)"),
-        ):  # fmt: skip
+        found = model_name(model) if Path(model).exists() else f"{model_name(model)} (not found)"
+        for combo, value, words in ((self.preset, preset, f"{preset} (deleted)"), (self.model, model, found)):
             if combo.findData(value) < 0:
                 combo.addItem(words, value)
             combo.setCurrentIndex(combo.findData(value))

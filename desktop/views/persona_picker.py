@@ -80,6 +80,12 @@ class PersonaPicker(QToolButton):
         """The actions of "No persona" and of each persona."""
         return tuple(self._group.actions())
 
+    def open_menu(self) -> None:
+        """Show the menu for the keyboard, at the one that is chosen."""
+        self.setFocus()
+        self._menu.popup(self.mapToGlobal(self.rect().bottomLeft()))
+        self._menu.setActiveAction(next(action for action in self.entries() if action.isChecked()))
+
     def _side(self) -> int:
         return round(self.fontMetrics().height() * 1.25)
 

@@ -31,7 +31,7 @@ from desktop.views.persona_editor import PersonaEditor
 __all__ = ["PersonasDialog"]
 
 _PAUSE_MS = 600
-_NARROW = 64
+_NARROW = 76
 """With fewer average characters than this, the list stands above the editor."""
 _WORDS = "A persona has a name, a picture, a system prompt, a sampler preset and a model, and can answer in any chat."
 _NAME = "New persona"

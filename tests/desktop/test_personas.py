@@ -54,7 +54,9 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(hand, qt
     other.touch()
     window.actions_by_name["personas"].trigger()
     dialog = window.personas.dialog
-    assert dialog is not None and dialog.nothing.isVisible() and not dialog.editor.isVisible()
+    assert dialog is not None
+    assert dialog.nothing.isVisible()
+    assert not dialog.editor.isVisible()
     hand.click("New persona", dialog)
     assert dialog.editor.name.text() == "New persona"
     write(dialog.editor.name, "Ada Lovelace")
@@ -72,7 +74,8 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(hand, qt
     with monkeypatch.context() as refused:  # the disk is full: all of it stays in the fields
         refuse(refused, PersonaStore, "save")
         assert not dialog.save()
-        assert FULL in dialog.banner.text.text() and dialog.editor.name.text() == "Ada Lovelace"
+        assert FULL in dialog.banner.text.text()
+        assert dialog.editor.name.text() == "Ada Lovelace"
         dialog.close()
         assert dialog.isVisible()
     dialog.editor.edited.emit()
@@ -82,7 +85,8 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(hand, qt
     ada = window.personas.service.personas()[0]
     assert (ada.name, ada.system_prompt, ada.preset) == ("Ada Lovelace", "You are Ada.", "Creative")
     kept = QImage.fromData(window.personas.service.image(ada.id))
-    assert (kept.width(), kept.height()) == (256, 256) and len(window.personas.service.image(ada.id)) <= LARGEST_IMAGE
+    assert (kept.width(), kept.height()) == (256, 256)
+    assert len(window.personas.service.image(ada.id)) <= LARGEST_IMAGE
     window.personas.service.save(Persona(ada.id, ada.name, ada.avatar, ada.system_prompt, ada.preset, str(other)))
 
     picker = window.personas.picker
@@ -90,7 +94,8 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(hand, qt
     assert [action.text() for action in picker.entries()] == ["No persona", "Ada Lovelace"]
     picker.entries()[1].trigger()
     assert picker.accessibleName() == "Persona: Ada Lovelace"
-    assert window.inspector.prompt.placeholderText() == "You are Ada." and not window.inspector.prompt.text()
+    assert window.inspector.prompt.placeholderText() == "You are Ada."
+    assert not window.inspector.prompt.text()
     assert session.source_of(SamplerSettings, "temperature") == "persona Ada Lovelace"
     banner = window.chat.banner
     assert banner.offer.text() == "Load other"  # offered, and not done by itself
@@ -108,14 +113,35 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(hand, qt
     assert dialog.editor.name.text() == "Ada Lovelace 2"
     dialog.list.setCurrentRow(0)
     hand.click("Delete this persona", dialog)
-    assert session.persona is None and speakers(hand) == ["Assistant"]
+    assert session.persona is None
+    assert speakers(hand) == ["Assistant"]
     hand.click("Undo", dialog)
     assert session.persona == window.personas.service.personas()[0]
     dialog.close()
 
 
+@pytest.mark.qt_log_ignore("does not support raise", "does not support grabbing the keyboard", extend=True)  # offscreen
+def test_a_persona_is_chosen_by_keyboard_and_left_again(hand, qtbot) -> None:
+    session = hand.session
+    for name in ("Ada", "Bo"):
+        hand.window.personas.service.save(Persona(0, name, system_prompt=f"You are {name}."))
+    for steps, wanted in ((2, "Bo"), (-2, "")):
+        hand.press(Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier)
+        menu = hand.window.personas.picker.menu()
+        qtbot.waitUntil(menu.isVisible, timeout=2000)
+        for _ in range(abs(steps)):
+            QTest.keyClick(menu, Qt.Key.Key_Down if steps > 0 else Qt.Key.Key_Up)
+        QTest.keyClick(menu, Qt.Key.Key_Return)
+        assert (session.persona.name if session.persona else "") == wanted
+    hand.window.actions_by_name["new_temporary"].trigger()
+    hand.window.personas.choose(hand.window.personas.service.personas()[0].id)
+    assert session.prompt.text == "You are Ada."
+    hand.window.rename()  # in no list: there is nothing to write in, and nothing breaks
+
+
 def test_initials_and_emoji() -> None:
-    assert [face_of("Ada Lovelace", ""), face_of("fox", ""), face_of("Ada", "🦊"), face_of("(x) Anna Maria Rose", "")] == ["AL", "F", "🦊", "AR"]
+    made = [face_of("Ada Lovelace", ""), face_of("fox", ""), face_of("Ada", "🦊"), face_of("(x) Anna Maria Rose", "")]
+    assert made == ["AL", "F", "🦊", "AR"]
 
 
 def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, monkeypatch) -> None:
@@ -134,15 +160,18 @@ def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, m
     assert (session.settings(SamplerSettings).temperature, session.prompt.text) == (0.25, "At the office.")
     qtbot.waitUntil(lambda: session.source_of(SamplerSettings, "temperature") == "folder Office", timeout=2000)
     row = window.inspector.forms[SamplerSettings].row("temperature")
-    assert "From the folder Office: 0.25" not in row.toolTip() and "From the folder Office" in row.toolTip()
+    assert "From the folder Office: 0.25" not in row.toolTip()
+    assert "From the folder Office" in row.toolTip()
     window.settings_desk._set(SamplerSettings, "temperature", 1.5)
-    assert "Set in this conversation: 1.5" in row.toolTip() and "From the folder Office: 0.25" in row.toolTip()
+    assert "Set in this conversation: 1.5" in row.toolTip()
+    assert "From the folder Office: 0.25" in row.toolTip()
     assert "0.25 (from the folder office)" in row.reset.toolTip().lower()
 
     with monkeypatch.context() as refused:
         refuse(refused, FolderStore, "set_settings")
         form.changed.emit("top_p", 0.5)
-        assert FULL in dialog.banner.text.text() and form.shown.top_p == 0.5
+        assert FULL in dialog.banner.text.text()
+        assert form.shown.top_p == 0.5
         assert folders.get(work).settings == {"SamplerSettings": {"temperature": 0.25}}
         dialog.close()
         assert dialog.isVisible()
@@ -154,7 +183,8 @@ def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, m
     write(dialog.name, "Bureau")
     QTest.keyClick(dialog, Qt.Key.Key_Escape)
     qtbot.waitUntil(lambda: window.folders.dialog is None, timeout=2000)
-    assert folders.get(work).name == "Bureau" and folders.get(work).system_prompt == "At the office."
+    assert folders.get(work).name == "Bureau"
+    assert folders.get(work).system_prompt == "At the office."
 
 
 def test_the_prompt_box_shows_what_is_inherited_until_there_is_an_own_text(hand, qtbot) -> None:
@@ -166,14 +196,17 @@ def test_the_prompt_box_shows_what_is_inherited_until_there_is_an_own_text(hand,
     session.follow_place()
     field = window.inspector.prompt_field
     assert (field.box.text(), field.box.placeholderText()) == ("", "At work.")
-    assert field.none.isVisible() and not field.reset.isVisible()
+    assert field.none.isVisible()
+    assert not field.reset.isVisible()
     QTest.keyClicks(field.box, "Mine.")
     field.box.tell()
-    assert session.prompt.text == "Mine." and not field.none.isVisible()
+    assert session.prompt.text == "Mine."
+    assert not field.none.isVisible()
     hand.click("Reset the system prompt", field)
     assert session.prompt.text == "At work." == field.box.placeholderText()
     QTest.keyClick(field.none, Qt.Key.Key_Space)
-    assert session.prompt.text == "" and not field.box.isEnabled()
+    assert session.prompt.text == ""
+    assert not field.box.isEnabled()
     hand.restart()
     assert not hand.window.inspector.prompt.isEnabled()
     hand.click("Reset the system prompt", hand.window.inspector)
@@ -185,19 +218,25 @@ def test_a_temporary_chat_says_so_and_can_be_kept(hand, qtbot) -> None:
     window, session = hand.window, hand.session
     first = session.conversation
     strip = window.temporary.strip
-    assert not strip.isVisible() and not window.actions_by_name["keep"].isEnabled()
+    assert not strip.isVisible()
+    assert not window.actions_by_name["keep"].isEnabled()
     hand.press(Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier)
-    assert strip.isVisible() and window.actions_by_name["keep"].isEnabled()
+    assert strip.isVisible()
+    assert window.actions_by_name["keep"].isEnabled()
     hand.say("Between us")
     hand.type("unsent")
     hand.click("Keep this chat")
-    assert not strip.isVisible() and hand.texts() == ["Between us", "Between us"]
-    assert window.chat.composer.text() == "unsent" and session.conversation != first
+    assert not strip.isVisible()
+    assert hand.texts() == ["Between us", "Between us"]
+    assert window.chat.composer.text() == "unsent"
+    assert session.conversation != first
     hand.click("New temporary chat")
-    assert strip.isVisible() and window.chat.composer.text() == ""
+    assert strip.isVisible()
+    assert window.chat.composer.text() == ""
     hand.type("never on the disk")
     window.delete_chat(session.conversation)
-    assert not strip.isVisible() and "forgotten" in window.chat.banner.text.text()
+    assert not strip.isVisible()
+    assert "forgotten" in window.chat.banner.text.text()
     hand.restart()
     assert b"never on the disk" not in b"".join(path.read_bytes() for path in hand.folder.rglob("*.sqlite3*"))
 
@@ -213,10 +252,12 @@ def test_what_is_unsent_survives_a_restart_and_a_crash(hand, qtbot, monkeypatch)
     hand.window.unsent.changed.connect(told.append)
     hand.window.new_chat()
     second = session.conversation
-    assert second != first and hand.window.chat.composer.text() == ""
+    assert second != first
+    assert hand.window.chat.composer.text() == ""
     hand.type("at the last moment")
     hand.restart()
-    assert hand.session.conversation == second and hand.window.chat.composer.text() == "at the last moment"
+    assert hand.session.conversation == second
+    assert hand.window.chat.composer.text() == "at the last moment"
     hand.window.open_chat(first)
     assert hand.window.chat.composer.text() == "to be continued"
     hand.load()
@@ -231,7 +272,8 @@ def test_what_is_unsent_survives_a_restart_and_a_crash(hand, qtbot, monkeypatch)
     hand.window.chat.banner.hide()
     hand.type("y")
     hand.window.unsent.save()
-    assert not hand.window.chat.banner.isVisible() and hand.window.chat.composer.text() == "xy"  # told once, kept in the box
+    assert not hand.window.chat.banner.isVisible()  # told once, kept in the box
+    assert hand.window.chat.composer.text() == "xy"
     monkeypatch.undo()
     hand.type("z")
     hand.window.open_chat(second)
@@ -241,10 +283,12 @@ def test_what_is_unsent_survives_a_restart_and_a_crash(hand, qtbot, monkeypatch)
 def test_every_control_of_the_new_windows_has_a_name(hand) -> None:
     window = hand.window
     window.folders.open(FolderStore(hand.session.library.database).create("Work").id)
+    for group in window.folders.dialog.groups.values():
+        group.open()
     window.personas.manage()
     hand.click("New persona", window.personas.dialog)
     for dialog in (window.folders.dialog, window.personas.dialog):
-        shown = [widget for widget in dialog.findChildren(QWidget) if widget.window() is dialog]
+        shown = [widget for widget in dialog.findChildren(QWidget) if widget.window() is dialog and widget.isVisible()]
         reached = [widget for widget in shown if widget.focusPolicy() & Qt.FocusPolicy.TabFocus]
         assert len(reached) > 7
         for widget in reached:

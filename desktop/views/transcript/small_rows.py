@@ -45,14 +45,15 @@ class HeaderRow(RowWidget):
         role, painter = self.row.item.role, QPainter(self)
         painter.setFont(self._font())
         painter.setPen(self.look.colours.muted)
-        side = Qt.AlignmentFlag.AlignRight if role == "user" else Qt.AlignmentFlag.AlignLeft
+        side = Qt.AlignmentFlag.AlignAbsolute | (Qt.AlignmentFlag.AlignRight if role == "user" else Qt.AlignmentFlag.AlignLeft)
         room = QRect(0, self.gap, self.width(), self.height() - self.gap)
         large = round(room.height() * 1.5)  # it reaches into the free space above
         picture = self._speaker.picture(role, large)
         if picture is not None:
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
             painter.drawPixmap(QRect(0, self.height() - large, large, large), picture)
-            room = QRect(large + self.look.px(0.4), self.height() - large, self.width() - large, large)
+            left = large + self.look.px(0.4)
+            room = QRect(left, self.height() - large, self.width() - left, large)
             side |= Qt.AlignmentFlag.AlignVCenter
         painter.drawText(room, int(side), self._speaker.label(role))
         painter.end()

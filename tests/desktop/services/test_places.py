@@ -18,7 +18,8 @@ def placed(desk):
     folders = FolderStore(desk.database)
     work = folders.create("Work").id
     law = folders.create("Law", work).id
-    folders.set_settings(work, {"SamplerSettings": {"temperature": 0.3, "top_p": 0.8, "top_k": 7}, "StopSettings": {"stop_strings": ["END"]}})
+    sampler = {"temperature": 0.3, "top_p": 0.8, "top_k": 7}
+    folders.set_settings(work, {"SamplerSettings": sampler, "StopSettings": {"stop_strings": ["END"]}})
     folders.set_settings(law, {"SamplerSettings": {"temperature": 0.2}})
     folders.set_system_prompt(work, "At work.")
     desk.store.move([desk.session.conversation], law)

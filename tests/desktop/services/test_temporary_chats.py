@@ -19,7 +19,8 @@ def test_a_temporary_chat_is_in_no_list_and_forgotten_when_left(talking) -> None
     kept, rows = session.conversation, session.conversations.rowCount()
     assert session.new_temporary()
     temporary = session.conversation
-    assert session.temporary and is_temporary(temporary)
+    assert session.temporary
+    assert is_temporary(temporary)
     session.set_system_prompt(SECRET)
     talking.ask(f"Tell me of {SECRET}")
     assert talking.texts() == [f"Tell me of {SECRET}"] * 2
@@ -68,7 +69,8 @@ def test_a_disk_that_refuses_leaves_the_temporary_chat_open(talking, monkeypatch
     talking.ask("Stay")
     monkeypatch.setattr(talking.database, "execute", lambda *_: (_ for _ in ()).throw(StoreError("There is no room.")))
     assert not session.keep_temporary()
-    assert session.temporary and talking.texts() == ["Stay", "Stay"]
+    assert session.temporary
+    assert talking.texts() == ["Stay", "Stay"]
     monkeypatch.undo()
     assert session.keep_temporary()
 
