@@ -8,11 +8,12 @@ from typing import Any
 
 from PySide6.QtCore import QEvent, QSettings, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QWidget
 
 from desktop.services.session_place import is_temporary
 from desktop.services.together import Services
 from desktop.settings import PANES, Appearance, Behaviour
+from desktop.views.about import AboutDialog
 from desktop.views.actions import ShortcutsDialog, add_menus
 from desktop.views.chat_pane import ChatPane
 from desktop.views.device_desk import DeviceDesk
@@ -35,9 +36,6 @@ from desktop.views.theme import Theme
 from engine.settings import Settings, setting_info
 
 __all__ = ["MainWindow"]
-
-ABOUT = """<h3>Inglenook</h3><p>A chat with language models that run on your own machine. Nothing you write leaves it.</p>
-<p>Licence: Apache-2.0. Qt and PySide6 are used under the LGPL-3.0.</p>"""
 
 
 class MainWindow(QMainWindow):
@@ -134,7 +132,7 @@ class MainWindow(QMainWindow):
             "smaller": lambda: self.scale_text(-10),
             "normal": lambda: self.scale_text(0),
             "shortcuts": lambda: ShortcutsDialog(self).open(),
-            "about": lambda: QMessageBox.about(self, "About Inglenook", ABOUT),
+            "about": lambda: AboutDialog(self).open(),
         }
 
     def _connect(self) -> None:
