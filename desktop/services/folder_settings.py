@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from PySide6.QtCore import QObject, Signal
 
-from desktop.services.stack import FROM_FOLDER, Level, below, levels_with, merged, source_of
+from desktop.services.stack import FROM_FOLDER, Level, below, levels_with, merged
 from desktop.store.database import Database, StoreError
 from desktop.store.folders import Folder, FolderStore
 from desktop.store.preferences import Preferences, checked_values
@@ -54,13 +54,12 @@ class FolderSettings(QObject):
         levels = self._levels(cls)
         return cls(**{name: below(levels, name) for name in cls().to_json()})
 
-    def source_of(self, cls: type[Settings], name: str) -> str:
-        """"default", "saved default", "folder NAME" for one around this, or "folder"."""
-        return source_of(self._levels(cls), name)
-
-    def levels_with(self, cls: type[Settings], name: str) -> tuple[tuple[str, Any], ...]:
-        """All that is said about a value, lowest first."""
-        return levels_with(self._levels(cls), name)
+    def origins(self, cls: type[Settings]) -> dict[str, tuple[tuple[str, Any], ...]]:
+        """For each value, every source that says something about it, with what it says, lowest first: "default", "saved default",
+        "folder NAME" for one around this, or "folder".
+        """
+        levels = self._levels(cls)
+        return {name: levels_with(levels, name) for name in levels[0].values}
 
     def rename(self, name: str) -> None:
         """Give it another name; one of nothing but blanks is not taken."""

@@ -127,10 +127,19 @@ class SettingsLayers:
         levels = self._levels(cls)
         return cls(**{name: below(levels, name) for name in cls().to_json()})
 
-    def levels_with(self, cls: type[Settings], name: str) -> tuple[tuple[str, Any], ...]:
-        """Each source that says something about a value, with what it says, lowest first."""
-        levels = self._levels(cls)
-        return levels_with([*levels[:-1], replace(levels[-1], source=self.source_of(cls, name))], name)
+    def origins(self, cls: type[Settings]) -> dict[str, tuple[tuple[str, Any], ...]]:
+        """For each value, every source that says something about it, with what it says, lowest first."""
+        *lower, own = self._levels(cls)
+        from_preset = {name for name, value in own.values.items() if self._is_preset_s(cls, name, value)}
+        parts = (
+            replace(own, values={name: value for name, value in own.values.items() if name not in from_preset}),
+            Level(FROM_PRESET + self._preset, {name: own.values[name] for name in from_preset}),
+        )
+        return {name: levels_with([*lower, *parts], name) for name in lower[0].values}
+
+    def _is_preset_s(self, cls: type[Settings], name: str, value: Any) -> bool:
+        """Whether an own value is the one that the chosen preset has."""
+        return cls is SamplerSettings and value == self._preset_values.get(name, _MISSING)
 
     def _levels(self, cls: type[Settings]) -> list[Level]:
         """Everything that is said about the values of a class, lowest first, the conversation's own last."""
@@ -157,7 +166,7 @@ class SettingsLayers:
     def source_of(self, cls: type[Settings], name: str) -> str:
         """One of `SOURCES`, or the beginning of one with a name."""
         own = self._own.get(cls.__name__, {})
-        if cls is SamplerSettings and name in own and own[name] == self._preset_values.get(name, _MISSING):
+        if name in own and self._is_preset_s(cls, name, own[name]):
             return FROM_PRESET + self._preset
         return source_of(self._levels(cls), name)
 

@@ -13,7 +13,7 @@ from desktop.settings import CONVERSATION_SETTINGS
 from desktop.store.inherited import Layer, layers_of, system_prompt_of
 from desktop.store.personas import Persona, PersonaStore
 from desktop.store.preferences import Preferences
-from desktop.store.presets import all_presets
+from desktop.store.presets import find_preset
 from desktop.store.temporary import FIRST_TEMPORARY, Library
 
 __all__ = ["PlacedSession", "Prompt", "is_temporary"]
@@ -109,8 +109,7 @@ class PlacedSession(SettingsSession):
 
     def _look_around(self, entering: bool = False) -> None:
         layers = layers_of(self.library.database, self._of_open.get(self._conversation))
-        presets = {preset.name: preset for preset in all_presets(self.preferences)}
-        around, problems = around_of(layers, CONVERSATION_SETTINGS, presets)
+        around, problems = around_of(layers, CONVERSATION_SETTINGS, lambda name: find_preset(self.preferences, name))
         for cls in self._layers.surround(around):
             if not entering:
                 self.settings_changed.emit(cls)

@@ -88,9 +88,9 @@ class SettingsSession(QObject):
         """
         return self._layers.source_of(cls, name)
 
-    def levels_with(self, cls: type[Settings], name: str) -> tuple[tuple[str, Any], ...]:
-        """All that is said about a value, lowest first: each source as `source_of` names it, and its value."""
-        return self._layers.levels_with(cls, name)
+    def origins(self, cls: type[Settings]) -> dict[str, tuple[tuple[str, Any], ...]]:
+        """For each value, all that is said about it, lowest first: each source as `source_of` names it, and what it says."""
+        return self._layers.origins(cls)
 
     def below(self, cls: type[S]) -> S:
         """What each value would go back to."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,17 +58,17 @@ def levels_with(levels: Sequence[Level], name: str) -> tuple[tuple[str, Any], ..
 
 
 def around_of(
-    layers: Sequence[Layer], classes: Sequence[type[Settings]], find: Mapping[str, Preset]
+    layers: Sequence[Layer], classes: Sequence[type[Settings]], find: Callable[[str], Preset | None]
 ) -> tuple[tuple[Around, ...], tuple[str, ...]]:
     """What the folders and the persona among `layers` say, outermost first, and a sentence for each value that is not usable.
 
-    A persona says what the preset of its name in `find` says.
+    A persona says what the preset says that `find` gives for its name.
     """
     made: list[Around] = []
     problems: tuple[str, ...] = ()
     for layer in layers:
         if layer.source == "persona":
-            preset = find.get(layer.preset)
+            preset = find(layer.preset) if layer.preset else None
             values = {SamplerSettings.__name__: _preset_values(preset)} if preset is not None else {}
             made.append(Around(FROM_PERSONA + layer.name, values, layer.preset if preset is not None else ""))
         elif layer.source == "folder":

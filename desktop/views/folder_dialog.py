@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from typing import Any
-
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QKeyEvent
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
@@ -118,9 +114,8 @@ class FolderDialog(QDialog):
     def show_values(self, cls: type[Settings]) -> None:
         """Show the values of a settings class, and where each comes from."""
         settings, form = self.settings, self.forms[cls]
-        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        sources = {name: settings.source_of(cls, name) for name in names}
-        levels: Mapping[str, tuple[tuple[str, Any], ...]] = {name: settings.levels_with(cls, name) for name in names}
+        levels = settings.origins(cls)
+        sources = {name: said[-1][0] for name, said in levels.items()}
         form.show_values(settings.settings(cls), sources, settings.below(cls), levels)
         own = sum(source == "folder" for source in sources.values())
         self.groups[cls].show_note(f"{own} set here" if own else "")

@@ -82,7 +82,7 @@ class SettingsForm(QWidget):
         """Show the fields of `settings`.
 
         `sources` gives for each field what `SettingsLayers.source_of` says; `below` has the values that a reset goes back to where a
-        conversation has its own (the program's defaults when it is left out). `levels` has what `SettingsLayers.levels_with` says.
+        conversation has its own (the program's defaults when it is left out). `levels` has what `SettingsLayers.origins` says.
         """
         before, self.shown = self.shown, settings
         defaults = self.cls()

@@ -91,8 +91,8 @@ class SettingsDesk(QObject):
             self.show_model()
 
     def _show_values(self, cls: type[Settings]) -> None:
-        sources = {field.name: self._session.source_of(cls, field.name) for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-        levels = {name: self._session.levels_with(cls, name) for name in sources}
+        levels = self._session.origins(cls)
+        sources = {name: said[-1][0] for name, said in levels.items()}
         self._inspector.show_values(self._session.settings(cls), sources, self._session.below(cls), levels)
 
     def show_prompt(self, prompt: Prompt) -> None:

@@ -39,7 +39,7 @@ def test_inner_folders_go_over_outer_ones_and_the_chat_over_both(placed) -> None
     placed.session.set_settings(replace(placed.session.settings(SamplerSettings), temperature=1.5))
     assert value(placed, "temperature") == (1.5, "conversation")
     assert placed.session.below(SamplerSettings).temperature == 0.2
-    said = placed.session.levels_with(SamplerSettings, "temperature")
+    said = placed.session.origins(SamplerSettings)["temperature"]
     assert said == (("default", 0.7), ("folder Work", 0.3), ("folder Law", 0.2), ("conversation", 1.5))
     assert placed.store.get(placed.session.conversation).settings == {"SamplerSettings": {"temperature": 1.5}}
     placed.session.reset_setting(SamplerSettings, "temperature")
