@@ -265,7 +265,8 @@ class ChatSession(ConversationSession):
 
         The text of `continued` comes from the reply `source`, which is itself unless it was branched off.
         """
-        prompt = self._of_open.get(self._conversation).system_prompt
+        self.follow_place()
+        prompt = self.prompt.text
         path = self._of_open.path(self._conversation)
         last = continued.id if continued is not None and (ids or continued.text.strip()) else parent_id
         request = self._request(request_messages(prompt, path, last), last != parent_id, ids)

@@ -12,10 +12,12 @@ from desktop.services.model_slot import Describe, OpenChat
 from desktop.services.paths import find_item, show_items
 from desktop.services.replies import reason_text, stats_of
 from desktop.services.reply_runner import ReplyRunner
-from desktop.services.session_settings import SettingsSession, told
+from desktop.services.session_place import PlacedSession, is_temporary
+from desktop.services.session_settings import told
 from desktop.services.undo import UndoStack
 from desktop.store.conversations import ConversationSummary, SearchHit
 from desktop.store.database import StoreError
+from desktop.store.drafts import DraftStore
 from desktop.store.preferences import Preferences
 from desktop.store.temporary import FIRST_TEMPORARY, Library
 from desktop.store.tokens import TokenTrace
@@ -24,7 +26,7 @@ from engine.core import Stats
 __all__ = ["ConversationSession"]
 
 
-class ConversationSession(SettingsSession):
+class ConversationSession(PlacedSession):
     """The list of conversations and the open one. A reply that runs in any of them goes on, whichever is open.
 
     `messages` and `conversations` are the item models of the transcript and the sidebar; `error_details` has the traceback
@@ -92,13 +94,30 @@ class ConversationSession(SettingsSession):
 
     @told
     def new_conversation(self) -> bool:
-        """Open an empty conversation; one that is there already is used, so that they do not pile up."""
+        """Open an empty conversation; one that is there already, with nothing unsent, is used, so that they do not pile up."""
         newest = self._newest()
-        if newest is not None and not newest.title and not self.library.kept.path(newest.id):
+        if newest is not None and not (newest.title or self.library.kept.path(newest.id) or DraftStore(self.library.database).get(newest.id)):
             return self._open(newest.id)
         made = self.library.kept.create()
         self._touched(made.id)
         return self._open(made.id)
+
+    @told
+    def new_temporary(self) -> bool:
+        """Open an empty conversation that is never written down and in no list; it is forgotten when another one is opened."""
+        return self._open(self.library.temporary.create().id)
+
+    @told
+    def keep_temporary(self) -> bool:
+        """Write the open temporary conversation down, with all that is in it, and go on in the kept one."""
+        if not self.temporary:
+            return False
+        if self.replying_in == self._conversation:
+            self.notice.emit("A reply is still being written here: stop it with Esc or wait, then keep the chat.", "warning")
+            return False
+        self._conversation = self.library.keep(self._conversation).id
+        self._touched(self._conversation)
+        return self._open(self._conversation)
 
     @told
     def open_conversation(self, conversation_id: int) -> bool:
@@ -129,6 +148,8 @@ class ConversationSession(SettingsSession):
         """Take several out of the list, to be brought back by one undo; a reply that runs in one of them is stopped."""
         if self.replying_in in ids:
             self.stop()
+        if self._conversation in ids and is_temporary(self._conversation):
+            return self.new_conversation()  # which forgets it
         for number in ids:
             self.library.of(number).delete(number)
         self.conversations.remove_all(ids)
@@ -139,11 +160,9 @@ class ConversationSession(SettingsSession):
     @told
     def reload_conversations(self) -> bool:
         """Many conversations came, went or moved, by no method of this session: read the list again."""
-        temporary = [row for row in self.conversations.summaries() if row.id >= FIRST_TEMPORARY]
-        rows = sorted([*temporary, *self.library.kept.list()], key=lambda row: (row.updated_at, row.id), reverse=True)
         if self.replying_in and self.library.of(self.replying_in).get(self.replying_in).deleted:
             self.stop()
-        self.conversations.reset(rows)
+        self.conversations.reset(self.library.kept.list())
         return self._leave_deleted()
 
     @told
@@ -204,13 +223,21 @@ class ConversationSession(SettingsSession):
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _open(self, conversation_id: int) -> bool:
+        before = self._conversation
         self._enter(conversation_id)
         self.messages.reset(self._items())
         self.conversation_changed.emit(conversation_id)
         self.title_changed.emit(self.title)
         self._tell_stats()
-        self.preferences.remember_conversation(conversation_id)
+        if not self.temporary:
+            self.preferences.remember_conversation(conversation_id)
+        self._forget(before)
         return True
+
+    def _forget(self, conversation_id: int) -> None:
+        """Drop a temporary conversation that was left, as soon as no reply runs in it."""
+        if is_temporary(conversation_id) and conversation_id not in (self._conversation, self.replying_in):
+            self.library.forget(conversation_id)
 
     def _items(self) -> tuple[MessageItem, ...]:
         self._runner.flush()
@@ -222,7 +249,7 @@ class ConversationSession(SettingsSession):
     def _touched(self, conversation_id: int) -> None:
         """Bring title and place in the sidebar up to date."""
         found = self.library.of(conversation_id).summary(conversation_id)
-        if found.deleted_at is None:
+        if found.deleted_at is None and not is_temporary(conversation_id):
             self.conversations.put(found)
         if conversation_id == self._conversation:
             self.title_changed.emit(found.title)
@@ -254,8 +281,13 @@ class ConversationSession(SettingsSession):
 
     def _restore_message(self, message_id: int) -> None:
         store = self.library.of(message_id)
+        try:
+            conversation_id = store.message(message_id).conversation_id
+        except StoreError as error:
+            if not is_temporary(message_id):
+                raise
+            raise StoreError("That message was in a temporary chat, which was left and is forgotten.") from error
         store.undelete_message(message_id)
-        conversation_id = store.message(message_id).conversation_id
         if store.get(conversation_id).deleted:
             self.library.of(conversation_id).restore(conversation_id)
             self._touched(conversation_id)
@@ -293,6 +325,7 @@ class ConversationSession(SettingsSession):
         """Show the path as it is now; for a conversation whose reply ended, its place and statistics too."""
         if conversation_id:
             self._touched(conversation_id)
+            self._forget(conversation_id)
         if conversation_id in (0, self._conversation):
             self._show_path()
         if conversation_id == self._conversation:

@@ -24,7 +24,8 @@ class Command:
 
 COMMANDS: tuple[Command, ...] = (
     Command("new_chat", "File", "New chat", ("Ctrl+N", "Ctrl+Shift+O")),
-    Command("new_folder", "File", "New folder", ("Ctrl+Shift+N",)),
+    Command("new_temporary", "File", "New temporary chat", ("Ctrl+Shift+N",)),
+    Command("new_folder", "File", "New folder", ("Ctrl+Shift+D",)),
     Command("", "File"),
     Command("library", "File", "Model library…", ("Ctrl+Shift+M",)),
     Command("open_file", "File", "Open model file…", ("Ctrl+O",)),
@@ -44,6 +45,10 @@ COMMANDS: tuple[Command, ...] = (
     Command("continue", "Chat", "Continue the last reply", ("Alt+Return", "Alt+Enter")),
     Command("previous_variant", "Chat", "Previous version of the last reply", ("Alt+Left",)),
     Command("next_variant", "Chat", "Next version of the last reply", ("Alt+Right",)),
+    Command("", "Chat"),
+    Command("persona", "Chat", "Choose a persona…", ("Ctrl+Shift+A",)),
+    Command("personas", "Chat", "Manage personas…"),
+    Command("keep", "Chat", "Keep the temporary chat"),
     Command("", "Chat"),
     Command("rename", "Chat", "Rename chat", ("F2",)),
     Command("pin", "Chat", "Pin or unpin chat"),

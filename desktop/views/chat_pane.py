@@ -54,7 +54,7 @@ class ChatPane(QWidget):
         strip.addStretch(1)
         strip.addWidget(self.banner, 1000)
         strip.addStretch(1)
-        layout = QVBoxLayout(self)
+        layout = self._column = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addWidget(header)
@@ -63,6 +63,10 @@ class ChatPane(QWidget):
         layout.addLayout(strip)
         layout.addWidget(self.composer)
         layout.addWidget(self.status)
+
+    def add_strip(self, strip: QWidget) -> None:
+        """Put `strip` below the header."""
+        self._column.insertWidget(1, strip)
 
     def _connect(self) -> None:
         session = self._session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QMimeData, QSize, Qt, Signal
 from PySide6.QtGui import (
@@ -119,15 +120,18 @@ class Composer(QWidget):
 
     `submitted(text)` asks to send; the text stays in the box until the owner calls `accept()`, so that a refused message
     is not lost. `stop_requested()` asks to stop; `previous_wanted()` is the Up key in an empty box.
+    `left(conversation, text)` before another chat's text is shown, which is that of `recall(conversation)` the first time.
     """
 
     submitted = Signal(str)
     stop_requested = Signal()
     previous_wanted = Signal()
+    left = Signal(int, str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._answering = False
+        self.recall: Callable[[int], str] = lambda conversation: ""
         self._drafts: dict[int | None, str] = {}
         self._conversation: int | None = None
         self.box = _TextBox()
@@ -191,8 +195,14 @@ class Composer(QWidget):
             return
         if self.text():
             self._drafts[self._conversation] = self.text()
+        self.left.emit(self.conversation, self.text())
         self._conversation = conversation
-        self.set_text(self._drafts.pop(conversation, ""))
+        self.set_text(self._drafts.pop(conversation, "") or self.recall(conversation or 0))
+
+    @property
+    def conversation(self) -> int:
+        """The chat whose text is shown; 0 before there is one."""
+        return self._conversation or 0
 
     def _send(self) -> None:
         if not self._answering and self.text().strip():

@@ -17,17 +17,21 @@ from desktop.views.actions import ShortcutsDialog, add_menus
 from desktop.views.chat_pane import ChatPane
 from desktop.views.device_desk import DeviceDesk
 from desktop.views.draft_desk import DraftDesk
+from desktop.views.draft_keeper import DraftKeeper
 from desktop.views.drop import DropHint, dropped_paths, is_model, model_path
 from desktop.views.file_desk import FileDesk
+from desktop.views.folder_desk import FolderDesk
 from desktop.views.icons import IconButton, application_icon
 from desktop.views.inspector import Inspector
 from desktop.views.library_desk import LibraryDesk
 from desktop.views.model_desk import ModelDesk
 from desktop.views.model_picker import STARTER_WORDS, ModelPicker
 from desktop.views.panes import LEFT, RIGHT, Panes
+from desktop.views.persona_desk import PersonaDesk
 from desktop.views.settings_desk import SettingsDesk
 from desktop.views.sidebar import Sidebar
 from desktop.views.sidebar_desk import SidebarDesk
+from desktop.views.temporary_desk import TemporaryDesk
 from desktop.views.theme import Theme
 from engine.settings import Settings, setting_info
 
@@ -46,6 +50,7 @@ class MainWindow(QMainWindow):
         self.setWindowIcon(application_icon())
         self.setAcceptDrops(True)
         self.picker = ModelPicker()
+        self.temporary = TemporaryDesk(session, self)
         self.chat = ChatPane(session, self._top_bar())
         self.sidebar = Sidebar(services.shelf.rows)
         self.inspector = Inspector(PANES)
@@ -69,6 +74,15 @@ class MainWindow(QMainWindow):
         self.device_desk = DeviceDesk(session, services.devices, inspector, self.picker, self)
         self.drafting = DraftDesk(session, self.desk, inspector, self)
         self.shelf_desk = SidebarDesk(services.shelf, self.sidebar, self.chat, self._geometry, self)
+        self.personas = PersonaDesk(session, self.chat, self.desk, services.catalogue, self)
+        self.top_line.insertWidget(2, self.personas.picker)
+        self.temporary.connect_view(self.chat)
+        self.folders = FolderDesk(session, services.checks, self)
+        self.shelf_desk.folder_settings_requested.connect(self.folders.open)
+        self.folders.changed.connect(services.shelf.load)
+        services.shelf.folders_changed.connect(session.follow_place)
+        self.unsent = DraftKeeper(session, self.chat.composer, self)
+        self.unsent.changed.connect(self.sidebar.set_drafts)
         self.files.add(is_model, lambda paths: self.desk.open(model_path(paths[0])), "Drop the model here to open it")
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
@@ -80,11 +94,12 @@ class MainWindow(QMainWindow):
         self.left_button.setToolTip("Chats (Ctrl+B)")
         self.right_button = IconButton("inspector", "Show or hide settings")
         self.right_button.setToolTip("Settings (Ctrl+.)")
-        layout = QHBoxLayout(bar)
+        layout = self.top_line = QHBoxLayout(bar)
         layout.setContentsMargins(8, 6, 8, 6)
         layout.addWidget(self.left_button)
         layout.addWidget(self.picker)
         layout.addStretch(1)
+        layout.addWidget(self.temporary.button)
         layout.addWidget(self.right_button)
         return bar
 
@@ -92,6 +107,10 @@ class MainWindow(QMainWindow):
         session, chat, desk = self.session, self.chat, self.desk
         return {
             "new_chat": self.new_chat,
+            "new_temporary": self.new_temporary,
+            "keep": self.temporary.keep,
+            "persona": self.personas.picker.open_menu,
+            "personas": self.personas.manage,
             "library": lambda: self.library.open(self),
             "open_file": desk.ask_for_file,
             "open_folder": desk.ask_for_folder,
@@ -136,6 +155,8 @@ class MainWindow(QMainWindow):
         self.shelf_desk.hit_chosen.connect(self._leave_sidebar)
         sidebar.escaped.connect(self.write)
         self.settings_desk.notice.connect(self._show_notice)
+        self.temporary.button.clicked.connect(self.new_temporary)
+        self.unsent.begin()
         self.left_button.clicked.connect(lambda: self.panes.toggle(LEFT))
         self.right_button.clicked.connect(lambda: self.panes.toggle(RIGHT))
         inspector.escaped.connect(self.write)
@@ -161,7 +182,7 @@ class MainWindow(QMainWindow):
 
     def _show_conversation(self, conversation: int) -> None:
         self.sidebar.set_open(conversation)
-        self.inspector.show_system_prompt(self.session.system_prompt)
+        self.actions_by_name["keep"].setEnabled(self.session.temporary)
 
     def _show_title(self, title: str) -> None:
         self.setWindowTitle(f"{title} – Inglenook" if title else "Inglenook")
@@ -208,7 +229,14 @@ class MainWindow(QMainWindow):
     def new_chat(self) -> None:
         """Open an empty conversation, ready to write."""
         self.inspector.finish()
+        self.unsent.save()
         self.session.new_conversation()
+        self.write()
+
+    def new_temporary(self) -> None:
+        """Open an empty conversation of which nothing is saved, ready to write."""
+        self.inspector.finish()
+        self.session.new_temporary()
         self.write()
 
     def open_chat(self, conversation: int) -> None:
@@ -308,6 +336,9 @@ class MainWindow(QMainWindow):
     def closeEvent(self, event: QCloseEvent) -> None:
         """Keep the window's place; stop, save and end what runs."""
         self.inspector.finish()
+        self.unsent.save()
+        self.folders.close()
+        self.personas.close()
         self.library.close_window()
         self._geometry.setValue("window", self.saveGeometry())
         self._geometry.setValue("panes", self.panes.saveState())

@@ -17,13 +17,13 @@ from desktop.views.transcript.pictures import Pictures
 from desktop.views.transcript.row_widget import RowWidget
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.small_rows import HeaderRow, NoticeRow, RuleRow, ThoughtRow, WaitingRow
+from desktop.views.transcript.speaker import Speaker
 from desktop.views.transcript.text_rows import BubbleRow, TableRow, TextRow
 from desktop.views.transcript.token_row import TokenRow
 
 __all__ = ["RowFactory", "RowHooks"]
 
 _PLAIN: dict[RowKind, type[RowWidget]] = {
-    RowKind.HEADER: HeaderRow,
     RowKind.BUBBLE: BubbleRow,
     RowKind.RULE: RuleRow,
     RowKind.WAITING: WaitingRow,
@@ -55,6 +55,7 @@ class RowFactory:
         self._colours = colours
         self._hooks = hooks
         self._inspection = inspection
+        self._speaker = Speaker(parent)
 
     def __call__(self, kind: RowKind) -> RowWidget:
         hooks = self._hooks
@@ -69,6 +70,8 @@ class RowFactory:
             text = _PICTURED[kind](self._parent, self._pictures)
             text.outdated.connect(hooks.remeasure)
             return text
+        if kind is RowKind.HEADER:
+            return HeaderRow(self._parent, self._speaker)
         if kind is RowKind.FOOTER:
             footer = FooterRow(self._parent)
             footer.action.connect(hooks.act)

@@ -205,7 +205,7 @@ def test_system_prompt_is_told_after_a_pause_and_before_saving(inspector, qtbot)
     inspector.show_system_prompt("Old.")
     with qtbot.waitSignal(inspector.system_prompt_changed) as change:
         qtbot.keyClicks(inspector.prompt, "New. ")
-    assert change.args == ["New. Old."]
+    assert change.args == ["New. Old.", True]
     qtbot.keyClicks(inspector.prompt, "X")
     with qtbot.waitSignals([inspector.system_prompt_changed, inspector.save_requested], order="strict"):
         click(qtbot, inspector.save)
