@@ -49,6 +49,10 @@ class Behaviour(Settings):
         "Use the sampling that a model's makers advise, where it comes with the model, instead of your saved defaults; what is kept for "
         "the model and what you set in a chat come first.",
     )
+    backups: bool = setting(
+        True, "Back up the chats automatically",
+        "Copies of all chats of the last hours, days and weeks are kept beside them; File > Restore from a backup brings one back.",
+    )
     show_advanced: bool = setting(
         False, "Show advanced settings", "The panes show every setting, also those that are seldom changed.", neutral=False
     )

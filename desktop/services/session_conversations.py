@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -63,6 +63,7 @@ class ConversationSession(SettingsSession):
         self._runner.avoided.connect(self._on_avoided)
         self._runner.ended.connect(self._on_ended)
         self._runner.trouble.connect(self._on_trouble)
+        self._runner.saved_again.connect(self._on_saved_again)
 
     @property
     def replying_in(self) -> int:
@@ -137,6 +138,26 @@ class ConversationSession(SettingsSession):
         """Bring a deleted conversation back and open it."""
         self._restore_conversation(conversation_id)
         return True
+
+    @told
+    def catch_up(self, changed: Mapping[int, bool] = {}) -> bool:
+        """Conversations were written by another thread, as an import does: show the list as it is now, and the open one if it grew.
+
+        `changed` maps the ids of those that came or grew to whether they are new.
+        """
+        self.conversations.reset(self.library.kept.list())
+        return changed.get(self._conversation) is not False or self._refresh()
+
+    @told
+    def start_again(self) -> bool:
+        """Another file is in the place of the old one: forget what belonged to that, and show this one."""
+        self._undo.clear()
+        self._runner.unsaved.forget()
+        self.library.kept.notices = ()
+        self._conversation = 0
+        rows = self.library.kept.list()
+        self.conversations.reset(rows)
+        return self._open(rows[0].id) if rows else self.new_conversation()
 
     def tokens(self, message_id: int) -> TokenTrace | None:
         """The tokens of a reply, those so far of one that runs; None where none are known."""
@@ -272,6 +293,10 @@ class ConversationSession(SettingsSession):
         if conversation_id == self._conversation:
             self._tell_stats()
         return True
+
+    @Slot()
+    def _on_saved_again(self) -> None:
+        self.notice.emit("Everything is saved again.", "info")
 
     @Slot(str, str)
     def _on_trouble(self, sentence: str, details: str) -> None:

@@ -68,7 +68,8 @@ class Intake:
 
     def _find(self, record: ConversationRecord) -> tuple[int, str, bool] | None:
         row = self._database.execute(
-            "SELECT id, title, deleted FROM imports JOIN conversations ON id = conversation_id WHERE source = ? AND key = ? AND deleted < 2",
+            "SELECT id, title, deleted FROM imports JOIN conversations ON id = conversation_id "
+            "WHERE source = ? AND key = ? AND deleted < 2",
             (record.source, record.key),
         ).fetchone()
         if row is None and record.source == OWN:  # made here: no row says so

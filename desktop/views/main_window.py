@@ -17,6 +17,7 @@ from desktop.views.chat_pane import ChatPane
 from desktop.views.device_desk import DeviceDesk
 from desktop.views.draft_desk import DraftDesk
 from desktop.views.drop import DropHint, dropped_paths, is_model, model_path
+from desktop.views.exchange_desk import ExchangeDesk
 from desktop.views.file_desk import FileDesk
 from desktop.views.icons import IconButton, application_icon
 from desktop.views.inspector import Inspector
@@ -24,6 +25,7 @@ from desktop.views.library_desk import LibraryDesk
 from desktop.views.model_desk import ModelDesk
 from desktop.views.model_picker import STARTER_WORDS, ModelPicker
 from desktop.views.panes import LEFT, RIGHT, Panes
+from desktop.views.safety_desk import SafetyDesk
 from desktop.views.settings_desk import SettingsDesk
 from desktop.views.sidebar import Sidebar
 from desktop.views.theme import Theme
@@ -70,6 +72,8 @@ class MainWindow(QMainWindow):
         self.device_desk = DeviceDesk(session, services.devices, inspector, self.picker, self)
         self.drafting = DraftDesk(session, self.desk, inspector, self)
         self.files.add(is_model, lambda paths: self.desk.open(model_path(paths[0])), "Drop the model here to open it")
+        self.exchange = ExchangeDesk(session, services.exchange, self.chat, self.files, self)
+        self.safety = SafetyDesk(session, services.backups, services.exchange, self.chat, self)
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
     def _top_bar(self) -> QWidget:
@@ -98,6 +102,11 @@ class MainWindow(QMainWindow):
             "starter": desk.get_starter,
             "unload": session.unload_model,
             "reload": session.reload_model,
+            "import_chats": self.exchange.ask_for_files,
+            "export_chat": self.exchange.export_open,
+            "export_all": self.exchange.export_all,
+            "restore_backup": self.safety.open,
+            "copy_chat": self.exchange.copy_chat,
             "quit": self.close,
             "undo": session.undo,
             "copy_reply": chat.copy_last,
@@ -302,6 +311,7 @@ class MainWindow(QMainWindow):
         """Keep the window's place; stop, save and end what runs."""
         self.inspector.finish()
         self.library.close_window()
+        self.exchange.close_window()
         self._geometry.setValue("window", self.saveGeometry())
         self._geometry.setValue("panes", self.panes.saveState())
         for side in (LEFT, RIGHT):

@@ -64,9 +64,9 @@ def _folder(value: Any) -> tuple[str, ...]:
 
 def _persona(value: Any) -> Persona | None:
     """A persona that is not saved yet; None where there is none with a name."""
-    found = {name: text(mapping(value).get(name)) for name in PERSONA_FIELDS}
-    found["name"] = " ".join(found["name"].split())
-    return Persona(0, **found) if found["name"] else None
+    name, avatar, prompt, preset, model = (text(mapping(value).get(field)) for field in PERSONA_FIELDS)
+    name = " ".join(name.split())
+    return Persona(0, name, avatar, prompt, preset, model) if name else None
 
 
 def _known(value: Any, messages: dict[str, MessageRecord]) -> str | None:
