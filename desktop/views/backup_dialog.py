@@ -45,6 +45,7 @@ class BackupDialog(QDialog):
         self.make.clicked.connect(self._make)
         self.restore.clicked.connect(self._ask)
         self.close_button.clicked.connect(self.reject)
+        self.restore.setProperty("tone", "primary")
         line = QHBoxLayout()
         line.addWidget(self.make)
         line.addStretch(1)

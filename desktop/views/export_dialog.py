@@ -55,7 +55,7 @@ class ExportDialog(QDialog):
         self.heading.setProperty("tone", "heading")
         self.heading.setTextFormat(Qt.TextFormat.PlainText)
         self.heading.setWordWrap(True)
-        layout = QVBoxLayout(self)
+        self._layout = layout = QVBoxLayout(self)
         layout.setContentsMargins(18, 16, 18, 14)
         layout.setSpacing(4)
         layout.addWidget(self.heading)
@@ -122,6 +122,7 @@ class ExportDialog(QDialog):
     def _make_buttons(self) -> QHBoxLayout:
         self.cancel, self.choose = QPushButton("Cancel"), QPushButton("Choose where…")
         self.choose.setDefault(True)
+        self.choose.setProperty("tone", "primary")
         self.cancel.clicked.connect(self.reject)
         self.choose.clicked.connect(self._ask)
         line = QHBoxLayout()
@@ -174,6 +175,7 @@ class ExportDialog(QDialog):
         self.choose.hide()
         self.progress.show()
         self.bar.setRange(0, 0)
+        self._fit()
         self.wanted.emit(label, target, self.thoughts.isChecked())
 
     def show_progress(self, done: int, total: int) -> None:
@@ -190,6 +192,12 @@ class ExportDialog(QDialog):
         self.progress.hide()
         self.choices.show()
         self.choose.show()
+        self._fit()
+
+    def _fit(self) -> None:
+        """As high as what is shown needs, and as wide as it was."""
+        self._layout.activate()
+        self.resize(self.width(), self._layout.totalHeightForWidth(self.width()))
 
     def reject(self) -> None:
         """Close; what is being written is given up."""

@@ -63,7 +63,7 @@ class ImportWindow(QDialog):
         self.trouble.setTextFormat(Qt.TextFormat.PlainText)
         self.trouble.setWordWrap(True)
         self.trouble.hide()
-        layout = QVBoxLayout(self)
+        self._layout = layout = QVBoxLayout(self)
         layout.setContentsMargins(18, 16, 18, 14)
         layout.setSpacing(8)
         for part in (self.heading, self.bar, self.so_far, self.trouble, self._make_counts(), self._make_broken()):
@@ -148,7 +148,8 @@ class ImportWindow(QDialog):
         self.close_button.setText("Close")
         self.close_button.setDefault(True)
         self.close_button.setFocus()
-        self.adjustSize()
+        self._layout.activate()
+        self.resize(self.width(), self.sizeHint().height())
 
     def _open(self) -> None:
         self.accept()

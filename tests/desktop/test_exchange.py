@@ -21,7 +21,7 @@ from tests.desktop.store.importers.files import chatgpt, written
 from tests.desktop.store.test_full_disk import full, room
 
 pytestmark = pytest.mark.gui
-LONG = ("w" * 300 + " ") * 300
+LONG = ("w" * 300 + " ") * 70
 THINKING = "<think>\nWhat do they mean?\n</think>\nThis is **the answer**."
 
 
@@ -79,7 +79,10 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     assert QGuiApplication.clipboard().text() == (tmp_path / "a.md").read_text()
 
     hand.window.new_chat()
-    hand.say("Another")
+    hand.type("Another")
+    QTest.keyClick(hand.box, Qt.Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: len(hand.texts()) == 2 and not hand.session.replying_in)
+    assert [row.title for row in hand.session.library.kept.list()] == ["Another", "A question / with: signs"]
     (tmp_path / "out").mkdir()
     trigger(hand, "export_all")
     export(hand, "PDF", tmp_path / "out")
