@@ -226,7 +226,7 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
     assert hand.texts()[-1] == LONG  # it stays on screen
     assert sum("no room" in sentence for sentence in told) == 1
-    hand.type("mine " * 2000)
+    hand.window.chat.composer.set_text("mine " * 2000)
     hand.press(Qt.Key.Key_Return)
     assert hand.box.toPlainText() == "mine " * 2000  # and so does what could not be sent
     talk = hand.session.conversation
