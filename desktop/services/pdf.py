@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from PySide6.QtCore import QLocale, QMarginsF, QRectF, Qt
+from PySide6.QtCore import QEventLoop, QLocale, QMarginsF, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QPageLayout, QPageSize, QPainter, QPdfWriter, QTextDocument, QTextOption
 
 from desktop.store.errors import StoreError
@@ -41,6 +41,7 @@ def write_pdf(conversation: ConversationRecord, path: Path, size: QPageSize | No
     """Print it to `path`, telling how many of its pieces are done (the total is an estimate by messages). Ended early, or failing,
     it leaves a file that was there as it was. Raises `StoreError` when the file cannot be written.
     """
+    _dispatcher = QEventLoop()  # a long document starts timers, for which a thread of Python's has nothing before
     total = 2 + 2 * len(shown_path(conversation))
     with written_whole(path) as part:
         part.touch()  # trouble with the place shows here, in words

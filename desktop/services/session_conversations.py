@@ -37,6 +37,7 @@ class ConversationSession(SettingsSession):
         conversation_changed(int): another conversation is open.
         title_changed(str): the open conversation's title.
         undo_available(bool, str what)
+        library_changed(): conversations and folders came, went or changed by something else than this session.
     """
 
     stats_changed = Signal(object, str)
@@ -45,6 +46,7 @@ class ConversationSession(SettingsSession):
     conversation_changed = Signal(int)
     title_changed = Signal(str)
     undo_available = Signal(bool, str)
+    library_changed = Signal()
 
     def __init__(
         self, library: Library, preferences: Preferences, open_chat: OpenChat, describe: Describe, parent: QObject | None = None
@@ -146,6 +148,7 @@ class ConversationSession(SettingsSession):
         `changed` maps the ids of those that came or grew to whether they are new.
         """
         self.conversations.reset(self.library.kept.list())
+        self.library_changed.emit()
         return changed.get(self._conversation) is not False or self._refresh()
 
     @told
@@ -157,6 +160,7 @@ class ConversationSession(SettingsSession):
         self._conversation = 0
         rows = self.library.kept.list()
         self.conversations.reset(rows)
+        self.library_changed.emit()
         return self._open(rows[0].id) if rows else self.new_conversation()
 
     def tokens(self, message_id: int) -> TokenTrace | None:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pypdf import PdfReader
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent, QGuiApplication
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QFileDialog, QMessageBox
-from pypdf import PdfReader
 
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import FILE_NAME, Database
@@ -35,7 +35,8 @@ def hand(qtbot, tmp_path: Path) -> Iterator[Hand]:
 def choose(hand: Hand, name: str, path: Path) -> None:
     """Take `path` in the file dialog of this name, as its button does."""
     dialog = hand.window.findChild(QFileDialog, name)
-    assert dialog is not None and dialog.isVisible()
+    assert dialog is not None
+    assert dialog.isVisible()
     dialog.fileSelected.emit(str(path))
     dialog.filesSelected.emit([str(path)])
     dialog.done(QFileDialog.DialogCode.Accepted)
@@ -125,7 +126,8 @@ def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Pat
     event = QDropEvent(QPointF(50, 50), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
     hand.window.dropEvent(event)
     window = hand.window.exchange.import_window
-    assert window.isVisible() and not window.isModal()
+    assert window.isVisible()
+    assert not window.isModal()
     hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close", timeout=10_000)
     assert window.heading.text() == "30 chats were imported"
     assert "conversations.json, entry 11 (byte" in window.broken.toPlainText()

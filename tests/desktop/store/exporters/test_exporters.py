@@ -331,7 +331,8 @@ def test_names_of_files() -> None:
     [
         ("a.json", [files.chatgpt()], True), ("a.json", files.claude(), True), ("a.json", [files.open_webui()], True),
         ("a.json", files.lm_studio(), True), ("a.jsonl", files.silly_tavern()[0], True), ("a.txt", [files.chatgpt()], False),
-        ("a.json", {"dependencies": {"a": 1}}, False), ("a.json", [[1, 2], [3]], False), ("a.json", [files.chatgpt(text="x" * 99_999)], True),
+        ("a.json", {"dependencies": {"a": 1}}, False), ("a.json", [[1, 2], [3]], False),
+        ("a.json", [files.chatgpt(text="x" * 99_999)], True),
     ],
 )  # fmt: skip
 def test_what_a_drop_takes_for_chats(tmp_path: Path, name: str, value: Any, wanted: bool) -> None:
