@@ -21,11 +21,13 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from desktop.diagnostics import Diagnostics
+from desktop.services.backups import BackupService
 from desktop.services.catalogue import CatalogueService, FindModels, find_models
 from desktop.services.checks import CheckService
 from desktop.services.devices import DeviceService, FindDevices, find_devices
 from desktop.services.download import DownloadService, Fetch, fetch_starter
 from desktop.services.drafts import DraftProblem, draft_problem
+from desktop.services.exchange import ExchangeService
 from desktop.services.hub import HUB, HubDoors, HubService
 from desktop.services.library import LibraryService, Measure, measure_bandwidth
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
@@ -116,6 +118,8 @@ class Desktop(QObject):
             devices=DeviceService(doors.find_devices, self),
             judge=LibraryService(session, catalogue, doors.measure, doors.find_devices, self),
             shelf=Shelf(session, self),
+            exchange=ExchangeService(self._library, self),
+            backups=BackupService(session, self),
         )
 
     def start(self, model: Path | None = None, starter: bool = False) -> None:

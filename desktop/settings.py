@@ -57,6 +57,10 @@ class Behaviour(Settings):
         30, "Keep deleted chats", "Chats are deleted for good after so many days in the trash; 0 keeps them until you empty it.",
         low=0, high=365, step=1, words=((0, "always"),), unit="days",
     )
+    backups: bool = setting(
+        True, "Back up the chats automatically",
+        "Copies of all chats of the last hours, days and weeks are kept beside them; File > Restore from a backup brings one back.",
+    )
     show_advanced: bool = setting(
         False, "Show advanced settings", "The panes show every setting, also those that are seldom changed.", neutral=False
     )

@@ -22,6 +22,7 @@ from desktop.services.session_settings import told
 from desktop.services.worker import MakeGenerator
 from desktop.settings import MODEL_SETTINGS
 from desktop.store.conversations import StoredMessage
+from desktop.store.database import StoreError
 from desktop.store.preferences import Preferences
 from desktop.store.temporary import Library
 from engine.core import ChatRequest, Message, ModelInfo
@@ -163,7 +164,12 @@ class ChatSession(ConversationSession):
             return False
         items = self.messages.items()
         message = self._of_open.add_message(self._conversation, items[-1].id if items else None, "user", text.strip("\n").rstrip())
-        return self._begin(message.id)
+        try:
+            return self._begin(message.id)
+        except StoreError as error:  # the message is saved and not the reply: it is shown, to be answered later
+            self._show_path()
+            self.notice.emit(str(error), "error")
+            return True
 
     @told
     def regenerate(self, message_id: int) -> bool:
@@ -270,13 +276,13 @@ class ChatSession(ConversationSession):
         path = self._of_open.path(self._conversation)
         last = continued.id if continued is not None and (ids or continued.text.strip()) else parent_id
         request = self._request(request_messages(prompt, path, last), last != parent_id, ids)
+        if self.model is not None:
+            self._of_open.set_model_path(self._conversation, self.model.path)
         if continued is None:
             message = self._of_open.add_message(self._conversation, parent_id, "assistant", "", "running")
         else:
             self._of_open.resume(continued.id)
             message = continued
-        if self.model is not None:
-            self._of_open.set_model_path(self._conversation, self.model.path)
         self._runner.begin(request, message, source or continued)
         self._touched(self._conversation)
         self._show_path()

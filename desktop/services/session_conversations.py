@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -39,6 +39,7 @@ class ConversationSession(PlacedSession):
         conversation_changed(int): another conversation is open.
         title_changed(str): the open conversation's title.
         undo_available(bool, str what)
+        library_changed(): conversations and folders came, went or changed by something else than this session.
     """
 
     stats_changed = Signal(object, str)
@@ -47,6 +48,7 @@ class ConversationSession(PlacedSession):
     conversation_changed = Signal(int)
     title_changed = Signal(str)
     undo_available = Signal(bool, str)
+    library_changed = Signal()
 
     def __init__(
         self, library: Library, preferences: Preferences, open_chat: OpenChat, describe: Describe, parent: QObject | None = None
@@ -65,6 +67,7 @@ class ConversationSession(PlacedSession):
         self._runner.avoided.connect(self._on_avoided)
         self._runner.ended.connect(self._on_ended)
         self._runner.trouble.connect(self._on_trouble)
+        self._runner.saved_again.connect(self._on_saved_again)
 
     @property
     def replying_in(self) -> int:
@@ -96,8 +99,9 @@ class ConversationSession(PlacedSession):
     def new_conversation(self) -> bool:
         """Open an empty conversation; one that is there already, with nothing unsent, is used, so that they do not pile up."""
         newest = self._newest()
-        if newest is not None and not (newest.title or self.library.kept.path(newest.id) or DraftStore(self.library.database).get(newest.id)):
-            return self._open(newest.id)
+        if newest is not None and not (newest.title or self.library.kept.path(newest.id)):
+            if not DraftStore(self.library.database).get(newest.id):
+                return self._open(newest.id)
         made = self.library.kept.create()
         self._touched(made.id)
         return self._open(made.id)
@@ -170,6 +174,28 @@ class ConversationSession(PlacedSession):
         """Bring a deleted conversation back and open it."""
         self._restore_conversations((conversation_id,))
         return True
+
+    @told
+    def catch_up(self, changed: Mapping[int, bool] = {}) -> bool:
+        """Conversations were written by another thread, as an import does: show the list as it is now, and the open one if it grew.
+
+        `changed` maps the ids of those that came or grew to whether they are new.
+        """
+        listed = self.reload_conversations()
+        self.library_changed.emit()
+        return (listed and changed.get(self._conversation) is not False) or self._refresh()
+
+    @told
+    def start_again(self) -> bool:
+        """Another file is in the place of the old one: forget what belonged to that, and show this one."""
+        self._undo.clear()
+        self._runner.unsaved.forget()
+        self.library.kept.notices = ()
+        self._conversation = 0
+        rows = self.library.kept.list()
+        self.conversations.reset(rows)
+        self.library_changed.emit()
+        return self._open(rows[0].id) if rows else self.new_conversation()
 
     def tokens(self, message_id: int) -> TokenTrace | None:
         """The tokens of a reply, those so far of one that runs; None where none are known."""
@@ -331,6 +357,10 @@ class ConversationSession(PlacedSession):
         if conversation_id == self._conversation:
             self._tell_stats()
         return True
+
+    @Slot()
+    def _on_saved_again(self) -> None:
+        self.notice.emit("Everything is saved again.", "info")
 
     @Slot(str, str)
     def _on_trouble(self, sentence: str, details: str) -> None:

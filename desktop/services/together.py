@@ -6,10 +6,12 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from desktop.services.backups import BackupService
 from desktop.services.catalogue import CatalogueService
 from desktop.services.checks import CheckService
 from desktop.services.devices import DeviceService
 from desktop.services.download import DownloadService
+from desktop.services.exchange import ExchangeService
 from desktop.services.hub import HubService
 from desktop.services.library import LibraryService
 from desktop.services.session import ChatSession
@@ -34,10 +36,15 @@ class Services:
     devices: DeviceService
     judge: LibraryService
     shelf: Shelf
+    exchange: ExchangeService
+    backups: BackupService
 
     def close(self) -> None:
         """End their threads, the session last: what the others still tell it is saved with it."""
-        helpers = (self.shelf, self.checks, self.devices, self.download, self.hub, self.judge, self.catalogue, self.session)
+        helpers = (
+            self.exchange, self.backups, self.shelf, self.checks, self.devices, self.download, self.hub, self.judge, self.catalogue,
+            self.session,
+        )  # fmt: skip
         ended = [helper.close() for helper in helpers]  # every one is closed, whatever the others say
         if not all(ended):
             log.error("a thread did not end in time")

@@ -21,6 +21,7 @@ from engine.settings import Settings, SpeculationSettings
 
 __all__ = ["ChatPane"]
 
+SWITCH_OFF = "Switch drafting off"
 BUSY = ("prefill", "answering", "stopping")
 """States in which a reply is under way."""
 
@@ -131,11 +132,11 @@ class ChatPane(QWidget):
             self.show_state("answering")
 
     def _show_refused_draft(self, sentence: str) -> None:
-        self.banner.show_notice(sentence, "warning", offer=("Switch drafting off", self._session.switch_drafting_off))
+        self.banner.show_notice(sentence, "warning", offer=(SWITCH_OFF, self._session.switch_drafting_off))
 
     def _settings_changed(self, cls: type[Settings]) -> None:
         if cls is SpeculationSettings:
-            self.banner.hide_offer()
+            self.banner.hide_offer(SWITCH_OFF)
 
     def _show_progress(self, stage: str, done: int, total: int) -> None:
         counted = f"{stage}, {done:,} of {total:,}" if self._session.state == "prefill" and total else stage

@@ -19,6 +19,7 @@ from desktop.views.device_desk import DeviceDesk
 from desktop.views.draft_desk import DraftDesk
 from desktop.views.draft_keeper import DraftKeeper
 from desktop.views.drop import DropHint, dropped_paths, is_model, model_path
+from desktop.views.exchange_desk import ExchangeDesk
 from desktop.views.file_desk import FileDesk
 from desktop.views.folder_desk import FolderDesk
 from desktop.views.icons import IconButton, application_icon
@@ -28,6 +29,7 @@ from desktop.views.model_desk import ModelDesk
 from desktop.views.model_picker import STARTER_WORDS, ModelPicker
 from desktop.views.panes import LEFT, RIGHT, Panes
 from desktop.views.persona_desk import PersonaDesk
+from desktop.views.safety_desk import SafetyDesk
 from desktop.views.settings_desk import SettingsDesk
 from desktop.views.sidebar import Sidebar
 from desktop.views.sidebar_desk import SidebarDesk
@@ -84,6 +86,10 @@ class MainWindow(QMainWindow):
         self.unsent = DraftKeeper(session, self.chat.composer, self)
         self.unsent.changed.connect(self.sidebar.set_drafts)
         self.files.add(is_model, lambda paths: self.desk.open(model_path(paths[0])), "Drop the model here to open it")
+        self.exchange = ExchangeDesk(session, services.exchange, self.chat, self.files, self)
+        self.shelf_desk.export_requested.connect(self.exchange.export)
+        session.library_changed.connect(services.shelf.load)
+        self.safety = SafetyDesk(session, services.backups, services.exchange, self.chat, self)
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
     def _top_bar(self) -> QWidget:
@@ -117,6 +123,11 @@ class MainWindow(QMainWindow):
             "starter": desk.get_starter,
             "unload": session.unload_model,
             "reload": session.reload_model,
+            "import_chats": self.exchange.ask_for_files,
+            "export_chat": self.exchange.export_open,
+            "export_all": self.exchange.export_all,
+            "restore_backup": self.safety.open,
+            "copy_chat": self.exchange.copy_chat,
             "quit": self.close,
             "undo": session.undo,
             "copy_reply": chat.copy_last,
@@ -340,6 +351,7 @@ class MainWindow(QMainWindow):
         self.folders.close()
         self.personas.close()
         self.library.close_window()
+        self.exchange.close_window()
         self._geometry.setValue("window", self.saveGeometry())
         self._geometry.setValue("panes", self.panes.saveState())
         for side in (LEFT, RIGHT):

@@ -35,6 +35,7 @@ class PersonaDesk(QObject):
         self.picker = PersonaPicker(self._draw)
         self.dialog: PersonasDialog | None = None
         self._images: dict[int, bytes] = {}
+        self._offered = ""
         self.picker.entries_wanted.connect(lambda: self.picker.show_entries(self.service.personas()))
         self.picker.chosen.connect(self.choose)
         self.picker.manage_requested.connect(self.manage)
@@ -70,14 +71,15 @@ class PersonaDesk(QObject):
     def _offer_model(self, persona: Persona | None) -> None:
         wanted, loaded = persona.model_path if persona is not None else "", self._session.model
         if persona is None or not wanted or (loaded is not None and loaded.path == wanted):
-            self._chat.banner.hide_offer()
+            self._chat.banner.hide_offer(self._offered)
         elif not Path(wanted).exists():
             sentence = f"The model of {persona.name} is not at {wanted} any more: choose another one under Manage personas."
             self._chat.banner.show_notice(sentence, "warning")
         else:
             name = model_name(wanted)
             sentence = f"{persona.name} is meant to be answered by {name}, which is not loaded."
-            self._chat.banner.show_notice(sentence, "warning", offer=(f"Load {name}", lambda: self._models.open(Path(wanted))))
+            self._offered = f"Load {name}"
+            self._chat.banner.show_notice(sentence, "warning", offer=(self._offered, lambda: self._models.open(Path(wanted))))
 
     def _renew(self) -> None:
         self._images.clear()

@@ -58,10 +58,12 @@ def test_banner_offers_something_to_do(qtbot) -> None:
     assert done == [1]
     assert not banner.isVisible()
     banner.show_notice("It does not fit.", "warning", offer=("Switch it off", lambda: done.append(1)))
-    banner.hide_offer()
+    banner.hide_offer("Something else")
+    assert banner.isVisible()
+    banner.hide_offer("Switch it off")
     assert not banner.isVisible()
     banner.show_notice("Something else.", "warning")
-    banner.hide_offer()
+    banner.hide_offer("Switch it off")
     assert banner.isVisible()
     assert not banner.offer.isVisible()
 
