@@ -49,6 +49,10 @@ class Behaviour(Settings):
         "Use the sampling that a model's makers advise, where it comes with the model, instead of your saved defaults; what is kept for "
         "the model and what you set in a chat come first.",
     )
+    notify_after: int = setting(
+        20, "Tell of long replies", "A notification tells of a reply that took at least so long and ended while the window was not in front.",
+        low=0, high=3600, slider_high=120, step=5, words=((0, "off"),), unit="s",
+    )
     show_advanced: bool = setting(
         False, "Show advanced settings", "The panes show every setting, also those that are seldom changed.", neutral=False
     )

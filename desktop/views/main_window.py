@@ -26,6 +26,7 @@ from desktop.views.model_picker import STARTER_WORDS, ModelPicker
 from desktop.views.panes import LEFT, RIGHT, Panes
 from desktop.views.settings_desk import SettingsDesk
 from desktop.views.sidebar import Sidebar
+from desktop.views.start_desk import StartDesk
 from desktop.views.theme import Theme
 from engine.settings import Settings, setting_info
 
@@ -69,6 +70,7 @@ class MainWindow(QMainWindow):
         self.settings_desk = SettingsDesk(session, inspector, services.checks, services.devices, self)
         self.device_desk = DeviceDesk(session, services.devices, inspector, self.picker, self)
         self.drafting = DraftDesk(session, self.desk, inspector, self)
+        self.start_desk = StartDesk(services, self.chat.banner, self.open_chat, self)
         self.files.add(is_model, lambda paths: self.desk.open(model_path(paths[0])), "Drop the model here to open it")
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
@@ -118,6 +120,8 @@ class MainWindow(QMainWindow):
             "smaller": lambda: self.scale_text(-10),
             "normal": lambda: self.scale_text(0),
             "shortcuts": lambda: ShortcutsDialog(self).open(),
+            "log": self.start_desk.show_log,
+            "menu_entry": self.start_desk.show_menu_entry,
             "about": lambda: QMessageBox.about(self, "About Inglenook", ABOUT),
         }
 
@@ -302,6 +306,7 @@ class MainWindow(QMainWindow):
         """Keep the window's place; stop, save and end what runs."""
         self.inspector.finish()
         self.library.close_window()
+        self.start_desk.close()
         self._geometry.setValue("window", self.saveGeometry())
         self._geometry.setValue("panes", self.panes.saveState())
         for side in (LEFT, RIGHT):
