@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--debug", action="store_true", help="write everything to the log, and to the terminal")
     entry = result.add_mutually_exclusive_group()
     entry.add_argument(
-        "--install-desktop-entry", action="store_true", help="put Inglenook into the applications menu, and let models open with it by a double click"
+        "--install-desktop-entry", action="store_true", help="put Inglenook into the applications menu, and let a double click open models"
     )
     entry.add_argument("--uninstall-desktop-entry", action="store_true", help="take away what --install-desktop-entry put there")
     result.add_argument("--version", action="version", version=f"inglenook {version()}")

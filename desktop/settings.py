@@ -50,7 +50,7 @@ class Behaviour(Settings):
         "the model and what you set in a chat come first.",
     )
     notify_after: int = setting(
-        20, "Tell of long replies", "A notification tells of a reply that took at least so long and ended while the window was not in front.",
+        20, "Tell of long replies", "A notification tells of a reply that took so long and ended while the window was behind others.",
         low=0, high=3600, slider_high=120, step=5, words=((0, "off"),), unit="s",
     )
     show_advanced: bool = setting(

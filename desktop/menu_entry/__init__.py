@@ -34,6 +34,8 @@ def install(data: Path | None = None) -> str:
         return xdg.install(start)
     except OSError as error:
         raise EntryError(_sentence("put into", error)) from error
+    except ImportError as error:  # the pictures are drawn by Qt
+        raise EntryError(f"Inglenook cannot be put into the applications menu, because Qt cannot be used here ({error}).") from error
 
 
 def uninstall() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import resources
 if TYPE_CHECKING:
     from PySide6.QtGui import QImage
 
-__all__ = ["ICON_SIZES", "KINDS", "EntryError", "FileKind", "write_icon", "write_picture"]
+__all__ = ["ICON_SIZES", "KINDS", "EntryError", "FileKind", "write_picture"]
 
 ICON_SIZES = (16, 22, 24, 32, 48, 64, 128, 256, 512)
 
@@ -36,17 +37,10 @@ KINDS = (
 )
 
 
-def write_picture(path: Path, size: int) -> None:
-    """Write the program's icon as a PNG of `size` by `size` pixels. Raises OSError."""
-    picture = _picture(size)
-    if not picture.save(str(path), "PNG"):
-        raise OSError(5, "the picture cannot be written", str(path))
-
-
-def write_icon(path: Path, kind: str, size: int = 256) -> None:
-    """Write the program's icon as "ICO" or "ICNS". Raises OSError."""
-    if not _picture(size).save(str(path), kind):
-        raise OSError(5, "the picture cannot be written", str(path))
+def write_picture(path: Path, size: int = 256) -> None:
+    """Write the program's icon of `size` by `size` pixels, as the path's ending says: .png, .ico or .icns. Raises OSError."""
+    if not _picture(size).save(str(path)):
+        raise OSError(errno.EIO, "the picture cannot be written", str(path))
 
 
 def _picture(size: int) -> QImage:

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from desktop.menu_entry.kinds import KINDS, EntryError, write_icon
+from desktop.menu_entry.kinds import KINDS, EntryError, write_picture
 from desktop.menu_entry.starting import Starting
 from desktop.version import version
 
@@ -61,7 +61,7 @@ def install(start: Starting) -> str:
     program = place / "Contents" / "MacOS" / "inglenook"
     program.write_text(script(start), encoding="utf-8")
     program.chmod(0o755)
-    write_icon(place / "Contents" / "Resources" / "inglenook.icns", "ICNS")
+    write_picture(place / "Contents" / "Resources" / "inglenook.icns")
     return f"Inglenook is among the applications now, as {place}."
 
 

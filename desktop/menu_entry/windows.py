@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from desktop.menu_entry.kinds import KINDS, EntryError, write_icon
+from desktop.menu_entry.kinds import KINDS, EntryError, write_picture
 from desktop.menu_entry.starting import Starting
 
 __all__ = ["install", "registry", "shortcut", "shortcut_script", "uninstall"]
@@ -61,7 +61,7 @@ def install(start: Starting) -> str:
     """Make the shortcut and write the registry. Raises OSError and `EntryError`."""
     icon, place = _icon(), shortcut()
     icon.parent.mkdir(parents=True, exist_ok=True)
-    write_icon(icon, "ICO")
+    write_picture(icon)
     command = ["powershell", "-NoProfile", "-NonInteractive", "-Command", shortcut_script(start, icon, place)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode or not place.exists():

@@ -22,8 +22,11 @@ ENTRY = "applications/inglenook.desktop"
 _MIME = "mime/packages/inglenook.xml"
 _SCALABLE = "icons/hicolor/scalable/apps/inglenook.svg"
 _UPDATE_S = 20
-_MAGIC = {"application/x-gguf": ('<magic priority="60"><match type="string" offset="0" value="GGUF"/></magic>', "")}
-"""GGUF files begin with these four letters: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md"""
+_MAGIC = {
+    "application/x-gguf": '<match type="string" offset="0" value="GGUF"/>',
+    "application/x-inglenook-chats+json": '<match type="string" offset="0:32" value="&quot;inglenook-conversation&quot;"/>',
+}
+"""How the files begin: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and `desktop.store.exporters.own`."""
 
 
 def data_home() -> Path:
@@ -51,7 +54,7 @@ def desktop_file(start: Starting) -> str:
     lines = [
         "[Desktop Entry]",
         "Type=Application",
-        "Version=1.5",
+        "Version=1.1",
         "Name=Inglenook",
         "GenericName=Chat with language models",
         "Comment=Chat with language models that run on your own machine",
@@ -60,12 +63,11 @@ def desktop_file(start: Starting) -> str:
         *([f"Path={_value(start.folder)}"] if start.folder else []),
         "Icon=inglenook",
         "Terminal=false",
-        "Categories=Utility;Chat;ArtificialIntelligence;Science;",
+        "Categories=Science;ArtificialIntelligence;",
         "Keywords=LLM;AI;chat;GGUF;language model;assistant;",
         f"MimeType={''.join(f'{kind.mime};' for kind in KINDS)}",
         "StartupNotify=true",
-        "StartupWMClass=inglenook",
-        "SingleMainWindow=true",
+        "StartupWMClass=Inglenook",
     ]
     return "\n".join(lines) + "\n"
 
@@ -74,7 +76,7 @@ def mime_file() -> str:
     """The description of the files' types for the shared MIME database."""
     parts = []
     for kind in KINDS:
-        magic = _MAGIC.get(kind.mime, ("", ""))[0]
+        magic = f'<magic priority="60">{_MAGIC[kind.mime]}</magic>'
         parent = '<sub-class-of type="application/json"/>' if kind.suffix.endswith(".json") else ""
         parts.append(
             f'  <mime-type type="{kind.mime}">\n    <comment>{escape(kind.label)}</comment>\n    <icon name="inglenook"/>\n'
@@ -111,13 +113,13 @@ def uninstall() -> str:
     present = [path for path in _places(home) if path.exists() or path.is_symlink()]
     for path in present:
         path.unlink()
-    for path in present:
-        for folder in path.relative_to(home).parents[:-1]:
-            with contextlib.suppress(OSError):  # something else is in it
-                (home / folder).rmdir()
     if not present:
         return "Inglenook was not in the applications menu."
     _update(home)
+    for path in present:
+        for folder in list(path.relative_to(home).parents)[:-1]:
+            with contextlib.suppress(OSError):  # something else is in it
+                (home / folder).rmdir()
     return "Inglenook is no longer in the applications menu."
 
 

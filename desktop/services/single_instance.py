@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 ANSWER_S = 5.0
 """So long a second start waits for the first: a start takes less than one second, a program that hangs takes for ever."""
+_SLICE_MS = 20
+"""Qt's waiting holds Python's lock, so it is done in such pieces."""
 _LONGEST_PATH = 90
 """Bytes of a socket's path: systems allow 104 to 108, and Qt puts up to 9 behind it while it makes the socket."""
 _LONGEST_REQUEST = 1 << 20
@@ -82,9 +84,9 @@ def take_lock(folder: Path) -> QLockFile:
     lock = QLockFile(str(folder / "inglenook.lock"))
     lock.setStaleLockTime(0)  # never by age; the lock of a process that is gone is taken over all the same
     if not lock.tryLock(0):
-        found = lock.getLockInfo()
-        process = found[1] if isinstance(found, tuple) and len(found) > 1 and found[0] else 0
-        raise AlreadyOpen(folder, int(process))
+        found: object = lock.getLockInfo()  # (process, host, program), whatever the stubs say
+        process = found[0] if isinstance(found, tuple) else 0
+        raise AlreadyOpen(folder, process if isinstance(process, int) else 0)
     return lock
 
 
@@ -189,10 +191,9 @@ def hand_over(found: AlreadyOpen, request: Request, wait_s: float = ANSWER_S, fr
     end = time.monotonic() + wait_s
     _let_come_forward(found.process)
     while True:
-        left = max(1, round((end - time.monotonic()) * 1000))
         socket = QLocalSocket()
         socket.connectToServer(socket_name(found.folder))
-        heard = socket.waitForConnected(left) and _told(socket, request.line(), end)
+        heard = socket.waitForConnected(_SLICE_MS) and _told(socket, request.line(), end)
         socket.abort()
         if heard:
             return True
@@ -204,13 +205,15 @@ def hand_over(found: AlreadyOpen, request: Request, wait_s: float = ANSWER_S, fr
 
 
 def _told(socket: QLocalSocket, line: bytes, end: float) -> bool:
+    from PySide6.QtNetwork import QLocalSocket
+
     socket.write(line)
     answer = b""
-    while not answer.endswith(b"\n") and (left := round((end - time.monotonic()) * 1000)) > 0:
-        if socket.bytesToWrite() and not socket.waitForBytesWritten(left):
-            return False
-        if not socket.bytesAvailable() and not socket.waitForReadyRead(left):
-            return False
+    while not answer.endswith(b"\n") and time.monotonic() < end:
+        if socket.bytesToWrite():
+            socket.waitForBytesWritten(_SLICE_MS)
+        elif not socket.waitForReadyRead(_SLICE_MS) and socket.state() != QLocalSocket.LocalSocketState.ConnectedState:
+            break
         answer += bytes(socket.readAll().data())
     return answer == _HEARD
 

@@ -157,8 +157,8 @@ class LogWindow(QDialog):
         place = QTextCursor(self.text.document())
         while words and len(marks) < _MARKED and not (place := self.text.document().find(words, place)).isNull():
             mark = QTextEdit.ExtraSelection()
-            mark.cursor = place  # type: ignore[attr-defined]
-            mark.format.setBackground(QColor(colours["selected"]))  # type: ignore[attr-defined]
+            mark.cursor = place
+            mark.format.setBackground(QColor(colours["selected"]))
             marks.append(mark)
         self.text.setExtraSelections(marks)
 

@@ -13,8 +13,8 @@ from desktop.views.notices import announce
 __all__ = ["ReportDialog"]
 
 _PROMISE = (
-    "This is the whole report: versions, the model's name, the last lines of the log, and nothing that was written in a chat. It goes nowhere "
-    "by itself: copy it, and paste it where you report the error."
+    "This is the whole report: versions, the model's name, the last lines of the log, and nothing that was written in a chat. It goes "
+    "nowhere by itself: copy it, and paste it where you report the error."
 )
 
 

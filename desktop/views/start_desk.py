@@ -17,6 +17,7 @@ from desktop.views.log_window import LogWindow
 from desktop.views.menu_entry_dialog import MenuEntryDialog
 from desktop.views.notices import Banner
 from desktop.views.report_dialog import ReportDialog
+from desktop.views.tray_notifier import TrayNotifier
 
 __all__ = ["LOG_FILE", "StartDesk", "make_notifier"]
 
@@ -28,13 +29,9 @@ CRASHED = (
 CUT_OFF = "The last run of Inglenook ended unexpectedly, without a trace of why. What was written until then is saved."
 
 
-def make_notifier() -> Notifier:
+def make_notifier(platform: str = sys.platform) -> Notifier:
     """The notifications of this system."""
-    if sys.platform.startswith("linux"):
-        return BusNotifier()
-    from desktop.views.tray_notifier import TrayNotifier
-
-    return TrayNotifier()
+    return TrayNotifier() if platform in ("win32", "darwin") else BusNotifier()
 
 
 def in_front() -> bool:
