@@ -69,7 +69,6 @@ class StartDesk(QObject):
         if self.log_window is None:
             self.log_window = LogWindow(self._log_file, self._shower.show, self._window)
         self.log_window.show()
-        self.log_window.raise_()
         self.log_window.activateWindow()
 
     def show_menu_entry(self) -> None:
