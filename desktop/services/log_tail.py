@@ -10,12 +10,12 @@ __all__ = ["LEVELS", "LogEntry", "LogTail"]
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _FIRST_BYTES = 256_000
-_HEAD = re.compile(r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+) (?P<level>[A-Z]+) +(?P<text>.*)")
+_HEAD = re.compile(r"\d{4}-(?P<time>\d\d-\d\d \d\d:\d\d:\d\d),\d+ (?P<level>[A-Z]+) +(?:MainThread )?(?P<text>.*)")
 
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One entry: all its lines as they are in the file, and the place of its level in `LEVELS`."""
+    """One entry for people, without the year and the thread of the window, and the place of its level in `LEVELS`."""
 
     text: str
     level: int
@@ -60,7 +60,9 @@ class LogTail:
             head = _HEAD.fullmatch(line)
             if head is not None:
                 self._level = LEVELS.index(head["level"]) if head["level"] in LEVELS else 1
-                found.append(LogEntry(line, self._level))
+                found.append(LogEntry(f"{head['time']}  {head['level']:<7}  {head['text']}", self._level))
+            elif found and not line.strip():
+                continue  # the end of a trace
             elif found:
                 found[-1] = replace(found[-1], text=f"{found[-1].text}\n{line}")
             else:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QSize, Qt, QTimer
+from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtGui import (
     QColor,
     QFontDatabase,
@@ -40,7 +40,7 @@ __all__ = ["LogWindow"]
 _LOOK_MS = 400
 _ENTRIES = 5000
 _MARKED = 2000
-_CHOICES = (("Everything", 0), ("Information and above", 1), ("Warnings and errors", 2), ("Errors only", 3))
+_CHOICES = (("Everything", 0), ("Information", 1), ("Warnings", 2), ("Errors", 3))
 _COLOURS = {2: "warning", 3: "danger", 4: "danger"}
 
 
@@ -57,7 +57,7 @@ class LogWindow(QDialog):
         self.setWindowFlag(Qt.WindowType.WindowMaximizeButtonHint)
         self.setSizeGripEnabled(True)
         self.level = QComboBox()
-        self.level.setAccessibleName("Which entries are shown")
+        self.level.setAccessibleName("Least level of the entries that are shown")
         for words, _ in _CHOICES:
             self.level.addItem(words)
         self.level.setCurrentIndex(1)
@@ -89,6 +89,7 @@ class LogWindow(QDialog):
         for button in (self.copy, self.folder, self.shut):
             button.setAutoDefault(False)
         self._arrange()
+        self.resize(min(980, max(380, parent.width() - 60)), min(640, max(360, parent.height() - 80)))
         self._timer = QTimer(self)
         self._timer.setInterval(_LOOK_MS)
         self._timer.timeout.connect(self._look)
@@ -109,12 +110,6 @@ class LogWindow(QDialog):
         layout.addWidget(self.text, 1)
         layout.addLayout(below)
         self._fit_font()
-
-    def sizeHint(self) -> QSize:
-        """Wide enough for most entries, and inside the window behind it."""
-        parent = self.parentWidget()
-        room = parent.size() if parent is not None else QSize(960, 640)
-        return QSize(min(980, max(380, room.width() - 60)), min(640, max(360, room.height() - 80)))
 
     def _look(self) -> None:
         new = self._tail.read()

@@ -41,7 +41,6 @@ class MenuEntryDialog(QDialog):
         self.words = QLabel()
         self.words.setTextFormat(Qt.TextFormat.PlainText)
         self.words.setWordWrap(True)
-        self.words.setMinimumWidth(self.fontMetrics().averageCharWidth() * 44)
         self.outcome = QLabel()
         self.outcome.setTextFormat(Qt.TextFormat.PlainText)
         self.outcome.setWordWrap(True)
@@ -80,7 +79,15 @@ class MenuEntryDialog(QDialog):
         self.outcome.setProperty("tone", tone)
         self.outcome.style().unpolish(self.outcome)
         self.outcome.style().polish(self.outcome)
-        self.adjustSize()
+        self._fit()
+
+    def _fit(self) -> None:
+        """As wide as reads well, as high as the text then needs, and inside the window behind it."""
+        parent, layout = self.parentWidget(), self.layout()
+        if parent is not None and layout is not None:
+            wide = min(self.fontMetrics().averageCharWidth() * 62, max(340, parent.width() - 40))
+            layout.activate()
+            self.resize(wide, max(layout.heightForWidth(wide), self.minimumSizeHint().height()))
 
     def _do(self, deed: Callable[[], str]) -> None:
         if self._worker is not None:

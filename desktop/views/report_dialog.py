@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QFontDatabase, QGuiApplication
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
@@ -35,7 +35,6 @@ class ReportDialog(QDialog):
         self.text.setProperty("tone", "field")
         self.text.setReadOnly(True)
         self.text.setAccessibleName("Report")
-        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.text.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard)
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
@@ -61,13 +60,8 @@ class ReportDialog(QDialog):
         layout.addWidget(promise)
         layout.addWidget(self.text, 1)
         layout.addLayout(line)
+        self.resize(min(780, max(360, parent.width() - 60)), min(600, max(340, parent.height() - 80)))
         self.copy.setFocus()
-
-    def sizeHint(self) -> QSize:
-        """Inside the window behind it."""
-        parent = self.parentWidget()
-        room = parent.size() if parent is not None else QSize(800, 600)
-        return QSize(min(760, max(360, room.width() - 60)), min(560, max(340, room.height() - 80)))
 
     def _copy(self) -> None:
         QGuiApplication.clipboard().setText(self.text.toPlainText())
