@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator
-from typing import Protocol
+from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -72,8 +72,9 @@ class BusNotifier(QObject):
         bus = QDBusConnection.sessionBus()
         if not bus.isConnected():
             return False
-        bus.connect("", PLACE, SERVICE, "ActionInvoked", self, SLOT("invoked(QDBusMessage)").encode())
-        bus.connect("", PLACE, SERVICE, "ActivationToken", self, SLOT("permitted(QDBusMessage)").encode())
+        for name, slot in (("ActionInvoked", "invoked"), ("ActivationToken", "permitted")):
+            receiver: Any = SLOT(f"{slot}(QDBusMessage)")  # a str, whatever the stubs say
+            bus.connect("", PLACE, SERVICE, name, self, receiver)
         self._thread = StreamThread("notify", self)
         self._thread.finished.connect(self._answered)
         self._thread.failed.connect(self._refused)
