@@ -140,6 +140,7 @@ class Desktop(QObject):
     def _after_paint(self, model: Path | None, starter: bool, files: Sequence[Path], last_run: str | None) -> None:
         if self._closed:
             return
+        self.theme.motion.ask_system()
         self._first = FirstInstance(self.services.folder, self)
         self._first.asked.connect(self.asked)
         self._bring_model(model, starter, keep_last=not last_run and not any(is_model(path) for path in files))
@@ -155,6 +156,8 @@ class Desktop(QObject):
             desk.get_starter()
         elif last and keep_last and Path(last).exists():
             desk.open(Path(last))
+        else:
+            desk.look_for_models()  # for the first page
 
     @Slot(object)
     def asked(self, request: Request) -> None:
