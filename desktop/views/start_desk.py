@@ -22,10 +22,8 @@ from desktop.views.tray_notifier import TrayNotifier
 __all__ = ["LOG_FILE", "StartDesk", "make_notifier"]
 
 LOG_FILE = "logs/inglenook.log"
-CRASHED = (
-    "The last run of Inglenook ended in a crash. What was written until then is saved; the model was not loaded by itself this time, "
-    "in case it was the reason."
-)
+CRASHED = "The last run of Inglenook ended in a crash. What was written until then is saved."
+NOT_LOADED = " The model was not loaded by itself this time, in case it was the reason."
 CUT_OFF = "The last run of Inglenook ended unexpectedly, without a trace of why. What was written until then is saved."
 
 
@@ -86,7 +84,8 @@ class StartDesk(QObject):
 
     def tell_last_run(self, trace: str) -> None:
         """The last run ended unexpectedly; `trace` is what its crash wrote, if it was one."""
-        self._tell(CRASHED if trace else CUT_OFF, "warning", trace)
+        left_out = NOT_LOADED if self._services.session.preferences.last_model and self._services.session.state == "no_model" else ""
+        self._tell(CRASHED + left_out if trace else CUT_OFF, "warning", trace)
 
     def _tell(self, sentence: str, level: str, trace: str) -> None:
         from desktop.report import shortened

@@ -75,7 +75,8 @@ def test_each_trouble_of_a_reply_is_told_and_mended_by_the_button(hand) -> None:
     hand.say("and on it goes")
     assert hand.texts()[-1] == "and on it goes"
     hand.restart()
-    assert [text for text in hand.texts() if text.startswith("the text of")] == [f"the text of message {n} stays" for n in range(len(TROUBLES))]
+    kept = [text for text in hand.texts() if text.startswith("the text of")]
+    assert kept == [f"the text of message {number} stays" for number in range(len(TROUBLES))]
 
 
 def test_after_a_lost_device_the_model_is_gone_and_the_written_text_stays(hand) -> None:

@@ -80,7 +80,8 @@ def day(window):
     window.files.take([model])
     yield idle
     session.set_settings(SamplerSettings(temperature=0.4))
-    for count, text in enumerate(("Hello there, hearth.", "And once more, with a [link](https://example.com) and ![a picture](https://example.com/x.png)"), 1):
+    texts = ("Hello there, hearth.", "A [link](https://example.com) and ![a picture](https://example.com/x.png)")
+    for count, text in enumerate(texts, 1):
         say(window, text)
         if not fake:
             QTimer.singleShot(500, session.stop)
