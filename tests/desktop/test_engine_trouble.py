@@ -79,7 +79,7 @@ def test_each_trouble_of_a_reply_is_told_and_mended_by_the_button(hand) -> None:
     assert kept == [f"the text of message {number} stays" for number in range(len(TROUBLES))]
 
 
-def test_after_a_lost_device_the_model_is_gone_and_the_written_text_stays(hand) -> None:
+def a_lost_device_takes_the_model_and_leaves_what_is_written(hand: Hand) -> None:
     hand.door.chat.error = DeviceLost("The GPU stopped working: load the model again.")
     hand.type("hello there")
     hand.press(Qt.Key.Key_Return)
@@ -93,7 +93,7 @@ def test_after_a_lost_device_the_model_is_gone_and_the_written_text_stays(hand) 
     assert hand.session.model is not None
 
 
-def test_a_load_that_wants_too_much_can_be_tried_again(hand) -> None:
+def a_load_that_wants_too_much_can_be_tried_again(hand: Hand) -> None:
     for error in (NotEnoughMemory("It needs 9 GB, but 1 GB is free."), MemoryError(), KeyError("wrong")):
         hand.door.fail_with = error
         hand.window.desk.open(hand.folder / "echo.gguf")
@@ -105,7 +105,7 @@ def test_a_load_that_wants_too_much_can_be_tried_again(hand) -> None:
         assert hand.session.model is not None
 
 
-def test_what_loading_again_cannot_mend_offers_nothing(hand) -> None:
+def what_loading_again_cannot_mend_offers_nothing(hand: Hand) -> None:
     hand.door.fail_with = BadCheckpoint("echo.gguf lacks tensors.")
     hand.window.desk.open(hand.folder / "echo.gguf")
     hand.qtbot.waitUntil(lambda: "lacks tensors" in banner_text(hand))
@@ -118,3 +118,9 @@ def test_what_loading_again_cannot_mend_offers_nothing(hand) -> None:
     hand.say("hello")
     assert not offered(hand)
     assert hand.session.model is not None
+
+
+def test_what_becomes_of_the_model_and_of_what_is_written(hand) -> None:
+    a_lost_device_takes_the_model_and_leaves_what_is_written(hand)
+    a_load_that_wants_too_much_can_be_tried_again(hand)
+    what_loading_again_cannot_mend_offers_nothing(hand)

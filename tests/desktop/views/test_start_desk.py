@@ -218,7 +218,7 @@ def test_a_long_reply_that_nobody_saw_is_told(hand, monkeypatch) -> None:
     hand.open_window()
 
 
-def test_each_system_has_its_notifier_and_no_icon_is_left_behind(hand, qtbot) -> None:
+def test_each_system_has_its_notifier_and_no_icon_is_left_behind(qapp) -> None:
     bus, tray = make_notifier("linux"), make_notifier("win32")
     assert type(bus).__name__ == "BusNotifier"
     assert isinstance(tray, TrayNotifier)
