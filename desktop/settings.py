@@ -61,6 +61,10 @@ class Behaviour(Settings):
         True, "Back up the chats automatically",
         "Copies of all chats of the last hours, days and weeks are kept beside them; File > Restore from a backup brings one back.",
     )
+    notify_after: int = setting(
+        20, "Tell of long replies", "A notification tells of a reply that took so long and ended while the window was behind others.",
+        low=0, high=3600, slider_high=120, step=5, words=((0, "off"),), unit="s",
+    )
     show_advanced: bool = setting(
         False, "Show advanced settings", "The panes show every setting, also those that are seldom changed.", neutral=False
     )

@@ -62,6 +62,11 @@ class EngineRoom(QObject):
         return self._state
 
     @property
+    def shaken(self) -> bool:
+        """Whether loading the model again may mend what failed last; see `ModelSlot.shaken`."""
+        return self._slot.shaken
+
+    @property
     def model(self) -> ModelInfo | None:
         """The loaded model."""
         return self._model

@@ -34,8 +34,9 @@ class ReplyRunner(QObject):
         avoided(int conversation, int count, str text): a banned text was taken back, the reply's `count`-th.
         draft_failed(int conversation, str sentence): the reply failed because its draft model could not be loaded.
         ended(int conversation, int message): it is over and saved.
-        trouble(str sentence, str details): saving failed, or a bug ended the reply.
+        trouble(str sentence, str details): saving failed.
         saved_again(): what could not be saved is saved now.
+        engine_failed(str sentence, str details): memory, the device or a bug ended the reply.
     """
 
     grown = Signal(int, str)
@@ -46,6 +47,7 @@ class ReplyRunner(QObject):
     ended = Signal(int, int)
     trouble = Signal(str, str)
     saved_again = Signal()
+    engine_failed = Signal(str, str)
 
     def __init__(self, library: Library, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -178,8 +180,8 @@ class ReplyRunner(QObject):
         saved = record(reply.done, reply.trimmed, sentence, self._model_name, reply.avoided)
         self.unsaved.put(reply.message_id, Ended(reply.text, state, saved, reply.tokens))
         self.unsaved.save()
-        if details:
-            self.trouble.emit(sentence, details)
-        elif sentence and reply.loads_draft:
+        if sentence and reply.loads_draft and not details:
             self.draft_failed.emit(reply.conversation_id, sentence)
+        elif sentence and (details or self.engine.shaken):
+            self.engine_failed.emit(sentence, details)
         self.ended.emit(reply.conversation_id, reply.message_id)

@@ -58,6 +58,7 @@ class ChatSession(ConversationSession):
         progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
         model_changed(object): the `ModelInfo` of the loaded model, or None.
         draft_refused(str sentence): the chosen draft model cannot draft for the loaded one.
+        reply_ended(int conversation, int message): a reply is over and saved.
         measured(object): what a task given to `measure` came to; None when it failed.
     """
 
@@ -66,6 +67,7 @@ class ChatSession(ConversationSession):
     model_changed = Signal(object)
     draft_refused = Signal(str)
     measured = Signal(object)
+    reply_ended = Signal(int, int)
 
     def __init__(
         self,
@@ -78,10 +80,13 @@ class ChatSession(ConversationSession):
     ) -> None:
         super().__init__(library, preferences, open_chat, describe, parent)
         self._outdated_told, self._asked_path = False, ""
+        self.reload_offered = False  # with the next notice of an error, which takes it back
         self.drafts = DraftService(draft_problem, self)
         self.drafts.answered.connect(self._on_draft_answer)
         self._draft_told = ("", "", "")
         self._runner.ended.connect(self._check_draft)
+        self._runner.ended.connect(self.reply_ended)
+        self._runner.engine_failed.connect(self._on_engine_failed)
         self._runner.draft_failed.connect(self._on_draft_failed)
         self._engine = self._runner.engine
         self._engine.state_changed.connect(self._on_state)
@@ -122,9 +127,10 @@ class ChatSession(ConversationSession):
         return self._loaded_with
 
     def reload_model(self) -> None:
-        """Load the present model again, so that changed settings take effect."""
-        if self.model is not None:
-            self.open_model(self.model.path)
+        """Load the present model again, so that changed settings take effect, or the one that was asked for and is not there."""
+        path = self.model.path if self.model is not None else self._asked_path
+        if path:
+            self.open_model(path)
 
     def reload_with(self, settings: LoadSettings) -> None:
         """Put settings in force and load the present model with them, or the one whose device failed; while it answers, that is left
@@ -344,4 +350,10 @@ class ChatSession(ConversationSession):
 
     @Slot(str, str, str)
     def _on_load_failed(self, path: str, sentence: str, details: str) -> None:
+        self.reload_offered = self._engine.shaken
+        self._on_trouble(sentence, details)
+
+    @Slot(str, str)
+    def _on_engine_failed(self, sentence: str, details: str) -> None:
+        self.reload_offered = True
         self._on_trouble(sentence, details)

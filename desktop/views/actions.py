@@ -70,6 +70,10 @@ COMMANDS: tuple[Command, ...] = (
     Command("smaller", "View", "Smaller text", ("Ctrl+-",)),
     Command("normal", "View", "Normal text size", ("Ctrl+0",)),
     Command("shortcuts", "Help", "Keyboard shortcuts", ("Ctrl+/",)),
+    Command("", "Help"),
+    Command("log", "Help", "Show log"),
+    Command("menu_entry", "Help", "Applications menu…"),
+    Command("", "Help"),
     Command("about", "Help", "About Inglenook"),
 )
 

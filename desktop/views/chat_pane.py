@@ -16,12 +16,13 @@ from desktop.views.token_desk import TokenDesk
 from desktop.views.token_legend import TokenLegend
 from desktop.views.transcript import TranscriptView
 from desktop.views.welcome import WelcomePage
-from engine.core import Stats
+from engine.core import ModelInfo, Stats
 from engine.settings import Settings, SpeculationSettings
 
 __all__ = ["ChatPane"]
 
 SWITCH_OFF = "Switch drafting off"
+RELOAD = "Load the model again"
 BUSY = ("prefill", "answering", "stopping")
 """States in which a reply is under way."""
 
@@ -34,6 +35,7 @@ class ChatPane(QWidget):
     def __init__(self, session: ChatSession, header: QWidget, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._session = session
+        self._reload_told = False
         self._awaited = False  # a reply was begun and its end was not told yet
         self.transcript = TranscriptView(session.messages)
         self.legend = TokenLegend()
@@ -78,7 +80,7 @@ class ChatPane(QWidget):
         session.avoided.connect(self._show_avoided)
         session.settings_changed.connect(self._settings_changed)
         session.draft_refused.connect(self._show_refused_draft)
-        session.model_changed.connect(self.show_model)
+        session.model_changed.connect(self._model_came)
         session.conversation_changed.connect(self._show_conversation)
         session.notice.connect(self.show_notice)
         session.undo_available.connect(self._undo_changed)
@@ -124,6 +126,12 @@ class ChatPane(QWidget):
             self._awaited = False
             announce(self, f"Done, {stats.decode_tokens_per_second:.0f} tokens per second, {reason}")
 
+    def _model_came(self, model: ModelInfo | None) -> None:
+        if model is not None and self._reload_told:
+            self.banner.hide_offer(RELOAD)
+            self._reload_told = False
+        self.show_model()
+
     def _show_running(self, stats: Stats) -> None:
         self.status.show_stats(stats, "")
 
@@ -159,9 +167,12 @@ class ChatPane(QWidget):
             self.composer.setFocus()
 
     def show_notice(self, text: str, level: str) -> None:
-        """Show what the session has to say; the details of a bug go with it once."""
-        details, self._session.error_details = (self._session.error_details if level == "error" else ""), ""
-        self.banner.show_notice(text, level, details=details)
+        """Show what the session has to say; the details of a bug, and the offer to load the model again, go with it once."""
+        session = self._session
+        details, session.error_details = (session.error_details if level == "error" else ""), ""
+        self._reload_told, session.reload_offered = level == "error" and session.reload_offered, False
+        offer = (RELOAD, session.reload_model) if self._reload_told else None
+        self.banner.show_notice(text, level, details=details, offer=offer)
 
     def _undo_changed(self, available: bool, _what: str) -> None:
         if not available:

@@ -33,6 +33,7 @@ from desktop.views.safety_desk import SafetyDesk
 from desktop.views.settings_desk import SettingsDesk
 from desktop.views.sidebar import Sidebar
 from desktop.views.sidebar_desk import SidebarDesk
+from desktop.views.start_desk import StartDesk
 from desktop.views.temporary_desk import TemporaryDesk
 from desktop.views.theme import Theme
 from engine.settings import Settings, setting_info
@@ -85,6 +86,7 @@ class MainWindow(QMainWindow):
         services.shelf.folders_changed.connect(session.follow_place)
         self.unsent = DraftKeeper(session, self.chat.composer, self)
         self.unsent.changed.connect(self.sidebar.set_drafts)
+        self.start_desk = StartDesk(services, self.chat.banner, self.open_chat, self)
         self.files.add(is_model, lambda paths: self.desk.open(model_path(paths[0])), "Drop the model here to open it")
         self.exchange = ExchangeDesk(session, services.exchange, self.chat, self.files, self)
         self.shelf_desk.export_requested.connect(self.exchange.export)
@@ -151,6 +153,8 @@ class MainWindow(QMainWindow):
             "smaller": lambda: self.scale_text(-10),
             "normal": lambda: self.scale_text(0),
             "shortcuts": lambda: ShortcutsDialog(self).open(),
+            "log": self.start_desk.show_log,
+            "menu_entry": self.start_desk.show_menu_entry,
             "about": lambda: AboutDialog(self).open(),
         }
 
@@ -352,6 +356,7 @@ class MainWindow(QMainWindow):
         self.personas.close()
         self.library.close_window()
         self.exchange.close_window()
+        self.start_desk.close()
         self._geometry.setValue("window", self.saveGeometry())
         self._geometry.setValue("panes", self.panes.saveState())
         for side in (LEFT, RIGHT):
