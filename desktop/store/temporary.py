@@ -30,6 +30,10 @@ class Library:
         """The store of the conversation, or of the message, of this id."""
         return self.temporary if number >= FIRST_TEMPORARY else self.kept
 
+    def database_of(self, number: int) -> Database:
+        """The database that the conversation, or the message, of this id is in."""
+        return self._memory if number >= FIRST_TEMPORARY else self.database
+
     def forget(self, conversation_id: int) -> None:
         """Drop a temporary conversation with all its messages."""
         with self._memory.transaction():
