@@ -31,6 +31,7 @@ from desktop.services.library import LibraryService, Measure, measure_bandwidth
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
 from desktop.services.session import ChatSession
 from desktop.services.together import Services
+from desktop.services.writing import make_writing
 from desktop.settings import Appearance
 from desktop.store.database import FILE_NAME as DATABASE
 from desktop.store.database import Database, StoreError, data_folder
@@ -114,6 +115,7 @@ class Desktop(QObject):
             hub=HubService(preferences, models, doors.hub, self),
             devices=DeviceService(doors.find_devices, self),
             judge=LibraryService(session, catalogue, doors.measure, doors.find_devices, self),
+            writing=make_writing(session, self),
         )
 
     def start(self, model: Path | None = None, starter: bool = False) -> None:

@@ -53,8 +53,8 @@ class PromptService(QObject):
     def write(self, path: Path) -> None:
         """Write all prompts to a file."""
         if self._tried(lambda: write_prompts(path, self.prompts())):
-            count = len(self.prompts())
-            self.told.emit(f"{count} prompts were written to {path.name}." if count != 1 else f"The prompt was written to {path.name}.", "info")
+            what = "The prompt was" if len(self.prompts()) == 1 else f"{len(self.prompts())} prompts were"
+            self.told.emit(f"{what} written to {path.name}.", "info")
 
     def read(self, path: Path) -> None:
         """Add the prompts of a file; those that are there already, name and text, are not added again."""

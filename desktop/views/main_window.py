@@ -27,6 +27,7 @@ from desktop.views.panes import LEFT, RIGHT, Panes
 from desktop.views.settings_desk import SettingsDesk
 from desktop.views.sidebar import Sidebar
 from desktop.views.theme import Theme
+from desktop.views.writing_desk import WritingDesk
 from engine.settings import Settings, setting_info
 
 __all__ = ["MainWindow"]
@@ -70,6 +71,7 @@ class MainWindow(QMainWindow):
         self.device_desk = DeviceDesk(session, services.devices, inspector, self.picker, self)
         self.drafting = DraftDesk(session, self.desk, inspector, self)
         self.files.add(is_model, lambda paths: self.desk.open(model_path(paths[0])), "Drop the model here to open it")
+        self.writing = WritingDesk(services.writing, session, self.chat, self)
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
     def _top_bar(self) -> QWidget:
@@ -104,6 +106,7 @@ class MainWindow(QMainWindow):
             "find": chat.transcript.finding.open,
             "search": self.search,
             "stop": session.stop,
+            **self.writing.handlers(),
             "regenerate": chat.regenerate_last,
             "continue": chat.continue_last,
             "previous_variant": lambda: chat.step_variant(-1),
@@ -146,6 +149,7 @@ class MainWindow(QMainWindow):
         self.desk.fetching.connect(self._show_fetching)
         self.desk.fetch_ended.connect(self._end_fetching)
         self.theme.changed.connect(self._fit_text)
+        self.writing.begin(self)
         self._show_model(session.model)
         self._show_undo(False, "")
         self._show_busy(session.state not in ("no_model", "idle"))
