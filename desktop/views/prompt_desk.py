@@ -68,7 +68,6 @@ class PromptDesk(QObject):
             self._list = PromptsWindow(self._service, self._window)
             self._list.chosen.connect(self.insert)
         self._list.show()
-        self._list.raise_()
         self._list.activateWindow()
 
     def insert(self, prompt: Prompt) -> None:
