@@ -29,7 +29,7 @@ ACTIONS: tuple[Entry, ...] = (
     Entry("system", "Set this chat's system prompt", "text", takes="TEXT"),
     Entry("model", "Choose the model"),
     Entry("preset", "Use a sampler preset in this chat", "text", takes="NAME"),
-    Entry("persona", "Choose who answers in this chat", "text", takes="NAME"),
+    Entry("persona", "Choose who answers in this chat"),
     Entry("attach", "Attach files"),
     Entry("prompts", "Manage the saved prompts"),
     Entry("fork", "New chat that goes on from here"),
@@ -38,7 +38,7 @@ ACTIONS: tuple[Entry, ...] = (
     Entry("help", "Keyboard shortcuts"),
 )
 """What can be done; those that this window cannot do are left out."""
-_WITH_CHOICES = ("preset", "persona")
+_WITH_CHOICES = ("preset",)
 
 
 def matching(text: str, actions: Sequence[Entry], prompts: Iterable[Entry], choices: dict[str, Sequence[str]]) -> tuple[Entry, ...]:

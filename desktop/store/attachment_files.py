@@ -71,8 +71,10 @@ def decoded(data: bytes) -> str | None:
         pass
     from charset_normalizer import from_bytes
 
-    best = from_bytes(data[:_GUESSED_BYTES]).best()
-    for encoding in (best.encoding if best is not None else "cp1252", "cp1252"):
+    matches = from_bytes(data[:_GUESSED_BYTES])
+    best = matches.best()
+    western = best is not None and any(match.encoding == "cp1252" and match.chaos <= best.chaos for match in matches)
+    for encoding in ("cp1252" if best is None or western else best.encoding, "cp1252"):  # of equals, the one most files are in
         try:
             return data.decode(encoding)
         except (UnicodeDecodeError, LookupError):

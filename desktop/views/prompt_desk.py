@@ -23,18 +23,20 @@ from desktop.views.slash_popup import SlashPopup
 __all__ = ["PromptDesk"]
 
 _COMMANDS: dict[str, tuple[str, ...]] = {
-    "new": ("new_chat",), "temp": ("temporary_chat", "new_temporary", "temporary"), "regenerate": ("regenerate",),
+    "new": ("new_chat",), "temp": ("new_temporary",), "regenerate": ("regenerate",),
     "continue": ("continue",), "attach": ("attach",), "prompts": ("prompts",), "fork": ("fork",),
-    "export": ("export", "export_chat"), "find": ("find",), "help": ("shortcuts",), "model": ("choose_model",),
+    "export": ("export_chat",), "persona": ("persona",),
+    "find": ("find",), "help": ("shortcuts",),
 }  # fmt: skip
-"""The window's command for a word: the first of these names that it has."""
+"""The window's command for a word: the first of these names that it has. A word whose command is not there is not offered."""
 _MOST_IN_MENU = 20
 
 
 class PromptDesk(QObject):
     """Opens the list of prompts, writes prompts into the message, and does what slash commands say.
 
-    `choices` can be given functions that tell what an argument can be ("persona": names), with `choose` what to do with one.
+    `choices` tells what the arguments of a word can be, `choose` does what one of them stands for, `run` what a word without a
+    command of the window stands for.
     """
 
     def __init__(self, service: PromptService, session: ChatSession, chat: ChatPane, window: QWidget) -> None:
@@ -76,7 +78,6 @@ class PromptDesk(QObject):
             form = PromptForm(prompt, self._window)
             form.inserted.connect(self._write)
             form.open()
-            next(iter(form.fields.values())).setFocus()
         else:
             self._write(prompt.text)
 

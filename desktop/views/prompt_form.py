@@ -30,7 +30,6 @@ class PromptForm(QDialog):
         for name, value in variables(prompt.text).items():
             field = TextBox(name, least=1, most=6)
             field.show_text(value)
-            field.selectAll()
             field.typed.connect(self._show)
             field.installEventFilter(self)
             label = QLabel(f"{name[0].upper()}{name[1:]}")
@@ -57,6 +56,7 @@ class PromptForm(QDialog):
         insert = self.buttons.addButton("Insert", QDialogButtonBox.ButtonRole.AcceptRole)
         insert.setToolTip("Insert (Ctrl+Enter)")
         insert.setDefault(True)
+        insert.setProperty("tone", "primary")
         self.buttons.accepted.connect(self._insert)
         self.buttons.rejected.connect(self.reject)
         column = QVBoxLayout(self)
@@ -67,6 +67,9 @@ class PromptForm(QDialog):
         scale = self.fontMetrics().height()
         self.resize(min(32 * scale, parent.window().width() - 20), min(28 * scale, parent.window().height() - 40))
         self._show()
+        first = next(iter(self.fields.values()))
+        first.selectAll()
+        first.setFocus()
 
     def text(self) -> str:
         """The prompt as it would be inserted."""

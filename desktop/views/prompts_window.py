@@ -48,7 +48,7 @@ class PromptsWindow(QDialog):
         self.name = QLineEdit()
         self.name.setAccessibleName("Name of the prompt")
         self.name.setPlaceholderText("Name, also its slash command")
-        self.text = TextBox("Text of the prompt", least=6, most=18)
+        self.text = TextBox("Text of the prompt", least=9, most=18)
         self.text.setPlaceholderText("What is written into the message")
         self.hint = QLabel(_HINT)
         self.hint.setProperty("tone", "muted")
@@ -88,8 +88,8 @@ class PromptsWindow(QDialog):
     def _arrange(self) -> None:
         left, right = QWidget(), QWidget()
         side, body = QVBoxLayout(left), QVBoxLayout(right)
-        for layout in (side, body):
-            layout.setContentsMargins(0, 0, 0, 0)
+        side.setContentsMargins(0, 0, 10, 0)
+        body.setContentsMargins(12, 0, 0, 0)
         side.addWidget(self.list, 1)
         side.addWidget(self.new)
         files = QHBoxLayout()
@@ -102,7 +102,7 @@ class PromptsWindow(QDialog):
         body.addStretch(1)
         panes = QSplitter(Qt.Orientation.Horizontal)
         panes.setChildrenCollapsible(False)
-        panes.setHandleWidth(13)
+        panes.setHandleWidth(1)
         panes.addWidget(left)
         panes.addWidget(right)
         panes.setStretchFactor(1, 1)
