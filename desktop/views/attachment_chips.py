@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QToolButton, QWidget
 
@@ -39,10 +39,12 @@ class AttachmentChips(QWidget):
         self._reading.setProperty("tone", "muted")
         self._reading.hide()
         self.chips: list[_Chip] = []
+        self._shown: tuple[Sequence[Held], int] = ((), 0)
         self.hide()
 
     def show_held(self, all_held: Sequence[Held], reading: int = 0) -> None:
         """Show these, and that `reading` more are being read."""
+        self._shown = (tuple(all_held), reading)
         while self._flow.takeAt(0) is not None:
             pass
         for chip in self.chips:
@@ -61,6 +63,13 @@ class AttachmentChips(QWidget):
         self.updateGeometry()
 
 
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the theme and the text size."""
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and getattr(self, "chips", None):
+            self.show_held(*self._shown)
+
+
 class _Chip(QFrame):
     opened = Signal(int)
     removed = Signal(int)
@@ -77,6 +86,8 @@ class _Chip(QFrame):
         self.face.setToolTip(f"{held.attachment.name}\nClick to see the text that the model gets")
         self.face.setAccessibleName(f"Preview of {held.attachment.name}, {count_words(held)}")
         colour = self.palette().color(QPalette.ColorGroup.Active, QPalette.ColorRole.WindowText).name()
+        side = round(self.face.fontMetrics().height() * 1.05)
+        self.face.setIconSize(QSize(side, side))
         self.face.setIcon(tinted(kind_of(held.attachment.name), colour, colour))
         words = count_words(held) + (f", {held.attachment.note}" if held.attachment.note else "")
         self.count = QLabel(words)

@@ -172,7 +172,7 @@ class Composer(QWidget):
         enter = "Enter" if self.box.send_with == "enter" else "Ctrl+Enter"
         if self._answering:
             self.button.set_face("stop", "Stop the reply", "Stop (Esc)")
-            self.box.setPlaceholderText(f"{enter} lets a message wait for the reply")
+            self.box.setPlaceholderText("Write the next message")
         else:
             self.button.set_face("send", "Send message", f"Send ({enter})")
             self.box.setPlaceholderText("Write a message" if enter == "Enter" else "Write a message, Ctrl+Enter sends")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QLabel, QPushButton
 
 from desktop.views.icons import IconButton
 
 __all__ = ["OfferBar"]
+
+_NARROW = 56
+"""Characters."""
 
 
 class OfferBar(QFrame):
@@ -23,11 +27,14 @@ class OfferBar(QFrame):
         self.words.setWordWrap(True)
         self.button = QPushButton()
         self.dismiss = IconButton("close", "Dismiss the offer")
-        row = QHBoxLayout(self)
-        row.setContentsMargins(12, 5, 6, 5)
-        row.addWidget(self.words, 1)
-        row.addWidget(self.button)
-        row.addWidget(self.dismiss)
+        self._row = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
+        self._row.setContentsMargins(12, 5, 6, 5)
+        self._row.addWidget(self.words, 1)
+        buttons = QHBoxLayout()
+        buttons.addStretch(1)
+        buttons.addWidget(self.button)
+        buttons.addWidget(self.dismiss)
+        self._row.addLayout(buttons)
         self.button.clicked.connect(self._accept)
         self.dismiss.clicked.connect(self.hide)
         self.hide()
@@ -43,6 +50,12 @@ class OfferBar(QFrame):
         self.button.setText(button)
         self.button.setVisible(act is not None)
         self.show()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """In little room the buttons stand below the words."""
+        super().resizeEvent(event)
+        narrow = self.width() < _NARROW * self.fontMetrics().averageCharWidth()
+        self._row.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
 
     def take_back(self, about: str) -> None:
         """Hide it if it is about this."""

@@ -38,6 +38,7 @@ class EditorRow(RowWidget):
         self.box.document().documentLayout().documentSizeChanged.connect(self._changed)
         self._files = ""
         self.keep = QPushButton("Save without answering", self)
+        self.keep.setAccessibleName("Save without answering")
         self.keep.setToolTip("Keep the new text, and ask for no reply (Ctrl+Shift+Enter)")
         self.save = QPushButton("Save", self)
         self.save.setToolTip("Save (Ctrl+Enter)")
@@ -60,10 +61,15 @@ class EditorRow(RowWidget):
         self.setAccessibleName("Editing the message")
         asks = row.item.role == "user"
         self.keep.setVisible(asks)
-        self.save.setText("Save && send" if asks else "Save")
+        self._name_buttons(asks, short=False)
         self.save.setToolTip("Save and send (Ctrl+Enter)" if asks else "Save (Ctrl+Enter)")
         self.box.setFont(look.text_font)
         self._column.setContentsMargins(0, self.gap, 0, 0)
+
+    def _name_buttons(self, asks: bool, short: bool) -> None:
+        """Their words, or, where there is little room, a word for each."""
+        self.keep.setText("Keep" if short else "Save without answering")
+        self.save.setText("Save" if not asks else "Send" if short else "Save && send")
 
     def begin(self, text: str) -> None:
         """Put `text` in the box and the keyboard behind its end."""
@@ -75,6 +81,11 @@ class EditorRow(RowWidget):
 
     def fit(self, width: int) -> int:
         self.resize(width, self.height())
+        asks = self.row is not None and self.row.item.role == "user"
+        self._name_buttons(asks, short=False)
+        shown = [self.cancel, self.save, *([self.keep] if asks else [])]
+        if sum(button.sizeHint().width() for button in shown) + 6 * len(shown) > width:
+            self._name_buttons(asks, short=True)
         lines = round(self.box.document().size().height())
         margin = round(2 * self.box.document().documentMargin()) + (self.look.px(1.4) if self.look else 0)
         shown = min(max(lines, _LINES[0]), _LINES[1])
