@@ -19,8 +19,8 @@ from desktop.store.database import StoreError
 __all__ = ["AttachmentService", "Held", "estimated"]
 
 _CHARACTERS_PER_TOKEN = 3.8
-_MOST_COUNTED = 2_000_000
-"""Characters; a longer file is many times what a context holds, and counting it would keep the model busy for seconds."""
+_MOST_COUNTED = 400_000
+"""Characters; a longer file is more than most contexts hold, and counting it would keep the model busy for seconds."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,19 @@ _CHARACTERS = 8
 
 
 def size_of(request: ChatRequest) -> Callable[[ChatSource], PromptSize]:
-    """A question for `ChatSession.ask`."""
-    return lambda source: source.size(request)
+    """A question for `ChatSession.ask`. A message many times longer than the context is counted in part, and the rest reckoned from it."""
+    place = max(number for number, message in enumerate(request.messages) if message.role == "user")
+    text = request.messages[place].content
+
+    def answer(source: ChatSource) -> PromptSize:
+        most = 4 * _CHARACTERS * source.size(ChatRequest((Message("user", "-"),))).context
+        if len(text) <= most:
+            return source.size(request)
+        part = Message("user", text[:most])
+        size = source.size(dataclasses.replace(request, messages=(*request.messages[:place], part, *request.messages[place + 1 :])))
+        return dataclasses.replace(size, prompt=size.prompt * len(text) // most)
+
+    return answer
 
 
 def fitted(request: ChatRequest, files: tuple[Attachment, ...], text: str) -> Callable[[ChatSource], tuple[Attachment, ...]]:

@@ -83,8 +83,8 @@ class EditorRow(RowWidget):
         self.resize(width, self.height())
         asks = self.row is not None and self.row.item.role == "user"
         self._name_buttons(asks, short=False)
-        shown = [self.cancel, self.save, *([self.keep] if asks else [])]
-        if sum(button.sizeHint().width() for button in shown) + 6 * len(shown) > width:
+        buttons = [self.cancel, self.save, *([self.keep] if asks else [])]
+        if sum(button.sizeHint().width() for button in buttons) + 6 * len(buttons) > width:
             self._name_buttons(asks, short=True)
         lines = round(self.box.document().size().height())
         margin = round(2 * self.box.document().documentMargin()) + (self.look.px(1.4) if self.look else 0)
