@@ -36,6 +36,7 @@ from desktop.services.session import ChatSession
 from desktop.services.shelf import Shelf
 from desktop.services.single_instance import AlreadyOpen, FirstInstance, Request, absolute, activation_token, hand_over, take_lock
 from desktop.services.together import Services
+from desktop.services.writing import make_writing
 from desktop.settings import Appearance
 from desktop.store.database import FILE_NAME as DATABASE
 from desktop.store.database import Database, StoreError, data_folder
@@ -133,6 +134,7 @@ class Desktop(QObject):
             shelf=Shelf(session, self),
             exchange=ExchangeService(self._library, self),
             backups=BackupService(session, self),
+            writing=make_writing(session, self),
         )
 
     def start(self, model: Path | None = None, starter: bool = False, files: Sequence[Path] = (), last_run: str | None = None) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 
 _HOMES = {
     "engine.core": (
-        "Alternative", "ChatEvent", "ChatRequest", "ChatSource", "Done", "Loading", "Message", "ModelInfo", "Prefill", "Running", "Stats",
+        "Alternative", "ChatEvent", "ChatRequest", "ChatSource", "Done", "Loading", "Message", "ModelInfo", "Prefill", "PromptSize",
+        "Running", "Stats",
         "Text", "TokenInfo", "Trimmed",
     ),
     "engine.settings": (

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from engine.core import ChatEvent, ChatRequest, Done, Loading, Message, ModelInfo, Text, TokenInfo, Trimmed
+from engine.core import ChatEvent, ChatRequest, Done, Loading, Message, ModelInfo, PromptSize, Text, TokenInfo, Trimmed
 from engine.errors import Cancelled, DeviceLost, EngineError, NotEnoughMemory
 from engine.folders import cache_dir
 from engine.generator.adapter_slot import AdapterSlot
@@ -76,6 +76,14 @@ class LocalChat:
             if isinstance(event, Done) and not request.plain:
                 self._prompts.remember(prompt, reply)
             yield event
+
+    def count(self, text: str) -> int:
+        """How many tokens a text has."""
+        return len(self.tokenizer.encode(text))
+
+    def size(self, request: ChatRequest) -> PromptSize:
+        """How long the prompt of a request is when nothing is left out of it. Raises `BadTemplate`."""
+        return self._prompts.size(request)
 
     def complete(self, ids: Sequence[int], request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
         """The events of a plain completion: `ids` go on with the settings of `request`, whose messages are not looked at."""

@@ -60,6 +60,20 @@ class ChatRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptSize:
+    """Tokens: of the whole `prompt`, what the context holds, and what is kept free of it for the reply."""
+
+    prompt: int
+    context: int
+    reply: int
+
+    @property
+    def over(self) -> int:
+        """How much too long the prompt is; at most 0 when it fits."""
+        return self.prompt + self.reply - self.context
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """Counts and times of one reply. Times are seconds; `first_token_seconds` counts from the request.
 
@@ -279,6 +293,14 @@ class ChatSource(Protocol):
 
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
         """The events of one reply. Setting `stop` ends it within one token, also during prefill, with reason "cancelled"."""
+        ...
+
+    def count(self, text: str) -> int:
+        """How many tokens a text has."""
+        ...
+
+    def size(self, request: ChatRequest) -> PromptSize:
+        """How long the prompt of a request is when nothing is left out of it, without running anything."""
         ...
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ The state is that of the oldest job that has not ended, so a model can be asked 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,16 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.model_slot import Describe, ModelSlot, OpenChat
 from desktop.services.worker import Job, MakeGenerator, StreamThread
-from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Text
+from engine.core import ChatRequest, ChatSource, Loading, ModelInfo, Prefill, Text
 from engine.settings import CacheSettings, LoadSettings
 
 __all__ = ["STATES", "EngineRoom"]
 
 STATES = ("no_model", "loading", "idle", "prefill", "answering", "stopping")
 
-_LOAD, _UNLOAD, _ANSWER, _ASIDE = "load", "unload", "answer", "aside"
+_LOAD, _UNLOAD, _ANSWER, _ASIDE, _ASK = "load", "unload", "answer", "aside", "ask"
+_UNTOLD = (_ASIDE, _ASK)
+"""Jobs that the state does not tell of."""
 
 
 class EngineRoom(QObject):
@@ -33,6 +36,7 @@ class EngineRoom(QObject):
         event_arrived(object): one `ChatEvent` of the running reply.
         reply_ended(str sentence, str details): the reply is over; both empty when nothing went wrong.
         load_failed(str path, str sentence, str details)
+        asked(int question, object answer): the answer to an `ask`; None when it failed, was stopped or no model is loaded.
         aside_ended(object): what a small task on the engine's thread came to; None when it failed or was stopped.
     """
 
@@ -42,6 +46,7 @@ class EngineRoom(QObject):
     event_arrived = Signal(object)
     reply_ended = Signal(str, str)
     load_failed = Signal(str, str, str)
+    asked = Signal(int, object)
     aside_ended = Signal(object)
 
     def __init__(self, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
@@ -92,6 +97,10 @@ class EngineRoom(QObject):
         """A short task that wants the machine for itself, such as a measurement; the state does not tell of it."""
         self._start(_ASIDE, make_generator)
 
+    def ask(self, question: Callable[[ChatSource], Any]) -> int:
+        """Have something small found out from the loaded model, on its thread, once nothing runs there; the number is that of `asked`."""
+        return self._start(_ASK, lambda stop: self._slot.ask(question, stop))
+
     def stop(self) -> None:
         """Ask everything that runs or waits to end; a reply still ends with its `Done`."""
         for _, job, _ in self._jobs.values():
@@ -103,10 +112,11 @@ class EngineRoom(QObject):
         self.stop()
         return self._worker.close(last=self._slot.unload)
 
-    def _start(self, kind: str, make_generator: MakeGenerator, path: str = "") -> None:
+    def _start(self, kind: str, make_generator: MakeGenerator, path: str = "") -> int:
         job = self._worker.start(make_generator)
         self._jobs[job.id] = (kind, job, path)
         self._update()
+        return job.id
 
     def _update(self) -> None:
         """Tell the state when it has changed."""
@@ -122,7 +132,7 @@ class EngineRoom(QObject):
             self.model_changed.emit(self._model)
 
     def _current_state(self) -> str:
-        kind, job, _ = next((each for each in self._jobs.values() if each[0] != _ASIDE), ("", None, ""))
+        kind, job, _ = next((each for each in self._jobs.values() if each[0] not in _UNTOLD), ("", None, ""))
         if job is None:
             return "idle" if self._model is not None else "no_model"
         if job.stopping:
@@ -151,6 +161,8 @@ class EngineRoom(QObject):
             self.reply_ended.emit("", "")
         elif kind == _ASIDE:
             self.aside_ended.emit(result)
+        elif kind == _ASK:
+            self.asked.emit(job_id, result)
         elif kind:
             self._look_at_model()
         self._update()
@@ -163,6 +175,8 @@ class EngineRoom(QObject):
             self._look_at_model()  # it has gone with its GPU where that stopped working
         elif kind == _ASIDE:
             self.aside_ended.emit(None)
+        elif kind == _ASK:
+            self.asked.emit(job_id, None)
         elif kind:
             self._look_at_model()
             self.load_failed.emit(path, sentence, details)

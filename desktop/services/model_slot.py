@@ -10,6 +10,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 from engine.core import ChatEvent, ChatRequest, ChatSource, Loading, ModelInfo
 from engine.errors import Cancelled, DeviceLost, EngineError, NotEnoughMemory
@@ -114,6 +115,11 @@ class ModelSlot:
         except DeviceLost:  # what is loaded answers no more
             self._release()
             raise
+
+    def ask(self, question: Callable[[ChatSource], Any], stop: threading.Event) -> Generator[None, None, Any]:
+        """What `question` finds out from the loaded model, None where there is none; nothing is run but that call."""
+        yield None
+        return question(self._source) if self._source is not None and not stop.is_set() else None
 
     def unload(self, stop: threading.Event) -> Generator[Loading, None, None]:
         """Release the model's memory; `stop` changes nothing, for it is soon done."""

@@ -98,10 +98,9 @@ class ConversationSession(PlacedSession):
     @told
     def new_conversation(self) -> bool:
         """Open an empty conversation; one that is there already, with nothing unsent, is used, so that they do not pile up."""
-        newest = self._newest()
-        if newest is not None and not (newest.title or self.library.kept.path(newest.id)):
-            if not DraftStore(self.library.database).get(newest.id):
-                return self._open(newest.id)
+        newest, drafts = self._newest(), DraftStore(self.library.database)
+        if newest is not None and not (newest.title or self.library.kept.path(newest.id) or drafts.get(newest.id)):
+            return self._open(newest.id)
         made = self.library.kept.create()
         self._touched(made.id)
         return self._open(made.id)

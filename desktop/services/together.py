@@ -16,6 +16,7 @@ from desktop.services.hub import HubService
 from desktop.services.library import LibraryService
 from desktop.services.session import ChatSession
 from desktop.services.shelf import Shelf
+from desktop.services.writing import Writing
 
 __all__ = ["Services"]
 
@@ -38,12 +39,13 @@ class Services:
     shelf: Shelf
     exchange: ExchangeService
     backups: BackupService
+    writing: Writing
 
     def close(self) -> None:
         """End their threads, the session last: what the others still tell it is saved with it."""
         helpers = (
-            self.exchange, self.backups, self.shelf, self.checks, self.devices, self.download, self.hub, self.judge, self.catalogue,
-            self.session,
+            self.exchange, self.backups, self.shelf, self.checks, self.devices, self.download, self.hub, self.judge, self.writing,
+            self.catalogue, self.session,
         )  # fmt: skip
         ended = [helper.close() for helper in helpers]  # every one is closed, whatever the others say
         if not all(ended):

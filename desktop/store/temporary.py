@@ -31,7 +31,7 @@ class Library:
         return self.temporary if number >= FIRST_TEMPORARY else self.kept
 
     def database_of(self, number: int) -> Database:
-        """The database in which the conversation of this id is."""
+        """The database that the conversation, or the message, of this id is in."""
         return self._memory if number >= FIRST_TEMPORARY else self.database
 
     def forget(self, conversation_id: int) -> None:

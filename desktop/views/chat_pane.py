@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 from desktop.items.messages import MessageItem
 from desktop.services.replies import avoided_text
 from desktop.services.session import ChatSession
+from desktop.store.attached import split
 from desktop.views.composer import COLUMN_WIDTH, Composer
 from desktop.views.notices import Banner, announce
 from desktop.views.status import StatusLine
@@ -85,7 +86,6 @@ class ChatPane(QWidget):
         session.notice.connect(self.show_notice)
         session.undo_available.connect(self._undo_changed)
         self.banner.undo_requested.connect(session.undo)
-        self.composer.submitted.connect(self._send)
         self.composer.stop_requested.connect(session.stop)
         self.composer.previous_wanted.connect(self.edit_last_own)
         self.transcript.action.connect(self._act)
@@ -180,10 +180,6 @@ class ChatPane(QWidget):
 
     # -- what the user does
 
-    def _send(self, text: str) -> None:
-        if self._session.submit(text):
-            self.composer.accept()
-
     def _take_example(self, text: str) -> None:
         self.composer.set_text(text)
         self.composer.setFocus()
@@ -198,7 +194,9 @@ class ChatPane(QWidget):
             self._session.continue_reply(message)
         elif name == "delete":
             self._delete(message)
-        else:
+        elif name == "fork":
+            self.fork(message)
+        elif name in ("previous", "next"):
             self._session.show_variant(message, {"previous": -1, "next": 1}[name])
 
     def _delete(self, message: int) -> None:
@@ -207,10 +205,22 @@ class ChatPane(QWidget):
             words = "This version was deleted; another one is shown." if others else "Message deleted, with what followed it."
             self.banner.show_notice(words, "info", undo=True)
 
-    def _edited(self, message: int, text: str) -> None:
+    def fork(self, message: int) -> None:
+        """Go on from a message in a new chat."""
+        if self._session.fork(message):
+            self.banner.show_notice("This is a new chat that goes on from there; the other one is unchanged.", "info", undo=True)
+
+    def fork_last(self) -> None:
+        """Go on from the last message in a new chat."""
+        items = self._session.messages.items()
+        if items:
+            self.fork(items[-1].id)
+
+    def _edited(self, message: int, text: str, answer: bool) -> None:
         """An inline edit was saved; a refused text goes where it is not lost."""
-        if not self._session.edit(message, text) and self._session.messages.item(message).text != text and not self.composer.text():
-            self.composer.set_text(text)
+        refused = not self._session.edit(message, text, answer) and self._session.messages.item(message).text != text
+        if refused and not self.composer.text():
+            self.composer.set_text(text[split(text)[1] :])
         self.composer.setFocus()
 
     def last_reply(self) -> MessageItem | None:

@@ -36,6 +36,7 @@ from desktop.views.sidebar_desk import SidebarDesk
 from desktop.views.start_desk import StartDesk
 from desktop.views.temporary_desk import TemporaryDesk
 from desktop.views.theme import Theme
+from desktop.views.writing_desk import WritingDesk
 from engine.settings import Settings, setting_info
 
 __all__ = ["MainWindow"]
@@ -92,6 +93,7 @@ class MainWindow(QMainWindow):
         self.shelf_desk.export_requested.connect(self.exchange.export)
         session.library_changed.connect(services.shelf.load)
         self.safety = SafetyDesk(session, services.backups, services.exchange, self.chat, self)
+        self.writing = WritingDesk(services.writing, session, self.chat, self)
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
     def _top_bar(self) -> QWidget:
@@ -136,6 +138,7 @@ class MainWindow(QMainWindow):
             "find": chat.transcript.finding.open,
             "search": self.search,
             "stop": session.stop,
+            **self.writing.handlers(),
             "regenerate": chat.regenerate_last,
             "continue": chat.continue_last,
             "previous_variant": lambda: chat.step_variant(-1),
@@ -184,6 +187,7 @@ class MainWindow(QMainWindow):
         self.desk.fetching.connect(self._show_fetching)
         self.desk.fetch_ended.connect(self._end_fetching)
         self.theme.changed.connect(self._fit_text)
+        self.writing.begin(self)
         self._show_model(session.model)
         self._show_undo(False, "")
         self._show_busy(session.state not in ("no_model", "idle"))

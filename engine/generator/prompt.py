@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.core import ChatRequest, Message, TokenInfo
+from engine.core import ChatRequest, Message, PromptSize, TokenInfo
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.context import OldestFirst, WrittenReplies, reply_room
 from engine.generator.source import Guidance
@@ -59,6 +59,12 @@ class Prompts:
                 "dropped, start a new conversation, or choose a larger context length."
             )
         return Prompt(dropped, ids, self._given(ids, kept, request), self._guidance(kept, request))
+
+    def size(self, request: ChatRequest) -> PromptSize:
+        """How long the prompt is when nothing is left out of it, and what is kept free for the reply. Raises `BadTemplate`."""
+        drops = request.stops.when_full == "drop_oldest"
+        reply = reply_room(self.context_length, request.stops.max_tokens) if drops else 0
+        return PromptSize(len(self._encode(request.messages, request)), self.context_length, reply)
 
     def _plain(self, request: ChatRequest) -> Prompt:
         """The prompt of a free completion. A text beyond the context loses its beginning where `stops.when_full` lets it."""

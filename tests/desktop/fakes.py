@@ -19,6 +19,7 @@ from engine.core import (
     Loading,
     ModelInfo,
     Prefill,
+    PromptSize,
     Running,
     Stats,
     Text,
@@ -113,6 +114,16 @@ class EchoChat:
         if stop.is_set():
             reason, trigger = "cancelled", ""
         yield Done(reason, trigger, self._stats(request, prompt, count, started, prefilled))
+
+    def count(self, text: str) -> int:
+        """A token for each word."""
+        self.threads.add(threading.get_ident())
+        return len(text.split())
+
+    def size(self, request: ChatRequest) -> PromptSize:
+        """A token for each word of the messages."""
+        room = 0 if request.stops.when_full == "stop" else 16
+        return PromptSize(sum(self.count(message.content) for message in request.messages), self.info.context_length, room)
 
     def close(self) -> None:
         """Note that the model was released."""

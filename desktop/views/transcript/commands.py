@@ -51,6 +51,7 @@ def make_menu(view: TranscriptView, point: QPoint) -> QMenu:
         menu.addAction("Copy link address", partial(view.put_on_clipboard, link))
     if found is not None:
         menu.addAction("Copy message", partial(view.act, "copy", found[0].item.id))
+        menu.addAction("Fork from here", partial(view.act, "fork", found[0].item.id)).setEnabled(not found[0].item.running)
     menu.addAction("Select all", view.select_all)
     return menu
 

@@ -20,6 +20,7 @@ _ACTIONS = (
     ("edit", "edit", "Edit message"),
     ("regenerate", "regenerate", "Regenerate the reply"),
     ("continue", "continue", "Continue the reply"),
+    ("fork", "fork", "Fork from here to a new chat"),
     ("delete", "trash", "Delete message"),
 )
 _VARIANTS = ("previous", "next")

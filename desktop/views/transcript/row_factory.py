@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from PySide6.QtWidgets import QWidget
 
+from desktop.views.transcript.attachment_row import AttachmentRow
 from desktop.views.transcript.code_row import CodeRow
 from desktop.views.transcript.editor_row import EditorRow
 from desktop.views.transcript.footer_row import FooterRow
@@ -41,7 +42,7 @@ class RowHooks:
     act: Callable[[str, int], None]
     focus: Callable[[Row], None]
     fold: Callable[[Row], None]
-    save_edit: Callable[[int, str], None]
+    save_edit: Callable[[int, str, bool], None]
     cancel_edit: Callable[[int], None]
     remeasure: Callable[[Row], None]
 
@@ -77,6 +78,11 @@ class RowFactory:
             footer.action.connect(hooks.act)
             footer.focused.connect(hooks.focus)
             return footer
+        if kind is RowKind.ATTACHMENT:
+            file = AttachmentRow(self._parent)
+            file.action.connect(hooks.act)
+            file.focused.connect(hooks.focus)
+            return file
         if kind is RowKind.THOUGHT:
             thought = ThoughtRow(self._parent)
             thought.toggled.connect(hooks.fold)

@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from desktop.blocks import THINKING_TAGS, Block, BlockSplitter, Kind, Tag, split_plain
 from desktop.items.messages import MessageItem, role_label
+from desktop.store.attached import split
 from desktop.store.tokens import TokenTrace
 from desktop.views.transcript.thoughts import ThoughtTimes
 
@@ -31,6 +32,7 @@ class RowKind(StrEnum):
     NOTICE = "notice"
     FOOTER = "footer"
     EDITOR = "editor"
+    ATTACHMENT = "attachment"
 
 
 _KINDS = {
@@ -202,7 +204,7 @@ class MessageRows:
         item = self.item
         rows = [self._keep(Row(RowKind.HEADER, item, role_label(item.role), gap=_FIRST_GAP))]
         if self.editing:
-            return [*rows, self._keep(Row(RowKind.EDITOR, item, source=item.text, gap=_AFTER_HEADER))]
+            return [*rows, *self._files(), self._keep(Row(RowKind.EDITOR, item, source=item.text, gap=_AFTER_HEADER))]
         rows += self._bubbles() if item.role == "user" else self._blocks() if self.trace is None else self._tokens(self.trace)
         if item.running and not any(row.kind not in (RowKind.HEADER, RowKind.THOUGHT) for row in rows):
             rows.append(self._keep(Row(RowKind.WAITING, item, gap=_AFTER_HEADER)))
@@ -211,16 +213,30 @@ class MessageRows:
         rows.append(self._keep(Row(RowKind.FOOTER, item, gap=0.15)))
         return rows
 
-    def _bubbles(self) -> list[Row]:
-        pieces = split_plain(self.item.text) or [""]
-        last = len(pieces) - 1
-        starts = list(accumulate((len(piece) for piece in pieces), initial=0))
+    def _files(self) -> list[Row]:
+        """A row for each file that the reader's message begins with."""
+        text = self.item.text if self.item.role == "user" else ""
+        files, end = split(text)
+        ends = [*(start for start, _ in files[1:]), end]
         made = (
-            Row(RowKind.BUBBLE, self.item, piece.removesuffix("\n") if i < last else piece, piece, gap=0.0 if i else _AFTER_HEADER,
-                first=i == 0, last=i == last, start=starts[i])
+            Row(RowKind.ATTACHMENT, self.item, f"{name} ({note})" if note else name, text[start:stop], gap=0.3 if number else _AFTER_HEADER,
+                ordinal=number, start=start)
+            for number, ((start, name, note), stop) in enumerate(zip(((at, f.name, f.note) for at, f in files), ends, strict=True))
+        )  # fmt: skip
+        return [self._keep(row, number) for number, row in enumerate(made)] if files else []
+
+    def _bubbles(self) -> list[Row]:
+        files = self._files()
+        begin = files[-1].start + len(files[-1].source) if files else 0
+        pieces = split_plain(self.item.text[begin:]) or ([] if files else [""])
+        last = len(pieces) - 1
+        starts = list(accumulate((len(piece) for piece in pieces), initial=begin))
+        made = (
+            Row(RowKind.BUBBLE, self.item, piece.removesuffix("\n") if i < last else piece, piece,
+                gap=0.0 if i else 0.3 if files else _AFTER_HEADER, first=i == 0, last=i == last, start=starts[i])
             for i, piece in enumerate(pieces)
         )  # fmt: skip
-        return [self._keep(row, number) for number, row in enumerate(made)]
+        return [*files, *(self._keep(row, number) for number, row in enumerate(made))]
 
     def _tokens(self, trace: TokenTrace) -> list[Row]:
         """The text as it is, in pieces that stay as they are while it grows."""

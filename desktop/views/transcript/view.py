@@ -41,11 +41,11 @@ class TranscriptView(QAbstractScrollArea):
     """Shows `model`. The view follows the end of the conversation while it is there and else never moves by itself.
 
     `action(name, message id)`: "edit", "regenerate", "continue", "delete", "previous" or "next" was asked for (copying is done here).
-    `edited(message id, text)`: an inline edit that `begin_edit` began was saved.
+    `edited(message id, text, answer)`: an inline edit that `begin_edit` began was saved; a user's message asks for an answer, or for none.
     """
 
     action = Signal(str, int)
-    edited = Signal(int, str)
+    edited = Signal(int, str, bool)
 
     def __init__(self, model: MessagesModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -297,9 +297,9 @@ class TranscriptView(QAbstractScrollArea):
         if self._editing.cancel(message_id):
             self._schedule()
 
-    def _save_edit(self, message_id: int, text: str) -> None:
+    def _save_edit(self, message_id: int, text: str, answer: bool) -> None:
         self.cancel_edit(message_id)
-        self.edited.emit(message_id, text)
+        self.edited.emit(message_id, text, answer)
 
     def _make_look(self) -> Look:
         return make_look(self.font(), self._percent, self._given or TranscriptColours.from_palette(self.palette()))
