@@ -30,6 +30,9 @@ class Appearance(Settings):
         choices=(("system", "Like the system"), ("light", "Light"), ("dark", "Dark")),
     )
     text_scale: int = setting(100, "Text size", "Size of all text in the window.", low=80, high=200, step=10, unit="%")
+    unfold_thoughts: bool = setting(
+        True, "Show thoughts as they come", "A model's thoughts are shown while it thinks, and folded when it has thought.", neutral=True
+    )
     token_colours: str = setting(
         "off", "Token colours", "Show replies as their tokens, coloured by how likely each was or how unsure the model was there.",
         choices=(("off", "Off"), ("probability", "Probability"), ("entropy", "Entropy")), neutral="off",

@@ -73,11 +73,13 @@ class Prompts:
         ids = self._ids(messages, add_generation_prompt=not last, continue_last=last)
         return self._written.restore(ids)
 
-    def _ids(self, messages: Sequence[Message], **how: bool) -> list[int]:
+    def _ids(self, messages: Sequence[Message], *, add_generation_prompt: bool = True, continue_last: bool = False) -> list[int]:
         """The rendered messages. Thoughts between control tokens are left out: written back they would be mere text."""
         if self._hidden:
             messages = [self._answer(message) if message.role == "assistant" else message for message in messages]
-        return encode_chat(self._tokenizer, self._template, messages, **how)[1]
+        return encode_chat(
+            self._tokenizer, self._template, messages, add_generation_prompt=add_generation_prompt, continue_last=continue_last
+        )[1]
 
     def _answer(self, message: Message) -> Message:
         return replace(message, content=without_thoughts(message.content, self._hidden, self._opened))

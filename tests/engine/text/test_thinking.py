@@ -78,7 +78,9 @@ def test_special_tokens_are_shown_as_they_are_when_asked_for() -> None:
     assert "".join(detokenizer.add(id) for id in tokenizer.encode(written, special=True)) == written
 
 
-@pytest.mark.parametrize("tag", [("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"), ("<|channel>thought", "<channel|>"), ("<think>", "</think>")])
+@pytest.mark.parametrize(
+    "tag", [("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"), ("<|channel>thought", "<channel|>"), ("<think>", "</think>")]
+)
 def test_control_tokens_of_thoughts_are_heard_and_others_are_not(tag: tuple[str, str]) -> None:
     special = (tag[0].removesuffix("thought") if "channel" in tag[0] else tag[0], tag[1], "<|end|>")
     tokenizer = tokenizer_with(*special)
