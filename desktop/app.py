@@ -23,6 +23,7 @@ from PySide6.QtWidgets import QApplication, QMessageBox
 from desktop.diagnostics import Diagnostics
 from desktop.services.catalogue import CatalogueService, FindModels, find_models
 from desktop.services.checks import CheckService
+from desktop.services.collector import Collector
 from desktop.services.devices import DeviceService, FindDevices, find_devices
 from desktop.services.download import DownloadService, Fetch, fetch_starter
 from desktop.services.drafts import DraftProblem, draft_problem
@@ -194,10 +195,12 @@ def run(*, model: Path | None = None, data: Path | None = None, starter: bool = 
         return EXIT_TROUBLE
     log.info("Inglenook starts with the data in %s", folder)
     diagnostics.trouble.connect(desktop.show_trouble, Qt.ConnectionType.QueuedConnection)
+    collector = Collector(lambda: desktop.session.state not in ("idle", "no_model"))
     loop = qasync.QEventLoop(app)
     asyncio.set_event_loop(loop)
     with loop:
         desktop.start(model, starter)
         loop.run_until_complete(_live(app, desktop))
+    collector.close()
     diagnostics.close()
     return 0

@@ -6,7 +6,7 @@ from PySide6.QtGui import QTextBlock, QTextDocument
 
 from desktop.views.transcript.inlays import fragments, source_length
 
-__all__ = ["line_number", "baseline"]
+__all__ = ["baseline", "line_number"]
 
 _CHARACTERS = 1 << 24
 
