@@ -57,14 +57,16 @@ class Bench:
         self.until(lambda: self.session.state == "idle", 300)
 
     def until(self, ready: Callable[[], bool], seconds: float = 120) -> None:
-        """Run the event loop until `ready`."""
-        from PySide6.QtCore import QEventLoop
+        """Run the event loop, as the program does, until `ready`."""
+        from PySide6.QtCore import QEventLoop, QTimer
 
-        end = time.monotonic() + seconds
-        while not ready():
-            self.app.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents, 50)
-            if time.monotonic() > end:
-                raise SystemExit("the model did not answer in time")
+        loop, timer, end = QEventLoop(), QTimer(), time.monotonic() + seconds
+        timer.timeout.connect(lambda: loop.quit() if ready() or time.monotonic() > end else None)
+        timer.start(20)
+        loop.exec()
+        timer.stop()
+        if not ready():
+            raise SystemExit("the model did not answer in time")
 
     def headless(self, tokens: int) -> Stats:
         """The reply on the engine's own thread, while the GUI's thread sleeps."""
