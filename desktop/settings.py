@@ -33,6 +33,10 @@ class Appearance(Settings):
     unfold_thoughts: bool = setting(
         True, "Show thoughts as they come", "A model's thoughts are shown while it thinks, and folded when it has thought.", neutral=True
     )
+    motion: str = setting(
+        "system", "Motion", "Short fades show where something came from; without motion everything appears at once.",
+        choices=(("system", "Like the system"), ("calm", "Calm"), ("none", "None")),
+    )
     token_colours: str = setting(
         "off", "Token colours", "Show replies as their tokens, coloured by how likely each was or how unsure the model was there.",
         choices=(("off", "Off"), ("probability", "Probability"), ("entropy", "Entropy")), neutral="off",

@@ -106,7 +106,7 @@ def main() -> int:
     for package, spent in imports(report)[:12]:
         print(f"{spent:7.1f} ms  import of {package}")
     passed = seconds < BAR_S and not told["heavy"]
-    print(f"first paint after {seconds:.3f} s ({cpu:.3f} s of processor), {options.chats} chats, {told['modules']} modules, passed: {passed}")
+    print(f"first paint after {seconds:.3f} s ({cpu:.3f} s of processor), {told['modules']} modules, passed: {passed}")
     if told["heavy"]:
         print(f"imported before the first paint: {told['heavy']}")
     result = {"seconds": round(seconds, 3), "all": [round(run[1], 3) for run in runs], "cpu_seconds": round(cpu, 3), "chats": options.chats}

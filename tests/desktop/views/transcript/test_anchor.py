@@ -16,7 +16,7 @@ from desktop.views.transcript.row_widget import DocumentRow
 from desktop.views.transcript.rows import RowKind
 from tests.desktop.views.transcript.conftest import Show
 
-WORDS = "the model reads a prompt and then writes one token after another while the cache keeps what was read before".split()
+WORDS = ["the", "model", "reads", "a", "prompt", "and", "then", "writes", "one", "token", "after", "another", "while", "caches", "keep"]
 TEXT_KINDS = (RowKind.TEXT, RowKind.CODE, RowKind.BUBBLE, RowKind.TABLE)
 
 
@@ -125,7 +125,7 @@ def test_another_width_keeps_the_line_at_the_top(show: Show, qtbot: QtBot, width
     paragraphs = "\n".join(f"- {' '.join(WORDS * 2)} end{i}" for i in range(80))
     view, _ = show([MessageItem(1, "assistant", paragraphs)], 620, 400)
     view.verticalScrollBar().setValue(view.verticalScrollBar().maximum() // 2)
-    words, top = line_on_screen(view)
+    words, _ = line_on_screen(view)
     view.resize(width, 400)
     qtbot.waitUntil(view.settled)
     assert any(line_on_screen(view, y)[0] == words for y in range(-30, 61, 10))
