@@ -25,6 +25,7 @@ from desktop.farewell import Farewell
 from desktop.services.backups import BackupService
 from desktop.services.catalogue import CatalogueService, FindModels, find_models
 from desktop.services.checks import CheckService
+from desktop.services.collector import Collector
 from desktop.services.devices import DeviceService, FindDevices, find_devices
 from desktop.services.download import DownloadService, Fetch, fetch_starter
 from desktop.services.drafts import DraftProblem, draft_problem
@@ -275,11 +276,13 @@ def run(
     desktop.closed.connect(diagnostics.ends_well)
     app.file_opened.connect(lambda path: desktop.asked(Request((Path(path),))))
     farewell = Farewell(desktop.end_wanted.emit, diagnostics.ends_well)
+    collector = Collector(lambda: desktop.session.state not in ("idle", "no_model"))
     loop = qasync.QEventLoop(app)
     asyncio.set_event_loop(loop)
     with loop:
         desktop.start(model, starter, absolute(files), diagnostics.last_run)
         loop.run_until_complete(_live(app, desktop))
     farewell.close()
+    collector.close()
     diagnostics.close()
     return 0

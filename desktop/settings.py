@@ -30,6 +30,9 @@ class Appearance(Settings):
         choices=(("system", "Like the system"), ("light", "Light"), ("dark", "Dark")),
     )
     text_scale: int = setting(100, "Text size", "Size of all text in the window.", low=80, high=200, step=10, unit="%")
+    unfold_thoughts: bool = setting(
+        True, "Show thoughts as they come", "A model's thoughts are shown while it thinks, and folded when it has thought.", neutral=True
+    )
     motion: str = setting(
         "system", "Motion", "Short fades show where something came from; without motion everything appears at once.",
         choices=(("system", "Like the system"), ("calm", "Calm"), ("none", "None")),

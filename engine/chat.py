@@ -20,7 +20,7 @@ from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.draft_slot import DraftSlot
 from engine.generator.prompt import Prompt, Prompts
 from engine.settings import CacheSettings, LoadSettings
-from engine.text.template import ChatTemplate, encode_chat
+from engine.text.template import ChatTemplate
 
 if TYPE_CHECKING:
     from engine.backends.base import Backend
@@ -102,7 +102,7 @@ class LocalChat:
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Tokens that these messages take as the prompt of a reply; 0 for none."""
-        return len(encode_chat(self.tokenizer, self.template, messages)[1]) if messages else 0
+        return self._prompts.count(messages)
 
     def close(self) -> None:
         """Release the model's memory and threads; the chat cannot answer afterwards."""
@@ -216,7 +216,8 @@ def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: 
         if kept and (load.quantise, load.quantise_head, load.prompt_bits) != ("none", "same", "16"):
             kept += f" {load.quantise} {load.quantise_head} {load.prompt_bits}"  # other weights or sums, other keys and values
         _tell(restore_cache(paged, kept, cache_dir() / "conversations"))
-    info = dataclasses.replace(info, backend=target.backend, where=target.where)
+    thinking = template.thinking(tokenizer)[0]
+    info = dataclasses.replace(info, backend=target.backend, where=target.where, thinking=thinking, opens_thought=template.opens(thinking))
     if target.where:
         info = dataclasses.replace(info, cache_bytes=paged.store.nbytes)
     return LocalChat(info, StreamingGenerator(model, paged, tokenizer), template, settled(load, target), kept)

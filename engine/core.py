@@ -255,7 +255,8 @@ class ModelInfo:
     sampler settings that the model's makers advise: (field of `SamplerSettings`, value); beyond `advised_context` tokens the
     model gets worse; `plain` are the weights that can be quantised while loading and the bytes they take as they are: numbers and
     bytes of all but the head, then of the head. Of a loaded model, `backend` is the name of the one it runs on, `where` that
-    one's `Backend.where`, and `cache_bytes` what its cache has taken of a GPU.
+    one's `Backend.where`, and `cache_bytes` what its cache has taken of a GPU; `thinking` are the (opening, closing) tags that it may
+    think in, its template's own first, and `opens_thought` closes the thought that its prompts leave open, "" where they do not.
     """
 
     path: str
@@ -284,6 +285,8 @@ class ModelInfo:
     backend: str = ""
     where: str = ""
     cache_bytes: int = 0
+    thinking: tuple[tuple[str, str], ...] = ()
+    opens_thought: str = ""
 
 
 class ChatSource(Protocol):

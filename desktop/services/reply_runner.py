@@ -89,6 +89,7 @@ class ReplyRunner(QObject):
         """
         self._reply = GrowingReply(message.conversation_id, message.id, message.text, self)
         self._reply.tokens = self._shelf.begin(message, source, request.continue_ids, model_key(self.engine.model))
+        self._reply.opened = self._opened(message, source)
         self._reply.grown.connect(self._on_grown)
         self._reply.checkpoint_due.connect(self._checkpoint)
         self._model_name = self.engine.model.name if self.engine.model is not None else ""
@@ -102,7 +103,15 @@ class ReplyRunner(QObject):
         if self._reply is None or message.id != self._reply.message_id:
             return item
         notice = trimmed_text(self._reply.trimmed) if self._reply.trimmed else ""
-        return dataclasses.replace(item, text=self._reply.text, running=True, footer=avoided_text(self._reply.avoided), notice=notice)
+        return dataclasses.replace(
+            item, text=self._reply.text, running=True, footer=avoided_text(self._reply.avoided), notice=notice, opened=self._reply.opened
+        )
+
+    def _opened(self, message: StoredMessage, source: StoredMessage | None) -> str:
+        """What closes the thought that the reply begins in: for one with a beginning already, as that was written."""
+        if message.text.strip() and source is not None:
+            return str(source.stats.get("opened", ""))
+        return self.engine.model.opens_thought if self.engine.model is not None else ""
 
     def tokens(self, message_id: int) -> TokenTrace | None:
         """The tokens of a reply, those so far of the one that runs; None where they are not known. Raises `StoreError`."""
@@ -178,6 +187,8 @@ class ReplyRunner(QObject):
         cancelled = reply.done is None or reply.done.reason == "cancelled"
         state = "failed" if sentence else "stopped" if cancelled else "complete"
         saved = record(reply.done, reply.trimmed, sentence, self._model_name, reply.avoided)
+        if reply.opened:
+            saved["opened"] = reply.opened
         self.unsaved.put(reply.message_id, Ended(reply.text, state, saved, reply.tokens))
         self.unsaved.save()
         if sentence and reply.loads_draft and not details:

@@ -6,6 +6,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
+from desktop.blocks import THINKING_TAGS
 from desktop.items.messages import MessageItem
 from desktop.services.replies import avoided_text
 from desktop.services.session import ChatSession
@@ -155,6 +156,7 @@ class ChatPane(QWidget):
     def show_model(self) -> None:
         """Let the empty page fit the model that is loaded, or that there is none."""
         model = self._session.model
+        self.transcript.set_thinking((model.thinking if model is not None else ()) or THINKING_TAGS)
         if model is not None:
             self.welcome.show_ready(model.name)
         elif self._session.state != "loading":

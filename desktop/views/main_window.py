@@ -213,6 +213,7 @@ class MainWindow(QMainWindow):
             self.theme.motion.apply(look.motion)
             self.chat.transcript.setFont(self.theme.base_font)
             self.chat.transcript.set_text_scale(look.text_scale)
+            self.chat.transcript.unfold_thoughts(look.unfold_thoughts)
             self._fit_text()
         if cls is Behaviour:
             self.chat.composer.set_send_with(self.session.settings(Behaviour).send_with)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.core import ChatRequest, Message, PromptSize, TokenInfo
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.context import OldestFirst, WrittenReplies, reply_room
 from engine.generator.source import Guidance
 from engine.text.template import ChatTemplate, encode_chat
+from engine.text.thinking import PLAIN_TAG, without_thoughts
 from engine.text.tokenizer import Tokenizer
 
 
@@ -35,6 +36,8 @@ class Prompts:
         self._template = template
         self._window = OldestFirst(context_length)
         self._written = WrittenReplies(tokenizer)
+        self._hidden = (PLAIN_TAG,) if tokenizer.channels is not None else template.thinking(tokenizer)[1]
+        self._opened = template.opens(self._hidden) if self._hidden else ""
 
     def build(self, request: ChatRequest) -> Prompt:
         """The prompt of a request. Raises `ContextTooLong`, `BadTemplate`, and `BadSetting` when there is nothing to continue."""
@@ -107,12 +110,27 @@ class Prompts:
         if request.continue_last and request.continue_ids:
             return [*self._begun(messages), *request.continue_ids]
         last = request.continue_last
-        ids = encode_chat(self._tokenizer, self._template, messages, add_generation_prompt=not last, continue_last=last)[1]
+        ids = self._ids(messages, add_generation_prompt=not last, continue_last=last)
         return self._written.restore(ids)
+
+    def _ids(self, messages: Sequence[Message], *, add_generation_prompt: bool = True, continue_last: bool = False) -> list[int]:
+        """The rendered messages. Thoughts between control tokens are left out: written back they would be mere text."""
+        if self._hidden:
+            messages = [self._answer(message) if message.role == "assistant" else message for message in messages]
+        return encode_chat(
+            self._tokenizer, self._template, messages, add_generation_prompt=add_generation_prompt, continue_last=continue_last
+        )[1]
+
+    def _answer(self, message: Message) -> Message:
+        return replace(message, content=without_thoughts(message.content, self._hidden, self._opened))
+
+    def count(self, messages: Sequence[Message]) -> int:
+        """Tokens that these messages take as the prompt of a reply; 0 for none."""
+        return len(self._ids(messages)) if messages else 0
 
     def _begun(self, messages: Sequence[Message]) -> list[int]:
         """The prompt up to where the last message, a reply, begins."""
-        return self._written.restore(encode_chat(self._tokenizer, self._template, messages[:-1])[1])
+        return self._written.restore(self._ids(messages[:-1]))
 
     def _given(self, ids: list[int], messages: Sequence[Message], request: ChatRequest) -> int:
         """How many of the last ids belong to the reply that is continued."""

@@ -96,7 +96,7 @@ class FooterRow(RowWidget):
         shown = [button for button in self.buttons.values() if not button.isHidden()]
         number = self._number_width()
         total = side * len(shown) + number
-        x = width - total if self.row.item.role == "user" else -round(side * 0.14)
+        x = width - total if self._at_right() else -round(side * 0.14)
         for button in shown:
             if button.name == "next":
                 x += number
@@ -104,6 +104,10 @@ class FooterRow(RowWidget):
             x += side
         self._end = x
         return self.gap + side
+
+    def _at_right(self) -> bool:
+        """Whether it lies at the right: below the reader's messages, or below the others where all runs from right to left."""
+        return self.row is not None and (self.row.item.role == "user") != self.isRightToLeft()
 
     def _number_width(self) -> int:
         return QFontMetrics(self.look.small_font).horizontalAdvance(self._variant()) + 4 if self.look and self._variant() else 0
@@ -114,13 +118,14 @@ class FooterRow(RowWidget):
         painter = QPainter(self)
         painter.setFont(self.look.small_font)
         painter.setPen(self.look.colours.muted)
+        painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)  # the places below are said for both directions
         high = self.height() - self.gap
         if self._variant():
             left = self.buttons["previous"].geometry().right() + 1
             painter.drawText(QRect(left, self.gap, self._number_width(), high), int(Qt.AlignmentFlag.AlignCenter), self._variant())
         words = self.row.item.footer
         if words and (self._shown or self.row.item.running):
-            if self.row.item.role == "user":
+            if self._at_right():
                 room = QRect(0, self.gap, self.width() - self._used() - 6, high)
                 side = Qt.AlignmentFlag.AlignRight
             else:

@@ -99,12 +99,14 @@ class Row:
 class MessageRows:
     """The rows of one message; `sync` brings them up to date after `append`, `update` or a fold.
 
-    `tags` are those that its model thinks in. With `opened`, the closing one of them, a reply that begins now begins inside a thought.
+    `tags` are those that its model thinks in. Thoughts are folded when they are over, and already before unless `unfolded`; the
+    reader can have it otherwise.
     """
 
-    def __init__(self, item: MessageItem, tags: Sequence[Tag] = THINKING_TAGS, opened: str = "") -> None:
+    def __init__(self, item: MessageItem, tags: Sequence[Tag] = THINKING_TAGS, unfolded: bool = True) -> None:
         self._tags = tags
-        self._opened = opened if item.running and not item.text else ""
+        self._opened = item.opened
+        self.unfolded = unfolded
         self.thoughts = ThoughtTimes()
         self.item = item
         self.rows: list[Row] = []
@@ -150,7 +152,7 @@ class MessageRows:
         self.item = item
         if item.id != old.id:
             self._folds.clear()
-            self._opened = ""
+            self._opened = item.opened
             self.thoughts = ThoughtTimes()
             self.editing = False
             self.inspect(None, inspected=False)
@@ -163,6 +165,12 @@ class MessageRows:
     def fold(self, ordinal: int, folded: bool) -> None:
         """Fold or unfold a thought of this message, counted from 0."""
         self._folds[ordinal] = folded
+
+    def keep_open(self, row: Row) -> None:
+        """Do not fold the thought that `row` is a part of."""
+        heads = [head for head in self.rows[: row.index - self.rows[0].index] if head.kind is RowKind.THOUGHT]
+        if _thought(row) and heads:
+            self._folds.setdefault(heads[-1].ordinal, False)
 
     def sync(self) -> int:
         """Make `rows` fit the message; returns how many rows at the start are the very same and unchanged."""
@@ -299,7 +307,7 @@ class MessageRows:
                     continue  # a thought without a word
                 running = row.open and self.item.running
                 self.thoughts.see(row.ordinal, over=not running)
-                folded = self._folds.get(row.ordinal, not row.open)
+                folded = self._folds.get(row.ordinal, not (row.open and (self.unfolded or not self.item.running)))
                 state = replace(row, item=self.item, text=self.thoughts.label(row.ordinal, running), open=not folded)
                 shown.append(self._keep(state, row.ordinal))
             elif not (folded and _thought(row)):

@@ -120,7 +120,8 @@ class ThoughtRow(RowWidget):
 
     def fit(self, width: int) -> int:
         wanted = self.button.sizeHint()
-        self.button.setGeometry(-round(wanted.height() * 0.28), self.gap, min(width, wanted.width()), wanted.height())
+        out, wide = round(wanted.height() * 0.28), min(width, wanted.width())
+        self.button.setGeometry(width - wide + out if self.isRightToLeft() else -out, self.gap, wide, wanted.height())
         return self.gap + wanted.height()
 
 

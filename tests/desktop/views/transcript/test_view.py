@@ -405,8 +405,8 @@ def test_another_model_takes_over(show: Show, qtbot: QtBot) -> None:
 
 def test_the_tags_of_the_model_hold_for_messages_that_come(show: Show, qtbot: QtBot) -> None:
     view, model = show()
-    view.set_thinking((("<muse>", "</muse>"),), opened="</muse>")
-    model.append(MessageItem(1, "assistant", "", running=True))
+    view.set_thinking((("<muse>", "</muse>"),))
+    model.append(MessageItem(1, "assistant", "", running=True, opened="</muse>"))
     model.append_text(1, "hm\n\nwell")
     qtbot.waitUntil(view.settled)
     kinds = [row.kind for row in view.rows_of(1)]
