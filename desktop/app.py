@@ -26,9 +26,11 @@ from desktop.services.checks import CheckService
 from desktop.services.devices import DeviceService, FindDevices, find_devices
 from desktop.services.download import DownloadService, Fetch, fetch_starter
 from desktop.services.drafts import DraftProblem, draft_problem
+from desktop.services.file_hashes import HashService
 from desktop.services.hub import HUB, HubDoors, HubService
 from desktop.services.library import LibraryService, Measure, measure_bandwidth
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
+from desktop.services.origins import OriginService
 from desktop.services.session import ChatSession
 from desktop.services.together import Services
 from desktop.settings import Appearance
@@ -114,6 +116,7 @@ class Desktop(QObject):
             hub=HubService(preferences, models, doors.hub, self),
             devices=DeviceService(doors.find_devices, self),
             judge=LibraryService(session, catalogue, doors.measure, doors.find_devices, self),
+            origins=OriginService(session, HashService(session, folder, self), self),
         )
 
     def start(self, model: Path | None = None, starter: bool = False) -> None:

@@ -9,15 +9,18 @@ import dataclasses
 import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 from engine.core import ChatEvent, ChatRequest, ChatSource, Loading, ModelInfo
 from engine.errors import Cancelled, DeviceLost, EngineError
 from engine.settings import CacheSettings, LoadSettings
 
-__all__ = ["Describe", "ModelSlot", "OpenChat", "describe", "open_chat"]
+__all__ = ["AskModel", "Describe", "ModelSlot", "OpenChat", "describe", "open_chat"]
 
 OpenChat = Callable[[Path, LoadSettings, CacheSettings, threading.Event, "Leaving"], Generator[Loading, None, ChatSource]]
 """Loads a model: yields progress and returns the chat source; as `engine.chat.open_chat`."""
+AskModel = Callable[[ChatSource, threading.Event], Generator[Any, None, Any]]
+"""Something else to do with the loaded model than to answer in a chat, on the engine's thread."""
 Describe = Callable[[Path], ModelInfo]
 """Reads a model's headers; as `engine.models.describe`."""
 
@@ -103,6 +106,16 @@ class ModelSlot:
             if not stop.is_set():
                 raise
         except DeviceLost:  # what is loaded answers no more
+            self._release()
+            raise
+
+    def ask(self, work: AskModel, stop: threading.Event) -> Generator[Any, None, Any]:
+        """What `work` does with the loaded model. Raises `EngineError` when none is."""
+        if self._source is None:
+            raise EngineError("No model is loaded: open one first.")
+        try:
+            return (yield from work(self._source, stop))
+        except DeviceLost:
             self._release()
             raise
 

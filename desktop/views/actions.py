@@ -43,6 +43,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("continue", "Chat", "Continue the last reply", ("Alt+Return", "Alt+Enter")),
     Command("previous_variant", "Chat", "Previous version of the last reply", ("Alt+Left",)),
     Command("next_variant", "Chat", "Next version of the last reply", ("Alt+Right",)),
+    Command("origin", "Chat", "What produced the last reply…", ("Ctrl+I",)),
     Command("", "Chat"),
     Command("rename", "Chat", "Rename chat", ("F2",)),
     Command("delete_chat", "Chat", "Delete chat"),

@@ -23,6 +23,7 @@ from desktop.views.inspector import Inspector
 from desktop.views.library_desk import LibraryDesk
 from desktop.views.model_desk import ModelDesk
 from desktop.views.model_picker import STARTER_WORDS, ModelPicker
+from desktop.views.origin_desk import OriginDesk
 from desktop.views.panes import LEFT, RIGHT, Panes
 from desktop.views.settings_desk import SettingsDesk
 from desktop.views.sidebar import Sidebar
@@ -69,6 +70,9 @@ class MainWindow(QMainWindow):
         self.settings_desk = SettingsDesk(session, inspector, services.checks, services.devices, self)
         self.device_desk = DeviceDesk(session, services.devices, inspector, self.picker, self)
         self.drafting = DraftDesk(session, self.desk, inspector, self)
+        self.origins = OriginDesk(session, services.origins, self)
+        self.origins.notice.connect(self.chat.show_notice)
+        self.chat.origin_wanted.connect(lambda message: self.origins.open(message, self))
         self.files.add(is_model, lambda paths: self.desk.open(model_path(paths[0])), "Drop the model here to open it")
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
@@ -108,6 +112,7 @@ class MainWindow(QMainWindow):
             "continue": chat.continue_last,
             "previous_variant": lambda: chat.step_variant(-1),
             "next_variant": lambda: chat.step_variant(1),
+            "origin": lambda: self.origins.open_last(self),
             "rename": self.rename,
             "delete_chat": lambda: self.delete_chat(session.conversation),
             "write": self.write,

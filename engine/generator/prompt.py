@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from engine.core import ChatRequest, Message, TokenInfo
 from engine.errors import BadSetting, ContextTooLong
@@ -32,6 +34,7 @@ class Prompts:
         self._template = template
         self._window = OldestFirst(context_length)
         self._written = WrittenReplies(tokenizer)
+        self._count = functools.lru_cache(1 << 12)(lambda text: len(tokenizer.encode(text)))
 
     def build(self, request: ChatRequest) -> Prompt:
         """The prompt of a request. Raises `ContextTooLong`, `BadTemplate`, and `BadSetting` when there is nothing to continue."""
@@ -54,6 +57,15 @@ class Prompts:
                 "dropped, start a new conversation, or choose a larger context length."
             )
         return Prompt(dropped, ids, self._given(ids, kept, request), self._guidance(kept, request))
+
+    def shares(self, messages: Sequence[Message], total: int) -> tuple[int, ...]:
+        """The tokens of each message in a prompt of `total`, with its place in the template."""
+        own = [self._count(message.content) for message in messages]
+        scale = min(1.0, total / max(1, sum(own)))  # a template may leave something out, such as earlier thoughts
+        ends = [round(scale * end) for end in accumulate(own)]
+        rest = total - ends[-1]
+        ends = [end + rest * (place + 1) // len(ends) for place, end in enumerate(ends)]
+        return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
 
     def remember(self, prompt: Prompt, tokens: Sequence[TokenInfo]) -> None:
         """A reply was written."""

@@ -20,10 +20,11 @@ _ACTIONS = (
     ("edit", "edit", "Edit message"),
     ("regenerate", "regenerate", "Regenerate the reply"),
     ("continue", "continue", "Continue the reply"),
+    ("origin", "info", "What produced this reply"),
     ("delete", "trash", "Delete message"),
 )
 _VARIANTS = ("previous", "next")
-_REPLY_ONLY = ("regenerate", "continue")
+_REPLY_ONLY = ("regenerate", "continue", "origin")
 
 
 class _Action(IconButton):

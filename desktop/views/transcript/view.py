@@ -40,7 +40,7 @@ _FRAME = 0.016
 class TranscriptView(QAbstractScrollArea):
     """Shows `model`. The view follows the end of the conversation while it is there and else never moves by itself.
 
-    `action(name, message id)`: "edit", "regenerate", "continue", "delete", "previous" or "next" was asked for (copying is done here).
+    `action(name, message id)`: "edit", "regenerate", "continue", "origin", "delete", "previous" or "next" was asked for (copying is done here).
     `edited(message id, text)`: an inline edit that `begin_edit` began was saved.
     """
 
