@@ -23,6 +23,7 @@ from PySide6.QtWidgets import QApplication, QMessageBox
 from desktop.diagnostics import Diagnostics
 from desktop.services.catalogue import CatalogueService, FindModels, find_models
 from desktop.services.checks import CheckService
+from desktop.services.context_meter import ContextMeter
 from desktop.services.devices import DeviceService, FindDevices, find_devices
 from desktop.services.download import DownloadService, Fetch, fetch_starter
 from desktop.services.drafts import DraftProblem, draft_problem
@@ -116,6 +117,7 @@ class Desktop(QObject):
             hub=HubService(preferences, models, doors.hub, self),
             devices=DeviceService(doors.find_devices, self),
             judge=LibraryService(session, catalogue, doors.measure, doors.find_devices, self),
+            meter=ContextMeter(session, self),
             origins=OriginService(session, HashService(session, folder, self), self),
         )
 

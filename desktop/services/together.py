@@ -9,6 +9,7 @@ from pathlib import Path
 from desktop.services.catalogue import CatalogueService
 from desktop.services.checks import CheckService
 from desktop.services.devices import DeviceService
+from desktop.services.context_meter import ContextMeter
 from desktop.services.download import DownloadService
 from desktop.services.hub import HubService
 from desktop.services.library import LibraryService
@@ -34,6 +35,7 @@ class Services:
     devices: DeviceService
     judge: LibraryService
     origins: OriginService
+    meter: ContextMeter
 
     def close(self) -> None:
         """End their threads, the session last: what the others still tell it is saved with it."""

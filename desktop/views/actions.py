@@ -52,6 +52,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("sidebar", "View", "Chats", ("Ctrl+B",)),
     Command("inspector", "View", "Settings", ("Ctrl+.", "Ctrl+,")),
     Command("tokens", "View", "Inspect tokens", ("Ctrl+Shift+T",)),
+    Command("figures", "View", "Figures of this chat…", ("Ctrl+Shift+G",)),
+    Command("context", "View", "What fills the context"),
     Command("", "View"),
     Command("larger", "View", "Larger text", ("Ctrl++", "Ctrl+=")),
     Command("smaller", "View", "Smaller text", ("Ctrl+-",)),

@@ -14,6 +14,7 @@ from desktop.services.together import Services
 from desktop.settings import PANES, Appearance, Behaviour
 from desktop.views.actions import ShortcutsDialog, add_menus
 from desktop.views.chat_pane import ChatPane
+from desktop.views.clarity_desk import ClarityDesk
 from desktop.views.device_desk import DeviceDesk
 from desktop.views.draft_desk import DraftDesk
 from desktop.views.drop import DropHint, dropped_paths, is_model, model_path
@@ -70,6 +71,7 @@ class MainWindow(QMainWindow):
         self.settings_desk = SettingsDesk(session, inspector, services.checks, services.devices, self)
         self.device_desk = DeviceDesk(session, services.devices, inspector, self.picker, self)
         self.drafting = DraftDesk(session, self.desk, inspector, self)
+        self.clarity = ClarityDesk(session, services.meter, self.chat, inspector, self)
         self.origins = OriginDesk(session, services.origins, self)
         self.origins.notice.connect(self.chat.show_notice)
         self.chat.origin_wanted.connect(lambda message: self.origins.open(message, self))
@@ -119,6 +121,8 @@ class MainWindow(QMainWindow):
             "sidebar": lambda: self.panes.toggle(LEFT),
             "inspector": lambda: self.panes.toggle(RIGHT),
             "tokens": chat.tokens.toggle,
+            "figures": self.clarity.open_figures,
+            "context": self.clarity.show_context,
             "larger": lambda: self.scale_text(10),
             "smaller": lambda: self.scale_text(-10),
             "normal": lambda: self.scale_text(0),

@@ -8,8 +8,8 @@ from PySide6.QtWidgets import (
     QAbstractItemView,
     QCheckBox,
     QDialog,
-    QFormLayout,
     QFrame,
+    QGridLayout,
     QHBoxLayout,
     QHeaderView,
     QLabel,
@@ -81,7 +81,7 @@ class _Settings(QWidget):
         self.tree = QTreeWidget()
         self.tree.setObjectName("originSettings")
         self.tree.setAccessibleName("Settings in force")
-        self.tree.setHeaderLabels(["Setting", "Value", "Default, where it was another"])
+        self.tree.setHeaderLabels(["Setting", "Value", "Default"])
         self.tree.setRootIsDecorated(False)
         self.tree.setIndentation(0)
         self.tree.setUniformRowHeights(True)
@@ -174,21 +174,25 @@ class OriginDialog(QDialog):
     def _facts(self) -> QWidget:
         body = QWidget()
         body.setObjectName("originFacts")
-        form = QFormLayout(body)
-        form.setContentsMargins(2, 12, 8, 8)
-        form.setHorizontalSpacing(22)
-        form.setVerticalSpacing(7)
-        form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
-        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
-        form.setLabelAlignment(Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignTop)
+        grid = QGridLayout(body)
+        grid.setContentsMargins(2, 12, 8, 8)
+        grid.setHorizontalSpacing(22)
+        grid.setVerticalSpacing(7)
+        grid.setColumnStretch(0, 2)
+        grid.setColumnStretch(1, 5)
+        top = Qt.AlignmentFlag.AlignTop
         for title, words in facts_rows(self.told, self.told.hash or "…"):
             value = _label(_breakable(words) if title in ("File", "SHA-256") else words)
             value.setTextInteractionFlags(_SELECTABLE)
             value.setAccessibleName(f"{title}: {words}")
             self._values[title] = value
-            form.addRow(_label(title, "muted"), value)
+            row = grid.rowCount()
+            grid.addWidget(_label(title, "muted"), row, 0, top)
+            grid.addWidget(value, row, 1, top)
         if self.told.origin is None:
-            form.addRow(_label("More was not kept of this reply: it was imported, or written by an earlier version.", "muted"))
+            words = "More was not kept of this reply: it was imported, or written by an earlier version."
+            grid.addWidget(_label(words, "muted"), grid.rowCount(), 0, 1, 2)
+        grid.setRowStretch(grid.rowCount(), 1)
         scroll = QScrollArea()
         scroll.setWidget(body)
         scroll.setWidgetResizable(True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.row_widget import RowWidget
@@ -37,8 +39,12 @@ class EditorRow(RowWidget):
         self.cancel.setToolTip("Cancel (Esc)")
         self.save.clicked.connect(self._save)
         self.cancel.clicked.connect(self._cancel)
+        self.edit_words: Callable[[int], str] = lambda message: ""
+        self.hint = QLabel(self)
+        self.hint.setProperty("tone", "muted")
+        self.hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         buttons = QHBoxLayout()
-        buttons.addStretch(1)
+        buttons.addWidget(self.hint, 1)
         buttons.addWidget(self.cancel)
         buttons.addWidget(self.save)
         self._column = QVBoxLayout(self)
@@ -53,6 +59,10 @@ class EditorRow(RowWidget):
 
     def begin(self, text: str) -> None:
         """Put `text` in the box and the keyboard behind its end."""
+        words = self.edit_words(self.row.item.id) if self.row is not None else ""
+        self.hint.setText(words)
+        self.hint.setToolTip(words)
+        self.box.setAccessibleDescription(words)
         self.box.setPlainText(text)
         self.box.moveCursor(self.box.textCursor().MoveOperation.End)
         self.box.setFocus(Qt.FocusReason.OtherFocusReason)

@@ -44,6 +44,7 @@ class RowHooks:
     save_edit: Callable[[int, str], None]
     cancel_edit: Callable[[int], None]
     remeasure: Callable[[Row], None]
+    edit_words: Callable[[int], str]
 
 
 class RowFactory:
@@ -71,6 +72,7 @@ class RowFactory:
             return text
         if kind is RowKind.FOOTER:
             footer = FooterRow(self._parent)
+            footer.edit_words = hooks.edit_words
             footer.action.connect(hooks.act)
             footer.focused.connect(hooks.focus)
             return footer
@@ -87,6 +89,7 @@ class RowFactory:
             return tokens
         if kind is RowKind.EDITOR:
             editor = EditorRow(self._parent)
+            editor.edit_words = hooks.edit_words
             editor.saved.connect(hooks.save_edit)
             editor.cancelled.connect(hooks.cancel_edit)
             editor.resized.connect(hooks.remeasure)
