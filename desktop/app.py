@@ -30,6 +30,7 @@ from desktop.services.drafts import DraftProblem, draft_problem
 from desktop.services.file_hashes import HashService
 from desktop.services.hub import HUB, HubDoors, HubService
 from desktop.services.library import LibraryService, Measure, measure_bandwidth
+from desktop.services.memory_forecast import MemoryForecast
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
 from desktop.services.origins import OriginService
 from desktop.services.session import ChatSession
@@ -107,6 +108,7 @@ class Desktop(QObject):
         models = folder / "models"
         session = ChatSession(self._library, preferences, doors.open_chat, doors.describe, doors.draft_problem, self)
         catalogue = CatalogueService(doors.describe, doors.find_models, self)
+        devices = DeviceService(doors.find_devices, self)
         return Services(
             folder,
             models,
@@ -115,8 +117,9 @@ class Desktop(QObject):
             download=DownloadService(models, doors.fetch, self),
             checks=CheckService(parent=self),
             hub=HubService(preferences, models, doors.hub, self),
-            devices=DeviceService(doors.find_devices, self),
+            devices=devices,
             judge=LibraryService(session, catalogue, doors.measure, doors.find_devices, self),
+            memory=MemoryForecast(session, devices, doors.describe, self),
             meter=ContextMeter(session, self),
             origins=OriginService(session, HashService(session, folder, self), self),
         )

@@ -13,6 +13,7 @@ from desktop.services.context_meter import ContextMeter
 from desktop.services.download import DownloadService
 from desktop.services.hub import HubService
 from desktop.services.library import LibraryService
+from desktop.services.memory_forecast import MemoryForecast
 from desktop.services.origins import OriginService
 from desktop.services.session import ChatSession
 
@@ -36,10 +37,11 @@ class Services:
     judge: LibraryService
     origins: OriginService
     meter: ContextMeter
+    memory: MemoryForecast
 
     def close(self) -> None:
         """End their threads, the session last: what the others still tell it is saved with it."""
-        helpers = (self.checks, self.devices, self.download, self.hub, self.judge, self.catalogue, self.origins.hashes, self.session)
+        helpers = (self.checks, self.devices, self.download, self.hub, self.judge, self.catalogue, self.origins.hashes, self.memory, self.session)
         ended = [helper.close() for helper in helpers]  # every one is closed, whatever the others say
         if not all(ended):
             log.error("a thread did not end in time")

@@ -26,6 +26,7 @@ class ClarityDesk(QObject):
         self._session, self._meter, self._chat, self._parent = session, meter, chat, parent
         self.bar = ContextBar()
         self.button = IconButton("chart", "Figures of this chat")
+        self.button.setObjectName("statusTool")
         self.button.clicked.connect(self.open_figures)
         self.figures: FiguresDialog | None = None
         chat.status.add_tool(self.bar)

@@ -98,10 +98,12 @@ class FiguresPlot(QWidget):
 
     def _areas(self) -> list[QRectF]:
         """Where each curve is drawn, below its title."""
-        line, gap = self.fontMetrics().height(), 14
-        high = (self.height() - 2 * gap) / len(_CURVES)
-        left = self._axis_width()
-        return [QRectF(left, at * (high + gap) + line + 6, self.width() - left - 8, max(10.0, high - line - 10)) for at in range(len(_CURVES))]
+        line, edge = self.fontMetrics().height(), 10
+        head = 1.5 * line + 4
+        high = (self.height() - 2 * edge) / len(_CURVES)
+        left = self._axis_width() + edge
+        wide, tall = self.width() - left - edge, max(10.0, high - head - 0.8 * line)
+        return [QRectF(left, edge + at * high + head, wide, tall) for at in range(len(_CURVES))]
 
     def _axis_width(self) -> float:
         tops = [curve.words(self._top(curve)) for curve in _CURVES]
@@ -142,10 +144,11 @@ class FiguresPlot(QWidget):
     def _paint_curve(self, painter: QPainter, curve: _Curve, area: QRectF, muted: QColor) -> None:
         palette, line, top = self.palette(), self.fontMetrics().height(), self._top(curve)
         painter.setPen(palette.color(QPalette.ColorRole.WindowText))
-        title = QRectF(4, area.top() - line - 6, self.width() - 8, line)
+        title = QRectF(10, area.top() - 1.5 * line - 4, self.width() - 20, line)
         painter.drawText(title, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), curve.title)
         painter.setPen(QPen(palette.color(QPalette.ColorRole.Mid), 1))
-        for y in (area.top(), area.center().y(), area.bottom()):
+        empty = all(curve.value(reply) is None for reply in self._replies)
+        for y in (area.top(), area.bottom()) if empty else (area.top(), area.center().y(), area.bottom()):
             painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y))
         painter.setPen(muted)
         side = int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)

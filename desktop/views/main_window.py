@@ -22,6 +22,7 @@ from desktop.views.file_desk import FileDesk
 from desktop.views.icons import IconButton, application_icon
 from desktop.views.inspector import Inspector
 from desktop.views.library_desk import LibraryDesk
+from desktop.views.memory_desk import MemoryDesk
 from desktop.views.model_desk import ModelDesk
 from desktop.views.model_picker import STARTER_WORDS, ModelPicker
 from desktop.views.origin_desk import OriginDesk
@@ -72,6 +73,7 @@ class MainWindow(QMainWindow):
         self.device_desk = DeviceDesk(session, services.devices, inspector, self.picker, self)
         self.drafting = DraftDesk(session, self.desk, inspector, self)
         self.clarity = ClarityDesk(session, services.meter, self.chat, inspector, self)
+        self.memory = MemoryDesk(session, services.memory, inspector, self)
         self.origins = OriginDesk(session, services.origins, self)
         self.origins.notice.connect(self.chat.show_notice)
         self.chat.origin_wanted.connect(lambda message: self.origins.open(message, self))
