@@ -107,6 +107,7 @@ class MemoryBar(QWidget):
         self._source = source
         self._titles: list[QLabel] = []
         self._bars: list[_Bar] = []
+        self._of_draft: list[QWidget] = []
         self._sizes = [QLabel() for _ in (*PARTS, "Free")]
         self._lines = QVBoxLayout()
         self._lines.setSpacing(4)
@@ -128,6 +129,8 @@ class MemoryBar(QWidget):
             size.setAlignment(Qt.AlignmentFlag.AlignTrailing | Qt.AlignmentFlag.AlignVCenter)
             for column, widget in enumerate((_Swatch(part), label, size)):
                 grid.addWidget(widget, part, column)
+                if name == "Draft model":
+                    self._of_draft.append(widget)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 4, 0, 4)
         layout.setSpacing(6)
@@ -164,9 +167,11 @@ class MemoryBar(QWidget):
                 title.setText(f"{places[at].name}, {size_text(places[at].total)}")
                 bar.show_place(places[at])
         sums = [sum(place.parts[part] for place in places) for part in range(len(PARTS))]
-        texts = [*map(size_text, sums), size_text(max(0, sum(place.free for place in places)))]
+        texts = [*map(size_text, sums), size_text(sum(max(0, place.free) for place in places))]
         for label, text in zip(self._sizes, texts, strict=True):
             label.setText(text)
+        for widget in self._of_draft:
+            widget.setVisible(bool(sums[PARTS.index("Draft model")]))
         warning = fit_words(places)
         self.warning.setText(warning)
         self.warning.setVisible(bool(warning))
