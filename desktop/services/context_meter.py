@@ -89,7 +89,8 @@ class ContextMeter(QObject):
         self._soon.timeout.connect(self._measure)
         for signal in (session.state_changed, session.model_changed, session.conversation_changed):
             signal.connect(self._later)
-        for signal in (session.messages.rowsInserted, session.messages.rowsRemoved, session.messages.dataChanged, session.messages.modelReset):
+        shown = session.messages
+        for signal in (shown.rowsInserted, shown.rowsRemoved, shown.dataChanged, shown.modelReset):
             signal.connect(self._later)
         session.settings_changed.connect(self._on_settings)
         session.stats_changed.connect(self._on_stats)
@@ -162,7 +163,9 @@ class ContextMeter(QObject):
             constraint=ConstraintSettings(),
         )  # fmt: skip
         self._job = session.replies.engine.ask(
-            lambda source, stop: _foreseen(source, request, stop), lambda _event: None, lambda result, _trouble: self._on_counted(result, ids)
+            lambda source, stop: _foreseen(source, request, stop),
+            lambda _event: None,
+            lambda result, _trouble: self._on_counted(result, ids),
         )
 
     def _on_counted(self, result: Foreseen | str | None, ids: list[int]) -> None:

@@ -110,7 +110,8 @@ class MemoryForecast(QObject):
             return ()
         cache = self._preview.get(CacheSettings, session.settings(CacheSettings))
         load = self._preview.get(LoadSettings, session.settings(LoadSettings))
-        assert isinstance(cache, CacheSettings) and isinstance(load, LoadSettings)
+        assert isinstance(cache, CacheSettings)
+        assert isinstance(load, LoadSettings)
         return forecast(session.model, self._draft(), cache, load, self._devices.usable)
 
     def close(self) -> bool:

@@ -93,7 +93,7 @@ def setting_rows(told: ToldOrigin) -> list[SettingRow]:
     found = []
     for pane, cls in PANES:
         values = told.settings(cls)
-        for field in dataclasses.fields(cls) if values else ():
+        for field in dataclasses.fields(cls) if values else ():  # type: ignore[arg-type]
             if field.name in values:
                 now, usual = value_words(cls, field.name, values[field.name]), value_words(cls, field.name, field.default)
                 found.append(SettingRow(pane, setting_info(field).label, now, usual if now != usual else ""))
@@ -102,7 +102,8 @@ def setting_rows(told: ToldOrigin) -> list[SettingRow]:
 
 def value_words(cls: type[Settings], name: str, value: Any) -> str:
     """A setting's value for people; of a long list, how many it has."""
-    info = setting_info(next(field for field in dataclasses.fields(cls) if field.name == name))
+    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
+    info = setting_info(next(field for field in fields if field.name == name))
     if isinstance(value, bool):
         return "on" if value else "off"
     if value is None:
@@ -113,7 +114,8 @@ def value_words(cls: type[Settings], name: str, value: Any) -> str:
     if isinstance(value, str):
         return choices.get(value, value) or "none"
     words = dict(info.words or ()).get(value)
-    return words if words else f"{value:,} {info.unit}".rstrip() if isinstance(value, int) and name != "seed" else f"{value} {info.unit}".rstrip()
+    number = f"{value:,}" if isinstance(value, int) and name != "seed" else str(value)
+    return words or f"{number} {info.unit}".rstrip()
 
 
 def as_json(told: ToldOrigin) -> str:

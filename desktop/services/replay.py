@@ -75,7 +75,8 @@ class Replay(QObject):
         self._told = told
         expected = told.expected
         request = replay_request(told)
-        pieces = tuple(told.trace.token(index).text for index in range(len(told.trace) - len(expected), len(told.trace))) if told.trace else ()
+        trace = told.trace
+        pieces = tuple(trace.token(index).text for index in range(len(trace) - len(expected), len(trace))) if trace is not None else ()
         self._job: Job | None = session.replies.engine.ask(
             lambda source, stop: _replayed(source, request, expected, pieces, stop), self._on_told, self._on_ended
         )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from desktop.services.catalogue import CatalogueService
 from desktop.services.checks import CheckService
-from desktop.services.devices import DeviceService
 from desktop.services.context_meter import ContextMeter
+from desktop.services.devices import DeviceService
 from desktop.services.download import DownloadService
 from desktop.services.hub import HubService
 from desktop.services.library import LibraryService
@@ -41,7 +41,9 @@ class Services:
 
     def close(self) -> None:
         """End their threads, the session last: what the others still tell it is saved with it."""
-        helpers = (self.checks, self.devices, self.download, self.hub, self.judge, self.catalogue, self.origins.hashes, self.memory, self.session)
+        helpers = (
+            self.checks, self.devices, self.download, self.hub, self.judge, self.catalogue, self.origins.hashes, self.memory, self.session,
+        )  # fmt: skip
         ended = [helper.close() for helper in helpers]  # every one is closed, whatever the others say
         if not all(ended):
             log.error("a thread did not end in time")

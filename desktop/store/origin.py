@@ -58,7 +58,8 @@ def pack(origin: Origin, base: Origin | None = None) -> bytes:
     )  # fmt: skip
     squeezed = _squeezer(base)
     body = b"".join(struct.pack("<I", len(section)) + section for section in sections)
-    return bytes([_VERSION]) + squeezed.compress(body) + squeezed.flush()
+    data: bytes = squeezed.compress(body) + squeezed.flush()
+    return bytes([_VERSION]) + data
 
 
 def unpack(data: bytes, base: Origin | None = None) -> Origin | None:

@@ -114,7 +114,8 @@ class _Settings(QWidget):
             self.tree.resizeColumnToContents(column)
             header.resizeSection(column, min(header.sectionSize(column) + 12, self.fontMetrics().averageCharWidth() * 34))
         self.changed = sum(bool(row.default) for row in rows)
-        words = f"{len(rows)} settings, {self.changed} of them not at their default." if rows else "The settings of this reply were not kept."
+        words = f"{len(rows)} settings, {self.changed} of them not at their default."
+        words = words if rows else "The settings of this reply were not kept."
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 10, 0, 0)
         layout.addWidget(_label(words, "muted"))

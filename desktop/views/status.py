@@ -30,7 +30,7 @@ class StatusLine(QWidget):
         self.drafting = self._figure("Tokens for each pass of the model, and how many of the drafted tokens were kept")
         self.context = self._figure("Tokens in the context")
         self._by_importance = (self.context, self.reply, self.drafting, self.reason, self.prompt)
-        layout = QHBoxLayout(self)
+        self._line = layout = QHBoxLayout(self)
         layout.setContentsMargins(18, 2, 18, 6)
         layout.setSpacing(16)
         layout.addWidget(self.state)
@@ -43,7 +43,7 @@ class StatusLine(QWidget):
     def add_tool(self, widget: QWidget) -> None:
         """Something at the end of the line that is always there."""
         self._tools.append(widget)
-        self.layout().addWidget(widget)
+        self._line.addWidget(widget)
         self._fit()
 
     def _figure(self, name: str) -> QLabel:

@@ -49,7 +49,9 @@ def talk(chat: LocalChat, request: ChatRequest, turns: int) -> list[tuple[list[T
     for turn in range(turns):
         asked = replace(request, messages=messages)
         tokens, done, prompt = told(chat, asked)
-        assert prompt is not None and prompt.exact and len(prompt.ids) == done.stats.prompt_tokens
+        assert prompt is not None
+        assert prompt.exact
+        assert len(prompt.ids) == done.stats.prompt_tokens
         found.append((tokens, done, prompt))
         repeated, end, _ = told(chat, again(asked, done, prompt))
         assert bits(repeated) == bits(tokens)
@@ -62,7 +64,8 @@ def talk(chat: LocalChat, request: ChatRequest, turns: int) -> list[tuple[list[T
 
 def test_passes_are_planned_cut_and_remembered() -> None:
     assert planned(0, 10, 4) == [(0, 4), (4, 4), (8, 1), (9, 1)]
-    assert planned(9, 10, 4) == [(9, 1)] and planned(10, 10, 4) == []
+    assert planned(9, 10, 4) == [(9, 1)]
+    assert planned(10, 10, 4) == []
     passes = planned(0, 10, 4)
     cut(passes, 5)
     assert passes == [(0, 4), (4, 4)]
@@ -71,7 +74,8 @@ def test_passes_are_planned_cut_and_remembered() -> None:
     known.remember("a", [1, 2, 4], [(0, 1), (1, 2)])
     assert known.of("a", [1, 2, 3, 9], 3) == [(0, 3)]
     assert known.of("a", [1, 2, 8], 2) == [(0, 1), (1, 2)]
-    assert known.of("b", [1, 2, 3], 2) == [(0, 0)] == known.of("a", [7], 1) and known.of("b", [7], 0) == []
+    assert known.of("b", [1, 2, 3], 2) == [(0, 0)] == known.of("a", [7], 1)
+    assert known.of("b", [7], 0) == []
 
 
 def test_what_would_be_found_is_told_without_a_change() -> None:
@@ -88,7 +92,8 @@ def test_what_would_be_found_is_told_without_a_change() -> None:
         assert table.found(wanted, key="other", leave=1) == 0
         with table.open(wanted, leave=1) as lease:
             assert lease.length == told_length
-    assert table.found(stored[:40], leave=1) == 39 and table.found([], leave=1) == 0
+    assert table.found(stored[:40], leave=1) == 39
+    assert table.found([], leave=1) == 0
 
 
 @pytest.fixture
@@ -106,13 +111,16 @@ def test_replays_prompts_and_foresight(chat: LocalChat) -> None:
     before = chat.foresee(request)
     (_, done, prompt), *_ = talk(chat, request, 2)
     assert (before.prompt_tokens, before.cached_tokens) == (done.stats.prompt_tokens, done.stats.cached_tokens)
-    assert sum(before.messages) == before.prompt_tokens and len(before.messages) == 2 and before.messages[1] > before.messages[0]
+    assert sum(before.messages) == before.prompt_tokens
+    assert len(before.messages) == 2
+    assert before.messages[1] > before.messages[0]
     assert chat.foresee(request).cached_tokens == before.prompt_tokens - 1
     assert chat.foresee(replace(request, messages=())).prompt_tokens == 0
     words = {id: data for id, data, _ in prompt.vocabulary}
     assert b"Who lives here?" in b"".join(words[id] for id in prompt.ids)
     special = {id for id, _, control in prompt.vocabulary if control}
-    assert special and special <= chat.tokenizer.special_ids
+    assert special
+    assert special <= chat.tokenizer.special_ids
 
 
 @pytest.mark.parametrize(
@@ -124,7 +132,8 @@ def test_replays_prompts_and_foresight(chat: LocalChat) -> None:
     ],
 )
 def test_replays_with_other_settings(chat: LocalChat, settings: dict) -> None:
-    talk(chat, ChatRequest((Message("user", "One two one two one two. " * 12),), WARM, StopSettings(max_tokens=24), tell_prompt=True, **settings), 2)
+    question = (Message("user", "One two one two one two. " * 12),)
+    talk(chat, ChatRequest(question, WARM, StopSettings(max_tokens=24), tell_prompt=True, **settings), 2)
 
 
 @pytest.mark.slow

@@ -40,8 +40,8 @@ _FRAME = 0.016
 class TranscriptView(QAbstractScrollArea):
     """Shows `model`. The view follows the end of the conversation while it is there and else never moves by itself.
 
-    `action(name, message id)`: "edit", "regenerate", "continue", "origin", "delete", "previous" or "next" was asked for (copying is done here).
-    `edit_words(message id)` says what editing a message costs. `edited(message id, text)`: an inline edit that `begin_edit` began was saved.
+    `action(name, message id)`: "edit", "regenerate", "continue", "origin", "delete", "previous" or "next" was asked for (copying is done
+    here). `edit_words(message id)` says what editing a message costs. `edited(message id, text)`: an inline edit was saved.
     """
 
     action = Signal(str, int)

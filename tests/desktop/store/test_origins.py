@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from desktop.store.conversations import ConversationStore
@@ -25,6 +25,7 @@ def made(ids: tuple[int, ...], negative: tuple[int, ...] = (), **facts: object) 
     return Origin({**FACTS, **facts}, Rendered(ids, len(ids) % 3, bool(len(ids) % 2), negative, passes, words))
 
 
+@settings(deadline=None)
 @given(IDS, IDS, IDS)
 def test_packed_and_back_is_the_same(ids: tuple[int, ...], before: tuple[int, ...], negative: tuple[int, ...]) -> None:
     origin, base = made(ids, negative), made(before, started=3)
@@ -37,7 +38,9 @@ def test_packed_and_back_is_the_same(ids: tuple[int, ...], before: tuple[int, ..
 
 def test_what_is_damaged_is_nothing() -> None:
     data = pack(made((1, 2, 3)))
-    assert unpack(b"") is None and unpack(b"\x09" + data[1:]) is None and unpack(data[:-6]) is None
+    assert unpack(b"") is None
+    assert unpack(b"\x09" + data[1:]) is None
+    assert unpack(data[:-6]) is None
     assert unpack(pack(made((1, 2, 3)), made((1, 2)))) is None, "it needs its base"
 
 
@@ -57,14 +60,16 @@ def test_a_chat_of_replies_is_small_and_survives_a_replaced_one(store: Conversat
     found = chain(store, origins, 60)
     assert {message: origins.load(message) for message in found} == found
     rows = database.execute("SELECT depth, length(data) FROM message_origins ORDER BY message_id").fetchall()
-    assert max(depth for depth, _ in rows) == 24 and [depth for depth, _ in rows].count(0) == 3
+    assert max(depth for depth, _ in rows) == 24
+    assert [depth for depth, _ in rows].count(0) == 3
     assert sum(size for _, size in rows) < 60 * 260, "each costs what is new in it"
     middle = sorted(found)[30]
     found[middle] = made((5, 6, 7), started=99.0)
     origins.save(middle, found[middle])
     assert {message: origins.load(message) for message in found} == found
     database.execute("UPDATE message_origins SET data = x'0102' WHERE message_id = ?", (middle,))
-    assert origins.load(middle) is None and origins.load(middle + 1) is None
+    assert origins.load(middle) is None
+    assert origins.load(middle + 1) is None
 
 
 def test_those_of_temporary_chats_are_kept_with_them(database: Database) -> None:
@@ -88,8 +93,11 @@ def test_hashes_of_files_shards_and_folders(tmp_path) -> None:
     (*_, (_, _, whole)) = computed(tmp_path / "one.gguf", lambda: True)
     assert whole == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     (*_, (done, total, found)) = computed(file, lambda: True)
-    assert (done, total) == (4, 4) and found not in ("", whole)
-    assert not list(computed(file, lambda: False)) and parts(tmp_path / "gone.gguf") == [] and identity(tmp_path / "gone.gguf") == ""
+    assert (done, total) == (4, 4)
+    assert found not in ("", whole)
+    assert not list(computed(file, lambda: False))
+    assert parts(tmp_path / "gone.gguf") == []
+    assert identity(tmp_path / "gone.gguf") == ""
     key = identity(tmp_path / "one.gguf")
     known = FileHashes(tmp_path / "hashes.json")
     known.put(key, whole)
