@@ -63,6 +63,8 @@ class ChatRequest:
 
     `continue_last` keeps the last (assistant) message open and writes on from its end instead of starting a new turn. Then
     `continue_ids`, when there are any, are the exact token ids of that message: they stand in the prompt in place of its text.
+    `plain` is a free completion: the text of the last message is the whole prompt, without a template but with its
+    control tokens read as such, and the reply goes on from its end (`continue_ids` are its exact tokens then, too).
     With `tell_prompt` the prompt is told as `Rendered` before it is read. With `replayed` that prompt is read, in its own passes
     and without what is cached, and the messages are not looked at.
     """
@@ -77,6 +79,7 @@ class ChatRequest:
     output: OutputSettings = field(default_factory=OutputSettings)
     adapters: AdapterSettings = field(default_factory=AdapterSettings)
     continue_ids: tuple[int, ...] = ()
+    plain: bool = False
     tell_prompt: bool = False
     replayed: Rendered | None = None
 
@@ -145,9 +148,10 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """The context was full: this many of the oldest messages were left out of the prompt."""
+    """The context was full: this many of the oldest messages, or tokens of a plain text's beginning, were left out of the prompt."""
 
     dropped_messages: int
+    dropped_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,7 @@ def replay_request(told: ToldOrigin) -> ChatRequest:
         guidance=GuidanceSettings.from_json(told.settings(GuidanceSettings)),
         output=dataclasses.replace(OutputSettings.from_json(told.settings(OutputSettings)), alternatives=0, stream_interval=1),
         adapters=AdapterSettings.from_json(told.settings(AdapterSettings)),
+        plain=bool(told.origin.facts.get("plain", False)),
         replayed=told.origin.prompt,
     )
 

@@ -57,8 +57,7 @@ class TranscriptView(QAbstractScrollArea):
         self._colours = CodeColours(IdleRunner(self))
         hooks = RowHooks(
             self.put_on_clipboard, self._save_code, self.act, self.show_row, self._fold, self._save_edit, self.cancel_edit, self._remeasure,
-            lambda message: self.edit_words(message),
-        )  # fmt: skip
+            lambda message: self.edit_words(message))  # fmt: skip
         self.inspection = Inspection(self, self._conversation)
         self._pictures = Pictures(self)
         self.stage = Stage(RowFactory(self.viewport(), self._colours, self._pictures, hooks, self.inspection))
