@@ -19,6 +19,7 @@ from engine.folders import cache_dir
 from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.draft_slot import DraftSlot
 from engine.generator.prompt import Prompt, Prompts
+from engine.generator.source import Guidance
 from engine.settings import CacheSettings, LoadSettings
 from engine.text.template import ChatTemplate, encode_chat
 

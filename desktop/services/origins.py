@@ -120,7 +120,9 @@ class OriginService(QObject):
         session, model = self._session, self._session.model
         settings: dict[str, Any] = {type(each).__name__: each.to_json() for each in (getattr(request, name) for name in _OF_REQUEST)}
         settings |= {type(each).__name__: each.to_json() for each in session.loaded_with}
-        facts: dict[str, Any] = {"engine": engine_version(), "started": time.time(), "known": known, "plain": request.plain, "settings": settings}
+        facts: dict[str, Any] = {
+            "engine": engine_version(), "started": time.time(), "known": known, "plain": request.plain, "settings": settings,
+        }  # fmt: skip
         if model is not None:
             about = {name: getattr(model, name) for name in FACTS}
             facts["model"] = {**about, "identity": self._identities.get(model.path, "")}
