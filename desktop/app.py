@@ -26,13 +26,17 @@ from desktop.services.backups import BackupService
 from desktop.services.catalogue import CatalogueService, FindModels, find_models
 from desktop.services.checks import CheckService
 from desktop.services.collector import Collector
+from desktop.services.context_meter import ContextMeter
 from desktop.services.devices import DeviceService, FindDevices, find_devices
 from desktop.services.download import DownloadService, Fetch, fetch_starter
 from desktop.services.drafts import DraftProblem, draft_problem
 from desktop.services.exchange import ExchangeService
+from desktop.services.file_hashes import HashService
 from desktop.services.hub import HUB, HubDoors, HubService
 from desktop.services.library import LibraryService, Measure, measure_bandwidth
+from desktop.services.memory_forecast import MemoryForecast
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
+from desktop.services.origins import OriginService
 from desktop.services.session import ChatSession
 from desktop.services.shelf import Shelf
 from desktop.services.single_instance import AlreadyOpen, FirstInstance, Request, absolute, activation_token, hand_over, take_lock
@@ -122,6 +126,7 @@ class Desktop(QObject):
         models = folder / "models"
         session = ChatSession(self._library, preferences, doors.open_chat, doors.describe, doors.draft_problem, self)
         catalogue = CatalogueService(doors.describe, doors.find_models, self)
+        devices = DeviceService(doors.find_devices, self)
         return Services(
             folder,
             models,
@@ -130,12 +135,15 @@ class Desktop(QObject):
             download=DownloadService(models, doors.fetch, self),
             checks=CheckService(parent=self),
             hub=HubService(preferences, models, doors.hub, self),
-            devices=DeviceService(doors.find_devices, self),
+            devices=devices,
             judge=LibraryService(session, catalogue, doors.measure, doors.find_devices, self),
             shelf=Shelf(session, self),
             exchange=ExchangeService(self._library, self),
             backups=BackupService(session, self),
             writing=make_writing(session, self),
+            memory=MemoryForecast(session, devices, doors.describe, self),
+            meter=ContextMeter(session, self),
+            origins=OriginService(session, HashService(session, folder, self), self),
         )
 
     def start(self, model: Path | None = None, starter: bool = False, files: Sequence[Path] = (), last_run: str | None = None) -> None:

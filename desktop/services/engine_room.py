@@ -12,17 +12,16 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.services.model_slot import Describe, ModelSlot, OpenChat
+from desktop.services.model_slot import AskModel, Describe, ModelSlot, OpenChat
 from desktop.services.worker import Job, MakeGenerator, StreamThread
-from engine.core import ChatRequest, ChatSource, Loading, ModelInfo, Prefill, Text
+from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Text
 from engine.settings import CacheSettings, LoadSettings
 
 __all__ = ["STATES", "EngineRoom"]
 
 STATES = ("no_model", "loading", "idle", "prefill", "answering", "stopping")
 
-_LOAD, _UNLOAD, _ANSWER, _ASIDE, _ASK = "load", "unload", "answer", "aside", "ask"
-_UNTOLD = (_ASIDE, _ASK)
+_LOAD, _UNLOAD, _ANSWER, _ASIDE = "load", "unload", "answer", "aside"
 """Jobs that the state does not tell of."""
 
 
@@ -36,7 +35,6 @@ class EngineRoom(QObject):
         event_arrived(object): one `ChatEvent` of the running reply.
         reply_ended(str sentence, str details): the reply is over; both empty when nothing went wrong.
         load_failed(str path, str sentence, str details)
-        asked(int question, object answer): the answer to an `ask`; None when it failed, was stopped or no model is loaded.
         aside_ended(object): what a small task on the engine's thread came to; None when it failed or was stopped.
     """
 
@@ -46,7 +44,6 @@ class EngineRoom(QObject):
     event_arrived = Signal(object)
     reply_ended = Signal(str, str)
     load_failed = Signal(str, str, str)
-    asked = Signal(int, object)
     aside_ended = Signal(object)
 
     def __init__(self, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
@@ -57,6 +54,7 @@ class EngineRoom(QObject):
         self._worker.finished.connect(self._on_finished)
         self._worker.failed.connect(self._on_failed)
         self._jobs: dict[int, tuple[str, Job, str]] = {}
+        self._asked: dict[int, tuple[Callable[[Any], None], Callable[[Any, str], None]]] = {}
         self._has_text = False
         self._state = "no_model"
         self._model: ModelInfo | None = None
@@ -97,9 +95,15 @@ class EngineRoom(QObject):
         """A short task that wants the machine for itself, such as a measurement; the state does not tell of it."""
         self._start(_ASIDE, make_generator)
 
-    def ask(self, question: Callable[[ChatSource], Any]) -> int:
-        """Have something small found out from the loaded model, on its thread, once nothing runs there; the number is that of `asked`."""
-        return self._start(_ASK, lambda stop: self._slot.ask(question, stop))
+    def ask(self, work: AskModel, told: Callable[[Any], None], ended: Callable[[Any, str], None]) -> Job:
+        """Have `work` done with the loaded model when what runs is over; the state does not tell of it.
+
+        On the GUI thread, `told` gets each event and `ended` the result, or None and the sentence of what went wrong.
+        """
+        job = self._worker.start(lambda stop: self._slot.ask(work, stop))
+        self._jobs[job.id] = (_ASIDE, job, "")
+        self._asked[job.id] = told, ended
+        return job
 
     def stop(self) -> None:
         """Ask everything that runs or waits to end; a reply still ends with its `Done`."""
@@ -132,7 +136,7 @@ class EngineRoom(QObject):
             self.model_changed.emit(self._model)
 
     def _current_state(self) -> str:
-        kind, job, _ = next((each for each in self._jobs.values() if each[0] not in _UNTOLD), ("", None, ""))
+        kind, job, _ = next((each for each in self._jobs.values() if each[0] != _ASIDE), ("", None, ""))
         if job is None:
             return "idle" if self._model is not None else "no_model"
         if job.stopping:
@@ -144,6 +148,9 @@ class EngineRoom(QObject):
     @Slot(int, object)
     def _on_yielded(self, job_id: int, event: Any) -> None:
         kind = self._jobs[job_id][0] if job_id in self._jobs else ""
+        if job_id in self._asked:
+            self._asked[job_id][0](event)
+            return
         if isinstance(event, Loading):
             self.progress.emit(event.stage, event.done, event.total)
         elif isinstance(event, Prefill):
@@ -159,10 +166,10 @@ class EngineRoom(QObject):
         kind, _, _ = self._jobs.pop(job_id, ("", None, ""))
         if kind == _ANSWER:
             self.reply_ended.emit("", "")
+        elif job_id in self._asked:
+            self._asked.pop(job_id)[1](result, "")
         elif kind == _ASIDE:
             self.aside_ended.emit(result)
-        elif kind == _ASK:
-            self.asked.emit(job_id, result)
         elif kind:
             self._look_at_model()
         self._update()
@@ -173,10 +180,11 @@ class EngineRoom(QObject):
         if kind == _ANSWER:
             self.reply_ended.emit(sentence, details)
             self._look_at_model()  # it has gone with its GPU where that stopped working
+        elif job_id in self._asked:
+            self._asked.pop(job_id)[1](None, sentence)
+            self._look_at_model()
         elif kind == _ASIDE:
             self.aside_ended.emit(None)
-        elif kind == _ASK:
-            self.asked.emit(job_id, None)
         elif kind:
             self._look_at_model()
             self.load_failed.emit(path, sentence, details)

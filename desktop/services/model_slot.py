@@ -16,10 +16,12 @@ from engine.core import ChatEvent, ChatRequest, ChatSource, Loading, ModelInfo
 from engine.errors import Cancelled, DeviceLost, EngineError, NotEnoughMemory
 from engine.settings import CacheSettings, LoadSettings
 
-__all__ = ["Describe", "ModelSlot", "OpenChat", "describe", "open_chat"]
+__all__ = ["AskModel", "Describe", "ModelSlot", "OpenChat", "describe", "open_chat"]
 
 OpenChat = Callable[[Path, LoadSettings, CacheSettings, threading.Event, "Leaving"], Generator[Loading, None, ChatSource]]
 """Loads a model: yields progress and returns the chat source; as `engine.chat.open_chat`."""
+AskModel = Callable[[ChatSource, threading.Event], Generator[Any, None, Any]]
+"""Something else to do with the loaded model than to answer in a chat, on the engine's thread."""
 Describe = Callable[[Path], ModelInfo]
 """Reads a model's headers; as `engine.models.describe`."""
 
@@ -116,10 +118,15 @@ class ModelSlot:
             self._release()
             raise
 
-    def ask(self, question: Callable[[ChatSource], Any], stop: threading.Event) -> Generator[None, None, Any]:
-        """What `question` finds out from the loaded model, None where there is none; nothing is run but that call."""
-        yield None
-        return question(self._source) if self._source is not None and not stop.is_set() else None
+    def ask(self, work: AskModel, stop: threading.Event) -> Generator[Any, None, Any]:
+        """What `work` does with the loaded model. Raises `EngineError` when none is."""
+        if self._source is None:
+            raise EngineError("No model is loaded: open one first.")
+        try:
+            return (yield from work(self._source, stop))
+        except DeviceLost:
+            self._release()
+            raise
 
     def unload(self, stop: threading.Event) -> Generator[Loading, None, None]:
         """Release the model's memory; `stop` changes nothing, for it is soon done."""

@@ -17,7 +17,7 @@ from desktop.store.conversations import StoredMessage
 from desktop.store.database import StoreError
 from desktop.store.temporary import Library
 from desktop.store.tokens import TokenTrace
-from engine.core import ChatEvent, ChatRequest, Done, Loading, Prefill, Running, Stats, Text, Trimmed
+from engine.core import ChatEvent, ChatRequest, Done, Loading, Prefill, Rendered, Running, Stats, Text, Trimmed
 
 __all__ = ["ReplyRunner"]
 
@@ -28,6 +28,8 @@ class ReplyRunner(QObject):
     `engine` is the engine room; it is closed by `close`.
 
     Signals:
+        begun(int message, object request, int known): a reply begins; `known` tokens of its trace were there already.
+        rendered(int message, object prompt): the exact prompt (`Rendered`) that is about to be read.
         grown(int message, str text): the text of one frame.
         changed(int message): something else about the running reply (a notice) is to be shown.
         ran(int conversation, object stats): the `Stats` of the running reply so far, a few times a second.
@@ -39,6 +41,8 @@ class ReplyRunner(QObject):
         engine_failed(str sentence, str details): memory, the device or a bug ended the reply.
     """
 
+    begun = Signal(int, object, int)
+    rendered = Signal(int, object)
     grown = Signal(int, str)
     changed = Signal(int)
     ran = Signal(int, object)
@@ -93,6 +97,8 @@ class ReplyRunner(QObject):
         self._reply.grown.connect(self._on_grown)
         self._reply.checkpoint_due.connect(self._checkpoint)
         self._model_name = self.engine.model.name if self.engine.model is not None else ""
+        request = dataclasses.replace(request, tell_prompt=True)
+        self.begun.emit(message.id, request, len(self._reply.tokens))
         self.engine.answer(request)
 
     def item(self, message: StoredMessage) -> MessageItem:
@@ -167,6 +173,8 @@ class ReplyRunner(QObject):
                 self.changed.emit(self._reply.message_id)
         elif isinstance(event, Loading | Prefill):
             self._reply.loads_draft = isinstance(event, Loading)
+        elif isinstance(event, Rendered):
+            self.rendered.emit(self._reply.message_id, event)
         elif isinstance(event, Trimmed):
             self._reply.trimmed = event.dropped_messages
             self.changed.emit(self._reply.message_id)

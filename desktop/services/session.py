@@ -8,7 +8,8 @@ statistics. A reply belongs to its own conversation: the user may look at anothe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class ChatSession(TurnSession):
         self._engine.model_changed.connect(self._on_model)
         self._engine.load_failed.connect(self._on_load_failed)
         self._engine.aside_ended.connect(self.measured)
-        self._engine.asked.connect(self.asked)
+        self._question = 0
 
     def close(self) -> bool:
         """Save what runs, release the model and end the engine's thread; False when that did not end in time."""
@@ -122,7 +123,15 @@ class ChatSession(TurnSession):
 
     def ask(self, question: Callable[[ChatSource], Any]) -> int:
         """Have something small found out from the loaded model, on its thread, once nothing runs there; the number is that of `asked`."""
-        return self._engine.ask(question)
+        self._question += 1
+        number = self._question
+
+        def work(source: ChatSource, stop: threading.Event) -> Generator[None, None, Any]:
+            yield None
+            return None if stop.is_set() else question(source)
+
+        self._engine.ask(work, lambda _: None, lambda answer, _: self.asked.emit(number, answer))
+        return number
 
     def switch_drafting_off(self) -> bool:
         """Write without a drafter in the open conversation."""

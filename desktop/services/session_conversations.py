@@ -70,6 +70,11 @@ class ConversationSession(PlacedSession):
         self._runner.saved_again.connect(self._on_saved_again)
 
     @property
+    def replies(self) -> ReplyRunner:
+        """What runs the replies, for those who want to know more of them."""
+        return self._runner
+
+    @property
     def replying_in(self) -> int:
         """The conversation whose reply runs; 0 when none does."""
         return self._runner.conversation_id

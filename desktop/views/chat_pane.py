@@ -30,9 +30,13 @@ BUSY = ("prefill", "answering", "stopping")
 
 
 class ChatPane(QWidget):
-    """Shows and drives the open conversation of `session`. `header` is put at the top."""
+    """Shows and drives the open conversation of `session`. `header` is put at the top.
+
+    `origin_wanted(message)`: what produced a reply was asked for.
+    """
 
     busy_changed = Signal(bool)
+    origin_wanted = Signal(int)
 
     def __init__(self, session: ChatSession, header: QWidget, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -198,6 +202,8 @@ class ChatPane(QWidget):
             self._delete(message)
         elif name == "fork":
             self.fork(message)
+        elif name == "origin":
+            self.origin_wanted.emit(message)
         elif name in ("previous", "next"):
             self._session.show_variant(message, {"previous": -1, "next": 1}[name])
 

@@ -15,6 +15,7 @@ from desktop.settings import PANES, Appearance, Behaviour
 from desktop.views.about import AboutDialog
 from desktop.views.actions import ShortcutsDialog, add_menus
 from desktop.views.chat_pane import ChatPane
+from desktop.views.clarity_desk import ClarityDesk
 from desktop.views.device_desk import DeviceDesk
 from desktop.views.draft_desk import DraftDesk
 from desktop.views.draft_keeper import DraftKeeper
@@ -25,8 +26,10 @@ from desktop.views.folder_desk import FolderDesk
 from desktop.views.icons import IconButton, application_icon
 from desktop.views.inspector import Inspector
 from desktop.views.library_desk import LibraryDesk
+from desktop.views.memory_desk import MemoryDesk
 from desktop.views.model_desk import ModelDesk
 from desktop.views.model_picker import STARTER_WORDS, ModelPicker
+from desktop.views.origin_desk import OriginDesk
 from desktop.views.panes import LEFT, RIGHT, Panes
 from desktop.views.persona_desk import PersonaDesk
 from desktop.views.safety_desk import SafetyDesk
@@ -88,6 +91,11 @@ class MainWindow(QMainWindow):
         self.unsent = DraftKeeper(session, self.chat.composer, self)
         self.unsent.changed.connect(self.sidebar.set_drafts)
         self.start_desk = StartDesk(services, self.chat.banner, self.open_chat, self)
+        self.clarity = ClarityDesk(session, services.meter, self.chat, inspector, self)
+        self.memory = MemoryDesk(session, services.memory, inspector, self)
+        self.origins = OriginDesk(session, services.origins, self)
+        self.origins.notice.connect(self.chat.show_notice)
+        self.chat.origin_wanted.connect(lambda message: self.origins.open(message, self))
         self.files.add(is_model, lambda paths: self.desk.open(model_path(paths[0])), "Drop the model here to open it")
         self.exchange = ExchangeDesk(session, services.exchange, self.chat, self.files, self)
         self.shelf_desk.export_requested.connect(self.exchange.export)
@@ -143,6 +151,7 @@ class MainWindow(QMainWindow):
             "continue": chat.continue_last,
             "previous_variant": lambda: chat.step_variant(-1),
             "next_variant": lambda: chat.step_variant(1),
+            "origin": lambda: self.origins.open_last(self),
             "rename": self.rename,
             "delete_chat": lambda: self.shelf_desk.delete([session.conversation]),
             "new_folder": self._new_folder,
@@ -152,6 +161,8 @@ class MainWindow(QMainWindow):
             "sidebar": lambda: self.panes.toggle(LEFT),
             "inspector": lambda: self.panes.toggle(RIGHT),
             "tokens": chat.tokens.toggle,
+            "figures": self.clarity.open_figures,
+            "context": self.clarity.show_context,
             "larger": lambda: self.scale_text(10),
             "smaller": lambda: self.scale_text(-10),
             "normal": lambda: self.scale_text(0),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from engine.core import ChatRequest, Message, PromptSize, TokenInfo
 from engine.errors import BadSetting, ContextTooLong
@@ -38,6 +40,7 @@ class Prompts:
         self._written = WrittenReplies(tokenizer)
         self._hidden = (PLAIN_TAG,) if tokenizer.channels is not None else template.thinking(tokenizer)[1]
         self._opened = template.opens(self._hidden) if self._hidden else ""
+        self._count = functools.lru_cache(1 << 12)(lambda text: len(tokenizer.encode(text)))
 
     def build(self, request: ChatRequest) -> Prompt:
         """The prompt of a request. Raises `ContextTooLong`, `BadTemplate`, and `BadSetting` when there is nothing to continue."""
@@ -68,6 +71,15 @@ class Prompts:
         drops = request.stops.when_full == "drop_oldest"
         reply = reply_room(self.context_length, request.stops.max_tokens) if drops else 0
         return PromptSize(len(self._encode(request.messages, request)), self.context_length, reply)
+
+    def shares(self, messages: Sequence[Message], total: int) -> tuple[int, ...]:
+        """The tokens of each message in a prompt of `total`, with its place in the template."""
+        own = [self._count(message.content) for message in messages]
+        scale = min(1.0, total / max(1, sum(own)))  # a template may leave something out, such as earlier thoughts
+        ends = [round(scale * end) for end in accumulate(own)]
+        rest = total - ends[-1]
+        ends = [end + rest * (place + 1) // len(ends) for place, end in enumerate(ends)]
+        return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
 
     def _plain(self, request: ChatRequest) -> Prompt:
         """The prompt of a free completion. A text beyond the context loses its beginning where `stops.when_full` lets it."""

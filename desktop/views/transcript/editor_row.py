@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.store.attached import split
 from desktop.views.transcript.look import Look
@@ -47,8 +49,12 @@ class EditorRow(RowWidget):
         self.keep.clicked.connect(lambda: self._save(answer=False))
         self.save.clicked.connect(lambda: self._save())
         self.cancel.clicked.connect(self._cancel)
+        self.edit_words: Callable[[int], str] = lambda message: ""
+        self.hint = QLabel(self)
+        self.hint.setProperty("tone", "muted")
+        self.hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         buttons = QHBoxLayout()
-        buttons.addStretch(1)
+        buttons.addWidget(self.hint, 1)
         buttons.addWidget(self.cancel)
         buttons.addWidget(self.keep)
         buttons.addWidget(self.save)
@@ -73,6 +79,10 @@ class EditorRow(RowWidget):
 
     def begin(self, text: str) -> None:
         """Put `text` in the box and the keyboard behind its end."""
+        words = self.edit_words(self.row.item.id) if self.row is not None else ""
+        self.hint.setText(words)
+        self.hint.setToolTip(words)
+        self.box.setAccessibleDescription(words)
         place = split(text)[1] if self.row is not None and self.row.item.role == "user" else 0
         self._files = text[:place].rstrip("\n")
         self.box.setPlainText(text[place:])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRect, Qt, Signal
+from collections.abc import Callable
+
+from PySide6.QtCore import QEvent, QRect, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
@@ -21,10 +23,11 @@ _ACTIONS = (
     ("regenerate", "regenerate", "Regenerate the reply"),
     ("continue", "continue", "Continue the reply"),
     ("fork", "fork", "Fork from here to a new chat"),
+    ("origin", "info", "What produced this reply"),
     ("delete", "trash", "Delete message"),
 )
 _VARIANTS = ("previous", "next")
-_REPLY_ONLY = ("regenerate", "continue")
+_REPLY_ONLY = ("regenerate", "continue", "origin")
 
 
 class _Action(IconButton):
@@ -32,8 +35,15 @@ class _Action(IconButton):
 
     def __init__(self, name: str, icon: str, label: str, parent: QWidget) -> None:
         super().__init__(icon, label, parent)
-        self.name = name
+        self.name, self._label = name, label
         self.shown = False
+        self.cost: Callable[[], str] = lambda: ""
+
+    def event(self, event: QEvent) -> bool:
+        """The tip is made when it is asked for: what an edit costs changes with every reply."""
+        if event.type() == QEvent.Type.ToolTip and self.name == "edit":
+            self.setToolTip("\n".join(filter(None, (self._label, self.cost()))))
+        return super().event(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         if self.shown or self.hasFocus():
@@ -52,6 +62,8 @@ class FooterRow(RowWidget):
         for button in self.buttons.values():
             button.clicked.connect(self._clicked)
             self.watch(button)
+        self.edit_words: Callable[[int], str] = lambda message: ""
+        self.buttons["edit"].cost = lambda: self.edit_words(self.row.item.id) if self.row is not None else ""
 
     def _clicked(self) -> None:
         button = self.sender()

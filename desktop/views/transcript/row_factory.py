@@ -45,6 +45,7 @@ class RowHooks:
     save_edit: Callable[[int, str, bool], None]
     cancel_edit: Callable[[int], None]
     remeasure: Callable[[Row], None]
+    edit_words: Callable[[int], str]
 
 
 class RowFactory:
@@ -75,6 +76,7 @@ class RowFactory:
             return HeaderRow(self._parent, self._speaker)
         if kind is RowKind.FOOTER:
             footer = FooterRow(self._parent)
+            footer.edit_words = hooks.edit_words
             footer.action.connect(hooks.act)
             footer.focused.connect(hooks.focus)
             return footer
@@ -96,6 +98,7 @@ class RowFactory:
             return tokens
         if kind is RowKind.EDITOR:
             editor = EditorRow(self._parent)
+            editor.edit_words = hooks.edit_words
             editor.saved.connect(hooks.save_edit)
             editor.cancelled.connect(hooks.cancel_edit)
             editor.resized.connect(hooks.remeasure)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter, thread_time
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
@@ -43,8 +43,9 @@ threads wait for the core that paints."""
 class TranscriptView(QAbstractScrollArea):
     """Shows `model`. The view follows the end of the conversation while it is there and else never moves by itself.
 
-    `action(name, message id)`: "edit", "regenerate", "continue", "delete", "previous" or "next" was asked for (copying is done here).
-    `edited(message id, text, answer)`: an inline edit that `begin_edit` began was saved; a user's message asks for an answer, or for none.
+    `action(name, message id)`: "edit", "regenerate", "continue", "fork", "origin", "delete", "previous" or "next" was asked for (copying
+    is done here). `edit_words(message id)` says what editing a message costs. `edited(message id, text, answer)`: an inline edit that
+    `begin_edit` began was saved; a user's message asks for an answer, or for none.
     """
 
     action = Signal(str, int)
@@ -53,12 +54,14 @@ class TranscriptView(QAbstractScrollArea):
     def __init__(self, model: MessagesModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._percent = 100
+        self.edit_words: Callable[[int], str] = lambda message: ""
         self._given: TranscriptColours | None = None
         self._look = self._make_look()
         self._conversation = Conversation(self._look)
         self._colours = CodeColours(IdleRunner(self))
         hooks = RowHooks(
             self.put_on_clipboard, self._save_code, self.act, self._show_row, self.fold, self._save_edit, self.cancel_edit, self._remeasure,
+            lambda message: self.edit_words(message),
         )  # fmt: skip
         self.inspection = Inspection(self, self._conversation)
         self._pictures = Pictures(self)

@@ -244,7 +244,7 @@ def test_buttons_of_a_message_ask_for_actions(show: Show, qtbot: QtBot) -> None:
         assert button.toolTip()
         QTest.mouseClick(button, Qt.MouseButton.LeftButton)
         assert asked[-1:] == ([(name, 7)] if name != "copy" else asked[-1:])
-    assert [name for name, _ in asked] == ["previous", "next", "edit", "regenerate", "continue", "fork", "delete"]
+    assert [name for name, _ in asked] == ["previous", "next", "edit", "regenerate", "continue", "fork", "origin", "delete"]
     assert QApplication.clipboard().text() == "Hi **you**"
 
 
@@ -252,7 +252,7 @@ def test_buttons_of_a_message_ask_for_actions(show: Show, qtbot: QtBot) -> None:
     ("item", "names"),
     [
         (MessageItem(1, "user", "x"), {"copy", "edit", "fork", "delete"}),
-        (MessageItem(1, "assistant", "x"), {"copy", "edit", "regenerate", "continue", "fork", "delete"}),
+        (MessageItem(1, "assistant", "x"), {"copy", "edit", "regenerate", "continue", "fork", "origin", "delete"}),
         (MessageItem(1, "assistant", "x", running=True), {"copy"}),
         (MessageItem(1, "user", "x", variant_count=2), {"previous", "next", "copy", "edit", "fork", "delete"}),
     ],
