@@ -32,6 +32,7 @@ from desktop.views.model_picker import STARTER_WORDS, ModelPicker
 from desktop.views.origin_desk import OriginDesk
 from desktop.views.panes import LEFT, RIGHT, Panes
 from desktop.views.persona_desk import PersonaDesk
+from desktop.views.role_desk import RoleDesk
 from desktop.views.safety_desk import SafetyDesk
 from desktop.views.settings_desk import SettingsDesk
 from desktop.views.sidebar import Sidebar
@@ -102,6 +103,7 @@ class MainWindow(QMainWindow):
         session.library_changed.connect(services.shelf.load)
         self.safety = SafetyDesk(session, services.backups, services.exchange, self.chat, self)
         self.writing = WritingDesk(services.writing, session, self.chat, self)
+        self.roles = RoleDesk(session, self.chat, self.personas, self.writing, self)
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
     def _top_bar(self) -> QWidget:
@@ -129,6 +131,7 @@ class MainWindow(QMainWindow):
             "keep": self.temporary.keep,
             "persona": self.personas.picker.open_menu,
             "personas": self.personas.manage,
+            "roles": self.roles.open,
             "library": lambda: self.library.open(self),
             "open_file": desk.ask_for_file,
             "open_folder": desk.ask_for_folder,
