@@ -62,7 +62,7 @@ class PersonaPicker(QToolButton):
         persona = self._persona
         if self._roles:
             words = "1 role" if self._roles == 1 else f"{self._roles} roles"
-            self.setText(f" {words}")
+            self.setText(f" {self._roles}")
             self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
             self.setToolTip("Named roles take part in this chat")
             self.setAccessibleName(f"{words} in this chat")

@@ -60,7 +60,7 @@ class RoleBar(QWidget):
             self._flow.addWidget(self.user)
         self.title.setText("Who answers?" if by_hand else "Let speak:")
         for button, voice in zip(self.buttons, voices, strict=False):
-            button.setText(_short(voice.name))
+            button.setText(f" {_short(voice.name)}")  # the blank keeps the word away from the picture
             button.setToolTip(f"Let {voice.name} speak now, to what you have written" + (
                 "; answers next" if voice.name == next_name else ""))  # fmt: skip
             button.setAccessibleName(f"Let {voice.name} speak" + (", answers next" if voice.name == next_name else ""))
@@ -69,6 +69,8 @@ class RoleBar(QWidget):
             button.style().polish(button)
         for place, button in enumerate(self.buttons):
             button.setVisible(place < len(voices))
+        if self.buttons:
+            self.title.setMinimumHeight(self.buttons[0].sizeHint().height())
         self._show_user(own, user)
         self._paint()
         self.setVisible(bool(voices))
@@ -85,7 +87,7 @@ class RoleBar(QWidget):
             self._menu.addSeparator()
         self._menu.addAction("Roles in this chat…", self.edit_requested.emit)
         shown = _short(user) if user else "You"
-        self.user.setText(f"You: {shown}" if user else shown)
+        self.user.setText(f"You: {shown} ▾" if user else f"{shown} ▾")
         self.user.setToolTip("The name you write as, and who takes part")
         self.user.setAccessibleName(f"You write as {user}" if user else "You, and who takes part")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from desktop.services.writing import make_writing
 from desktop.services.model_slot import describe, open_chat
 from desktop.services.session import ChatSession
+from desktop.services.writing import make_writing
 from desktop.store.database import Database
 from desktop.store.preferences import Preferences
 from desktop.store.roles import Participant, Roles
@@ -42,7 +42,10 @@ def test_two_speak_to_each_other_each_for_itself(qtbot, tmp_path, starter_path: 
         assert not lines[0].startswith((f"{item.speaker.casefold()}:", f"{other}:"))
         assert not any(line.startswith((f"{other}:", "cy:")) for line in lines)
         trace = session.tokens(item.id)
-        assert trace is not None and item.text.startswith(trace.text) and len(trace) > 1
-    assert writing.close() and session.close()
+        assert trace is not None
+        assert item.text.startswith(trace.text)
+        assert len(trace) > 1
+    assert writing.close()
+    assert session.close()
     library.close()
     database.close()

@@ -52,7 +52,8 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
 
     window.actions_by_name["roles"].trigger()
     dialog = window.roles.dialog
-    assert dialog.nothing.isVisible() and not dialog.fields.isVisible()
+    assert dialog.nothing.isVisible()
+    assert not dialog.name.isVisible()
     dialog.add_other()
     QTest.keyClicks(dialog.name, "Ada")
     dialog.about.setFocus()
@@ -85,11 +86,14 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     assert second[1:] == [("user", "Cy: Hello"), ("user", "Ada: Well said."), ("assistant", "Bea: ")]
     assert second[0][1].endswith("You are a baker.")
     request = chat.requests[-1]
-    assert request.continue_last and {"\nAda:", "\nCy:"} <= set(request.stops.stop_strings)
+    assert request.continue_last
+    assert {"\nAda:", "\nCy:"} <= set(request.stops.stop_strings)
     assert request.sampler.temperature != chat.requests[-2].sampler.temperature  # her preset, and not Ada's
     assert session.settings(SamplerSettings).temperature == chat.requests[-2].sampler.temperature
     trace = session.tokens(hand.items()[1].id)
-    assert trace is not None and hand.texts()[1].startswith(trace.text) and len(trace) == 3
+    assert trace is not None
+    assert hand.texts()[1].startswith(trace.text)
+    assert len(trace) == 3
 
     rows = window.chat.transcript.viewport().findChildren(HeaderRow)
     shown = [row.accessibleName() for row in rows if row.row is not None]
@@ -117,12 +121,14 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     record = read_whole(hand.desktop._database, session.conversation)
     assert [message.speaker for message in record.messages][:3] == ["Cy", "Ada", "Bea"]
     text = "".join(markdown([record]))
-    assert "## Bea (" in text and "## Di" in text
+    assert "## Bea (" in text
+    assert "## Di" in text
     other = Database(tmp_path / "other.sqlite3")
     again = Own().read(json.loads(json.dumps(plain(record))), lambda *words: pytest.fail(str(words)))
     number = Intake(other).save(again).conversation_id
     copy = read_whole(other, number)
-    assert copy.roles == record.roles and [m.speaker for m in copy.messages] == [m.speaker for m in record.messages]
+    assert copy.roles == record.roles
+    assert [m.speaker for m in copy.messages] == [m.speaker for m in record.messages]
     assert {row[0] for row in other.execute("SELECT speaker_persona FROM messages WHERE speaker = 'Bea'")} == {1}
     other.close()
 
@@ -130,9 +136,11 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     session.fork(hand.items()[-1].id)
     assert [message.speaker for message in kept.path(session.conversation)] == before
     assert before[2] == Spoken("Bea", bea.id)
-    assert session.roles.automatic == 1 and not bar.isHidden()
+    assert session.roles.automatic == 1
+    assert not bar.isHidden()
     session.new_conversation()
-    assert bar.isHidden() and not session.voices
+    assert bar.isHidden()
+    assert not session.voices
     hand.say("plain")
     assert asked(hand) == [("user", "plain")]
 
@@ -161,11 +169,14 @@ def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
     hand.press(Qt.Key.Key_Escape)
     hand.wait_for("idle")
     QTest.qWait(60)
-    assert session.state == "idle" and speakers(hand)[-1] == "Cleo" and len(hand.items()) == 4  # Esc ends all of it
+    assert session.state == "idle"
+    assert speakers(hand)[-1] == "Cleo"
+    assert len(hand.items()) == 4
     temporary = session.conversation
-    assert session.keep_temporary() and session.conversation != temporary
-    assert speakers(hand) == ["", "Bo", "", "Cleo"] and [voice.name for voice in session.voices] == ["Ada", "Bo", "Cleo"]
-    assert window.services.meter is not None
+    assert session.keep_temporary()
+    assert session.conversation != temporary
+    assert speakers(hand) == ["", "Bo", "", "Cleo"]
+    assert [voice.name for voice in session.voices] == ["Ada", "Bo", "Cleo"]
     messages, ids = session.next_messages("draft")
     assert [message.content.split(":")[0] for message in messages[1:]] == ["User", "Bo", "User", "Cleo", "User"]
     assert ids == [0, *(item.id for item in hand.items())]

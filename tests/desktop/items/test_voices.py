@@ -119,8 +119,11 @@ def test_inside_an_opened_thought_nothing_is_taken() -> None:
     assert through(["Ada: I th", "ink</thi", "nk> A", "da: So"], "</think>")[0] == "Ada: I think</think> So"
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) |
-                    st.dictionaries(st.sampled_from(["participants", "own", "turn", "automatic", "name", "persona", "writing_as"]), inner)))  # fmt: skip
+KEYS = st.sampled_from(["participants", "own", "turn", "automatic", "name", "persona", "writing_as"])
+PLAIN_JSON = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+
+
+@given(st.recursive(PLAIN_JSON, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner)))
 def test_any_json_makes_roles_that_come_back_as_they_are(value) -> None:
     made = Roles.of(value)
     assert Roles.read(made.text()) == made
