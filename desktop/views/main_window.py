@@ -12,8 +12,9 @@ from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
 
 from desktop.services.together import Services
 from desktop.settings import PANES, Appearance, Behaviour
-from desktop.views.actions import ShortcutsDialog, add_menus
+from desktop.views.actions import add_menus
 from desktop.views.chat_pane import ChatPane
+from desktop.views.command_desk import CommandDesk
 from desktop.views.device_desk import DeviceDesk
 from desktop.views.draft_desk import DraftDesk
 from desktop.views.drop import DropHint, dropped_paths, is_model, model_path
@@ -54,7 +55,8 @@ class MainWindow(QMainWindow):
         self.panes = Panes(self.sidebar, self.chat, self.inspector)
         self.setCentralWidget(self.panes)
         self.drop_hint = DropHint(self)
-        self.actions_by_name = add_menus(self, self._handlers())
+        self.actions_by_name = add_menus(self, self._handlers() | self.commands.handlers())
+        self.commands.attach(self.actions_by_name)
         self._connect()
         for cls in (Appearance, Behaviour):
             self._show_settings(cls)
@@ -68,6 +70,7 @@ class MainWindow(QMainWindow):
         self.library = LibraryDesk(session, self.desk, services.catalogue, services.judge, services.hub, self)
         self.settings_desk = SettingsDesk(session, inspector, services.checks, services.devices, self)
         self.device_desk = DeviceDesk(session, services.devices, inspector, self.picker, self)
+        self.commands = CommandDesk(self)
         self.drafting = DraftDesk(session, self.desk, inspector, self)
         self.files.add(is_model, lambda paths: self.desk.open(model_path(paths[0])), "Drop the model here to open it")
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
@@ -77,9 +80,7 @@ class MainWindow(QMainWindow):
         bar.setObjectName("topBar")
         bar.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.left_button = IconButton("sidebar", "Show or hide chats")
-        self.left_button.setToolTip("Chats (Ctrl+B)")
         self.right_button = IconButton("inspector", "Show or hide settings")
-        self.right_button.setToolTip("Settings (Ctrl+.)")
         layout = QHBoxLayout(bar)
         layout.setContentsMargins(8, 6, 8, 6)
         layout.addWidget(self.left_button)
@@ -99,7 +100,6 @@ class MainWindow(QMainWindow):
             "unload": session.unload_model,
             "reload": session.reload_model,
             "quit": self.close,
-            "undo": session.undo,
             "copy_reply": chat.copy_last,
             "find": chat.transcript.finding.open,
             "search": self.search,
@@ -117,7 +117,6 @@ class MainWindow(QMainWindow):
             "larger": lambda: self.scale_text(10),
             "smaller": lambda: self.scale_text(-10),
             "normal": lambda: self.scale_text(0),
-            "shortcuts": lambda: ShortcutsDialog(self).open(),
             "about": lambda: QMessageBox.about(self, "About Inglenook", ABOUT),
         }
 
@@ -130,7 +129,7 @@ class MainWindow(QMainWindow):
         session.undo_available.connect(self._show_undo)
         sidebar.new_requested.connect(self.new_chat)
         sidebar.opened.connect(self.open_chat)
-        sidebar.message_opened.connect(self._open_message)
+        sidebar.message_opened.connect(self.open_message)
         sidebar.renamed.connect(session.rename_conversation)
         sidebar.delete_requested.connect(self.delete_chat)
         sidebar.escaped.connect(self.write)
@@ -154,8 +153,6 @@ class MainWindow(QMainWindow):
 
     def _show_model(self, model: Any) -> None:
         self.picker.show_model(model.path if model else "", model.name if model else "")
-        for name in ("unload", "reload"):
-            self.actions_by_name[name].setEnabled(model is not None)
 
     def _show_conversation(self, conversation: int) -> None:
         self.sidebar.set_open(conversation)
@@ -214,7 +211,8 @@ class MainWindow(QMainWindow):
         self.panes.leave_side()
         self.session.open_conversation(conversation)
 
-    def _open_message(self, message: int) -> None:
+    def open_message(self, message: int) -> None:
+        """Show a message that was found, in its conversation."""
         self.inspector.finish()
         self.panes.leave_side()
         self.chat.open_message(message)
