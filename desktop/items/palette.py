@@ -64,6 +64,8 @@ _LONG = 2000
 _EACH_WAY = 80
 """So many titles are taken from each way of finding; those that are left out were changed earlier and fit no better."""
 _SEPARATOR = "\n"
+_WORTH = 0.3
+"""Of the best score; what has less is not what was meant."""
 
 
 class Shelf:
@@ -109,6 +111,7 @@ class Shelf:
             if match is not None:
                 found.append((-match[0], number, match[1]))
         found.sort(key=lambda each: each[:2])
+        found = [each for each in found if each[0] <= _WORTH * found[0][0]]
         made = []
         for score, number, places in found[:limit]:
             entry = self._entry(number)
@@ -161,6 +164,8 @@ def fuzzy(words: Sequence[str], title: str, more: str = "") -> tuple[float, list
             continue
         total += found[0]
         places += found[1]
+    if len(words) > 1 and " ".join(words) in title:
+        total += 40.0
     if len(title) == sum(map(len, words)) + len(words) - 1:
         total += 20.0
     return total - min(len(title), 100) * 0.05, sorted(set(places))

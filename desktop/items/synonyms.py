@@ -109,5 +109,5 @@ COMMAND_WORDS = {
 
 
 def setting_words(cls: type, name: str) -> str:
-    """Other words for a field of a settings class."""
-    return f"{name.replace('_', ' ')} {SETTING_WORDS.get(f'{cls.__name__}.{name}', '')}".strip()
+    """Other words for a field of a settings class, that of the program's files last."""
+    return f"{SETTING_WORDS.get(f'{cls.__name__}.{name}', '')} {name.replace('_', ' ')}".strip()

@@ -64,7 +64,8 @@ class EditDesk(QObject):
         if deed in ("cut", "paste") and (box is None or box.isReadOnly()):
             return "Only the text of a text box can be changed: click into one first."
         if deed == "paste":
-            return "" if QGuiApplication.clipboard().mimeData().formats() else "The clipboard is empty."
+            held = QGuiApplication.clipboard().mimeData()  # None where the system has none at the moment
+            return "" if held is not None and held.formats() else "The clipboard is empty."
         if deed in ("cut", "copy"):
             return "" if self._selected(box) or (deed == "copy" and self._transcript.selection.text()) else "Nothing is selected."
         return ""

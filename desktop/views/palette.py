@@ -17,7 +17,7 @@ __all__ = ["Palette"]
 
 _CHARACTERS = 78
 _MARGIN = 16
-_SHADOW = 18
+_SHADOW = 26
 _STEPS = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1}
 
 
@@ -269,7 +269,8 @@ class Palette(QWidget):
         words = {name: f"{kind.sign}  {kind.heading.lower()}" for name, kind in KINDS.items()}
         full = sum(self.fontMetrics().horizontalAdvance(text) + 24 for text in words.values()) + 20 <= wide
         for name, button in self.signs.items():
-            button.setText(words[name] if full else KINDS[name].sign)
+            text = words[name] if full else KINDS[name].sign
+            button.setText(f"\u2066{text}\u2069" if self.isRightToLeft() else text)  # the sign is the one to write, not its mirror image
 
     def _tint(self) -> None:
         side = round(self.fontMetrics().height() * 1.15)
@@ -295,7 +296,7 @@ class Palette(QWidget):
         painter.setPen(Qt.PenStyle.NoPen)
         dark = veil.lightness() < 128
         for step in range(_SHADOW, 0, -2):
-            painter.setBrush(QColor(0, 0, 0, 12 if dark else 6))
+            painter.setBrush(QColor(0, 0, 0, 9 if dark else 3))
             edge = QRectF(self.card.geometry()).adjusted(-step, -step + 6, step, step + 6)
             painter.drawRoundedRect(edge, 12 + step, 12 + step)
         painter.end()

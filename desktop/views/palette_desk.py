@@ -30,6 +30,8 @@ __all__ = ["PaletteDeeds", "PaletteDesk"]
 MESSAGE_MS = 90
 """Messages are looked for when no key came for so long."""
 _EACH, _ALL, _RECENT = 6, 100, 6
+_LOOK_MS = 250
+"""Models are looked for anew when the palette stands; reading folders in another thread would slow its opening."""
 _LEAST = 2
 """Letters from which on messages are looked for without being asked for."""
 
@@ -87,8 +89,8 @@ class PaletteDesk(QObject):
             return
         for kind in ("action", "setting", "model"):
             self._shelves.pop(kind, None)
-        self._deeds.look_for_models()
         palette.open()
+        QTimer.singleShot(_LOOK_MS, self, self._deeds.look_for_models)
 
     # -- what there is
 

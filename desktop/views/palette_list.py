@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, QPointF, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QGuiApplication, QPainter, QPalette, QTextCharFormat, QTextLayout, QTextOption
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPalette, QTextCharFormat, QTextLayout, QTextOption
 from PySide6.QtWidgets import QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from desktop.items.palette import KINDS, Match
@@ -18,6 +18,8 @@ Index = QModelIndex | QPersistentModelIndex
 ROW_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 _NO_PARENT = QModelIndex()
 _SIDE = 12
+_LEADING = Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignVCenter  # the painter turns them round where the language is
+_TRAILING = Qt.AlignmentFlag.AlignTrailing | Qt.AlignmentFlag.AlignVCenter
 
 
 class PaletteRow(NamedTuple):
@@ -91,8 +93,7 @@ class _Painter(QStyledItemDelegate):
             painter.setFont(small)
             painter.setPen(muted)
             place = QRect(body.left() + _SIDE, body.top() + 9, body.width() - 2 * _SIDE, line)
-            side = Qt.AlignmentFlag.AlignRight if right_to_left else Qt.AlignmentFlag.AlignLeft
-            painter.drawText(place, side | Qt.AlignmentFlag.AlignVCenter, row.heading)
+            painter.drawText(place, _LEADING, row.heading)
             body.setTop(body.top() + line + 14)
         chosen = bool(option.state & QStyle.StateFlag.State_Selected)
         if chosen or option.state & QStyle.StateFlag.State_MouseOver:
@@ -133,29 +134,31 @@ class _Painter(QStyledItemDelegate):
         if entry.kind != "message" and second:
             natural = metrics.horizontalAdvance(entry.title)
             small = QFontMetrics(_small(option.font))
-            wide = min(small.horizontalAdvance(second) + 2, max(room - natural - 14, room * 0.3))
-            if wide > 50:
+            needed = small.horizontalAdvance(second) + 2
+            wide = min(needed, max(room - natural - 14, room * 0.3))
+            if wide >= min(needed, 50):
                 painter.setFont(_small(option.font))
                 painter.setPen(muted)
                 text = small.elidedText(second, Qt.TextElideMode.ElideRight, round(wide))
-                where = Qt.AlignmentFlag.AlignLeft if right_to_left else Qt.AlignmentFlag.AlignRight
-                painter.drawText(placed(end - wide, 8, wide, line), where | Qt.AlignmentFlag.AlignVCenter, text)
+                painter.drawText(placed(end - wide, 8, wide, line), _TRAILING, text)
                 title_room = room - wide - 14
         _draw_marked(painter, placed(left, 8, title_room, line), entry.title, row.match.spans, option.font, ink, palette)
         if entry.kind == "message":
             painter.setFont(_small(option.font))
             painter.setPen(muted)
             text = QFontMetrics(painter.font()).elidedText(second, Qt.TextElideMode.ElideRight, round(room))
-            where = Qt.AlignmentFlag.AlignRight if right_to_left else Qt.AlignmentFlag.AlignLeft
-            painter.drawText(placed(left, 10 + line, room, line), where | Qt.AlignmentFlag.AlignVCenter, text)
+            painter.drawText(placed(left, 10 + line, room, line), _LEADING, text)
 
     def _chip(self, painter: QPainter, font: QFont, place: QRectF, keys: str, ink: QColor, palette: QPalette) -> None:
-        painter.setBrush(palette.color(QPalette.ColorRole.Base))
+        painter.save()
+        painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)  # the names of keys are not turned round
+        painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.setPen(palette.color(QPalette.ColorRole.Mid))
         painter.drawRoundedRect(place.adjusted(0.5, 0.5, -0.5, -0.5), 5, 5)
         painter.setPen(ink)
         painter.setFont(_small(font))
         painter.drawText(place, Qt.AlignmentFlag.AlignCenter, keys)
+        painter.restore()
 
 
 def _small(font: QFont, weight: QFont.Weight = QFont.Weight.Normal) -> QFont:
@@ -182,20 +185,21 @@ def _draw_marked(
             piece.start, piece.length, piece.format = start, min(end, same) - start, mark
             ranges.append(piece)
     layout = QTextLayout(shown, font)
-    option = QTextOption()
+    option = QTextOption(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignAbsolute)
     option.setWrapMode(QTextOption.WrapMode.NoWrap)
-    option.setTextDirection(QGuiApplication.layoutDirection())
-    option.setAlignment(Qt.AlignmentFlag.AlignLeading)
+    option.setTextDirection(Qt.LayoutDirection.LayoutDirectionAuto)
     layout.setTextOption(option)
     layout.setFormats(ranges)
     layout.beginLayout()
     made = layout.createLine()
     made.setLineWidth(place.width())
     layout.endLayout()
+    at_right = painter.layoutDirection() == Qt.LayoutDirection.RightToLeft
+    left = place.right() - made.naturalTextWidth() if at_right else place.left()
     painter.save()
     painter.setClipRect(place)
     painter.setPen(ink)
-    layout.draw(painter, QPointF(place.left(), place.top() + (place.height() - made.height()) / 2))
+    layout.draw(painter, QPointF(left, place.top() + (place.height() - made.height()) / 2))
     painter.restore()
 
 

@@ -181,7 +181,8 @@ class Row(QWidget):
         elsewhere = ""
         if words and any(word not in name.lower() for word in words):
             choices = ", ".join(label for _, label in self.info.choices)
-            places = (self.info.help, choices, self.words)
+            others = " ".join(dict.fromkeys(each for each in self.words.split() if any(word in each for word in words)))
+            places = (self.info.help, choices, f"Other words: {others}" if others else "")
             elsewhere = next((text for place in places if (text := excerpt(place, words, self.palette()))), "")
         self.found.setText(elsewhere)
         self.found.setVisible(bool(elsewhere))

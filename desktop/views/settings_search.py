@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QCoreApplication, QEvent, Qt
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QLabel, QScrollArea, QWidget
 
@@ -62,7 +62,7 @@ def first_control(widget: QWidget) -> QWidget | None:
 
 def show_in(scroll: QScrollArea, widget: QWidget, control: QWidget | None) -> None:
     """Scroll to `widget`, let it shine, and give the keyboard to `control`."""
-    scroll.widget().layout().activate()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)  # what was just unfolded has a place now
     place = widget.mapTo(scroll.widget(), widget.rect().topLeft())
     bar = scroll.verticalScrollBar()
     bar.setValue(max(0, place.y() - scroll.viewport().height() // 4))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, Qt
+from PySide6.QtCore import QCoreApplication, QEvent, Qt
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import (
     QDialog,
@@ -70,7 +70,7 @@ class _KeyRow(QFrame):
         while self._keys.count():
             self._keys.takeAt(0).widget().deleteLater()
         for key in keys:
-            button = QPushButton(native(key))
+            button = QPushButton(f"\u2066{native(key)}\u2069" if self.isRightToLeft() else native(key))  # keys are never turned round
             button.setObjectName("key")
             button.setAutoDefault(False)
             button.setAccessibleName(f"{native(key)}: change this key for {self._keymap.words(self.name)}")
@@ -114,7 +114,7 @@ class ShortcutsDialog(QDialog):
         self.query.setAccessibleName("Search commands and keys")
         self.query.setClearButtonEnabled(True)
         self.query.textChanged.connect(self._search)
-        self.editor = KeyEditor(keymap)
+        self.editor = KeyEditor(keymap, self)
         self.editor.done.connect(self._end_edit)
         self.editor.hide()
         self._nothing = QLabel("No command has these words or keys.")
@@ -134,6 +134,7 @@ class ShortcutsDialog(QDialog):
         layout.addWidget(self._buttons())
         keymap.changed.connect(self._refresh)
         self._refresh()
+        self.query.setFocus()
         width = self.fontMetrics().averageCharWidth() * 84
         self.resize(min(width, parent.width()), min(round(width * 1.05), max(320, parent.height() - 40)))
 
@@ -198,8 +199,8 @@ class ShortcutsDialog(QDialog):
     def _begin_edit(self, row: _KeyRow, key: str) -> None:
         row.column.addWidget(self.editor)
         self.editor.begin(row.name, key)
-        self._scroll.widget().layout().activate()
-        self._scroll.ensureWidgetVisible(self.editor)
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)  # it has a place now
+        self._scroll.ensureWidgetVisible(self.editor, 0, self.fontMetrics().height() * 3)  # with room for what it has to say
 
     def _end_edit(self, name: str) -> None:
         self.editor.hide()
@@ -209,11 +210,6 @@ class ShortcutsDialog(QDialog):
         self.editor.hide()
         self.keymap.reset_all()
         self.query.setFocus()
-
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.ActivationChange and self.isActiveWindow() and self.focusWidget() is None:
-            self.query.setFocus()
 
 
 def _fixed_row(text: str, keys: str) -> QWidget:
