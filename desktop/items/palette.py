@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from desktop.store.folding import fold
@@ -197,7 +197,7 @@ def _letters(word: str, title: str) -> tuple[float, list[int]] | None:
             places.append(place)
         if len(places) == len(word):
             starts = sum(_starts_word(title, each) for each in places)
-            beside = sum(after == before + 1 for before, after in zip(places, places[1:], strict=False))
+            beside = sum(after == before + 1 for before, after in pairwise(places))
             if 2 * (starts + beside) < len(word) or not starts:
                 continue  # scattered letters are nothing that anyone meant
             return 10.0 + 20.0 * (starts + beside) / len(word) - 0.1 * (places[-1] - places[0]), places

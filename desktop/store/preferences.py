@@ -51,7 +51,8 @@ class Preferences:
             self.notices += tuple(f"A saved default was replaced by the built-in one: {problem}" for problem in problems)
         saved_keys = self._data.get("shortcuts")
         entries = list(saved_keys.items()) if isinstance(saved_keys, dict) else [] if saved_keys is None else [("all", saved_keys)]
-        self.notices += tuple(f"The saved keys of “{name}” cannot be read; the usual ones are used." for name, its in entries if _keys(its) is None)
+        broken = [name for name, its in entries if _keys(its) is None]
+        self.notices += tuple(f"The saved keys of “{name}” cannot be read; the usual ones are used." for name in broken)
 
     def settings(self, cls: type[S]) -> S:
         """The saved defaults of a settings class over its built-in ones."""

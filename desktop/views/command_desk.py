@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,10 +41,10 @@ class CommandDesk(QObject):
         self.finder = PaletteDesk(window, session, window.services.catalogue, window.settings_desk.presets, deeds)
         self.ring = PaneRing(self._panes(), self)
 
-    def _panes(self) -> tuple[tuple[QWidget, Callable[[], QWidget]], ...]:
+    def _panes(self) -> Sequence[tuple[QWidget, Callable[[], QWidget]]]:
         window = self._window
         chat, sidebar, inspector = window.chat, window.sidebar, window.inspector
-        bar = window.picker.parentWidget()
+        bar = window.picker.parentWidget() or window.picker
         return (
             (sidebar, lambda: sidebar.list if sidebar.list.isVisible() else sidebar.query),
             (bar, lambda: window.picker),

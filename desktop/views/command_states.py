@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from PySide6.QtCore import QModelIndex, QObject, QTimer
 from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QMenu
 
 from desktop.items.messages import MESSAGE_ROLE, MessageItem
 from desktop.services.session import ChatSession
@@ -41,8 +42,7 @@ class CommandStates(QObject):
             signal.connect(lambda _what: self.refresh())
         for changed in (messages.modelReset, messages.rowsInserted, messages.rowsRemoved, messages.dataChanged):
             changed.connect(lambda *_where: self.refresh())
-        edit_menu = next((menu for menu in actions["copy"].associatedObjects() if hasattr(menu, "aboutToShow")), None)
-        if edit_menu is not None:
+        for edit_menu in (menu for menu in actions["copy"].associatedObjects() if isinstance(menu, QMenu)):
             edit_menu.aboutToShow.connect(self._show_editing)
             edit_menu.aboutToHide.connect(lambda: QTimer.singleShot(0, self, self._free_editing))  # after what was chosen is done
         self.refresh()

@@ -77,7 +77,7 @@ class EditDesk(QObject):
         return box.hasSelectedText() if isinstance(box, QLineEdit) else box.textCursor().hasSelection()
 
     def do(self, deed: str) -> None:
-        """"cut", "copy", "paste" or "select_all"; nothing when that cannot be done."""
+        """ "cut", "copy", "paste" or "select_all"; nothing when that cannot be done."""
         if self.trouble(deed):
             return
         box = self._box()

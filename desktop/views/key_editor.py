@@ -99,8 +99,11 @@ class KeyEditor(QFrame):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Tab goes on to the buttons, for it is no key that a command could have."""
         tabs = (Qt.Key.Key_Tab, Qt.Key.Key_Backtab)
-        if event.type() == QEvent.Type.KeyPress and isinstance(event, QKeyEvent) and event.key() in tabs and not event.modifiers() & (
-            Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier
+        if (
+            event.type() == QEvent.Type.KeyPress
+            and isinstance(event, QKeyEvent)
+            and event.key() in tabs
+            and not event.modifiers() & (Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier)
         ):
             self.focusNextPrevChild(event.key() == Qt.Key.Key_Tab)
             return True

@@ -155,7 +155,8 @@ class Palette(QWidget):
         if self.isHidden():
             return
         before, self._before = self._before, None
-        inside = self.isAncestorOf(QApplication.focusWidget()) if QApplication.focusWidget() is not None else True
+        now = QApplication.focusWidget()
+        inside = now is None or self.isAncestorOf(now)
         if before is not None and inside:
             try:
                 before.setFocus(Qt.FocusReason.PopupFocusReason)

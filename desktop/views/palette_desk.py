@@ -49,7 +49,9 @@ class PaletteDeeds(NamedTuple):
 class PaletteDesk(QObject):
     """Makes the palette when it is first wanted. `actions` are those of the menus, by the command's name."""
 
-    def __init__(self, window: QWidget, session: ChatSession, catalogue: CatalogueService, presets: PresetService, deeds: PaletteDeeds) -> None:
+    def __init__(
+        self, window: QWidget, session: ChatSession, catalogue: CatalogueService, presets: PresetService, deeds: PaletteDeeds
+    ) -> None:
         super().__init__(window)
         self._window, self._session, self._catalogue, self._presets, self._deeds = window, session, catalogue, presets, deeds
         self._actions: Mapping[str, QAction] = {}
@@ -122,7 +124,9 @@ class PaletteDesk(QObject):
         for name, action in self._actions.items():
             if name != "palette":
                 text = action.text().replace("&", "")
-                entries.append(Entry("action", f"action:{name}", text, "", COMMAND_WORDS.get(name, ""), keymap.shown(name), states.trouble(name)))
+                entries.append(
+                    Entry("action", f"action:{name}", text, "", COMMAND_WORDS.get(name, ""), keymap.shown(name), states.trouble(name))
+                )
         for preset in self._presets.presets():
             entries.append(Entry("action", f"preset:{preset.name}", f"Use the preset {preset.name}", "Sampling", "sampler style character"))
         return Shelf.of(entries)
@@ -143,7 +147,9 @@ class PaletteDesk(QObject):
         entries = []
         for found in self._catalogue.entries:
             detail = "loaded" if found.path == loaded else found.detail
-            entries.append(Entry("model", f"model:{found.path}", found.name, detail, f"{found.source} {found.path} load", trouble=found.trouble))
+            entries.append(
+                Entry("model", f"model:{found.path}", found.name, detail, f"{found.source} {found.path} load", trouble=found.trouble)
+            )
         return Shelf.of(entries)
 
     def _forget_chats(self) -> None:

@@ -26,7 +26,9 @@ class PaneRing(QObject):
 
     def _at(self, widget: QWidget | None) -> int:
         """The number of the innermost pane that a widget is in; -1 for none."""
-        found = [number for number, (pane, _) in enumerate(self._panes) if widget is not None and (pane is widget or pane.isAncestorOf(widget))]
+        found = [
+            number for number, (pane, _) in enumerate(self._panes) if widget is not None and (pane is widget or pane.isAncestorOf(widget))
+        ]
         return found[-1] if found else -1
 
     def step(self, by: int) -> None:

@@ -63,7 +63,8 @@ def first_control(widget: QWidget) -> QWidget | None:
 def show_in(scroll: QScrollArea, widget: QWidget, control: QWidget | None) -> None:
     """Scroll to `widget`, let it shine, and give the keyboard to `control`."""
     QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)  # what was just unfolded has a place now
-    place = widget.mapTo(scroll.widget(), widget.rect().topLeft())
+    body = scroll.widget()
+    place = widget.mapTo(body, widget.rect().topLeft()) if body is not None else widget.pos()
     bar = scroll.verticalScrollBar()
     bar.setValue(max(0, place.y() - scroll.viewport().height() // 4))
     if control is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from PySide6.QtCore import QKeyCombination, QObject, Qt, Signal
 from PySide6.QtGui import QAction, QKeySequence
@@ -16,7 +17,8 @@ __all__ = ["Keymap", "native", "portable", "typing_trouble"]
 _PORTABLE, _NATIVE = QKeySequence.SequenceFormat.PortableText, QKeySequence.SequenceFormat.NativeText
 _TYPING = (
     Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Tab, Qt.Key.Key_Backtab, Qt.Key.Key_Backspace, Qt.Key.Key_Delete,
-    Qt.Key.Key_Left, Qt.Key.Key_Right, Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_Home, Qt.Key.Key_End, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown,
+    Qt.Key.Key_Left, Qt.Key.Key_Right, Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_Home, Qt.Key.Key_End,
+    Qt.Key.Key_PageUp, Qt.Key.Key_PageDown,
 )  # fmt: skip
 _EDITING = (
     QKeySequence.StandardKey.MoveToNextWord, QKeySequence.StandardKey.MoveToPreviousWord, QKeySequence.StandardKey.SelectNextWord,
@@ -28,8 +30,13 @@ _EDITING = (
 def portable(keys: str) -> str:
     """Keys as they are saved and compared; "" for what is none."""
     sequence = QKeySequence(keys, _PORTABLE)
-    known = [sequence[place] for place in range(sequence.count())]
+    known = _combinations(sequence)
     return sequence.toString(_PORTABLE) if known and all(each.key() != Qt.Key.Key_unknown for each in known) else ""
+
+
+def _combinations(sequence: QKeySequence) -> list[QKeyCombination]:
+    parts = cast(Sequence[QKeyCombination], sequence)
+    return [parts[place] for place in range(sequence.count())]
 
 
 def native(keys: str) -> str:
@@ -42,8 +49,9 @@ def typing_trouble(keys: str) -> str:
     sequence = QKeySequence(keys, _PORTABLE)
     if sequence.isEmpty():
         return ""
-    first: QKeyCombination = sequence[0]
-    bare = first.keyboardModifiers() & ~(Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.KeypadModifier) == Qt.KeyboardModifier.NoModifier
+    first = _combinations(sequence)[0]
+    unused = ~(Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.KeypadModifier)
+    bare = first.keyboardModifiers() & unused == Qt.KeyboardModifier.NoModifier
     key = first.key()
     if bare and (key.value < Qt.Key.Key_Escape.value or key in _TYPING):
         return f"{native(keys)} is needed for writing: where there is a text box, it will write and not do this."

@@ -58,6 +58,7 @@ class _KeyRow(QFrame):
         self.column.setSpacing(0)
         self.column.addLayout(line)
         self._shown: tuple[str, ...] | None = None
+        self._buttons: list[QPushButton] = []
         self.refresh()
 
     def refresh(self) -> None:
@@ -67,8 +68,10 @@ class _KeyRow(QFrame):
         if keys == self._shown:
             return
         self._shown = keys
-        while self._keys.count():
-            self._keys.takeAt(0).widget().deleteLater()
+        for old in self._buttons:
+            self._keys.removeWidget(old)
+            old.deleteLater()
+        self._buttons = []
         for key in keys:
             button = QPushButton(f"\u2066{native(key)}\u2069" if self.isRightToLeft() else native(key))  # keys are never turned round
             button.setObjectName("key")
@@ -77,6 +80,7 @@ class _KeyRow(QFrame):
             button.setToolTip("Change or remove this key")
             button.clicked.connect(lambda _checked=False, key=key: self._edit(self, key))
             self._keys.addWidget(button)
+            self._buttons.append(button)
 
     def _reset(self) -> None:
         self._keymap.reset(self.name)

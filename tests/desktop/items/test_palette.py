@@ -30,7 +30,8 @@ def test_the_better_a_title_fits_the_higher_it_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "title"), [("nc", "New chat"), ("tmp", "Temperature"), ("kbs", "Keyboard shortcuts"), ("topk", "Top K"), ("AGE cote", "Coté d'âge")]
+    ("query", "title"),
+    [("nc", "New chat"), ("tmp", "Temperature"), ("kbs", "Keyboard shortcuts"), ("topk", "Top K"), ("AGE cote", "Coté d'âge")],
 )
 def test_letters_at_the_starts_of_words_and_accents_are_enough(query, title) -> None:
     found = shelf("Something else", "Another one entirely", title)
@@ -79,7 +80,22 @@ def test_a_long_shelf_finds_what_a_short_one_does() -> None:
 
 def test_ten_thousand_titles_within_a_frame() -> None:
     draw = random.Random(7)
-    words = ["plan", "holiday", "recipe", "python", "error", "the", "kernels", "garden", "letter", "budget", "Füße", "train", "写作", "boat"]
+    words = [
+        "plan",
+        "holiday",
+        "recipe",
+        "python",
+        "error",
+        "the",
+        "kernels",
+        "garden",
+        "letter",
+        "budget",
+        "Füße",
+        "train",
+        "写作",
+        "boat",
+    ]
     titles = [" ".join(draw.choice(words) for _ in range(draw.randint(2, 8))) for _ in range(10_000)]
     found = shelf(*titles)
     worst = 0.0

@@ -33,7 +33,8 @@ from tests.desktop.desk import Hand
 Key = Qt.Key
 CTRL, SHIFT, ALT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier, Qt.KeyboardModifier.AltModifier
 INTERACTIVE = (
-    QAbstractButton, QAbstractItemView, QAbstractSlider, QAbstractSpinBox, QComboBox, QKeySequenceEdit, QLineEdit, QPlainTextEdit, QTextEdit,
+    QAbstractButton, QAbstractItemView, QAbstractSlider, QAbstractSpinBox, QComboBox, QKeySequenceEdit, QLineEdit, QPlainTextEdit,
+    QTextEdit,
 )  # fmt: skip
 
 
@@ -130,7 +131,8 @@ def nameless(root: QWidget) -> list[str]:
     assert found
     chain = []
     for widget in found:
-        if not name_of(widget):
+        blank = isinstance(widget, QAbstractButton) and widget.isHidden() and widget.icon().isNull()  # it gets its words when it is shown
+        if not name_of(widget) and not blank:
             above, names = widget.parentWidget(), []
             while above is not None and len(names) < 4:
                 names.append(type(above).__name__)

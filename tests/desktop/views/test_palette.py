@@ -125,9 +125,14 @@ def test_what_was_used_stands_first_and_is_kept(hand, palette) -> None:
 
 @pytest.mark.parametrize(
     ("query", "cls", "name"),
-    [("#creativity", SamplerSettings, "temperature"), ("#prompt precision", LoadSettings, "prompt_bits"), ("#antiprompt", StopSettings, "stop_strings"),
-     ("#graphics card", LoadSettings, "backend"), ("#dark mode", Appearance, "theme")],
-)  # fmt: skip
+    [
+        ("#creativity", SamplerSettings, "temperature"),
+        ("#prompt precision", LoadSettings, "prompt_bits"),
+        ("#antiprompt", StopSettings, "stop_strings"),
+        ("#graphics card", LoadSettings, "backend"),
+        ("#dark mode", Appearance, "theme"),
+    ],
+)
 def test_a_setting_is_shown_with_the_keyboard_in_it(hand, palette, query, cls, name) -> None:
     write(palette, query)
     wanted = f"setting:{cls.__name__}.{name}"
