@@ -126,12 +126,15 @@ class Desktop(QObject):
         desk, last = self.window.desk, self.session.preferences.last_model
         if self._closed:
             return
+        self.theme.motion.ask_system()
         if model is not None:
             desk.open(model)
         elif starter:
             desk.get_starter()
         elif last and Path(last).exists():
             desk.open(Path(last))
+        else:
+            desk.look_for_models()  # for the first page
 
     def show_trouble(self, sentence: str) -> None:
         """Tell the user of an error that nothing handled."""

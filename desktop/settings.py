@@ -30,6 +30,10 @@ class Appearance(Settings):
         choices=(("system", "Like the system"), ("light", "Light"), ("dark", "Dark")),
     )
     text_scale: int = setting(100, "Text size", "Size of all text in the window.", low=80, high=200, step=10, unit="%")
+    motion: str = setting(
+        "system", "Motion", "Short fades show where something came from; without motion everything appears at once.",
+        choices=(("system", "Like the system"), ("calm", "Calm"), ("none", "None")),
+    )
     token_colours: str = setting(
         "off", "Token colours", "Show replies as their tokens, coloured by how likely each was or how unsure the model was there.",
         choices=(("off", "Off"), ("probability", "Probability"), ("entropy", "Entropy")), neutral="off",

@@ -19,7 +19,6 @@ from engine.folders import cache_dir
 from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.draft_slot import DraftSlot
 from engine.generator.prompt import Prompt, Prompts
-from engine.generator.source import Guidance
 from engine.settings import CacheSettings, LoadSettings
 from engine.text.template import ChatTemplate, encode_chat
 
@@ -64,26 +63,24 @@ class LocalChat:
         """
         started = time.perf_counter()
         prompt = self._prompts.build(request)
-        if prompt.dropped:
-            yield Trimmed(prompt.dropped)
-        stops = dataclasses.replace(request.stops, stop_strings=request.stops.stop_strings + self.template.stop_strings)
-        request = dataclasses.replace(request, stops=stops)
-        heal = request.constraint.heal and request.continue_last and not request.continue_ids
+        if prompt.dropped or prompt.cut:
+            yield Trimmed(prompt.dropped, prompt.cut)
+        if not request.plain:
+            stops = dataclasses.replace(request.stops, stop_strings=request.stops.stop_strings + self.template.stop_strings)
+            request = dataclasses.replace(request, stops=stops)
+        heal = request.constraint.heal and (request.continue_last or request.plain) and not request.continue_ids
         reply: list[TokenInfo] = []
         for event in self._write(prompt, request, stop, heal=heal, started=started):
             if isinstance(event, Text):
                 reply += event.tokens
-            if isinstance(event, Done):
+            if isinstance(event, Done) and not request.plain:
                 self._prompts.remember(prompt, reply)
             yield event
 
     def complete(self, ids: Sequence[int], request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
         """The events of a plain completion: `ids` go on with the settings of `request`, whose messages are not looked at."""
-        heal, guidance = request.constraint.heal, None
-        if request.guidance.cfg_scale != 1.0:
-            negative = self.tokenizer.encode(request.guidance.negative_prompt, add_bos=self.tokenizer.add_bos) or list(ids[-1:])
-            guidance = Guidance(tuple(negative), request.guidance.cfg_scale)
-        yield from self._write(Prompt(0, list(ids), guidance=guidance), request, stop, heal=heal, started=time.perf_counter())
+        prompt = self._prompts.completion(ids, request)
+        yield from self._write(prompt, request, stop, heal=request.constraint.heal, started=time.perf_counter())
 
     def _write(self, prompt: Prompt, request: ChatRequest, stop: threading.Event, *, heal: bool, started: float) -> Iterator[ChatEvent]:
         yield from self._adapters.fit(request.adapters, stop)

@@ -41,6 +41,9 @@ class ChatRequest:
 
     `continue_last` keeps the last (assistant) message open and writes on from its end instead of starting a new turn. Then
     `continue_ids`, when there are any, are the exact token ids of that message: they stand in the prompt in place of its text.
+
+    `plain` is a free completion: the text of the last message is the whole prompt, without a template but with its
+    control tokens read as such, and the reply goes on from its end (`continue_ids` are its exact tokens then, too).
     """
 
     messages: tuple[Message, ...]
@@ -53,6 +56,7 @@ class ChatRequest:
     output: OutputSettings = field(default_factory=OutputSettings)
     adapters: AdapterSettings = field(default_factory=AdapterSettings)
     continue_ids: tuple[int, ...] = ()
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +123,10 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """The context was full: this many of the oldest messages were left out of the prompt."""
+    """The context was full: this many of the oldest messages, or tokens of a plain text's beginning, were left out of the prompt."""
 
     dropped_messages: int
+    dropped_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,20 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
 import platformdirs
 import pytest
+from filelock import FileLock
 
 from tests.guards import Network, nothing_left_over, watch_threads
 
 ROOT = Path(__file__).resolve().parent.parent
-_REAL_ENVIRON = dict(os.environ)
-_REAL_CACHE = platformdirs.user_cache_path("inglenook-tests", appauthor=False)
+_HANDED_ON = "INGLENOOK_TESTS_ENVIRON"
+"""The user's own variables, from the process that shares the tests out to those that run them (pytest-xdist)."""
+_REAL_ENVIRON: dict[str, str] = json.loads(os.environ.get(_HANDED_ON, "null")) or dict(os.environ)
 _network = Network()
 _numbers = itertools.count()
 _home: tempfile.TemporaryDirectory[str]
@@ -27,6 +30,7 @@ _home: tempfile.TemporaryDirectory[str]
 def pytest_configure(config: pytest.Config) -> None:
     """Before any import of the program: a temporary home, and kernels compiled once for the whole run."""
     global _home
+    os.environ[_HANDED_ON] = json.dumps(_REAL_ENVIRON)
     _home = tempfile.TemporaryDirectory(prefix="inglenook-tests-", ignore_cleanup_errors=True)
     home = Path(_home.name)
     for name in ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
@@ -91,8 +95,8 @@ def starter_path() -> Path:
     from engine.core import Downloaded
     from engine.hub import fetch_starter
 
-    with _network.allowing("all"), mock.patch.dict(os.environ, _real_environ()):
-        last = list(fetch_starter(_REAL_CACHE))[-1]
+    with _fetching() as cache:
+        last = list(fetch_starter(cache))[-1]
     assert isinstance(last, Downloaded)
     return Path(last.path)
 
@@ -106,8 +110,18 @@ def gemma_path() -> Path:
     if given:
         assert sha256(Path(given)) == manifest()["sha256"], "INGLENOOK_GEMMA is not that model"
         return Path(given)
-    with _network.allowing("all"), mock.patch.dict(os.environ, _real_environ()):
-        return fetch_gemma(_REAL_CACHE)
+    with _fetching() as cache:
+        return fetch_gemma(cache)
+
+
+@contextmanager
+def _fetching() -> Iterator[Path]:
+    """The user's cache of test models, with the network, one process at a time."""
+    with mock.patch.dict(os.environ, _real_environ()):
+        cache = platformdirs.user_cache_path("inglenook-tests", appauthor=False)
+        cache.mkdir(parents=True, exist_ok=True)
+        with FileLock(cache / "fetch.lock"), _network.allowing("all"):
+            yield cache
 
 
 def _real_environ() -> dict[str, str]:

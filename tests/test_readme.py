@@ -52,6 +52,7 @@ def test_two_lines_install_and_start() -> None:
     """One line each: install and chat, install and test. CI takes the second from this page."""
     shell = re.findall(r"```sh\n(.*?)\n```", TEXT, re.DOTALL)
     assert [block for block in shell if "\n" in block] == []
-    assert 'python3 -m venv .venv && .venv/bin/python -m pip install -e ".[test]" && .venv/bin/python -m pytest' in shell
+    test = '.venv/bin/python -m pip install -e ".[test]" && .venv/bin/python -m pytest -n 2 --dist loadfile'
+    assert f"python3 -m venv .venv && {test}" in shell
     assert "python3 -m venv .venv && .venv/bin/python -m pip install . && .venv/bin/inglenook --starter" in shell
     assert "the test command: .ci/run takes it from here" in (ROOT / ".ci" / "run").read_text("utf-8")

@@ -71,6 +71,7 @@ SETTING_WORDS = {
     "Appearance.theme": "dark mode light mode colours colors night appearance",
     "Appearance.text_scale": "font size zoom bigger smaller larger letters",
     "Appearance.token_colours": "colors probability entropy confidence heat map",
+    "Appearance.motion": "animation reduce reduced movement fade accessibility",
     "Behaviour.send_with": "enter key return shortcut newline",
     "Behaviour.makers_advice": "recommended generation config defaults",
     "Behaviour.show_advanced": "expert developer power user all options",

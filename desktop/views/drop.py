@@ -7,6 +7,8 @@ from pathlib import Path
 from PySide6.QtCore import QMimeData, Qt
 from PySide6.QtWidgets import QLabel, QWidget
 
+from desktop.views.motion import Fade
+
 __all__ = ["DropHint", "dropped_paths", "is_model", "model_path"]
 
 
@@ -35,6 +37,7 @@ class DropHint(QLabel):
         self.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.setWordWrap(True)
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self._appearing = Fade(self)
         self.hide()
 
     def cover(self, words: str) -> None:
@@ -45,3 +48,4 @@ class DropHint(QLabel):
             self.setGeometry(parent.rect().adjusted(8, 8, -8, -8))
         self.raise_()
         self.show()
+        self._appearing.start()

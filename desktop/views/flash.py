@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, QRectF, Qt, QVariantAnimation
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPalette
-from PySide6.QtWidgets import QStyle, QWidget
+from PySide6.QtWidgets import QWidget
+
+from desktop.views.motion import is_still
 
 __all__ = ["Flash"]
 
@@ -13,7 +15,7 @@ _EDGE = 4
 
 
 class Flash(QWidget):
-    """Lies over `target` and goes away by itself; where the desktop wants no motion it stands still meanwhile."""
+    """Lies over `target` and goes away by itself; where no motion is wanted it stands still meanwhile."""
 
     def __init__(self, target: QWidget) -> None:
         super().__init__(target.parentWidget())
@@ -26,7 +28,6 @@ class Flash(QWidget):
         self._fade.setKeyValueAt(0.5, 1.0)
         self._fade.setEndValue(0.0)
         self._fade.setDuration(_MS)
-        self._moves = bool(self.style().styleHint(QStyle.StyleHint.SH_Widget_Animation_Duration, None, self))
         self._fade.valueChanged.connect(self._show_strength)
         self._fade.finished.connect(self.close)
         target.installEventFilter(self)
@@ -36,7 +37,7 @@ class Flash(QWidget):
         self._fade.start()
 
     def _show_strength(self, value: float) -> None:
-        self._strength = float(value) if self._moves else 1.0
+        self._strength = 1.0 if is_still() else float(value)
         self.update()
 
     def _follow(self) -> None:

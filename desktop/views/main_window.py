@@ -8,10 +8,11 @@ from typing import Any
 
 from PySide6.QtCore import QEvent, QSettings, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QMessageBox, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QWidget
 
 from desktop.services.together import Services
 from desktop.settings import PANES, Appearance, Behaviour
+from desktop.views.about import AboutDialog
 from desktop.views.actions import add_menus
 from desktop.views.chat_pane import ChatPane
 from desktop.views.command_desk import CommandDesk
@@ -31,9 +32,6 @@ from desktop.views.theme import Theme
 from engine.settings import Settings, setting_info
 
 __all__ = ["MainWindow"]
-
-ABOUT = """<h3>Inglenook</h3><p>A chat with language models that run on your own machine. Nothing you write leaves it.</p>
-<p>Licence: Apache-2.0. Qt and PySide6 are used under the LGPL-3.0.</p>"""
 
 
 class MainWindow(QMainWindow):
@@ -117,7 +115,7 @@ class MainWindow(QMainWindow):
             "larger": lambda: self.scale_text(10),
             "smaller": lambda: self.scale_text(-10),
             "normal": lambda: self.scale_text(0),
-            "about": lambda: QMessageBox.about(self, "About Inglenook", ABOUT),
+            "about": lambda: AboutDialog(self).open(),
         }
 
     def _connect(self) -> None:
@@ -140,7 +138,8 @@ class MainWindow(QMainWindow):
         self.panes.alone_changed.connect(self._show_alone)
         self.chat.busy_changed.connect(self._show_busy)
         self.desk.connect_views(self.picker, self.chat.welcome)
-        self.picker.library_requested.connect(lambda: self.library.open(self))
+        for view in (self.picker, self.chat.welcome):
+            view.library_requested.connect(lambda: self.library.open(self))
         self.desk.notice.connect(self.chat.show_notice)
         self.desk.fetching.connect(self._show_fetching)
         self.desk.fetch_ended.connect(self._end_fetching)
@@ -165,6 +164,7 @@ class MainWindow(QMainWindow):
         if cls is Appearance:
             look = self.session.settings(Appearance)
             self.theme.apply(look.theme, look.text_scale)
+            self.theme.motion.apply(look.motion)
             self.chat.transcript.setFont(self.theme.base_font)
             self.chat.transcript.set_text_scale(look.text_scale)
             self._fit_text()

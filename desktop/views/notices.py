@@ -10,6 +10,7 @@ from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplica
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.views.icons import IconButton, pixmap
+from desktop.views.motion import Fade
 
 __all__ = ["Banner", "announce"]
 
@@ -60,6 +61,7 @@ class Banner(QFrame):
         self._line.addLayout(self._column, 1)
         for button in (self.undo, self.offer, self.copy, self.dismiss):
             self._line.addWidget(button)
+        self._appearing = Fade(self)
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self._fade)
@@ -85,7 +87,10 @@ class Banner(QFrame):
         self.style().unpolish(self)
         self.style().polish(self)
         self._draw()
+        shown = self.isVisible()
         self.show()
+        if not shown:
+            self._appearing.start()
         announce(self, f"{WORDS[level]}: {text}")
         if level == "info":
             self._timer.start(round(_INFO_SECONDS * 1000))

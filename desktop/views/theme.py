@@ -10,6 +10,7 @@ from PySide6.QtGui import QColor, QFont, QPalette
 from PySide6.QtWidgets import QApplication
 
 import resources
+from desktop.views.motion import Motion
 
 __all__ = ["Theme", "contrast", "palette", "style_sheet", "tokens"]
 
@@ -59,16 +60,22 @@ def _luminance(colour: QColor) -> float:
 
 
 class Theme(QObject):
-    """The application's look. `changed` is emitted with the scheme ("light" or "dark") after it was applied."""
+    """The application's look; `motion` is how much of it moves.
+
+    `changed` is emitted with the scheme ("light" or "dark") after it was applied.
+    """
 
     changed = Signal(str)
 
     def __init__(self, app: QApplication) -> None:
         super().__init__(app)
         self._app = app
+        self.motion = Motion(app)
         self._choice, self._scale, self._applied = "system", 100, ""
         self._base = QFont(app.font())
-        app.setStyle("Fusion")
+        app.setStyleSheet("")  # widgets made under a sheet are styled at every step of the making: three times the work
+        if app.style().name().lower() != "fusion":
+            app.setStyle("Fusion")
         app.styleHints().colorSchemeChanged.connect(self._system_changed)
 
     @property

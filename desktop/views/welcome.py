@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, Qt, Signal
-from PySide6.QtGui import QFont, QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+from collections.abc import Sequence
 
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtGui import QFont, QResizeEvent
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QProgressBar,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.items.catalogue import ModelEntry
 from desktop.views.icons import application_icon
 
 __all__ = ["STARTER_LABEL", "WelcomePage"]
@@ -13,6 +28,10 @@ __all__ = ["STARTER_LABEL", "WelcomePage"]
 STARTER_LABEL, STARTER_SHORT = "Download starter model (SmolLM2, 98 MB)", "Download starter (98 MB)"
 RETRY_LABEL = "Try the download again"
 OTHER_WAYS = "Or bring your own: a GGUF file, or a folder with safetensors. You can also drag it onto this window."
+COLUMN = 520
+"""The widest the page's column is, in pixels."""
+MOST_FOUND = 3
+"""So many of the models on this computer are offered; the library has them all."""
 EXAMPLES = ("Explain how a rainbow forms", "Write a short poem about autumn rain", "Give me three ideas for dinner")
 
 
@@ -47,6 +66,52 @@ class _ActivityBar(QWidget):
             self.bar.setValue(min(1000, done * 1000 // total))
 
 
+class _ModelButton(QPushButton):
+    """One model; where the words do not fit, their end is left out."""
+
+    def __init__(self, entry: ModelEntry) -> None:
+        super().__init__()
+        self._words = " · ".join(part for part in (entry.name, entry.detail, entry.source) if part)
+        self.setAccessibleName(f"Load {self._words}")
+        self.setToolTip(entry.path)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.setText(self._words)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.setText(self.fontMetrics().elidedText(self._words, Qt.TextElideMode.ElideRight, self.width() - 28))
+
+
+class _Found(QWidget):
+    """Models that are on this computer already, one button each; hidden while there are none."""
+
+    chosen = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entries: tuple[ModelEntry, ...] = ()
+        self._buttons = QVBoxLayout()
+        self._buttons.setSpacing(6)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 8, 0, 0)
+        layout.addWidget(_label("Found on this computer", "muted"))
+        layout.addLayout(self._buttons)
+        self.hide()
+
+    def show_entries(self, entries: Sequence[ModelEntry]) -> None:
+        usable = tuple(entry for entry in entries if not entry.trouble)[:MOST_FOUND]
+        if usable == self._entries:
+            return
+        self._entries = usable
+        for button in self.findChildren(_ModelButton):
+            button.deleteLater()
+        for entry in usable:
+            button = _ModelButton(entry)
+            button.clicked.connect(lambda _checked=False, path=entry.path: self.chosen.emit(path))
+            self._buttons.addWidget(button)
+        self.setVisible(bool(usable))
+
+
 class _FirstRun(QWidget):
     """No model yet: one clear button, its progress, and the other ways."""
 
@@ -69,6 +134,8 @@ class _FirstRun(QWidget):
         self.cancel.clicked.connect(self.cancel_requested)
         self.cancel.hide()
         open_file, open_folder = QPushButton("Open model file…"), QPushButton("Open model folder…")
+        self.library = QPushButton("Model library…")
+        self.library.setToolTip("Models on this computer, and those to download")
         open_file.clicked.connect(self.open_file_requested)
         open_folder.clicked.connect(self.open_folder_requested)
         layout = QVBoxLayout(self)
@@ -81,12 +148,21 @@ class _FirstRun(QWidget):
         layout.addWidget(self.cancel, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addSpacing(14)
         layout.addWidget(_label(OTHER_WAYS, "muted"))
-        ways = QHBoxLayout()
-        ways.addStretch(1)
-        ways.addWidget(open_file)
-        ways.addWidget(open_folder)
-        ways.addStretch(1)
-        layout.addLayout(ways)
+        self._ways = QBoxLayout(QBoxLayout.Direction.LeftToRight)
+        self._ways.addStretch(1)
+        self._buttons = (open_file, open_folder, self.library)
+        for button in self._buttons:
+            self._ways.addWidget(button)
+        self._ways.addStretch(1)
+        layout.addLayout(self._ways)
+        self.found = _Found()
+        layout.addWidget(self.found)
+
+
+    def fit(self, width: int) -> None:
+        """The three ways beside each other where they have room, else below each other."""
+        wide = sum(button.sizeHint().width() + self._ways.spacing() for button in self._buttons) <= width
+        self._ways.setDirection(QBoxLayout.Direction.LeftToRight if wide else QBoxLayout.Direction.TopToBottom)
 
 
 class _Ready(QWidget):
@@ -108,12 +184,17 @@ class _Ready(QWidget):
 
 
 class WelcomePage(QWidget):
-    """The page of an empty chat. `example_chosen(text)` offers a first message to the composer."""
+    """The page of an empty chat. `example_chosen(text)` offers a first message to the composer.
+
+    `model_chosen(path)`: one of those of `show_models` is to be loaded; `library_requested()`: all of them are wanted.
+    """
 
     download_requested = Signal()
     cancel_requested = Signal()
     open_file_requested = Signal()
     open_folder_requested = Signal()
+    library_requested = Signal()
+    model_chosen = Signal(str)
     example_chosen = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -133,7 +214,7 @@ class WelcomePage(QWidget):
         for page in (self.first_run, self.ready, self.loading):
             self._pages.addWidget(page)
         column = QWidget()
-        column.setMaximumWidth(520)
+        column.setMaximumWidth(COLUMN)
         inside = QVBoxLayout(column)
         inside.setSpacing(10)
         inside.addStretch(2)
@@ -141,20 +222,38 @@ class WelcomePage(QWidget):
         inside.addWidget(self.title)
         inside.addWidget(self._pages)
         inside.addStretch(3)
-        layout = QHBoxLayout(self)
-        layout.addStretch(1)
-        layout.addWidget(column, 1000)
-        layout.addStretch(1)
+        page = QWidget()
+        page.setObjectName("welcomePage")
+        middle = QHBoxLayout(page)
+        middle.addStretch(1)
+        middle.addWidget(column, 1000)
+        middle.addStretch(1)
+        scroll = QScrollArea()  # large text in a small window is higher than the window
+        scroll.setObjectName("welcomeScroll")
+        scroll.setWidget(page)
+        scroll.setWidgetResizable(True)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(scroll)
         self.first_run.download_requested.connect(self.download_requested)
         self.first_run.cancel_requested.connect(self.cancel_requested)
         self.first_run.open_file_requested.connect(self.open_file_requested)
         self.first_run.open_folder_requested.connect(self.open_folder_requested)
+        self.first_run.library.clicked.connect(self.library_requested)
+        self.first_run.found.chosen.connect(self.model_chosen)
         self.ready.example_chosen.connect(self.example_chosen)
 
     def show_first_run(self) -> None:
         """No model is loaded."""
         self.title.setText("Welcome to Inglenook")
         self._pages.setCurrentWidget(self.first_run)
+
+    def show_models(self, entries: Sequence[ModelEntry]) -> None:
+        """What is on this computer."""
+        self.first_run.found.show_entries(entries)
 
     def show_download(self, sentence: str, done: int, total: int) -> None:
         """The starter is being fetched: `done` of `total` bytes (0 while unknown)."""
@@ -192,7 +291,7 @@ class WelcomePage(QWidget):
         """Follow the text size."""
         super().changeEvent(event)
         if event.type() == QEvent.Type.FontChange and hasattr(self, "title"):
-            self._enlarge_title()
+            QTimer.singleShot(0, self, self._enlarge_title)  # the style that is being set now would take it back
 
     def _label_download(self) -> None:
         """The longest words that find room on the button."""
@@ -207,6 +306,7 @@ class WelcomePage(QWidget):
         """Keep the words on the button whole."""
         super().resizeEvent(event)
         self._label_download()
+        self.first_run.fit(min(self.width(), COLUMN) - 40)
 
     def _set_busy(self, busy: bool) -> None:
         self.first_run.progress.setVisible(busy)

@@ -45,7 +45,8 @@ def collect(events: Iterator[ChatEvent], console: Console, *, tokens: bool = Fal
         elif isinstance(event, Prefill):
             console.progress(f"Reading the prompt: {event.done} of {event.total} tokens")
         elif isinstance(event, Trimmed):
-            console.note(f"The context is full: the {event.dropped_messages} oldest messages were left out.")
+            left_out = f"{event.dropped_messages} oldest messages" if event.dropped_messages else f"first {event.dropped_tokens} tokens"
+            console.note(f"The context is full: the {left_out} were left out.")
         elif isinstance(event, Text):
             console.clear()
             console.write(event.text)

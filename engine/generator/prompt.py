@@ -15,12 +15,15 @@ from engine.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the model reads: `dropped` of the oldest messages are left out; the last `given` ids are the reply's beginning."""
+    """What the model reads: `dropped` of the oldest messages are left out, or `cut` tokens of a plain text's beginning; the last
+    `given` ids are the reply's beginning.
+    """
 
     dropped: int
     ids: list[int]
     given: int = 0
     guidance: Guidance | None = None
+    cut: int = 0
 
 
 class Prompts:
@@ -35,6 +38,8 @@ class Prompts:
 
     def build(self, request: ChatRequest) -> Prompt:
         """The prompt of a request. Raises `ContextTooLong`, `BadTemplate`, and `BadSetting` when there is nothing to continue."""
+        if request.plain:
+            return self._plain(request)
         if request.continue_last and (not request.messages or request.messages[-1].role != "assistant"):
             raise BadSetting("There is no reply to continue: the last message is not the assistant's.")
         kept: Sequence[Message] = ()
@@ -54,6 +59,35 @@ class Prompts:
                 "dropped, start a new conversation, or choose a larger context length."
             )
         return Prompt(dropped, ids, self._given(ids, kept, request), self._guidance(kept, request))
+
+    def _plain(self, request: ChatRequest) -> Prompt:
+        """The prompt of a free completion. A text beyond the context loses its beginning where `stops.when_full` lets it."""
+        if not request.messages:
+            raise BadSetting("There is no text to go on from.")
+        first = self._tokenizer.encode("", add_bos=self._tokenizer.add_bos)
+        text = list(request.continue_ids) or self._tokenizer.encode(request.messages[-1].content, special=True)
+        cut, most = 0, self.context_length - len(first)
+        if request.stops.when_full == "drop_oldest":
+            most -= reply_room(self.context_length, request.stops.max_tokens)
+            step = max(1, self.context_length // 8)  # cut in steps: the beginning stays the same, and cached, for many tokens
+            cut = min(len(text), -(-max(0, len(text) - most) // step) * step)
+        elif len(text) > most:
+            raise ContextTooLong(
+                f"The text has {len(text) + len(first)} tokens, but the context holds {self.context_length}; let its beginning be "
+                "left out, shorten it, or choose a larger context length."
+            )
+        ids = [*first, *text[cut:]]
+        if not ids:
+            raise BadSetting("There is no text to go on from.")
+        return self.completion(ids, request, cut)
+
+    def completion(self, ids: Sequence[int], request: ChatRequest, cut: int = 0) -> Prompt:
+        """The prompt of exactly these ids, with the negative prompt of the request where it wants guidance."""
+        guidance = None
+        if request.guidance.cfg_scale != 1.0:
+            negative = self._tokenizer.encode(request.guidance.negative_prompt, add_bos=self._tokenizer.add_bos) or ids[-1:]
+            guidance = Guidance(tuple(negative), request.guidance.cfg_scale)
+        return Prompt(0, list(ids), guidance=guidance, cut=cut)
 
     def remember(self, prompt: Prompt, tokens: Sequence[TokenInfo]) -> None:
         """A reply was written."""

@@ -44,6 +44,7 @@ class Hand:
         self.window.deleteLater()
         self.desktop.deleteLater()
         QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+        QApplication.instance().setStyleSheet("")  # the widgets of other tests are made four times as fast without
 
     def restart(self, **start) -> None:
         self.close()

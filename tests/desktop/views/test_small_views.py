@@ -7,6 +7,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractSpinBox, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
+from desktop.items.catalogue import ModelEntry
 from desktop.views.inspector import Inspector
 from desktop.views.notices import Banner
 from desktop.views.status import StatusLine
@@ -213,3 +214,26 @@ def test_system_prompt_is_told_after_a_pause_and_before_saving(inspector, qtbot)
 def test_showing_a_prompt_is_not_a_change(inspector, qtbot) -> None:
     with qtbot.assertNotEmitted(inspector.system_prompt_changed, wait=700):
         inspector.show_system_prompt("Shown.")
+
+
+def test_the_first_page_offers_what_is_on_this_computer(qtbot) -> None:
+    page = WelcomePage()
+    qtbot.addWidget(page)
+    page.resize(420, 500)
+    page.show()
+    found = page.first_run.found
+    assert not found.isVisible()
+    entries = [ModelEntry("/m/broken.gguf", "Broken", trouble="no header")]
+    long = "A model with a name that is far longer than anything that finds room on such a button"
+    entries += [ModelEntry(f"/m/{name}.gguf", f"{long}, {name}", "7 B · 4.5 bit · 4 GB") for name in "abcd"]
+    page.show_models(entries)
+    qtbot.waitUntil(lambda: len(found.findChildren(QPushButton)) == 3)
+    buttons = found.findChildren(QPushButton)
+    assert [button.toolTip() for button in buttons] == ["/m/a.gguf", "/m/b.gguf", "/m/c.gguf"]
+    qtbot.waitUntil(lambda: buttons[0].text().endswith("…"))  # what does not fit is left out, but said to a screen reader
+    assert buttons[0].accessibleName().endswith("4 GB")
+    with qtbot.waitSignal(page.model_chosen) as chosen:
+        qtbot.mouseClick(buttons[1], Qt.MouseButton.LeftButton)
+    assert chosen.args == ["/m/b.gguf"]
+    page.show_models([])
+    assert not found.isVisible()
