@@ -7,6 +7,7 @@ from collections.abc import Callable
 from PySide6.QtCore import QObject
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QLineEdit, QMenu, QMenuBar, QPlainTextEdit, QTextEdit, QWidget
+from shiboken6 import isValid
 
 from desktop.views.transcript import TranscriptView
 
@@ -27,18 +28,11 @@ class EditDesk(QObject):
     def _note(self, _old: QWidget | None, new: QWidget | None) -> None:
         """Opening a menu by keyboard takes the focus, but not what the menu acts on."""
         if new is not None and not isinstance(new, (QMenu, QMenuBar)):
-            if self._last is not None:
-                self._last.destroyed.disconnect(self._forget)
             self._last = new if self._window.isAncestorOf(new) else None
-            if self._last is not None:
-                self._last.destroyed.connect(self._forget)
-
-    def _forget(self) -> None:
-        self._last = None
 
     def _box(self) -> TextBox | None:
         """The text box that has the keyboard."""
-        widget = self._last
+        widget = self._last if self._last is not None and isValid(self._last) else None
         if isinstance(widget, QAbstractSpinBox):
             return widget.findChild(QLineEdit)
         return widget if isinstance(widget, (QLineEdit, QPlainTextEdit, QTextEdit)) else None

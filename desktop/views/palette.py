@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import QEvent, QObject, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPalette
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from shiboken6 import isValid
 
 from desktop.items.palette import KINDS, Entry, narrowed
 from desktop.views.icons import pixmap
@@ -158,10 +159,7 @@ class Palette(QWidget):
         now = QApplication.focusWidget()
         inside = now is None or self.isAncestorOf(now)
         if before is not None and inside:
-            try:
-                before.setFocus(Qt.FocusReason.PopupFocusReason)
-            except RuntimeError:  # it was deleted meanwhile
-                self._window.setFocus()
+            (before if isValid(before) else self._window).setFocus(Qt.FocusReason.PopupFocusReason)
         self.hide()
         self.closed.emit()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QApplication, QWidget
+from shiboken6 import isValid
 
 __all__ = ["PaneRing"]
 
@@ -43,9 +44,5 @@ class PaneRing(QObject):
     def _enter(self, number: int) -> None:
         pane, first = self._panes[number]
         last = self._last.get(number)
-        try:
-            usable = last is not None and last.isVisibleTo(pane) and last.isEnabled()
-        except RuntimeError:  # Qt has deleted it meanwhile
-            usable = False
-        target = last if usable and last is not None else first()
+        target = last if last is not None and isValid(last) and last.isVisibleTo(pane) and last.isEnabled() else first()
         target.setFocus(Qt.FocusReason.ShortcutFocusReason)

@@ -192,6 +192,7 @@ class ShortcutsDialog(QDialog):
             heading.setVisible(seen)
             any_row = any_row or seen
         self._nothing.setVisible(not any_row)
+        self._scroll.verticalScrollBar().setValue(0)
 
     def _refresh(self) -> None:
         for row in self.rows.values():

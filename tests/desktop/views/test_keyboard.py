@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QApplication,
     QComboBox,
-    QDialog,
     QHeaderView,
     QKeySequenceEdit,
     QLineEdit,
@@ -24,11 +23,14 @@ from PySide6.QtWidgets import (
     QTextEdit,
     QWidget,
 )
+from pytestqt.qtbot import QtBot
 
+from desktop.app import Doors
 from desktop.settings import Behaviour
 from desktop.views.shortcuts_dialog import ShortcutsDialog
 from engine.settings import SamplerSettings
-from tests.desktop.desk import Hand
+from tests.desktop.desk import Hand, no_fetch
+from tests.desktop.fakes import EchoDoor
 
 Key = Qt.Key
 CTRL, SHIFT, ALT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier, Qt.KeyboardModifier.AltModifier
@@ -38,22 +40,30 @@ INTERACTIVE = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def hand(request, qapp, tmp_path_factory):
-    from pytestqt.qtbot import QtBot
-
-    made = Hand(QtBot(request), tmp_path_factory.mktemp("keyboard"))
+def make_hand(qtbot, folder) -> Hand:
+    door = EchoDoor()
+    doors = Doors(door.open_chat, door.describe, no_fetch, door.draft_problem, lambda _folders, _stop: iter(()), lambda _threads: 2e10)
+    made = Hand(qtbot, folder, doors=doors)
     made.load()
     made.say("About lighthouses")
     made.window.resize(1300, 900)
+    return made
+
+
+@pytest.fixture(scope="module")
+def hand(request, qapp, tmp_path_factory):
+    made = make_hand(QtBot(request), tmp_path_factory.mktemp("keyboard"))
     yield made
     made.close()
 
 
 @pytest.fixture(autouse=True)
-def quiet(hand):
+def quiet(request):
     """Nothing waits for its turn when a test is over."""
     yield
+    if "hand" not in request.fixturenames:
+        return
+    hand = request.getfixturevalue("hand")
     catalogue, session = hand.desktop.services.catalogue, hand.session
     hand.qtbot.waitUntil(lambda: not (catalogue.searching or catalogue._tell.isActive() or session._save_timer.isActive()))
 
@@ -118,10 +128,10 @@ def name_of(widget: QWidget) -> str:
 
 def part_of_another(widget: QWidget) -> bool:
     """Qt's own parts of a control, and what is hidden inside one: the control itself has the name."""
-    if isinstance(widget, (QScrollBar, QHeaderView)) or widget.objectName().startswith("qt_") or type(widget.parentWidget()) is QTableView:
+    if isinstance(widget, (QScrollBar, QHeaderView)) or widget.objectName().startswith("qt_"):
         return True
     above = widget.parentWidget()
-    while above is not None and not isinstance(above, (QAbstractSpinBox, QComboBox, QKeySequenceEdit, QLineEdit)):
+    while above is not None and not isinstance(above, (QAbstractSpinBox, QComboBox, QKeySequenceEdit, QLineEdit, QTableView)):
         above = above.parentWidget()
     return above is not None
 
@@ -131,7 +141,8 @@ def nameless(root: QWidget) -> list[str]:
     assert found
     chain = []
     for widget in found:
-        blank = isinstance(widget, QAbstractButton) and widget.isHidden() and widget.icon().isNull()  # it gets its words when it is shown
+        # A button without any words gets them when it is shown.
+        blank = isinstance(widget, QAbstractButton) and not widget.isVisible() and widget.icon().isNull()
         if not name_of(widget) and not blank:
             above, names = widget.parentWidget(), []
             while above is not None and len(names) < 4:
@@ -139,35 +150,6 @@ def nameless(root: QWidget) -> list[str]:
                 above = above.parentWidget()
             chain.append(f"{type(widget).__name__} {widget.objectName()} in {' < '.join(names)}")
     return chain
-
-
-def test_every_control_of_every_page_has_a_name(hand) -> None:
-    window = hand.window
-    hand.session.set_settings(Behaviour(show_advanced=True))
-    window.commands.finder.toggle()
-    window.commands.finder.palette.close_palette()
-    window.chat.transcript.finding.open()
-    assert nameless(window) == []
-    window.chat.transcript.finding.close()
-    opened = {"library", "shortcuts", "open_file", "open_folder", "about"}
-    skipped = {"quit", "starter", "unload", "new_chat", "delete_chat"} | {"cut", "paste"}
-    for name, action in window.actions_by_name.items():
-        if name in skipped or not action.isEnabled():
-            continue
-        before = set(QApplication.topLevelWidgets())
-        if name not in opened and not action.text().endswith("…"):
-            continue
-        action.trigger()
-        for page in set(QApplication.topLevelWidgets()) - before:
-            if not isinstance(page, QMenu) and page.isVisible() and type(page).__module__.startswith("desktop"):
-                assert nameless(page) == [], name
-        for page in QApplication.topLevelWidgets():
-            if page is not window and page.isVisible():
-                page.close()
-                if isinstance(page, QDialog):
-                    page.deleteLater()
-    window.commands.finder.palette.close_palette()
-    hand.session.set_settings(Behaviour())
 
 
 def test_the_edit_menu_acts_where_the_keyboard_is(hand) -> None:
@@ -274,3 +256,39 @@ def test_the_list_of_keys_is_named_and_walked(hand) -> None:
     assert nameless(dialog) == []
     dialog.close()
     dialog.deleteLater()
+
+
+def test_every_control_of_every_page_has_a_name(qtbot, tmp_path) -> None:
+    hand = make_hand(qtbot, tmp_path)
+    try:
+        walk_pages(hand)
+    finally:
+        hand.close()
+
+
+def walk_pages(hand: Hand) -> None:
+    window = hand.window
+    hand.session.set_settings(Behaviour(show_advanced=True))
+    window.commands.finder.toggle()
+    window.commands.finder.palette.close_palette()
+    window.chat.transcript.finding.open()
+    assert nameless(window) == []
+    window.chat.transcript.finding.close()
+    opened = {"library", "shortcuts", "open_file", "open_folder", "about"}
+    skipped = {"quit", "starter", "unload", "new_chat", "delete_chat"} | {"cut", "paste"}
+    for name, action in window.actions_by_name.items():
+        if name in skipped or not action.isEnabled():
+            continue
+        before = set(QApplication.topLevelWidgets())
+        if name not in opened and not action.text().endswith("…"):
+            continue
+        action.trigger()
+        for page in set(QApplication.topLevelWidgets()) - before:
+            if not isinstance(page, QMenu) and page.isVisible() and type(page).__module__.startswith("desktop"):
+                assert nameless(page) == [], name
+        for page in QApplication.topLevelWidgets():
+            if page is not window and page.isVisible():
+                page.close()
+    window.commands.finder.palette.close_palette()
+    catalogue = hand.desktop.services.catalogue
+    hand.qtbot.waitUntil(lambda: not (catalogue.searching or catalogue._tell.isActive()))

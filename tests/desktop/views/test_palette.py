@@ -8,6 +8,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
 
 from desktop.items.catalogue import ModelEntry
 from desktop.settings import PANES, Appearance
@@ -21,8 +22,6 @@ CTRL, SHIFT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModi
 
 @pytest.fixture(scope="module")
 def hand(request, qapp, tmp_path_factory):
-    from pytestqt.qtbot import QtBot
-
     made = Hand(QtBot(request), tmp_path_factory.mktemp("palette"))
     made.load()
     for title in ("Lighthouses of the north", "A recipe for soup"):
