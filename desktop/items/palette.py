@@ -72,11 +72,19 @@ class Shelf:
     """The entries of one kind: `titles`, where there are any further searched `words`, and what makes the entry of a number."""
 
     def __init__(self, titles: Sequence[str], entry: Callable[[int], Entry], words: Sequence[str] = ()) -> None:
-        self._folded = [fold(title).replace(_SEPARATOR, " ") for title in titles]
-        self._words = [fold(each) for each in words]
-        self._entry = entry
-        self._joined, self._starts = "", []
-        if len(titles) > _LONG:
+        self._titles, self._given, self._entry = titles, words, entry
+        self._folded: list[str] = []
+        self._words: list[str] = []
+        self._joined = ""
+        self._starts: list[int] = []
+
+    def prepare(self) -> None:
+        """Make ready to find, if it is not; the first `find` does it otherwise: some milliseconds for thousands of titles."""
+        if self._folded:
+            return
+        self._folded = [fold(title).replace(_SEPARATOR, " ") for title in self._titles]
+        self._words = [fold(each) for each in self._given]
+        if len(self._folded) > _LONG:
             self._joined = _SEPARATOR + _SEPARATOR.join(self._folded)
             place = 1
             for title in self._folded:
@@ -89,7 +97,7 @@ class Shelf:
         return cls([entry.title for entry in entries], entries.__getitem__, [entry.words for entry in entries])
 
     def __len__(self) -> int:
-        return len(self._folded)
+        return len(self._titles)
 
     def entry(self, number: int) -> Entry:
         """The entry of a number."""
@@ -104,6 +112,7 @@ class Shelf:
         words = fold(query).split()
         if not words:
             return self.first(limit)
+        self.prepare()
         numbers: Iterable[int] = self._candidates(words) if self._joined else range(len(self))
         found: list[tuple[float, int, list[int]]] = []
         for number in numbers:

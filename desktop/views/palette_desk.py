@@ -92,6 +92,7 @@ class PaletteDesk(QObject):
         for kind in ("action", "setting", "model"):
             self._shelves.pop(kind, None)
         palette.open()
+        QTimer.singleShot(0, self, self._shelf("chat").prepare)  # after it is painted, before the first key comes
         QTimer.singleShot(_LOOK_MS, self, self._deeds.look_for_models)
 
     # -- what there is
