@@ -30,6 +30,7 @@ from desktop.services.hub import HUB, HubDoors, HubService
 from desktop.services.library import LibraryService, Measure, measure_bandwidth
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
 from desktop.services.session import ChatSession
+from desktop.services.shelf import Shelf
 from desktop.services.together import Services
 from desktop.settings import Appearance
 from desktop.store.database import FILE_NAME as DATABASE
@@ -114,18 +115,21 @@ class Desktop(QObject):
             hub=HubService(preferences, models, doors.hub, self),
             devices=DeviceService(doors.find_devices, self),
             judge=LibraryService(session, catalogue, doors.measure, doors.find_devices, self),
+            shelf=Shelf(session, self),
         )
 
     def start(self, model: Path | None = None, starter: bool = False) -> None:
         """Show the window with the last conversation, and after the first paint bring in a model: `model`, the starter, or the last one."""
         _FirstPaint(self.window, lambda: self._bring_model(model, starter))
         self.window.show()
+        self.services.shelf.load()
         self.session.restore()
 
     def _bring_model(self, model: Path | None, starter: bool) -> None:
         desk, last = self.window.desk, self.session.preferences.last_model
         if self._closed:
             return
+        self.services.shelf.begin_upkeep()
         self.theme.motion.ask_system()
         if model is not None:
             desk.open(model)

@@ -53,6 +53,10 @@ class Behaviour(Settings):
         "Use the sampling that a model's makers advise, where it comes with the model, instead of your saved defaults; what is kept for "
         "the model and what you set in a chat come first.",
     )
+    trash_days: int = setting(
+        30, "Keep deleted chats", "Chats are deleted for good after so many days in the trash; 0 keeps them until you empty it.",
+        low=0, high=365, step=1, words=((0, "always"),), unit="days",
+    )
     show_advanced: bool = setting(
         False, "Show advanced settings", "The panes show every setting, also those that are seldom changed.", neutral=False
     )

@@ -1,15 +1,15 @@
-"""The sidebar's list of conversations as a Qt list model, latest first, with the date group of each."""
+"""All conversations as a Qt list model, latest first, with the date group of each; `shelf.py` arranges them for the sidebar."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 
 from desktop.store.records import ConversationSummary
 
-__all__ = ["GROUP_ROLE", "ID_ROLE", "UPDATED_ROLE", "ConversationsModel", "date_group"]
+__all__ = ["GROUP_ROLE", "ID_ROLE", "UNTITLED", "UPDATED_ROLE", "ConversationsModel", "date_group", "group_start"]
 
 ID_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 """The conversation's id."""
@@ -19,6 +19,7 @@ UPDATED_ROLE = int(Qt.ItemDataRole.UserRole) + 3
 """Seconds since 1970 of the latest change."""
 
 UNTITLED = "New conversation"
+"""What a conversation without a title is called."""
 _NO_PARENT = QModelIndex()
 _MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
 
@@ -36,6 +37,15 @@ def date_group(moment: float, today: datetime.date) -> str:
     if age <= 30:
         return "Previous 30 days"
     return f"{_MONTHS[day.month - 1]} {day.year}"
+
+
+def group_start(moment: float, today: datetime.date) -> float:
+    """The earliest moment under the same heading as `moment`."""
+    day = datetime.datetime.fromtimestamp(moment).date()
+    age = (today - day).days
+    limit = next((limit for limit in (0, 1, 7, 30) if age <= limit), None)
+    first = today - datetime.timedelta(days=limit) if limit is not None else day.replace(day=1)
+    return datetime.datetime.combine(first, datetime.time.min).timestamp()
 
 
 class ConversationsModel(QAbstractListModel):
@@ -71,6 +81,10 @@ class ConversationsModel(QAbstractListModel):
         self._rows = list(rows)
         self.endResetModel()
 
+    def summaries(self) -> Sequence[ConversationSummary]:
+        """All rows, latest first; not to be changed."""
+        return self._rows
+
     def row(self, conversation_id: int) -> int:
         """The row of a conversation, or -1."""
         return next((number for number, row in enumerate(self._rows) if row.id == conversation_id), -1)
@@ -88,7 +102,8 @@ class ConversationsModel(QAbstractListModel):
         if new != old:
             # Qt counts the target row before the moved one is taken out.
             self.beginMoveRows(QModelIndex(), old, old, QModelIndex(), new if new < old else new + 1)
-            self._rows.insert(new, self._rows.pop(old))
+            del self._rows[old]
+            self._rows.insert(new, summary)
             self.endMoveRows()
         self._rows[new] = summary
         self.dataChanged.emit(self.index(new), self.index(new))
@@ -100,3 +115,20 @@ class ConversationsModel(QAbstractListModel):
             self.beginRemoveRows(QModelIndex(), row, row)
             del self._rows[row]
             self.endRemoveRows()
+
+    def put_all(self, summaries: Collection[ConversationSummary]) -> None:
+        """`put` for many at once: one change of the model."""
+        if len(summaries) == 1:
+            self.put(*summaries)
+        elif summaries:
+            ids = {summary.id for summary in summaries}
+            rows = [row for row in self._rows if row.id not in ids]
+            self.reset(sorted([*rows, *summaries], key=lambda row: (row.updated_at, row.id), reverse=True))
+
+    def remove_all(self, ids: Collection[int]) -> None:
+        """`remove` for many at once: one change of the model."""
+        if len(ids) == 1:
+            self.remove(*ids)
+        elif ids:
+            gone = frozenset(ids)
+            self.reset([row for row in self._rows if row.id not in gone])

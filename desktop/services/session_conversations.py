@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -14,10 +14,10 @@ from desktop.services.replies import reason_text, stats_of
 from desktop.services.reply_runner import ReplyRunner
 from desktop.services.session_settings import SettingsSession, told
 from desktop.services.undo import UndoStack
-from desktop.store.conversations import SearchHit
+from desktop.store.conversations import ConversationSummary, SearchHit
 from desktop.store.database import StoreError
 from desktop.store.preferences import Preferences
-from desktop.store.temporary import Library
+from desktop.store.temporary import FIRST_TEMPORARY, Library
 from desktop.store.tokens import TokenTrace
 from engine.core import Stats
 
@@ -93,9 +93,9 @@ class ConversationSession(SettingsSession):
     @told
     def new_conversation(self) -> bool:
         """Open an empty conversation; one that is there already is used, so that they do not pile up."""
-        newest = self.library.kept.list()[:1]
-        if newest and not newest[0].title and not self.library.kept.path(newest[0].id):
-            return self._open(newest[0].id)
+        newest = self._newest()
+        if newest is not None and not newest.title and not self.library.kept.path(newest.id):
+            return self._open(newest.id)
         made = self.library.kept.create()
         self._touched(made.id)
         return self._open(made.id)
@@ -122,20 +122,34 @@ class ConversationSession(SettingsSession):
     @told
     def delete_conversation(self, conversation_id: int) -> bool:
         """Take it out of the list (undoable); a reply that runs in it is stopped."""
-        if self.replying_in == conversation_id:
+        return self.delete_conversations((conversation_id,))
+
+    @told
+    def delete_conversations(self, ids: Collection[int]) -> bool:
+        """Take several out of the list, to be brought back by one undo; a reply that runs in one of them is stopped."""
+        if self.replying_in in ids:
             self.stop()
-        self.library.of(conversation_id).delete(conversation_id)
-        self.conversations.remove(conversation_id)
-        self._undo.push("delete conversation", lambda: self._restore_conversation(conversation_id))
-        if conversation_id == self._conversation:
-            rest = self.library.kept.list()[:1]
-            return self._open(rest[0].id) if rest else self.new_conversation()
-        return True
+        for number in ids:
+            self.library.of(number).delete(number)
+        self.conversations.remove_all(ids)
+        what = "delete conversation" if len(ids) == 1 else f"delete {len(ids):,} conversations"
+        self._undo.push(what, lambda: self._restore_conversations(tuple(ids)))
+        return self._leave_deleted()
+
+    @told
+    def reload_conversations(self) -> bool:
+        """Many conversations came, went or moved, by no method of this session: read the list again."""
+        temporary = [row for row in self.conversations.summaries() if row.id >= FIRST_TEMPORARY]
+        rows = sorted([*temporary, *self.library.kept.list()], key=lambda row: (row.updated_at, row.id), reverse=True)
+        if self.replying_in and self.library.of(self.replying_in).get(self.replying_in).deleted:
+            self.stop()
+        self.conversations.reset(rows)
+        return self._leave_deleted()
 
     @told
     def restore_conversation(self, conversation_id: int) -> bool:
         """Bring a deleted conversation back and open it."""
-        self._restore_conversation(conversation_id)
+        self._restore_conversations((conversation_id,))
         return True
 
     def tokens(self, message_id: int) -> TokenTrace | None:
@@ -221,10 +235,22 @@ class ConversationSession(SettingsSession):
         if self.replying_in == self._conversation and self._runner.stats is not None:
             self.running_changed.emit(self._runner.stats)
 
-    def _restore_conversation(self, conversation_id: int) -> None:
-        self.library.of(conversation_id).restore(conversation_id)
-        self._touched(conversation_id)
-        self._open(conversation_id)
+    def _restore_conversations(self, ids: Collection[int]) -> None:
+        for number in ids:
+            self.library.of(number).restore(number)
+        self.conversations.put_all([self.library.of(number).summary(number) for number in ids])
+        self._open(next(iter(ids)))
+
+    def _leave_deleted(self) -> bool:
+        """Open another conversation where the open one is deleted."""
+        if self._conversation and not self._of_open.get(self._conversation).deleted:
+            return True
+        newest = self._newest()
+        return self._open(newest.id) if newest is not None else self.new_conversation()
+
+    def _newest(self) -> ConversationSummary | None:
+        """The latest kept conversation of the list: reading 10,000 again to know it takes longer than a frame."""
+        return next((row for row in self.conversations.summaries() if row.id < FIRST_TEMPORARY), None)
 
     def _restore_message(self, message_id: int) -> None:
         store = self.library.of(message_id)

@@ -13,6 +13,7 @@ from desktop.services.download import DownloadService
 from desktop.services.hub import HubService
 from desktop.services.library import LibraryService
 from desktop.services.session import ChatSession
+from desktop.services.shelf import Shelf
 
 __all__ = ["Services"]
 
@@ -32,10 +33,11 @@ class Services:
     hub: HubService
     devices: DeviceService
     judge: LibraryService
+    shelf: Shelf
 
     def close(self) -> None:
         """End their threads, the session last: what the others still tell it is saved with it."""
-        helpers = (self.checks, self.devices, self.download, self.hub, self.judge, self.catalogue, self.session)
+        helpers = (self.shelf, self.checks, self.devices, self.download, self.hub, self.judge, self.catalogue, self.session)
         ended = [helper.close() for helper in helpers]  # every one is closed, whatever the others say
         if not all(ended):
             log.error("a thread did not end in time")

@@ -23,6 +23,7 @@ class Command:
 
 COMMANDS: tuple[Command, ...] = (
     Command("new_chat", "File", "New chat", ("Ctrl+N", "Ctrl+Shift+O")),
+    Command("new_folder", "File", "New folder", ("Ctrl+Shift+N",)),
     Command("", "File"),
     Command("library", "File", "Model library…", ("Ctrl+Shift+M",)),
     Command("open_file", "File", "Open model file…", ("Ctrl+O",)),
@@ -51,6 +52,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("next_variant", "Chat", "Next version of the last reply", ("Alt+Right",)),
     Command("", "Chat"),
     Command("rename", "Chat", "Rename chat", ("F2",)),
+    Command("pin", "Chat", "Pin or unpin chat"),
     Command("delete_chat", "Chat", "Delete chat"),
     Command("palette", "View", "Command palette…", ("Ctrl+K", "Ctrl+Shift+P")),
     Command("", "View"),
@@ -59,6 +61,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("previous_pane", "View", "Go to the previous pane", ("Shift+F6",)),
     Command("", "View"),
     Command("sidebar", "View", "Chats", ("Ctrl+B",)),
+    Command("trash", "View", "Trash"),
     Command("inspector", "View", "Settings", ("Ctrl+.", "Ctrl+,")),
     Command("tokens", "View", "Inspect tokens", ("Ctrl+Shift+T",)),
     Command("", "View"),
@@ -85,6 +88,9 @@ ELSEWHERE = (
     ("Search the model library; look again for models", "Ctrl+F, F5"),
     ("Go from control to control", "Tab, Shift+Tab"),
     ("Open the menus", "F10, Alt"),
+    ("Open or close a folder, in the list of chats", "Right or Left"),
+    ("Choose several, or all, in the list of chats", "Shift+Arrows, Ctrl+A"),
+    ("Delete what is chosen, in the list of chats", "Delete"),
 )
 """Keys that belong to a place in the window and not to a menu."""
 

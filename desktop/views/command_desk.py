@@ -75,6 +75,7 @@ class CommandDesk(QObject):
         self.keymap.tip(window.left_button, "Chats", "sidebar")
         self.keymap.tip(window.right_button, "Settings", "inspector")
         self.keymap.tip(window.sidebar.new, "New chat", "new_chat")
+        self.keymap.tip(window.sidebar.new_folder, "New folder", "new_folder")
         self.keymap.tip(window.sidebar.query, "Search titles and messages", "search")
         self.keymap.tip(window.inspector.query, "Search all settings", "search_settings")
 

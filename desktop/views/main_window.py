@@ -28,6 +28,7 @@ from desktop.views.model_picker import STARTER_WORDS, ModelPicker
 from desktop.views.panes import LEFT, RIGHT, Panes
 from desktop.views.settings_desk import SettingsDesk
 from desktop.views.sidebar import Sidebar
+from desktop.views.sidebar_desk import SidebarDesk
 from desktop.views.theme import Theme
 from engine.settings import Settings, setting_info
 
@@ -47,7 +48,7 @@ class MainWindow(QMainWindow):
         self.setAcceptDrops(True)
         self.picker = ModelPicker()
         self.chat = ChatPane(session, self._top_bar())
-        self.sidebar = Sidebar(session.conversations, session.search)
+        self.sidebar = Sidebar(services.shelf.rows)
         self.inspector = Inspector(PANES)
         self._make_desks()
         self.panes = Panes(self.sidebar, self.chat, self.inspector)
@@ -70,6 +71,7 @@ class MainWindow(QMainWindow):
         self.device_desk = DeviceDesk(session, services.devices, inspector, self.picker, self)
         self.commands = CommandDesk(self)
         self.drafting = DraftDesk(session, self.desk, inspector, self)
+        self.shelf_desk = SidebarDesk(services.shelf, self.sidebar, self.chat, self._geometry, self)
         self.files.add(is_model, lambda paths: self.desk.open(model_path(paths[0])), "Drop the model here to open it")
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
@@ -107,7 +109,10 @@ class MainWindow(QMainWindow):
             "previous_variant": lambda: chat.step_variant(-1),
             "next_variant": lambda: chat.step_variant(1),
             "rename": self.rename,
-            "delete_chat": lambda: self.delete_chat(session.conversation),
+            "delete_chat": lambda: self.shelf_desk.delete([session.conversation]),
+            "new_folder": self._new_folder,
+            "pin": self.shelf_desk.toggle_pin,
+            "trash": self._show_trash,
             "write": self.write,
             "sidebar": lambda: self.panes.toggle(LEFT),
             "inspector": lambda: self.panes.toggle(RIGHT),
@@ -127,9 +132,7 @@ class MainWindow(QMainWindow):
         session.undo_available.connect(self._show_undo)
         sidebar.new_requested.connect(self.new_chat)
         sidebar.opened.connect(self.open_chat)
-        sidebar.message_opened.connect(self.open_message)
-        sidebar.renamed.connect(session.rename_conversation)
-        sidebar.delete_requested.connect(self.delete_chat)
+        self.shelf_desk.hit_chosen.connect(self._leave_sidebar)
         sidebar.escaped.connect(self.write)
         self.settings_desk.notice.connect(self._show_notice)
         self.left_button.clicked.connect(lambda: self.panes.toggle(LEFT))
@@ -213,25 +216,33 @@ class MainWindow(QMainWindow):
 
     def open_message(self, message: int) -> None:
         """Show a message that was found, in its conversation."""
-        self.inspector.finish()
-        self.panes.leave_side()
+        self._leave_sidebar()
         self.chat.open_message(message)
 
-    def delete_chat(self, conversation: int) -> None:
-        """Delete a conversation, with a way back."""
-        if self.session.delete_conversation(conversation):
-            self.chat.banner.show_notice("Chat deleted.", "info", undo=True)
+    def _leave_sidebar(self) -> None:
+        self.inspector.finish()
+        self.panes.leave_side()
+
+    def _show_sidebar(self) -> None:
+        if self.sidebar.isHidden():
+            self.panes.toggle(LEFT)
+
+    def _new_folder(self) -> None:
+        self._show_sidebar()
+        self.shelf_desk.new_folder()
+
+    def _show_trash(self) -> None:
+        self._show_sidebar()
+        self.shelf_desk.show_trash()
 
     def rename(self) -> None:
         """Write another title for the open chat."""
-        if self.sidebar.isHidden():
-            self.panes.toggle(LEFT)
+        self._show_sidebar()
         self.sidebar.begin_rename(self.session.conversation)
 
     def search(self) -> None:
         """Put the cursor into the search box."""
-        if self.sidebar.isHidden():
-            self.panes.toggle(LEFT)
+        self._show_sidebar()
         self.sidebar.query.setFocus()
         self.sidebar.query.selectAll()
 

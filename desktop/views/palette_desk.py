@@ -104,11 +104,13 @@ class PaletteDesk(QObject):
         return self._shelves[kind]
 
     def _chats(self) -> Shelf:
-        library = self._session.library
+        session = self._session
         try:
-            rows = [row for row in (*library.temporary.list(), *library.kept.list()) if row.title]
+            temporary = session.library.temporary.list()
         except StoreError:  # told already by whoever shows the list of chats
-            rows = []
+            temporary = ()
+        known = {row.id: row for row in (*temporary, *session.conversations.summaries()) if row.title}
+        rows = list(known.values())
         today = datetime.date.today()
 
         def entry(number: int) -> Entry:

@@ -52,15 +52,16 @@ class FindBar(QFrame):
         """What is looked for."""
         return self.box.text()
 
-    def begin(self, words: str) -> None:
-        """Show the bar and give it the keyboard; `words` replace what was looked for last, unless they are none."""
+    def begin(self, words: str, focus: bool = True) -> None:
+        """Show the bar and, with `focus`, give it the keyboard; `words` replace what was looked for last, unless they are none."""
         if words:
             self.box.blockSignals(True)
             self.box.setText(words)
             self.box.blockSignals(False)
         self.show()
-        self.box.setFocus(Qt.FocusReason.ShortcutFocusReason)
-        self.box.selectAll()
+        if focus:
+            self.box.setFocus(Qt.FocusReason.ShortcutFocusReason)
+            self.box.selectAll()
 
     def tell(self, at: int, count: int, asked: bool) -> None:
         """The present place is number `at` (0 is none) of `count`."""

@@ -58,15 +58,42 @@ class Finding(QObject):
 
     def open(self) -> None:
         """Show the bar with the selected words, if they are on one line, and give it the keyboard."""
+        words = self._view.selection.text().strip()
+        bar = self._show_bar(words if words and "\n" not in words and len(words) <= 100 else "")
+        self._search(bar.query())
+
+    def _show_bar(self, words: str, focus: bool = True) -> FindBar:
         if self._bar is None:
             self._bar = FindBar(self._view)
             self._bar.changed.connect(self._search)
             self._bar.moved.connect(self._move)
             self._bar.closed.connect(self.close)
-        words = self._view.selection.text().strip()
-        self._bar.begin(words if words and "\n" not in words and len(words) <= 100 else "")
+        self._bar.begin(words, focus)
         self.place()
-        self._search(self._bar.query())
+        return self._bar
+
+    def go_to(self, message_id: int, character: int, words: str) -> None:
+        """Show the bar with `words`, as they stand at a character of a message's text, and go to that place; the keyboard
+        stays where it is. Without words, or where they do not show, the message comes to the top.
+        """
+        conversation = self._conversation
+        rows = conversation.messages[conversation.position(message_id)].rows
+        thought = next((row for row in rows if row.kind is RowKind.THOUGHT and row.start <= character < (row.until or character + 1)), None)
+        if thought is not None and not thought.open:
+            self._view.fold(thought)
+            rows = conversation.messages[conversation.position(message_id)].rows
+        self._query = words
+        self._collect()
+        here = [row for row in rows if row.start <= character and row.kind in _SEARCHED] or list(rows)
+        before = here[-1].source[: max(0, character - here[-1].start)].casefold().count(words.casefold()) if words else 0
+        places = [place for place in self._places if place[0].item.id == message_id]
+        self._present = min(places, key=lambda place: (abs(place[0].index - here[-1].index), abs(place[1] - before)), default=None)
+        if self._present is None:
+            self.close()
+            self._view.scroll_to_message(message_id)
+            return
+        self._show_bar(words, focus=False)
+        self._show(go=True)
 
     @Slot()
     def close(self) -> None:

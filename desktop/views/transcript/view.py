@@ -55,7 +55,7 @@ class TranscriptView(QAbstractScrollArea):
         self._conversation = Conversation(self._look)
         self._colours = CodeColours(IdleRunner(self))
         hooks = RowHooks(
-            self.put_on_clipboard, self._save_code, self.act, self.show_row, self._fold, self._save_edit, self.cancel_edit, self._remeasure,
+            self.put_on_clipboard, self._save_code, self.act, self.show_row, self.fold, self._save_edit, self.cancel_edit, self._remeasure,
         )  # fmt: skip
         self.inspection = Inspection(self, self._conversation)
         self._pictures = Pictures(self)
@@ -246,7 +246,8 @@ class TranscriptView(QAbstractScrollArea):
         else:
             self.action.emit(name, message_id)
 
-    def _fold(self, row: Row) -> None:
+    def fold(self, row: Row) -> None:
+        """Open the thought whose head the row is, or fold it."""
         if not self._conversation.layout.holds(row):
             return
         message = self._conversation.message_of(row)

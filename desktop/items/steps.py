@@ -1,0 +1,91 @@
+"""Brings the rows of a Qt list model to other rows with few insertions, removals and moves, so that a view keeps its place."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Protocol, TypeVar
+
+from PySide6.QtCore import QModelIndex
+
+__all__ = ["bring_to"]
+
+MOST_STEPS = 40
+"""More changes than this are told as a new list."""
+T = TypeVar("T", bound=Hashable)
+
+
+class _Changes(Protocol):
+    """What `QAbstractItemModel` has for telling changes."""
+
+    def beginInsertRows(self, parent: QModelIndex, first: int, last: int, /) -> None: ...
+    def endInsertRows(self) -> None: ...
+    def beginRemoveRows(self, parent: QModelIndex, first: int, last: int, /) -> None: ...
+    def endRemoveRows(self) -> None: ...
+    def beginMoveRows(self, source: QModelIndex, first: int, last: int, target: QModelIndex, row: int, /) -> bool: ...
+    def endMoveRows(self) -> None: ...
+
+
+def bring_to(model: _Changes, rows: list[T], new: list[T]) -> bool:
+    """Change `rows`, which belong to `model`, into `new`; all rows of each are different. True: too much differs, and the
+    caller has to reset the model; what was done until then is told.
+    """
+    keep = set(new)
+    if rows and keep.isdisjoint(rows):
+        return True
+    steps = _remove(model, rows, keep)
+    if steps > MOST_STEPS:
+        return True
+    place = 0
+    present = set(rows)
+    while place < len(new):
+        if rows[place:] == new[place:]:
+            return False
+        while place < len(rows) and rows[place] == new[place]:
+            place += 1
+        steps += 1
+        if steps > MOST_STEPS:
+            return True
+        if new[place] not in present:
+            end = place
+            while end < len(new) and new[end] not in present:
+                end += 1
+            model.beginInsertRows(QModelIndex(), place, end - 1)
+            rows[place:place] = new[place:end]
+            model.endInsertRows()
+        elif place + 1 < len(rows) and rows[place + 1] == new[place]:
+            target = _target(rows, new, place)
+            _move(model, rows, place, target)
+        else:
+            _move(model, rows, rows.index(new[place], place), place)
+    return False
+
+
+def _remove(model: _Changes, rows: list[T], keep: set[T]) -> int:
+    """Take out what is not kept; how many steps it took, `MOST_STEPS` + 1 when it would be too many."""
+    gone = [place for place, row in enumerate(rows) if row not in keep]
+    runs: list[list[int]] = []
+    for place in gone:
+        if runs and runs[-1][1] == place - 1:
+            runs[-1][1] = place
+        else:
+            runs.append([place, place])
+    if len(runs) > MOST_STEPS:
+        return MOST_STEPS + 1
+    for first, last in reversed(runs):
+        model.beginRemoveRows(QModelIndex(), first, last)
+        del rows[first : last + 1]
+        model.endRemoveRows()
+    return len(runs)
+
+
+def _target(rows: list[T], new: list[T], place: int) -> int:
+    """Where the row at `place` has to go, further down: behind the rows before it in `new` that are here."""
+    before = set(new[: new.index(rows[place])])
+    return sum(1 for row in rows if row in before)
+
+
+def _move(model: _Changes, rows: list[T], old: int, place: int) -> None:
+    # Qt counts the target row before the moved one is taken out.
+    model.beginMoveRows(QModelIndex(), old, old, QModelIndex(), place if place < old else place + 1)
+    rows.insert(place, rows.pop(old))
+    model.endMoveRows()

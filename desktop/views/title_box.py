@@ -1,0 +1,57 @@
+"""The box in which a title is written where it stands in a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QEvent, QRect, Qt
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QAbstractItemView, QLineEdit
+
+__all__ = ["TitleBox"]
+
+
+class TitleBox(QLineEdit):
+    """Over `rect` of the list: Enter or leaving it calls `done(text)`, Esc leaves everything as it was."""
+
+    def __init__(self, view: QAbstractItemView, rect: QRect, text: str, name: str, done: Callable[[str], None]) -> None:
+        super().__init__(text, view.viewport())
+        self._view, self._done = view, done
+        self._ended = False
+        self.setAccessibleName(name)
+        self.setGeometry(rect)
+        self.selectAll()
+        self.editingFinished.connect(self._finish)
+        view.verticalScrollBar().valueChanged.connect(self._finish)
+        self.show()
+        self.setFocus()
+
+    def event(self, event: QEvent) -> bool:
+        """Esc belongs to this box, also while it stops replies everywhere else."""
+        if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape:
+            event.accept()
+            return True
+        return super().event(event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Enter ends it here: the list would open the chat."""
+        if event.key() == Qt.Key.Key_Escape:
+            self._end()
+        elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self._finish()
+        else:
+            super().keyPressEvent(event)
+
+    def _finish(self) -> None:
+        if not self._ended:
+            text = self.text().strip()
+            self._end()
+            self._done(text)
+
+    def _end(self) -> None:
+        had_focus = self.hasFocus()
+        self._ended = True
+        self.hide()
+        self.deleteLater()
+        if had_focus:
+            self._view.setFocus()

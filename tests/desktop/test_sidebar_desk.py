@@ -1,0 +1,118 @@
+"""Folders, pins, trash and search in the whole window, by mouse and keyboard, over a restart."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QMessageBox, QPushButton
+
+from desktop.items.hits import HIT_ROLE
+from desktop.items.shelf import CHAT, FOLDER
+from tests.desktop.desk import Hand
+
+Key = Qt.Key
+CTRL, SHIFT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier
+
+
+@pytest.fixture
+def hand(qtbot, tmp_path):
+    found = Hand(qtbot, tmp_path)
+    yield found
+    found.close()
+
+
+def answer(hand: Hand, words: str) -> None:
+    """Press a button of the question that is open."""
+    box = next(box for box in hand.window.findChildren(QMessageBox) if box.isVisible())
+    button = next(button for button in box.findChildren(QPushButton) if button.text() == words)
+    QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+def chats(hand: Hand) -> list[str]:
+    return [chat.title for chat in hand.session.conversations.summaries()]
+
+
+def test_folders_pins_and_trash(hand) -> None:
+    window, rows = hand.window, hand.desktop.services.shelf.rows
+    hand.load()
+    for text in ("apples", "pears"):
+        hand.say(text)
+        hand.press(Key.Key_N, CTRL)
+    hand.press(Key.Key_N, CTRL | SHIFT)
+    QTest.keyClicks(QApplication.focusWidget(), "Fruit")
+    hand.press(Key.Key_Return)
+    (folder,) = rows.folders()
+    assert folder.name == "Fruit"
+    pears, apples = (chat.id for chat in hand.session.conversations.summaries() if chat.title)
+    window.sidebar.list.move_requested.emit([apples, pears], folder.id)
+    assert rows.shown()[rows.row_of(CHAT, pears)].depth == 1
+    window.sidebar.list.setCurrentIndex(rows.index(rows.row_of(CHAT, pears)))
+    window.actions_by_name["pin"].trigger()
+    assert rows.shown()[1].number == pears
+    hand.restart()
+    window, rows = hand.window, hand.desktop.services.shelf.rows
+    assert rows.shown()[1].number == pears
+    assert rows.shown()[rows.row_of(CHAT, apples)].depth == 1, "the folder is open as it was"
+    window.sidebar.list.setFocus()
+    window.sidebar.list.setCurrentIndex(rows.index(rows.row_of(FOLDER, folder.id)))
+    hand.press(Key.Key_Delete)
+    answer(hand, "Move to the trash")
+    assert [title for title in chats(hand) if title] == []
+    assert window.sidebar.trash_button.text().strip() == "Trash  (2)"
+    hand.click("Undo", window.chat.banner)
+    assert [title for title in chats(hand) if title] == ["pears", "apples"]
+    window.sidebar.list.setFocus()
+    window.sidebar.list.selectionModel().clear()
+    window.sidebar.list.setCurrentIndex(rows.index(rows.row_of(CHAT, pears)))
+    hand.press(Key.Key_Delete)
+    window.sidebar.list.setCurrentIndex(rows.index(rows.row_of(CHAT, apples)))
+    window.sidebar.list.setFocus()
+    hand.press(Key.Key_Delete)
+    hand.click("Trash, 2 chats", window.sidebar)
+    page = window.sidebar.trash
+    assert page.isVisible()
+    QTest.keyClick(page.list, Key.Key_Return)
+    assert [title for title in chats(hand) if title] == ["apples"], "what was deleted last is the first in the trash"
+    page.list.setCurrentIndex(page.model.index(0))
+    QTest.keyClick(page.list, Key.Key_Delete)
+    answer(hand, "Cancel")
+    hand.click("Empty the trash", page)
+    answer(hand, "Delete for good")
+    hand.qtbot.waitUntil(lambda: page.nothing.isVisible())
+    QTest.keyClick(page.back, Key.Key_Escape)
+    assert window.sidebar.list.isVisible()
+
+
+def test_a_hit_opens_its_variant_with_the_place_marked(hand) -> None:
+    hand.load()
+    hand.session.submit("first words\n\n" + "line\n\n" * 40 + "a needle at the end")
+    hand.wait_for("idle")
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
+    question, _ = (item.id for item in hand.items())
+    hand.session.edit(question, "another question")
+    hand.wait_for("idle")
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
+    here = hand.session.conversation
+    hand.press(Key.Key_N, CTRL)
+    sidebar, view = hand.window.sidebar, hand.window.chat.transcript
+    hand.window.search()
+    QTest.keyClicks(sidebar.query, "Needle")
+    hand.qtbot.waitUntil(lambda: sidebar.hits.messages > 0 and not hand.desktop.services.shelf.finder.running)
+    row = next(
+        row for row in range(sidebar.hits.rowCount())
+        if (hit := sidebar.hits.index(row).data(HIT_ROLE)) is not None and hit.message_id == question
+    )  # fmt: skip
+    place = sidebar.results.visualRect(sidebar.hits.index(row)).center()
+    QTest.mouseClick(sidebar.results.viewport(), Qt.MouseButton.LeftButton, pos=place)
+    assert hand.session.conversation == here
+    assert hand.items()[0].id == question, "the version that has the word"
+    assert view.finding.bar is not None
+    assert view.finding.bar.query() == "needle"
+    hand.qtbot.waitUntil(view.settled)
+    present, _ = view.finding._present
+    assert present.item.id == question
+    widget = view.stage.widget(present)
+    assert 0 <= widget.y() + widget.mark_top() < view.viewport().height()
+    hand.window.sidebar.query.clear()
+    hand.qtbot.waitUntil(sidebar.list.isVisible)
