@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import sys
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 from desktop import preflight
+from desktop.version import version
 
 __all__ = ["main"]
-
-
-def version() -> str:
-    """The version of the installed distribution, or of pyproject.toml when run from a clone."""
-    try:
-        return importlib.metadata.version("inglenook")
-    except importlib.metadata.PackageNotFoundError:
-        project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
-        return str(project["project"]["version"])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,10 +18,16 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="inglenook", description="Chat with language models that run on your own machine.", allow_abbrev=False
     )
+    result.add_argument("files", nargs="*", type=Path, metavar="FILE", help="models, exported chats and other files to open")
     result.add_argument("--starter", action="store_true", help="download the starter model (98 MB, once) and chat with it")
     result.add_argument("--model", type=Path, metavar="PATH", help="a GGUF file or a model folder to chat with")
     result.add_argument("--data", type=Path, metavar="DIR", help="where conversations, settings and models are kept")
     result.add_argument("--debug", action="store_true", help="write everything to the log, and to the terminal")
+    entry = result.add_mutually_exclusive_group()
+    entry.add_argument(
+        "--install-desktop-entry", action="store_true", help="put Inglenook into the applications menu, and let a double click open models"
+    )
+    entry.add_argument("--uninstall-desktop-entry", action="store_true", help="take away what --install-desktop-entry put there")
     result.add_argument("--version", action="version", version=f"inglenook {version()}")
     return result
 
@@ -39,13 +35,27 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the desktop until its window is closed; the exit code is 1 when no window can be opened."""
     options = parser().parse_args(arguments)
+    if options.install_desktop_entry or options.uninstall_desktop_entry:
+        return _menu_entry(options.install_desktop_entry, options.data)
     trouble = preflight.trouble() or preflight.import_trouble()
     if trouble:
         print(trouble, file=sys.stderr)
         return 1
     from desktop.app import run
 
-    return run(model=options.model, data=options.data, starter=options.starter, debug=options.debug)
+    return run(model=options.model, data=options.data, starter=options.starter, debug=options.debug, files=options.files)
+
+
+def _menu_entry(install: bool, data: Path | None) -> int:
+    """Put the program into the system's menu, or take it out; the exit code is 1 when that failed. Needs no display."""
+    from desktop import menu_entry
+
+    try:
+        print(menu_entry.install(data) if install else menu_entry.uninstall())
+    except menu_entry.EntryError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -7,37 +7,49 @@ only then the model: torch and the kernels are imported on the engine's thread, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
-import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import qasync
-from PySide6.QtCore import QEvent, QLockFile, QObject, QSettings, Qt, QTimer
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtCore import QEvent, QLockFile, QObject, QSettings, Qt, QTimer, Signal, Slot
+from PySide6.QtGui import QFileOpenEvent, QGuiApplication
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from desktop.diagnostics import Diagnostics
+from desktop.farewell import Farewell
+from desktop.services.backups import BackupService
 from desktop.services.catalogue import CatalogueService, FindModels, find_models
 from desktop.services.checks import CheckService
+from desktop.services.collector import Collector
+from desktop.services.context_meter import ContextMeter
 from desktop.services.devices import DeviceService, FindDevices, find_devices
 from desktop.services.download import DownloadService, Fetch, fetch_starter
 from desktop.services.drafts import DraftProblem, draft_problem
+from desktop.services.exchange import ExchangeService
+from desktop.services.file_hashes import HashService
 from desktop.services.hub import HUB, HubDoors, HubService
 from desktop.services.library import LibraryService, Measure, measure_bandwidth
+from desktop.services.memory_forecast import MemoryForecast
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
+from desktop.services.origins import OriginService
 from desktop.services.session import ChatSession
 from desktop.services.shelf import Shelf
+from desktop.services.single_instance import AlreadyOpen, FirstInstance, Request, absolute, activation_token, hand_over, take_lock
 from desktop.services.together import Services
+from desktop.services.writing import make_writing
 from desktop.settings import Appearance
 from desktop.store.database import FILE_NAME as DATABASE
 from desktop.store.database import Database, StoreError, data_folder
 from desktop.store.preferences import FILE_NAME as PREFERENCES
 from desktop.store.preferences import Preferences
 from desktop.store.temporary import Library
+from desktop.views.drop import is_model
+from desktop.views.forward import bring_forward
 from desktop.views.icons import application_icon
 from desktop.views.main_window import MainWindow
 from desktop.views.theme import Theme
@@ -81,11 +93,20 @@ class _FirstPaint(QObject):
 
 
 class Desktop(QObject):
-    """Everything behind one window, over the data in `folder`. Raises `StoreError` when that cannot be used."""
+    """Everything behind one window, over the data in `folder`, whose lock may have been taken before.
 
-    def __init__(self, app: QApplication, folder: Path, doors: Doors = Doors()) -> None:
+    Signals: `end_wanted()` can be emitted from any thread and closes the window; `closed()` is emitted when all is saved, before
+    the folder is free for another program. Raises `StoreError` when the folder cannot be used, `AlreadyOpen` among them.
+    """
+
+    end_wanted = Signal()
+    closed = Signal()
+
+    def __init__(self, app: QApplication, folder: Path, doors: Doors = Doors(), lock: QLockFile | None = None) -> None:
         super().__init__()
-        self._lock = _take_lock(folder)
+        self.end_wanted.connect(self._end, Qt.ConnectionType.QueuedConnection)
+        self._lock = lock or take_lock(folder)
+        self._first: FirstInstance | None = None
         try:
             self._database = Database(folder / DATABASE)
             preferences = Preferences(folder / PREFERENCES)
@@ -105,6 +126,7 @@ class Desktop(QObject):
         models = folder / "models"
         session = ChatSession(self._library, preferences, doors.open_chat, doors.describe, doors.draft_problem, self)
         catalogue = CatalogueService(doors.describe, doors.find_models, self)
+        devices = DeviceService(doors.find_devices, self)
         return Services(
             folder,
             models,
@@ -113,61 +135,96 @@ class Desktop(QObject):
             download=DownloadService(models, doors.fetch, self),
             checks=CheckService(parent=self),
             hub=HubService(preferences, models, doors.hub, self),
-            devices=DeviceService(doors.find_devices, self),
+            devices=devices,
             judge=LibraryService(session, catalogue, doors.measure, doors.find_devices, self),
             shelf=Shelf(session, self),
+            exchange=ExchangeService(self._library, self),
+            backups=BackupService(session, self),
+            writing=make_writing(session, self),
+            memory=MemoryForecast(session, devices, doors.describe, self),
+            meter=ContextMeter(session, self),
+            origins=OriginService(session, HashService(session, folder, self), self),
         )
 
-    def start(self, model: Path | None = None, starter: bool = False) -> None:
-        """Show the window with the last conversation, and after the first paint bring in a model: `model`, the starter, or the last one."""
-        _FirstPaint(self.window, lambda: self._bring_model(model, starter))
+    def start(self, model: Path | None = None, starter: bool = False, files: Sequence[Path] = (), last_run: str | None = None) -> None:
+        """Show the window with the last conversation; after the first paint bring in `files` and a model: `model`, the starter, or the
+        last one. `last_run` is what a run that ended unexpectedly left (`Diagnostics.last_run`).
+        """
+        _FirstPaint(self.window, lambda: self._after_paint(model, starter, files, last_run))
         self.window.show()
         self.services.shelf.load()
         self.session.restore()
 
-    def _bring_model(self, model: Path | None, starter: bool) -> None:
-        desk, last = self.window.desk, self.session.preferences.last_model
+    def _after_paint(self, model: Path | None, starter: bool, files: Sequence[Path], last_run: str | None) -> None:
         if self._closed:
             return
         self.services.shelf.begin_upkeep()
         self.theme.motion.ask_system()
+        self._first = FirstInstance(self.services.folder, self)
+        self._first.asked.connect(self.asked)
+        self._bring_model(model, starter, keep_last=not last_run and not any(is_model(path) for path in files))
+        self.window.files.take(files)
+        if last_run is not None:
+            self.window.start_desk.tell_last_run(last_run)
+
+    def _bring_model(self, model: Path | None, starter: bool, keep_last: bool) -> None:
+        desk, last = self.window.desk, self.session.preferences.last_model
         if model is not None:
             desk.open(model)
         elif starter:
             desk.get_starter()
-        elif last and Path(last).exists():
+        elif last and keep_last and Path(last).exists():
             desk.open(Path(last))
         else:
             desk.look_for_models()  # for the first page
 
-    def show_trouble(self, sentence: str) -> None:
+    @Slot(object)
+    def asked(self, request: Request) -> None:
+        """A later start: come to the front, and open what it was given."""
+        bring_forward(self.window, request.token)
+        self.window.files.take(request.paths)
+        if request.starter and not self.services.download.running:
+            self.window.desk.get_starter()
+
+    @Slot(str, str)
+    def show_trouble(self, sentence: str, trace: str = "") -> None:
         """Tell the user of an error that nothing handled."""
-        self.window.chat.show_notice(sentence, "error")
+        self.window.start_desk.tell_error(sentence, trace)
+
+    @Slot()
+    def _end(self) -> None:
+        self.window.close()
 
     def close(self) -> None:
         """Stop and save what runs, end the threads, close the files; calling again does nothing."""
         if self._closed:
             return
         self._closed = True
+        if self._first is not None:
+            self._first.close()
         self.services.close()
         self._library.close()
         self._database.close()
+        self.closed.emit()
         self._lock.unlock()
 
 
-def _take_lock(folder: Path) -> QLockFile:
-    """The lock of the data folder, so that no second program writes to it. Raises `StoreError` when another one has it."""
-    lock = QLockFile(str(folder / "inglenook.lock"))
-    lock.setStaleLockTime(0)  # never by age; the lock of a process that is gone is taken over all the same
-    if not lock.tryLock(0):
-        raise StoreError(f"Inglenook is already open with the data in {folder}: use that window, or start with another --data folder.")
-    return lock
+class Application(QApplication):
+    """The application object; `file_opened(path)` is how macOS hands over a file that was double-clicked."""
+
+    file_opened = Signal(str)
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QFileOpenEvent) and event.file():
+            self.file_opened.emit(event.file())
+            return True
+        return super().event(event)
 
 
-def make_application(arguments: list[str]) -> QApplication:
+def make_application(arguments: list[str]) -> Application:
     """The QApplication with the program's name, icon and exact fractional scaling."""
     QGuiApplication.setHighDpiScaleFactorRoundingPolicy(Qt.HighDpiScaleFactorRoundingPolicy.PassThrough)
-    app = QApplication(arguments)
+    app = Application(arguments)
     app.setApplicationName("Inglenook")
     app.setDesktopFileName("inglenook")
     app.setWindowIcon(application_icon())
@@ -184,27 +241,56 @@ async def _live(app: QApplication, desktop: Desktop) -> None:
     desktop.close()
 
 
-def run(*, model: Path | None = None, data: Path | None = None, starter: bool = False, debug: bool = False) -> int:
-    """Run the desktop until its window is closed; returns the exit code."""
+def _first_lock(folder: Path, request: Request) -> QLockFile | None:
+    """The folder's lock; None when the program that has it took the request. Raises `StoreError` when that one does not answer."""
+    taken: list[QLockFile] = []
+
+    def free() -> bool:
+        with contextlib.suppress(AlreadyOpen):
+            taken.append(take_lock(folder))
+        return bool(taken)
+
+    try:
+        return take_lock(folder)
+    except AlreadyOpen as found:
+        return None if hand_over(found, request, free=free) else taken[0]
+
+
+def run(
+    *, model: Path | None = None, data: Path | None = None, starter: bool = False, debug: bool = False, files: Sequence[Path] = ()
+) -> int:
+    """Run the desktop until its window is closed, or hand all this to the one that is open; returns the exit code."""
     sys.setswitchinterval(SWITCH_S)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl+C in a terminal ends it at once; what is written down needs no farewell
     if data is not None:
         os.environ["INGLENOOK_DATA"] = str(data.expanduser().resolve())
     app = make_application(sys.argv[:1])
+    given = absolute([*([model] if model is not None else []), *files])
+    diagnostics: Diagnostics | None = None
     try:
         folder = data_folder()
+        lock = _first_lock(folder, Request(given, starter, activation_token()))
+        if lock is None:
+            return 0
         diagnostics = Diagnostics(folder / "logs", debug)
-        desktop = Desktop(app, folder)
+        desktop = Desktop(app, folder, lock=lock)
     except (StoreError, OSError) as error:
+        if diagnostics is not None:
+            diagnostics.close()
         print(error, file=sys.stderr)
         QMessageBox.critical(None, "Inglenook", str(error))
         return EXIT_TROUBLE
     log.info("Inglenook starts with the data in %s", folder)
     diagnostics.trouble.connect(desktop.show_trouble, Qt.ConnectionType.QueuedConnection)
+    desktop.closed.connect(diagnostics.ends_well)
+    app.file_opened.connect(lambda path: desktop.asked(Request((Path(path),))))
+    farewell = Farewell(desktop.end_wanted.emit, diagnostics.ends_well)
+    collector = Collector(lambda: desktop.session.state not in ("idle", "no_model"))
     loop = qasync.QEventLoop(app)
     asyncio.set_event_loop(loop)
     with loop:
-        desktop.start(model, starter)
+        desktop.start(model, starter, absolute(files), diagnostics.last_run)
         loop.run_until_complete(_live(app, desktop))
+    farewell.close()
+    collector.close()
     diagnostics.close()
     return 0

@@ -1,4 +1,8 @@
-"""What is written down when something goes wrong: a rotating log, a crash file, and one sentence for the user."""
+"""What is written down when something goes wrong: a rotating log, a crash file, and one sentence for the user.
+
+While the program runs there is a mark beside the log, which a good end removes. One that the next start finds, or a crash
+file with something in it, tells that the last run ended unexpectedly.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,16 @@ import traceback
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from PySide6.QtCore import QMessageLogContext, QObject, QtMsgType, Signal, qInstallMessageHandler
 
-__all__ = ["Diagnostics"]
+__all__ = ["CRASH_FILE", "Diagnostics"]
+
+CRASH_FILE = "crash.log"
+_OLD_CRASH = "crash-before.log"
+_CRASH_BYTES = 32_000
+"""So much of a crash file's end is read: the stacks of some hundred threads."""
 
 _LOG_BYTES, _OLD_LOGS = 1_000_000, 3
 _LEVELS = {
@@ -28,16 +38,19 @@ _LEVELS = {
 class Diagnostics(QObject):
     """Takes over the program's last-resort hooks until `close()`.
 
-    `trouble(sentence)` is emitted, in whatever thread it happened, for an error that nothing handled; connect it to a
-    slot of a QObject of the GUI thread.
+    `trouble(sentence, traceback)` is emitted, in whatever thread it happened, for an error that nothing handled; connect it
+    to a slot of a QObject of the GUI thread. `last_run` tells what the run before left: None when that ended well, else the
+    trace of its crash, which is empty when there is none because it was ended from outside.
     """
 
-    trouble = Signal(str)
+    trouble = Signal(str, str)
 
     def __init__(self, folder: Path, debug: bool = False, parent: QObject | None = None) -> None:
         super().__init__(parent)
         folder.mkdir(parents=True, exist_ok=True)
         self.log_file = folder / "inglenook.log"
+        self._mark = folder / "running"
+        self.last_run = _last_run(self._mark, folder / CRASH_FILE)
         self._log = logging.getLogger("desktop")
         self._root = logging.getLogger()
         self._level_before = self._root.level
@@ -53,7 +66,8 @@ class Diagnostics(QObject):
         self._root.setLevel(logging.DEBUG if debug else logging.INFO)
         for chatty in ("numba", "matplotlib", "asyncio", "qasync", "markdown_it"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
-        self._crash_file = (folder / "crash.log").open("a", encoding="utf-8")
+        self._crash_file = _begin_crash_file(folder / CRASH_FILE)
+        self._mark.write_text(_boot(), encoding="utf-8")
         self._faults_before = faulthandler.is_enabled()
         faulthandler.enable(self._crash_file)
         self._hooks_before = (sys.excepthook, threading.excepthook, sys.unraisablehook)
@@ -70,10 +84,15 @@ class Diagnostics(QObject):
         if self._faults_before and sys.__stderr__ is not None:
             faulthandler.enable(sys.__stderr__)
         self._crash_file.close()
+        self.ends_well()
         for handler in self._handlers:
             self._root.removeHandler(handler)
             handler.close()
         self._root.setLevel(self._level_before)
+
+    def ends_well(self) -> None:
+        """The program ends because it was asked to: the next start has nothing to tell."""
+        self._mark.unlink(missing_ok=True)
 
     def _sentence(self, kind: type[BaseException]) -> str:
         return f"Something went wrong inside Inglenook ({kind.__name__}); your chats are saved, and the details are in {self.log_file}."
@@ -82,8 +101,9 @@ class Diagnostics(QObject):
         if issubclass(kind, KeyboardInterrupt):
             sys.__excepthook__(kind, error, trace)
             return
-        self._log.error("unhandled error\n%s", "".join(traceback.format_exception(kind, error, trace)))
-        self.trouble.emit(self._sentence(kind))
+        lines = "".join(traceback.format_exception(kind, error, trace))
+        self._log.error("unhandled error\n%s", lines)
+        self.trouble.emit(self._sentence(kind), lines)
 
     def _on_thread_exception(self, what: threading.ExceptHookArgs) -> None:
         if what.exc_value is not None:
@@ -95,3 +115,34 @@ class Diagnostics(QObject):
 
     def _on_qt_message(self, kind: QtMsgType, context: QMessageLogContext, message: str) -> None:
         logging.getLogger("qt").log(_LEVELS.get(kind, logging.WARNING), "%s", message)
+
+
+def _last_run(mark: Path, crash_file: Path) -> str | None:
+    """What the last run left; None when it ended well, or was ended without a trace by the computer's own end."""
+    try:
+        with crash_file.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _CRASH_BYTES))
+            trace = file.read().decode("utf-8", "replace").strip()
+    except OSError:
+        trace = ""
+    try:
+        boot = mark.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return trace or None
+    return trace if trace or boot == _boot() else None
+
+
+def _begin_crash_file(path: Path) -> IO[str]:
+    """An empty crash file for this run; the last one that had something in it is kept beside it."""
+    if path.exists() and path.stat().st_size:
+        path.replace(path.with_name(_OLD_CRASH))
+    return path.open("w", encoding="utf-8")
+
+
+def _boot() -> str:
+    """Names the time since the computer was started; empty where the system does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -30,6 +30,9 @@ class Appearance(Settings):
         choices=(("system", "Like the system"), ("light", "Light"), ("dark", "Dark")),
     )
     text_scale: int = setting(100, "Text size", "Size of all text in the window.", low=80, high=200, step=10, unit="%")
+    unfold_thoughts: bool = setting(
+        True, "Show thoughts as they come", "A model's thoughts are shown while it thinks, and folded when it has thought.", neutral=True
+    )
     motion: str = setting(
         "system", "Motion", "Short fades show where something came from; without motion everything appears at once.",
         choices=(("system", "Like the system"), ("calm", "Calm"), ("none", "None")),
@@ -56,6 +59,14 @@ class Behaviour(Settings):
     trash_days: int = setting(
         30, "Keep deleted chats", "Chats are deleted for good after so many days in the trash; 0 keeps them until you empty it.",
         low=0, high=365, step=1, words=((0, "always"),), unit="days",
+    )
+    backups: bool = setting(
+        True, "Back up the chats automatically",
+        "Copies of all chats of the last hours, days and weeks are kept beside them; File > Restore from a backup brings one back.",
+    )
+    notify_after: int = setting(
+        20, "Tell of long replies", "A notification tells of a reply that took so long and ended while the window was behind others.",
+        low=0, high=3600, slider_high=120, step=5, words=((0, "off"),), unit="s",
     )
     show_advanced: bool = setting(
         False, "Show advanced settings", "The panes show every setting, also those that are seldom changed.", neutral=False

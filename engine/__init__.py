@@ -17,8 +17,8 @@ from typing import Any
 
 _HOMES = {
     "engine.core": (
-        "Alternative", "ChatEvent", "ChatRequest", "ChatSource", "Done", "Loading", "Message", "ModelInfo", "Prefill", "Running", "Stats",
-        "Text", "TokenInfo", "Trimmed",
+        "Alternative", "ChatEvent", "ChatRequest", "ChatSource", "Done", "Foreseen", "Loading", "Message", "ModelInfo", "Prefill",
+        "PromptSize", "Rendered", "Running", "Stats", "Text", "TokenInfo", "Trimmed",
     ),
     "engine.settings": (
         "CacheSettings", "ConstraintSettings", "GuidanceSettings", "LoadSettings", "OutputSettings", "SamplerSettings",

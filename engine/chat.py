@@ -13,14 +13,29 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from engine.core import ChatEvent, ChatRequest, Done, Loading, Message, ModelInfo, Text, TokenInfo, Trimmed
+from engine.core import (
+    ChatEvent,
+    ChatRequest,
+    Done,
+    Foreseen,
+    Loading,
+    Message,
+    ModelInfo,
+    Prefill,
+    PromptSize,
+    Rendered,
+    Text,
+    TokenInfo,
+    Trimmed,
+)
 from engine.errors import Cancelled, DeviceLost, EngineError, NotEnoughMemory
 from engine.folders import cache_dir
 from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.draft_slot import DraftSlot
 from engine.generator.prompt import Prompt, Prompts
+from engine.generator.source import Guidance
 from engine.settings import CacheSettings, LoadSettings
-from engine.text.template import ChatTemplate, encode_chat
+from engine.text.template import ChatTemplate
 
 if TYPE_CHECKING:
     from engine.backends.base import Backend
@@ -54,28 +69,51 @@ class LocalChat:
         self._adapters = AdapterSlot(generator.cache)
 
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
-        """The events of one reply: `Loading` of a draft model or adapters, `Trimmed` when turns had to be left out, `Prefill`, `Text` with
-        `Running` now and then, one `Done`.
+        """The events of one reply: `Loading` of a draft model or adapters, `Trimmed` when turns had to be left out, `Rendered` when asked
+        for, `Prefill`, `Text` with `Running` now and then, one `Done`.
 
         Setting `stop` ends it after the running step with reason "cancelled". Raises `ContextTooLong` when the messages cannot
         fit under `stops.when_full`, `BadTemplate` when the template refuses them, `BadSetting` for nothing to continue or a
         constraint that is none, `NothingAllowed` when constraints leave no token to choose.
         """
         started = time.perf_counter()
-        prompt = self._prompts.build(request)
+        if request.replayed is not None:
+            prompt = _as_it_was(request.replayed, request.guidance.cfg_scale)
+        else:
+            prompt = self._prompts.build(request)
         if prompt.dropped or prompt.cut:
             yield Trimmed(prompt.dropped, prompt.cut)
         if not request.plain:
             stops = dataclasses.replace(request.stops, stop_strings=request.stops.stop_strings + self.template.stop_strings)
             request = dataclasses.replace(request, stops=stops)
         heal = request.constraint.heal and (request.continue_last or request.plain) and not request.continue_ids
+        heal = request.replayed.heal if request.replayed is not None else heal
         reply: list[TokenInfo] = []
+        told = False
         for event in self._write(prompt, request, stop, heal=heal, started=started):
             if isinstance(event, Text):
                 reply += event.tokens
-            if isinstance(event, Done) and not request.plain:
+            if isinstance(event, Done) and not request.plain and request.replayed is None:
                 self._prompts.remember(prompt, reply)
+            if isinstance(event, Prefill) and request.tell_prompt and not told:
+                told = True
+                yield self._rendered(prompt, heal)
             yield event
+
+    def count(self, text: str) -> int:
+        """How many tokens a text has."""
+        return len(self.tokenizer.encode(text))
+
+    def size(self, request: ChatRequest) -> PromptSize:
+        """How long the prompt of a request is when nothing is left out of it. Raises `BadTemplate`."""
+        return self._prompts.size(request)
+
+    def _rendered(self, prompt: Prompt, heal: bool) -> Rendered:
+        """The prompt that is about to be read."""
+        negative = prompt.guidance.negative_ids if prompt.guidance is not None else ()
+        bytes_of, special = self.tokenizer.token_bytes, self.tokenizer.special_ids
+        vocabulary = tuple((id, bytes_of(id), id in special) for id in dict.fromkeys((*prompt.ids, *negative)))
+        return Rendered(tuple(prompt.ids), prompt.given, heal, negative, self.generator.reading(), vocabulary)
 
     def complete(self, ids: Sequence[int], request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
         """The events of a plain completion: `ids` go on with the settings of `request`, whose messages are not looked at."""
@@ -88,13 +126,24 @@ class LocalChat:
         stream = self.generator.stream(
             prompt.ids, request.sampler, request.stops, speculation=request.speculation, constraint=request.constraint,
             guidance=prompt.guidance, output=request.output, given=prompt.given, heal=heal, stop_event=stop, started=started,
+            replayed=request.replayed.passes if request.replayed is not None else (),
         )  # fmt: skip
         with closing(stream) as events:
             yield from events
 
+    def foresee(self, request: ChatRequest) -> Foreseen:
+        """What reading the prompt of a request would take now; nothing is read. Raises as `stream` does before it begins."""
+        if not request.messages:
+            return Foreseen(0, 0, self.context_length)
+        prompt = self._prompts.build(request)
+        cached = self.generator.cache.found(prompt.ids)
+        first = int(request.messages[0].role == "system")  # which is never left out
+        kept = (*request.messages[:first], *request.messages[first + prompt.dropped :])
+        return Foreseen(len(prompt.ids), cached, self.context_length, prompt.dropped, self._prompts.shares(kept, len(prompt.ids)))
+
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Tokens that these messages take as the prompt of a reply; 0 for none."""
-        return len(encode_chat(self.tokenizer, self.template, messages)[1]) if messages else 0
+        return self._prompts.count(messages)
 
     def close(self) -> None:
         """Release the model's memory and threads; the chat cannot answer afterwards."""
@@ -110,6 +159,12 @@ class LocalChat:
         self.generator.cache.close()
         self.generator.model.close()
         give_memory_back()
+
+
+def _as_it_was(told: Rendered, scale: float) -> Prompt:
+    """The prompt that was told of an earlier reply."""
+    guidance = Guidance(told.negative_ids, scale) if told.negative_ids else None
+    return Prompt(0, list(told.ids), told.given, guidance)
 
 
 def _tell(notice: str) -> None:
@@ -179,6 +234,7 @@ def _watched(loading: Generator[Loading, None, LocalChat], name: str, stop: thre
 def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: Replaced | None) -> Generator[Loading, None, LocalChat]:
     # Numba and torch come in here, not when the module is imported.
     from engine.backends.choice import settled
+    from engine.backends.cpu.cores import default_threads
     from engine.backends.trim import give_memory_back
     from engine.generator.streaming import StreamingGenerator
     from engine.models.describe import describe_checkpoint
@@ -208,7 +264,11 @@ def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: 
         if kept and (load.quantise, load.quantise_head, load.prompt_bits) != ("none", "same", "16"):
             kept += f" {load.quantise} {load.quantise_head} {load.prompt_bits}"  # other weights or sums, other keys and values
         _tell(restore_cache(paged, kept, cache_dir() / "conversations"))
-    info = dataclasses.replace(info, backend=target.backend, where=target.where)
+    thinking = template.thinking(tokenizer)[0]
+    threads = (load.threads or default_threads()) if target.backend == "cpu" else 0
+    info = dataclasses.replace(
+        info, backend=target.backend, where=target.where, threads=threads, thinking=thinking, opens_thought=template.opens(thinking)
+    )
     if target.where:
         info = dataclasses.replace(info, cache_bytes=paged.store.nbytes)
     return LocalChat(info, StreamingGenerator(model, paged, tokenizer), template, settled(load, target), kept)

@@ -36,14 +36,37 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Rendered:
+    """The exact prompt of a reply, told before it is read, and all that is needed to read it again in the same way.
+
+    The last `given` of `ids` are the reply's beginning; with `heal` the last one is chosen anew; `negative_ids` stand in the
+    negative row of guidance. `passes` are those of the model over each row, (first position, number of rows) each; a number of
+    0 says that it is not known how these were read. `vocabulary`: (id, its bytes, whether it is a control token), each id once.
+    """
+
+    ids: tuple[int, ...]
+    given: int = 0
+    heal: bool = False
+    negative_ids: tuple[int, ...] = ()
+    passes: tuple[tuple[tuple[int, int], ...], ...] = ()
+    vocabulary: tuple[tuple[int, bytes, bool], ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is known of every token how it was read."""
+        return bool(self.passes) and all(rows for row in self.passes for _, rows in row)
+
+
+@dataclass(frozen=True, slots=True)
 class ChatRequest:
     """One question to a chat source.
 
     `continue_last` keeps the last (assistant) message open and writes on from its end instead of starting a new turn. Then
     `continue_ids`, when there are any, are the exact token ids of that message: they stand in the prompt in place of its text.
-
     `plain` is a free completion: the text of the last message is the whole prompt, without a template but with its
     control tokens read as such, and the reply goes on from its end (`continue_ids` are its exact tokens then, too).
+    With `tell_prompt` the prompt is told as `Rendered` before it is read. With `replayed` that prompt is read, in its own passes
+    and without what is cached, and the messages are not looked at.
     """
 
     messages: tuple[Message, ...]
@@ -57,6 +80,22 @@ class ChatRequest:
     adapters: AdapterSettings = field(default_factory=AdapterSettings)
     continue_ids: tuple[int, ...] = ()
     plain: bool = False
+    tell_prompt: bool = False
+    replayed: Rendered | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSize:
+    """Tokens: of the whole `prompt`, what the context holds, and what is kept free of it for the reply."""
+
+    prompt: int
+    context: int
+    reply: int
+
+    @property
+    def over(self) -> int:
+        """How much too long the prompt is; at most 0 when it fits."""
+        return self.prompt + self.reply - self.context
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +234,7 @@ class Done:
     stats: Stats
 
 
-ChatEvent = Loading | Prefill | Trimmed | Text | Running | Done
+ChatEvent = Loading | Rendered | Prefill | Trimmed | Text | Running | Done
 """What a chat source yields: any number of the other kinds, then one `Done`."""
 
 
@@ -241,7 +280,9 @@ class ModelInfo:
     sampler settings that the model's makers advise: (field of `SamplerSettings`, value); beyond `advised_context` tokens the
     model gets worse; `plain` are the weights that can be quantised while loading and the bytes they take as they are: numbers and
     bytes of all but the head, then of the head. Of a loaded model, `backend` is the name of the one it runs on, `where` that
-    one's `Backend.where`, and `cache_bytes` what its cache has taken of a GPU.
+    one's `Backend.where`, `cache_bytes` what its cache has taken of a GPU, and `threads` how many compute on a processor; `thinking`
+    are the (opening, closing) tags that it may think in, its template's own first, and `opens_thought` closes the thought that its
+    prompts leave open, "" where they do not.
     """
 
     path: str
@@ -270,6 +311,24 @@ class ModelInfo:
     backend: str = ""
     where: str = ""
     cache_bytes: int = 0
+    thinking: tuple[tuple[str, str], ...] = ()
+    opens_thought: str = ""
+    threads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What reading a prompt will take, tokens: all of it, what of it is cached, and how many messages would be left out.
+
+    `messages` are the shares of those that would be read, in order; they come to `prompt_tokens`. What a message's place in the
+    template costs is shared out evenly.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int
+    context_length: int
+    dropped_messages: int = 0
+    messages: tuple[int, ...] = ()
 
 
 class ChatSource(Protocol):
@@ -279,6 +338,18 @@ class ChatSource(Protocol):
 
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
         """The events of one reply. Setting `stop` ends it within one token, also during prefill, with reason "cancelled"."""
+        ...
+
+    def count(self, text: str) -> int:
+        """How many tokens a text has."""
+        ...
+
+    def size(self, request: ChatRequest) -> PromptSize:
+        """How long the prompt of a request is when nothing is left out of it, without running anything."""
+        ...
+
+    def foresee(self, request: ChatRequest) -> Foreseen:
+        """What reading the prompt of a request would take now; nothing is read. Raises as `stream` does before it begins."""
         ...
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from desktop.blocks.block import Block, Kind
 from desktop.blocks.lines import cells, closes_fence, delimiter, display_math, fence, footnote, indentation, is_rule, list_marker
-from desktop.blocks.thinking import Tag
+from engine.text.thinking import Tag
 
 __all__ = ["LIMIT", "Machine"]
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from desktop.blocks.block import Block, Kind
 from desktop.blocks.lines import piece_length
 from desktop.blocks.machine import LIMIT, Machine
-from desktop.blocks.thinking import THINKING_TAGS, Tag
+from engine.text.thinking import THINKING_TAGS, Tag
 
 __all__ = ["BlockSplitter", "split", "split_plain"]
 

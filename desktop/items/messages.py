@@ -24,7 +24,8 @@ class MessageItem:
 
     `id` is the key of the message in the store; `text` its Markdown source (plain text when `role` is "user"); `running` is true
     while the reply still grows; `variant_index` (from 0) of `variant_count` siblings is shown; `footer` is small text below the
-    message (speed, stop reason); `notice` a sentence the reader should see (an error, a context that was cut).
+    message (speed, stop reason); `notice` a sentence the reader should see (an error, a context that was cut); a reply that begins
+    inside a thought, which its prompt had opened, names in `opened` the tag that closes it.
     """
 
     id: int
@@ -35,6 +36,7 @@ class MessageItem:
     variant_count: int = 1
     footer: str = ""
     notice: str = ""
+    opened: str = ""
 
 
 def role_label(role: str) -> str:

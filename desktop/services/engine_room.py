@@ -6,12 +6,13 @@ The state is that of the oldest job that has not ended, so a model can be asked 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.services.model_slot import Describe, ModelSlot, OpenChat
+from desktop.services.model_slot import AskModel, Describe, ModelSlot, OpenChat
 from desktop.services.worker import Job, MakeGenerator, StreamThread
 from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Text
 from engine.settings import CacheSettings, LoadSettings
@@ -21,6 +22,7 @@ __all__ = ["STATES", "EngineRoom"]
 STATES = ("no_model", "loading", "idle", "prefill", "answering", "stopping")
 
 _LOAD, _UNLOAD, _ANSWER, _ASIDE = "load", "unload", "answer", "aside"
+"""Jobs that the state does not tell of."""
 
 
 class EngineRoom(QObject):
@@ -52,6 +54,7 @@ class EngineRoom(QObject):
         self._worker.finished.connect(self._on_finished)
         self._worker.failed.connect(self._on_failed)
         self._jobs: dict[int, tuple[str, Job, str]] = {}
+        self._asked: dict[int, tuple[Callable[[Any], None], Callable[[Any, str], None]]] = {}
         self._has_text = False
         self._state = "no_model"
         self._model: ModelInfo | None = None
@@ -60,6 +63,11 @@ class EngineRoom(QObject):
     def state(self) -> str:
         """One of `STATES`."""
         return self._state
+
+    @property
+    def shaken(self) -> bool:
+        """Whether loading the model again may mend what failed last; see `ModelSlot.shaken`."""
+        return self._slot.shaken
 
     @property
     def model(self) -> ModelInfo | None:
@@ -87,6 +95,16 @@ class EngineRoom(QObject):
         """A short task that wants the machine for itself, such as a measurement; the state does not tell of it."""
         self._start(_ASIDE, make_generator)
 
+    def ask(self, work: AskModel, told: Callable[[Any], None], ended: Callable[[Any, str], None]) -> Job:
+        """Have `work` done with the loaded model when what runs is over; the state does not tell of it.
+
+        On the GUI thread, `told` gets each event and `ended` the result, or None and the sentence of what went wrong.
+        """
+        job = self._worker.start(lambda stop: self._slot.ask(work, stop))
+        self._jobs[job.id] = (_ASIDE, job, "")
+        self._asked[job.id] = told, ended
+        return job
+
     def stop(self) -> None:
         """Ask everything that runs or waits to end; a reply still ends with its `Done`."""
         for _, job, _ in self._jobs.values():
@@ -98,10 +116,11 @@ class EngineRoom(QObject):
         self.stop()
         return self._worker.close(last=self._slot.unload)
 
-    def _start(self, kind: str, make_generator: MakeGenerator, path: str = "") -> None:
+    def _start(self, kind: str, make_generator: MakeGenerator, path: str = "") -> int:
         job = self._worker.start(make_generator)
         self._jobs[job.id] = (kind, job, path)
         self._update()
+        return job.id
 
     def _update(self) -> None:
         """Tell the state when it has changed."""
@@ -129,6 +148,9 @@ class EngineRoom(QObject):
     @Slot(int, object)
     def _on_yielded(self, job_id: int, event: Any) -> None:
         kind = self._jobs[job_id][0] if job_id in self._jobs else ""
+        if job_id in self._asked:
+            self._asked[job_id][0](event)
+            return
         if isinstance(event, Loading):
             self.progress.emit(event.stage, event.done, event.total)
         elif isinstance(event, Prefill):
@@ -144,6 +166,8 @@ class EngineRoom(QObject):
         kind, _, _ = self._jobs.pop(job_id, ("", None, ""))
         if kind == _ANSWER:
             self.reply_ended.emit("", "")
+        elif job_id in self._asked:
+            self._asked.pop(job_id)[1](result, "")
         elif kind == _ASIDE:
             self.aside_ended.emit(result)
         elif kind:
@@ -156,6 +180,9 @@ class EngineRoom(QObject):
         if kind == _ANSWER:
             self.reply_ended.emit(sentence, details)
             self._look_at_model()  # it has gone with its GPU where that stopped working
+        elif job_id in self._asked:
+            self._asked.pop(job_id)[1](None, sentence)
+            self._look_at_model()
         elif kind == _ASIDE:
             self.aside_ended.emit(None)
         elif kind:

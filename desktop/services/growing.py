@@ -16,7 +16,8 @@ CHECKPOINT_MS = 400
 
 
 class GrowingReply(QObject):
-    """One running reply: where it belongs, its text so far, and what its stream said about it.
+    """One running reply: where it belongs, its text so far, and what its stream said about it. When the prompt left a thought open,
+    `opened` closes it.
 
     Signals:
         grown(str): text that arrived since the last frame.
@@ -33,6 +34,7 @@ class GrowingReply(QObject):
         self.trimmed = 0
         self.avoided = 0
         self.loads_draft = False
+        self.opened = ""
         self.stats: Stats | None = None
         self.done: Done | None = None
         self.tokens = TokenTrace()

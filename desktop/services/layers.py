@@ -1,4 +1,4 @@
-"""Where a setting's value comes from: built-in and saved defaults, the makers' advice, what is kept for the model, the conversation.
+"""Where a setting's value comes from: built-in and saved defaults, the makers' advice, the model, folders, a persona, the conversation.
 
 A sampler preset puts its values into the conversation's layer; the layer remembers its name as long as the conversation goes
 on from there.
@@ -6,9 +6,11 @@ on from there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from desktop.services.stack import Around, Level, below, levels_with, merged, source_of
 from desktop.settings import CONVERSATION_SETTINGS, KEPT_FOR_MODELS, Behaviour
 from desktop.store.preferences import Preferences, checked_values
 from desktop.store.presets import Preset, find_preset
@@ -17,7 +19,7 @@ from engine.settings import SamplerSettings, Settings
 __all__ = ["FROM_PRESET", "SOURCES", "SettingsLayers"]
 
 SOURCES = ("default", "saved default", "makers", "model", "conversation")
-"""What `source_of` can be, besides `FROM_PRESET` with the name of a preset behind it."""
+"""What `source_of` can be, besides `FROM_PRESET`, `FROM_FOLDER` and `FROM_PERSONA` with a name behind it."""
 FROM_PRESET = "preset "
 _PRESET_KEY = "preset"
 S = TypeVar("S", bound=Settings)
@@ -34,6 +36,7 @@ class SettingsLayers:
         self._advised: dict[str, Any] = {}
         self._preset = ""
         self._preset_values: dict[str, Any] = {}
+        self._around: tuple[Around, ...] = ()
 
     @property
     def model(self) -> str:
@@ -70,8 +73,13 @@ class SettingsLayers:
 
     @property
     def preset(self) -> str:
-        """The name of the preset that was chosen last in the conversation; empty when there was none."""
-        return self._preset
+        """The name of the preset that was chosen last in the conversation, else of its persona's; empty when there is none."""
+        return self._preset or next((around.preset for around in self._around if around.preset), "")
+
+    def surround(self, around: Sequence[Around]) -> tuple[type[Settings], ...]:
+        """The folders, outermost first, and the persona that the conversation takes values from now; returns the classes that changed."""
+        before, self._around = self._around, tuple(around)
+        return tuple(cls for cls in CONVERSATION_SETTINGS if _said(before, cls) != _said(self._around, cls))
 
     def enter(self, own: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
         """Take the layer of another conversation; returns a sentence for each value that is not usable."""
@@ -112,20 +120,43 @@ class SettingsLayers:
 
     def settings(self, cls: type[S]) -> S:
         """The values in force."""
-        return cls(**{**self._under(cls), **self._own.get(cls.__name__, {})})
+        return cls(**merged(self._levels(cls)))
 
     def below(self, cls: type[S]) -> S:
         """What each value would be after `reset`; a saved default and the makers' advice count as they are."""
-        own, lower = self._own.get(cls.__name__, {}), self._without_model(cls)
-        return cls(**{name: value if name in own else lower[name] for name, value in self._under(cls).items()})
+        levels = self._levels(cls)
+        return cls(**{name: below(levels, name) for name in cls().to_json()})
+
+    def origins(self, cls: type[Settings]) -> dict[str, tuple[tuple[str, Any], ...]]:
+        """For each value, every source that says something about it, with what it says, lowest first."""
+        *lower, own = self._levels(cls)
+        from_preset = {name for name, value in own.values.items() if self._is_preset_s(cls, name, value)}
+        parts = (
+            replace(own, values={name: value for name, value in own.values.items() if name not in from_preset}),
+            Level(FROM_PRESET + self._preset, {name: own.values[name] for name in from_preset}),
+        )
+        return {name: levels_with([*lower, *parts], name) for name in lower[0].values}
+
+    def _is_preset_s(self, cls: type[Settings], name: str, value: Any) -> bool:
+        """Whether an own value is the one that the chosen preset has."""
+        return cls is SamplerSettings and value == self._preset_values.get(name, _MISSING)
+
+    def _levels(self, cls: type[Settings]) -> list[Level]:
+        """Everything that is said about the values of a class, lowest first, the conversation's own last."""
+        saved = self._preferences.settings(cls).to_json()
+        name = cls.__name__
+        return [
+            Level("default", cls().to_json(), fixed=True),
+            Level("saved default", {key: saved[key] for key in self._preferences.saved_names(cls)}, fixed=True),
+            Level("makers", self._advice(cls), fixed=True),
+            Level("model", self._kept.get(name, {})),
+            *(Level(around.source, around.values.get(name, {})) for around in self._around),
+            Level("conversation", self._own.get(name, {})),
+        ]
 
     def _under(self, cls: type[Settings]) -> dict[str, Any]:
         """The values in force without the conversation's own."""
-        return {**self._without_model(cls), **self._kept.get(cls.__name__, {})}
-
-    def _without_model(self, cls: type[Settings]) -> dict[str, Any]:
-        """The saved defaults, and over them what the model's makers advise."""
-        return {**self._preferences.settings(cls).to_json(), **self._advice(cls)}
+        return cls(**merged(self._levels(cls)[:-1])).to_json()
 
     def _advice(self, cls: type[Settings]) -> dict[str, Any]:
         """What the makers advise, as long as the user wants that."""
@@ -133,16 +164,11 @@ class SettingsLayers:
         return self._advised if wanted else {}
 
     def source_of(self, cls: type[Settings], name: str) -> str:
-        """One of `SOURCES`, or `FROM_PRESET` and a name."""
+        """One of `SOURCES`, or the beginning of one with a name."""
         own = self._own.get(cls.__name__, {})
-        if name in own:
-            from_preset = cls is SamplerSettings and own[name] == self._preset_values.get(name, _MISSING)
-            return FROM_PRESET + self._preset if from_preset else "conversation"
-        if name in self._kept.get(cls.__name__, {}):
-            return "model"
-        if name in self._advice(cls):
-            return "makers"
-        return "saved default" if name in self._preferences.saved_names(cls) else "default"
+        if name in own and self._is_preset_s(cls, name, own[name]):
+            return FROM_PRESET + self._preset
+        return source_of(self._levels(cls), name)
 
     def put(self, settings: Settings) -> None:
         """Put these in force: in the conversation's layer where there is one, else with the model or as saved defaults."""
@@ -157,8 +183,14 @@ class SettingsLayers:
         }
 
     def reset(self, cls: type[Settings], name: str) -> None:
-        """Take the topmost layer off one value; the makers' advice stays, and so does what is below it."""
+        """Take the topmost layer off one value; the makers' advice stays, and so does what is below it.
+
+        Folders and personas are shared with other conversations: over theirs, the conversation gets the value from below as its own.
+        """
         if self._own.get(cls.__name__, {}).pop(name, _MISSING) is not _MISSING:
+            return
+        if any(name in around.values.get(cls.__name__, {}) for around in self._around):
+            self._own.setdefault(cls.__name__, {})[name] = below(self._levels(cls), name)
             return
         kept = self._kept.get(cls.__name__, {})
         if kept.pop(name, _MISSING) is not _MISSING:
@@ -177,7 +209,7 @@ class SettingsLayers:
         self._preferences.save_settings(cls(**{**values, **{name: saved[name] for name in kept}}))
 
     def save_as_defaults(self) -> None:
-        """Make the conversation's values the saved defaults; its own layer is empty then."""
+        """Make the conversation's values the saved defaults; its own layer has only what a folder or persona would hide."""
         for cls in CONVERSATION_SETTINGS:
             saved, own = self._preferences.settings(cls).to_json(), self._own.get(cls.__name__, {})
             kept = self._kept.get(cls.__name__, {})
@@ -186,7 +218,13 @@ class SettingsLayers:
                 self._kept[cls.__name__] = {**kept, **{name: own[name] for name in hidden}}
                 self._preferences.keep(self._model, cls, self._kept[cls.__name__])
             self._preferences.save_settings(cls(**{**saved, **own}))
-            self._own[cls.__name__] = {}
+            self._own[cls.__name__] = {
+                name: value for name, value in own.items() if any(name in around.values.get(cls.__name__, {}) for around in self._around)
+            }
+
+
+def _said(around: Sequence[Around], cls: type[Settings]) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(each.source, each.values.get(cls.__name__, {})) for each in around]
 
 
 _MISSING = object()

@@ -5,19 +5,23 @@ The GUI thread only ever reads `info`, which is frozen.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 from engine.core import ChatEvent, ChatRequest, ChatSource, Loading, ModelInfo
-from engine.errors import Cancelled, DeviceLost, EngineError
+from engine.errors import Cancelled, DeviceLost, EngineError, NotEnoughMemory
 from engine.settings import CacheSettings, LoadSettings
 
-__all__ = ["Describe", "ModelSlot", "OpenChat", "describe", "open_chat"]
+__all__ = ["AskModel", "Describe", "ModelSlot", "OpenChat", "describe", "open_chat"]
 
 OpenChat = Callable[[Path, LoadSettings, CacheSettings, threading.Event, "Leaving"], Generator[Loading, None, ChatSource]]
 """Loads a model: yields progress and returns the chat source; as `engine.chat.open_chat`."""
+AskModel = Callable[[ChatSource, threading.Event], Generator[Any, None, Any]]
+"""Something else to do with the loaded model than to answer in a chat, on the engine's thread."""
 Describe = Callable[[Path], ModelInfo]
 """Reads a model's headers; as `engine.models.describe`."""
 
@@ -56,13 +60,18 @@ class Leaving:
 
 
 class ModelSlot:
-    """Holds at most one chat source. `info` is None while there is none."""
+    """Holds at most one chat source. `info` is None while there is none.
+
+    `shaken` tells that the last load or reply failed for want of memory, by a lost device or by an error of the program: loading
+    the model again may mend that, while a request or a file that is refused stays so.
+    """
 
     def __init__(self, open_chat: OpenChat = open_chat, describe: Describe = describe) -> None:
         self._open_chat = open_chat
         self._describe = describe
         self._source: ChatSource | None = None
         self.info: ModelInfo | None = None
+        self.shaken = False
 
     def load(
         self, path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event
@@ -73,11 +82,13 @@ class ModelSlot:
         one that is. From then on there is room for one model only: the old one goes before the new one's weights come.
         """
         yield Loading("Reading the headers", 0, 1)
-        self._describe(path)
+        with self._judging():
+            self._describe(path)
         if stop.is_set():
             return None
         try:
-            source = yield from self._open_chat(path, load, cache, stop, Leaving(self.info, self._release))
+            with self._judging():
+                source = yield from self._open_chat(path, load, cache, stop, Leaving(self.info, self._release))
         except EngineError:
             if stop.is_set():
                 return None
@@ -98,7 +109,8 @@ class ModelSlot:
         if self._source is None:
             raise EngineError("No model is loaded: open one, then send again.")
         try:
-            yield from _closing(self._source.stream(request, stop))
+            with self._judging():
+                yield from _closing(self._source.stream(request, stop))
         except Cancelled:  # while its draft model was being loaded
             if not stop.is_set():
                 raise
@@ -106,10 +118,29 @@ class ModelSlot:
             self._release()
             raise
 
+    def ask(self, work: AskModel, stop: threading.Event) -> Generator[Any, None, Any]:
+        """What `work` does with the loaded model. Raises `EngineError` when none is."""
+        if self._source is None:
+            raise EngineError("No model is loaded: open one first.")
+        try:
+            return (yield from work(self._source, stop))
+        except DeviceLost:
+            self._release()
+            raise
+
     def unload(self, stop: threading.Event) -> Generator[Loading, None, None]:
         """Release the model's memory; `stop` changes nothing, for it is soon done."""
         yield Loading("Unloading the model", 0, 1)
         self._release()
+
+    @contextlib.contextmanager
+    def _judging(self) -> Iterator[None]:
+        self.shaken = False
+        try:
+            yield
+        except Exception as error:
+            self.shaken = isinstance(error, DeviceLost | NotEnoughMemory) or not isinstance(error, EngineError)
+            raise
 
     def _release(self) -> None:
         source, self._source, self.info = self._source, None, None

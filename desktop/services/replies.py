@@ -129,4 +129,5 @@ def message_item(message: StoredMessage) -> MessageItem:
         variant_count=message.variant_count,
         footer=footer(message.stats),
         notice=notice(message),
+        opened=str(message.stats.get("opened", "")),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from PySide6.QtCore import QCoreApplication, QEvent, QObject, Signal, Slot
 
@@ -13,11 +12,12 @@ from desktop.services.growing import GrowingReply
 from desktop.services.model_slot import Describe, OpenChat
 from desktop.services.replies import avoided_text, message_item, record, trimmed_text
 from desktop.services.token_shelf import TokenShelf, model_key
+from desktop.services.unsaved import Ended, UnsavedReplies
 from desktop.store.conversations import StoredMessage
 from desktop.store.database import StoreError
 from desktop.store.temporary import Library
 from desktop.store.tokens import TokenTrace
-from engine.core import ChatEvent, ChatRequest, Done, Loading, Prefill, Running, Stats, Text, Trimmed
+from engine.core import ChatEvent, ChatRequest, Done, Loading, Prefill, Rendered, Running, Stats, Text, Trimmed
 
 __all__ = ["ReplyRunner"]
 
@@ -28,15 +28,21 @@ class ReplyRunner(QObject):
     `engine` is the engine room; it is closed by `close`.
 
     Signals:
+        begun(int message, object request, int known): a reply begins; `known` tokens of its trace were there already.
+        rendered(int message, object prompt): the exact prompt (`Rendered`) that is about to be read.
         grown(int message, str text): the text of one frame.
         changed(int message): something else about the running reply (a notice) is to be shown.
         ran(int conversation, object stats): the `Stats` of the running reply so far, a few times a second.
         avoided(int conversation, int count, str text): a banned text was taken back, the reply's `count`-th.
         draft_failed(int conversation, str sentence): the reply failed because its draft model could not be loaded.
         ended(int conversation, int message): it is over and saved.
-        trouble(str sentence, str details): saving failed, or a bug ended the reply.
+        trouble(str sentence, str details): saving failed.
+        saved_again(): what could not be saved is saved now.
+        engine_failed(str sentence, str details): memory, the device or a bug ended the reply.
     """
 
+    begun = Signal(int, object, int)
+    rendered = Signal(int, object)
     grown = Signal(int, str)
     changed = Signal(int)
     ran = Signal(int, object)
@@ -44,6 +50,8 @@ class ReplyRunner(QObject):
     draft_failed = Signal(int, str)
     ended = Signal(int, int)
     trouble = Signal(str, str)
+    saved_again = Signal()
+    engine_failed = Signal(str, str)
 
     def __init__(self, library: Library, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -53,8 +61,9 @@ class ReplyRunner(QObject):
         self._library = library
         self._reply: GrowingReply | None = None
         self._model_name = ""
-        self._save_failed = False
-        self._unsaved: dict[int, tuple[str, str, dict[str, Any], TokenTrace]] = {}
+        self.unsaved = UnsavedReplies(library, self)
+        self.unsaved.trouble.connect(self._on_unsaved)
+        self.unsaved.saved_again.connect(self.saved_again)
         self._shelf = TokenShelf(library)
 
     @property
@@ -84,29 +93,38 @@ class ReplyRunner(QObject):
         """
         self._reply = GrowingReply(message.conversation_id, message.id, message.text, self)
         self._reply.tokens = self._shelf.begin(message, source, request.continue_ids, model_key(self.engine.model))
+        self._reply.opened = self._opened(message, source)
         self._reply.grown.connect(self._on_grown)
         self._reply.checkpoint_due.connect(self._checkpoint)
         self._model_name = self.engine.model.name if self.engine.model is not None else ""
-        self._save_failed = False
+        request = dataclasses.replace(request, tell_prompt=True)
+        self.begun.emit(message.id, request, len(self._reply.tokens))
         self.engine.answer(request)
 
     def item(self, message: StoredMessage) -> MessageItem:
         """A stored message as the transcript shows it; for the running reply, with the text that is not in the store yet."""
-        if message.id in self._unsaved:
-            text, state, saved, _ = self._unsaved[message.id]
-            message = dataclasses.replace(message, text=text, state=state, stats=saved)
+        if (ended := self.unsaved.find(message.id)) is not None:
+            message = dataclasses.replace(message, text=ended.text, state=ended.state, stats=ended.stats)
         item = message_item(message)
         if self._reply is None or message.id != self._reply.message_id:
             return item
         notice = trimmed_text(self._reply.trimmed) if self._reply.trimmed else ""
-        return dataclasses.replace(item, text=self._reply.text, running=True, footer=avoided_text(self._reply.avoided), notice=notice)
+        return dataclasses.replace(
+            item, text=self._reply.text, running=True, footer=avoided_text(self._reply.avoided), notice=notice, opened=self._reply.opened
+        )
+
+    def _opened(self, message: StoredMessage, source: StoredMessage | None) -> str:
+        """What closes the thought that the reply begins in: for one with a beginning already, as that was written."""
+        if message.text.strip() and source is not None:
+            return str(source.stats.get("opened", ""))
+        return self.engine.model.opens_thought if self.engine.model is not None else ""
 
     def tokens(self, message_id: int) -> TokenTrace | None:
         """The tokens of a reply, those so far of the one that runs; None where they are not known. Raises `StoreError`."""
         if self._reply is not None and message_id == self._reply.message_id:
             return self._reply.tokens
-        if message_id in self._unsaved:
-            return self._unsaved[message_id][3]
+        if (ended := self.unsaved.find(message_id)) is not None:
+            return ended.tokens
         return self._shelf.trace(self._library.of(message_id).message(message_id))
 
     def flush(self) -> None:
@@ -120,18 +138,12 @@ class ReplyRunner(QObject):
         in_time = self.engine.close()
         QCoreApplication.sendPostedEvents(self.engine, QEvent.Type.MetaCall)  # the last texts, and usually the reply's end
         self._on_ended("", "")
-        self._save_ended()
+        self.unsaved.close()
         return in_time
 
-    def _save_ended(self) -> None:
-        """Save the replies that are over; one that cannot be saved (disk full) stays here and is tried again at the next end."""
-        for message_id, (text, state, saved, tokens) in tuple(self._unsaved.items()):
-            try:
-                self._library.of(message_id).finish(message_id, text, state, saved, tokens.pack() if len(tokens) else b"")
-            except StoreError as error:
-                self.trouble.emit(str(error), "")
-                return
-            del self._unsaved[message_id]
+    @Slot(str)
+    def _on_unsaved(self, sentence: str) -> None:
+        self.trouble.emit(sentence, "")
 
     @Slot(str)
     def _on_grown(self, text: str) -> None:
@@ -144,9 +156,9 @@ class ReplyRunner(QObject):
         try:
             self._library.of(self._reply.message_id).checkpoint(self._reply.message_id, self._reply.text)
         except StoreError as error:
-            if not self._save_failed:  # once a reply is enough, and the end of the reply tries again
-                self._save_failed = True
-                self.trouble.emit(str(error), "")
+            self.unsaved.tell(error)  # the next checkpoint tries again
+        else:
+            self.unsaved.went_well()
 
     @Slot(object)
     def _on_event(self, event: ChatEvent) -> None:
@@ -161,6 +173,8 @@ class ReplyRunner(QObject):
                 self.changed.emit(self._reply.message_id)
         elif isinstance(event, Loading | Prefill):
             self._reply.loads_draft = isinstance(event, Loading)
+        elif isinstance(event, Rendered):
+            self.rendered.emit(self._reply.message_id, event)
         elif isinstance(event, Trimmed):
             self._reply.trimmed = event.dropped_messages
             self.changed.emit(self._reply.message_id)
@@ -181,10 +195,12 @@ class ReplyRunner(QObject):
         cancelled = reply.done is None or reply.done.reason == "cancelled"
         state = "failed" if sentence else "stopped" if cancelled else "complete"
         saved = record(reply.done, reply.trimmed, sentence, self._model_name, reply.avoided)
-        self._unsaved[reply.message_id] = (reply.text, state, saved, reply.tokens)
-        self._save_ended()
-        if details:
-            self.trouble.emit(sentence, details)
-        elif sentence and reply.loads_draft:
+        if reply.opened:
+            saved["opened"] = reply.opened
+        self.unsaved.put(reply.message_id, Ended(reply.text, state, saved, reply.tokens))
+        self.unsaved.save()
+        if sentence and reply.loads_draft and not details:
             self.draft_failed.emit(reply.conversation_id, sentence)
+        elif sentence and (details or self.engine.shaken):
+            self.engine_failed.emit(sentence, details)
         self.ended.emit(reply.conversation_id, reply.message_id)

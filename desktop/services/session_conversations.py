@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -12,10 +12,12 @@ from desktop.services.model_slot import Describe, OpenChat
 from desktop.services.paths import find_item, show_items
 from desktop.services.replies import reason_text, stats_of
 from desktop.services.reply_runner import ReplyRunner
-from desktop.services.session_settings import SettingsSession, told
+from desktop.services.session_place import PlacedSession, is_temporary
+from desktop.services.session_settings import told
 from desktop.services.undo import UndoStack
 from desktop.store.conversations import ConversationSummary, SearchHit
 from desktop.store.database import StoreError
+from desktop.store.drafts import DraftStore
 from desktop.store.preferences import Preferences
 from desktop.store.temporary import FIRST_TEMPORARY, Library
 from desktop.store.tokens import TokenTrace
@@ -24,7 +26,7 @@ from engine.core import Stats
 __all__ = ["ConversationSession"]
 
 
-class ConversationSession(SettingsSession):
+class ConversationSession(PlacedSession):
     """The list of conversations and the open one. A reply that runs in any of them goes on, whichever is open.
 
     `messages` and `conversations` are the item models of the transcript and the sidebar; `error_details` has the traceback
@@ -37,6 +39,7 @@ class ConversationSession(SettingsSession):
         conversation_changed(int): another conversation is open.
         title_changed(str): the open conversation's title.
         undo_available(bool, str what)
+        library_changed(): conversations and folders came, went or changed by something else than this session.
     """
 
     stats_changed = Signal(object, str)
@@ -45,6 +48,7 @@ class ConversationSession(SettingsSession):
     conversation_changed = Signal(int)
     title_changed = Signal(str)
     undo_available = Signal(bool, str)
+    library_changed = Signal()
 
     def __init__(
         self, library: Library, preferences: Preferences, open_chat: OpenChat, describe: Describe, parent: QObject | None = None
@@ -63,6 +67,12 @@ class ConversationSession(SettingsSession):
         self._runner.avoided.connect(self._on_avoided)
         self._runner.ended.connect(self._on_ended)
         self._runner.trouble.connect(self._on_trouble)
+        self._runner.saved_again.connect(self._on_saved_again)
+
+    @property
+    def replies(self) -> ReplyRunner:
+        """What runs the replies, for those who want to know more of them."""
+        return self._runner
 
     @property
     def replying_in(self) -> int:
@@ -92,13 +102,30 @@ class ConversationSession(SettingsSession):
 
     @told
     def new_conversation(self) -> bool:
-        """Open an empty conversation; one that is there already is used, so that they do not pile up."""
-        newest = self._newest()
-        if newest is not None and not newest.title and not self.library.kept.path(newest.id):
+        """Open an empty conversation; one that is there already, with nothing unsent, is used, so that they do not pile up."""
+        newest, drafts = self._newest(), DraftStore(self.library.database)
+        if newest is not None and not (newest.title or self.library.kept.path(newest.id) or drafts.get(newest.id)):
             return self._open(newest.id)
         made = self.library.kept.create()
         self._touched(made.id)
         return self._open(made.id)
+
+    @told
+    def new_temporary(self) -> bool:
+        """Open an empty conversation that is never written down and in no list; it is forgotten when another one is opened."""
+        return self._open(self.library.temporary.create().id)
+
+    @told
+    def keep_temporary(self) -> bool:
+        """Write the open temporary conversation down, with all that is in it, and go on in the kept one."""
+        if not self.temporary:
+            return False
+        if self.replying_in == self._conversation:
+            self.notice.emit("A reply is still being written here: stop it with Esc or wait, then keep the chat.", "warning")
+            return False
+        self._conversation = self.library.keep(self._conversation).id
+        self._touched(self._conversation)
+        return self._open(self._conversation)
 
     @told
     def open_conversation(self, conversation_id: int) -> bool:
@@ -129,6 +156,8 @@ class ConversationSession(SettingsSession):
         """Take several out of the list, to be brought back by one undo; a reply that runs in one of them is stopped."""
         if self.replying_in in ids:
             self.stop()
+        if self._conversation in ids and is_temporary(self._conversation):
+            return self.new_conversation()  # which forgets it
         for number in ids:
             self.library.of(number).delete(number)
         self.conversations.remove_all(ids)
@@ -139,11 +168,9 @@ class ConversationSession(SettingsSession):
     @told
     def reload_conversations(self) -> bool:
         """Many conversations came, went or moved, by no method of this session: read the list again."""
-        temporary = [row for row in self.conversations.summaries() if row.id >= FIRST_TEMPORARY]
-        rows = sorted([*temporary, *self.library.kept.list()], key=lambda row: (row.updated_at, row.id), reverse=True)
         if self.replying_in and self.library.of(self.replying_in).get(self.replying_in).deleted:
             self.stop()
-        self.conversations.reset(rows)
+        self.conversations.reset(self.library.kept.list())
         return self._leave_deleted()
 
     @told
@@ -151,6 +178,28 @@ class ConversationSession(SettingsSession):
         """Bring a deleted conversation back and open it."""
         self._restore_conversations((conversation_id,))
         return True
+
+    @told
+    def catch_up(self, changed: Mapping[int, bool] = {}) -> bool:
+        """Conversations were written by another thread, as an import does: show the list as it is now, and the open one if it grew.
+
+        `changed` maps the ids of those that came or grew to whether they are new.
+        """
+        listed = self.reload_conversations()
+        self.library_changed.emit()
+        return (listed and changed.get(self._conversation) is not False) or self._refresh()
+
+    @told
+    def start_again(self) -> bool:
+        """Another file is in the place of the old one: forget what belonged to that, and show this one."""
+        self._undo.clear()
+        self._runner.unsaved.forget()
+        self.library.kept.notices = ()
+        self._conversation = 0
+        rows = self.library.kept.list()
+        self.conversations.reset(rows)
+        self.library_changed.emit()
+        return self._open(rows[0].id) if rows else self.new_conversation()
 
     def tokens(self, message_id: int) -> TokenTrace | None:
         """The tokens of a reply, those so far of one that runs; None where none are known."""
@@ -204,13 +253,21 @@ class ConversationSession(SettingsSession):
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _open(self, conversation_id: int) -> bool:
+        before = self._conversation
         self._enter(conversation_id)
         self.messages.reset(self._items())
         self.conversation_changed.emit(conversation_id)
         self.title_changed.emit(self.title)
         self._tell_stats()
-        self.preferences.remember_conversation(conversation_id)
+        if not self.temporary:
+            self.preferences.remember_conversation(conversation_id)
+        self._forget(before)
         return True
+
+    def _forget(self, conversation_id: int) -> None:
+        """Drop a temporary conversation that was left, as soon as no reply runs in it."""
+        if is_temporary(conversation_id) and conversation_id not in (self._conversation, self.replying_in):
+            self.library.forget(conversation_id)
 
     def _items(self) -> tuple[MessageItem, ...]:
         self._runner.flush()
@@ -222,7 +279,7 @@ class ConversationSession(SettingsSession):
     def _touched(self, conversation_id: int) -> None:
         """Bring title and place in the sidebar up to date."""
         found = self.library.of(conversation_id).summary(conversation_id)
-        if found.deleted_at is None:
+        if found.deleted_at is None and not is_temporary(conversation_id):
             self.conversations.put(found)
         if conversation_id == self._conversation:
             self.title_changed.emit(found.title)
@@ -254,8 +311,13 @@ class ConversationSession(SettingsSession):
 
     def _restore_message(self, message_id: int) -> None:
         store = self.library.of(message_id)
+        try:
+            conversation_id = store.message(message_id).conversation_id
+        except StoreError as error:
+            if not is_temporary(message_id):
+                raise
+            raise StoreError("That message was in a temporary chat, which was left and is forgotten.") from error
         store.undelete_message(message_id)
-        conversation_id = store.message(message_id).conversation_id
         if store.get(conversation_id).deleted:
             self.library.of(conversation_id).restore(conversation_id)
             self._touched(conversation_id)
@@ -293,11 +355,16 @@ class ConversationSession(SettingsSession):
         """Show the path as it is now; for a conversation whose reply ended, its place and statistics too."""
         if conversation_id:
             self._touched(conversation_id)
+            self._forget(conversation_id)
         if conversation_id in (0, self._conversation):
             self._show_path()
         if conversation_id == self._conversation:
             self._tell_stats()
         return True
+
+    @Slot()
+    def _on_saved_again(self) -> None:
+        self.notice.emit("Everything is saved again.", "info")
 
     @Slot(str, str)
     def _on_trouble(self, sentence: str, details: str) -> None:

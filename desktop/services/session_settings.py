@@ -41,7 +41,7 @@ def told(method: Callable[Concatenate[Q, P], bool]) -> Callable[Concatenate[Q, P
 
 
 class SettingsSession(QObject):
-    """Settings and system prompt of the open conversation, and the saved defaults under them.
+    """Settings of the open conversation, and the saved defaults under them.
 
     Signals:
         notice(str sentence, str level): "info", "warning" or "error".
@@ -78,24 +78,19 @@ class SettingsSession(QObject):
         """The open conversation's title; empty before its first message."""
         return self._of_open.get(self._conversation).title if self._conversation else ""
 
-    @property
-    def system_prompt(self) -> str:
-        """The text that goes before all messages of the open conversation."""
-        return self._of_open.get(self._conversation).system_prompt if self._conversation else ""
-
-    @told
-    def set_system_prompt(self, text: str) -> bool:
-        """Replace the open conversation's system prompt."""
-        self._of_open.set_system_prompt(self._conversation, text)
-        return True
-
     def settings(self, cls: type[S]) -> S:
         """The values in force."""
         return self._layers.settings(cls)
 
     def source_of(self, cls: type[Settings], name: str) -> str:
-        """Where a value comes from: "default", "saved default", "makers", "model", "conversation" or "preset NAME"."""
+        """Where a value comes from: "default", "saved default", "makers", "model", "folder NAME", "persona NAME", "preset NAME" or
+        "conversation".
+        """
         return self._layers.source_of(cls, name)
+
+    def origins(self, cls: type[Settings]) -> dict[str, tuple[tuple[str, Any], ...]]:
+        """For each value, all that is said about it, lowest first: each source as `source_of` names it, and what it says."""
+        return self._layers.origins(cls)
 
     def below(self, cls: type[S]) -> S:
         """What each value would go back to."""
@@ -175,10 +170,14 @@ class SettingsSession(QObject):
         """Take over the settings of another conversation. Raises `StoreError` when there is none."""
         problems = self._layers.enter(self.library.of(conversation_id).get(conversation_id).settings)
         self._conversation = conversation_id
+        self._look_around(entering=True)
         for problem in problems:
             self.notice.emit(f"A setting of this conversation was replaced by its default: {problem}", "warning")
         for cls in CONVERSATION_SETTINGS:
             self.settings_changed.emit(cls)
+
+    def _look_around(self, entering: bool = False) -> None:
+        """Take over what is said around the open conversation; while `entering`, all settings are told afterwards anyway."""
 
     def _settings_put(self, cls: type[Settings]) -> None:
         """Save the conversation's layer and tell."""

@@ -6,14 +6,20 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from desktop.services.backups import BackupService
 from desktop.services.catalogue import CatalogueService
 from desktop.services.checks import CheckService
+from desktop.services.context_meter import ContextMeter
 from desktop.services.devices import DeviceService
 from desktop.services.download import DownloadService
+from desktop.services.exchange import ExchangeService
 from desktop.services.hub import HubService
 from desktop.services.library import LibraryService
+from desktop.services.memory_forecast import MemoryForecast
+from desktop.services.origins import OriginService
 from desktop.services.session import ChatSession
 from desktop.services.shelf import Shelf
+from desktop.services.writing import Writing
 
 __all__ = ["Services"]
 
@@ -34,10 +40,19 @@ class Services:
     devices: DeviceService
     judge: LibraryService
     shelf: Shelf
+    exchange: ExchangeService
+    backups: BackupService
+    writing: Writing
+    origins: OriginService
+    meter: ContextMeter
+    memory: MemoryForecast
 
     def close(self) -> None:
         """End their threads, the session last: what the others still tell it is saved with it."""
-        helpers = (self.shelf, self.checks, self.devices, self.download, self.hub, self.judge, self.catalogue, self.session)
+        helpers = (
+            self.exchange, self.backups, self.shelf, self.checks, self.devices, self.download, self.hub, self.judge, self.writing,
+            self.catalogue, self.origins.hashes, self.memory, self.session,
+        )  # fmt: skip
         ended = [helper.close() for helper in helpers]  # every one is closed, whatever the others say
         if not all(ended):
             log.error("a thread did not end in time")

@@ -34,6 +34,11 @@ class UndoStack(QObject):
         self._actions = [*self._actions, (what, undo)][-DEPTH:]
         self.available_changed.emit(True, what)
 
+    def clear(self) -> None:
+        """Nothing of before can be taken back any more."""
+        self._actions = []
+        self.available_changed.emit(False, "")
+
     def undo(self) -> bool:
         """Take the latest action back; False when there is none."""
         if not self._actions:

@@ -29,7 +29,7 @@ from PySide6.QtCore import QObject, Signal
 
 from engine.errors import EngineError
 
-__all__ = ["Job", "MakeGenerator", "StreamThread"]
+__all__ = ["Job", "MakeGenerator", "StreamThread", "is_no_memory"]
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,20 @@ MakeGenerator = Callable[[threading.Event], Generator[Any, None, Any]]
 """Called on the worker's thread with the job's stop event; returns the generator to run there."""
 
 UNEXPECTED = "Something went wrong inside Inglenook: {kind}. Your conversations are safe; please report the details."
+NO_MEMORY = (
+    "There was not enough memory to go on. Your chats and settings are as they were: end other programs, or choose a shorter context or a "
+    "smaller model, and load the model again."
+)
 CLOSE_TIMEOUT_S = 20.0
+
+
+def is_no_memory(error: BaseException) -> bool:
+    """Whether memory ran out, on the computer or on a GPU; PyTorch says so with a RuntimeError for some of its allocators."""
+    words = str(error)
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and (type(error).__name__ == "OutOfMemoryError" or "not enough memory" in words or "out of memory" in words)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +140,7 @@ class StreamThread(QObject):
         except Exception as error:  # noqa: BLE001
             details = traceback.format_exc()
             log.error("job %d failed\n%s", job.id, details)
-            self.failed.emit(job.id, UNEXPECTED.format(kind=type(error).__name__), details)
+            self.failed.emit(job.id, NO_MEMORY if is_no_memory(error) else UNEXPECTED.format(kind=type(error).__name__), details)
         else:
             self.finished.emit(job.id, result)
 

@@ -16,10 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from desktop.store.database import BUSY_TIMEOUT_S, Damaged, DiskFull, StoreError, check_file, request_check, set_aside
-from desktop.store.errors import translated
+from desktop.store.database import BUSY_TIMEOUT_S, Damaged, Database, DiskFull, StoreError, check_file, request_check, set_aside
+from desktop.store.errors import MARK, translated
 
-__all__ = ["TIERS", "Backup", "Backups", "Tier", "restore_backup"]
+__all__ = [
+    "TIERS", "Backup", "Backups", "Tier", "count_conversations", "forget_restore", "prepare_restore", "put_in_place", "restore_backup",
+]  # fmt: skip
 
 FOLDER = "backups"
 STEP_PAGES = 256
@@ -178,23 +180,69 @@ def restore_backup(backup: Path, path: Path) -> Path | None:
 
     Raises `StoreError`, with the present file in its place, when the copy is damaged or cannot be copied.
     """
+    return put_in_place(prepare_restore(backup, path), path)
+
+
+def prepare_restore(backup: Path, path: Path) -> Path:
+    """A checked copy of the backup beside the file, brought up to date: for a thread of its own. `put_in_place` takes it.
+
+    Raises `StoreError`, with nothing left behind, when the backup is damaged, cannot be copied, or is of a newer version.
+    """
     part = path.with_name(path.name + ".restored")
     try:
         shutil.copyfile(backup, part)
         damage = check_file(part)
         if damage:
             raise StoreError(f"The copy {backup.name} is damaged itself ({damage}): choose an earlier one.")
+        database = Database(part)
+        try:
+            database.execute("UPDATE messages SET state = 'stopped' WHERE state = 'running'")
+        finally:
+            database.close()
+        for old in part.parent.glob(f"{part.stem}.before-*{part.suffix}"):
+            old.unlink()  # what the migration kept of it; the backup itself is still there
         with part.open("rb+") as file:
             os.fsync(file.fileno())
+    except (OSError, StoreError) as error:
+        forget_restore(part)
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(f"The copy {backup.name} cannot be put in place of {path} ({error.strerror}).") from error
+    return part
+
+
+def put_in_place(part: Path, path: Path) -> Path | None:
+    """Give the file, which must be closed, the place of the present one; returns where that was moved (None: there was none).
+
+    Raises `StoreError` with the present file in its place.
+    """
+    aside: Path | None = None
+    try:
         aside = set_aside(path, "before-restore") if path.exists() else None
         os.replace(part, path)
     except OSError as error:
-        raise StoreError(f"The copy {backup.name} cannot be put in place of {path} ({error.strerror}).") from error
+        if aside is not None and not path.exists():
+            aside.rename(path)
+        raise StoreError(f"The copy cannot be put in place of {path} ({error.strerror}).") from error
     finally:
-        for suffix in ("", "-wal", "-shm", ".check"):
-            with contextlib.suppress(OSError):
-                part.with_name(part.name + suffix).unlink()
+        forget_restore(part)
     return aside
+
+
+def forget_restore(part: Path) -> None:
+    """Remove what `prepare_restore` made, if it is there."""
+    for suffix in ("", "-wal", "-shm", MARK):
+        with contextlib.suppress(OSError):
+            part.with_name(part.name + suffix).unlink()
+
+
+def count_conversations(backup: Path) -> int:
+    """How many conversations, without those in its trash, a copy holds; -1 where it cannot be read."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            return int(connection.execute("SELECT count(*) FROM conversations WHERE deleted = 0").fetchone()[0])
+    except sqlite3.Error:
+        return -1
 
 
 def _changed(path: Path) -> float:

@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from desktop.store.errors import Damaged, DiskFull, Rows, StoreError, is_damage, translated
+from desktop.store.errors import MARK, Damaged, DiskFull, Rows, StoreError, is_damage, translated
 from desktop.store.folding import index_text
 from desktop.store.migrations import MIGRATIONS
+from desktop.store.turns import is_write, turn_of
 from engine.folders import DATA_VARIABLE, data_dir
 
 __all__ = [
@@ -35,6 +36,7 @@ CHECKED_ON_OPENING = 64 << 20
 """Bytes of a file that is checked and, before a migration, copied while it is opened: some 0.1 s. Larger ones are checked later."""
 CACHE_KIB = 16_384
 WAL_BYTES = 64 << 20
+BESIDE_WAL_PAGES = 256
 
 Migration = Callable[[sqlite3.Connection], None]
 
@@ -74,39 +76,63 @@ class Database:
     """One open connection, used by the thread that made it.
 
     `notices` holds sentences about what opening had to do (a damaged file set aside, what was saved of it); usually empty.
+    `set_aside` is where a damaged file lies now. Connections of one file in one process write by turns (`turns.py`).
     Raises `StoreError` when the file was written by a newer version, or cannot be opened at all.
     """
 
     def __init__(self, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
         self.path = path
         self.notices: tuple[str, ...] = ()
+        self.set_aside: Path | None = None
+        self._turn = turn_of(path)
         try:
             self._connection = _open(path, migrations)
         except Damaged as damage:
             target = set_aside(path)
             log.error("damaged database %s set aside as %s: %s", path, target, damage)
             self._connection = _open(path, migrations)
+            self.set_aside = target
             self.notices = (self._recover(target),)
             _mark(path).unlink(missing_ok=True)
+
+    @classmethod
+    def beside(cls, path: Path) -> Database:
+        """Another connection to a file that is open already, for the calling thread: nothing is checked, migrated or moved.
+
+        It merges the log into the file often, so that this falls to it and not to the window's thread.
+        """
+        found = cls.__new__(cls)
+        found.path, found.notices, found.set_aside, found._turn = path, (), None, turn_of(path)
+        with translated(path):
+            found._connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+            _configure(found._connection)
+            found._connection.execute(f"PRAGMA wal_autocheckpoint = {BESIDE_WAL_PAGES}")
+        return found
+
+    def reopen(self) -> None:
+        """Open the file anew, after `close` and after another one was put in its place; what holds this object goes on with it."""
+        self._connection = _open(self.path, MIGRATIONS)
+        self.notices, self.set_aside = (), None
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         """Run one statement. SQLite's own troubles raise `StoreError`: `DiskFull`, `Damaged`, or for a lock or permissions itself."""
         rows = self._connection.cursor(Rows)
         rows.path = self.path
-        with translated(self.path):
+        with translated(self.path), self._turn if is_write(sql) else contextlib.nullcontext():
             return rows.execute(sql, values)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """All statements inside are written together or, on any exception, not at all. Does not nest."""
-        self.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
+        with self._turn:
+            self.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
 
     def close(self) -> None:
         """Merge the write-ahead log into the file and close it; calling again does nothing."""
@@ -198,7 +224,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _mark(path: Path) -> Path:
-    return path.with_name(path.name + ".check")
+    return path.with_name(path.name + MARK)
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration], existed: bool) -> None:

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Damaged", "DiskFull", "Rows", "StoreError", "is_damage", "translated"]
+__all__ = ["MARK", "Damaged", "DiskFull", "Rows", "StoreError", "is_damage", "translated"]
 
+MARK = ".check"
+"""Added to the name of a file: a mark beside it, so that the whole file is checked when it is opened next."""
 ROOM = 1 << 20
 """Fewer free bytes than this, and a failed write is laid to a full disk."""
 
@@ -78,6 +80,8 @@ def _translation(error: sqlite3.DatabaseError, path: Path) -> StoreError:
     if isinstance(error, sqlite3.IntegrityError):
         return StoreError(f"This change does not fit the saved conversations ({error}); nothing was written.")
     if is_damage(error):
+        with contextlib.suppress(OSError):
+            path.with_name(path.name + MARK).touch()
         return Damaged(
             f"The file {path} with your conversations is damaged ({error}): start the program again, and what can be read is saved."
         )

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from desktop.store.personas import Persona
+
 __all__ = ["Broken", "ConversationRecord", "Event", "Imported", "MessageRecord", "Progress"]
 
 
@@ -36,7 +38,8 @@ class ConversationRecord:
     """One whole conversation. `source` and `key` together name it for good: importing it again finds it by them.
 
     Parents stand before their children in `messages`, and siblings in the order they were made. Times are seconds since 1970,
-    None where the file does not say.
+    None where the file does not say. `folder` is the names of the folders it is in, outermost first; `persona` is who answers, with
+    the id 0, None for nobody; `deleted_at` is when it was thrown away.
     """
 
     source: str
@@ -51,6 +54,11 @@ class ConversationRecord:
     model_path: str = ""
     auto_title: bool = False
     deleted: bool = False
+    folder: tuple[str, ...] = ()
+    pinned: bool = False
+    persona: Persona | None = None
+    inherits_prompt: bool = True
+    deleted_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Whole conversations into the store and out of it: each is written in one transaction, and found again when it comes twice.
+"""Whole conversations into the store and out of it: each appears when it is whole, and is found again when it comes twice.
 
 Works on a `Database` and not on a `ConversationStore`, whose opening would stop the reply that runs in the window meanwhile.
 """
@@ -9,17 +9,23 @@ import hashlib
 import json
 import time
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 from desktop.store.database import Database, StoreError
 from desktop.store.exchange import ConversationRecord, Imported, MessageRecord
 from desktop.store.records import STATES, auto_title
+from desktop.store.shelving import folder_of, folder_path, persona_id, persona_of
+from desktop.store.steps import Steps
+from desktop.store.trash import delete_for_good
 
-__all__ = ["OWN", "Intake", "chain_key", "conversation_ids", "read_whole"]
+__all__ = ["OWN", "Intake", "chain_key", "conversation_ids", "discard_unfinished", "read_whole"]
 
 OWN = "inglenook"
 """The source of conversations that were made here."""
 _MOST_RAW_BYTES = 256 << 20
+_UNFINISHED = 3
+"""The `deleted` of a conversation that is being written: it is in no list, and found by no search."""
 
 
 def chain_key(parent: str | None, *parts: object) -> str:
@@ -37,27 +43,33 @@ class Intake:
     def save(self, record: ConversationRecord) -> Imported:
         """Write the conversation, or what is new in it where it is here already. Raises `StoreError` when that is not possible.
 
+        In steps of a few milliseconds, between which the window writes; a new conversation is not seen before the last one.
         Parents must stand before their children; a message under an unknown parent goes to the top.
         """
         now = time.time()
-        with self._database.transaction():
-            found = self._find(record)
-            if found is None:
+        found = self._find(record)
+        if found is None:
+            with Steps(self._database) as steps:
                 number, title = self._create(record, now)
-                added = self._add(number, record, {}, now)
-                return Imported(number, title, record.source, "new", added)
-            number, title, deleted = found
-            if deleted and not record.deleted:
-                return Imported(number, title, record.source, "deleted", 0)
-            added = self._add(number, record, self._keys(number), now)
-            if added:
-                latest = self._latest(record, now)
-                self._database.execute("UPDATE conversations SET updated_at = max(updated_at, ?) WHERE id = ?", (latest, number))
-            return Imported(number, title, record.source, "extended" if added else "known", added)
+                added = self._add(number, record, {}, now, steps)
+                self._database.execute("UPDATE conversations SET deleted = ? WHERE id = ?", (int(record.deleted), number))
+            return Imported(number, title, record.source, "new", added)
+        number, title, deleted = found
+        if deleted and not record.deleted:
+            return Imported(number, title, record.source, "deleted", 0)
+        keys = self._keys(number)
+        if all(message.key in keys for message in record.messages):
+            return Imported(number, title, record.source, "known", 0)
+        with Steps(self._database) as steps:
+            added = self._add(number, record, keys, now, steps)
+            latest = self._latest(record, now)
+            self._database.execute("UPDATE conversations SET updated_at = max(updated_at, ?) WHERE id = ?", (latest, number))
+        return Imported(number, title, record.source, "extended", added)
 
     def _find(self, record: ConversationRecord) -> tuple[int, str, bool] | None:
         row = self._database.execute(
-            "SELECT id, title, deleted FROM imports JOIN conversations ON id = conversation_id WHERE source = ? AND key = ?",
+            "SELECT id, title, deleted FROM imports JOIN conversations ON id = conversation_id "
+            "WHERE source = ? AND key = ? AND deleted < 2",
             (record.source, record.key),
         ).fetchone()
         if row is None and record.source == OWN:  # made here: no row says so
@@ -65,7 +77,7 @@ class Intake:
                 (
                     row
                     for row in self._database.execute(
-                        "SELECT id, title, deleted FROM conversations WHERE created_at = ? "
+                        "SELECT id, title, deleted FROM conversations WHERE created_at = ? AND deleted < 2 "
                         "AND NOT EXISTS (SELECT 1 FROM imports WHERE conversation_id = id)",
                         (record.created_at,),
                     ).fetchall()
@@ -80,15 +92,17 @@ class Intake:
         title = record.title if record.auto_title else " ".join(record.title.split()) or auto_title(first)
         created = record.created_at if record.created_at is not None else _earliest(record, now)
         cursor = self._database.execute(
-            "INSERT INTO conversations (title, auto_title, created_at, updated_at, deleted, settings, system_prompt, model_path) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO conversations (title, auto_title, created_at, updated_at, deleted, settings, system_prompt, model_path, "
+            "folder_id, pinned, persona_id, inherits_prompt, deleted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                title, record.auto_title or not record.title.strip(), created, self._latest(record, now), int(record.deleted),
-                json.dumps(dict(record.settings)), record.system_prompt, record.model_path,
+                title, record.auto_title or not record.title.strip(), created, self._latest(record, now), _UNFINISHED,
+                json.dumps(dict(record.settings)), record.system_prompt, record.model_path, folder_of(self._database, record.folder),
+                record.pinned, persona_id(self._database, record.persona), record.inherits_prompt,
+                (record.deleted_at if record.deleted_at is not None else now) if record.deleted else None,
             ),
         )  # fmt: skip
         number = int(cursor.lastrowid or 0)
-        self._database.execute("INSERT INTO imports VALUES (?, ?, ?, ?)", (record.source, record.key, number, now))
+        self._database.execute("INSERT OR REPLACE INTO imports VALUES (?, ?, ?, ?)", (record.source, record.key, number, now))
         return number, title
 
     def _latest(self, record: ConversationRecord, now: float) -> float:
@@ -97,7 +111,7 @@ class Intake:
         times = [message.created_at for message in record.messages if message.created_at is not None]
         return max(times) if times else record.created_at if record.created_at is not None else now
 
-    def _add(self, number: int, record: ConversationRecord, ids: dict[str, int], now: float) -> int:
+    def _add(self, number: int, record: ConversationRecord, ids: dict[str, int], now: float, steps: Steps) -> int:
         """Insert the messages whose key is not in `ids`, and show what the record shows; how many were new."""
         fallback = record.created_at if record.created_at is not None else _earliest(record, now)
         times: dict[str, float] = {}
@@ -108,9 +122,11 @@ class Intake:
             if message.key not in ids:
                 ids[message.key] = self._insert(number, message, ids.get(message.parent or ""), times[message.key])
                 new.add(message.key)
+                steps.rest()
         for message in record.messages:
             if message.shown_child in ids and (message.shown_child in new or message.key in new):
                 self._database.execute("UPDATE messages SET shown_child = ? WHERE id = ?", (ids[message.shown_child], ids[message.key]))
+                steps.rest()
         if record.shown_root in new:
             self._database.execute("UPDATE conversations SET shown_root = ? WHERE id = ?", (ids[record.shown_root], number))
         return len(new)
@@ -133,6 +149,12 @@ class Intake:
         return {key: message_id for message_id, key in _message_keys(self._database, number).items()}
 
 
+def discard_unfinished(database: Database) -> Iterator[None]:
+    """Delete, in steps, what an import left that was killed in the middle of a conversation; not while another one runs."""
+    for (number,) in database.execute("SELECT id FROM conversations WHERE deleted = ?", (_UNFINISHED,)).fetchall():
+        yield from delete_for_good(database, int(number))
+
+
 def conversation_ids(database: Database, deleted: bool = False) -> tuple[int, ...]:
     """The numbers of all present conversations (with `deleted` those in the trash too), oldest first."""
     rows = database.execute("SELECT id FROM conversations WHERE deleted <= ? ORDER BY id", (int(deleted),))
@@ -145,8 +167,8 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
     A reply that runs is given as it was last saved, as a stopped one.
     """
     head = database.execute(
-        "SELECT title, auto_title, created_at, updated_at, deleted, settings, system_prompt, model_path, shown_root "
-        "FROM conversations WHERE id = ?",
+        "SELECT title, auto_title, created_at, updated_at, deleted, settings, system_prompt, model_path, shown_root, folder_id, pinned, "
+        "persona_id, inherits_prompt, deleted_at FROM conversations WHERE id = ?",
         (conversation_id,),
     ).fetchone()
     if head is None:
@@ -160,10 +182,10 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
     ))  # fmt: skip
     origin = database.execute("SELECT source, key FROM imports WHERE conversation_id = ? LIMIT 1", (conversation_id,)).fetchone()
     source, key = origin if origin is not None else (OWN, _own_key(conversation_id, head[2]))
-    title, is_auto, created, updated, deleted, settings, system_prompt, model_path, shown_root = head
+    title, is_auto, created, updated, deleted, settings, system_prompt, model_path, shown_root, folder, pinned, persona = head[:12]
     return ConversationRecord(
         source, key, title, created, updated, messages, keys.get(shown_root), system_prompt, json.loads(settings), model_path,
-        bool(is_auto), bool(deleted),
+        bool(is_auto), bool(deleted), folder_path(database, folder), bool(pinned), persona_of(database, persona), bool(head[12]), head[13],
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 
 from desktop.store.library_migrations import folders_personas_drafts, word_search
+from desktop.store.writing_migration import prompts_and_queue
 
 __all__ = ["MIGRATIONS"]
 
@@ -124,6 +125,22 @@ def imported_conversations(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX conversations_created ON conversations (created_at)")
 
 
+def message_origins(connection: sqlite3.Connection) -> None:
+    """What replies were made from (`origins.py`), each packed against that of `base_id` unless that is 0."""
+    connection.execute(
+        """
+        CREATE TABLE message_origins (
+            message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
+            base_id INTEGER NOT NULL,
+            depth INTEGER NOT NULL,
+            data BLOB NOT NULL
+        )
+        """
+    )
+    connection.execute("CREATE INDEX message_origins_base ON message_origins (base_id) WHERE base_id <> 0")
+
+
 MIGRATIONS = (
     conversations_and_messages, full_text_search, message_tokens, folders_personas_drafts, word_search, imported_conversations,
+    prompts_and_queue, message_origins,
 )  # fmt: skip

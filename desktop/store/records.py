@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from desktop.store.attached import auto_source
+
 __all__ = ["STATES", "Conversation", "ConversationSummary", "SearchHit", "StoredMessage", "auto_title"]
 
 STATES = ("complete", "running", "stopped", "failed")
@@ -85,8 +87,8 @@ class SearchHit:
 
 
 def auto_title(text: str) -> str:
-    """The first line with something in it, shortened at a word to 48 characters."""
-    line = next((" ".join(part.split()) for part in text.splitlines() if part.strip()), "")
+    """The first line of the user's own words with something in it, shortened at a word to 48 characters; of files alone, their names."""
+    line = next((" ".join(part.split()) for part in auto_source(text).splitlines() if part.strip()), "")
     line = re.sub(r"^(?:#{1,6}|>|[*-])\s+(?=\S)", "", line)
     if len(line) <= TITLE_CHARACTERS:
         return line

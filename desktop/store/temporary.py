@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from desktop.store.conversations import Conversation, ConversationStore
-from desktop.store.database import MEMORY, Database
+from desktop.store.database import MEMORY, Database, StoreError
+from desktop.store.origins import OriginStore
 
 __all__ = ["FIRST_TEMPORARY", "Library"]
 
@@ -30,12 +32,21 @@ class Library:
         """The store of the conversation, or of the message, of this id."""
         return self.temporary if number >= FIRST_TEMPORARY else self.kept
 
+    def database_of(self, number: int) -> Database:
+        """The database that the conversation, or the message, of this id is in."""
+        return self._memory if number >= FIRST_TEMPORARY else self.database
+
+    def origins(self, message_id: int) -> OriginStore:
+        """Where what a message was made from is kept."""
+        return OriginStore(self.database_of(message_id))
+
     def forget(self, conversation_id: int) -> None:
         """Drop a temporary conversation with all its messages."""
         with self._memory.transaction():
-            self._memory.execute(
-                "DELETE FROM message_tokens WHERE message_id IN (SELECT id FROM messages WHERE conversation_id = ?)", (conversation_id,)
-            )
+            for table in ("message_tokens", "message_origins"):
+                self._memory.execute(
+                    f"DELETE FROM {table} WHERE message_id IN (SELECT id FROM messages WHERE conversation_id = ?)", (conversation_id,)
+                )
             for table, column in (("messages", "conversation_id"), ("drafts", "conversation_id"), ("conversations", "id")):
                 self._memory.execute(f"DELETE FROM {table} WHERE {column} = ?", (conversation_id,))
 
@@ -59,6 +70,11 @@ class Library:
                 self.database.execute("UPDATE messages SET shown_child = ? WHERE id = ?", (new.get(child), new[number]))
             root = self._memory.execute("SELECT shown_root FROM conversations WHERE id = ?", (conversation_id,)).fetchone()[0]
             self.database.execute("UPDATE conversations SET shown_root = ? WHERE id = ?", (new.get(root), made))
+        with contextlib.suppress(StoreError):  # the conversation itself is safe
+            for number, copy in new.items():
+                origin = self.origins(number).load(number)
+                if origin is not None:
+                    self.origins(copy).save(copy, origin)
         self.forget(found.id)
         return self.kept.get(made)
 

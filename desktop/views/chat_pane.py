@@ -6,9 +6,11 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
+from desktop.blocks import THINKING_TAGS
 from desktop.items.messages import MessageItem
 from desktop.services.replies import avoided_text
 from desktop.services.session import ChatSession
+from desktop.store.attached import split
 from desktop.views.composer import COLUMN_WIDTH, Composer
 from desktop.views.notices import Banner, announce
 from desktop.views.status import StatusLine
@@ -16,23 +18,30 @@ from desktop.views.token_desk import TokenDesk
 from desktop.views.token_legend import TokenLegend
 from desktop.views.transcript import TranscriptView
 from desktop.views.welcome import WelcomePage
-from engine.core import Stats
+from engine.core import ModelInfo, Stats
 from engine.settings import Settings, SpeculationSettings
 
 __all__ = ["ChatPane"]
 
+SWITCH_OFF = "Switch drafting off"
+RELOAD = "Load the model again"
 BUSY = ("prefill", "answering", "stopping")
 """States in which a reply is under way."""
 
 
 class ChatPane(QWidget):
-    """Shows and drives the open conversation of `session`. `header` is put at the top."""
+    """Shows and drives the open conversation of `session`. `header` is put at the top.
+
+    `origin_wanted(message)`: what produced a reply was asked for.
+    """
 
     busy_changed = Signal(bool)
+    origin_wanted = Signal(int)
 
     def __init__(self, session: ChatSession, header: QWidget, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._session = session
+        self._reload_told = False
         self._awaited = False  # a reply was begun and its end was not told yet
         self.transcript = TranscriptView(session.messages)
         self.legend = TokenLegend()
@@ -54,7 +63,7 @@ class ChatPane(QWidget):
         strip.addStretch(1)
         strip.addWidget(self.banner, 1000)
         strip.addStretch(1)
-        layout = QVBoxLayout(self)
+        layout = self._column = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addWidget(header)
@@ -63,6 +72,10 @@ class ChatPane(QWidget):
         layout.addLayout(strip)
         layout.addWidget(self.composer)
         layout.addWidget(self.status)
+
+    def add_strip(self, strip: QWidget) -> None:
+        """Put `strip` below the header."""
+        self._column.insertWidget(1, strip)
 
     def _connect(self) -> None:
         session = self._session
@@ -73,12 +86,11 @@ class ChatPane(QWidget):
         session.avoided.connect(self._show_avoided)
         session.settings_changed.connect(self._settings_changed)
         session.draft_refused.connect(self._show_refused_draft)
-        session.model_changed.connect(self.show_model)
+        session.model_changed.connect(self._model_came)
         session.conversation_changed.connect(self._show_conversation)
         session.notice.connect(self.show_notice)
         session.undo_available.connect(self._undo_changed)
         self.banner.undo_requested.connect(session.undo)
-        self.composer.submitted.connect(self._send)
         self.composer.stop_requested.connect(session.stop)
         self.composer.previous_wanted.connect(self.edit_last_own)
         self.transcript.action.connect(self._act)
@@ -119,6 +131,12 @@ class ChatPane(QWidget):
             self._awaited = False
             announce(self, f"Done, {stats.decode_tokens_per_second:.0f} tokens per second, {reason}")
 
+    def _model_came(self, model: ModelInfo | None) -> None:
+        if model is not None and self._reload_told:
+            self.banner.hide_offer(RELOAD)
+            self._reload_told = False
+        self.show_model()
+
     def _show_running(self, stats: Stats) -> None:
         self.status.show_stats(stats, "")
 
@@ -127,11 +145,11 @@ class ChatPane(QWidget):
             self.show_state("answering")
 
     def _show_refused_draft(self, sentence: str) -> None:
-        self.banner.show_notice(sentence, "warning", offer=("Switch drafting off", self._session.switch_drafting_off))
+        self.banner.show_notice(sentence, "warning", offer=(SWITCH_OFF, self._session.switch_drafting_off))
 
     def _settings_changed(self, cls: type[Settings]) -> None:
         if cls is SpeculationSettings:
-            self.banner.hide_offer()
+            self.banner.hide_offer(SWITCH_OFF)
 
     def _show_progress(self, stage: str, done: int, total: int) -> None:
         counted = f"{stage}, {done:,} of {total:,}" if self._session.state == "prefill" and total else stage
@@ -142,6 +160,7 @@ class ChatPane(QWidget):
     def show_model(self) -> None:
         """Let the empty page fit the model that is loaded, or that there is none."""
         model = self._session.model
+        self.transcript.set_thinking((model.thinking if model is not None else ()) or THINKING_TAGS)
         if model is not None:
             self.welcome.show_ready(model.name)
         elif self._session.state != "loading":
@@ -154,19 +173,18 @@ class ChatPane(QWidget):
             self.composer.setFocus()
 
     def show_notice(self, text: str, level: str) -> None:
-        """Show what the session has to say; the details of a bug go with it once."""
-        details, self._session.error_details = (self._session.error_details if level == "error" else ""), ""
-        self.banner.show_notice(text, level, details=details)
+        """Show what the session has to say; the details of a bug, and the offer to load the model again, go with it once."""
+        session = self._session
+        details, session.error_details = (session.error_details if level == "error" else ""), ""
+        self._reload_told, session.reload_offered = level == "error" and session.reload_offered, False
+        offer = (RELOAD, session.reload_model) if self._reload_told else None
+        self.banner.show_notice(text, level, details=details, offer=offer)
 
     def _undo_changed(self, available: bool, _what: str) -> None:
         if not available:
             self.banner.hide_undo()
 
     # -- what the user does
-
-    def _send(self, text: str) -> None:
-        if self._session.submit(text):
-            self.composer.accept()
 
     def _take_example(self, text: str) -> None:
         self.composer.set_text(text)
@@ -182,7 +200,11 @@ class ChatPane(QWidget):
             self._session.continue_reply(message)
         elif name == "delete":
             self._delete(message)
-        else:
+        elif name == "fork":
+            self.fork(message)
+        elif name == "origin":
+            self.origin_wanted.emit(message)
+        elif name in ("previous", "next"):
             self._session.show_variant(message, {"previous": -1, "next": 1}[name])
 
     def _delete(self, message: int) -> None:
@@ -191,10 +213,22 @@ class ChatPane(QWidget):
             words = "This version was deleted; another one is shown." if others else "Message deleted, with what followed it."
             self.banner.show_notice(words, "info", undo=True)
 
-    def _edited(self, message: int, text: str) -> None:
+    def fork(self, message: int) -> None:
+        """Go on from a message in a new chat."""
+        if self._session.fork(message):
+            self.banner.show_notice("This is a new chat that goes on from there; the other one is unchanged.", "info", undo=True)
+
+    def fork_last(self) -> None:
+        """Go on from the last message in a new chat."""
+        items = self._session.messages.items()
+        if items:
+            self.fork(items[-1].id)
+
+    def _edited(self, message: int, text: str, answer: bool) -> None:
         """An inline edit was saved; a refused text goes where it is not lost."""
-        if not self._session.edit(message, text) and self._session.messages.item(message).text != text and not self.composer.text():
-            self.composer.set_text(text)
+        refused = not self._session.edit(message, text, answer) and self._session.messages.item(message).text != text
+        if refused and not self.composer.text():
+            self.composer.set_text(text[split(text)[1] :])
         self.composer.setFocus()
 
     def last_reply(self) -> MessageItem | None:

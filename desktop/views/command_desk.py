@@ -36,7 +36,13 @@ class CommandDesk(QObject):
         self.editing = EditDesk(window, window.chat.transcript, session.undo)
         self.states: CommandStates | None = None
         deeds = PaletteDeeds(
-            window.open_chat, window.open_message, self.show_setting, lambda path: window.desk.open(Path(path)), window.desk.look_for_models
+            window.open_chat,
+            window.open_message,
+            self.show_setting,
+            lambda path: window.desk.open(Path(path)),
+            window.desk.look_for_models,
+            lambda: [(persona.id, persona.name) for persona in window.personas.service.personas()],
+            lambda number: window.personas.choose(number),
         )
         self.finder = PaletteDesk(window, session, window.services.catalogue, window.settings_desk.presets, deeds)
         self.ring = PaneRing(self._panes(), self)

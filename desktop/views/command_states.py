@@ -28,6 +28,10 @@ class CommandStates(QObject):
         self._troubles: dict[str, Callable[[], str]] = {
             "copy_reply": self._no_reply,
             "find": self._no_message,
+            "fork": self._no_message,
+            "copy_chat": self._no_message,
+            "export_chat": self._no_message,
+            "origin": self._no_reply,
             "regenerate": self._no_message,
             "continue": self._no_last_reply,
             "previous_variant": lambda: self._no_variant(-1),

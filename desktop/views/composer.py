@@ -2,161 +2,113 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QMimeData, QSize, Qt, Signal
-from PySide6.QtGui import (
-    QDragEnterEvent,
-    QDragMoveEvent,
-    QFocusEvent,
-    QFontMetricsF,
-    QInputMethodEvent,
-    QKeyEvent,
-    QPalette,
-    QResizeEvent,
-)
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QObject, QSize, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QPalette
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
+from desktop.views.composer_box import ComposerBox
 from desktop.views.icons import IconButton
+from desktop.views.text_box import TextBox
 
-__all__ = ["Composer"]
+__all__ = ["COLUMN_WIDTH", "Composer"]
 
 COLUMN_WIDTH = 860
-_MOST_LINES = 9
-
-
-class _TextBox(QPlainTextEdit):
-    """The text edit: grows with its text up to `_MOST_LINES` lines; emits `send` for the key that sends."""
-
-    send = Signal()
-    focus_changed = Signal(bool)
-    previous_wanted = Signal()
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.send_with = "enter"
-        self._composing = False
-        self.setObjectName("composerText")
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setTabChangesFocus(True)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.document().setDocumentMargin(4)
-        self.textChanged.connect(self.fit)
-        self.fit()
-
-    def fit(self) -> None:
-        """Take the height of the text, one to `_MOST_LINES` lines."""
-        lines = min(max(1, int(self.document().size().height())), _MOST_LINES)
-        margins = 2 * math.ceil(self.document().documentMargin()) + 2
-        self.setFixedHeight(math.ceil(QFontMetricsF(self.font()).lineSpacing() * lines) + margins)
-        full = int(self.document().size().height()) > _MOST_LINES
-        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded if full else Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        if event.oldSize().width() != event.size().width():
-            self.fit()
-
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.FontChange:
-            self.fit()
-
-    def inputMethodEvent(self, event: QInputMethodEvent) -> None:
-        self._composing = bool(event.preeditString())
-        super().inputMethodEvent(event)
-
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        super().focusInEvent(event)
-        self.focus_changed.emit(True)
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        self._composing = False
-        super().focusOutEvent(event)
-        self.focus_changed.emit(False)
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Up and not self.toPlainText() and not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier:
-            self.previous_wanted.emit()
-            return
-        if event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or self._composing:
-            super().keyPressEvent(event)
-            return
-        held = event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
-        control = held == Qt.KeyboardModifier.ControlModifier
-        if control or (held == Qt.KeyboardModifier.NoModifier and self.send_with == "enter"):
-            self.send.emit()
-        elif held in (Qt.KeyboardModifier.NoModifier, Qt.KeyboardModifier.ShiftModifier):
-            self.textCursor().insertBlock()  # a real line break; Qt's own Shift+Enter makes U+2028
-            self.ensureCursorVisible()
-        else:
-            event.ignore()
-
-    def canInsertFromMimeData(self, source: QMimeData) -> bool:
-        return source.hasText() and not source.hasUrls()
-
-    def insertFromMimeData(self, source: QMimeData) -> None:
-        """Paste the text as it is, without styles."""
-        self.insertPlainText(source.text())
-
-    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        """Files are for the window."""
-        if event.mimeData().hasUrls():
-            event.ignore()
-        else:
-            super().dragEnterEvent(event)
-
-    def dragMoveEvent(self, event: QDragMoveEvent) -> None:
-        if event.mimeData().hasUrls():
-            event.ignore()
-        else:
-            super().dragMoveEvent(event)
 
 
 class Composer(QWidget):
-    """The box and its one button: Send, or Stop while a reply is written.
+    """The box, how the reply is to begin, and the buttons: files, that beginning, saved prompts, and Send, or Stop while a reply is
+    written.
 
-    `submitted(text)` asks to send; the text stays in the box until the owner calls `accept()`, so that a refused message
-    is not lost. `stop_requested()` asks to stop; `previous_wanted()` is the Up key in an empty box.
+    `submitted(text)` asks to send, or while a reply is written to let it wait; the text stays in the box until the owner calls
+    `accept()`, so that a refused message is not lost. `stop_requested()` asks to stop; `previous_wanted()` is the Up key in an
+    empty box; `attach_requested()` and `prompts_requested()` are buttons. What others `add_above` stands over the frame, what they
+    `add_inside` over the box. With `laden` a message without a word can be sent.
+    `left(conversation, text)` before another chat's text is shown, which is that of `recall(conversation)` the first time.
     """
 
     submitted = Signal(str)
     stop_requested = Signal()
     previous_wanted = Signal()
+    attach_requested = Signal()
+    prompts_requested = Signal()
+    left = Signal(int, str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._answering = False
+        self._answering = self._laden = False
+        self.recall: Callable[[int], str] = lambda conversation: ""
         self._drafts: dict[int | None, str] = {}
         self._conversation: int | None = None
-        self.box = _TextBox()
+        self.box = ComposerBox()
         self.box.setAccessibleName("Message")
-        self.button = IconButton("send", "Send message", role=QPalette.ColorRole.HighlightedText)
-        self.button.setObjectName("send")
-        self.button.setIconSize(QSize(20, 20))
-        self._frame = QFrame()
-        self._frame.setObjectName("composerBox")
-        self._frame.setMaximumWidth(COLUMN_WIDTH)
-        inside = QHBoxLayout(self._frame)
-        inside.setContentsMargins(12, 8, 8, 8)
-        inside.setSpacing(8)
-        inside.addWidget(self.box, 1, Qt.AlignmentFlag.AlignVCenter)
-        inside.addWidget(self.button, 0, Qt.AlignmentFlag.AlignBottom)
-        outside = QVBoxLayout(self)
-        outside.setContentsMargins(14, 6, 14, 4)
-        centre = QHBoxLayout()
-        centre.addStretch(1)
-        centre.addWidget(self._frame, 1000)
-        centre.addStretch(1)
-        outside.addLayout(centre)
+        self.opening_box = TextBox("Start the reply with", least=1, most=4)
+        self.opening_box.setPlaceholderText("Start the reply with …")
+        self.opening_box.setAccessibleDescription("The model writes on from this text. It holds for the next message only.")
+        self.opening_box.installEventFilter(self)
+        self.opening_box.hide()
+        self._make_buttons()
+        self._arrange()
         self.setFocusProxy(self.box)
         self.box.send.connect(self._send)
         self.box.previous_wanted.connect(self.previous_wanted)
         self.box.focus_changed.connect(self._show_focus)
         self.box.textChanged.connect(self._show_state)
-        self.button.clicked.connect(self._pressed)
         self.set_send_with("enter")
+
+    def _make_buttons(self) -> None:
+        self.button = IconButton("send", "Send message", role=QPalette.ColorRole.HighlightedText)
+        self.button.setObjectName("send")
+        self.button.setIconSize(QSize(20, 20))
+        self.attach = IconButton("attach", "Attach files")
+        self.opening_button = IconButton("opening", "Start the reply with …")
+        self.opening_button.setCheckable(True)
+        self.prompts = IconButton("prompts", "Saved prompts")
+        self.button.clicked.connect(self._pressed)
+        self.attach.clicked.connect(self.attach_requested)
+        self.prompts.clicked.connect(self.prompts_requested)
+        self.opening_button.toggled.connect(self._show_opening)
+
+    def _arrange(self) -> None:
+        self.frame = QFrame()
+        self.frame.setObjectName("composerBox")
+        self.frame.setMaximumWidth(COLUMN_WIDTH)
+        tools = QHBoxLayout()
+        tools.setSpacing(2)
+        for button in (self.attach, self.opening_button, self.prompts):
+            tools.addWidget(button)
+        tools.addStretch(1)
+        tools.addWidget(self.button)
+        self._inside = QVBoxLayout(self.frame)
+        self._inside.setContentsMargins(8, 6, 6, 6)
+        self._inside.setSpacing(4)
+        self._inside.addWidget(self.opening_box)
+        self._inside.addWidget(self.box)
+        self._inside.addLayout(tools)
+        self._above = QVBoxLayout()
+        self._above.setContentsMargins(0, 0, 0, 0)
+        self._above.setSpacing(6)
+        column = QWidget()
+        column.setMaximumWidth(COLUMN_WIDTH)
+        inner = QVBoxLayout(column)
+        inner.setContentsMargins(0, 0, 0, 0)
+        inner.setSpacing(6)
+        inner.addLayout(self._above)
+        inner.addWidget(self.frame)
+        outside = QHBoxLayout(self)
+        outside.setContentsMargins(14, 6, 14, 4)
+        outside.addStretch(1)
+        outside.addWidget(column, 1000)
+        outside.addStretch(1)
+
+    def add_above(self, widget: QWidget) -> None:
+        """Put something over the frame."""
+        self._above.addWidget(widget)
+
+    def add_inside(self, widget: QWidget) -> None:
+        """Put something into the frame, over the text."""
+        self._inside.insertWidget(0, widget)
 
     def text(self) -> str:
         """What is written now."""
@@ -167,9 +119,25 @@ class Composer(QWidget):
         self.box.setPlainText(text)
         self.box.moveCursor(self.box.textCursor().MoveOperation.End)
 
+    def opening(self) -> str:
+        """How the reply is to begin; empty for no wish."""
+        text = self.opening_box.text() if self.opening_button.isChecked() else ""
+        return text if text.strip() else ""
+
+    def set_opening(self, text: str) -> None:
+        """Show how the reply is to begin, or (empty) no such wish."""
+        self.opening_box.show_text(text)
+        self.opening_button.setChecked(bool(text))
+
     def accept(self) -> None:
         """The message was taken: empty the box."""
         self.box.clear()
+        self.set_opening("")
+
+    def set_laden(self, laden: bool) -> None:
+        """Whether there is something to send besides the text."""
+        self._laden = laden
+        self._show_state()
 
     def set_answering(self, answering: bool) -> None:
         """Show Stop in place of Send while a reply is written."""
@@ -179,7 +147,6 @@ class Composer(QWidget):
     def set_send_with(self, key: str) -> None:
         """ "enter" sends with Enter and breaks lines with Shift+Enter; "ctrl+enter" sends with Ctrl+Enter only."""
         self.box.send_with = key
-        self.box.setPlaceholderText("Write a message" if key == "enter" else "Write a message, Ctrl+Enter sends")
         self.box.setAccessibleDescription(
             "Enter sends, Shift and Enter makes a new line." if key == "enter" else "Control and Enter sends, Enter makes a new line."
         )
@@ -191,11 +158,18 @@ class Composer(QWidget):
             return
         if self.text():
             self._drafts[self._conversation] = self.text()
+        self.left.emit(self.conversation, self.text())
         self._conversation = conversation
-        self.set_text(self._drafts.pop(conversation, ""))
+        self.set_text(self._drafts.pop(conversation, "") or self.recall(conversation or 0))
+        self.set_opening("")
+
+    @property
+    def conversation(self) -> int:
+        """The chat whose text is shown; 0 before there is one."""
+        return self._conversation or 0
 
     def _send(self) -> None:
-        if not self._answering and self.text().strip():
+        if self.text().strip() or self._laden:
             self.submitted.emit(self.text())
 
     def _pressed(self) -> None:
@@ -206,13 +180,39 @@ class Composer(QWidget):
         self.box.setFocus()
 
     def _show_state(self) -> None:
+        enter = "Enter" if self.box.send_with == "enter" else "Ctrl+Enter"
         if self._answering:
             self.button.set_face("stop", "Stop the reply", "Stop (Esc)")
+            self.box.setPlaceholderText("Write the next message")
         else:
-            self.button.set_face("send", "Send message", "Send (Enter)" if self.box.send_with == "enter" else "Send (Ctrl+Enter)")
-        self.button.setEnabled(self._answering or bool(self.text().strip()))
+            self.button.set_face("send", "Send message", f"Send ({enter})")
+            self.box.setPlaceholderText("Write a message" if enter == "Enter" else "Write a message, Ctrl+Enter sends")
+        self.button.setEnabled(self._answering or self._laden or bool(self.text().strip()))
+
+    def _show_opening(self, shown: bool) -> None:
+        self.opening_box.setVisible(shown)
+        if self.isVisible():
+            (self.opening_box if shown else self.box).setFocus()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Enter in the reply's beginning goes on to the message, Esc gives it up."""
+        if watched is self.opening_box and isinstance(event, QKeyEvent):
+            held = event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
+            if event.key() == Qt.Key.Key_Escape and event.type() in (QEvent.Type.ShortcutOverride, QEvent.Type.KeyPress):
+                event.accept()
+                if event.type() == QEvent.Type.KeyPress:
+                    self.set_opening("")
+                return True
+            if event.type() == QEvent.Type.KeyPress and event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+                if held == Qt.KeyboardModifier.NoModifier:
+                    self.box.setFocus()
+                    return True
+                if held == Qt.KeyboardModifier.ControlModifier:
+                    self._send()
+                    return True
+        return super().eventFilter(watched, event)
 
     def _show_focus(self, focused: bool) -> None:
-        self._frame.setProperty("focused", focused)
-        self._frame.style().unpolish(self._frame)
-        self._frame.style().polish(self._frame)
+        self.frame.setProperty("focused", focused)
+        self.frame.style().unpolish(self.frame)
+        self.frame.style().polish(self.frame)

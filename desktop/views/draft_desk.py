@@ -43,7 +43,7 @@ class DraftDesk(QObject):
         if cls is SpeculationSettings:
             session = self._session
             sources = {field.name: session.source_of(cls, field.name) for field in dataclasses.fields(SpeculationSettings)}
-            self.pane.show_values(session.settings(SpeculationSettings), sources, session.preferences.settings(SpeculationSettings))
+            self.pane.show_values(session.settings(SpeculationSettings), sources, session.below(SpeculationSettings))
 
     def _show_stats(self, stats: Stats | None, reason: str) -> None:
         self.pane.show_stats(stats)

@@ -88,7 +88,7 @@ class DraftPane(QWidget):
         self.method.editor.set_value(settings.method)
         for row, name in ((self.method, "method"), (self.model, "draft_model")):
             value, source = getattr(settings, name), sources[name]
-            changed = source == "saved default" or (source == "conversation" and value != getattr(below, name))
+            changed = source == "saved default" or (source != "default" and value != getattr(below, name))
             row.tell_source(source, value != getattr(SpeculationSettings(), name), changed)
         self.choices.show_chosen(settings.draft_model)
         self._arrange()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from PySide6.QtCore import Signal
@@ -75,11 +75,17 @@ class SettingsForm(QWidget):
         self._layout.addWidget(heading)
         return heading
 
-    def show_values(self, settings: Settings, sources: dict[str, str], below: Settings | None = None) -> None:
+    def show_values(
+        self,
+        settings: Settings,
+        sources: dict[str, str],
+        below: Settings | None = None,
+        levels: Mapping[str, Sequence[tuple[str, Any]]] | None = None,
+    ) -> None:
         """Show the fields of `settings`.
 
         `sources` gives for each field what `SettingsLayers.source_of` says; `below` has the values that a reset goes back to where a
-        conversation has its own (the program's defaults when it is left out).
+        conversation has its own (the program's defaults when it is left out). `levels` has what `SettingsLayers.origins` says.
         """
         before, self.shown = self.shown, settings
         defaults = self.cls()
@@ -91,7 +97,7 @@ class SettingsForm(QWidget):
                 row.editor.set_value(value)
             source = sources[name]
             changed = source == "saved default" or (source != "default" and value != getattr(below, name))
-            row.tell_source(source, value != getattr(defaults, name), changed)
+            row.tell_source(source, value != getattr(defaults, name), changed, levels.get(name, ()) if levels is not None else ())
             row.editor.show_context(settings)
         self._arrange()
         self.values_shown.emit()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QKeyEvent
@@ -11,8 +12,8 @@ from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QLineEdit,
 from desktop.views.form import SettingsForm
 from desktop.views.group import Group
 from desktop.views.icons import IconButton
+from desktop.views.prompt_field import PromptField
 from desktop.views.settings_search import first_control, show_in, wanted_words
-from desktop.views.text_box import TextBox
 from engine.settings import Settings
 
 __all__ = ["Group", "Inspector"]
@@ -41,13 +42,13 @@ class Inspector(QWidget):
     """Search, system prompt, settings, the switch of the advanced ones, "Save as defaults".
 
     `changed(cls, name, value)` and `reset_requested(cls, name)` name a field of a settings class of `panes`;
-    `system_prompt_changed(text)`; `advanced_changed(shown)`; `save_requested()`; `escaped()` from the button `back` of a
-    narrow window. The owner answers with `show_values`, `show_system_prompt` and `show_advanced`.
+    `system_prompt_changed(text, inherits)` as of `PromptField`; `advanced_changed(shown)`; `save_requested()`; `escaped()` from the
+    button `back` of a narrow window. The owner answers with `show_values`, `show_system_prompt` and `show_advanced`.
     """
 
     changed = Signal(object, str, object)
     reset_requested = Signal(object, str)
-    system_prompt_changed = Signal(str)
+    system_prompt_changed = Signal(str, bool)
     advanced_changed = Signal(bool)
     save_requested = Signal()
     escaped = Signal()
@@ -59,10 +60,9 @@ class Inspector(QWidget):
         self.setAccessibleName("Settings")
         self.forms: dict[type[Settings], SettingsForm] = {}
         self.groups: list[Group] = []
-        self.prompt = TextBox("System prompt", least=3, most=12)
-        self.prompt.setPlaceholderText("How the model should behave, for example: You are a patient teacher.")
-        self.prompt.edited.connect(self.system_prompt_changed)
-        self._prompt_part = self._labelled_prompt()
+        self.prompt_field = PromptField("chat")
+        self.prompt = self.prompt_field.box
+        self.prompt_field.changed.connect(self.system_prompt_changed)
         self._nothing = QLabel("No setting has these words.")
         self._nothing.setProperty("tone", "muted")
         self._nothing.setContentsMargins(8, 8, 6, 8)
@@ -72,7 +72,7 @@ class Inspector(QWidget):
         column = QVBoxLayout(body)
         column.setContentsMargins(12, 4, 12, 12)
         column.setSpacing(6)
-        column.addWidget(self._prompt_part)
+        column.addWidget(self.prompt_field)
         column.addWidget(self._nothing)
         for position, (title, cls) in enumerate(panes):
             group = Group(title, self._form(cls), opened=position == 0)
@@ -93,17 +93,6 @@ class Inspector(QWidget):
         layout.addLayout(self._foot())
         self.show_advanced(False)
         self.fit_text()
-
-    def _labelled_prompt(self) -> QWidget:
-        part = QWidget()
-        heading = QLabel("System prompt")
-        heading.setProperty("tone", "heading")
-        heading.setBuddy(self.prompt)
-        layout = QVBoxLayout(part)
-        layout.setContentsMargins(8, 4, 6, 8)
-        layout.addWidget(heading)
-        layout.addWidget(self.prompt)
-        return part
 
     def _head(self) -> QHBoxLayout:
         self.query = _Search()
@@ -158,16 +147,22 @@ class Inspector(QWidget):
 
     # -- what the owner tells
 
-    def show_values(self, settings: Settings, sources: dict[str, str], below: Settings | None = None) -> None:
-        """Show one settings object and, for each field, where its value comes from and what is below it."""
+    def show_values(
+        self,
+        settings: Settings,
+        sources: dict[str, str],
+        below: Settings | None = None,
+        levels: Mapping[str, Sequence[tuple[str, Any]]] | None = None,
+    ) -> None:
+        """Show one settings object and, for each field, where its value comes from, what is below it, and all that set it."""
         form = self.forms[type(settings)]
-        form.show_values(settings, sources, below)
+        form.show_values(settings, sources, below, levels)
         own = form.own_values
         self.group(type(settings)).show_note(f"{own} changed" if own else "")
 
-    def show_system_prompt(self, text: str) -> None:
-        """Show the system prompt of the open conversation."""
-        self.prompt.show_text(text)
+    def show_system_prompt(self, text: str, inherited: str = "", source: str = "", inherits: bool = True) -> None:
+        """Show the own system prompt of the open conversation, and what it has without one."""
+        self.prompt_field.show_prompt(text, inherited, source, inherits)
 
     def show_advanced(self, shown: bool) -> None:
         """Show advanced settings too, or only those that have a value of their own."""
@@ -178,7 +173,7 @@ class Inspector(QWidget):
     def reveal(self, cls: type[Settings], name: str) -> None:
         """Bring the field `name` of a settings class into sight, with the keyboard in its editor; without a name the system prompt."""
         self.query.clear()
-        target: QWidget | None = self._prompt_part
+        target: QWidget | None = self.prompt_field
         if name:
             self.group(cls).open()
             target = self.forms[cls].call(name)
@@ -198,7 +193,7 @@ class Inspector(QWidget):
 
     def fit_text(self) -> None:
         """Follow the theme and the text size."""
-        self.prompt.fit()
+        self.prompt_field.fit_text()
         for group in self.groups:
             group.tint()
 
@@ -206,7 +201,7 @@ class Inspector(QWidget):
 
     def _search(self, text: str) -> None:
         words = wanted_words(text)
-        self._prompt_part.setVisible(all(word in "system prompt" for word in words))
+        self.prompt_field.setVisible(all(word in "system prompt" for word in words))
         found = False
         for form, group in zip(self.forms.values(), self.groups, strict=True):
             by_title = bool(words) and all(word in group.title.lower() for word in words)
@@ -214,7 +209,7 @@ class Inspector(QWidget):
             any_row = form.set_query([] if by_title else words)
             group.show_search(any_row or by_title if words else None)
             found = found or any_row
-        self._nothing.setVisible(bool(words) and not found and self._prompt_part.isHidden())
+        self._nothing.setVisible(bool(words) and not found and self.prompt_field.isHidden())
         self._scroll.verticalScrollBar().setValue(0)
 
     def finish(self) -> None:

@@ -15,21 +15,32 @@ from desktop.settings import PANES, Appearance, Behaviour
 from desktop.views.about import AboutDialog
 from desktop.views.actions import add_menus
 from desktop.views.chat_pane import ChatPane
+from desktop.views.clarity_desk import ClarityDesk
 from desktop.views.command_desk import CommandDesk
 from desktop.views.device_desk import DeviceDesk
 from desktop.views.draft_desk import DraftDesk
+from desktop.views.draft_keeper import DraftKeeper
 from desktop.views.drop import DropHint, dropped_paths, is_model, model_path
+from desktop.views.exchange_desk import ExchangeDesk
 from desktop.views.file_desk import FileDesk
+from desktop.views.folder_desk import FolderDesk
 from desktop.views.icons import IconButton, application_icon
 from desktop.views.inspector import Inspector
 from desktop.views.library_desk import LibraryDesk
+from desktop.views.memory_desk import MemoryDesk
 from desktop.views.model_desk import ModelDesk
 from desktop.views.model_picker import STARTER_WORDS, ModelPicker
+from desktop.views.origin_desk import OriginDesk
 from desktop.views.panes import LEFT, RIGHT, Panes
+from desktop.views.persona_desk import PersonaDesk
+from desktop.views.safety_desk import SafetyDesk
 from desktop.views.settings_desk import SettingsDesk
 from desktop.views.sidebar import Sidebar
 from desktop.views.sidebar_desk import SidebarDesk
+from desktop.views.start_desk import StartDesk
+from desktop.views.temporary_desk import TemporaryDesk
 from desktop.views.theme import Theme
+from desktop.views.writing_desk import WritingDesk
 from engine.settings import Settings, setting_info
 
 __all__ = ["MainWindow"]
@@ -47,6 +58,7 @@ class MainWindow(QMainWindow):
         self.setWindowIcon(application_icon())
         self.setAcceptDrops(True)
         self.picker = ModelPicker()
+        self.temporary = TemporaryDesk(session, self)
         self.chat = ChatPane(session, self._top_bar())
         self.sidebar = Sidebar(services.shelf.rows)
         self.inspector = Inspector(PANES)
@@ -72,7 +84,27 @@ class MainWindow(QMainWindow):
         self.commands = CommandDesk(self)
         self.drafting = DraftDesk(session, self.desk, inspector, self)
         self.shelf_desk = SidebarDesk(services.shelf, self.sidebar, self.chat, self._geometry, self)
+        self.personas = PersonaDesk(session, self.chat, self.desk, services.catalogue, self)
+        self.top_line.insertWidget(2, self.personas.picker)
+        self.temporary.connect_view(self.chat)
+        self.folders = FolderDesk(session, services.checks, self)
+        self.shelf_desk.folder_settings_requested.connect(self.folders.open)
+        self.folders.changed.connect(services.shelf.load)
+        services.shelf.folders_changed.connect(session.follow_place)
+        self.unsent = DraftKeeper(session, self.chat.composer, self)
+        self.unsent.changed.connect(self.sidebar.set_drafts)
+        self.start_desk = StartDesk(services, self.chat.banner, self.open_chat, self)
+        self.clarity = ClarityDesk(session, services.meter, self.chat, inspector, self)
+        self.memory = MemoryDesk(session, services.memory, inspector, self)
+        self.origins = OriginDesk(session, services.origins, self)
+        self.origins.notice.connect(self.chat.show_notice)
+        self.chat.origin_wanted.connect(lambda message: self.origins.open(message, self))
         self.files.add(is_model, lambda paths: self.desk.open(model_path(paths[0])), "Drop the model here to open it")
+        self.exchange = ExchangeDesk(session, services.exchange, self.chat, self.files, self)
+        self.shelf_desk.export_requested.connect(self.exchange.export)
+        session.library_changed.connect(services.shelf.load)
+        self.safety = SafetyDesk(session, services.backups, services.exchange, self.chat, self)
+        self.writing = WritingDesk(services.writing, session, self.chat, self)
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
     def _top_bar(self) -> QWidget:
@@ -81,11 +113,12 @@ class MainWindow(QMainWindow):
         bar.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.left_button = IconButton("sidebar", "Show or hide chats")
         self.right_button = IconButton("inspector", "Show or hide settings")
-        layout = QHBoxLayout(bar)
+        layout = self.top_line = QHBoxLayout(bar)
         layout.setContentsMargins(8, 6, 8, 6)
         layout.addWidget(self.left_button)
         layout.addWidget(self.picker)
         layout.addStretch(1)
+        layout.addWidget(self.temporary.button)
         layout.addWidget(self.right_button)
         return bar
 
@@ -93,21 +126,32 @@ class MainWindow(QMainWindow):
         session, chat, desk = self.session, self.chat, self.desk
         return {
             "new_chat": self.new_chat,
+            "new_temporary": self.new_temporary,
+            "keep": self.temporary.keep,
+            "persona": self.personas.picker.open_menu,
+            "personas": self.personas.manage,
             "library": lambda: self.library.open(self),
             "open_file": desk.ask_for_file,
             "open_folder": desk.ask_for_folder,
             "starter": desk.get_starter,
             "unload": session.unload_model,
             "reload": session.reload_model,
+            "import_chats": self.exchange.ask_for_files,
+            "export_chat": self.exchange.export_open,
+            "export_all": self.exchange.export_all,
+            "restore_backup": self.safety.open,
+            "copy_chat": self.exchange.copy_chat,
             "quit": self.close,
             "copy_reply": chat.copy_last,
             "find": chat.transcript.finding.open,
             "search": self.search,
             "stop": session.stop,
+            **self.writing.handlers(),
             "regenerate": chat.regenerate_last,
             "continue": chat.continue_last,
             "previous_variant": lambda: chat.step_variant(-1),
             "next_variant": lambda: chat.step_variant(1),
+            "origin": lambda: self.origins.open_last(self),
             "rename": self.rename,
             "delete_chat": lambda: self.shelf_desk.delete([session.conversation]),
             "new_folder": self._new_folder,
@@ -117,9 +161,13 @@ class MainWindow(QMainWindow):
             "sidebar": lambda: self.panes.toggle(LEFT),
             "inspector": lambda: self.panes.toggle(RIGHT),
             "tokens": chat.tokens.toggle,
+            "figures": self.clarity.open_figures,
+            "context": self.clarity.show_context,
             "larger": lambda: self.scale_text(10),
             "smaller": lambda: self.scale_text(-10),
             "normal": lambda: self.scale_text(0),
+            "log": self.start_desk.show_log,
+            "menu_entry": self.start_desk.show_menu_entry,
             "about": lambda: AboutDialog(self).open(),
         }
 
@@ -135,6 +183,8 @@ class MainWindow(QMainWindow):
         self.shelf_desk.hit_chosen.connect(self._leave_sidebar)
         sidebar.escaped.connect(self.write)
         self.settings_desk.notice.connect(self._show_notice)
+        self.temporary.button.clicked.connect(self.new_temporary)
+        self.unsent.begin()
         self.left_button.clicked.connect(lambda: self.panes.toggle(LEFT))
         self.right_button.clicked.connect(lambda: self.panes.toggle(RIGHT))
         inspector.escaped.connect(self.write)
@@ -147,6 +197,7 @@ class MainWindow(QMainWindow):
         self.desk.fetching.connect(self._show_fetching)
         self.desk.fetch_ended.connect(self._end_fetching)
         self.theme.changed.connect(self._fit_text)
+        self.writing.begin(self)
         self._show_model(session.model)
         self._show_undo(False, "")
         self._show_busy(session.state not in ("no_model", "idle"))
@@ -158,7 +209,7 @@ class MainWindow(QMainWindow):
 
     def _show_conversation(self, conversation: int) -> None:
         self.sidebar.set_open(conversation)
-        self.inspector.show_system_prompt(self.session.system_prompt)
+        self.actions_by_name["keep"].setEnabled(self.session.temporary)
 
     def _show_title(self, title: str) -> None:
         self.setWindowTitle(f"{title} – Inglenook" if title else "Inglenook")
@@ -170,6 +221,7 @@ class MainWindow(QMainWindow):
             self.theme.motion.apply(look.motion)
             self.chat.transcript.setFont(self.theme.base_font)
             self.chat.transcript.set_text_scale(look.text_scale)
+            self.chat.transcript.unfold_thoughts(look.unfold_thoughts)
             self._fit_text()
         if cls is Behaviour:
             self.chat.composer.set_send_with(self.session.settings(Behaviour).send_with)
@@ -205,7 +257,14 @@ class MainWindow(QMainWindow):
     def new_chat(self) -> None:
         """Open an empty conversation, ready to write."""
         self.inspector.finish()
+        self.unsent.save()
         self.session.new_conversation()
+        self.write()
+
+    def new_temporary(self) -> None:
+        """Open an empty conversation of which nothing is saved, ready to write."""
+        self.inspector.finish()
+        self.session.new_temporary()
         self.write()
 
     def open_chat(self, conversation: int) -> None:
@@ -310,7 +369,12 @@ class MainWindow(QMainWindow):
     def closeEvent(self, event: QCloseEvent) -> None:
         """Keep the window's place; stop, save and end what runs."""
         self.inspector.finish()
+        self.unsent.save()
+        self.folders.close()
+        self.personas.close()
         self.library.close_window()
+        self.exchange.close_window()
+        self.start_desk.close()
         self._geometry.setValue("window", self.saveGeometry())
         self._geometry.setValue("panes", self.panes.saveState())
         for side in (LEFT, RIGHT):

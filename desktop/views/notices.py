@@ -126,9 +126,9 @@ class Banner(QFrame):
         if self.undo.isVisibleTo(self):
             self.hide()
 
-    def hide_offer(self) -> None:
-        """What was offered is of no use any more."""
-        if self.offer.isVisibleTo(self):
+    def hide_offer(self, words: str) -> None:
+        """What was offered in these words is of no use any more."""
+        if self.offer.isVisibleTo(self) and self.offer.text() == words:
             self.hide()
 
     def details(self) -> str:

@@ -37,13 +37,18 @@ _LEAST = 2
 
 
 class PaletteDeeds(NamedTuple):
-    """What choosing does: each takes an id, a message id, a settings class with a field's name, or a path."""
+    """What choosing does: each takes an id, a message id, a settings class with a field's name, or a path.
+
+    `personas` lists ids with names.
+    """
 
     open_chat: Callable[[int], object]
     open_message: Callable[[int], object]
     show_setting: Callable[[type[Settings], str], object]
     load_model: Callable[[str], object]
     look_for_models: Callable[[], object]
+    personas: Callable[[], Iterable[tuple[int, str]]]
+    choose_persona: Callable[[int], object]
 
 
 class PaletteDesk(QObject):
@@ -132,6 +137,8 @@ class PaletteDesk(QObject):
                 )
         for preset in self._presets.presets():
             entries.append(Entry("action", f"preset:{preset.name}", f"Use the preset {preset.name}", "Sampling", "sampler style character"))
+        for number, name in self._deeds.personas():
+            entries.append(Entry("action", f"persona:{number}", f"Use the persona {name}", "This chat", "character assistant role"))
         return Shelf.of(entries)
 
     def _settings(self) -> Shelf:
@@ -238,6 +245,8 @@ class PaletteDesk(QObject):
             QTimer.singleShot(0, self._actions[what], self._actions[what].trigger)
         elif sort == "preset":
             self._presets.choose(what)
+        elif sort == "persona":
+            self._deeds.choose_persona(int(what))
         elif sort == "model":
             self._deeds.load_model(what)
         else:

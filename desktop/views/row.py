@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 from PySide6.QtCore import QEvent, QSize, Qt
@@ -13,12 +15,17 @@ from desktop.views.icons import IconButton
 from desktop.views.settings_search import excerpt, marked
 from engine.settings import SettingInfo
 
-__all__ = ["PRESET", "Row", "source_words"]
+__all__ = ["PRESET", "Row", "Source", "levels_words", "source_words", "value_words"]
+
+_LONGEST, _SHORT = 60, 12
 
 PRESET = "preset "
 """How a source begins that is a preset; its name follows."""
+_NAMED = ("folder ", "persona ")
+"""How other sources begin whose name follows."""
 _WORDS = {
     "conversation": ("this chat", "Set in this conversation"),
+    "folder": ("this folder", "Set in this folder"),
     "model": ("this model", "Kept for this model"),
     "makers": ("makers", "From the model's makers"),
     "saved default": ("saved", "Your saved default"),
@@ -31,10 +38,36 @@ def source_words(source: str) -> tuple[str, str]:
     if source.startswith(PRESET):
         name = source.removeprefix(PRESET)
         return name, f"From the preset {name}"
+    if source.startswith(_NAMED):
+        return source if len(source) <= _SHORT else source.partition(" ")[2], f"From the {source}"
     return _WORDS[source]
 
 
-class _Source(QLabel):
+def value_words(info: SettingInfo, value: Any) -> str:
+    """A value in a few words: the label of a choice, "on" and "off", a list shortened."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    labels = dict(info.choices)
+    if isinstance(value, list | tuple):
+        words = ", ".join(labels.get(each, str(each)) for each in value)
+    elif isinstance(value, float):
+        words = f"{value:.6g}"
+    else:
+        words = labels.get(value, str(value)) if value is not None else "not set"
+    words = " ".join(words.split())
+    unit = f" {info.unit}" if info.unit and isinstance(value, int | float) else ""
+    return (words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…") + unit if words else "empty"
+
+
+def levels_words(info: SettingInfo, levels: Sequence[tuple[str, Any]]) -> str:
+    """Every source that sets the value, the one in force first; "" where there is only one besides the program's default."""
+    if len([source for source, _ in levels if source != "default"]) < 2:
+        return ""
+    lines = [f"{source_words(source)[1]}: {value_words(info, value)}" for source, value in reversed(levels)]
+    return "\n".join(lines)
+
+
+class Source(QLabel):
     """A word in muted type, as much of it as fits."""
 
     def __init__(self) -> None:
@@ -56,7 +89,7 @@ class _Source(QLabel):
 
     def sizeHint(self) -> QSize:
         metrics = QFontMetrics(self.font())
-        return QSize(min(metrics.horizontalAdvance(self._text), metrics.averageCharWidth() * 12) + 4, metrics.height())
+        return QSize(min(metrics.horizontalAdvance(self._text), metrics.averageCharWidth() * 14) + 4, metrics.height())
 
     def minimumSizeHint(self) -> QSize:
         return QSize(QFontMetrics(self.font()).averageCharWidth() * 4, super().minimumSizeHint().height())
@@ -87,7 +120,7 @@ class Row(QWidget):
         keep = self.reset.sizePolicy()
         keep.setRetainSizeWhenHidden(True)  # nothing moves when it comes and goes
         self.reset.setSizePolicy(keep)
-        self._source = _Source()
+        self._source = Source()
         self._source.hide()
         self.label: QLabel | None = None
         self.note = QLabel()
@@ -135,19 +168,29 @@ class Row(QWidget):
             self.label.setTextFormat(Qt.TextFormat.PlainText)
             self.label.setText(label)
 
-    def tell_source(self, source: str, own_value: bool, changed: bool) -> None:
+    def tell_source(self, source: str, own_value: bool, changed: bool, levels: Sequence[tuple[str, Any]] = ()) -> None:
         """Show where the value comes from.
 
-        `own_value`: it is not the program's default; `changed`: it is not what a reset would bring back.
+        `own_value`: it is not the program's default; `changed`: it is not what a reset would bring back. `levels` are all sources
+        that set it, lowest first, with their values; where there are several, the tool tip lists them.
         """
         self.own_value = own_value or changed
         short, where = source_words(source)
-        self._source.show_text(short if changed or source == "makers" else "")
+        placed = source.startswith(_NAMED)
+        self._source.show_text(short if changed or source == "makers" or source.startswith("folder ") else "")
         self.reset.setVisible(changed)
         below = "the program's default" if source == "saved default" else "the default"
-        self.reset.set_face("reset", f"Reset {self.info.label.lower()} to {below}", f"{where}. Click to go back to {below}.")
-        self.setToolTip(f"<p>{self.info.help}</p><p><i>{where}.</i></p>")
-        self.editor.setAccessibleDescription(f"{self.info.help} {where}.")
+        if len(levels) > 1 and source not in ("saved default", "default"):
+            under, value = levels[-2]
+            below = f"{value_words(self.info, value)} ({source_words(under)[1].lower()})" if under != "default" else below
+        go_back = f"Click to use {below} in this chat." if placed else f"Click to go back to {below}."
+        self.reset.set_face("reset", f"Reset {self.info.label.lower()} to {below}", f"{where}. {go_back}")
+        listed = levels_words(self.info, levels)
+        present, *others = listed.split("\n")
+        lines = "<br>".join([f"<b>{escape(present)}</b>", *map(escape, others)])
+        self.setToolTip(f"<p>{self.info.help}</p><p>{lines if listed else f'<i>{escape(where)}.</i>'}</p>")
+        listed = listed.replace("\n", "; ")
+        self.editor.setAccessibleDescription(f"{self.info.help} {where}." + (f" {listed}." if listed else ""))
 
     def show_note(self, text: str, tone: str = "danger") -> None:
         """A sentence below the editor, in the colour of trouble or ("muted") of advice; "" takes it away."""

@@ -11,6 +11,7 @@ from desktop.services.checks import CheckService
 from desktop.services.devices import DeviceService
 from desktop.services.presets import PresetService
 from desktop.services.session import ChatSession
+from desktop.services.session_place import Prompt
 from desktop.settings import MODEL_SETTINGS, Behaviour
 from desktop.views.checked_fields import CheckedFields, CheckedLines
 from desktop.views.constraint_fields import ConstraintFields
@@ -68,6 +69,7 @@ class SettingsDesk(QObject):
         session.settings_changed.connect(self.show_settings)
         session.model_changed.connect(self.show_model)
         self._devices.found.connect(lambda _usable: self.show_model())
+        session.prompt_changed.connect(self.show_prompt)
         inspector.changed.connect(self._set)
         inspector.reset_requested.connect(session.reset_setting)
         inspector.system_prompt_changed.connect(session.set_system_prompt)
@@ -89,8 +91,13 @@ class SettingsDesk(QObject):
             self.show_model()
 
     def _show_values(self, cls: type[Settings]) -> None:
-        sources = {field.name: self._session.source_of(cls, field.name) for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-        self._inspector.show_values(self._session.settings(cls), sources, self._session.below(cls))
+        levels = self._session.origins(cls)
+        sources = {name: said[-1][0] for name, said in levels.items()}
+        self._inspector.show_values(self._session.settings(cls), sources, self._session.below(cls), levels)
+
+    def show_prompt(self, prompt: Prompt) -> None:
+        """Show the system prompt of the open conversation, and where it comes from."""
+        self._inspector.show_system_prompt(prompt.own, prompt.inherited, prompt.source, prompt.inherits)
 
     def show_model(self, _model: ModelInfo | None = None) -> None:
         """Show what the loaded model's memory is, and whether it waits for being loaded again."""

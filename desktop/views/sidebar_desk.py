@@ -79,7 +79,10 @@ class SidebarDesk(QObject):
 
     def delete(self, ids: Sequence[int]) -> None:
         """Put chats into the trash, with a way back."""
-        if ids and self._session.delete_conversations(tuple(ids)):
+        if list(ids) == [self._session.conversation] and self._session.temporary:
+            if self._session.delete_conversation(self._session.conversation):
+                self._chat.banner.show_notice("The temporary chat is forgotten.", "info")
+        elif ids and self._session.delete_conversations(tuple(ids)):
             words = "Chat deleted." if len(ids) == 1 else f"{len(ids):,} chats deleted."
             self._chat.banner.show_notice(words, "info", undo=True)
 

@@ -17,6 +17,7 @@ class StatusLine(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("statusLine")
+        self._tools: list[QWidget] = []
         self.state = self._figure("State")
         self.bar = QProgressBar()
         self.bar.setAccessibleName("Progress")
@@ -29,7 +30,7 @@ class StatusLine(QWidget):
         self.drafting = self._figure("Tokens for each pass of the model, and how many of the drafted tokens were kept")
         self.context = self._figure("Tokens in the context")
         self._by_importance = (self.context, self.reply, self.drafting, self.reason, self.prompt)
-        layout = QHBoxLayout(self)
+        self._line = layout = QHBoxLayout(self)
         layout.setContentsMargins(18, 2, 18, 6)
         layout.setSpacing(16)
         layout.addWidget(self.state)
@@ -38,6 +39,12 @@ class StatusLine(QWidget):
         for label in (self.reason, self.prompt, self.reply, self.drafting, self.context):
             layout.addWidget(label)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+
+    def add_tool(self, widget: QWidget) -> None:
+        """Something at the end of the line that is always there."""
+        self._tools.append(widget)
+        self._line.addWidget(widget)
+        self._fit()
 
     def _figure(self, name: str) -> QLabel:
         label = QLabel()
@@ -85,6 +92,7 @@ class StatusLine(QWidget):
         room = self.width() - 36 - (self.state.sizeHint().width() + 16 if self.state.text() else 0)
         if not self.bar.isHidden():
             room -= self.bar.width() + 16
+        room -= sum(tool.sizeHint().width() + 16 for tool in self._tools)
         for label in self._by_importance:
             needed = label.sizeHint().width() + 16
             fits = bool(label.text()) and needed <= room

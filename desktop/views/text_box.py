@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from PySide6.QtCore import QEvent, QMimeData, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QMimeData, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QFocusEvent, QFontDatabase, QFontMetricsF, QKeyEvent, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QApplication, QPlainTextEdit
 
@@ -91,8 +91,13 @@ class TextBox(QPlainTextEdit):
         self.fit()
 
     def _placeholder_lines(self) -> int:
-        """Lines of the placeholder while it is what is seen."""
-        return self.placeholderText().count("\n") + 1 if self.document().isEmpty() and self.placeholderText() else 0
+        """Lines of the placeholder while it is what is seen, those that wrapping makes included."""
+        if not self.document().isEmpty() or not self.placeholderText():
+            return 0
+        metrics = self.fontMetrics()
+        width = max(1, self.viewport().width() - 2 * math.ceil(self.document().documentMargin()))
+        wrapped = metrics.boundingRect(QRect(0, 0, width, 1 << 20), int(Qt.TextFlag.TextWordWrap), self.placeholderText())
+        return math.ceil(wrapped.height() / max(1, metrics.lineSpacing()))
 
     def _on_text(self) -> None:
         self.fit()

@@ -8,3 +8,10 @@ def free_memory() -> int:
     import psutil
 
     return int(psutil.virtual_memory().available)
+
+
+def total_memory() -> int:
+    """Bytes that the machine has."""
+    import psutil
+
+    return int(psutil.virtual_memory().total)

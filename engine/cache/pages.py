@@ -72,6 +72,17 @@ class PageTable:
             lease._take_part(found, min(common, most - lease.length), lossless)
         return lease
 
+    def found(self, ids: Sequence[int], *, key: str = "", leave: int = 0) -> int:
+        """The length of the prefix that `open` would find; nothing changes."""
+        wanted, at, parent = [int(token) for token in ids], 0, _root(key)
+        most = len(wanted) - leave
+        while most - at >= PAGE_TOKENS:
+            page = self.pool.find_full(parent, wanted[at : at + PAGE_TOKENS])
+            if page is None or page.digest is None:
+                break
+            parent, at = page.digest, at + PAGE_TOKENS
+        return max(0, min(most, at + self.pool.find_partial(parent, wanted[at : at + PAGE_TOKENS])[1]))
+
     def read(self, page: int) -> None:
         """Confirm that an `unread` page's keys and values are in place now."""
         self.pool.pages[page].unread = -1
@@ -123,7 +134,7 @@ class Lease:
         self.copies: list[tuple[int, int]] = []
         self._table = table
         self._pool = pool
-        self._root = chain_digest(b"", list(key.encode("utf-8")))
+        self._root = _root(key)
         self._block: list[Page] = []
         self._copying: list[tuple[Page, Page]] = []  # not confirmed yet; `copies` may have been emptied by the caller
         self._closed = False
@@ -321,3 +332,8 @@ class Lease:
             if mine and (page.parent, page.depth) != (parent, depth):
                 yield f"page {page.index} follows the wrong page"
             parent = page.digest or b""
+
+
+def _root(key: str) -> bytes:
+    """Where the pages of a key begin."""
+    return chain_digest(b"", list(key.encode("utf-8")))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
-from engine.core import ChatRequest, Message, TokenInfo
+from engine.core import ChatRequest, Message, PromptSize, TokenInfo
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.context import OldestFirst, WrittenReplies, reply_room
 from engine.generator.source import Guidance
 from engine.text.template import ChatTemplate, encode_chat
+from engine.text.thinking import PLAIN_TAG, without_thoughts
 from engine.text.tokenizer import Tokenizer
 
 
@@ -35,6 +38,9 @@ class Prompts:
         self._template = template
         self._window = OldestFirst(context_length)
         self._written = WrittenReplies(tokenizer)
+        self._hidden = (PLAIN_TAG,) if tokenizer.channels is not None else template.thinking(tokenizer)[1]
+        self._opened = template.opens(self._hidden) if self._hidden else ""
+        self._count = functools.lru_cache(1 << 12)(lambda text: len(tokenizer.encode(text)))
 
     def build(self, request: ChatRequest) -> Prompt:
         """The prompt of a request. Raises `ContextTooLong`, `BadTemplate`, and `BadSetting` when there is nothing to continue."""
@@ -59,6 +65,21 @@ class Prompts:
                 "dropped, start a new conversation, or choose a larger context length."
             )
         return Prompt(dropped, ids, self._given(ids, kept, request), self._guidance(kept, request))
+
+    def size(self, request: ChatRequest) -> PromptSize:
+        """How long the prompt is when nothing is left out of it, and what is kept free for the reply. Raises `BadTemplate`."""
+        drops = request.stops.when_full == "drop_oldest"
+        reply = reply_room(self.context_length, request.stops.max_tokens) if drops else 0
+        return PromptSize(len(self._encode(request.messages, request)), self.context_length, reply)
+
+    def shares(self, messages: Sequence[Message], total: int) -> tuple[int, ...]:
+        """The tokens of each message in a prompt of `total`, with its place in the template."""
+        own = [self._count(message.content) for message in messages]
+        scale = min(1.0, total / max(1, sum(own)))  # a template may leave something out, such as earlier thoughts
+        ends = [round(scale * end) for end in accumulate(own)]
+        rest = total - ends[-1]
+        ends = [end + rest * (place + 1) // len(ends) for place, end in enumerate(ends)]
+        return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
 
     def _plain(self, request: ChatRequest) -> Prompt:
         """The prompt of a free completion. A text beyond the context loses its beginning where `stops.when_full` lets it."""
@@ -101,12 +122,27 @@ class Prompts:
         if request.continue_last and request.continue_ids:
             return [*self._begun(messages), *request.continue_ids]
         last = request.continue_last
-        ids = encode_chat(self._tokenizer, self._template, messages, add_generation_prompt=not last, continue_last=last)[1]
+        ids = self._ids(messages, add_generation_prompt=not last, continue_last=last)
         return self._written.restore(ids)
+
+    def _ids(self, messages: Sequence[Message], *, add_generation_prompt: bool = True, continue_last: bool = False) -> list[int]:
+        """The rendered messages. Thoughts between control tokens are left out: written back they would be mere text."""
+        if self._hidden:
+            messages = [self._answer(message) if message.role == "assistant" else message for message in messages]
+        return encode_chat(
+            self._tokenizer, self._template, messages, add_generation_prompt=add_generation_prompt, continue_last=continue_last
+        )[1]
+
+    def _answer(self, message: Message) -> Message:
+        return replace(message, content=without_thoughts(message.content, self._hidden, self._opened))
+
+    def count(self, messages: Sequence[Message]) -> int:
+        """Tokens that these messages take as the prompt of a reply; 0 for none."""
+        return len(self._ids(messages)) if messages else 0
 
     def _begun(self, messages: Sequence[Message]) -> list[int]:
         """The prompt up to where the last message, a reply, begins."""
-        return self._written.restore(encode_chat(self._tokenizer, self._template, messages[:-1])[1])
+        return self._written.restore(self._ids(messages[:-1]))
 
     def _given(self, ids: list[int], messages: Sequence[Message], request: ChatRequest) -> int:
         """How many of the last ids belong to the reply that is continued."""

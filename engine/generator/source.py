@@ -14,6 +14,7 @@ import numpy as np
 
 from engine.backends.base import Floats, Walk, WalkPlan
 from engine.cache.pages import Lease
+from engine.cache.readings import Passes, cut, planned
 from engine.core import Prefill
 from engine.errors import ContextTooLong
 from engine.models.paged import PagedCache
@@ -28,24 +29,48 @@ class Guidance:
 
 
 class Source:
-    """The rows of one sequence, from `open` to `close`, which gives their pages back; everything that was run stays cached."""
+    """The rows of one sequence, from `open` to `close`, which gives their pages back; everything that was run stays cached.
 
-    def __init__(self, cache: PagedCache, prompt: Sequence[int], guidance: Guidance | None = None) -> None:
+    With `replayed`, the passes of each row, nothing that is cached is taken, the prompts are read in these passes, and nothing stays.
+    """
+
+    def __init__(
+        self, cache: PagedCache, prompt: Sequence[int], guidance: Guidance | None = None, replayed: Sequence[Passes] = ()
+    ) -> None:
         self._cache = cache
         self._guidance = guidance
         self._prompt_tokens = len(prompt)
         self._prompts = [list(prompt)] + ([list(guidance.negative_ids)] if guidance is not None else [])
         self._leases: list[Lease] = []
+        self._replayed = replayed
+        self._passes: list[Passes] = []
         self.cached = 0
         self.passes = 0
 
     def open(self) -> None:
         """Lease what is cached of the prompts."""
-        for ids in self._prompts:
-            self._leases.append(self._cache.open(ids))
+        for row, ids in enumerate(self._prompts):
+            lease = self._cache.open(ids, key=f" replayed {id(self)} {row}" if self._replayed else "")
+            self._leases.append(lease)
+            self._passes.append(self._cache.readings.of(self._cache.key, ids, lease.length))
             if self._guidance is not None:  # both rows may need every page
-                self._cache.settle(self._leases[-1])
+                self._cache.settle(lease)
         self.cached = sum(lease.length for lease in self._leases)
+
+    def passes_ahead(self, row: int) -> Passes:
+        """The passes that will read what the cache does not hold of a prompt."""
+        start, length, most = self._leases[row].length, len(self._prompts[row]), self._cache.rows
+        if not self._replayed:
+            return planned(start, length, most)
+        found: Passes = []
+        ends = [*(at for at, _ in self._replayed[row][1:]), length]
+        for (at, rows), end in zip(self._replayed[row], ends, strict=True):
+            found += [(at, min(rows, most))] if rows else planned(at, end + 1, most)[:-1]
+        return found
+
+    def reading(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """The passes over each row's whole prompt, those that it was found in the cache by included; after `open`."""
+        return tuple(tuple(self._passes[row] + self.passes_ahead(row)) for row in range(len(self._leases)))
 
     def prefill(self, stop: threading.Event | None) -> Generator[Prefill, None, Floats | None]:
         """Run what the cache does not hold of the prompts: progress first, after each chunk, and with done == total at the end.
@@ -56,18 +81,28 @@ class Source:
         total = sum(map(len, self._prompts))
         rows: list[Floats] = []
         yield Prefill(self.cached, total, self.cached)
-        for lease, ids in zip(self._leases, self._prompts, strict=True):
-            while lease.length < len(ids):
+        for row, (lease, ids) in enumerate(zip(self._leases, self._prompts, strict=True)):
+            ahead = self.passes_ahead(row)
+            for number, (start, size) in enumerate(ahead):
                 if stop is not None and stop.is_set():
                     return None
-                before_last = len(ids) - 1
-                end = min(lease.length + self._cache.rows, before_last) if lease.length < before_last else len(ids)
-                logits = self._cache.run(lease, ids[lease.length : end])
+                end = ahead[number + 1][0] if number + 1 < len(ahead) else len(ids)
+                logits = self._read(row, ids, start, size, end)
                 if end == len(ids):
                     rows.append(logits[-1:].copy())
                 yield Prefill(sum(lease.length for lease in self._leases), total, self.cached)
         last: Floats = self._mixed(rows)[0]
         return last
+
+    def _read(self, row: int, ids: Sequence[int], start: int, size: int, end: int) -> Floats:
+        """A pass of `size` rows from `start` on, of which those before `end` count: in a replayed one, others may have been taken back."""
+        lease, taken = self._leases[row], list(ids[start : start + size])
+        taken += list(ids[-1:]) * (min(size, self._cache.context_length - start) - len(taken))
+        self._passes[row].append((start, size))
+        logits = self._cache.run(lease, taken)
+        if lease.length > end:
+            lease.truncate(end)
+        return logits
 
     def run(self, ids: Sequence[int], drafts: Sequence[int] = ()) -> Floats:
         """One pass: logits (len(drafts) + 1, V) float32 after `ids` and after each draft, valid until the next pass.
@@ -78,11 +113,12 @@ class Source:
         if self._guidance is None:
             lease = self._leases[0]
             if not drafts and len(lease.ids) == len(ids) - 1:  # as nearly always
+                self._passes[0].append((len(ids) - 1, 1))
                 return self._cache.run(lease, ids[-1:])
-            return self._row(lease, ids, drafts)
+            return self._row(0, ids, drafts)
         reply = ids[self._prompt_tokens :]
         wholes = [ids, *([*prompt, *reply] for prompt in self._prompts[1:])]
-        return self._mixed([self._row(lease, whole, drafts).copy() for lease, whole in zip(self._leases, wholes, strict=True)])
+        return self._mixed([self._row(row, whole, drafts).copy() for row, whole in enumerate(wholes)])
 
     # -- steps that the device goes by itself
 
@@ -105,7 +141,9 @@ class Source:
         lease = self._leases[0]
         if lease.length >= len(ids):
             lease.truncate(len(ids) - 1)
+            cut(self._passes[0], lease.length)
         if lease.length < len(ids) - 1:
+            self._passes[0].append((lease.length, len(ids) - 1 - lease.length))
             self._cache.run(lease, ids[lease.length : -1])
         walk.start(ids, self._cache.pages_up_to(lease, len(ids)), uniform)
 
@@ -123,19 +161,30 @@ class Source:
 
     def walked(self, token: int) -> None:
         """A step of a walk has run this token: its keys and values are content now."""
+        self._passes[0].append((self._leases[0].length, 1))
         self._leases[0].extend([token])
         self.passes += 1
 
-    def _row(self, lease: Lease, whole: Sequence[int], drafts: Sequence[int]) -> Floats:
+    def _row(self, row: int, whole: Sequence[int], drafts: Sequence[int]) -> Floats:
         """`run` of one sequence."""
+        lease = self._leases[row]
         if lease.length >= len(whole):
             lease.truncate(len(whole) - 1)
-        return self._cache.run(lease, [*whole[lease.length :], *drafts], len(drafts) + 1)
+        cut(self._passes[row], lease.length)
+        rows = [*whole[lease.length :], *drafts]
+        self._passes[row].append((lease.length, len(rows)))
+        return self._cache.run(lease, rows, len(drafts) + 1)
 
     def close(self) -> None:
         """Give the pages back."""
-        for lease in self._leases:
+        for lease, passes in zip(self._leases, self._passes, strict=True):
+            ids, pages = lease.ids.copy(), lease.pages[:1]
             lease.close()
+            if not self._replayed:
+                cut(passes, len(ids))
+                self._cache.readings.remember(self._cache.key, ids, passes)
+            for page in pages if self._replayed else ():
+                self._cache.table.lose(page)
 
     def _mixed(self, rows: list[Floats]) -> Floats:
         """The rows themselves, or the guided mix of positive and negative ones."""

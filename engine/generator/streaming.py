@@ -73,6 +73,7 @@ class StreamingGenerator:
             self.drafters.set_model(draft_model, draft_cache)
         self._rules = StopRules(frozenset(tokenizer.stop_token_ids))
         self._steps: Steps | None = None
+        self._source: Source | None = None
         self._begun: Begun | None = None
 
     def set_stop_conditions(self, stop_conditions: Sequence[int | str | StopCondition]) -> None:
@@ -116,12 +117,14 @@ class StreamingGenerator:
         seed: int | None = None,
         stop_event: threading.Event | None = None,
         started: float | None = None,
+        replayed: Sequence[Sequence[tuple[int, int]]] = (),
     ) -> Generator[TokenEvent, None, None]:
         """Go on from `ids`: `Prefill` progress, then `Text` and now and then `Running`, then one `Done`.
 
         The model's own stop tokens always end it, besides those of `stops`. `filters` come besides those that `constraint`
         asks for; the last `given` of `ids` are the beginning of the reply, which they look at, too. The seed is `seed`, else
         the sampler's, else a random one; `Done.stats.seed` tells. `started` is when the request came (`time.perf_counter`).
+        With `replayed`, what `reading` told of an earlier sequence with the same ids, the prompt is read in the same passes.
         Raises `ContextTooLong` and `BadSetting` before anything runs, and `NothingAllowed` from the iterator when constraints
         leave no token to choose.
         """
@@ -133,9 +136,15 @@ class StreamingGenerator:
             banned=constraint.banned_strings, ban_ignore_case=constraint.ban_ignore_case, given=given, heal=heal,
         )  # fmt: skip
         drafting = self.drafters.drafting(speculation, plan, stop_event, fixed=fixed is not None)
-        job, clock = self._open(ids, plan, drafting, guidance, stop_event, started)
+        job, clock = self._open(ids, plan, drafting, guidance, stop_event, started, replayed)
         assert self._steps is not None
         return events(self._steps, job, clock, output.stream_interval)
+
+    def reading(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """The passes over the prompt of the latest sequence, and over its negative one: (first position, rows) each; 0 rows where it is
+        not known. From its first event until its last.
+        """
+        return self._source.reading() if self._source is not None else ()
 
     def begin_stream_ex(
         self,
@@ -253,7 +262,7 @@ class StreamingGenerator:
 
     def _open(
         self, ids: Sequence[int], plan: Plan, drafting: Drafting, guidance: Guidance | None, stop: threading.Event | None,
-        started: float | None,
+        started: float | None, replayed: Sequence[Sequence[tuple[int, int]]] = (),
     ) -> tuple[Job, Clock]:
         """Close the open sequence and get the next one ready to run."""
         length = self.cache.context_length
@@ -274,7 +283,8 @@ class StreamingGenerator:
             if guidance.negative_ids[-1:] != tuple(ids[-1:]) or len(guidance.negative_ids) < 2:
                 raise BadSetting("Token healing with guidance needs a negative prompt that ends in the same token as the prompt.")
             guidance = Guidance(guidance.negative_ids[:-1], guidance.scale)
-        self._steps = write(Source(self.cache, job.ids, guidance), job, clock, stop, drafting)
+        self._source = Source(self.cache, job.ids, guidance, [list(passes) for passes in replayed])
+        self._steps = write(self._source, job, clock, stop, drafting)
         return job, clock
 
 

@@ -37,6 +37,7 @@ def info_from_json(data: object) -> ModelInfo:
     try:
         values["defaults"] = tuple((str(name), value) for name, value in values["defaults"])
         values["plain"] = tuple(int(number) for number in values["plain"])
+        values["thinking"] = tuple((str(begin), str(finish)) for begin, finish in values.get("thinking", ()))
         values["work"] = WorkSpace(**values["work"])
         info = ModelInfo(**values)
     except (KeyError, TypeError, ValueError) as error:

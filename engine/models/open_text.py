@@ -22,11 +22,17 @@ def open_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
 def open_text(checkpoint: Checkpoint, template: str = "") -> tuple[Tokenizer, ChatTemplate]:
     """Both; a `template` (Jinja source) takes the place of the model's. Raises what `open_tokenizer` raises, and `BadTemplate`."""
     tokenizer = open_tokenizer(checkpoint)
+    made = _open_template(checkpoint, template, tokenizer)
+    tokenizer.hear(made.thinking(tokenizer)[1])
+    return tokenizer, made
+
+
+def _open_template(checkpoint: Checkpoint, template: str, tokenizer: Tokenizer) -> ChatTemplate:
     if template.strip():
-        return tokenizer, ChatTemplate.from_source(template, tokenizer, None if checkpoint.format == "gguf" else checkpoint.path)
+        return ChatTemplate.from_source(template, tokenizer, None if checkpoint.format == "gguf" else checkpoint.path)
     if checkpoint.format == "gguf":
-        return tokenizer, ChatTemplate.from_gguf(dict(checkpoint.metadata), tokenizer)
-    return tokenizer, ChatTemplate.from_folder(checkpoint.path, tokenizer)
+        return ChatTemplate.from_gguf(dict(checkpoint.metadata), tokenizer)
+    return ChatTemplate.from_folder(checkpoint.path, tokenizer)
 
 
 @contextmanager

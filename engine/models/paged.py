@@ -12,6 +12,7 @@ import numpy.typing as npt
 from engine.backends.base import Floats, Ints, Step, Walk, Walker, WalkPlan
 from engine.cache.disk import PageFile
 from engine.cache.pages import Lease, PageTable, pages_for
+from engine.cache.readings import Readings
 from engine.core import PAGE_TOKENS
 from engine.errors import ContextTooLong
 from engine.models.estimate import cache_dtype, chosen_context, further_pages
@@ -68,6 +69,7 @@ class PagedCache:
         self._listed: list[int] = []  # what `_pages` begins with, and the part of it
         self._listing = self._pages[:0]
         self.saved: PageFile | None = None
+        self.readings = Readings()
         self.key = ""
         """What keys and values depend on besides ids, as adapters; see `record_again`."""
 
@@ -91,6 +93,10 @@ class PagedCache:
         if self.saved is not None and lease.unread:
             self._read(lease, self.saved)
         return lease
+
+    def found(self, ids: Sequence[int]) -> int:
+        """How many of the first `ids` `open` would find; nothing changes."""
+        return self.table.found(ids, key=self.key, leave=1)
 
     def settle(self, lease: Lease) -> None:
         """Make the copies that a lease begins with, which `run` does by itself. Until then it keeps their sources from other leases."""

@@ -6,6 +6,7 @@ import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.text.channels import Channels
 from engine.text.tokenizer import Tokenizer
 
 _MAX_CHARACTER_BYTES = 4
@@ -18,12 +19,14 @@ class _State:
     held: bytes
     at_start: bool
     repeated: bytes
+    channels: object
 
 
 class Detokenizer:
     """Turns token ids into text as they come.
 
-    The chunks of `add` and `finish` joined are exactly `tokenizer.decode(ids)`. `prompt_ids` are what stands before: when
+    The chunks of `add` and `finish` joined are exactly `tokenizer.decode(ids)`, but for a model that writes in channels, whose
+    headers become thinking tags unless control tokens are shown. `prompt_ids` are what stands before: when
     there are any, the text goes on from them, so a leading space is kept and a character begun there is completed.
 
     With token healing `healed_prefix` are the bytes of the token that was taken off the prompt's end (`prompt_ids` is
@@ -35,11 +38,15 @@ class Detokenizer:
         self, tokenizer: Tokenizer, *, skip_special: bool = True, prompt_ids: Sequence[int] = (), healed_prefix: bytes = b""
     ) -> None:
         self._tokenizer = tokenizer
-        self._skipped = tokenizer.special_ids if skip_special else frozenset[int]()
+        self._skipped = tokenizer.silent_ids if skip_special else frozenset[int]()
+        self._channels = Channels(tokenizer.channels) if skip_special and tokenizer.channels is not None else None
         self._at_start = tokenizer.strips_leading_space and not prompt_ids
         self._repeated = b""
         self._held = b""  # of a character that is not complete yet
-        for id in prompt_ids[-_MAX_CHARACTER_BYTES:]:
+        known = len(prompt_ids) - _MAX_CHARACTER_BYTES
+        if tokenizer.channels is not None and self._channels is not None:
+            known = min(known, tokenizer.channels.beginning(prompt_ids))
+        for id in prompt_ids[max(0, known) :]:
             self.add(id)
         if healed_prefix:
             self.add_bytes(healed_prefix)
@@ -54,8 +61,9 @@ class Detokenizer:
                 raise ValueError(f"Token {id} ({data!r}) does not begin with the healed bytes {self._repeated!r}.")
             data, self._repeated = data[len(self._repeated) :], b""
         elif id in self._skipped:
-            return ""
-        return self.add_bytes(data)
+            return self._channels.control(id) if self._channels is not None else ""
+        text = self.add_bytes(data)
+        return self._channels.words(text) if self._channels is not None else text
 
     def add_bytes(self, data: bytes) -> str:
         """The characters that `data` completes, as if a token had these bytes."""
@@ -77,13 +85,15 @@ class Detokenizer:
 
     def snapshot(self) -> object:
         """The state as it is, for `restore`; immutable, and cheap to keep."""
-        return _State(self._held, self._at_start, self._repeated)
+        return _State(self._held, self._at_start, self._repeated, self._channels.snapshot() if self._channels is not None else None)
 
     def restore(self, snapshot: object) -> None:
         """Go back to a `snapshot` of this detokenizer."""
         assert isinstance(snapshot, _State)
         self._held = snapshot.held
         self._at_start, self._repeated = snapshot.at_start, snapshot.repeated
+        if self._channels is not None:
+            self._channels.restore(snapshot.channels)
 
     def _from_start(self, text: str) -> str:
         if self._at_start and text:

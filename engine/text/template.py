@@ -17,6 +17,7 @@ from engine.text.folder_tokenizer import special_tokens
 from engine.text.sandbox import BoundedEnvironment, TemplateOverLimit
 from engine.text.sandbox_sizes import text_size
 from engine.text.template_source import folder_template, gguf_template
+from engine.text.thinking import PLAIN_TAG, Tag, control_tags, opened_by, tags_in
 from engine.text.tokenizer import Tokenizer
 
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
@@ -68,6 +69,20 @@ class ChatTemplate:
         name = fallback_format({tokenizer.piece(i) for i in tokenizer.special_ids})
         begin = bos if tokenizer.add_bos else None
         return cls(fallback_source(name), begin, eos, special_tokens=named, is_fallback=True, stop_strings=fallback_stops(name))
+
+    def thinking(self, tokenizer: Tokenizer) -> tuple[tuple[Tag, ...], tuple[Tag, ...]]:
+        """All tags that a model of this template and vocabulary may think in, and those of them that are control tokens."""
+        tags = tags_in(self.source)
+        if tokenizer.channels is not None:
+            return (PLAIN_TAG, *(tag for tag in tags if tag != PLAIN_TAG)), ()
+        return tags, control_tags(tags, tokenizer.special_pattern)
+
+    def opens(self, tags: Sequence[Tag]) -> str:
+        """What closes the thought that a prompt leaves open, so that a reply begins inside it; "" where none is open."""
+        try:
+            return opened_by(self.render([Message("user", "Hello")]), tags)
+        except BadTemplate:  # it asks for more than one message, which shows when there are some
+            return ""
 
     def render(
         self, messages: Sequence[Turn], *, add_generation_prompt: bool = True, continue_last: bool = False,

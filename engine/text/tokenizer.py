@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.text.channels import ChannelTokens
 from engine.text.charsmap import Charsmap
 from engine.text.definition import SPACE, build
 from engine.text.folder_tokenizer import facts_from_folder
 from engine.text.gguf_tokenizer import facts_from_gguf
+from engine.text.thinking import Tag
 from engine.text.vocabulary import TokenizerFacts, byte_level_alphabet, hide_specials, special_pattern
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -26,7 +28,8 @@ class Tokenizer:
 
     `add_bos` says whether plain completion starts with `bos_token_id`; `special_ids` are the control tokens;
     `stop_token_ids` end a turn, the model's own EOS first; `strips_leading_space` says that the first space of a
-    decoded text is the tokenizer's own and not the text's. Immutable, so it can be used from any thread.
+    decoded text is the tokenizer's own and not the text's; `channels` are there where replies have headers. Once made and told
+    what to `hear` it never changes, so it can be used from any thread.
     """
 
     def __init__(self, facts: TokenizerFacts) -> None:
@@ -34,6 +37,9 @@ class Tokenizer:
         self.eos_token_id = facts.eos_token_id
         self.add_bos = facts.add_bos
         self.special_ids = frozenset(facts.special)
+        self.silent_ids = self.special_ids
+        """The control tokens that are no text; `hear` makes it fewer."""
+        self.channels = ChannelTokens.among({text: i for i, text in facts.special.items()})
         self._bytes_of, self.strips_leading_space = _decoding(facts.definition.get("decoder"))
         self._texts = token_texts(facts)
         self.token_bytes: Callable[[int], bytes] = functools.lru_cache(_REMEMBERED)(self._token_bytes)
@@ -77,6 +83,11 @@ class Tokenizer:
         text = self.special_pattern.sub(lambda match: self._secret[match[0]], text)
         return self._encode(text.translate(literal) if literal else text)
 
+    def hear(self, tags: Iterable[Tag]) -> None:
+        """Let the control tokens that thinking `tags` are made of be text; to be called before anything is decoded."""
+        names = {name for tag in tags for part in tag for name in self.special_pattern.findall(part)}
+        self.silent_ids = frozenset(id for id in self.special_ids if self._texts.get(id) not in names)
+
     def special_edges(self) -> tuple[frozenset[str], frozenset[str]]:
         """All proper beginnings and all proper ends of the control tokens' texts."""
         starts = frozenset(text[:n] for text in self._secret for n in range(1, len(text)))
@@ -92,7 +103,7 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """The text of `ids`. Bytes that are no UTF-8 become U+FFFD, one for each maximal invalid part; unknown ids are nothing."""
-        data = b"".join(self.token_bytes(i) for i in ids if not (skip_special and i in self.special_ids))
+        data = b"".join(self.token_bytes(i) for i in ids if not (skip_special and i in self.silent_ids))
         text = data.decode("utf-8", "replace")
         return text[1:] if self.strips_leading_space and text.startswith(" ") else text
 

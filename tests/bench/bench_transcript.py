@@ -1,33 +1,41 @@
 """Replays a 100k-token chat into the transcript at 200 tokens/s, off screen; figures for people, one JSON object in the last line.
 
-    python -m tests.bench.bench_transcript [--seconds 20]
+    python -m tests.bench.bench_transcript [--seconds 20] [--runs 3]
 
-Times are processor time of the GUI's thread in milliseconds, so that a shared machine does not blur them; `frame` is all GUI
-work from the arrival of a frame's text to its painted pixels. Formulas are drawn on a thread of their own, whose time is told
-apart. Gates: open < 300, p99 of a frame < 10, no frame > 16.7.
+Times are milliseconds of the GUI's thread: its processor time, which is judged, because a shared machine does not blur it, and the
+wall's clock beside it. `frame` is all GUI work from the arrival of a frame's text to its painted pixels. Formulas are drawn on a
+thread of their own, whose time is told apart. Each figure is the median of the runs, each in a process of its own. Bars: open
+< 300, p99 of a frame < 10, no frame > 16.7, a step of resizing < 50, memory of the process beyond what Python and Qt take before
+the window < 250 MB (and what the chat adds).
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import platform
 import random
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from statistics import median
-from time import process_time, thread_time
+from time import perf_counter, process_time, thread_time
+from typing import Any, NamedTuple
 
 from PySide6.QtCore import QElapsedTimer, qVersion
 from PySide6.QtWidgets import QApplication
 
 from desktop.items.messages import MessageItem, MessagesModel
+from desktop.services.collector import Collector
 from desktop.views.theme import Theme
 from desktop.views.transcript import TranscriptView
 
 TOKENS, CHARACTERS, RATE, FRAMES = 100_000, 4, 200, 60
+OPEN_MS, P99_MS, FRAME_MS, RESIZE_MS, MEMORY_MB = 300, 10, 16.7, 50, 250
 _WORDS = ("the", "model", "reads", "a", "prompt", "and", "then", "writes", "one", "token", "after", "another", "while", "cache", "keys")
 
 
@@ -57,12 +65,12 @@ def _list(random_: random.Random) -> str:
 
 
 def _code(random_: random.Random) -> str:
-    lines = (f"    value_{i} = compute({i}, 'text {i}')  # {_sentence(random_, 4)}" for i in range(random_.randint(5, 40)))
+    lines = (f"    value_{i} = compute({i}, 'text {i}')  # {_sentence(random_, 4)}" for i in range(random_.choice((5, 12, 25, 40, 200))))
     return "```python\ndef work(self):\n" + "\n".join(lines) + "\n```"
 
 
 def _table(random_: random.Random) -> str:
-    rows = (f"| {i} | {_sentence(random_, 4)} | {random_.random():.3f} |" for i in range(random_.randint(3, 9)))
+    rows = (f"| {i} | {_sentence(random_, 4)} | {random_.random():.3f} |" for i in range(random_.choice((3, 5, 8, 14, 30))))
     return "| Number | Words | Value |\n|---:|---|---:|\n" + "\n".join(rows)
 
 
@@ -98,11 +106,27 @@ def conversation(random_: random.Random) -> list[MessageItem]:
     return items
 
 
-def timed(work: Callable[[], object]) -> float:
-    """Processor milliseconds of `work` on this thread."""
-    start = thread_time()
+class Took(NamedTuple):
+    """Milliseconds of a piece of work: of this thread's processor, and of the clock."""
+
+    cpu: float
+    wall: float
+
+
+def timed(work: Callable[[], object]) -> Took:
+    """How long `work` takes this thread."""
+    cpu, wall = thread_time(), perf_counter()
     work()
-    return (thread_time() - start) * 1000
+    return Took((thread_time() - cpu) * 1000, (perf_counter() - wall) * 1000)
+
+
+def memory_mb() -> float:
+    """Megabytes of memory that this process has for itself (Linux), 0 elsewhere."""
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
+    except OSError:
+        return 0.0
+    return (int(fields["Private_Dirty"].split()[0]) + int(fields["Private_Clean"].split()[0])) / 1024
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -128,7 +152,7 @@ def settle(app: QApplication, milliseconds: int) -> None:
         app.processEvents()
 
 
-def stream(app: QApplication, view: TranscriptView, model: MessagesModel, text: str) -> list[float]:
+def stream(app: QApplication, view: TranscriptView, model: MessagesModel, text: str) -> list[Took]:
     """Milliseconds of each frame while `text` arrives."""
     key = model.rowCount() + 1_000_000
     model.append(MessageItem(key, "assistant", "", running=True))
@@ -144,7 +168,7 @@ def stream(app: QApplication, view: TranscriptView, model: MessagesModel, text: 
     return times
 
 
-def scroll(app: QApplication, view: TranscriptView, frames: int) -> list[float]:
+def scroll(app: QApplication, view: TranscriptView, frames: int) -> list[Took]:
     """Milliseconds of each frame while the reader scrolls up by 300 pixels a frame."""
     bar = view.verticalScrollBar()
 
@@ -155,13 +179,16 @@ def scroll(app: QApplication, view: TranscriptView, frames: int) -> list[float]:
     return [timed(frame) for _ in range(frames)]
 
 
-def summary(times: list[float]) -> dict[str, float]:
-    """p50, p99 and maximum."""
-    ordered = sorted(times)
-    return {"p50": round(median(ordered), 2), "p99": round(ordered[int(len(ordered) * 0.99)], 2), "max": round(ordered[-1], 2)}
+def summary(times: list[Took]) -> dict[str, float]:
+    """p50, p99 and maximum of the processor's time, p99 and maximum of the clock's."""
+    cpu, wall = sorted(took.cpu for took in times), sorted(took.wall for took in times)
+    return {
+        "p50": round(median(cpu), 2), "p99": round(cpu[int(len(cpu) * 0.99)], 2), "max": round(cpu[-1], 2),
+        "wall_p99": round(wall[int(len(wall) * 0.99)], 2), "wall_max": round(wall[-1], 2),
+    }  # fmt: skip
 
 
-def resize(app: QApplication, view: TranscriptView) -> list[float]:
+def resize(app: QApplication, view: TranscriptView) -> list[Took]:
     """Milliseconds of each step of making the window narrower."""
 
     def step(width: int) -> None:
@@ -171,13 +198,13 @@ def resize(app: QApplication, view: TranscriptView) -> list[float]:
     return [timed(partial(step, width)) for width in range(890, 500, -30)]
 
 
-def main() -> int:
-    """Run everything; the exit code is 1 when a gate is missed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="seconds of streaming at 200 tokens/s")
-    seconds = parser.parse_args().seconds
+def measure(seconds: float) -> dict[str, Any]:
+    """All figures of one run, in this process."""
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     app = QApplication([])
+    bare = memory_mb()
+    gc.disable()
+    collector = Collector(lambda: True)
     Theme(app).apply("light", 100)
     random_ = random.Random(7)
     items = conversation(random_)
@@ -187,6 +214,7 @@ def main() -> int:
     view.resize(900, 800)
     view.show()
     settle(app, 200)
+    empty = memory_mb()
 
     def open_chat() -> None:
         model.reset(items)
@@ -200,17 +228,58 @@ def main() -> int:
     scrolling = summary(scroll(app, view, 200))
     resizing = summary(resize(app, view))
     drawing = (process_time() - thread_time() - others) * 1000
-    passed = opening < 300 and frames["p99"] < 10 and frames["max"] < 16.7
-    print(f"open {opening:.0f} ms; a frame at {RATE} tokens/s {frames}; scrolling {scrolling}; resizing {resizing}; passed: {passed}")
-    result = {
-        "tokens": sum(len(item.text) for item in items) // CHARACTERS, "messages": len(items), "open_ms": round(opening, 1),
-        "frame_ms": frames, "scroll_ms": scrolling, "resize_ms": resizing, "drawing_ms": round(drawing), "live_widgets": live,
-        "passed": passed,
+    settle(app, 400)
+    full = memory_mb()
+    collector.close()
+    view.close()
+    return {
+        "tokens": sum(len(item.text) for item in items) // CHARACTERS, "messages": len(items), "open_ms": round(opening.cpu, 1),
+        "open_wall_ms": round(opening.wall, 1), "frame_ms": frames, "scroll_ms": scrolling, "resize_ms": resizing,
+        "drawing_ms": round(drawing), "live_widgets": live, "memory_mb": round(full - bare), "chat_mb": round(full - empty),
         "qt": qVersion(), "python": platform.python_version(), "processor": platform.processor() or platform.machine(),
     }  # fmt: skip
-    print(json.dumps(result))
-    view.close()
-    return 0 if passed else 1
+
+
+def middle(runs: list[Any]) -> Any:
+    """The median of every number in results of the same shape; what is no number as in the first."""
+    if isinstance(runs[0], dict):
+        return {name: middle([run[name] for run in runs]) for name in runs[0]}
+    return median(runs) if isinstance(runs[0], int | float) else runs[0]
+
+
+def misses(found: dict[str, Any]) -> list[str]:
+    """The bars that were missed, with figure and bar."""
+    bars = (
+        ("opening, ms", found["open_ms"], OPEN_MS), ("p99 of a frame, ms", found["frame_ms"]["p99"], P99_MS),
+        ("the longest frame, ms", found["frame_ms"]["max"], FRAME_MS),
+        ("the longest step of resizing, ms", found["resize_ms"]["max"], RESIZE_MS),
+        ("memory, MB", found["memory_mb"], MEMORY_MB),
+    )  # fmt: skip
+    return [f"{name}: {figure} is not below {bar}" for name, figure, bar in bars if figure >= bar]
+
+
+def main() -> int:
+    """Run everything; the exit code is 1 when a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds of streaming at 200 tokens/s")
+    parser.add_argument("--runs", type=int, default=3, help="how many processes the medians are taken of")
+    parser.add_argument("--once", action="store_true", help="one run in this process; prints its figures and judges nothing")
+    options = parser.parse_args()
+    if options.once:
+        print(json.dumps(measure(options.seconds)))
+        return 0
+    command = [sys.executable, "-m", "tests.bench.bench_transcript", "--once", "--seconds", str(options.seconds)]
+    runs = []
+    for _ in range(options.runs):
+        told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        runs.append(json.loads(told.splitlines()[-1]))
+    found = middle(runs)
+    missed = misses(found)
+    print(f"open {found['open_ms']} ms (clock {found['open_wall_ms']}); a frame at {RATE} tokens/s {found['frame_ms']}")
+    print(f"a step of scrolling {found['scroll_ms']}; of resizing {found['resize_ms']}; memory {found['memory_mb']} MB")
+    print("missed: " + "; ".join(missed) if missed else "all bars held")
+    print(json.dumps({**found, "runs": options.runs, "passed": not missed}))
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

@@ -16,9 +16,13 @@ from engine.core import (
     ChatEvent,
     ChatRequest,
     Done,
+    Foreseen,
     Loading,
+    Message,
     ModelInfo,
     Prefill,
+    PromptSize,
+    Rendered,
     Running,
     Stats,
     Text,
@@ -87,6 +91,8 @@ class EchoChat:
         prompt = sum(len(message.content.split()) for message in request.messages)
         if self.trimmed:
             yield Trimmed(self.trimmed)
+        if request.tell_prompt:
+            yield rendered(request)
         for step in range(1, self.prefill_steps + 1):
             stop.wait(self.prefill_delay_s)
             yield Prefill(prompt * step // self.prefill_steps, prompt, 0)
@@ -114,6 +120,21 @@ class EchoChat:
             reason, trigger = "cancelled", ""
         yield Done(reason, trigger, self._stats(request, prompt, count, started, prefilled))
 
+    def count(self, text: str) -> int:
+        """A token for each word."""
+        self.threads.add(threading.get_ident())
+        return len(text.split())
+
+    def size(self, request: ChatRequest) -> PromptSize:
+        """A token for each word of the messages."""
+        room = 0 if request.stops.when_full == "stop" else 16
+        return PromptSize(sum(self.count(message.content) for message in request.messages), self.info.context_length, room)
+
+    def foresee(self, request: ChatRequest) -> Foreseen:
+        """A word is a token; nothing is ever cached."""
+        shares = tuple(len(message.content.split()) for message in request.messages)
+        return Foreseen(sum(shares), 0, self.info.context_length, 0, shares)
+
     def close(self) -> None:
         """Note that the model was released."""
         self.threads.add(threading.get_ident())
@@ -131,6 +152,9 @@ class EchoChat:
         )  # fmt: skip
 
     def _words(self, request: ChatRequest) -> list[str]:
+        if request.replayed is not None:
+            pieces = {id: data.decode() for id, data, _ in request.replayed.vocabulary}
+            request = replace(request, messages=(Message("user", "".join(pieces[id] for id in request.replayed.ids[-1:])),))
         said = [message.content for message in request.messages if message.role == "user"]
         text = self.reply if self.reply is not None else (said[-1] if said else "")
         words: list[str] = re.findall(r"\s*\S+|\s+$", text)
@@ -140,6 +164,14 @@ class EchoChat:
         if text.startswith(begun):
             return re.findall(r"\s*\S+|\s+$", text.removeprefix(begun))
         return words[len(begun.split()) :]
+
+
+def rendered(request: ChatRequest) -> Rendered:
+    """A prompt of one control token and one token for each message: its whole text."""
+    texts = [message.content for message in request.messages]
+    ids = tuple(x for text in texts for x in (7, zlib.crc32(text.encode()) % 30_000 + 10))
+    vocabulary = ((7, b"<|turn|>", True), *((id, text.encode(), False) for id, text in zip(ids[1::2], texts, strict=True)))
+    return Rendered(ids, passes=(((0, len(ids) - 1), (len(ids) - 1, 1)),), vocabulary=vocabulary)
 
 
 def echo_token(word: str, alternatives: int, drafted: bool = False) -> TokenInfo:

@@ -23,15 +23,16 @@ def test_hooks_are_given_back(tmp_path, qapp) -> None:
 
 def test_ctrl_c_is_no_trouble(tmp_path, qapp, capsys) -> None:
     diagnostics = Diagnostics(tmp_path)
-    told: list[str] = []
-    diagnostics.trouble.connect(told.append)
+    told: list[tuple[str, str]] = []
+    diagnostics.trouble.connect(lambda *what: told.append(what))
     try:
         sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
         sys.excepthook(ValueError, ValueError("x"), None)
     finally:
         diagnostics.close()
     assert len(told) == 1
-    assert "ValueError" in told[0]
+    assert "ValueError" in told[0][0]
+    assert told[0][1] == "ValueError: x\n"
 
 
 def test_the_log_does_not_grow_without_end(tmp_path, qapp, monkeypatch) -> None:
@@ -62,3 +63,35 @@ def test_a_folder_that_cannot_be_made_raises(tmp_path, qapp) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError):
         Diagnostics(tmp_path / "file" / "logs")
+
+
+def begin_and_end(folder, ends: bool = True) -> str | None:
+    """One run; returns what it found of the run before."""
+    diagnostics = Diagnostics(folder)
+    mark = (folder / "running").read_text(encoding="utf-8")
+    diagnostics.close()
+    if not ends:
+        (folder / "running").write_text(mark, encoding="utf-8")  # as kill -9 leaves it
+    return diagnostics.last_run
+
+
+def test_a_good_end_leaves_nothing_to_tell(tmp_path, qapp) -> None:
+    assert [begin_and_end(tmp_path), begin_and_end(tmp_path)] == [None, None]
+
+
+def test_an_end_from_outside_is_told_once(tmp_path, qapp) -> None:
+    begin_and_end(tmp_path, ends=False)
+    assert [begin_and_end(tmp_path), begin_and_end(tmp_path)] == ["", None]
+
+
+def test_the_end_of_the_computer_is_no_crash(tmp_path, qapp) -> None:
+    begin_and_end(tmp_path, ends=False)
+    (tmp_path / "running").write_text("another start of the computer", encoding="utf-8")
+    assert begin_and_end(tmp_path) is None
+
+
+def test_a_crash_is_told_once_and_its_trace_is_kept(tmp_path, qapp) -> None:
+    begin_and_end(tmp_path, ends=False)
+    (tmp_path / "crash.log").write_text("Fatal Python error: Segmentation fault\n", encoding="utf-8")
+    assert [begin_and_end(tmp_path), begin_and_end(tmp_path)] == ["Fatal Python error: Segmentation fault", None]
+    assert "Segmentation fault" in (tmp_path / "crash-before.log").read_text(encoding="utf-8")

@@ -80,7 +80,6 @@ def test_a_data_folder_that_cannot_be_made_is_told(tmp_path, monkeypatch, qapp, 
     told: list[str] = []
     monkeypatch.setattr(app, "make_application", lambda arguments: qapp)
     monkeypatch.setattr(app.QMessageBox, "critical", lambda parent, title, text: told.append(text))
-    monkeypatch.setattr(app.signal, "signal", lambda *arguments: None)
     file = tmp_path / "a file"
     file.touch()
     monkeypatch.setenv("INGLENOOK_DATA", "")

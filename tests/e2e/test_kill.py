@@ -14,6 +14,7 @@ import pytest
 
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import FILE_NAME, Database
+from tests.bench.kill import Killing
 from tests.desktop.desk import Hand
 from tests.e2e.typist import QUESTION
 
@@ -92,3 +93,15 @@ def test_a_killed_window_keeps_the_reply(tmp_path, qtbot, qapp, attempt) -> None
 def test_a_killed_window_keeps_the_reply_of_the_real_model(tmp_path, starter_path) -> None:
     reports, killed = killed_in_mid_reply(tmp_path, str(starter_path))
     check_what_is_left(tmp_path, reports, killed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_five_kills_under_load_lose_nothing_but_half_a_second(tmp_path) -> None:
+    """A short run of `tests.bench.kill`, which is the whole proof."""
+    killing = Killing(tmp_path, seed=3)
+    for _ in range(5):
+        killing.once()
+    assert killing.lost == []
+    assert killing.counts["ready"] == 5
+    assert sum(killing.counts.values()) > 20, "something was done meanwhile"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-__all__ = ["html_page"]
+__all__ = ["code_style", "highlighted", "html_page", "renderer"]
 
 _STYLE = """
 body { font-family: system-ui, sans-serif; color: #1c1c1e; background: #fff; }
@@ -104,16 +104,17 @@ def _plain(text: str) -> str:
 
 def _rendered(text: str) -> str:
     """Markdown as HTML; HTML within it is shown as text, and pictures from elsewhere as links."""
-    return str(_renderer().render(text)).replace("\n</code></pre>", "</code></pre>")
+    return str(renderer().render(text)).replace("\n</code></pre>", "</code></pre>")
 
 
 @lru_cache(maxsize=1)
-def _renderer() -> MarkdownIt:
+def renderer() -> MarkdownIt:
+    """Markdown to HTML as exports have it."""
     from markdown_it import MarkdownIt
 
-    renderer = MarkdownIt("commonmark", {"html": False, "highlight": _highlighted}).enable(["table", "strikethrough"])
-    renderer.add_render_rule("image", _picture)
-    return renderer
+    found = MarkdownIt("commonmark", {"html": False, "highlight": highlighted}).enable(["table", "strikethrough"])
+    found.add_render_rule("image", _picture)
+    return found
 
 
 def _picture(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
@@ -124,7 +125,7 @@ def _picture(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any,
     return f'<a href="{escape(source)}">{name or escape(source)}</a>'
 
 
-def _highlighted(code: str, language: str, _attributes: Any) -> str:
+def highlighted(code: str, language: str, _attributes: Any = None) -> str:
     """The code with Pygments' classes; empty, which leaves it plain, for a language that is not known."""
     if not language or len(code) > _MOST_HIGHLIGHTED:
         return ""
@@ -142,11 +143,12 @@ def _highlighted(code: str, language: str, _attributes: Any) -> str:
 @lru_cache(maxsize=1)
 def _style() -> str:
     """The sheet. What Qt's rich text, from which PDF is printed, cannot read stands last: it skips from there on."""
-    dark = "@media screen and (prefers-color-scheme: dark) {" + _DARK + _code_style("monokai") + "}"
-    return _STYLE + _code_style("default") + "\n" + dark + _PRINT
+    dark = "@media screen and (prefers-color-scheme: dark) {" + _DARK + code_style("monokai") + "}"
+    return _STYLE + code_style("default") + "\n" + dark + _PRINT
 
 
-def _code_style(name: str) -> str:
+def code_style(name: str = "default") -> str:
+    """Pygments' colours for `pre`, as a style sheet."""
     from pygments.formatters import HtmlFormatter
 
     rules = HtmlFormatter(style=name).get_style_defs("pre").splitlines()

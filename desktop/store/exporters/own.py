@@ -9,10 +9,13 @@ from typing import Any
 
 from desktop.store.exchange import ConversationRecord, MessageRecord
 
-__all__ = ["FORMAT", "VERSION", "own_json", "plain"]
+__all__ = ["FORMAT", "PERSONA_FIELDS", "VERSION", "own_json", "plain"]
 
-FORMAT, VERSION = "inglenook-conversation", 1
-"""Each conversation says so for itself: one of them alone is a file, too."""
+FORMAT, VERSION = "inglenook-conversation", 2
+"""Each conversation says so for itself: one of them alone is a file, too. Version 1 knew no folders, pins and personas."""
+
+PERSONA_FIELDS = ("name", "avatar", "system_prompt", "preset", "model_path")
+"""What is kept of a persona: all but its picture."""
 
 
 def own_json(conversations: Iterable[ConversationRecord]) -> Iterator[str]:
@@ -27,12 +30,21 @@ def own_json(conversations: Iterable[ConversationRecord]) -> Iterator[str]:
 
 def plain(conversation: ConversationRecord) -> dict[str, Any]:
     """The conversation as a JSON object."""
+    return _head(conversation) | {
+        "settings": dict(conversation.settings), "model_path": conversation.model_path, "shown": conversation.shown_root,
+        "messages": [_message(message) for message in conversation.messages],
+    }  # fmt: skip
+
+
+def _head(conversation: ConversationRecord) -> dict[str, Any]:
+    who = conversation.persona
     return {
         "format": FORMAT, "version": VERSION, "title": conversation.title, "auto_title": conversation.auto_title,
         "source": conversation.source, "key": conversation.key, "created_at": conversation.created_at,
-        "updated_at": conversation.updated_at, "deleted": conversation.deleted, "system_prompt": conversation.system_prompt,
-        "settings": dict(conversation.settings), "model_path": conversation.model_path, "shown": conversation.shown_root,
-        "messages": [_message(message) for message in conversation.messages],
+        "updated_at": conversation.updated_at, "deleted": conversation.deleted, "deleted_at": conversation.deleted_at,
+        "folder": list(conversation.folder), "pinned": conversation.pinned, "inherits_prompt": conversation.inherits_prompt,
+        "persona": {name: getattr(who, name) for name in PERSONA_FIELDS} if who is not None else None,
+        "system_prompt": conversation.system_prompt,
     }  # fmt: skip
 
 

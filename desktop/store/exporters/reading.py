@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from datetime import datetime
 
 from desktop.store.exchange import ConversationRecord, MessageRecord
 
-__all__ = ["THINKING_TAGS", "label", "pieces", "shown_path", "when"]
+__all__ = ["THINKING_TAGS", "label", "pieces", "shown_path", "when", "without_thoughts"]
 
 THINKING_TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<|think|>", "<|/think|>"))
 _LABELS = {"user": "You", "assistant": "Assistant", "system": "System", "tool": "Tool"}
@@ -27,6 +28,20 @@ def shown_path(conversation: ConversationRecord) -> list[MessageRecord]:
         found.append(message)
         parent, wanted = message.key, message.shown_child
     return found
+
+
+def without_thoughts(conversation: ConversationRecord) -> ConversationRecord:
+    """The conversation with replies that hold no thoughts; a reply that was nothing but thoughts is empty then."""
+    return dataclasses.replace(conversation, messages=tuple(map(_said, conversation.messages)))
+
+
+def _said(message: MessageRecord) -> MessageRecord:
+    if message.role != "assistant":
+        return message
+    parts = pieces(message.text)
+    if not any(is_thought for is_thought, _ in parts):
+        return message
+    return dataclasses.replace(message, text="\n\n".join(text for is_thought, text in parts if not is_thought))
 
 
 def label(message: MessageRecord) -> str:

@@ -8,10 +8,11 @@ import dataclasses
 from typing import Any
 
 from desktop.store.exchange import ConversationRecord, MessageRecord
-from desktop.store.exporters.own import FORMAT, VERSION
-from desktop.store.importers.fields import clean, mapping, seconds, text
+from desktop.store.exporters.own import FORMAT, PERSONA_FIELDS, VERSION
+from desktop.store.importers.fields import clean, items, mapping, seconds, text
 from desktop.store.importers.protocol import Note, Unreadable
 from desktop.store.intake import OWN, chain_key
+from desktop.store.personas import Persona
 from desktop.store.records import STATES
 from engine.core import Stats
 
@@ -50,8 +51,22 @@ class Own:
             text(value.get("source")) or OWN, key, text(value.get("title")), made, seconds(value.get("updated_at")),
             tuple(messages.values()), _known(value.get("shown"), messages), text(value.get("system_prompt")),
             _settings(value.get("settings"), note), text(value.get("model_path")), value.get("auto_title") is True,
-            value.get("deleted") is True,
+            value.get("deleted") is True, _folder(value.get("folder")), value.get("pinned") is True, _persona(value.get("persona")),
+            value.get("inherits_prompt") is not False, seconds(value.get("deleted_at")),
         )  # fmt: skip
+
+
+def _folder(value: Any) -> tuple[str, ...]:
+    """The names, as folders are called: on one line, and never empty."""
+    names = (" ".join(text(name).split()) for name in items(value))
+    return tuple(name for name in names if name)
+
+
+def _persona(value: Any) -> Persona | None:
+    """A persona that is not saved yet; None where there is none with a name."""
+    name, avatar, prompt, preset, model = (text(mapping(value).get(field)) for field in PERSONA_FIELDS)
+    name = " ".join(name.split())
+    return Persona(0, name, avatar, prompt, preset, model) if name else None
 
 
 def _known(value: Any, messages: dict[str, MessageRecord]) -> str | None:

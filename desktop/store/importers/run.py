@@ -24,15 +24,13 @@ PROGRESS_S = 0.1
 _MOST_NOTES = 100
 """Damaged messages told of one conversation; the rest are counted."""
 _HEAD = 1024
-_PAUSE = 0.5
-"""Rest after a transaction, as a part of its time: a write of the window, which may wait for it, finds the file free."""
 _LONGEST = 200
 
 
 def import_conversations(
     database: Database, path: Path, cancel: Callable[[], bool] = lambda: False, most_bytes: int = MOST_BYTES
 ) -> Iterator[Event]:
-    """Import every conversation of a file (or zip archive), each in one transaction, and tell what happened as it happens.
+    """Import every conversation of a file (or zip archive), each whole or not at all, and tell what happened as it happens.
 
     `database` is one that the calling thread opened. When `cancel()` turns true the import ends between two entries; what was
     imported stays. An entry of more than `most_bytes` is refused, and at most that much is held. Whatever is wrong with the file
@@ -177,10 +175,7 @@ class _Run:
         except Unreadable as error:
             yield Broken(place, _sentence(str(error)))
         else:
-            begin = time.monotonic()
-            event = self.intake.save(record)
-            time.sleep(_PAUSE * (time.monotonic() - begin))
-            yield event
+            yield self.intake.save(record)
         yield from notes
         if count > _MOST_NOTES:
             yield Broken(place, f"{count - _MOST_NOTES:,} more of its messages could not be read.")

@@ -28,6 +28,8 @@ __all__ = ["CodeRow"]
 _AT_ONCE = 60
 _LINE_HEIGHT = 122.0
 _SHOWN_MS = 1400
+_ENDLESS = 1_000_000
+"""Pixels that no line of code is longer than; with any fixed width Qt lays out again only the lines that have changed."""
 
 
 class CodeRow(SidewaysRow):
@@ -44,6 +46,7 @@ class CodeRow(SidewaysRow):
         super().__init__(parent)
         self._colours = colours
         self._shown = ""
+        self._measured, self._widest = 0, 0.0
         self._set_wrap(False)
         self.wrap = IconButton("wrap", "Wrap long lines", self)
         self.wrap.setCheckable(True)
@@ -72,7 +75,7 @@ class CodeRow(SidewaysRow):
         option.setTabStopDistance(32)
         option.setTextDirection(Qt.LayoutDirection.LeftToRight)  # of code in any script
         self.document.setDefaultTextOption(option)
-        self._wrapped = wrapped
+        self._wrapped, self._measured, self._widest = wrapped, 0, 0.0
 
     def _toggle_wrap(self, wrapped: bool) -> None:
         if self.row is not None:
@@ -112,6 +115,7 @@ class CodeRow(SidewaysRow):
             cursor.insertText(text)
 
     def _set(self, code: str, look: Look) -> None:
+        self._measured, self._widest = 0, 0.0
         self.document.setDefaultFont(look.code_font)
         self.document.setPlainText(code)
         cursor = QTextCursor(self.document)
@@ -165,9 +169,9 @@ class CodeRow(SidewaysRow):
         wrapped = self.row is not None and self.row.wrapped
         if wrapped != self._wrapped:
             self._set_wrap(wrapped)
-        self.document.setTextWidth(room if wrapped else -1)
-        wide = min(room, round(self.document.idealWidth()) + 1) if wrapped else round(self.document.idealWidth()) + 1
+        self.document.setTextWidth(room if wrapped else _ENDLESS)
         high = round(self.document.size().height())
+        wide = room if wrapped else self._text_width()
         below = padding + (round(padding * 0.4) if wide > room else 0)
         whole = self.gap + head + high + below
         self.place_bar(wide, room, QRect(left + padding, self.gap, room, whole - self.gap - 2))
@@ -175,6 +179,16 @@ class CodeRow(SidewaysRow):
         for place, button in enumerate(reversed(self._buttons)):
             button.setGeometry(width - (place + 1) * side - round(padding * 0.25), self.gap + 2, side, side)
         return whole
+
+    def _text_width(self) -> int:
+        """Pixels of the longest line. Lines that were measured before are not looked at again but for the last of them, which may grow."""
+        block = self.document.findBlockByNumber(max(0, self._measured - 1))
+        while block.isValid():
+            line = block.layout().lineAt(0)
+            self._widest = max(self._widest, line.naturalTextWidth() if line.isValid() else 0.0)
+            block = block.next()
+        self._measured = self.document.blockCount()
+        return round(self._widest) + 1
 
     def origin(self) -> QPointF:
         left, head, padding = self._metrics()
@@ -200,6 +214,7 @@ class CodeRow(SidewaysRow):
         painter.fillPath(path, look.colours.code)
         painter.setFont(look.small_font)
         painter.setPen(look.colours.muted)
+        painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)  # as the code and the buttons
         label = QRectF(left + padding, self.gap + 2, self.width() - left - 2 * padding - 3 * head, head)
         language = row.block.language if row.block is not None and row.block.language else "text"
         shown = painter.fontMetrics().elidedText(language, Qt.TextElideMode.ElideRight, round(label.width()))

@@ -67,12 +67,14 @@ def _add_deeds(menu: QMenu, view: TranscriptView, item: MessageItem) -> None:
     if reply:
         menu.addAction("Regenerate the reply", partial(view.act, "regenerate", item.id)).setEnabled(not item.running)
         menu.addAction("Continue the reply", partial(view.act, "continue", item.id)).setEnabled(is_last and not item.running)
+        menu.addAction("What produced this reply", partial(view.act, "origin", item.id)).setEnabled(not item.running)
     if item.variant_count > 1:
         shown = f"{item.variant_index + 1} of {item.variant_count}"
         back = menu.addAction(f"Previous version ({shown} is shown)", partial(view.act, "previous", item.id))
         back.setEnabled(item.variant_index > 0 and not item.running)
         on = menu.addAction("Next version", partial(view.act, "next", item.id))
         on.setEnabled(item.variant_index < item.variant_count - 1 and not item.running)
+    menu.addAction("Fork from here", partial(view.act, "fork", item.id)).setEnabled(not item.running)
     menu.addSeparator()
     menu.addAction("Delete message", partial(view.act, "delete", item.id)).setEnabled(not item.running)
 

@@ -16,7 +16,7 @@ __all__ = ["Conversation"]
 class Conversation:
     """Keeps `layout` in step with the messages; heights of new rows are estimates for `look` and `width`.
 
-    Messages that come are split at the thinking `tags`; a reply that begins then begins inside the thought that `opened` closes.
+    Messages that come are split at the thinking `tags`.
     """
 
     def __init__(self, look: Look) -> None:
@@ -25,12 +25,12 @@ class Conversation:
         self.look = look
         self.width = look.column
         self.tags: Sequence[Tag] = THINKING_TAGS
-        self.opened = ""
+        self._unfolded = True
         self._numbers: dict[int, int] = {}
 
     def reset(self, items: Sequence[MessageItem]) -> None:
         """Other messages altogether."""
-        self.messages = [MessageRows(item, self.tags, self.opened) for item in items]
+        self.messages = [MessageRows(item, self.tags, self._unfolded) for item in items]
         self._number()
         rows = [row for message in self.messages for row in message.rows]
         self.layout.estimate(rows, self.look, self.width)
@@ -38,7 +38,7 @@ class Conversation:
 
     def insert(self, position: int, items: Sequence[MessageItem]) -> None:
         """New messages before the one at `position`."""
-        made = [MessageRows(item, self.tags, self.opened) for item in items]
+        made = [MessageRows(item, self.tags, self._unfolded) for item in items]
         start = self._start(position)
         self.messages[position:position] = made
         self._number()
@@ -67,6 +67,14 @@ class Conversation:
         unchanged = message.sync()
         self.layout.estimate(message.rows[unchanged:], self.look, self.width)
         self.layout.replace(start + unchanged, count - unchanged, message.rows[unchanged:])
+
+    def unfold_thoughts(self, unfolded: bool) -> None:
+        """Whether thoughts are shown while they are written."""
+        if unfolded != self._unfolded:
+            self._unfolded = unfolded
+            for position, message in enumerate(self.messages):
+                message.unfolded = unfolded
+                self.sync(position)
 
     def forget_heights(self) -> None:
         """Width or look have changed: every height is an estimate again."""

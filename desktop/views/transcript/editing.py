@@ -32,13 +32,13 @@ class Editing:
         message = self._conversation.messages[position]
         message.editing = True
         self._conversation.sync(position)
-        view.hold(message.rows[0])
+        view.scrolling.hold(message.rows[0])
         view.flush()
         editor = view.stage.widget(message.rows[-1])
         if isinstance(editor, EditorRow):
             editor.begin(message.item.text)
             view.flush()
-            view.show_row(message.rows[-1])
+            view.scrolling.show_row(message.rows[-1])
 
     def cancel(self, message_id: int) -> bool:
         """Show the message again as it was; False when it is not the one that is edited."""

@@ -11,12 +11,13 @@ __all__ = ["ModelFeed"]
 
 
 class ModelFeed(QObject):
-    """Small changes are gathered until `sync`; `changed` tells that there is something to show.
+    """Small changes are gathered until `sync`; `changed` tells that there is something to show, `grown` that a reply has more text.
 
     `renewed` comes after the whole conversation was exchanged, `spoken` after the reader's own message was added at the end.
     """
 
     changed = Signal()
+    grown = Signal()
     renewed = Signal()
     spoken = Signal()
 
@@ -74,4 +75,4 @@ class ModelFeed(QObject):
     def _appended(self, position: int, text: str) -> None:
         self._conversation.messages[position].append(self.model.items()[position], text)
         self._grown.add(position)
-        self.changed.emit()
+        self.grown.emit()

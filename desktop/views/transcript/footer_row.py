@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRect, Qt, Signal
+from collections.abc import Callable
+
+from PySide6.QtCore import QEvent, QRect, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
@@ -20,10 +22,12 @@ _ACTIONS = (
     ("edit", "edit", "Edit message"),
     ("regenerate", "regenerate", "Regenerate the reply"),
     ("continue", "continue", "Continue the reply"),
+    ("fork", "fork", "Fork from here to a new chat"),
+    ("origin", "info", "What produced this reply"),
     ("delete", "trash", "Delete message"),
 )
 _VARIANTS = ("previous", "next")
-_REPLY_ONLY = ("regenerate", "continue")
+_REPLY_ONLY = ("regenerate", "continue", "origin")
 
 
 class _Action(IconButton):
@@ -31,8 +35,15 @@ class _Action(IconButton):
 
     def __init__(self, name: str, icon: str, label: str, parent: QWidget) -> None:
         super().__init__(icon, label, parent)
-        self.name = name
+        self.name, self._label = name, label
         self.shown = False
+        self.cost: Callable[[], str] = lambda: ""
+
+    def event(self, event: QEvent) -> bool:
+        """The tip is made when it is asked for: what an edit costs changes with every reply."""
+        if event.type() == QEvent.Type.ToolTip and self.name == "edit":
+            self.setToolTip("\n".join(filter(None, (self._label, self.cost()))))
+        return super().event(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         if self.shown or self.hasFocus():
@@ -51,6 +62,8 @@ class FooterRow(RowWidget):
         for button in self.buttons.values():
             button.clicked.connect(self._clicked)
             self.watch(button)
+        self.edit_words: Callable[[int], str] = lambda message: ""
+        self.buttons["edit"].cost = lambda: self.edit_words(self.row.item.id) if self.row is not None else ""
 
     def _clicked(self) -> None:
         button = self.sender()
@@ -95,7 +108,7 @@ class FooterRow(RowWidget):
         shown = [button for button in self.buttons.values() if not button.isHidden()]
         number = self._number_width()
         total = side * len(shown) + number
-        x = width - total if self.row.item.role == "user" else -round(side * 0.14)
+        x = width - total if self._at_right() else -round(side * 0.14)
         for button in shown:
             if button.name == "next":
                 x += number
@@ -103,6 +116,10 @@ class FooterRow(RowWidget):
             x += side
         self._end = x
         return self.gap + side
+
+    def _at_right(self) -> bool:
+        """Whether it lies at the right: below the reader's messages, or below the others where all runs from right to left."""
+        return self.row is not None and (self.row.item.role == "user") != self.isRightToLeft()
 
     def _number_width(self) -> int:
         return QFontMetrics(self.look.small_font).horizontalAdvance(self._variant()) + 4 if self.look and self._variant() else 0
@@ -113,13 +130,14 @@ class FooterRow(RowWidget):
         painter = QPainter(self)
         painter.setFont(self.look.small_font)
         painter.setPen(self.look.colours.muted)
+        painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)  # the places below are said for both directions
         high = self.height() - self.gap
         if self._variant():
             left = self.buttons["previous"].geometry().right() + 1
             painter.drawText(QRect(left, self.gap, self._number_width(), high), int(Qt.AlignmentFlag.AlignCenter), self._variant())
         words = self.row.item.footer
         if words and (self._shown or self.row.item.running):
-            if self.row.item.role == "user":
+            if self._at_right():
                 room = QRect(0, self.gap, self.width() - self._used() - 6, high)
                 side = Qt.AlignmentFlag.AlignRight
             else:

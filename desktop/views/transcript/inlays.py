@@ -29,7 +29,7 @@ from desktop.views.transcript.look import Look
 from desktop.views.transcript.math_picture import Picture
 from desktop.views.transcript.pictures import PictureKey, Pictures
 
-__all__ = ["FOOTNOTE_SCHEME", "Inlay", "fit_pictures", "fragments", "put_inlays", "selected_source"]
+__all__ = ["FOOTNOTE_SCHEME", "Inlay", "fit_pictures", "fragments", "put_inlays", "selected_source", "source_length"]
 
 FOOTNOTE_SCHEME = "footnote:"
 """Addresses of links from a footnote's number to its text."""
@@ -187,6 +187,11 @@ def fit_pictures(document: QTextDocument, look: Look, width: float) -> None:
                 cursor.setPosition(start + length, QTextCursor.MoveMode.KeepAnchor)
                 cursor.setCharFormat(made)
         block = block.next()
+
+
+def source_length(shape: QTextCharFormat, length: int) -> int:
+    """Characters of Markdown that a run of `length` characters of this format was made of: pictures stand for more than they are."""
+    return length * len(str(shape.property(_SOURCE) or _OBJECT)) if shape.isImageFormat() else length
 
 
 def selected_source(cursor: QTextCursor) -> str:

@@ -57,13 +57,13 @@ class Inspection(QObject):
             self.shared.mode = mode
         if bool(mode) != self.on:
             self.on = bool(mode)
-            place = view.place()
+            place = view.scrolling.place()
             for position, message in enumerate(self._conversation.messages):
                 had = message.trace is not None
                 message.inspect(None, inspected=False)
                 if had:
                     self._conversation.sync(position)
-            view.stay(place)
+            view.scrolling.stay(place)
             view.flush()
         for widget in view.stage.widgets():
             widget.update()
@@ -76,7 +76,7 @@ class Inspection(QObject):
         """
         if not self.on:
             return False
-        view, changed, kept = self._view, False, self._view.place(value)
+        view, changed, kept = self._view, False, self._view.scrolling.place(value)
         for number in dict.fromkeys(row.item.id for row in view.stage.live):
             if not self._conversation.rows_of(number):
                 continue
@@ -89,7 +89,7 @@ class Inspection(QObject):
                     self._conversation.sync(position)
                     changed = True
         if changed:
-            view.stay(kept)
+            view.scrolling.stay(kept)
         return changed
 
     # -- the pointer
@@ -214,7 +214,7 @@ class Inspection(QObject):
         beside = row.index + step
         if not 0 <= beside < len(rows) or rows[beside].trace is not row.trace:
             return
-        self._view.show_row(rows[beside])
+        self._view.scrolling.show_row(rows[beside])
         widget = self._view.stage.widget(rows[beside])
         if isinstance(widget, TokenRow) and widget.tokens():
             widget.setFocus(Qt.FocusReason.OtherFocusReason)

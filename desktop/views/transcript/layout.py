@@ -11,7 +11,10 @@ from desktop.views.transcript.rows import Row, RowKind
 
 __all__ = ["RowLayout"]
 
-_LINES = {RowKind.HEADER: 1.2, RowKind.RULE: 0.1, RowKind.THOUGHT: 1.5, RowKind.WAITING: 1.4, RowKind.NOTICE: 2.2, RowKind.FOOTER: 1.9}
+_LINES = {
+    RowKind.HEADER: 1.2, RowKind.RULE: 0.1, RowKind.THOUGHT: 1.5, RowKind.WAITING: 1.4, RowKind.NOTICE: 2.2, RowKind.FOOTER: 1.9,
+    RowKind.ATTACHMENT: 1.9,
+}  # fmt: skip
 
 
 class RowLayout:

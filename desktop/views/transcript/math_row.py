@@ -74,6 +74,9 @@ class MathRow(SidewaysRow):
         shift = self._shift if self._drawn else 0
         return QPointF(inset(self.row, self.look) + shift - self.bar.value(), self.gap)
 
+    def line_at(self, height: int) -> int:
+        return -1  # its lines go when it is drawn
+
     def area(self) -> QRectF:
         left = inset(self.row, self.look)
         return QRectF(left, self.gap, self.width() - left, self.height() - self.gap - (self.bar.height() if self.bar.isVisible() else 0))

@@ -12,11 +12,15 @@ __all__ = ["Anchor", "Place"]
 
 @dataclass(frozen=True)
 class Anchor:
-    """What the top of the screen holds on to: `share` of a row's height is above it; `offset` pixels more are not."""
+    """What the top of the screen holds on to: `share` of a row's height is above it; `offset` pixels more are not.
+
+    With a `line` (not -1) of the row's text it is that line which stands `offset` pixels below the top of the screen.
+    """
 
     row: Row
     offset: int = 0
     share: float = 0.0
+    line: int = -1
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from PySide6.QtWidgets import QWidget
 
+from desktop.views.transcript.attachment_row import AttachmentRow
 from desktop.views.transcript.code_row import CodeRow
 from desktop.views.transcript.editor_row import EditorRow
 from desktop.views.transcript.footer_row import FooterRow
@@ -17,13 +18,13 @@ from desktop.views.transcript.pictures import Pictures
 from desktop.views.transcript.row_widget import RowWidget
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.small_rows import HeaderRow, NoticeRow, RuleRow, ThoughtRow, WaitingRow
+from desktop.views.transcript.speaker import Speaker
 from desktop.views.transcript.text_rows import BubbleRow, TableRow, TextRow
 from desktop.views.transcript.token_row import TokenRow
 
 __all__ = ["RowFactory", "RowHooks"]
 
 _PLAIN: dict[RowKind, type[RowWidget]] = {
-    RowKind.HEADER: HeaderRow,
     RowKind.BUBBLE: BubbleRow,
     RowKind.RULE: RuleRow,
     RowKind.WAITING: WaitingRow,
@@ -41,9 +42,10 @@ class RowHooks:
     act: Callable[[str, int], None]
     focus: Callable[[Row], None]
     fold: Callable[[Row], None]
-    save_edit: Callable[[int, str], None]
+    save_edit: Callable[[int, str, bool], None]
     cancel_edit: Callable[[int], None]
     remeasure: Callable[[Row], None]
+    edit_words: Callable[[int], str]
 
 
 class RowFactory:
@@ -55,6 +57,7 @@ class RowFactory:
         self._colours = colours
         self._hooks = hooks
         self._inspection = inspection
+        self._speaker = Speaker(parent)
 
     def __call__(self, kind: RowKind) -> RowWidget:
         hooks = self._hooks
@@ -69,11 +72,19 @@ class RowFactory:
             text = _PICTURED[kind](self._parent, self._pictures)
             text.outdated.connect(hooks.remeasure)
             return text
+        if kind is RowKind.HEADER:
+            return HeaderRow(self._parent, self._speaker)
         if kind is RowKind.FOOTER:
             footer = FooterRow(self._parent)
+            footer.edit_words = hooks.edit_words
             footer.action.connect(hooks.act)
             footer.focused.connect(hooks.focus)
             return footer
+        if kind is RowKind.ATTACHMENT:
+            file = AttachmentRow(self._parent)
+            file.action.connect(hooks.act)
+            file.focused.connect(hooks.focus)
+            return file
         if kind is RowKind.THOUGHT:
             thought = ThoughtRow(self._parent)
             thought.toggled.connect(hooks.fold)
@@ -87,6 +98,7 @@ class RowFactory:
             return tokens
         if kind is RowKind.EDITOR:
             editor = EditorRow(self._parent)
+            editor.edit_words = hooks.edit_words
             editor.saved.connect(hooks.save_edit)
             editor.cancelled.connect(hooks.cancel_edit)
             editor.resized.connect(hooks.remeasure)

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 from desktop.items.messages import role_label
 from desktop.views.transcript.inlays import selected_source
+from desktop.views.transcript.line_places import baseline, line_number
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.markdown import SafeDocument
 from desktop.views.transcript.rows import Row
@@ -87,6 +88,14 @@ class RowWidget(QWidget):
         """The text position nearest to `point`; 0 for a row without text."""
         return 0
 
+    def line_at(self, height: int) -> int:
+        """A number for the line of text at a height, which means the same line when formulas before it have been drawn; -1 for none."""
+        return -1
+
+    def line_height(self, line: int) -> int:
+        """Where the baseline of that line is now."""
+        return 0
+
     def link_at(self, point: QPoint) -> str:
         """The address of the link at `point`, or nothing."""
         return ""
@@ -148,6 +157,13 @@ class DocumentRow(RowWidget):
         if spot.y() < 0:
             return 0
         return max(0, self.document.documentLayout().hitTest(spot, Qt.HitTestAccuracy.FuzzyHit))
+
+    def line_at(self, height: int) -> int:
+        spot = QPointF(0, max(0.0, height - self.origin().y()))
+        return line_number(self.document, max(0, self.document.documentLayout().hitTest(spot, Qt.HitTestAccuracy.FuzzyHit)))
+
+    def line_height(self, line: int) -> int:
+        return round(self.origin().y() + baseline(self.document, line))
 
     def link_at(self, point: QPoint) -> str:
         if not self.area().contains(QPointF(point)):

@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from desktop.blocks import THINKING_TAGS, Block, BlockSplitter, Kind, Tag, split_plain
 from desktop.items.messages import MessageItem, role_label
+from desktop.store.attached import split
 from desktop.store.tokens import TokenTrace
 from desktop.views.transcript.thoughts import ThoughtTimes
 
@@ -31,6 +32,7 @@ class RowKind(StrEnum):
     NOTICE = "notice"
     FOOTER = "footer"
     EDITOR = "editor"
+    ATTACHMENT = "attachment"
 
 
 _KINDS = {
@@ -97,12 +99,14 @@ class Row:
 class MessageRows:
     """The rows of one message; `sync` brings them up to date after `append`, `update` or a fold.
 
-    `tags` are those that its model thinks in. With `opened`, the closing one of them, a reply that begins now begins inside a thought.
+    `tags` are those that its model thinks in. Thoughts are folded when they are over, and already before unless `unfolded`; the
+    reader can have it otherwise.
     """
 
-    def __init__(self, item: MessageItem, tags: Sequence[Tag] = THINKING_TAGS, opened: str = "") -> None:
+    def __init__(self, item: MessageItem, tags: Sequence[Tag] = THINKING_TAGS, unfolded: bool = True) -> None:
         self._tags = tags
-        self._opened = opened if item.running and not item.text else ""
+        self._opened = item.opened
+        self.unfolded = unfolded
         self.thoughts = ThoughtTimes()
         self.item = item
         self.rows: list[Row] = []
@@ -148,7 +152,7 @@ class MessageRows:
         self.item = item
         if item.id != old.id:
             self._folds.clear()
-            self._opened = ""
+            self._opened = item.opened
             self.thoughts = ThoughtTimes()
             self.editing = False
             self.inspect(None, inspected=False)
@@ -161,6 +165,12 @@ class MessageRows:
     def fold(self, ordinal: int, folded: bool) -> None:
         """Fold or unfold a thought of this message, counted from 0."""
         self._folds[ordinal] = folded
+
+    def keep_open(self, row: Row) -> None:
+        """Do not fold the thought that `row` is a part of."""
+        heads = [head for head in self.rows[: row.index - self.rows[0].index] if head.kind is RowKind.THOUGHT]
+        if _thought(row) and heads:
+            self._folds.setdefault(heads[-1].ordinal, False)
 
     def sync(self) -> int:
         """Make `rows` fit the message; returns how many rows at the start are the very same and unchanged."""
@@ -202,7 +212,7 @@ class MessageRows:
         item = self.item
         rows = [self._keep(Row(RowKind.HEADER, item, role_label(item.role), gap=_FIRST_GAP))]
         if self.editing:
-            return [*rows, self._keep(Row(RowKind.EDITOR, item, source=item.text, gap=_AFTER_HEADER))]
+            return [*rows, *self._files(), self._keep(Row(RowKind.EDITOR, item, source=item.text, gap=_AFTER_HEADER))]
         rows += self._bubbles() if item.role == "user" else self._blocks() if self.trace is None else self._tokens(self.trace)
         if item.running and not any(row.kind not in (RowKind.HEADER, RowKind.THOUGHT) for row in rows):
             rows.append(self._keep(Row(RowKind.WAITING, item, gap=_AFTER_HEADER)))
@@ -211,16 +221,30 @@ class MessageRows:
         rows.append(self._keep(Row(RowKind.FOOTER, item, gap=0.15)))
         return rows
 
-    def _bubbles(self) -> list[Row]:
-        pieces = split_plain(self.item.text) or [""]
-        last = len(pieces) - 1
-        starts = list(accumulate((len(piece) for piece in pieces), initial=0))
+    def _files(self) -> list[Row]:
+        """A row for each file that the reader's message begins with."""
+        text = self.item.text if self.item.role == "user" else ""
+        files, end = split(text)
+        ends = [*(start for start, _ in files[1:]), end]
         made = (
-            Row(RowKind.BUBBLE, self.item, piece.removesuffix("\n") if i < last else piece, piece, gap=0.0 if i else _AFTER_HEADER,
-                first=i == 0, last=i == last, start=starts[i])
+            Row(RowKind.ATTACHMENT, self.item, f"{name} ({note})" if note else name, text[start:stop], gap=0.3 if number else _AFTER_HEADER,
+                ordinal=number, start=start)
+            for number, ((start, name, note), stop) in enumerate(zip(((at, f.name, f.note) for at, f in files), ends, strict=True))
+        )  # fmt: skip
+        return [self._keep(row, number) for number, row in enumerate(made)] if files else []
+
+    def _bubbles(self) -> list[Row]:
+        files = self._files()
+        begin = files[-1].start + len(files[-1].source) if files else 0
+        pieces = split_plain(self.item.text[begin:]) or ([] if files else [""])
+        last = len(pieces) - 1
+        starts = list(accumulate((len(piece) for piece in pieces), initial=begin))
+        made = (
+            Row(RowKind.BUBBLE, self.item, piece.removesuffix("\n") if i < last else piece, piece,
+                gap=0.0 if i else 0.3 if files else _AFTER_HEADER, first=i == 0, last=i == last, start=starts[i])
             for i, piece in enumerate(pieces)
         )  # fmt: skip
-        return [self._keep(row, number) for number, row in enumerate(made)]
+        return [*files, *(self._keep(row, number) for number, row in enumerate(made))]
 
     def _tokens(self, trace: TokenTrace) -> list[Row]:
         """The text as it is, in pieces that stay as they are while it grows."""
@@ -283,7 +307,7 @@ class MessageRows:
                     continue  # a thought without a word
                 running = row.open and self.item.running
                 self.thoughts.see(row.ordinal, over=not running)
-                folded = self._folds.get(row.ordinal, not row.open)
+                folded = self._folds.get(row.ordinal, not (row.open and (self.unfolded or not self.item.running)))
                 state = replace(row, item=self.item, text=self.thoughts.label(row.ordinal, running), open=not folded)
                 shown.append(self._keep(state, row.ordinal))
             elif not (folded and _thought(row)):

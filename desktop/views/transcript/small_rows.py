@@ -6,17 +6,30 @@ from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPainterPath, QPaintEvent
 from PySide6.QtWidgets import QToolButton, QWidget
 
-from desktop.items.messages import role_label
 from desktop.views.icons import tinted
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.row_widget import DocumentRow, RowWidget
 from desktop.views.transcript.rows import Row
+from desktop.views.transcript.speaker import Speaker
 
 __all__ = ["HeaderRow", "NoticeRow", "RuleRow", "ThoughtRow", "WaitingRow"]
 
 
 class HeaderRow(RowWidget):
-    """Who speaks: at the right for the reader, at the left for all others."""
+    """Who speaks: at the right for the reader, at the left for all others, with the picture of a persona."""
+
+    def __init__(self, parent: QWidget, speaker: Speaker) -> None:
+        super().__init__(parent)
+        self._speaker = speaker
+        speaker.changed.connect(self._name)
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        self._name()
+
+    def _name(self) -> None:
+        if self.row is not None:
+            self.setAccessibleName(self._speaker.label(self.row.item.role))
+            self.update()
 
     def fit(self, width: int) -> int:
         return self.gap + QFontMetrics(self._font()).height() if self.look else 0
@@ -29,11 +42,20 @@ class HeaderRow(RowWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         if self.look is None or self.row is None:
             return
-        painter = QPainter(self)
+        role, painter = self.row.item.role, QPainter(self)
         painter.setFont(self._font())
         painter.setPen(self.look.colours.muted)
-        side = Qt.AlignmentFlag.AlignRight if self.row.item.role == "user" else Qt.AlignmentFlag.AlignLeft
-        painter.drawText(QRect(0, self.gap, self.width(), self.height() - self.gap), int(side), role_label(self.row.item.role))
+        side = Qt.AlignmentFlag.AlignAbsolute | (Qt.AlignmentFlag.AlignRight if role == "user" else Qt.AlignmentFlag.AlignLeft)
+        room = QRect(0, self.gap, self.width(), self.height() - self.gap)
+        large = round(room.height() * 1.5)  # it reaches into the free space above
+        picture = self._speaker.picture(role, large)
+        if picture is not None:
+            painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
+            painter.drawPixmap(QRect(0, self.height() - large, large, large), picture)
+            left = large + self.look.px(0.4)
+            room = QRect(left, self.height() - large, self.width() - left, large)
+            side |= Qt.AlignmentFlag.AlignVCenter
+        painter.drawText(room, int(side), self._speaker.label(role))
         painter.end()
 
 
@@ -98,7 +120,8 @@ class ThoughtRow(RowWidget):
 
     def fit(self, width: int) -> int:
         wanted = self.button.sizeHint()
-        self.button.setGeometry(-round(wanted.height() * 0.28), self.gap, min(width, wanted.width()), wanted.height())
+        out, wide = round(wanted.height() * 0.28), min(width, wanted.width())
+        self.button.setGeometry(width - wide + out if self.isRightToLeft() else -out, self.gap, wide, wanted.height())
         return self.gap + wanted.height()
 
 

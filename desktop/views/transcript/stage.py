@@ -41,6 +41,11 @@ class Stage:
         """The widget that shows `row` now."""
         return self.live.get(row)
 
+    def fitted(self, row: Row) -> RowWidget | None:
+        """The widget that shows `row` as it is now, laid out; None while there is none."""
+        widget = self.live.get(row)
+        return widget if widget is not None and row.measured and widget.revision == row.revision else None
+
     def footers(self) -> Iterable[tuple[Row, RowWidget]]:
         """The live rows below messages."""
         return [(row, widget) for row, widget in self.live.items() if row.kind is RowKind.FOOTER]

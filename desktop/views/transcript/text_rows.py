@@ -116,7 +116,7 @@ def paint_thought_bar(widget: DocumentRow, painter: QPainter) -> None:
 
 
 class BubbleRow(DocumentRow):
-    """What the reader wrote, as written, in a tinted bubble at the right; a long text is several rows that look like one."""
+    """What the reader wrote, as written, in a tinted bubble at the far side; a long text is several rows that look like one."""
 
     def show_row(self, row: Row, look: Look, fresh: bool) -> None:
         self.document.setDefaultFont(look.text_font)
@@ -146,7 +146,7 @@ class BubbleRow(DocumentRow):
 
     def _bubble(self) -> QRectF:
         wide = self.document.textWidth() + 2 * self._padding()[0]
-        return QRectF(self.width() - wide, self.gap, wide, self.height() - self.gap)
+        return QRectF(0 if self.isRightToLeft() else self.width() - wide, self.gap, wide, self.height() - self.gap)
 
     def origin(self) -> QPointF:
         side, top, _ = self._padding()
@@ -176,6 +176,7 @@ class SidewaysRow(PictureRow):
         super().__init__(parent)
         self.bar = QScrollBar(Qt.Orientation.Horizontal, self)
         self.bar.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.bar.setLayoutDirection(Qt.LayoutDirection.LeftToRight)  # its value counts from the left, whatever runs from the right
         self.bar.setCursor(Qt.CursorShape.ArrowCursor)
         self.bar.setSingleStep(24)
         self.bar.valueChanged.connect(self.update)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from time import perf_counter
+from collections.abc import Callable, Sequence
+from time import perf_counter, thread_time
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QHideEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent
@@ -22,56 +22,60 @@ from desktop.views.transcript.inspection import Inspection
 from desktop.views.transcript.look import Look, TranscriptColours, make_look
 from desktop.views.transcript.overlays import Overlays
 from desktop.views.transcript.pictures import Pictures
-from desktop.views.transcript.place import Anchor, Place
 from desktop.views.transcript.pointer import Pointer
 from desktop.views.transcript.row_factory import RowFactory, RowHooks
 from desktop.views.transcript.row_widget import RowWidget
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.saving import ask_and_save
+from desktop.views.transcript.scrolling import Scrolling
 from desktop.views.transcript.selection import Selection
-from desktop.views.transcript.stage import Column, Stage
+from desktop.views.transcript.stage import Stage
 from desktop.views.transcript.thinking_time import fill_times
 
 __all__ = ["TranscriptView"]
 
 _FRAME = 0.016
+_SHARE, _SLOWEST = 50, 0.1
+"""A reply that grows is shown again after so many times what showing it cost, at least ten times a second: on a CPU the model's
+threads wait for the core that paints."""
 
 
 class TranscriptView(QAbstractScrollArea):
     """Shows `model`. The view follows the end of the conversation while it is there and else never moves by itself.
 
-    `action(name, message id)`: "edit", "regenerate", "continue", "delete", "previous" or "next" was asked for (copying is done here).
-    `edited(message id, text)`: an inline edit that `begin_edit` began was saved.
+    `action(name, message id)`: "edit", "regenerate", "continue", "fork", "origin", "delete", "previous" or "next" was asked for (copying
+    is done here). `edit_words(message id)` says what editing a message costs. `edited(message id, text, answer)`: an inline edit that
+    `begin_edit` began was saved; a user's message asks for an answer, or for none.
     """
 
     action = Signal(str, int)
-    edited = Signal(int, str)
+    edited = Signal(int, str, bool)
 
     def __init__(self, model: MessagesModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._percent = 100
+        self.edit_words: Callable[[int], str] = lambda message: ""
         self._given: TranscriptColours | None = None
         self._look = self._make_look()
         self._conversation = Conversation(self._look)
         self._colours = CodeColours(IdleRunner(self))
         hooks = RowHooks(
-            self.put_on_clipboard, self._save_code, self.act, self.show_row, self.fold, self._save_edit, self.cancel_edit, self._remeasure,
+            self.put_on_clipboard, self._save_code, self.act, self._show_row, self.fold, self._save_edit, self.cancel_edit, self._remeasure,
+            lambda message: self.edit_words(message),
         )  # fmt: skip
         self.inspection = Inspection(self, self._conversation)
         self._pictures = Pictures(self)
         self.stage = Stage(RowFactory(self.viewport(), self._colours, self._pictures, hooks, self.inspection))
+        self.scrolling = Scrolling(self, self._conversation, self.stage)
         self.selection = Selection(self._conversation, self.stage)
         self.finding = Finding(self, self._conversation)
         self._pointer = Pointer(self)
         self._overlays = Overlays(self.viewport(), self.scroll_to_end)
-        self._at_end = True
-        self._anchor: Anchor | None = None
-        self._arranging = self._restyle = False
-        self._dirty: set[int] = set()
+        self._restyle = False
         self._hovered: int | None = None
         self._editing = Editing(self, self._conversation)
         self._feed: ModelFeed | None = None
-        self._last = 0.0
+        self._last = self._cost = 0.0
         self._flush = QTimer(self)
         self._flush.setSingleShot(True)
         self._flush.setTimerType(Qt.TimerType.PreciseTimer)
@@ -89,79 +93,67 @@ class TranscriptView(QAbstractScrollArea):
             self._feed.stop()
         self._feed = ModelFeed(self._conversation, model, self)
         self._feed.changed.connect(self._schedule)
+        self._feed.grown.connect(self._schedule_growth)
         self._feed.changed.connect(self.finding.chat_changed)
+        self._feed.grown.connect(self.finding.chat_changed)
         self._feed.renewed.connect(self._renewed)
         self._feed.spoken.connect(self.scroll_to_end)
         self._feed.reset()
 
-    def set_thinking(self, tags: Sequence[Tag] = THINKING_TAGS, opened: str = "") -> None:
-        """Find thoughts between `tags` in messages that come; replies begin inside the one that `opened` closes (the prompt opens it)."""
-        self._conversation.tags, self._conversation.opened = tags, opened
+    def set_thinking(self, tags: Sequence[Tag] = THINKING_TAGS) -> None:
+        """Find thoughts between `tags` in messages that come."""
+        self._conversation.tags = tuple(tags)
+
+    def unfold_thoughts(self, unfolded: bool) -> None:
+        """Whether thoughts are shown while they are written, unless the reader folds or unfolds one."""
+        self._conversation.unfold_thoughts(unfolded)
+        self._schedule()
 
     def _renewed(self) -> None:
         self._editing.forget()
         self.inspection.close()
         self.finding.close()
         self.selection.clear()
-        self._at_end, self._anchor = True, None
+        self.scrolling.begin_anew()
         self._schedule()
 
     def _schedule(self) -> None:
         """Arrange soon, at most once a frame."""
-        if not self._flush.isActive():
-            wait = _FRAME - (perf_counter() - self._last)
-            self._flush.start(max(0, round(wait * 1000)))
+        self._flush_in(_FRAME)
+
+    def _schedule_growth(self) -> None:
+        """Arrange when there is time for it: text that comes a little later in larger pieces reads no worse."""
+        self._flush_in(min(_SLOWEST, max(_FRAME, _SHARE * self._cost)))
+
+    def _flush_in(self, seconds: float) -> None:
+        """Arrange so long after the last time, unless that is to happen sooner."""
+        wait = max(0, round((seconds - (perf_counter() - self._last)) * 1000))
+        if not self._flush.isActive() or self._flush.remainingTime() > wait:
+            self._flush.start(wait)
 
     def flush(self) -> None:
-        """Show the model as it is now. Happens by itself within a frame of each change."""
+        """Show the model as it is now. Happens by itself within a frame of each change, within a few while a reply grows."""
         self._flush.stop()
+        began = thread_time()
         if self._restyle:
             self._restyle = False
             self._look = self._make_look()
             self._conversation.look = self._look
             self._conversation.forget_heights()
+        self.scrolling.keep_thought()
         if self._feed is not None:
             self._feed.sync()
-        self._arrange()
-        self._last = perf_counter()
+        self.arrange()
+        self._last, self._cost = perf_counter(), thread_time() - began
 
     def settled(self) -> bool:
         """Whether everything is shown, drawn and coloured: nothing of this view waits for its turn."""
         return not self._flush.isActive() and self._colours.runner.idle() and self._pictures.idle()
 
-    def _column(self) -> Column:
-        wide = self.viewport().width()
-        margin = 28 if wide >= 640 else 14
-        width = max(120, min(self._look.column, wide - 2 * margin))
-        return Column((wide - width) // 2, width, self.viewport().height(), self._look.px(1.6))
-
-    def _arrange(self) -> None:
-        if self._arranging:
+    def arrange(self) -> None:
+        """Place the rows as they are now, and what lies over them."""
+        if not self.scrolling.arrange():
             return
-        self._arranging = True
-        layout, column = self._conversation.layout, self._column()
-        if column.width != self._conversation.width:
-            self._conversation.width = column.width
-            self._conversation.forget_heights()
-        self.selection.check()
-        if self._anchor is not None and not layout.holds(self._anchor.row):
-            self._anchor = None
-        if self._anchor is None and not self._at_end and layout.rows:
-            self._take_anchor()
-        pinned = self._pointer.pinned() | self.selection.pinned() | self._editing.pinned()
-        value = self.stage.arrange(layout, self._look, column, self._wanted, pinned)
-        while self.inspection.load(value):
-            self.selection.check()
-            value = self.stage.arrange(layout, self._look, column, self._wanted, pinned)
-        bar = self.verticalScrollBar()
-        bar.setRange(0, max(0, layout.total + column.foot - column.height))
-        bar.setPageStep(column.height)
-        bar.setSingleStep(self._look.px(1.4))
-        bar.setValue(value)
-        self._at_end = bar.value() >= bar.maximum() - 2
-        if self._anchor is not None and self._anchor.share:
-            self._take_anchor()
-        self._arranging = False
         self.selection.show()
         self.finding.show_marks()
         self._reveal()
@@ -170,52 +162,20 @@ class TranscriptView(QAbstractScrollArea):
         if fill_times(self._conversation, self.stage, self.trace):
             self._schedule()
 
-    def _wanted(self) -> int:
-        """The scroll position that the anchor asks for."""
-        if self._at_end or self._anchor is None:
-            return 1 << 40
-        anchor = self._anchor
-        return self._conversation.layout.top(anchor.row) - anchor.offset + round(anchor.share * anchor.row.height)
-
-    def _take_anchor(self) -> None:
-        """Hold on to the row at the top of the screen."""
-        layout = self._conversation.layout
-        value = self.verticalScrollBar().value()
-        index = layout.at(value)
-        self._anchor = Anchor(layout.rows[index], layout.top(layout.rows[index]) - value) if index >= 0 else None
-
-    def hold(self, row: Row) -> None:
-        """Keep a row where it is on the screen, whatever changes above it."""
-        self._at_end, self._anchor = False, Anchor(row, self._conversation.layout.top(row) - self.verticalScrollBar().value())
-
-    def place(self, value: int = -1) -> Place | None:
-        """The place at the top of the screen, or at another scroll position; None at the end of the conversation, which is followed."""
-        layout = self._conversation.layout
-        value = value if value >= 0 else self.verticalScrollBar().value()
-        index = layout.at(value)
-        return Place.at(layout.rows[index], value - layout.top(layout.rows[index])) if index >= 0 and not self._at_end else None
-
-    def stay(self, place: Place | None) -> None:
-        """Bring a place back to the top of the screen after its message got other rows."""
-        if place is not None:
-            self._anchor = place.anchor(self._conversation.rows_of(place.message)) or self._anchor
+    def pinned(self) -> set[Row]:
+        """Rows that must live on when they are scrolled away."""
+        return self._pointer.pinned() | self.selection.pinned() | self._editing.pinned()
 
     def trace(self, message_id: int) -> TokenTrace | None:
         """The tokens of a message, where they are known."""
         return self._feed.model.trace(message_id) if self._feed is not None else None
 
     def scrollContentsBy(self, dx: int, dy: int) -> None:
-        """The scroll bar moved: by the reader, unless the view is arranging itself."""
-        if self._arranging:
-            return
-        bar = self.verticalScrollBar()
-        self._at_end = bar.value() >= bar.maximum() - 2
-        self._take_anchor()
-        self._arrange()
+        self.scrolling.moved()
 
     def scroll_to_end(self) -> None:
         """Go to the end and stay there while it grows."""
-        self._at_end = True
+        self.scrolling.to_end()
         self._schedule()
 
     def scroll_to_message(self, message_id: int) -> None:
@@ -224,12 +184,12 @@ class TranscriptView(QAbstractScrollArea):
 
     def scroll_to_row(self, row: Row, offset: int = 0) -> None:
         """Put the top of a row `offset` pixels below the top of the screen."""
-        self._at_end, self._anchor = False, Anchor(row, offset)
+        self.scrolling.to_row(row, offset)
         self._schedule()
 
     def at_end(self) -> bool:
         """Whether the view follows the end."""
-        return self._at_end
+        return self.scrolling.at_end
 
     def row_at(self, y: int) -> Row | None:
         """The row at, or nearest to, a height of the viewport."""
@@ -252,11 +212,13 @@ class TranscriptView(QAbstractScrollArea):
             return
         message = self._conversation.message_of(row)
         message.fold(row.ordinal, row.open)
-        if not row.item.running and (self._anchor is None or self._at_end):
-            self._at_end = False
-            self._take_anchor()
+        if not row.item.running:
+            self.scrolling.stop_following()
         self._conversation.sync(self._conversation.position(row.item.id))
         self._schedule()
+
+    def _show_row(self, row: Row) -> None:
+        self.scrolling.show_row(row)
 
     def _save_code(self, code: str, language: str) -> None:
         ask_and_save(self, code, language)
@@ -264,17 +226,6 @@ class TranscriptView(QAbstractScrollArea):
     def _remeasure(self, row: Row) -> None:
         row.measured = False
         self._schedule()
-
-    def show_row(self, row: Row) -> None:
-        """Bring a row that has the keyboard on the screen."""
-        layout, bar = self._conversation.layout, self.verticalScrollBar()
-        if not layout.holds(row):
-            return
-        top = layout.top(row)
-        if top < bar.value():
-            bar.setValue(top)
-        elif top + row.height > bar.value() + self.viewport().height():
-            bar.setValue(top + row.height - self.viewport().height())
 
     def set_hovered(self, message_id: int | None) -> None:
         """The pointer is over this message, or over none."""
@@ -297,9 +248,9 @@ class TranscriptView(QAbstractScrollArea):
         if self._editing.cancel(message_id):
             self._schedule()
 
-    def _save_edit(self, message_id: int, text: str) -> None:
+    def _save_edit(self, message_id: int, text: str, answer: bool) -> None:
         self.cancel_edit(message_id)
-        self.edited.emit(message_id, text)
+        self.edited.emit(message_id, text, answer)
 
     def _make_look(self) -> Look:
         return make_look(self.font(), self._percent, self._given or TranscriptColours.from_palette(self.palette()))
@@ -326,7 +277,7 @@ class TranscriptView(QAbstractScrollArea):
         self._place_overlays()
 
     def _place_overlays(self) -> None:
-        self._overlays.place(self._look.colours, empty=not self._conversation.messages, at_end=self._at_end)
+        self._overlays.place(self._look.colours, empty=not self._conversation.messages, at_end=self.scrolling.at_end)
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
@@ -336,7 +287,7 @@ class TranscriptView(QAbstractScrollArea):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.finding.place()
-        self._arrange()
+        self.arrange()
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)

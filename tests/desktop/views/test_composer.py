@@ -83,7 +83,7 @@ def test_the_button_sends_or_stops(composer, qtbot) -> None:
     with qtbot.waitSignal(composer.stop_requested):
         qtbot.mouseClick(composer.button, Qt.MouseButton.LeftButton)
     qtbot.keyClick(composer.box, ENTER)
-    assert composer.sent == ["go"]  # not while a reply is written
+    assert composer.sent == ["go", "go"]  # it waits for the end of the reply
     assert composer.text() == "go"
 
 
@@ -112,10 +112,28 @@ def test_styled_text_is_pasted_plain(composer) -> None:
     assert composer.text() == "bold"
 
 
-def test_files_are_left_to_the_window(composer) -> None:
+def test_files_that_are_pasted_are_told_and_never_written_as_text(composer, qtbot) -> None:
     data = QMimeData()
-    data.setUrls([QUrl.fromLocalFile("/tmp/model.gguf")])
-    assert not composer.box.canInsertFromMimeData(data)
+    data.setUrls([QUrl.fromLocalFile("/tmp/notes.md")])
+    data.setText("/tmp/notes.md")
+    with qtbot.waitSignal(composer.box.files_pasted) as told:
+        composer.box.insertFromMimeData(data)
+    assert [path.name for path in told.args[0]] == ["notes.md"]
+    assert composer.text() == ""
+
+
+def test_the_beginning_of_the_reply_is_for_one_message(composer, qtbot) -> None:
+    qtbot.mouseClick(composer.opening_button, Qt.MouseButton.LeftButton)
+    qtbot.keyClicks(composer.opening_box, "Sure")
+    qtbot.keyClick(composer.opening_box, ENTER)
+    assert composer.opening() == "Sure"
+    assert composer.sent == []
+    composer.accept()
+    assert composer.opening() == ""
+    composer.set_opening("Well")
+    qtbot.keyClick(composer.opening_box, Qt.Key.Key_Escape)
+    assert not composer.opening_box.isVisible()
+    assert composer.opening() == ""
 
 
 def test_each_chat_keeps_its_draft(composer, qtbot) -> None:

@@ -29,7 +29,7 @@ from desktop.app import Doors
 from desktop.settings import Behaviour
 from desktop.views.shortcuts_dialog import ShortcutsDialog
 from engine.settings import SamplerSettings
-from tests.desktop.desk import Hand, no_fetch
+from tests.desktop.desk import Hand, no_fetch, settled
 from tests.desktop.fakes import EchoDoor
 
 Key = Qt.Key
@@ -64,8 +64,7 @@ def quiet(request):
     if "hand" not in request.fixturenames:
         return
     hand = request.getfixturevalue("hand")
-    catalogue, session = hand.desktop.services.catalogue, hand.session
-    hand.qtbot.waitUntil(lambda: not (catalogue.searching or catalogue._tell.isActive() or session._save_timer.isActive()))
+    hand.qtbot.waitUntil(lambda: settled(hand))
 
 
 def pane_of(hand: Hand) -> QWidget:
@@ -217,7 +216,8 @@ def test_the_menu_key_reaches_what_can_be_done_with_a_message(hand) -> None:
     point = next(widget.geometry().center() for shown, widget in transcript.stage.footers() if shown.item.id == row.item.id)
     menu = transcript.make_menu(point)
     texts = [action.text() for action in menu.actions() if action.text()]
-    assert texts == ["Copy", "Select all", "Copy message", "Edit message", "Regenerate the reply", "Continue the reply", "Delete message"]
+    assert texts[:6] == ["Copy", "Select all", "Copy message", "Edit message", "Regenerate the reply", "Continue the reply"]
+    assert texts[6:] == ["What produced this reply", "Fork from here", "Delete message"]
     next(action for action in menu.actions() if action.text() == "Copy message").trigger()
     assert QGuiApplication.clipboard().text() == item.text
     next(action for action in menu.actions() if action.text() == "Regenerate the reply").trigger()
@@ -274,8 +274,9 @@ def walk_pages(hand: Hand) -> None:
     window.chat.transcript.finding.open()
     assert nameless(window) == []
     window.chat.transcript.finding.close()
-    opened = {"library", "shortcuts", "open_file", "open_folder", "about"}
-    skipped = {"quit", "starter", "unload", "new_chat", "delete_chat"} | {"cut", "paste"}
+    opened = {"library", "shortcuts", "about", "log", "trash"}
+    choosers = {"open_file", "open_folder", "attach", "import_chats"}  # the system asks for a file
+    skipped = {"quit", "starter", "unload", "new_chat", "delete_chat", "cut", "paste"} | choosers
     for name, action in window.actions_by_name.items():
         if name in skipped or not action.isEnabled():
             continue
@@ -290,5 +291,4 @@ def walk_pages(hand: Hand) -> None:
             if page is not window and page.isVisible():
                 page.close()
     window.commands.finder.palette.close_palette()
-    catalogue = hand.desktop.services.catalogue
-    hand.qtbot.waitUntil(lambda: not (catalogue.searching or catalogue._tell.isActive()))
+    hand.qtbot.waitUntil(lambda: not hand.desktop.services.catalogue.searching)

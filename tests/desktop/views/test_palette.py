@@ -14,7 +14,7 @@ from desktop.items.catalogue import ModelEntry
 from desktop.settings import PANES, Appearance
 from desktop.views.actions import COMMANDS
 from engine.settings import LoadSettings, SamplerSettings, StopSettings
-from tests.desktop.desk import Hand
+from tests.desktop.desk import Hand, settled
 
 Key = Qt.Key
 CTRL, SHIFT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier
@@ -41,8 +41,7 @@ def palette(hand):
     assert found.box.hasFocus()
     yield found
     found.close_palette()
-    catalogue, session = hand.desktop.services.catalogue, hand.session
-    hand.qtbot.waitUntil(lambda: not (catalogue.searching or catalogue._tell.isActive() or session._save_timer.isActive()))
+    hand.qtbot.waitUntil(lambda: settled(hand))
 
 
 def titles(palette, kind: str = "") -> list[str]:

@@ -58,10 +58,12 @@ def test_banner_offers_something_to_do(qtbot) -> None:
     assert done == [1]
     assert not banner.isVisible()
     banner.show_notice("It does not fit.", "warning", offer=("Switch it off", lambda: done.append(1)))
-    banner.hide_offer()
+    banner.hide_offer("Something else")
+    assert banner.isVisible()
+    banner.hide_offer("Switch it off")
     assert not banner.isVisible()
     banner.show_notice("Something else.", "warning")
-    banner.hide_offer()
+    banner.hide_offer("Switch it off")
     assert banner.isVisible()
     assert not banner.offer.isVisible()
 
@@ -205,7 +207,7 @@ def test_system_prompt_is_told_after_a_pause_and_before_saving(inspector, qtbot)
     inspector.show_system_prompt("Old.")
     with qtbot.waitSignal(inspector.system_prompt_changed) as change:
         qtbot.keyClicks(inspector.prompt, "New. ")
-    assert change.args == ["New. Old."]
+    assert change.args == ["New. Old.", True]
     qtbot.keyClicks(inspector.prompt, "X")
     with qtbot.waitSignals([inspector.system_prompt_changed, inspector.save_requested], order="strict"):
         click(qtbot, inspector.save)

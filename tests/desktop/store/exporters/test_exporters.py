@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,13 @@ from hypothesis import strategies as st
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import Database, StoreError
 from desktop.store.exporters import FORMATS, export_conversations, html_page, markdown
+from desktop.store.exporters.names import file_name, free_name
+from desktop.store.folders import FolderStore
 from desktop.store.importers import import_conversations
-from desktop.store.intake import conversation_ids, read_whole
+from desktop.store.importers.peek import is_chats
+from desktop.store.intake import conversation_ids, discard_unfinished, read_whole
+from desktop.store.personas import Persona, PersonaStore
+from desktop.store.steps import Steps
 from tests.desktop.store.importers import files
 from tests.desktop.store.importers.files import broken, dump, imported, run
 
@@ -30,7 +36,7 @@ def export(database: Database, path: Path, format: Any, ids: tuple[int, ...] | N
     return path.read_text(encoding="utf-8")
 
 
-def grow(store: ConversationStore, draw: random.Random, text: Any) -> int:
+def grow(store: ConversationStore, draw: random.Random, text: Any, folders: Sequence[int] = (), personas: Sequence[int] = ()) -> int:
     """A conversation that grew by everything a window can do to it."""
     number = store.create(" ".join(text().split()), {"SamplerSettings": {"temperature": draw.random()}}).id
     made: list[int] = []
@@ -49,7 +55,10 @@ def grow(store: ConversationStore, draw: random.Random, text: Any) -> int:
             change(draw.choice(made))
     if draw.random() < 0.5:
         store.rename(number, text())
-    store.set_system_prompt(number, text())
+    store.set_system_prompt(number, text(), draw.random() < 0.5)
+    store.pin(number, draw.random() < 0.3)
+    store.move([number], draw.choice([None, *folders]))
+    store.set_persona(number, draw.choice([None, *personas]))
     if draw.random() < 0.3:
         store.delete(number)
     return number
@@ -64,7 +73,10 @@ def test_there_and_back_is_lossless(tmp_path: Path, seed: int, texts: list[str])
             (tmp_path / (name + side)).unlink(missing_ok=True)
     first, second = Database(tmp_path / "one"), Database(tmp_path / "two")
     store = ConversationStore(first)
-    numbers = [grow(store, draw, lambda: draw.choice(texts)) for _ in range(3)]
+    folders = [FolderStore(first).create(draw.choice(texts)).id]
+    folders.append(FolderStore(first).create(draw.choice(texts), folders[0]).id)
+    who = PersonaStore(first).save(Persona(0, draw.choice(texts), "🦊", draw.choice(texts), "Creative", "/models/a.gguf")).id
+    numbers = [grow(store, draw, lambda: draw.choice(texts), folders, [who]) for _ in range(3)]
     export(first, tmp_path / "a.json", JSON)
     assert broken(run(second, tmp_path / "a.json")) == []
     assert [read_whole(second, number) for number in conversation_ids(second, deleted=True)] == [read_whole(first, n) for n in numbers]
@@ -247,3 +259,81 @@ def test_import_is_lazy(database: Database, tmp_path: Path) -> None:
     events = import_conversations(database, tmp_path / "nowhere")
     (tmp_path / "nowhere").write_bytes(files.SAMPLES["chatgpt"]())
     assert len(imported(list(events))) == 2
+
+
+def test_the_first_version_is_still_read(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+    number = store.create("Old").id
+    store.add_message(number, None, "user", "Hello")
+    export(database, tmp_path / "a.json", JSON)
+    (entry,) = json.loads((tmp_path / "a.json").read_text())
+    for name in ("folder", "pinned", "persona", "inherits_prompt", "deleted_at"):
+        del entry[name]
+    entry |= {"version": 1, "key": "k"}
+    (tmp_path / "b.json").write_text(json.dumps(entry))
+    (found,) = imported(run(database, tmp_path / "b.json"))
+    whole = read_whole(database, found.conversation_id)
+    assert (whole.title, whole.folder, whole.pinned, whole.persona, whole.inherits_prompt) == ("Old", (), False, None, True)
+
+
+def test_folders_and_personas_of_the_same_name_are_used(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+    folders, personas = FolderStore(database), PersonaStore(database)
+    inner = folders.create("Inner", folders.create("Work").id).id
+    who = personas.save(Persona(0, "Bo", system_prompt="Be brief.")).id
+    number = store.create("Talk").id
+    store.move([number], inner)
+    store.set_persona(number, who)
+    export(database, tmp_path / "a.json", JSON)
+    (entry,) = json.loads((tmp_path / "a.json").read_text())
+    (tmp_path / "b.json").write_text(json.dumps(entry | {"key": "other", "folder": ["Work", "Inner", "New"]}))
+    (found,) = imported(run(database, tmp_path / "b.json"))
+    assert [folder.name for folder in folders.above(store.get(found.conversation_id).folder_id)] == ["Work", "Inner", "New"]
+    assert store.get(found.conversation_id).persona_id == who
+    assert len(personas.list()) == 1
+    assert len(folders.all()) == 3
+
+
+def test_a_conversation_is_seen_when_it_is_whole(database: Database, store: ConversationStore, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("desktop.store.steps.STEP_S", 0.0)
+    path = files.written(tmp_path / "a.json", files.chatgpt())
+    other = ConversationStore(Database.beside(database.path))
+    seen: list[int] = []
+    rest = Steps.rest
+
+    def look(self: Steps) -> None:
+        rest(self)
+        seen.append(len(other.list()))
+        if len(seen) == 3:
+            raise KeyboardInterrupt  # as a killed program ends
+
+    monkeypatch.setattr(Steps, "rest", look)
+    with pytest.raises(KeyboardInterrupt):
+        run(database, path)
+    assert seen == [0, 0, 0]
+    assert store.list() == store.list(deleted=True) == ()
+    monkeypatch.undo()
+    list(discard_unfinished(database))
+    assert dump(database) == []
+    (found,) = imported(run(database, path))
+    assert (found.outcome, found.messages) == ("new", 5)
+    assert len(other.list()) == 1
+
+
+def test_names_of_files() -> None:
+    assert file_name("a/b\\c: d?\n\u202e e") == "a b c d e"
+    assert [file_name(title) for title in ("", "...", "CON", "com1.x", "x" * 300)] == ["Chat", "Chat", "CON chat", "com1.x chat", "x" * 120]
+    assert len(file_name("日本" * 100).encode()) <= 120
+    taken = {"talk.md"}
+    assert [free_name("Talk", ".md", taken) for _ in range(2)] == ["Talk (2).md", "Talk (3).md"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("a.json", [files.chatgpt()], True), ("a.json", files.claude(), True), ("a.json", [files.open_webui()], True),
+        ("a.json", files.lm_studio(), True), ("a.jsonl", files.silly_tavern()[0], True), ("a.txt", [files.chatgpt()], False),
+        ("a.json", {"dependencies": {"a": 1}}, False), ("a.json", [[1, 2], [3]], False),
+        ("a.json", [files.chatgpt(text="x" * 99_999)], True),
+    ],
+)  # fmt: skip
+def test_what_a_drop_takes_for_chats(tmp_path: Path, name: str, value: Any, wanted: bool) -> None:
+    assert is_chats(files.written(tmp_path / name, value)) is wanted

@@ -40,7 +40,7 @@ def test_control_enter_saves_and_enter_breaks_the_line(pair: tuple[TranscriptVie
     QTest.keyClicks(box, "third")
     with qtbot.waitSignal(view.edited) as saved:
         QTest.keyClick(box, Qt.Key.Key_Return, CONTROL)
-    assert saved.args == [1, "First\nsecond\nthird"]
+    assert saved.args == [1, "First\nsecond\nthird", True]
     qtbot.waitUntil(view.settled)
     assert editors(view) == 0
 
@@ -66,7 +66,28 @@ def test_the_buttons_save(pair: tuple[TranscriptView, MessagesModel], qtbot: QtB
     editor(view).box.setPlainText("New")
     with qtbot.waitSignal(view.edited) as saved:
         QTest.mouseClick(editor(view).save, Qt.MouseButton.LeftButton)
-    assert saved.args == [2, "New"]
+    assert saved.args == [2, "New", True]
+    assert not editor_of(view, 2)
+
+
+def editor_of(view: TranscriptView, message: int) -> bool:
+    return any(row.kind == "editor" for row in view.rows_of(message))
+
+
+def test_the_readers_message_can_be_kept_without_an_answer_and_keeps_its_files(
+    pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot
+) -> None:
+    view, model = pair
+    files = "Attached file: a.txt\n```\none\n```"
+    model.replace(1, MessageItem(1, "user", f"{files}\n\nWhy?"))
+    view.begin_edit(1)
+    assert editor(view).box.toPlainText() == "Why?"
+    editor(view).box.setPlainText("When?")
+    with qtbot.waitSignal(view.edited) as saved:
+        QTest.mouseClick(editor(view).keep, Qt.MouseButton.LeftButton)
+    assert saved.args == [1, f"{files}\n\nWhen?", False]
+    view.begin_edit(2)
+    assert not editor(view).keep.isVisible()
 
 
 def test_only_one_message_is_edited(pair: tuple[TranscriptView, MessagesModel], qtbot: QtBot) -> None:

@@ -149,7 +149,7 @@ def test_drawing_formulas_above_does_not_move_what_is_read(show: Show, qtbot: Qt
     maths = "\n\n".join(f"$$\n\\begin{{pmatrix}}{i}\\\\2\\\\3\\\\4\\\\5\\end{{pmatrix}}\n$$" for i in range(40))
     view, _ = show([MessageItem(1, "assistant", maths + "\n\nHere.\n\n" + maths)], 500, 400)
     here = next(r for r in view._conversation.layout.rows if r.text.strip() == "Here.")
-    view.hold(here)
+    view.scrolling.hold(here)
     view.verticalScrollBar().setValue(view._conversation.layout.top(here) - 100)
     at = view.stage.widget(here)
     assert at is not None

@@ -125,7 +125,7 @@ def test_a_thought_that_the_prompt_opened_is_found_at_its_closing_tag_or_known_b
     whole = MessageRows(MessageItem(1, "assistant", text))
     assert [row.text for row in whole.rows] == ["Assistant", "Thoughts", "Yes", ""]
     item = MessageItem(1, "assistant", "", running=True)
-    late, early = MessageRows(item), MessageRows(item, opened="</think>")
+    late, early = MessageRows(item), MessageRows(replace(item, opened="</think>"))
     for end in range(1, len(text) + 1):
         grown = replace(item, text=text[:end])
         for message in (late, early):

@@ -166,10 +166,10 @@ def test_the_place_is_kept_when_tokens_come_and_go(show: Show, share: float) -> 
     bar = view.verticalScrollBar()
     bar.setValue(round(bar.maximum() * share))
     view.flush()
-    before = view.place()
+    before = view.scrolling.place()
     for mode in (PROBABILITY, "", ENTROPY, ""):
         view.inspection.set_mode(mode)
-        now = view.place()
+        now = view.scrolling.place()
         if before is None:
             assert view.at_end()
         else:

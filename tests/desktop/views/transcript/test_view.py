@@ -244,17 +244,17 @@ def test_buttons_of_a_message_ask_for_actions(show: Show, qtbot: QtBot) -> None:
         assert button.toolTip()
         QTest.mouseClick(button, Qt.MouseButton.LeftButton)
         assert asked[-1:] == ([(name, 7)] if name != "copy" else asked[-1:])
-    assert [name for name, _ in asked] == ["previous", "next", "edit", "regenerate", "continue", "delete"]
+    assert [name for name, _ in asked] == ["previous", "next", "edit", "regenerate", "continue", "fork", "origin", "delete"]
     assert QApplication.clipboard().text() == "Hi **you**"
 
 
 @pytest.mark.parametrize(
     ("item", "names"),
     [
-        (MessageItem(1, "user", "x"), {"copy", "edit", "delete"}),
-        (MessageItem(1, "assistant", "x"), {"copy", "edit", "regenerate", "continue", "delete"}),
+        (MessageItem(1, "user", "x"), {"copy", "edit", "fork", "delete"}),
+        (MessageItem(1, "assistant", "x"), {"copy", "edit", "regenerate", "continue", "fork", "origin", "delete"}),
         (MessageItem(1, "assistant", "x", running=True), {"copy"}),
-        (MessageItem(1, "user", "x", variant_count=2), {"previous", "next", "copy", "edit", "delete"}),
+        (MessageItem(1, "user", "x", variant_count=2), {"previous", "next", "copy", "edit", "fork", "delete"}),
     ],
 )
 def test_only_fitting_actions_are_offered(show: Show, item: MessageItem, names: set[str]) -> None:
@@ -405,8 +405,8 @@ def test_another_model_takes_over(show: Show, qtbot: QtBot) -> None:
 
 def test_the_tags_of_the_model_hold_for_messages_that_come(show: Show, qtbot: QtBot) -> None:
     view, model = show()
-    view.set_thinking((("<muse>", "</muse>"),), opened="</muse>")
-    model.append(MessageItem(1, "assistant", "", running=True))
+    view.set_thinking((("<muse>", "</muse>"),))
+    model.append(MessageItem(1, "assistant", "", running=True, opened="</muse>"))
     model.append_text(1, "hm\n\nwell")
     qtbot.waitUntil(view.settled)
     kinds = [row.kind for row in view.rows_of(1)]

@@ -1,19 +1,27 @@
-"""The tags between which models think: a list of known ones, and what a model's own chat template tells of its."""
+"""The tags between which models think: a list of known ones, and what a model's own chat template tells of its.
+
+Some models write their tags as control tokens. Such tokens are part of the text all the same, or nobody could tell the thought
+from the answer; and a thought does not go back into the prompt, where its control tokens would be mere text.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
+from re import Pattern
 
 import resources
 
-__all__ = ["THINKING_TAGS", "Tag", "opened_by", "tags_in"]
+__all__ = ["PLAIN_TAG", "THINKING_TAGS", "Tag", "control_tags", "opened_by", "tags_in", "without_thoughts"]
 
 Tag = tuple[str, str]
 """What opens a thought, at the start of a line, and what closes it, anywhere."""
 
 THINKING_TAGS: tuple[Tag, ...] = tuple((str(begin), str(finish)) for begin, finish in json.loads(resources.text("thinking.json")))
+
+PLAIN_TAG: Tag = ("<think>", "</think>")
+"""The tag that stands for thoughts whose model has none of its own."""
 
 _OPENING = re.compile(r"(?:<\|?|\[|◁)[A-Za-z][\w:. -]{2,40}(?:\|?>|\]|▷)")
 _WORD = re.compile(r"think|thought|reason|reflect|scratchpad|monologue|analysis", re.IGNORECASE)
@@ -46,3 +54,25 @@ def opened_by(prompt: str, tags: Sequence[Tag] = THINKING_TAGS) -> str:
     """The closing tag of the thought that a rendered `prompt` leaves open at its end, or nothing."""
     text = prompt.rstrip()
     return next((finish for begin, finish in tags if text.endswith(begin)), "")
+
+
+def control_tags(tags: Sequence[Tag], special: Pattern[str]) -> tuple[Tag, ...]:
+    """Those of `tags` that are written with control tokens, whose texts `special` matches: nothing but letters is left beside them."""
+    return tuple(tag for tag in tags if any(map(special.search, tag)) and all(_is_written(part, special) for part in tag))
+
+
+def _is_written(part: str, special: Pattern[str]) -> bool:
+    """Whether a model with these control tokens can write `part` of a tag: all that looks like a control token is one, or nothing is."""
+    rest = special.sub("", part).strip()
+    return not rest or rest.isalpha() or rest == part
+
+
+def without_thoughts(text: str, tags: Sequence[Tag], opened: str = "") -> str:
+    """`text` without the closed thoughts at its beginning; a text that is nothing else stays as it is.
+
+    `opened` closes a thought that began before the text.
+    """
+    rest = text.partition(opened)[2] if opened and opened in text else text
+    while tag := next((tag for tag in tags if rest.lstrip().startswith(tag[0]) and tag[1] in rest), None):
+        rest = rest.partition(tag[1])[2]
+    return rest.lstrip("\n") if rest.strip() and rest != text else text

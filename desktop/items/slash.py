@@ -1,0 +1,73 @@
+"""Slash commands as plain data: what can stand behind a "/" at the start of a message, and which of it fits what is typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+__all__ = ["ACTIONS", "Entry", "completed", "matching", "unescaped"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One command. `word` stands behind the slash; `kind` is "action", "choice" (an action with the argument `value`), "text" (an
+    action that takes what is written behind it, `takes` is what that is) or "prompt" (whose text is `value`).
+    """
+
+    word: str
+    words: str
+    kind: str = "action"
+    value: str = ""
+    takes: str = ""
+
+
+ACTIONS: tuple[Entry, ...] = (
+    Entry("new", "New chat"),
+    Entry("temp", "New temporary chat"),
+    Entry("regenerate", "Another reply to the last message"),
+    Entry("continue", "Write on at the end of the last reply"),
+    Entry("system", "Set this chat's system prompt", "text", takes="TEXT"),
+    Entry("model", "Choose the model"),
+    Entry("preset", "Use a sampler preset in this chat", "text", takes="NAME"),
+    Entry("persona", "Choose who answers in this chat"),
+    Entry("attach", "Attach files"),
+    Entry("prompts", "Manage the saved prompts"),
+    Entry("fork", "New chat that goes on from here"),
+    Entry("export", "Export this chat"),
+    Entry("find", "Find in this chat"),
+    Entry("help", "Keyboard shortcuts"),
+)
+"""What can be done; those that this window cannot do are left out."""
+_WITH_CHOICES = ("preset",)
+
+
+def matching(text: str, actions: Sequence[Entry], prompts: Iterable[Entry], choices: dict[str, Sequence[str]]) -> tuple[Entry, ...]:
+    """The commands that fit a text which begins with one slash; none for other texts. `choices` are the arguments a word can have."""
+    if not text.startswith("/") or text.startswith("//") or ("\n" in text and not text.casefold().startswith("/system ")):
+        return ()
+    typed = text[1:]
+    word, space, argument = typed.partition(" ")
+    if space:
+        fitting = [entry for entry in actions if entry.word == word.casefold() and entry.kind == "text"]
+        if fitting and word.casefold() in _WITH_CHOICES:
+            wanted = argument.strip().casefold()
+            return tuple(
+                Entry(f"{fitting[0].word} {name}", fitting[0].words, "choice", name)
+                for name in choices.get(fitting[0].word, ())
+                if wanted in name.casefold()
+            )
+        if fitting:
+            return tuple(fitting)
+    folded = typed.casefold()
+    begun = [entry for entry in actions if entry.word.startswith(folded) and not space]
+    return (*begun, *(entry for entry in prompts if folded in entry.word.casefold()))
+
+
+def completed(entry: Entry) -> str:
+    """What Tab writes."""
+    return f"/{entry.word} " if entry.kind == "text" else f"/{entry.word}"
+
+
+def unescaped(text: str) -> str:
+    """The text to send: two slashes at its start stand for one."""
+    return text[1:] if text.startswith("//") else text

@@ -1,0 +1,76 @@
+"""The program's place in the system's menu of applications, and among the programs that open a file by a double click.
+
+    install(data), uninstall(): put it there, take it out; each returns a sentence on what was done. Doing it again is harmless.
+    installed(): whether it is there.
+
+Only the user's own part of the system is touched, and `uninstall` removes just what `install` puts there.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from desktop.menu_entry.kinds import EntryError
+from desktop.menu_entry.starting import starting
+
+__all__ = ["EntryError", "install", "installed", "uninstall"]
+
+
+def install(data: Path | None = None) -> str:
+    """Put the program there, to be started with the data folder `data` where one is given. Raises `EntryError`."""
+    start = starting(data)
+    try:
+        if sys.platform == "win32":
+            from desktop.menu_entry import windows
+
+            return windows.install(start)
+        if sys.platform == "darwin":
+            from desktop.menu_entry import macos
+
+            return macos.install(start)
+        from desktop.menu_entry import xdg
+
+        return xdg.install(start)
+    except OSError as error:
+        raise EntryError(_sentence("put into", error)) from error
+    except ImportError as error:  # the pictures are drawn by Qt
+        raise EntryError(f"Inglenook cannot be put into the applications menu, because Qt cannot be used here ({error}).") from error
+
+
+def uninstall() -> str:
+    """Take the program out. Raises `EntryError`."""
+    try:
+        if sys.platform == "win32":
+            from desktop.menu_entry import windows
+
+            return windows.uninstall()
+        if sys.platform == "darwin":
+            from desktop.menu_entry import macos
+
+            return macos.uninstall()
+        from desktop.menu_entry import xdg
+
+        return xdg.uninstall()
+    except OSError as error:
+        raise EntryError(_sentence("taken out of", error)) from error
+
+
+def installed() -> bool:
+    """Whether the program is there."""
+    if sys.platform == "win32":
+        from desktop.menu_entry import windows
+
+        return windows.shortcut().exists()
+    if sys.platform == "darwin":
+        from desktop.menu_entry import macos
+
+        return macos.bundle().exists()
+    from desktop.menu_entry import xdg
+
+    return (xdg.data_home() / xdg.ENTRY).exists()
+
+
+def _sentence(what: str, error: OSError) -> str:
+    place = f" at {error.filename}" if error.filename else ""
+    return f"Inglenook cannot be {what} the applications menu ({error.strerror or error}{place}): make sure that you may write there."

@@ -1,0 +1,56 @@
+"""The kinds of files that the program opens, and its pictures, as every system wants them."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import resources
+
+if TYPE_CHECKING:
+    from PySide6.QtGui import QImage
+
+__all__ = ["ICON_SIZES", "KINDS", "EntryError", "FileKind", "write_picture"]
+
+ICON_SIZES = (16, 22, 24, 32, 48, 64, 128, 256, 512)
+
+
+class EntryError(Exception):
+    """The entry could not be made or removed; the text is one sentence for people."""
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """A kind of file: its name for people, its MIME type, its ending, and for Windows a word of its own."""
+
+    label: str
+    mime: str
+    suffix: str
+    word: str
+
+
+KINDS = (
+    FileKind("Language model (GGUF)", "application/x-gguf", ".gguf", "Inglenook.Model"),
+    FileKind("Inglenook chats", "application/x-inglenook-chats+json", ".inglenook.json", "Inglenook.Chats"),
+)
+
+
+def write_picture(path: Path, size: int = 256) -> None:
+    """Write the program's icon of `size` by `size` pixels, as the path's ending says: .png, .ico or .icns. Raises OSError."""
+    if not _picture(size).save(str(path)):
+        raise OSError(errno.EIO, "the picture cannot be written", str(path))
+
+
+def _picture(size: int) -> QImage:
+    from PySide6.QtCore import QByteArray, QRectF, Qt
+    from PySide6.QtGui import QImage, QPainter
+    from PySide6.QtSvg import QSvgRenderer
+
+    picture = QImage(size, size, QImage.Format.Format_ARGB32)
+    picture.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(picture)
+    QSvgRenderer(QByteArray(resources.text("icons/inglenook.svg").encode())).render(painter, QRectF(0, 0, size, size))
+    painter.end()
+    return picture

@@ -1,0 +1,76 @@
+"""The entry on macOS: a small application in the user's Applications folder that starts this program."""
+
+from __future__ import annotations
+
+import plistlib
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+from desktop.menu_entry.kinds import KINDS, EntryError, write_picture
+from desktop.menu_entry.starting import Starting
+from desktop.version import version
+
+__all__ = ["IDENTIFIER", "bundle", "information", "install", "script", "uninstall"]
+
+IDENTIFIER = "org.inglenook.start"
+
+
+def bundle() -> Path:
+    """Where the application lies."""
+    return Path.home() / "Applications" / "Inglenook.app"
+
+
+def information() -> dict[str, Any]:
+    """The application's Info.plist."""
+    return {
+        "CFBundleName": "Inglenook", "CFBundleIdentifier": IDENTIFIER, "CFBundleExecutable": "inglenook", "CFBundleIconFile": "inglenook",
+        "CFBundlePackageType": "APPL", "CFBundleShortVersionString": version(), "NSHighResolutionCapable": True,
+        "CFBundleDocumentTypes": [
+            {"CFBundleTypeName": kind.label, "CFBundleTypeRole": "Editor", "LSHandlerRank": "Alternate",
+             "CFBundleTypeExtensions": [kind.suffix.rpartition(".")[2]]}
+            for kind in KINDS
+        ],
+    }  # fmt: skip
+
+
+def script(start: Starting) -> str:
+    """The program in the application."""
+    folder = f"cd {shlex.quote(start.folder)} || exit 1\n" if start.folder else ""
+    return f'#!/bin/sh\n{folder}exec {shlex.join(start.command)} "$@"\n'
+
+
+def _is_own(place: Path) -> bool:
+    try:
+        with (place / "Contents" / "Info.plist").open("rb") as file:
+            return bool(plistlib.load(file).get("CFBundleIdentifier") == IDENTIFIER)
+    except (OSError, ValueError):
+        return False
+
+
+def install(start: Starting) -> str:
+    """Make the application, in place of an older one. Raises OSError, and `EntryError` where something else has its name."""
+    place = bundle()
+    if place.exists():
+        uninstall()
+    for part in ("MacOS", "Resources"):
+        (place / "Contents" / part).mkdir(parents=True)
+    with (place / "Contents" / "Info.plist").open("wb") as file:
+        plistlib.dump(information(), file)
+    program = place / "Contents" / "MacOS" / "inglenook"
+    program.write_text(script(start), encoding="utf-8")
+    program.chmod(0o755)
+    write_picture(place / "Contents" / "Resources" / "inglenook.icns")
+    return f"Inglenook is among the applications now, as {place}."
+
+
+def uninstall() -> str:
+    """Remove the application. Raises OSError, and `EntryError` where something else has its name."""
+    place = bundle()
+    if not place.exists():
+        return "Inglenook was not among the applications."
+    if not _is_own(place):
+        raise EntryError(f"{place} was not made by this program, so it stays: move it elsewhere first.")
+    shutil.rmtree(place)
+    return "Inglenook is no longer among the applications."

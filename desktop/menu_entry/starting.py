@@ -1,0 +1,28 @@
+"""How the system starts this program: the command of its environment, or Python with its module from a clone."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Starting", "starting"]
+
+
+@dataclass(frozen=True)
+class Starting:
+    """The command by absolute paths, and the folder to start it in; empty where any will do."""
+
+    command: tuple[str, ...]
+    folder: str = ""
+
+
+def starting(data: Path | None = None) -> Starting:
+    """How this very program is started again, with its data in `data` where that is given."""
+    extra = ("--data", str(data.expanduser().resolve())) if data is not None else ()
+    beside = Path(sys.executable).parent  # not resolved: a virtual environment's python is a link
+    script = beside / ("inglenook.exe" if sys.platform == "win32" else "inglenook")
+    if script.is_file():
+        return Starting((str(script), *extra))
+    python = beside / "pythonw.exe" if sys.platform == "win32" else Path(sys.executable)
+    return Starting((str(python), "-m", "desktop", *extra), str(Path(__file__).resolve().parents[2]))

@@ -1,0 +1,50 @@
+"""Searches for cyclic garbage on the GUI thread only, in pauses: Python's own search runs on whatever thread makes an object.
+
+There it would delete Qt's objects away from their thread, which ends in a crash, and a whole search (tens of milliseconds with a
+model loaded) would fall into the middle of a frame.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+from PySide6.QtCore import QObject, QTimer, Slot
+
+__all__ = ["Collector"]
+
+INTERVAL_MS = 250
+_PATIENCE = 20
+"""How many times longer than usual a whole search may wait for a pause."""
+
+
+class Collector(QObject):
+    """Takes the place of Python's automatic search until `close`. While `busy()` a whole search waits."""
+
+    def __init__(self, busy: Callable[[], bool], parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._busy = busy
+        self._was_enabled = gc.isenabled()
+        gc.disable()
+        self._timer = QTimer(self)
+        self._timer.setInterval(INTERVAL_MS)
+        self._timer.timeout.connect(self.look)
+        self._timer.start()
+
+    @Slot()
+    def look(self) -> None:
+        """Search the youngest objects when there are many, older ones after so many searches of younger ones; as Python does."""
+        young, middle, old = gc.get_count()
+        first, second, third = gc.get_threshold()
+        if not first or young <= first:
+            return
+        if old > third and (not self._busy() or old > third * _PATIENCE):
+            gc.collect(2)
+        else:
+            gc.collect(1 if middle > second else 0)
+
+    def close(self) -> None:
+        """Let Python search by itself again, if it did."""
+        self._timer.stop()
+        if self._was_enabled:
+            gc.enable()

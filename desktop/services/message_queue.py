@@ -1,0 +1,108 @@
+"""MessageQueue: messages that wait for the running reply, sent one after the other as replies become complete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from desktop.services.session import ChatSession
+from desktop.store.database import StoreError
+from desktop.store.queued import Queued, QueueStore
+
+__all__ = ["MessageQueue"]
+
+
+class MessageQueue(QObject):
+    """Messages wait for each chat on its own. After a reply that was stopped or failed those of its chat are held until the user
+    sends one; so are, at the start, those of last time.
+
+    Signals:
+        changed(): what waits, or whether it is held.
+    """
+
+    changed = Signal()
+
+    def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session, self._store = session, QueueStore(session.library)
+        self._all: list[Queued] = []
+        self._held: set[int] = set()
+        self._unhindered: set[int] = set()
+        self._ended: tuple[int, int] | None = None
+        self._read()
+        self._held = {waiting.conversation_id for waiting in self._all}
+        session.reply_ended.connect(self._on_ended)
+        session.state_changed.connect(self._on_state)
+        session.conversation_changed.connect(self.changed)
+
+    def waiting(self, conversation: int) -> Sequence[Queued]:
+        """The messages that wait in a chat, in the order they will be sent."""
+        return [waiting for waiting in self._all if waiting.conversation_id == conversation]
+
+    def is_held(self, conversation: int) -> bool:
+        """Whether they wait for the user."""
+        return conversation in self._held
+
+    def add(self, text: str, opening: str = "") -> bool:
+        """Put a message behind the others of the open chat; False, with a notice, when that cannot be saved."""
+        conversation = self._session.conversation
+        try:
+            self._store.add(conversation, text.strip("\n").rstrip(), opening)
+        except StoreError as error:
+            self._session.notice.emit(str(error), "error")
+            return False
+        if self._session.state == "stopping":
+            self._unhindered.add(conversation)  # written after the stop: it is not what the user stopped
+        self._read()
+        return True
+
+    def remove(self, number: int) -> Queued | None:
+        """Take a message out of the queue; returns it."""
+        found = next((waiting for waiting in self._all if waiting.id == number), None)
+        if found is not None:
+            try:
+                self._store.remove(number)
+            except StoreError as error:
+                self._session.notice.emit(str(error), "error")
+                return None
+            self._read()
+        return found
+
+    def send(self, number: int) -> None:
+        """Send a message now; the others of its chat go on after its reply."""
+        found = next((waiting for waiting in self._all if waiting.id == number), None)
+        if found is not None and self._session.submit_in(found.conversation_id, found.text, found.opening):
+            self._held.discard(found.conversation_id)
+            self.remove(number)
+
+    def _read(self) -> None:
+        try:
+            self._all = list(self._store.all())
+        except StoreError as error:
+            self._session.notice.emit(str(error), "error")
+        self.changed.emit()
+
+    @Slot(int, int)
+    def _on_ended(self, conversation: int, message: int) -> None:
+        self._ended = (conversation, message)
+
+    @Slot(str)
+    def _on_state(self, state: str) -> None:
+        if state != "idle" or not self._all:
+            return
+        self._read()  # a chat may have been thrown away
+        if self._ended is not None:
+            conversation, message = self._ended
+            self._ended = None
+            complete = self._session.library.of(message).message(message).state == "complete"
+            if not complete and conversation not in self._unhindered:
+                self._held.add(conversation)
+            elif complete:
+                self._held.discard(conversation)
+            self._unhindered.discard(conversation)
+        free = next((waiting for waiting in self._all if waiting.conversation_id not in self._held), None)
+        if free is not None:
+            self._held.add(free.conversation_id)  # should it be refused, it waits for the user
+            self.send(free.id)
+        self.changed.emit()

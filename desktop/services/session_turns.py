@@ -1,0 +1,285 @@
+"""The part of a session that asks the model: a message and its reply, another reply, a reply that goes on, a text changed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from desktop.items.catalogue import model_name
+from desktop.items.messages import MessagesModel
+from desktop.services.drafts import DraftProblem, DraftService
+from desktop.services.model_slot import Describe, OpenChat
+from desktop.services.paths import request_messages
+from desktop.services.session_conversations import ConversationSession
+from desktop.services.session_settings import told
+from desktop.store.conversations import StoredMessage
+from desktop.store.database import StoreError
+from desktop.store.forking import fork
+from desktop.store.preferences import Preferences
+from desktop.store.temporary import Library
+from engine.core import ChatRequest, Message, ModelInfo
+from engine.settings import (
+    AdapterSettings,
+    ConstraintSettings,
+    GuidanceSettings,
+    OutputSettings,
+    SamplerSettings,
+    SpeculationSettings,
+    StopSettings,
+)
+
+__all__ = ["TurnSession"]
+
+_REFUSALS = {
+    "no_model": "No model is loaded: open one first, then send again. Your text is kept.",
+    "loading": "The model is still loading: send again when it is ready. Your text is kept.",
+    "stopping": "The last task is still being stopped: send again in a moment. Your text is kept.",
+    "prefill": "A reply is still being prepared{where}: stop it with Esc or wait. Your text is kept.",
+    "answering": "A reply is still being written{where}: stop it with Esc or wait. Your text is kept.",
+}
+
+
+class TurnSession(ConversationSession):
+    """Starts replies in the open conversation, one at a time.
+
+    Signals:
+        state_changed(str): one of `engine_room.STATES`.
+        draft_refused(str sentence): the chosen draft model cannot draft for the loaded one.
+        reply_ended(int conversation, int message): a reply is over and saved; the state is not yet "idle".
+    """
+
+    state_changed = Signal(str)
+    draft_refused = Signal(str)
+    reply_ended = Signal(int, int)
+
+    def __init__(
+        self, library: Library, preferences: Preferences, open_chat: OpenChat, describe: Describe, draft_problem: DraftProblem,
+        parent: QObject | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(library, preferences, open_chat, describe, parent)
+        self._engine = self._runner.engine
+        self.drafts = DraftService(draft_problem, self)
+        self.drafts.answered.connect(self._on_draft_answer)
+        self._draft_told = ("", "", "")
+        self._runner.ended.connect(self._check_draft)
+        self._runner.draft_failed.connect(self._on_draft_failed)
+        self._runner.ended.connect(self.reply_ended)
+
+    @property
+    def state(self) -> str:
+        """One of `engine_room.STATES`."""
+        return self._engine.state
+
+    @property
+    def model(self) -> ModelInfo | None:
+        """The loaded model."""
+        return self._engine.model
+
+    @told
+    def submit(self, text: str, opening: str = "") -> bool:
+        """Send a message and start the reply, which begins with `opening` and goes on from there.
+
+        False (the text stays with the caller) when there is nothing to send or no way to answer.
+        """
+        if not text.strip() or not self._ready():
+            return False
+        items = self.messages.items()
+        message = self._of_open.add_message(self._conversation, items[-1].id if items else None, "user", text.strip("\n").rstrip())
+        try:
+            begun = self._of_open.add_message(self._conversation, message.id, "assistant", opening, "running") if opening.strip() else None
+            return self._begin(message.id, begun)
+        except StoreError as error:  # the message is saved and not the reply: it is shown, to be answered later
+            self._show_path()
+            self.notice.emit(str(error), "error")
+            return True
+
+    def submit_in(self, conversation_id: int, text: str, opening: str = "") -> bool:
+        """As `submit`, in a conversation that need not be the open one; what is shown stays, but for the state."""
+        shown = self._conversation
+        if conversation_id == shown:
+            return self.submit(text, opening)
+        rows = self.messages
+        blocked = self.blockSignals(True)  # the open conversation's settings and messages are shown all the while
+        self.messages = MessagesModel()
+        try:
+            self._enter(conversation_id)
+            self.messages.reset(self._items())
+            sent = self.submit(text, opening)
+            self._enter(shown)
+        except StoreError as error:
+            sent, trouble = False, str(error)
+        else:
+            trouble = ""
+        finally:
+            self.messages = rows
+            self.blockSignals(blocked)
+        if trouble:
+            self.notice.emit(trouble, "error")
+        self.state_changed.emit(self.state)
+        return sent
+
+    def preview_request(self, text: str, opening: str = "") -> ChatRequest:
+        """What `submit` would ask for that cannot be left out: where old turns are dropped, the system prompt and this message alone.
+
+        Raises `StoreError`.
+        """
+        self.follow_place()
+        prompt = self.prompt.text
+        path = self._of_open.path(self._conversation) if self.settings(StopSettings).when_full == "stop" else ()
+        new = (Message("user", text), *([Message("assistant", opening)] if opening.strip() else []))
+        return self._request((*request_messages(prompt, path, path[-1].id if path else None), *new), bool(opening.strip()), ())
+
+    @told
+    def fork(self, message_id: int) -> bool:
+        """A new conversation that begins with what is shown up to a message; it is opened, and undo takes it away."""
+        source = self.library.of(message_id).message(message_id).conversation_id
+        made = fork(self.library, message_id)
+        self._touched(made)
+        self._undo.push("fork", lambda: self._unfork(made, source))
+        return self._open(made)
+
+    def _unfork(self, made: int, source: int) -> None:
+        if self.replying_in == made:
+            self.stop()
+        self.library.of(made).delete(made)
+        self.conversations.remove(made)
+        if self._conversation == made:
+            self._open(source)
+
+    @told
+    def regenerate(self, message_id: int) -> bool:
+        """Another reply beside this one; for a user's message, another reply to it."""
+        if not self._ready():
+            return False
+        message = self._of_open.message(message_id)
+        return self._begin(message.parent_id if message.role == "assistant" else message.id)
+
+    @told
+    def continue_reply(self, message_id: int) -> bool:
+        """Write on from the end of the last reply."""
+        items = self.messages.items()
+        if not items or items[-1].id != message_id or items[-1].role != "assistant":
+            self.notice.emit("Only the last reply can be continued: regenerate this one, or delete what follows it.", "warning")
+            return False
+        return self._ready() and self._begin(self._of_open.message(message_id).parent_id, self._of_open.message(message_id))
+
+    @told
+    def branch(self, message_id: int, text: str, ids: Sequence[int]) -> bool:
+        """A new reply beside this one that begins with `text`, whose exact token ids are `ids`; the model writes on from there."""
+        if message_id not in [item.id for item in self.messages.items() if item.role == "assistant"]:
+            self.notice.emit("Only a reply that is shown can be continued from its middle.", "warning")
+            return False
+        if not self._ready():
+            return False
+        source = self._of_open.message(message_id)
+        begun = self._of_open.add_message(self._conversation, source.parent_id, "assistant", text, "running")
+        return self._begin(source.parent_id, begun, tuple(ids), source)
+
+    @told
+    def edit(self, message_id: int, text: str, answer: bool = True) -> bool:
+        """Put another text beside the message's own; a user's message is answered anew if `answer`."""
+        message = self._of_open.message(message_id)
+        if self._runner.message_id == message_id:
+            self.notice.emit("This reply is still being written: stop it before editing.", "warning")
+            return False
+        answer = answer and message.role == "user"
+        if not answer and text == message.text:
+            return True
+        if message.role == "user" and (not text.strip() or (answer and not self._ready())):
+            return False
+        is_last = [item.id for item in self.messages.items()][-1:] == [message_id]
+        edited = self._of_open.edit_message(message_id, text)
+        if answer:
+            return self._begin(edited.id)
+        self._show_path()
+        if not is_last:
+            what = "reply" if message.role == "assistant" else "message"
+            self.notice.emit(f"What followed is kept with the earlier version of the {what}: the arrows below it lead there.", "info")
+        return True
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _ready(self) -> bool:
+        """Whether a reply can start; if not, says why."""
+        if self.state == "idle" and self._conversation:
+            trouble = self._draft_trouble()
+            if trouble:
+                self.draft_refused.emit(f"{trouble} Your text is kept.")
+            return not trouble
+        elsewhere = self.replying_in not in (0, self._conversation)
+        where = f" in “{self.library.of(self.replying_in).get(self.replying_in).title}”" if elsewhere else ""
+        self.notice.emit(_REFUSALS.get(self.state, _REFUSALS["stopping"]).format(where=where), "warning")
+        return False
+
+    def _draft_trouble(self) -> str:
+        """Why the chosen draft model cannot draft for the loaded one; "" when it can, nothing is known yet, or none is wanted."""
+        drafting = self.settings(SpeculationSettings)
+        if drafting.method != "model":
+            return ""
+        if not drafting.draft_model:
+            return "Drafting with a draft model is on, but no draft model is chosen: choose one, or switch drafting off."
+        problem = self.drafts.answer(drafting.draft_model)
+        return f"The draft model “{model_name(drafting.draft_model)}” cannot be used: {problem}" if problem else ""
+
+    @Slot()
+    def _check_draft(self) -> None:
+        """Have it found out, off this thread, whether the chosen draft model fits."""
+        drafting = self.settings(SpeculationSettings)
+        if drafting.method == "model" and drafting.draft_model:
+            self.drafts.check(drafting.draft_model)
+
+    @Slot(str, str, str)
+    def _on_draft_answer(self, target: str, draft: str, problem: str) -> None:
+        """Tell of a draft model that does not fit as soon as it is known; once, for each message that is sent tells again."""
+        if draft == self.settings(SpeculationSettings).draft_model and (target, draft, problem) != self._draft_told:
+            self._draft_told = (target, draft, problem)
+            if trouble := self._draft_trouble():
+                self.draft_refused.emit(trouble)
+
+    @Slot(int, str)
+    def _on_draft_failed(self, conversation_id: int, sentence: str) -> None:
+        if conversation_id == self._conversation:
+            self.draft_refused.emit(sentence)
+
+    def _begin(
+        self, parent_id: int | None, continued: StoredMessage | None = None, ids: tuple[int, ...] = (), source: StoredMessage | None = None
+    ) -> bool:
+        """Start a reply under `parent_id`, or at the end of `continued`, whose exact token ids are `ids` where they are known.
+
+        The text of `continued` comes from the reply `source`, which is itself unless it was branched off.
+        """
+        self.follow_place()
+        prompt = self.prompt.text
+        path = self._of_open.path(self._conversation)
+        last = continued.id if continued is not None and (ids or continued.text.strip()) else parent_id
+        request = self._request(request_messages(prompt, path, last), last != parent_id, ids)
+        if self.model is not None:
+            self._of_open.set_model_path(self._conversation, self.model.path)
+        if continued is None:
+            message = self._of_open.add_message(self._conversation, parent_id, "assistant", "", "running")
+        else:
+            self._of_open.resume(continued.id)
+            message = continued
+        self._runner.begin(request, message, source or continued)
+        self._touched(self._conversation)
+        self._show_path()
+        return True
+
+    def _request(self, messages: tuple[Message, ...], goes_on: bool, ids: tuple[int, ...]) -> ChatRequest:
+        """The request with all settings of the open conversation. Exact ids stay as they are: their last token is not healed."""
+        constraint = self.settings(ConstraintSettings)
+        return ChatRequest(
+            messages,
+            sampler=self.settings(SamplerSettings),
+            stops=self.settings(StopSettings),
+            continue_last=goes_on,
+            speculation=self.settings(SpeculationSettings),
+            constraint=dataclasses.replace(constraint, heal=False) if ids else constraint,
+            guidance=self.settings(GuidanceSettings),
+            output=self.settings(OutputSettings),
+            adapters=self.settings(AdapterSettings),
+            continue_ids=ids,
+        )
+

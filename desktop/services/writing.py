@@ -1,0 +1,32 @@
+"""What helps to write to the model, made together: files for the next message, messages that wait, saved prompts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QObject
+
+from desktop.services.attachments import AttachmentService
+from desktop.services.message_queue import MessageQueue
+from desktop.services.prompts import PromptService
+from desktop.services.session import ChatSession
+
+__all__ = ["Writing", "make_writing"]
+
+
+@dataclass(frozen=True)
+class Writing:
+    """The services of the composer."""
+
+    attachments: AttachmentService
+    queue: MessageQueue
+    prompts: PromptService
+
+    def close(self) -> bool:
+        """End their threads."""
+        return self.attachments.close()
+
+
+def make_writing(session: ChatSession, parent: QObject) -> Writing:
+    """All of them over one session."""
+    return Writing(AttachmentService(session, parent), MessageQueue(session, parent), PromptService(session.library.database, parent))

@@ -1,0 +1,111 @@
+"""Files within a message: how they are written into its text, and how they are found there again.
+
+A message with files begins with them, each as a line with its name and its text in a fence, then comes what the user wrote::
+
+    Attached file: report.csv (first 120 of 400 lines)
+    ```csv
+    ...
+    ```
+
+    What stands out here?
+
+So they are kept, searched, exported and read by the model like any text, and no other program is puzzled by them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+__all__ = ["Attachment", "auto_source", "cut", "cut_inside", "join", "kind_of", "language_of", "lines_of", "message_text", "split"]
+
+_HEAD = "Attached file: "
+_FILE = re.compile(
+    rf"{_HEAD}(?P<name>[^\n]+?)(?: \((?P<note>first [\d,]+ of [\d,]+ (?:lines|pages|characters))\))?\n"
+    r"(?P<fence>`{3,})[^\n`]*\n(?P<text>.*?)(?:(?<=\n)|\n)(?P=fence)(?:\n+|\Z)",
+    re.DOTALL,
+)
+_LANGUAGES = {
+    "py": "python", "pyi": "python", "js": "javascript", "mjs": "javascript", "jsx": "jsx", "ts": "typescript", "tsx": "tsx", "rs": "rust",
+    "c": "c", "h": "c", "cc": "cpp", "cpp": "cpp", "hpp": "cpp", "cu": "cuda", "cs": "csharp", "go": "go", "java": "java", "kt": "kotlin",
+    "swift": "swift", "rb": "ruby", "php": "php", "sh": "bash", "bash": "bash", "zsh": "bash", "ps1": "powershell", "bat": "batch",
+    "sql": "sql", "html": "html", "htm": "html", "css": "css", "scss": "scss", "xml": "xml", "json": "json", "jsonl": "json",
+    "yaml": "yaml", "yml": "yaml", "toml": "toml", "ini": "ini", "cfg": "ini", "lua": "lua", "r": "r", "jl": "julia", "hs": "haskell",
+    "scala": "scala", "pl": "perl", "dart": "dart", "vue": "vue", "tex": "latex", "diff": "diff", "patch": "diff", "qss": "css",
+}  # fmt: skip
+_TABLES = ("csv", "tsv")
+_PROSE = {"md": "markdown", "markdown": "markdown", "rst": "rst"}
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """One file: its name, the text that the model gets, and, where that is only its beginning, "first 120 of 400 lines"."""
+
+    name: str
+    text: str
+    note: str = ""
+
+
+def language_of(name: str) -> str:
+    """The word behind a fence for the file's kind; empty for plain text."""
+    ending = PurePath(name).suffix.lower().removeprefix(".")
+    return _LANGUAGES.get(ending) or _PROSE.get(ending) or (ending if ending in _TABLES else "")
+
+
+def kind_of(name: str) -> str:
+    """The icon of the file's kind: "code", "table" or "file"."""
+    ending = PurePath(name).suffix.lower().removeprefix(".")
+    return "table" if ending in _TABLES else "code" if ending in _LANGUAGES else "file"
+
+
+def message_text(attachment: Attachment) -> str:
+    """The file as it stands in a message. Its fence is longer than any in it."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", attachment.text)), default=2)
+    fence = "`" * (longest + 1)
+    note = f" ({attachment.note})" if attachment.note else ""
+    text = attachment.text + "\n" if attachment.text else ""
+    return f"{_HEAD}{' '.join(attachment.name.split()) or 'file'}{note}\n{fence}{language_of(attachment.name)}\n{text}{fence}"
+
+
+def join(attachments: Iterable[Attachment], text: str) -> str:
+    """The text of a message with these files."""
+    return "\n\n".join([*map(message_text, attachments), *([text] if text.strip() else [])])
+
+
+def split(message: str) -> tuple[tuple[tuple[int, Attachment], ...], int]:
+    """The files that a message begins with, each with the character it starts at, and where the user's own words start."""
+    found: list[tuple[int, Attachment]] = []
+    place = 0
+    while message.startswith(_HEAD, place) and (match := _FILE.match(message, place)) is not None:
+        text = match["text"]
+        found.append((place, Attachment(match["name"], text.removesuffix("\n"), match["note"] or "")))
+        place = match.end()
+    return tuple(found), place
+
+
+def auto_source(message: str) -> str:
+    """What a title is made of: the user's own words, else the names of the files."""
+    files, place = split(message)
+    return message[place:] if message[place:].strip() or not files else ", ".join(attachment.name for _, attachment in files)
+
+
+def lines_of(text: str) -> int:
+    """How many lines the text has."""
+    return text.count("\n") + 1 if text else 0
+
+
+def cut_inside(attachment: Attachment, characters: int) -> Attachment:
+    """Its first `characters` characters, for a text that has no lines to cut between."""
+    note = f"first {characters:,} of {len(attachment.text):,} characters"
+    return replace(attachment, text=attachment.text[:characters].rstrip(), note=note)
+
+
+def cut(attachment: Attachment, lines: int) -> Attachment:
+    """Its first `lines` lines, marked as such."""
+    whole = attachment.text.split("\n")
+    if lines >= len(whole):
+        return attachment
+    total = attachment.note.split(" of ")[1].removesuffix(" lines") if attachment.note.endswith("lines") else f"{len(whole):,}"
+    return replace(attachment, text="\n".join(whole[:lines]), note=f"first {lines:,} of {total} lines")

@@ -1,0 +1,53 @@
+"""Messages that wait until the running reply is complete: they survive the program's end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from desktop.store.temporary import FIRST_TEMPORARY, Library
+
+__all__ = ["QueueStore", "Queued"]
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """One message; `opening` is how the reply to it is to begin."""
+
+    id: int
+    conversation_id: int
+    text: str
+    opening: str = ""
+
+
+class QueueStore:
+    """Reads and writes the messages that wait; those of temporary conversations are kept in memory only. Raises `StoreError`."""
+
+    def __init__(self, library: Library) -> None:
+        self._kept = library.database
+        self._memory: list[Queued] = []
+        self._next = FIRST_TEMPORARY
+
+    def all(self) -> tuple[Queued, ...]:
+        """All of them in the order they came, those of conversations in the trash left out."""
+        rows = self._kept.execute(
+            "SELECT queued_messages.id, conversation_id, text, opening FROM queued_messages JOIN conversations "
+            "ON conversations.id = conversation_id WHERE NOT deleted ORDER BY queued_messages.id"
+        )
+        return (*(Queued(*row) for row in rows), *self._memory)
+
+    def add(self, conversation_id: int, text: str, opening: str) -> int:
+        """Put a message behind the others; returns its number."""
+        if conversation_id >= FIRST_TEMPORARY:
+            self._next += 1
+            self._memory.append(Queued(self._next, conversation_id, text, opening))
+            return self._next
+        cursor = self._kept.execute(
+            "INSERT INTO queued_messages (conversation_id, text, opening) VALUES (?, ?, ?)", (conversation_id, text, opening)
+        )
+        return int(cursor.lastrowid or 0)
+
+    def remove(self, number: int) -> None:
+        """Forget one; nothing happens when it is not there."""
+        self._memory = [waiting for waiting in self._memory if waiting.id != number]
+        if number < FIRST_TEMPORARY:
+            self._kept.execute("DELETE FROM queued_messages WHERE id = ?", (number,))

@@ -1,0 +1,18 @@
+"""The program's version, read when asked for."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import tomllib
+from pathlib import Path
+
+__all__ = ["version"]
+
+
+def version() -> str:
+    """The version of the installed distribution, or of pyproject.toml when run from a clone."""
+    try:
+        return importlib.metadata.version("inglenook")
+    except importlib.metadata.PackageNotFoundError:
+        project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
+        return str(project["project"]["version"])

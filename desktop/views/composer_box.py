@@ -1,0 +1,125 @@
+"""The box that a message is written in: it grows, the key that sends is chosen, files and long texts that are pasted are told."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from PySide6.QtCore import QEvent, QMimeData, Qt, Signal
+from PySide6.QtGui import (
+    QDragEnterEvent,
+    QDragMoveEvent,
+    QFocusEvent,
+    QFontMetricsF,
+    QInputMethodEvent,
+    QKeyEvent,
+    QResizeEvent,
+)
+from PySide6.QtWidgets import QFrame, QPlainTextEdit, QSizePolicy
+
+__all__ = ["LONG_PASTE", "ComposerBox"]
+
+LONG_PASTE = 2000
+"""Characters of a pasted text from which on it is offered to attach it instead."""
+_MOST_LINES = 9
+
+
+class ComposerBox(QPlainTextEdit):
+    """The text edit: grows with its text up to `_MOST_LINES` lines; emits `send` for the key that sends.
+
+    `files_pasted(list of Path)` instead of text; `long_pasted(str)` after a text of `LONG_PASTE` characters or more was put in.
+    """
+
+    send = Signal()
+    files_pasted = Signal(list)
+    long_pasted = Signal(str)
+    focus_changed = Signal(bool)
+    previous_wanted = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.send_with = "enter"
+        self._composing = False
+        self.setObjectName("composerText")
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setTabChangesFocus(True)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.document().setDocumentMargin(4)
+        self.textChanged.connect(self.fit)
+        self.fit()
+
+    def fit(self) -> None:
+        """Take the height of the text, one to `_MOST_LINES` lines."""
+        lines = min(max(1, int(self.document().size().height())), _MOST_LINES)
+        margins = 2 * math.ceil(self.document().documentMargin()) + 2
+        self.setFixedHeight(math.ceil(QFontMetricsF(self.font()).lineSpacing() * lines) + margins)
+        full = int(self.document().size().height()) > _MOST_LINES
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded if full else Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if event.oldSize().width() != event.size().width():
+            self.fit()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange:
+            self.fit()
+
+    def inputMethodEvent(self, event: QInputMethodEvent) -> None:
+        self._composing = bool(event.preeditString())
+        super().inputMethodEvent(event)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.focus_changed.emit(True)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        self._composing = False
+        super().focusOutEvent(event)
+        self.focus_changed.emit(False)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Up and not self.toPlainText() and not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier:
+            self.previous_wanted.emit()
+            return
+        if event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or self._composing:
+            super().keyPressEvent(event)
+            return
+        held = event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
+        control = held == Qt.KeyboardModifier.ControlModifier
+        if control or (held == Qt.KeyboardModifier.NoModifier and self.send_with == "enter"):
+            self.send.emit()
+        elif held in (Qt.KeyboardModifier.NoModifier, Qt.KeyboardModifier.ShiftModifier):
+            self.textCursor().insertBlock()  # a real line break; Qt's own Shift+Enter makes U+2028
+            self.ensureCursorVisible()
+        else:
+            event.ignore()
+
+    def canInsertFromMimeData(self, source: QMimeData) -> bool:
+        return source.hasText() or source.hasUrls()
+
+    def insertFromMimeData(self, source: QMimeData) -> None:
+        """Paste the text as it is, without styles; files are told."""
+        urls = source.urls()
+        if urls and all(url.isLocalFile() for url in urls):
+            self.files_pasted.emit([Path(url.toLocalFile()) for url in urls])
+            return
+        text = source.text()
+        self.insertPlainText(text)
+        if len(text) >= LONG_PASTE:
+            self.long_pasted.emit(text)
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        """Files are for the window."""
+        if event.mimeData().hasUrls():
+            event.ignore()
+        else:
+            super().dragEnterEvent(event)
+
+    def dragMoveEvent(self, event: QDragMoveEvent) -> None:
+        if event.mimeData().hasUrls():
+            event.ignore()
+        else:
+            super().dragMoveEvent(event)

@@ -1,0 +1,96 @@
+"""What stands unsent in the composer, kept for the next start: written half a second after a key, when a chat is left, and at the end."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from desktop.services.session import ChatSession
+from desktop.services.session_place import is_temporary
+from desktop.store.database import StoreError
+from desktop.store.drafts import DraftStore
+from desktop.views.composer import Composer
+
+__all__ = ["DraftKeeper"]
+
+SAVE_MS = 500
+
+
+class DraftKeeper(QObject):
+    """Saves the drafts of `composer` and gives them back. Those of temporary chats are never written.
+
+    `changed(frozenset)`: the conversations that have a draft.
+    """
+
+    changed = Signal(object)
+
+    def __init__(self, session: ChatSession, composer: Composer, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session, self._composer = session, composer
+        self._store = DraftStore(session.library.database)
+        self._known: frozenset[int] = frozenset()
+        self._dirty = self._failed = False
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(SAVE_MS)
+        self._timer.timeout.connect(self.save)
+        composer.recall = self._recall
+        composer.left.connect(self._leave)
+        composer.box.textChanged.connect(self._on_text)
+
+    def begin(self) -> None:
+        """Tell which conversations have a draft."""
+        try:
+            self._tell(self._store.conversations())
+        except StoreError as error:
+            self._session.notice.emit(str(error), "error")
+
+    def save(self) -> None:
+        """Write what was typed since the last time; trouble is told once, and the next key tries again."""
+        self._timer.stop()
+        if self._dirty:
+            self._put(self._composer.conversation, self._composer.text())
+
+    def _on_text(self) -> None:
+        if is_temporary(self._composer.conversation):
+            return
+        self._dirty = True
+        if not self._composer.text().strip():
+            self.save()  # it was sent or taken away: nothing of it is to come back
+        elif not self._timer.isActive():
+            self._timer.start()
+
+    def _leave(self, conversation: int, text: str) -> None:
+        """Another chat is about to be shown."""
+        self._timer.stop()
+        if self._dirty:
+            self._put(conversation, text)
+
+    def _recall(self, conversation: int) -> str:
+        if conversation not in self._known:
+            return ""
+        try:
+            return self._store.get(conversation)
+        except StoreError as error:
+            self._session.notice.emit(str(error), "error")
+            return ""
+
+    def _put(self, conversation: int, text: str) -> None:
+        if not conversation or is_temporary(conversation):
+            self._dirty = False
+            return
+        holds = bool(text.strip())
+        try:
+            if holds or conversation in self._known:
+                self._store.put(conversation, text)
+        except StoreError as error:
+            if not self._failed:
+                self._failed = True
+                self._session.notice.emit(f"What you are writing is not saved yet: {error}", "error")
+            return
+        self._dirty = self._failed = False
+        self._tell(self._known | {conversation} if holds else self._known - {conversation})
+
+    def _tell(self, known: frozenset[int]) -> None:
+        if known != self._known:
+            self._known = known
+            self.changed.emit(known)

@@ -1,0 +1,34 @@
+"""Puts the memory bars into the Model and Context panes and keeps them live while sliders move."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from PySide6.QtCore import QObject
+
+from desktop.services.memory_forecast import MemoryForecast
+from desktop.services.session import ChatSession
+from desktop.views.inspector import Inspector
+from desktop.views.memory_bar import MemoryBar
+from engine.settings import CacheSettings, LoadSettings, Settings
+
+__all__ = ["MemoryDesk"]
+
+_SLIDERS: tuple[tuple[type[Settings], str], ...] = ((CacheSettings, "context_length"), (LoadSettings, "gpu_memory"))
+
+
+class MemoryDesk(QObject):
+    """`bars` by the settings class of their pane."""
+
+    def __init__(self, session: ChatSession, forecast: MemoryForecast, inspector: Inspector, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session, self._forecast = session, forecast
+        self.bars: dict[type[Settings], MemoryBar] = {cls: MemoryBar(forecast) for cls in (CacheSettings, LoadSettings)}
+        for cls, bar in self.bars.items():
+            inspector.set_extra(cls, bar, below=True, words="memory ram vram weights cache free")
+        for cls, name in _SLIDERS:
+            inspector.forms[cls].editor(name).typed.connect(lambda value, cls=cls, name=name: self._preview(cls, name, value))
+
+    def _preview(self, cls: type[Settings], name: str, value: Any) -> None:
+        self._forecast.preview(dataclasses.replace(self._session.settings(cls), **{name: value}))  # type: ignore[type-var]

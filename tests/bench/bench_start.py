@@ -1,0 +1,118 @@
+"""From the start of the process to the first paint of the window, with 10,000 chats in the store; the bar is one second.
+
+    python -m tests.bench.bench_start [--chats 10000] [--runs 5]
+
+Each run is a process of its own with the store's files warm. The child notes the clock at its first paint and which heavy modules
+it has imported by then: none of them may be. Prints where the time of imports goes. The last line is one JSON object; the exit
+code is 1 when the bar or that rule is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from desktop.store.database import FILE_NAME, Database
+
+__all__ = ["fill", "main"]
+
+BAR_S = 1.0
+_INSERT = "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at) VALUES (?, ?, ?, ?, 'complete', ?)"
+HEAVY = ("torch", "numba", "numpy", "transformers", "ziamath", "llvmlite", "scipy", "pypdf", "tokenizers", "huggingface_hub")
+ROOT = Path(__file__).resolve().parents[2]
+CHILD = """
+import sys, time, json, os, resource
+from desktop import app as desktop_app
+window_shown = desktop_app._FirstPaint
+class Noted(window_shown):
+    def __init__(self, window, then):
+        super().__init__(window, self.note)
+        self.window = window
+    def note(self):
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        heavy = sorted({name.split(".")[0] for name in sys.modules} & set(json.loads(os.environ["HEAVY"])))
+        rows = self.window.sidebar.list.model().rowCount() if hasattr(self.window.sidebar, "list") else 0
+        told = {"painted": time.time(), "cpu": used.ru_utime + used.ru_stime, "heavy": heavy, "modules": len(sys.modules), "rows": rows}
+        print(json.dumps(told), flush=True)
+        os._exit(0)
+desktop_app._FirstPaint = Noted
+from desktop.__main__ import main
+sys.exit(main(["--data", sys.argv[1]]))
+"""
+
+
+def fill(folder: Path, chats: int) -> None:
+    """A store with so many chats of four messages."""
+    database = Database(folder / FILE_NAME)
+    now = time.time()
+    with database.transaction():
+        for number in range(chats):
+            values = (f"Chat {number} about the weather and other things", now - number * 60, now - number * 60)
+            chat = database.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES (?, ?, ?)", values).lastrowid
+            parent = None
+            for turn in range(4):
+                text = f"Message {turn} of chat {number}: " + "words and words " * 12
+                row = (chat, parent, "assistant" if turn % 2 else "user", text, now - number * 60)
+                parent = database.execute(_INSERT, row).lastrowid
+    database.close()
+
+
+def start(folder: Path, *options: str) -> tuple[dict[str, object], float, str]:
+    """One start: what the child told, seconds from the start of its process to its first paint, and its errors."""
+    environment = {**os.environ, "HEAVY": json.dumps(HEAVY), "QT_QPA_PLATFORM": os.environ.get("QT_QPA_PLATFORM", "offscreen")}
+    began = time.time()
+    done = subprocess.run(
+        [sys.executable, *options, "-c", CHILD, str(folder)], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        raise SystemExit(f"the window was not painted: {done.stderr[-2000:]}")
+    told = json.loads(lines[-1])
+    return told, told["painted"] - began, done.stderr
+
+
+def imports(report: str) -> list[tuple[str, float]]:
+    """(package, milliseconds of its own modules) from the report of `-X importtime`, the slowest first."""
+    spent: dict[str, float] = {}
+    for own, name in re.findall(r"import time:\s+(\d+) \|\s+\d+ \|\s*(\S+)", report):
+        parts = name.split(".")
+        package = ".".join(parts[:2]) if parts[0] in ("desktop", "engine", "PySide6") else parts[0]
+        spent[package] = spent.get(package, 0.0) + int(own) / 1000
+    return sorted(spent.items(), key=lambda item: -item[1])
+
+
+def main() -> int:
+    """Run everything; 1 when the bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--chats", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        fill(folder, options.chats)
+        start(folder)  # what is compiled and cached once
+        runs = [start(folder)[:2] for _ in range(options.runs)]
+        report = start(folder, "-X", "importtime")[2]
+    seconds, cpu = median(run[1] for run in runs), median(float(str(run[0]["cpu"])) for run in runs)
+    told = runs[0][0]
+    for package, spent in imports(report)[:12]:
+        print(f"{spent:7.1f} ms  import of {package}")
+    passed = seconds < BAR_S and not told["heavy"]
+    print(f"first paint after {seconds:.3f} s ({cpu:.3f} s of processor), {told['modules']} modules, passed: {passed}")
+    if told["heavy"]:
+        print(f"imported before the first paint: {told['heavy']}")
+    result = {"seconds": round(seconds, 3), "all": [round(run[1], 3) for run in runs], "cpu_seconds": round(cpu, 3), "chats": options.chats}
+    print(json.dumps({**result, "heavy": told["heavy"], "modules": told["modules"], "passed": passed}))
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

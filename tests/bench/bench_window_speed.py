@@ -1,0 +1,142 @@
+"""Decoding on the CPU engine with a window that paints the reply against decoding without one; the bar is 97 %.
+
+    python -m tests.bench.bench_window_speed [--model FILE] [--tokens 256] [--rounds 5]
+
+One process, one loaded model, turns taken: a reply read by nobody (headless), the same reply typed into the whole window
+(offscreen), which paints it frame by frame. Each round runs both, the first one first in every other round. Judged is the median
+of the rounds' ratios. The last line is one JSON object; the exit code is 1 when the bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from engine.core import ChatRequest, Done, Message, Stats
+from engine.settings import OutputSettings, SamplerSettings, StopSettings
+
+BAR = 0.97
+QUESTION = "Write a long and detailed essay about rivers, with headings and lists."
+
+
+def request(tokens: int) -> ChatRequest:
+    """The question, answered greedily with exactly so many tokens."""
+    return ChatRequest(
+        (Message("user", QUESTION),), sampler=SamplerSettings(temperature=0.0), output=OutputSettings(), stops=stops(tokens)
+    )
+
+
+def stops(tokens: int) -> StopSettings:
+    """Write exactly so many tokens."""
+    return StopSettings(max_tokens=tokens, min_tokens=tokens)
+
+
+class Bench:
+    """The window with its model, and the door through which the model is reached without it."""
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        from desktop.app import SWITCH_S, Desktop, make_application
+        from desktop.services.collector import Collector
+
+        sys.setswitchinterval(SWITCH_S)
+        self.app = make_application(["bench"])
+        self.desktop = Desktop(self.app, folder)
+        self.session = self.desktop.session
+        self.collector = Collector(lambda: self.session.state not in ("idle", "no_model"))
+        self.desktop.start(model=model)
+        self.until(lambda: self.session.state == "idle", 300)
+
+    def until(self, ready: Callable[[], bool], seconds: float = 120) -> None:
+        """Run the event loop, as the program does, until `ready`."""
+        from PySide6.QtCore import QEventLoop, QTimer
+
+        loop, timer, end = QEventLoop(), QTimer(), time.monotonic() + seconds
+        timer.timeout.connect(lambda: loop.quit() if ready() or time.monotonic() > end else None)
+        timer.start(20)
+        loop.exec()
+        timer.stop()
+        if not ready():
+            raise SystemExit("the model did not answer in time")
+
+    def headless(self, tokens: int) -> Stats:
+        """The reply on the engine's own thread, while the GUI's thread sleeps."""
+        found: list[Stats] = []
+        over = threading.Event()
+        slot = self.session._engine._slot
+
+        def work(stop: threading.Event) -> Generator[Any, None, None]:
+            for event in slot.answer(request(tokens), stop):
+                if isinstance(event, Done):
+                    found.append(event.stats)
+            over.set()
+            return
+            yield
+
+        self.session.measure(work)
+        over.wait(300)
+        self.until(lambda: not self.session._engine._jobs)
+        return found[0]
+
+    def painted(self, tokens: int) -> Stats:
+        """The reply in the window: sent as a user does, painted until it is over."""
+        session = self.session
+        session.new_conversation()
+        session.set_settings(dataclasses.replace(session.settings(SamplerSettings), temperature=0.0))
+        session.set_settings(stops(tokens))
+        if not session.submit(QUESTION):
+            raise SystemExit("the window did not send")
+        self.until(lambda: session.state == "idle" and not session.replying_in)
+        from desktop.services.replies import stats_of
+
+        reply = session.messages.items()[-1]
+        stats = stats_of(session._of_open.message(reply.id).stats)
+        assert stats is not None
+        return stats
+
+    def close(self) -> None:
+        """End everything."""
+        self.desktop.window.close()
+        self.collector.close()
+
+
+def main() -> int:
+    """Run everything; 1 when the bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, default=Path(os.environ.get("INGLENOOK_STARTER", "starter.gguf")))
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    if not options.model.exists():
+        parser.error(f"there is no model at {options.model}: name one with --model or INGLENOOK_STARTER")
+    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    pairs: list[tuple[float, float]] = []
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["INGLENOOK_DATA"] = name
+        bench = Bench(Path(name), options.model)
+        ways = (bench.headless, bench.painted)
+        for way in ways:  # warm
+            way(64)
+        for turn in range(options.rounds):
+            speeds = {way: way(options.tokens).decode_tokens_per_second for way in (ways if turn % 2 else ways[::-1])}
+            pairs.append((speeds[bench.headless], speeds[bench.painted]))
+            print(f"headless {pairs[-1][0]:.1f} tok/s, painted {pairs[-1][1]:.1f} tok/s, ratio {pairs[-1][1] / pairs[-1][0]:.3f}")
+        bench.close()
+    ratio = median(painted / headless for headless, painted in pairs)
+    passed = ratio >= BAR
+    print(f"the window leaves {100 * ratio:.1f} % of the speed; passed: {passed}")
+    print(json.dumps({"ratio": round(ratio, 4), "pairs": [[round(a, 1), round(b, 1)] for a, b in pairs], "passed": passed}))
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""A user in a hurry, for the kill test and the soak: a whole window over a fast fake model, and random acts one after the other.
+
+As a program (`python -m tests.bench.busy_user DATA LOG SEED`) it acts until it is killed. What it did is told line by line in LOG, a
+file of its own opened for appending: each act when the store has said yes to it, and how long the growing reply is on the screen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, QTimer, Slot
+
+from desktop.app import Desktop, Doors, make_application
+from desktop.services.worker import StreamThread
+from desktop.store.database import FILE_NAME, Database
+from desktop.store.exchange import Imported
+from desktop.store.importers import import_conversations
+from engine.core import Downloaded
+from tests.desktop.fakes import EchoChat, EchoDoor
+
+__all__ = ["REPLY", "BusyUser", "open_desktop"]
+
+REPLY = " ".join(f"word{n}" + (".\n\n" if n % 40 == 39 else "") for n in range(900))
+Tell = Callable[..., None]
+
+
+def open_desktop(app: Any, folder: Path, delay_s: float = 0.002) -> Desktop:
+    """A window whose model says `REPLY`, one word each `delay_s`."""
+    door = EchoDoor(EchoChat(reply=REPLY, delay_s=delay_s))
+
+    def fetch(_folder: Path, _stop: object) -> Any:
+        yield Downloaded("")
+
+    model = folder / "echo.gguf"
+    model.touch()
+    desktop = Desktop(app, folder, Doors(door.open_chat, door.describe, fetch, door.draft_problem))
+    desktop.start(model=model)
+    return desktop
+
+
+class BusyUser(QObject):
+    """Acts on `desktop` every `pause_ms`; `tell(kind, **facts)` is called when an act has been done."""
+
+    def __init__(self, desktop: Desktop, seed: int, tell: Tell, pause_ms: int = 25) -> None:
+        super().__init__()
+        self.desktop, self.session = desktop, desktop.session
+        self.acts = 0
+        self._tell, self._draw = tell, random.Random(seed)
+        self._number = seed * 100_000
+        self._importer = StreamThread("import", self)
+        self._importer.yielded.connect(self._imported)
+        self._importing = False
+        self._importer.finished.connect(self._import_ended)
+        self._importer.failed.connect(self._import_ended)
+        self._timer = QTimer(self)
+        self._timer.setInterval(pause_ms)
+        self._timer.timeout.connect(self.act)
+        self._timer.start()
+
+    def close(self) -> None:
+        """Act no more."""
+        self._timer.stop()
+        self._importer.close()
+
+    @Slot()
+    def act(self) -> None:
+        """One random act, and a look at the screen."""
+        session = self.session
+        self.acts += 1
+        self._look()
+        acts = [
+            (self._say, 8), (self._switch, 5), (self._search, 3), (self._rename, 2), (self._edit, 2), (self._import, 1), (self._stop, 1),
+            (self._new, 1), (self._delete, 1), (self._scroll, 3),
+        ]  # fmt: skip
+        if session.state != "no_model":
+            self._draw.choices([act for act, _ in acts], [weight for _, weight in acts])[0]()
+
+    def _look(self) -> None:
+        items = self.session.messages.items()
+        if items and items[-1].running:
+            self._tell("seen", id=items[-1].id, length=len(items[-1].text))
+
+    def _text(self) -> str:
+        self._number += 1
+        return f"question {self._number}"
+
+    def _say(self) -> None:
+        text = self._text()
+        if self.session.state == "idle" and self.session.submit(text):
+            self._tell("said", text=text, chat=self.session.conversation)
+
+    def _chats(self) -> list[int]:
+        return [row.id for row in self.session.library.kept.list()[:30]]
+
+    def _switch(self) -> None:
+        chats = self._chats()
+        if chats:
+            self.desktop.window.open_chat(self._draw.choice(chats))
+
+    def _search(self) -> None:
+        self.session.search(self._draw.choice(("question", "word7", "words imported", "nothing like it")))
+
+    def _rename(self) -> None:
+        chats = self._chats()
+        title = f"Title {self._text()}"
+        if chats:
+            chat = self._draw.choice(chats)
+            if self.session.rename_conversation(chat, title):
+                self._tell("renamed", chat=chat, title=title)
+
+    def _edit(self) -> None:
+        replies = [item for item in self.session.messages.items() if item.role == "assistant" and not item.running]
+        text = f"edited {self._text()}"
+        if replies and self.session.edit(self._draw.choice(replies).id, text):
+            self._tell("edited", text=text, chat=self.session.conversation)
+
+    def _import(self) -> None:
+        if self._importing:
+            return
+        self._importing = True
+        folder = self.desktop.services.folder
+        entries = [
+            {"id": f"{self._text()}", "conversations": [{"from": "human", "value": "words imported"}, {"from": "gpt", "value": "so be it"}]}
+            for _ in range(20)
+        ]
+        path = folder / "import.json"
+        path.write_text(json.dumps(entries), encoding="utf-8")
+
+        def work(_stop: object) -> Any:
+            database = Database(folder / FILE_NAME)
+            try:
+                yield from import_conversations(database, path)
+            finally:
+                database.close()
+
+        self._importer.start(work)
+
+    @Slot(int, object)
+    def _imported(self, _job: int, event: object) -> None:
+        if isinstance(event, Imported) and event.outcome == "new":
+            self._tell("imported", chat=event.conversation_id)
+
+    @Slot()
+    def _import_ended(self) -> None:
+        self._importing = False
+
+    def _stop(self) -> None:
+        self.session.stop()
+
+    def _new(self) -> None:
+        self.desktop.window.new_chat()
+
+    def _delete(self) -> None:
+        chats = self._chats()
+        if len(chats) > 5:
+            chat = self._draw.choice(chats)
+            if self.session.delete_conversation(chat):
+                self._tell("deleted", chat=chat)
+
+    def _scroll(self) -> None:
+        bar = self.desktop.window.chat.transcript.verticalScrollBar()
+        bar.setValue(round(bar.maximum() * self._draw.random()))
+
+
+def main(folder: Path, log: Path, seed: int) -> None:
+    """Act until killed."""
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def tell(kind: str, **facts: object) -> None:
+        os.write(out, (json.dumps({"time": time.time(), "kind": kind, **facts}) + "\n").encode())
+
+    app = make_application(["inglenook"])
+    desktop = open_desktop(app, folder)
+    user = BusyUser(desktop, seed, tell)
+    tell("ready", acts=user.acts)
+    app.exec()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,107 @@
+"""A user in a hurry for half an hour: chat, switch, search, import, stop, restart the window; memory and threads must not grow.
+
+    python -m tests.bench.soak [--minutes 30]
+
+One process. Every minute or so the window is closed and opened again over the same data. A sample is taken at each of these
+moments, when nothing runs: resident memory, Qt objects (widgets), Python objects, threads, open files. After a warm-up of a fifth of
+the time the slope of each must stay below its bar. The last line is one JSON object; the exit code is 1 when a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QCoreApplication, QEvent, QEventLoop, QTimer
+from PySide6.QtWidgets import QApplication
+
+from desktop.app import make_application
+from desktop.services.collector import Collector
+from tests.bench.busy_user import BusyUser, open_desktop
+
+BARS = {"memory_mb": 2.0, "widgets": 1.0, "objects": 1500.0, "threads": 0.05, "files": 0.05}
+"""The most that each may grow a minute. Chats that are written stay in the store, and a little of them in its caches."""
+KEPT_CHATS = 60
+
+
+def sample() -> dict[str, float]:
+    """What the process holds now."""
+    gc.collect()
+    statm = Path("/proc/self/statm").read_text().split()
+    return {
+        "memory_mb": int(statm[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6, "widgets": len(QApplication.allWidgets()),
+        "objects": len(gc.get_objects()), "threads": threading.active_count(), "files": len(os.listdir("/proc/self/fd")),
+    }  # fmt: skip
+
+
+def spin(milliseconds: int) -> None:
+    """Run the event loop for so long."""
+    loop = QEventLoop()
+    QTimer.singleShot(milliseconds, loop.quit)
+    loop.exec()
+
+
+def one_window(app: Any, folder: Path, seed: int, seconds: float) -> int:
+    """Open the window, let the user act, close it; returns the number of acts."""
+    desktop = open_desktop(app, folder)
+    user = BusyUser(desktop, seed, lambda *_, **__: None)
+    spin(round(seconds * 1000))
+    user.close()
+    for row in desktop.session.library.kept.list()[KEPT_CHATS:]:
+        desktop.session.delete_conversation(row.id)
+    desktop.window.close()
+    desktop.window.deleteLater()
+    desktop.deleteLater()
+    user.deleteLater()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    spin(100)
+    return user.acts
+
+
+def slope(moments: list[float], values: list[float]) -> float:
+    """The growth in a minute by least squares."""
+    middle, mean = sum(moments) / len(moments), sum(values) / len(values)
+    spread = sum((moment - middle) ** 2 for moment in moments)
+    return sum((moment - middle) * (value - mean) for moment, value in zip(moments, values, strict=True)) / spread if spread else 0.0
+
+
+def main() -> int:
+    """Run everything; 1 when something grows."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    options = parser.parse_args()
+    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    moments: list[float] = []
+    samples: list[dict[str, float]] = []
+    acts = 0
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["INGLENOOK_DATA"] = name
+        app = make_application(["inglenook"])
+        collector = Collector(lambda: False)
+        began = time.monotonic()
+        each = max(5.0, min(60.0, options.minutes * 60 / 20))
+        while time.monotonic() - began < options.minutes * 60:
+            acts += one_window(app, Path(name), len(samples) + 1, each)
+            moments.append((time.monotonic() - began) / 60)
+            samples.append(sample())
+            print(f"{moments[-1]:5.1f} min  " + "  ".join(f"{key} {value:.0f}" for key, value in samples[-1].items()), flush=True)
+        collector.close()
+    start = next(place for place, moment in enumerate(moments) if moment >= moments[-1] / 5)
+    slopes = {key: slope(moments[start:], [taken[key] for taken in samples[start:]]) for key in BARS}
+    missed = [f"{key} grows by {slopes[key]:.2f} a minute, the bar is {bar}" for key, bar in BARS.items() if slopes[key] > bar]
+    print("missed: " + "; ".join(missed) if missed else "nothing grows beyond its bar")
+    found = {key: round(value, 3) for key, value in slopes.items()}
+    print(json.dumps({"minutes": options.minutes, "acts": acts, "windows": len(samples), "a_minute": found, "passed": not missed}))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

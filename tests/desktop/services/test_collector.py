@@ -1,0 +1,65 @@
+"""Cyclic garbage goes on the GUI thread, and a whole search waits while a reply runs."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from desktop.services.collector import Collector
+
+
+class Knot:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def tie() -> weakref.ref[Knot]:
+    return weakref.ref(Knot())
+
+
+def make_many() -> None:
+    """As another thread does that makes many objects which stay for a while."""
+    kept = [[] for _ in range(5000)]
+    assert len(kept) == 5000
+
+
+def test_no_other_thread_collects_and_this_one_does(qtbot: QtBot) -> None:
+    where: list[int] = []
+    collector = Collector(lambda: False)
+    try:
+        knot = tie()
+        weakref.finalize(knot(), lambda: where.append(threading.get_ident()))
+        other = threading.Thread(target=make_many)
+        other.start()
+        other.join()
+        assert knot() is not None
+        kept = [[] for _ in range(5000)]
+        qtbot.waitUntil(lambda: knot() is None, timeout=3000)
+        assert where == [threading.get_ident()]
+        del kept
+    finally:
+        collector.close()
+    assert gc.isenabled()
+
+
+def test_a_whole_search_waits_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    busy = True
+    collector = Collector(lambda: busy)
+    try:
+        monkeypatch.setattr(gc, "get_count", lambda: (10_000, 0, 11))
+        monkeypatch.setattr(gc, "collect", searched.append)
+        collector.look()
+        busy = False
+        collector.look()
+        busy = True
+        monkeypatch.setattr(gc, "get_count", lambda: (10_000, 0, 1000))
+        collector.look()
+        assert searched == [0, 2, 2]
+    finally:
+        monkeypatch.undo()
+        collector.close()

@@ -1,0 +1,145 @@
+"""The program's entry in the system's menu: made twice, removed without a trace, and readable by those who read such files."""
+
+from __future__ import annotations
+
+import configparser
+import plistlib
+import shlex
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from PySide6.QtGui import QImage
+
+from desktop import menu_entry
+from desktop.__main__ import main
+from desktop.menu_entry import macos, windows, xdg
+from desktop.menu_entry.kinds import ICON_SIZES, KINDS
+from desktop.menu_entry.starting import Starting, starting
+
+ODD = Starting(("/opt/my \"tools\"/$HOME/100%/back\\slash/inglenook", "--data", "/home/x/two words"), "/opt/a folder")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    return tmp_path / "share"
+
+
+def parsed_exec(value: str) -> list[str]:
+    """The arguments of an Exec line: the general escapes first, then quotes, then "%%"; as the specification says."""
+    text = value.replace("\\\\", "\\")
+    return [word.replace("%%", "%").replace("\\$", "$") for word in shlex.split(text) if word != "%F"]
+
+
+def entry_of(home: Path) -> configparser.SectionProxy:
+    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), strict=True)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read(home / xdg.ENTRY, encoding="utf-8")
+    assert parser.sections() == ["Desktop Entry"]
+    return parser["Desktop Entry"]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_made_twice_and_removed_without_a_trace(home, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(xdg.shutil, "which", lambda name: None)  # what those programs write is theirs
+    (home / "applications").mkdir(parents=True)
+    (home / "applications" / "other.desktop").write_text("not ours", encoding="utf-8")
+    before = files(home)
+    assert main(["--install-desktop-entry"]) == 0
+    assert "is in the applications menu now" in capsys.readouterr().out
+    made = files(home)
+    assert main(["--install-desktop-entry"]) == 0
+    assert files(home) == made
+    assert menu_entry.installed()
+    assert len(made) == len(before) + 3 + len(ICON_SIZES)
+    for size in ICON_SIZES:
+        picture = QImage(str(home / f"icons/hicolor/{size}x{size}/apps/inglenook.png"))
+        assert picture.width() == picture.height() == size
+        assert picture.pixelColor(size // 2, size // 2).alpha() == 255
+        assert picture.pixelColor(0, 0).alpha() < 128  # round corners
+    assert main(["--uninstall-desktop-entry"]) == 0
+    assert files(home) == before
+    assert [path.name for path in home.iterdir()] == ["applications"]
+    assert not menu_entry.installed()
+    assert main(["--uninstall-desktop-entry"]) == 0
+    assert "was not in" in capsys.readouterr().out
+
+
+def test_the_entry_says_how_the_program_starts(home) -> None:
+    menu_entry.install(home.parent / "my data")
+    entry = entry_of(home)
+    words = parsed_exec(entry["Exec"])
+    assert Path(words[0]).is_absolute()
+    assert words[-2:] == ["--data", str(home.parent / "my data")]
+    assert Path(words[0]).parent == Path(sys.executable).parent
+    shown = subprocess.run([*words[:-2], "--version"], cwd=entry.get("Path", "/"), capture_output=True, text=True, timeout=60, check=True)
+    assert shown.stdout.startswith("inglenook ")
+    assert entry["Exec"].endswith(" %F")
+    assert entry["MimeType"] == "application/x-gguf;application/x-inglenook-chats+json;"
+    if validator := shutil.which("desktop-file-validate"):
+        assert subprocess.run([validator, home / xdg.ENTRY], capture_output=True, text=True, check=False).stdout == ""
+    kinds = ElementTree.parse(home / "mime/packages/inglenook.xml").getroot()
+    name = "{http://www.freedesktop.org/standards/shared-mime-info}"
+    assert [kind.get("type") for kind in kinds.findall(f"{name}mime-type")] == [kind.mime for kind in KINDS]
+    assert [glob.get("pattern") for glob in kinds.iter(f"{name}glob")] == ["*.gguf", "*.inglenook.json"]
+
+
+def test_odd_names_are_quoted_as_the_specification_wants() -> None:
+    line = next(line for line in xdg.desktop_file(ODD).splitlines() if line.startswith("Exec="))
+    assert parsed_exec(line.removeprefix("Exec=")) == list(ODD.command)
+
+
+def test_a_clone_is_started_in_its_own_folder(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    start = starting()
+    assert start.command == (str(tmp_path / "python"), "-m", "desktop")
+    assert (Path(start.folder) / "desktop" / "__main__.py").is_file()
+    (tmp_path / "inglenook").touch()
+    assert starting() == Starting((str(tmp_path / "inglenook"),))
+
+
+def test_a_folder_that_cannot_be_written_is_told_in_one_sentence(home, capsys) -> None:
+    home.touch()
+    assert main(["--install-desktop-entry"]) == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "cannot be put into the applications menu" in told
+    assert str(home) in told
+
+
+def test_the_application_of_macos(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    for _ in range(2):
+        assert "is among the applications" in menu_entry.install()
+    contents = tmp_path / "Applications" / "Inglenook.app" / "Contents"
+    with (contents / "Info.plist").open("rb") as file:
+        assert plistlib.load(file) == macos.information()
+    assert (contents / "MacOS" / "inglenook").stat().st_mode & 0o111
+    assert (contents / "Resources" / "inglenook.icns").read_bytes()[:4] == b"icns"
+    assert "no longer" in menu_entry.uninstall()
+    assert not menu_entry.installed()
+    contents.mkdir(parents=True)
+    with pytest.raises(menu_entry.EntryError, match="was not made by this program"):
+        menu_entry.uninstall()
+    assert shlex.split(macos.script(ODD).splitlines()[-1])[1:-1] == list(ODD.command)
+
+
+def test_what_windows_is_told() -> None:
+    start, icon = Starting(("C:\\My tools\\inglenook.exe", "--data", "D:\\it's mine")), Path("icon.ico")
+    entries = windows.registry(start, icon)
+    assert ("Software\\Classes\\.gguf\\OpenWithProgids", "Inglenook.Model", "") in entries
+    command = '"C:\\My tools\\inglenook.exe" --data "D:\\it\'s mine" "%1"'
+    assert ("Software\\Classes\\Inglenook.Model\\shell\\open\\command", "", command) in entries
+    assert not [key for key, _, _ in entries if key.endswith(".json")]  # a JSON file's own program stays
+    script = windows.shortcut_script(start, icon, Path("Inglenook.lnk"))
+    assert "'--data \"D:\\it''s mine\"'" in script
+    assert script.endswith("$link.Save()")

@@ -1,0 +1,81 @@
+"""Two processes with one data folder: the second hands over its files and ends; a third ends well when the system asks it to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from desktop.services.single_instance import take_lock
+
+DRIVER = """
+import sys
+from PySide6.QtCore import QTimer
+from desktop import app
+from desktop.__main__ import main
+
+start = app.Desktop.start
+
+def started(desktop, *arguments):
+    start(desktop, *arguments)
+    desktop.window.files._takers.clear()
+    desktop.window.files.add(lambda path: True, lambda paths: print("took", *paths, sep="|", flush=True), "take")
+    QTimer.singleShot(0, lambda: print("open", flush=True))
+
+app.Desktop.start = started
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    command = [sys.executable, "-c", DRIVER, "--data", str(cwd / "data"), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="ends the first by a signal")
+def test_a_second_start_hands_its_files_to_the_first_which_ends_well(tmp_path, qapp) -> None:
+    first = start("first file.json", cwd=tmp_path)
+    assert first.stdout is not None
+    try:
+        assert first.stdout.readline() == "open\n"
+        assert first.stdout.readline() == f"took|{tmp_path / 'first file.json'}\n"
+        second = start("--model", "ünï.gguf", "below/chats.json", cwd=tmp_path)
+        out, err = second.communicate(timeout=30)
+        assert (second.returncode, out, err) == (0, "", "")
+        assert first.stdout.readline() == f"took|{tmp_path / 'ünï.gguf'}|{tmp_path / 'below' / 'chats.json'}\n"
+        first.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        out, err = first.communicate(timeout=30)
+        assert (first.returncode, out, err) == (0, "", "")
+        assert time.monotonic() - began < 5
+    finally:
+        first.kill()
+        first.communicate()
+    assert sorted(path.name for path in (tmp_path / "data" / "logs").iterdir() if path.stat().st_size) == ["inglenook.log"]
+    assert not (tmp_path / "data" / "logs" / "running").exists()
+    take_lock(tmp_path / "data").unlock()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_a_start_that_nobody_hears_says_so(tmp_path, qapp, monkeypatch) -> None:
+    from desktop import app
+    from desktop.services import single_instance
+
+    told: list[str] = []
+    monkeypatch.setattr(app, "make_application", lambda arguments: qapp)
+    monkeypatch.setattr(app.QMessageBox, "critical", lambda parent, title, text: told.append(text))
+    monkeypatch.setattr(single_instance.hand_over, "__defaults__", (0.1, lambda: False))
+    lock = take_lock(tmp_path)
+    try:
+        assert app.run(data=tmp_path) == 1
+    finally:
+        lock.unlock()
+    assert len(told) == 1
+    assert f"does not answer (process {os.getpid()})" in told[0]
+    assert not (tmp_path / "logs").exists()  # those of the program that is open are left alone
