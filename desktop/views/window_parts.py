@@ -82,7 +82,7 @@ class WindowParts(QMainWindow):
         self.unsent = DraftKeeper(session, self.chat.composer, self)
         self.unsent.changed.connect(self.sidebar.set_drafts)
         self.start_desk = StartDesk(services, self.chat.banner, self.open_chat, self)
-        self.clarity = ClarityDesk(session, services.meter, self.chat, inspector, self)
+        self.clarity = ClarityDesk(session, services.meter, self.chat, self)
         self.memory = MemoryDesk(session, services.memory, inspector, self)
         self.origins = OriginDesk(session, services.origins, self)
         self.origins.notice.connect(self.chat.show_notice)
