@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from desktop.store.folding import fold
 
-__all__ = ["KINDS", "Entry", "Kind", "Match", "Shelf", "fuzzy", "narrowed", "spans_of"]
+__all__ = ["KINDS", "Entry", "Kind", "Match", "PaletteRow", "Shelf", "fuzzy", "narrowed", "spans_of"]
 
 
 class Kind(NamedTuple):
@@ -57,6 +57,19 @@ class Match(NamedTuple):
     entry: Entry
     score: float = 0.0
     spans: tuple[tuple[int, int], ...] = ()
+
+
+class PaletteRow(NamedTuple):
+    """A match, with the heading above it where a section begins."""
+
+    match: Match
+    heading: str = ""
+
+    @property
+    def spoken(self) -> str:
+        """The row as a screen reader says it."""
+        entry = self.match.entry
+        return ", ".join(part for part in (entry.title, KINDS[entry.kind].one, entry.detail, entry.keys, entry.trouble) if part)
 
 
 _LONG = 2000

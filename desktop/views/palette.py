@@ -9,10 +9,10 @@ from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent,
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 from shiboken6 import isValid
 
-from desktop.items.palette import KINDS, Entry, narrowed
+from desktop.items.palette import KINDS, Entry, PaletteRow, narrowed
 from desktop.views.icons import pixmap
 from desktop.views.notices import announce
-from desktop.views.palette_list import PaletteList, PaletteRow, PaletteRows
+from desktop.views.palette_list import PaletteList, PaletteRows
 
 __all__ = ["Palette"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from PySide6.QtCore import QObject, QTimer
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QWidget
 
 from desktop.items.conversations import UNTITLED, date_group
-from desktop.items.palette import KINDS, Entry, Match, Shelf, narrowed
+from desktop.items.palette import KINDS, Entry, Match, PaletteRow, Shelf, narrowed
 from desktop.items.synonyms import COMMAND_WORDS, setting_words
 from desktop.services.catalogue import CatalogueService
 from desktop.services.presets import PresetService
@@ -20,10 +20,11 @@ from desktop.services.session import ChatSession
 from desktop.settings import PANES
 from desktop.store.database import StoreError
 from desktop.views.command_states import CommandStates
-from desktop.views.palette import Palette
-from desktop.views.palette_list import PaletteRow
 from desktop.views.shortcuts import Keymap
 from engine.settings import Settings, setting_info
+
+if TYPE_CHECKING:
+    from desktop.views.palette import Palette
 
 __all__ = ["PaletteDeeds", "PaletteDesk"]
 
@@ -82,6 +83,8 @@ class PaletteDesk(QObject):
     def palette(self) -> Palette:
         """The palette, made at the first look."""
         if self._palette is None:
+            from desktop.views.palette import Palette  # not at the start of the program
+
             self._palette = Palette(self._window)
             self._palette.asked.connect(self._ask)
             self._palette.chosen.connect(self._choose)

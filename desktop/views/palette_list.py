@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, QPointF, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPalette, QTextCharFormat, QTextLayout, QTextOption
 from PySide6.QtWidgets import QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
-from desktop.items.palette import KINDS, Match
+from desktop.items.palette import KINDS, PaletteRow
 from desktop.views.icons import pixmap
 
-__all__ = ["PaletteList", "PaletteRow", "PaletteRows"]
+__all__ = ["PaletteList", "PaletteRows"]
 
 Index = QModelIndex | QPersistentModelIndex
 ROW_ROLE = int(Qt.ItemDataRole.UserRole) + 1
@@ -20,19 +19,6 @@ _NO_PARENT = QModelIndex()
 _SIDE = 12
 _LEADING = Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignVCenter  # the painter turns them round where the language is
 _TRAILING = Qt.AlignmentFlag.AlignTrailing | Qt.AlignmentFlag.AlignVCenter
-
-
-class PaletteRow(NamedTuple):
-    """A match, with the heading above it where a section begins."""
-
-    match: Match
-    heading: str = ""
-
-    @property
-    def spoken(self) -> str:
-        """The row as a screen reader says it."""
-        entry = self.match.entry
-        return ", ".join(part for part in (entry.title, KINDS[entry.kind].one, entry.detail, entry.keys, entry.trouble) if part)
 
 
 class PaletteRows(QAbstractListModel):

@@ -136,12 +136,7 @@ class Row(QWidget):
             self.body.addWidget(self.editor)
         self.body.addWidget(self.note)
         self._plain = ""
-        self.found = QLabel()
-        self.found.setProperty("tone", "muted")
-        self.found.setTextFormat(Qt.TextFormat.RichText)
-        self.found.setWordWrap(True)
-        self.found.hide()
-        self.body.addWidget(self.found)
+        self.found: QLabel | None = None  # where else a search found something; made for the first such search
 
     def _head(self) -> QHBoxLayout:
         head = QHBoxLayout()
@@ -227,8 +222,15 @@ class Row(QWidget):
             others = " ".join(dict.fromkeys(each for each in self.words.split() if any(word in each for word in words)))
             places = (self.info.help, choices, f"Other words: {others}" if others else "")
             elsewhere = next((text for place in places if (text := excerpt(place, words, self.palette()))), "")
-        self.found.setText(elsewhere)
-        self.found.setVisible(bool(elsewhere))
+        if self.found is None and elsewhere:
+            self.found = QLabel()
+            self.found.setProperty("tone", "muted")
+            self.found.setTextFormat(Qt.TextFormat.RichText)
+            self.found.setWordWrap(True)
+            self.body.addWidget(self.found)
+        if self.found is not None:
+            self.found.setText(elsewhere)
+            self.found.setVisible(bool(elsewhere))
 
     def in_use(self) -> bool:
         """Whether the user is at it now: it would be odd to take it away."""
