@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject
 
 from desktop.items.voices import next_voice
+from desktop.services.context_meter import ContextMeter
 from desktop.services.session import ChatSession
 from desktop.services.session_roles import said_of
 from desktop.store.database import StoreError
@@ -15,11 +16,10 @@ from desktop.store.roles import Roles
 from desktop.views.chat_pane import BUSY, ChatPane
 from desktop.views.persona_desk import PersonaDesk
 from desktop.views.role_bar import RoleBar
-from desktop.views.roles_dialog import RolesDialog
 from desktop.views.writing_desk import WritingDesk
 
 if TYPE_CHECKING:
-    from desktop.views.main_window import MainWindow
+    from desktop.views.roles_dialog import RolesDialog
 
 __all__ = ["RoleDesk"]
 
@@ -27,9 +27,9 @@ __all__ = ["RoleDesk"]
 class RoleDesk(QObject):
     """Owns the row of names; `dialog` is the window of roles while it is open."""
 
-    def __init__(self, session: ChatSession, chat: ChatPane, personas: PersonaDesk, writing: WritingDesk, window: MainWindow) -> None:
-        super().__init__(window)
-        self._session, self._chat, self._personas, self._writing, self._window = session, chat, personas, writing, window
+    def __init__(self, session: ChatSession, chat: ChatPane, personas: PersonaDesk, writing: WritingDesk, meter: ContextMeter) -> None:
+        super().__init__(chat)
+        self._session, self._chat, self._personas, self._writing = session, chat, personas, writing
         self.dialog: RolesDialog | None = None
         self.bar = RoleBar(personas.draw)
         chat.composer.add_above(self.bar)
@@ -39,7 +39,7 @@ class RoleDesk(QObject):
         personas.picker.roles_requested.connect(self.open)
         personas.service.changed.connect(self._show)
         session.roles_changed.connect(self._show)
-        session.roles_changed.connect(window.services.meter.prompt_changed)
+        session.roles_changed.connect(meter.prompt_changed)
         session.state_changed.connect(self._show_state)
         for signal in (session.messages.rowsInserted, session.messages.rowsRemoved, session.messages.modelReset):
             signal.connect(self._show)
@@ -54,8 +54,10 @@ class RoleDesk(QObject):
         if self.dialog is not None:
             self.dialog.activateWindow()
             return
+        from desktop.views.roles_dialog import RolesDialog  # read when it is first wanted
+
         conversation = self._session.conversation
-        self.dialog = RolesDialog(self._session.roles, self._personas.service.personas(), self._personas.draw, self._window)
+        self.dialog = RolesDialog(self._session.roles, self._personas.service.personas(), self._personas.draw, self._chat.window())
         self.dialog.accepted_roles.connect(lambda roles: self._take(conversation, roles))
         self.dialog.finished.connect(self._closed)
         self.dialog.open()
