@@ -7,6 +7,7 @@ import dataclasses
 from PySide6.QtCore import QCoreApplication, QEvent, QObject, Signal, Slot
 
 from desktop.items.messages import MessageItem
+from desktop.items.voices import LeadingName
 from desktop.services.engine_room import EngineRoom
 from desktop.services.growing import GrowingReply
 from desktop.services.model_slot import Describe, OpenChat
@@ -86,14 +87,18 @@ class ReplyRunner(QObject):
         """How often a banned text was taken back in the running reply."""
         return self._reply.avoided if self._reply is not None else 0
 
-    def begin(self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None) -> None:
+    def begin(
+        self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None, leading: LeadingName | None = None
+    ) -> None:
         """Start a reply into `message` (state "running" in the store), after the text it has. Only while the engine is idle.
 
         `source` is the reply which that text comes from, as it was before: the same one, or another that it was branched off.
+        `leading` takes the speaker's name off its beginning.
         """
         self._reply = GrowingReply(message.conversation_id, message.id, message.text, self)
         self._reply.tokens = self._shelf.begin(message, source, request.continue_ids, model_key(self.engine.model))
-        self._reply.opened = self._opened(message, source)
+        self._reply.opened = leading.opened if leading is not None else self._opened(message, source)
+        self._reply.leading = leading
         self._reply.grown.connect(self._on_grown)
         self._reply.checkpoint_due.connect(self._checkpoint)
         self._model_name = self.engine.model.name if self.engine.model is not None else ""
@@ -165,8 +170,7 @@ class ReplyRunner(QObject):
         if self._reply is None:
             return
         if isinstance(event, Text):
-            self._reply.tokens.extend(event.tokens)
-            self._reply.add(event.text)
+            self._reply.take(event)
             if event.suppressed:
                 self._reply.avoided += 1
                 self.avoided.emit(self._reply.conversation_id, self._reply.avoided, event.suppressed)

@@ -47,6 +47,7 @@ class MainWindow(WindowParts):
             "keep": self.temporary.keep,
             "persona": self.personas.picker.open_menu,
             "personas": self.personas.manage,
+            "roles": self.roles.open,
             "library": lambda: self.library.open(self),
             "open_file": desk.ask_for_file,
             "open_folder": desk.ask_for_folder,

@@ -25,6 +25,7 @@ from desktop.views.model_picker import ModelPicker
 from desktop.views.origin_desk import OriginDesk
 from desktop.views.panes import Panes
 from desktop.views.persona_desk import PersonaDesk
+from desktop.views.role_desk import RoleDesk
 from desktop.views.safety_desk import SafetyDesk
 from desktop.views.settings_desk import SettingsDesk
 from desktop.views.sidebar import Sidebar
@@ -93,6 +94,7 @@ class WindowParts(QMainWindow):
         session.library_changed.connect(services.shelf.load)
         self.safety = SafetyDesk(session, services.backups, services.exchange, self.chat, self)
         self.writing = WritingDesk(services.writing, session, self.chat, self)
+        self.roles = RoleDesk(session, self.chat, self.personas, self.writing, services.meter)
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
     def _top_bar(self) -> QWidget:

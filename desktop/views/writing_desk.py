@@ -34,7 +34,7 @@ class WritingDesk(QObject):
         super().__init__(window)
         self._writing, self._session, self._chat = writing, session, chat
         self._asked: tuple[int, str] | None = None
-        self._cut = False
+        self._cut, self._answers = False, ""
         self.offers, self.rows = OfferBar(), QueueRows()
         composer = chat.composer
         composer.add_above(self.rows)
@@ -88,8 +88,14 @@ class WritingDesk(QObject):
                 return
         self._submit(message, opening)
 
+    def send_to(self, name: str) -> None:
+        """Send what is written, to be answered by this participant."""
+        self._answers = name
+        self.send(self._chat.composer.text())
+
     def _submit(self, message: str, opening: str) -> None:
-        if self._session.submit(message, opening):
+        answers, self._answers = self._answers, ""
+        if self._session.submit(message, opening, answers):
             self._taken()
 
     def _taken(self) -> None:
@@ -98,7 +104,7 @@ class WritingDesk(QObject):
         self.offers.hide()
 
     def _forget(self) -> None:
-        self._asked = None
+        self._asked, self._answers = None, ""
         self._show_queue()
 
     def _on_sized(self, size: PromptSize | None) -> None:
@@ -136,6 +142,7 @@ class WritingDesk(QObject):
         composer.setFocus()
 
     def _text_changed(self) -> None:
+        self._answers = ""
         self.offers.take_back(_TOO_LONG)
         if not self._chat.composer.text():
             self.offers.take_back(PASTED)

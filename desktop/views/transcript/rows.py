@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import accumulate
 
 from desktop.blocks import THINKING_TAGS, Block, BlockSplitter, Kind, Tag, split_plain
-from desktop.items.messages import MessageItem, role_label
+from desktop.items.messages import MessageItem, speaker_label
 from desktop.store.attached import split
 from desktop.store.tokens import TokenTrace
 from desktop.views.transcript.thoughts import ThoughtTimes
@@ -210,7 +210,7 @@ class MessageRows:
 
     def _make(self) -> list[Row]:
         item = self.item
-        rows = [self._keep(Row(RowKind.HEADER, item, role_label(item.role), gap=_FIRST_GAP))]
+        rows = [self._keep(Row(RowKind.HEADER, item, speaker_label(item), gap=_FIRST_GAP))]
         if self.editing:
             return [*rows, *self._files(), self._keep(Row(RowKind.EDITOR, item, source=item.text, gap=_AFTER_HEADER))]
         rows += self._bubbles() if item.role == "user" else self._blocks() if self.trace is None else self._tokens(self.trace)

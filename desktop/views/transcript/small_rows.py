@@ -6,6 +6,7 @@ from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPainterPath, QPaintEvent
 from PySide6.QtWidgets import QToolButton, QWidget
 
+from desktop.items.messages import speaker_label
 from desktop.views.icons import tinted
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.row_widget import DocumentRow, RowWidget
@@ -28,7 +29,7 @@ class HeaderRow(RowWidget):
 
     def _name(self) -> None:
         if self.row is not None:
-            self.setAccessibleName(self._speaker.label(self.row.item.role))
+            self.setAccessibleName(speaker_label(self.row.item))
             self.update()
 
     def fit(self, width: int) -> int:
@@ -48,14 +49,14 @@ class HeaderRow(RowWidget):
         side = Qt.AlignmentFlag.AlignAbsolute | (Qt.AlignmentFlag.AlignRight if role == "user" else Qt.AlignmentFlag.AlignLeft)
         room = QRect(0, self.gap, self.width(), self.height() - self.gap)
         large = round(room.height() * 1.5)  # it reaches into the free space above
-        picture = self._speaker.picture(role, large)
+        picture = self._speaker.picture(self.row.item, large)
         if picture is not None:
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
             painter.drawPixmap(QRect(0, self.height() - large, large, large), picture)
             left = large + self.look.px(0.4)
             room = QRect(left, self.height() - large, self.width() - left, large)
             side |= Qt.AlignmentFlag.AlignVCenter
-        painter.drawText(room, int(side), self._speaker.label(role))
+        painter.drawText(room, int(side), speaker_label(self.row.item))
         painter.end()
 
 
