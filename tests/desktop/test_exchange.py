@@ -51,6 +51,18 @@ def export(hand: Hand, label: str, path: Path, thoughts: bool = True) -> None:
     hand.qtbot.waitUntil(lambda: hand.window.exchange.export_dialog is None, timeout=10_000)
 
 
+def suggested(hand: Hand, label: str) -> str:
+    """The name that the file dialog offers."""
+    dialog = hand.window.exchange.export_dialog
+    dialog.choose_format(label)
+    hand.click("Choose where…", dialog)
+    (asked,) = hand.window.findChildren(QFileDialog, "exportTo")
+    name = Path(asked.selectedFiles()[0]).name
+    asked.done(QFileDialog.DialogCode.Rejected)
+    hand.qtbot.waitUntil(lambda: not hand.window.findChildren(QFileDialog, "exportTo"))
+    return name
+
+
 def banner(hand: Hand) -> str:
     return hand.window.chat.banner.text.text()
 
@@ -63,8 +75,9 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     hand.load()
     hand.door.chat.reply = THINKING
     hand.say("A question / with: signs")
-    for label, ending in (("Markdown", ".md"), ("Web page", ".html"), ("JSON, without loss", ".json"), ("PDF", ".pdf")):
+    for label, ending in (("Markdown", ".md"), ("Web page", ".html"), ("JSON, without loss", ".inglenook.json"), ("PDF", ".pdf")):
         trigger(hand, "export_chat")
+        assert suggested(hand, label).endswith(ending)
         export(hand, label, tmp_path / f"a{ending}")
         assert "exported" in banner(hand)
     assert "What do they mean?" in (tmp_path / "a.md").read_text()
@@ -89,6 +102,7 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     export(hand, "PDF", tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["A question with signs.pdf", "Another.pdf"]
 
+    (tmp_path / "a.inglenook.json").rename(tmp_path / "a.json")  # the name is the user's
     trigger(hand, "import_chats")
     choose(hand, "importFrom", tmp_path / "a.json")
     window = hand.window.exchange.import_window
