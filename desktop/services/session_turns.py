@@ -95,6 +95,22 @@ class TurnSession(ConversationSession):
             self.notice.emit(str(error), "error")
             return True
 
+    def save_replies(self) -> dict[int, str]:
+        """Write now what could not be saved; what still cannot is returned: the whole texts by their messages' ids.
+
+        A reply that runs counts where its last save failed.
+        """
+        self._runner.unsaved.save()
+        found = self._runner.unsaved.waiting
+        if self._runner.message_id and self._runner.unsaved.in_trouble:
+            found[self._runner.message_id] = self._runner.text
+        return found
+
+    @property
+    def save_trouble(self) -> str:
+        """Why a reply could not be saved the last time that happened."""
+        return self._runner.unsaved.reason
+
     def submit_in(self, conversation_id: int, text: str, opening: str = "") -> bool:
         """As `submit`, in a conversation that need not be the open one; what is shown stays, but for the state."""
         shown = self._conversation

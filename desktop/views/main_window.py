@@ -25,6 +25,7 @@ from desktop.views.file_desk import FileDesk
 from desktop.views.folder_desk import FolderDesk
 from desktop.views.icons import IconButton, application_icon
 from desktop.views.inspector import Inspector
+from desktop.views.leaving_desk import LeavingDesk
 from desktop.views.library_desk import LibraryDesk
 from desktop.views.memory_desk import MemoryDesk
 from desktop.views.model_desk import ModelDesk
@@ -101,6 +102,7 @@ class MainWindow(QMainWindow):
         self.shelf_desk.export_requested.connect(self.exchange.export)
         session.library_changed.connect(services.shelf.load)
         self.safety = SafetyDesk(session, services.backups, services.exchange, self.chat, self)
+        self.leaving = LeavingDesk(session, self)
         self.writing = WritingDesk(services.writing, session, self.chat, self)
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
@@ -365,9 +367,12 @@ class MainWindow(QMainWindow):
             self._fit_text()
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Keep the window's place; stop, save and end what runs."""
+        """Keep the window's place; stop, save and end what runs; where a reply would lose its end, ask first."""
         self.inspector.finish()
         self.unsent.save()
+        if not self.leaving.may_close():
+            event.ignore()
+            return
         self.folders.close()
         self.personas.close()
         self.library.close_window()

@@ -254,3 +254,60 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     hand.qtbot.waitUntil(lambda: "Everything is saved again." in told, timeout=5000)
     assert hand.session.library.kept.path(talk)[-1].text == LONG
     assert hand.session.library.kept.path(talk)[-1].state == "complete"
+
+
+def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> None:
+    hand.load()
+    hand.say("First")
+    hand.door.chat.delay_s, hand.door.chat.reply = 0.001, LONG
+    hand.type("Now it is full")
+    hand.press(Qt.Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
+    database, talk = hand.session.library.database, hand.session.conversation
+    full(database)
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in, timeout=10_000)
+    leaving = hand.window.leaving
+
+    def ask() -> QMessageBox:
+        hand.window.close()
+        assert hand.window.isVisible()
+        return leaving.box
+
+    assert "no room" in ask().informativeText()
+    hand.click("Stay", leaving.box)
+    assert leaving.box is None
+    hand.window.close()
+    hand.click("Save again", leaving.box)
+    assert leaving.box.isVisible()  # it still cannot
+    hand.click("Save the text to a file…", leaving.box)
+    choose(hand, "unsavedTo", tmp_path / "missing" / "reply.md")
+    assert "choose another place" in banner(hand)
+    assert hand.window.isVisible()
+    hand.qtbot.waitUntil(lambda: not hand.window.findChildren(QFileDialog, "unsavedTo"))
+    hand.window.close()
+    hand.click("Save the text to a file…", leaving.box)
+    choose(hand, "unsavedTo", tmp_path / "reply.md")
+    assert (tmp_path / "reply.md").read_text() == LONG + "\n"
+    assert not hand.window.isVisible()
+    hand.restart()
+    kept = hand.session.library.kept.path(talk)[-1]
+    assert kept.state == "stopped"
+    assert LONG.startswith(kept.text)
+
+
+def test_with_room_again_quitting_saves_and_asks_nothing(hand: Hand) -> None:
+    hand.load()
+    hand.say("First")
+    hand.door.chat.delay_s, hand.door.chat.reply = 0.001, LONG
+    hand.type("Now it is full")
+    hand.press(Qt.Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
+    database, talk = hand.session.library.database, hand.session.conversation
+    full(database)
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in, timeout=10_000)
+    hand.window.close()
+    room(database)
+    hand.click("Save again", hand.window.leaving.box)
+    assert not hand.window.isVisible()
+    hand.restart()
+    assert hand.session.library.kept.path(talk)[-1].text == LONG
