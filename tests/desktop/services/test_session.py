@@ -99,6 +99,20 @@ def test_stop(talking: Desk, moment: str) -> None:
     assert talking.texts()[-1] == "still there?"
 
 
+def test_a_reply_cut_off_inside_a_thought_that_its_prompt_opened_is_one_after_the_next_start(talking: Desk) -> None:
+    talking.chat.info = dataclasses.replace(talking.chat.info, opens_thought="</muse>")
+    talking.load("/models/muse.gguf")
+    talking.chat.reply, talking.chat.delay_s = "one two three " * 200, 0.002
+    talking.session.submit("go")
+    talking.qtbot.waitUntil(lambda: talking.store.message(talking.ids()[-1]).text != "")
+    cut = dataclasses.replace(talking.store.message(talking.ids()[-1]), state="stopped")  # as the next start finds it
+    talking.session.stop()
+    talking.until_idle()
+    item = message_item(cut)
+    assert item.opened == "</muse>"
+    assert item.notice.startswith("Inglenook ended while")
+
+
 def test_nothing_is_sent_without_a_model(desk: Desk) -> None:
     assert desk.session.state == "no_model"
     assert not desk.session.submit("hello")
