@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.services.fitting import fitted, size_of
+from desktop.services.fitting import fitted, shortened, size_of
 from desktop.services.session import ChatSession
 from desktop.services.worker import StreamThread
 from desktop.store.attached import Attachment, message_text
@@ -47,6 +47,7 @@ class AttachmentService(QObject):
         refused(str sentence): a file cannot be attached.
         sized(object size): the `PromptSize` that `check` asked for; None when it is not known.
         fitted(int conversation): its files were cut so that they fit.
+        shortened(int conversation, str text): the beginning of a message that fits.
     """
 
     changed = Signal(int)
@@ -54,6 +55,7 @@ class AttachmentService(QObject):
     refused = Signal(str)
     sized = Signal(object)
     fitted = Signal(int)
+    shortened = Signal(int, str)
 
     def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -63,6 +65,7 @@ class AttachmentService(QObject):
         self._jobs: dict[int, int] = {}
         self._counts: dict[int, tuple[int, int]] = {}
         self._checks: set[int] = set()
+        self._shortens: dict[int, int] = {}
         self._fits: dict[int, tuple[int, tuple[int, ...]]] = {}
         self._last = 0
         session.asked.connect(self._on_asked)
@@ -129,6 +132,15 @@ class AttachmentService(QObject):
         number = self._session.ask(fitted(request, tuple(each.attachment for each in held), own))
         self._fits[number] = (conversation, tuple(each.key for each in held))
 
+    def shorten(self, message: str, opening: str) -> None:
+        """Find how much of a message without files fits; `shortened` tells."""
+        try:
+            request = self._session.preview_request(message, opening)
+        except StoreError as error:
+            self.refused.emit(str(error))
+            return
+        self._shortens[self._session.ask(shortened(request))] = self._session.conversation
+
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _count(self, conversation: int, held: Held) -> None:
@@ -160,6 +172,10 @@ class AttachmentService(QObject):
             if isinstance(answer, tuple) and keys == tuple(held.key for held in self.held(conversation)):
                 self.put(answer, conversation)
                 self.fitted.emit(conversation)
+        elif number in self._shortens:
+            conversation = self._shortens.pop(number)
+            if isinstance(answer, str):
+                self.shortened.emit(conversation, answer)
         elif number in self._counts:
             conversation, key = self._counts.pop(number)
             if isinstance(answer, int):

@@ -42,7 +42,7 @@ _REFUSALS = {
 
 
 class TurnSession(ConversationSession):
-    """Starts replies in the open conversation, one at a time.
+    """Starts replies in the open conversation, one at a time. `refused` is the state in which the last one was refused, and how.
 
     Signals:
         state_changed(str): one of `engine_room.STATES`.
@@ -63,6 +63,7 @@ class TurnSession(ConversationSession):
         self.drafts = DraftService(draft_problem, self)
         self.drafts.answered.connect(self._on_draft_answer)
         self._draft_told = ("", "", "")
+        self.refused = ("", "")
         self._runner.ended.connect(self._check_draft)
         self._runner.draft_failed.connect(self._on_draft_failed)
         self._runner.ended.connect(self.reply_ended)
@@ -226,7 +227,8 @@ class TurnSession(ConversationSession):
             return not trouble
         elsewhere = self.replying_in not in (0, self._conversation)
         where = f" in “{self.library.of(self.replying_in).get(self.replying_in).title}”" if elsewhere else ""
-        self.notice.emit(_REFUSALS.get(self.state, _REFUSALS["stopping"]).format(where=where), "warning")
+        self.refused = (self.state, _REFUSALS.get(self.state, _REFUSALS["stopping"]).format(where=where))
+        self.notice.emit(self.refused[1], "warning")
         return False
 
     def _draft_trouble(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject
 
 from desktop.services.attachments import AttachmentService
+from desktop.services.draft_files import DraftFiles
 from desktop.services.message_queue import MessageQueue
 from desktop.services.prompts import PromptService
 from desktop.services.session import ChatSession
@@ -21,6 +22,7 @@ class Writing:
     attachments: AttachmentService
     queue: MessageQueue
     prompts: PromptService
+    draft_files: DraftFiles
 
     def close(self) -> bool:
         """End their threads."""
@@ -29,4 +31,6 @@ class Writing:
 
 def make_writing(session: ChatSession, parent: QObject) -> Writing:
     """All of them over one session."""
-    return Writing(AttachmentService(session, parent), MessageQueue(session, parent), PromptService(session.library.database, parent))
+    attachments = AttachmentService(session, parent)
+    prompts = PromptService(session.library.database, parent)
+    return Writing(attachments, MessageQueue(session, parent), prompts, DraftFiles(session, attachments, parent))

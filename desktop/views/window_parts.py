@@ -80,7 +80,7 @@ class WindowParts(QMainWindow):
         self.shelf_desk.folder_settings_requested.connect(self.folders.open)
         self.folders.changed.connect(services.shelf.load)
         services.shelf.folders_changed.connect(session.follow_place)
-        self.unsent = DraftKeeper(session, self.chat.composer, self)
+        self.unsent = DraftKeeper(session, self.chat.composer, services.writing.draft_files, self)
         self.unsent.changed.connect(self.sidebar.set_drafts)
         self.start_desk = StartDesk(services, self.chat.banner, self.open_chat, self)
         self.clarity = ClarityDesk(session, services.meter, self.chat, self)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 
 import pytest
 
 from desktop.items.messages import MessageItem
+from desktop.services.replies import message_item
 from engine.core import Stats
 from engine.errors import BadTemplate
 from engine.settings import SamplerSettings, StopSettings
@@ -99,8 +101,9 @@ def test_stop(talking: Desk, moment: str) -> None:
     assert talking.texts()[-1] == "still there?"
 
 
-def test_a_reply_cut_off_inside_a_thought_that_its_prompt_opened_is_one_after_the_next_start(talking: Desk) -> None:
-    talking.chat.info = dataclasses.replace(talking.chat.info, opens_thought="</muse>")
+def test_a_reply_cut_off_inside_a_thought_that_its_prompt_opened_is_one_after_the_next_start(talking: Desk, monkeypatch) -> None:
+    describe = talking.door.describe
+    monkeypatch.setattr(talking.door, "describe", lambda path: dataclasses.replace(describe(path), opens_thought="</muse>"))
     talking.load("/models/muse.gguf")
     talking.chat.reply, talking.chat.delay_s = "one two three " * 200, 0.002
     talking.session.submit("go")
