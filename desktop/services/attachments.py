@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.fitting import fitted, shortened, size_of
 from desktop.services.session import ChatSession
-from desktop.services.worker import StreamThread
+from desktop.services.worker import Job, StreamThread
 from desktop.store.attached import Attachment, message_text
 from desktop.store.attachment_files import Unreadable, read_attachment
 from desktop.store.database import StoreError
@@ -63,6 +63,7 @@ class AttachmentService(QObject):
         self._held: dict[int, list[Held]] = {}
         self._worker: StreamThread | None = None
         self._jobs: dict[int, int] = {}
+        self._reads: dict[int, Job] = {}
         self._counts: dict[int, tuple[int, int]] = {}
         self._checks: set[int] = set()
         self._shortens: dict[int, int] = {}
@@ -88,8 +89,13 @@ class AttachmentService(QObject):
             self._worker.finished.connect(self._on_finished)
             self._worker.failed.connect(self._on_failed)
         job = self._worker.start(lambda stop: _read(tuple(paths), stop))
-        self._jobs[job.id] = conversation
+        self._jobs[job.id], self._reads[job.id] = conversation, job
         self.reading.emit(len(self._jobs))
+
+    def stop_reading(self) -> None:
+        """Read no further; what was read already stays."""
+        for job in self._reads.values():
+            job.stop()
 
     def hold(self, attachment: Attachment, conversation: int) -> None:
         """Put a text beside the next message of a chat."""
@@ -194,6 +200,7 @@ class AttachmentService(QObject):
     @Slot(int, object)
     def _on_finished(self, job: int, _result: object) -> None:
         self._jobs.pop(job, None)
+        self._reads.pop(job, None)
         self.reading.emit(len(self._jobs))
 
     @Slot(int, str, str)
@@ -209,4 +216,5 @@ def _read(paths: tuple[Path, ...], stop: threading.Event) -> Generator[Attachmen
         try:
             yield read_attachment(path, stop)
         except Unreadable as error:
-            yield str(error)
+            if not stop.is_set():
+                yield str(error)

@@ -370,3 +370,17 @@ def test_what_is_sent_while_the_model_is_loaded_waits_and_a_refusal_goes_when_it
     assert desk(hand).rows.title.text() == "Sent when the model is loaded"
     hand.qtbot.waitUntil(lambda: hand.texts() == ["early", "early"], timeout=8000)
     assert not desk(hand).rows.isVisible()
+
+
+def test_the_reading_of_a_hard_pdf_is_stopped_at_its_chip(hand, monkeypatch) -> None:
+    slow = hand.folder / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr("desktop.store.attachment_files.sys.executable", str(slow))
+    (hand.folder / "hard.pdf").write_bytes(b"%PDF-1.7\nhard")
+    hand.window.files.take([hand.folder / "hard.pdf"])
+    hand.qtbot.waitUntil(desk(hand).files.chips.stop.isVisible)
+    hand.click("Stop reading files")
+    hand.qtbot.waitUntil(lambda: not desk(hand).files.chips.isVisible())
+    assert not hand.window.chat.banner.isVisible()
+    assert chips(hand) == []
