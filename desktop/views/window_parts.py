@@ -84,6 +84,7 @@ class WindowParts(QMainWindow):
         self.unsent.changed.connect(self.sidebar.set_drafts)
         self.start_desk = StartDesk(services, self.chat.banner, self.open_chat, self)
         self.clarity = ClarityDesk(session, services.meter, self.chat, self)
+        services.meter.changed.connect(lambda found: inspector.prompt_field.show_size(found.system, found.about))
         self.memory = MemoryDesk(session, services.memory, inspector, self)
         self.origins = OriginDesk(session, services.origins, self)
         self.origins.notice.connect(self.chat.show_notice)
