@@ -62,7 +62,7 @@ class DraftFiles(QObject):
             self._saved[conversation] = now
             if left_out:
                 names = ", ".join(f"“{name}”" for name in left_out)
-                self._session.notice.emit(f"Too long to be kept for the next start, so attached only until Inglenook ends: {names}.", "info")
+                self._session.notice.emit(f"Too long to be kept for the next start, attached only until Inglenook ends: {names}.", "info")
             self._tell(self.holding | {conversation} if now else self.holding - {conversation})
 
     def _now(self, conversation: int) -> tuple[Attachment, ...]:

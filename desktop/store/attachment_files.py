@@ -40,7 +40,10 @@ class Unreadable(Exception):
 
 
 def read_attachment(path: Path, stop: threading.Event) -> Attachment:
-    """The file's text; of a long PDF, its first pages. Raises `Unreadable`. A PDF is read by a process of its own, which `stop` ends at once."""
+    """The file's text; of a long PDF, its first pages. Raises `Unreadable`.
+
+    A PDF is read by a process of its own, which `stop` ends at once.
+    """
     try:
         size = path.stat().st_size
         if path.is_dir():

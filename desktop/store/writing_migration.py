@@ -26,7 +26,7 @@ def prompts_and_queue(connection: sqlite3.Connection) -> None:
 
 
 def draft_openings_and_files(connection: sqlite3.Connection) -> None:
-    """How the reply to a draft is to begin, and the files that go with it; those have a table of their own, written only when they change."""
+    """How the reply to a draft is to begin, and the files that go with it; those have their own table, written only when they change."""
     connection.execute("ALTER TABLE drafts ADD COLUMN opening TEXT NOT NULL DEFAULT ''")
     connection.execute(
         """

@@ -160,7 +160,7 @@ class Composer(QWidget):
             self._drafts[self._conversation] = (self.text(), self.opening())
         self.left.emit(self.conversation, self.text(), self.opening())
         self._conversation = conversation
-        text, opening = self._drafts.pop(conversation, None) or self.recall(conversation or 0)
+        text, opening = self._drafts.pop(conversation) if conversation in self._drafts else self.recall(conversation or 0)
         self.set_text(text)
         self.set_opening(opening)
 

@@ -158,7 +158,8 @@ class WritingDesk(QObject):
             return
         room = f"it has {size.prompt:,}, the context holds {size.context:,}"
         room += f" and {size.reply:,} of them are for the reply." if size.reply else "."
-        self.offers.offer(_TOO_LONG, f"This message is {over} too long: {room}", "Trim to fit", self._trim, "warning", ("Send anyway", self._send_anyway))
+        words = f"This message is {over} too long: {room}"
+        self.offers.offer(_TOO_LONG, words, "Trim to fit", self._trim, "warning", ("Send anyway", self._send_anyway))
 
     def _trim(self) -> None:
         composer = self._chat.composer

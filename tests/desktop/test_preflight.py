@@ -14,7 +14,8 @@ from desktop.preflight import DEBIAN_PACKAGES, import_trouble
 USED = ("Core", "Gui", "Widgets", "Svg", "Network", "DBus")
 """Qt's modules that the program imports."""
 BROUGHT_BY = {
-    "libEGL": "libegl1", "libGL": "libgl1", "libglib-2.0": "libglib2.0-0", "libgthread-2.0": "libglib2.0-0", "libfontconfig": "libfontconfig1",
+    "libEGL": "libegl1", "libGL": "libgl1", "libglib-2.0": "libglib2.0-0", "libgthread-2.0": "libglib2.0-0",
+    "libfontconfig": "libfontconfig1",
     "libfreetype": "libfontconfig1", "libbrotlidec": "libfontconfig1", "libbrotlicommon": "libfontconfig1",
     "libdbus-1": "libdbus-1-3", "libxkbcommon": "libxkbcommon0", "libxkbcommon-x11": "libxkbcommon-x11-0",
     "libX11-xcb": "libx11-xcb1", "libX11": "libx11-xcb1", "libxcb": "libx11-xcb1", "libxcb-cursor": "libxcb-cursor0",

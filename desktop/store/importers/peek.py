@@ -8,7 +8,8 @@ from pathlib import Path
 
 from desktop.store.importers.formats import format_of, line_format_of
 from desktop.store.importers.gpt4all import MAGIC
-from desktop.store.importers.open_webui_database import MAGIC as DATABASE, has_chats
+from desktop.store.importers.open_webui_database import MAGIC as DATABASE
+from desktop.store.importers.open_webui_database import has_chats
 
 __all__ = ["ENDINGS", "is_chats"]
 

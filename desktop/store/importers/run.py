@@ -14,7 +14,8 @@ from desktop.store.importers.fields import mapping
 from desktop.store.importers.formats import format_of, line_format_of
 from desktop.store.importers.gpt4all import MAGIC, read_chat
 from desktop.store.importers.json_entries import MOST_BYTES, Entry, Flaw, json_entries
-from desktop.store.importers.open_webui_database import MAGIC as DATABASE, chat_rows
+from desktop.store.importers.open_webui_database import MAGIC as DATABASE
+from desktop.store.importers.open_webui_database import chat_rows
 from desktop.store.importers.protocol import LineFormat, Note, Unreadable
 from desktop.store.importers.sources import TROUBLE, SourceFile, on_disk, opened, source_files
 from desktop.store.intake import Intake

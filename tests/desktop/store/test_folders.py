@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from desktop.store.attached import Attachment
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import Database, StoreError
-from desktop.store.attached import Attachment
 from desktop.store.drafts import MOST_FILES, DraftStore
 from desktop.store.folders import DEEPEST, FolderStore
 from desktop.store.inherited import layers_of, model_of, settings_of, system_prompt_of

@@ -143,7 +143,8 @@ def test_every_control_of_the_bar_has_a_name(show: Show, qtbot: QtBot) -> None:
 
 def test_a_place_in_a_file_is_shown_below_its_chip_while_the_search_is_there(show: Show, qtbot: QtBot) -> None:
     text = "first\n" + "x" * 200 + " the Needle of " + "y" * 200 + "\nneedle again"
-    view, _ = show([MessageItem(1, "user", join([Attachment("notes.txt", text)], "What is it?")), MessageItem(2, "assistant", "hay")], 600, 400)
+    asked = join([Attachment("notes.txt", text)], "What is it?")
+    view, _ = show([MessageItem(1, "user", asked), MessageItem(2, "assistant", "hay")], 600, 400)
     bar = open_bar(view, "needle")
     assert bar.count.text() == "1 of 2"
     (row,) = [row for row in view.rows_of(1) if row.kind is RowKind.ATTACHMENT]
