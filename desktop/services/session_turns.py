@@ -44,7 +44,7 @@ _REFUSALS = {
 
 
 class TurnSession(RoleSession):
-    """Starts replies in the open conversation, one at a time.
+    """Starts replies in the open conversation, one at a time. `refused` is the state in which the last one was refused, and how.
 
     Signals:
         state_changed(str): one of `engine_room.STATES`.
@@ -65,6 +65,7 @@ class TurnSession(RoleSession):
         self.drafts = DraftService(draft_problem, self)
         self.drafts.answered.connect(self._on_draft_answer)
         self._draft_told = ("", "", "")
+        self.refused = ("", "")
         self._runner.ended.connect(self._check_draft)
         self._runner.draft_failed.connect(self._on_draft_failed)
         self._runner.ended.connect(self.reply_ended)
@@ -103,6 +104,22 @@ class TurnSession(RoleSession):
             self._show_path()
             self.notice.emit(str(error), "error")
             return True
+
+    def save_replies(self) -> dict[int, str]:
+        """Write now what could not be saved; what still cannot is returned: the whole texts by their messages' ids.
+
+        A reply that runs counts where its last save failed.
+        """
+        self._runner.unsaved.save()
+        found = self._runner.unsaved.waiting
+        if self._runner.message_id and self._runner.unsaved.in_trouble:
+            found[self._runner.message_id] = self._runner.text
+        return found
+
+    @property
+    def save_trouble(self) -> str:
+        """Why a reply could not be saved the last time that happened."""
+        return self._runner.unsaved.reason
 
     def submit_in(self, conversation_id: int, text: str, opening: str = "") -> bool:
         """As `submit`, in a conversation that need not be the open one; what is shown stays, but for the state."""
@@ -251,7 +268,8 @@ class TurnSession(RoleSession):
             return not trouble
         elsewhere = self.replying_in not in (0, self._conversation)
         where = f" in “{self.library.of(self.replying_in).get(self.replying_in).title}”" if elsewhere else ""
-        self.notice.emit(_REFUSALS.get(self.state, _REFUSALS["stopping"]).format(where=where), "warning")
+        self.refused = (self.state, _REFUSALS.get(self.state, _REFUSALS["stopping"]).format(where=where))
+        self.notice.emit(self.refused[1], "warning")
         return False
 
     def _draft_trouble(self) -> str:

@@ -158,6 +158,12 @@ class ConversationStore:
         """Save the text so far of a running reply: one small write."""
         self._database.execute("UPDATE messages SET text = ? WHERE id = ? AND state = 'running'", (text, message_id))
 
+    def note_opened(self, message_id: int, opened: str) -> None:
+        """Keep at the begin of a running reply what closes the thought that it begins in: it is known even if no end is ever saved."""
+        self._database.execute(
+            "UPDATE messages SET stats = ? WHERE id = ? AND state = 'running'", (json.dumps({"opened": opened}), message_id)
+        )
+
     def resume(self, message_id: int) -> None:
         """Mark a reply as running again, to be continued."""
         self._database.execute("UPDATE messages SET state = 'running', stats = '{}' WHERE id = ?", (message_id,))

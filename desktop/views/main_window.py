@@ -279,9 +279,12 @@ class MainWindow(WindowParts):
             self._fit_text()
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Keep the window's place; stop, save and end what runs."""
+        """Keep the window's place; stop, save and end what runs; where a reply would lose its end, ask first."""
         self.inspector.finish()
         self.unsent.save()
+        if not self.leaving.may_close():
+            event.ignore()
+            return
         self.folders.close()
         self.personas.close()
         self.library.close_window()

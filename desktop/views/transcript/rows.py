@@ -50,6 +50,7 @@ class Row:
     lines of text; `height` in pixels with the gap, an estimate until `measured`; `revision` counts the changes of what is shown.
     A row of tokens has the `trace` of the whole message, of which the tokens are `covered` up to that character of it. The head of a
     thought knows the character at which the thought is `until`, 0 while it is not over. Code is `wrapped` when the reader wants it.
+    Of a file, `peek` is the line that was searched for.
     """
 
     kind: RowKind
@@ -71,6 +72,7 @@ class Row:
     covered: int = 0
     until: int = 0
     wrapped: bool = False
+    peek: str = ""
 
     def take(self, other: Row) -> bool:
         """Show what `other` shows; tells whether that is something new."""
