@@ -40,7 +40,6 @@ MakeGenerator = Callable[[threading.Event], Generator[Any, None, Any]]
 """Called on the worker's thread with the job's stop event; returns the generator to run there."""
 
 
-
 class Gathered(NamedTuple):
     """Which events need not cross one by one, and what makes one event of several."""
 

@@ -31,9 +31,7 @@ QUESTION = "Write a long and detailed essay about rivers, with headings and list
 
 def request(tokens: int) -> ChatRequest:
     """The question, answered greedily with exactly so many tokens."""
-    return ChatRequest(
-        (Message("user", QUESTION),), sampler=SamplerSettings(temperature=0.0), output=OutputSettings(), stops=stops(tokens)
-    )
+    return ChatRequest((Message("user", QUESTION),), sampler=SamplerSettings(temperature=0.0), output=OutputSettings(), stops=stops(tokens))
 
 
 def stops(tokens: int) -> StopSettings:
