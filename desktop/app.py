@@ -116,7 +116,7 @@ class Desktop(QObject):
             raise
         self.services = self._make_services(folder, preferences, doors)
         self.session = self.services.session
-        self.theme = Theme(app)
+        self.theme = Theme(app, self)
         self.theme.scale_text(self.session.settings(Appearance).text_scale)
         places = QSettings(str(folder / "window.ini"), QSettings.Format.IniFormat)
         self.window = MainWindow(self.services, self.theme, places, self.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt
@@ -92,8 +93,8 @@ class ConversationsModel(QAbstractListModel):
     def put(self, summary: ConversationSummary) -> None:
         """Add a conversation, or change its title and move it to where its time puts it."""
         old = self.row(summary.id)
-        others = (row for row in self._rows if row.id != summary.id)
-        new = sum(1 for row in others if (row.updated_at, row.id) > (summary.updated_at, summary.id))
+        new = bisect_left(self._rows, (-summary.updated_at, -summary.id), key=lambda row: (-row.updated_at, -row.id))
+        new -= 0 <= old < new  # it is counted without itself
         if old < 0:
             self.beginInsertRows(QModelIndex(), new, new)
             self._rows.insert(new, summary)

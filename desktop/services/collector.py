@@ -7,13 +7,17 @@ model loaded) would fall into the middle of a frame.
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable
 
 from PySide6.QtCore import QObject, QTimer, Slot
 
+from desktop.services.given_back import find_trim
+
 __all__ = ["Collector"]
 
 INTERVAL_MS = 250
+TRIM_S = 20.0
 _PATIENCE = 20
 """How many times longer than usual a whole search may wait for a pause."""
 
@@ -24,6 +28,8 @@ class Collector(QObject):
     def __init__(self, busy: Callable[[], bool], parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._busy = busy
+        self._trim: Callable[[], object] | None = None
+        self._trimmed = time.monotonic()
         self._was_enabled = gc.isenabled()
         gc.disable()
         self._timer = QTimer(self)
@@ -33,7 +39,11 @@ class Collector(QObject):
 
     @Slot()
     def look(self) -> None:
-        """Search the youngest objects when there are many, older ones after so many searches of younger ones; as Python does."""
+        """Search the youngest objects when there are many, older ones after so many searches of younger ones; as Python does.
+
+        In a pause, once in `TRIM_S`, free memory goes back to the system.
+        """
+        self._give_back()
         young, middle, old = gc.get_count()
         first, second, third = gc.get_threshold()
         if not first or young <= first:
@@ -42,6 +52,14 @@ class Collector(QObject):
             gc.collect(2)
         else:
             gc.collect(1 if middle > second else 0)
+
+    def _give_back(self) -> None:
+        if time.monotonic() - self._trimmed < TRIM_S or self._busy():
+            return
+        if self._trim is None:
+            self._trim = find_trim()
+        self._trim()
+        self._trimmed = time.monotonic()
 
     def close(self) -> None:
         """Let Python search by itself again, if it did."""

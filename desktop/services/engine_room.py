@@ -13,7 +13,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.model_slot import AskModel, Describe, ModelSlot, OpenChat
-from desktop.services.worker import Job, MakeGenerator, StreamThread
+from desktop.services.worker import Gathered, Job, MakeGenerator, StreamThread
 from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Text
 from engine.settings import CacheSettings, LoadSettings
 
@@ -25,6 +25,15 @@ _LOAD, _UNLOAD, _ANSWER, _ASIDE = "load", "unload", "answer", "aside"
 """Jobs that the state does not tell of."""
 
 
+def _is_text(event: object) -> bool:
+    return isinstance(event, Text) and not event.suppressed
+
+
+def _joined(texts: list[Text]) -> Text:
+    """One piece of the reply of several that came soon after each other."""
+    return Text("".join(text.text for text in texts), tuple(token for text in texts for token in text.tokens))
+
+
 class EngineRoom(QObject):
     """Loads models and runs replies on the engine's thread.
 
@@ -32,7 +41,7 @@ class EngineRoom(QObject):
         state_changed(str): one of `STATES`.
         progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
         model_changed(object): the `ModelInfo` of the loaded model, or None.
-        event_arrived(object): one `ChatEvent` of the running reply.
+        event_arrived(object): one `ChatEvent` of the running reply; texts that came quickly after each other are one.
         reply_ended(str sentence, str details): the reply is over; both empty when nothing went wrong.
         load_failed(str path, str sentence, str details)
         aside_ended(object): what a small task on the engine's thread came to; None when it failed or was stopped.
@@ -49,7 +58,7 @@ class EngineRoom(QObject):
     def __init__(self, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._slot = ModelSlot(open_chat, describe)
-        self._worker = StreamThread("engine", self)
+        self._worker = StreamThread("engine", self, gathered=Gathered(_is_text, _joined))
         self._worker.yielded.connect(self._on_yielded)
         self._worker.finished.connect(self._on_finished)
         self._worker.failed.connect(self._on_failed)
@@ -114,7 +123,9 @@ class EngineRoom(QObject):
     def close(self) -> bool:
         """Stop all, release the model and join the thread; False when it did not end in time."""
         self.stop()
-        return self._worker.close(last=self._slot.unload)
+        in_time = self._worker.close(last=self._slot.unload)
+        self._worker.deliver()  # the last texts, and usually the reply's end
+        return in_time
 
     def _start(self, kind: str, make_generator: MakeGenerator, path: str = "") -> int:
         job = self._worker.start(make_generator)

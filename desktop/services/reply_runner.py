@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from PySide6.QtCore import QCoreApplication, QEvent, QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.items.messages import MessageItem
 from desktop.items.voices import LeadingName
@@ -155,7 +155,6 @@ class ReplyRunner(QObject):
         """Save what is there, stop the reply, end the engine's thread; False when that did not end in time."""
         self._checkpoint()
         in_time = self.engine.close()
-        QCoreApplication.sendPostedEvents(self.engine, QEvent.Type.MetaCall)  # the last texts, and usually the reply's end
         self._on_ended("", "")
         self.unsaved.close()
         return in_time

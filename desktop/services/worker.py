@@ -7,7 +7,9 @@ The thread rules of the program:
    included. Downloads and folder scans have an instance of their own, so that a slow server never blocks the model.
 3. A StreamThread is made, and its signals are connected, on the GUI thread, to `@Slot` methods of QObjects.
 4. What crosses is frozen data of str, int, float and tuple: no tensor, no live exception.
-5. Every event crosses at once as one queued signal; text is gathered on the GUI side before an item model changes.
+5. Every event crosses as one queued signal, but for the many small ones of a reply (`gathered`): the first of them wakes the GUI
+   thread and those of the next `GATHER_MS` cross together, because each wake takes processor time from the engine's threads. Text is
+   gathered on the GUI side once more before an item model changes.
 6. CPU kernels release the GIL, or the window would freeze.
 7. No `exec()` in coroutines; tokens never travel by asyncio.
 
@@ -21,20 +23,29 @@ import logging
 import queue
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, Qt, QTimer, Signal, SignalInstance, Slot
 
 from engine.errors import EngineError
 
-__all__ = ["Job", "MakeGenerator", "StreamThread", "is_no_memory"]
+__all__ = ["Gathered", "Job", "MakeGenerator", "StreamThread", "is_no_memory"]
 
 log = logging.getLogger(__name__)
 
 MakeGenerator = Callable[[threading.Event], Generator[Any, None, Any]]
 """Called on the worker's thread with the job's stop event; returns the generator to run there."""
+
+
+class Gathered(NamedTuple):
+    """Which events need not cross one by one, and what makes one event of several."""
+
+    takes: Callable[[Any], bool]
+    join: Callable[[list[Any]], Any]
+
 
 UNEXPECTED = "Something went wrong inside Inglenook: {kind}. Your conversations are safe; please report the details."
 NO_MEMORY = (
@@ -42,6 +53,8 @@ NO_MEMORY = (
     "smaller model, and load the model again."
 )
 CLOSE_TIMEOUT_S = 20.0
+GATHER_MS = 40
+"""So long the events of a kind that is gathered wait for others: less than anyone sees as a pause between words."""
 
 
 def is_no_memory(error: BaseException) -> bool:
@@ -74,7 +87,9 @@ class Job:
 class StreamThread(QObject):
     """Runs jobs in the order they were started.
 
-    Signals (emitted on the worker's thread, so delivered queued):
+    Events that `gathered` takes cross in groups, joined; all of them, and what comes after them, in order.
+
+    Signals (delivered on the thread that made this object):
         yielded(int job, object event): one event of the generator.
         finished(int job, object result): the generator returned.
         failed(int job, str sentence, str details): it raised; `details` is the traceback of a bug, else empty.
@@ -83,9 +98,19 @@ class StreamThread(QObject):
     yielded = Signal(int, object)
     finished = Signal(int, object)
     failed = Signal(int, str, str)
+    _arrived = Signal()
 
-    def __init__(self, name: str, parent: QObject | None = None) -> None:
+    def __init__(self, name: str, parent: QObject | None = None, gathered: Gathered | None = None) -> None:
         super().__init__(parent)
+        self._gathered = gathered
+        self._waiting: deque[tuple[Callable[..., None], int, tuple[Any, ...]]] = deque()
+        self._awake = False  # the GUI thread will look by itself
+        self._lock = threading.Lock()
+        self._arrived.connect(self.deliver, Qt.ConnectionType.QueuedConnection)
+        self._again = QTimer(self)
+        self._again.setSingleShot(True)
+        self._again.setInterval(GATHER_MS)
+        self._again.timeout.connect(self._look)
         self._numbers = itertools.count(1)
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._open: dict[int, Job] = {}
@@ -115,10 +140,48 @@ class StreamThread(QObject):
             if last is not None:
                 self._jobs.put(Job(next(self._numbers), last))
             self._jobs.put(None)
+        self._again.stop()  # what still crosses is for whoever calls `deliver`
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             log.error("thread %s did not end within %.0f s", self._thread.name, timeout_s)
         return not self._thread.is_alive()
+
+    @Slot()
+    def deliver(self) -> None:
+        """Hand on what has crossed, now. On the GUI thread."""
+        while self._waiting:  # group by group: a receiver may run an event loop of its own
+            emit, job, values = self._waiting.popleft()
+            emit(job, *self._with_more(job, values))
+            if not self._closed and not self._again.isActive():
+                self._again.start()
+
+    def _with_more(self, job: int, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The event joined with those behind it that are gathered too."""
+        gathered = self._gathered
+        if gathered is None or not gathered.takes(values[0]):
+            return values
+        group = [values[0]]
+        while self._waiting and self._waiting[0][1] == job and gathered.takes(self._waiting[0][2][0]):
+            group.append(self._waiting.popleft()[2][0])
+        return (gathered.join(group) if len(group) > 1 else group[0],)
+
+    @Slot()
+    def _look(self) -> None:
+        with self._lock:
+            self._awake = bool(self._waiting)
+        self.deliver()
+
+    def _cross(self, signal: SignalInstance, job: int, *values: object) -> None:
+        """On the worker's thread: tell the GUI thread."""
+        if self._gathered is None:
+            signal.emit(job, *values)
+            return
+        with self._lock:
+            self._waiting.append((signal.emit, job, values))
+            wake = not self._awake or not self._gathered.takes(values[0])
+            self._awake = True
+        if wake:
+            self._arrived.emit()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -128,7 +191,7 @@ class StreamThread(QObject):
 
     def _run(self, job: Job) -> None:
         if job.stopping:
-            self.finished.emit(job.id, None)
+            self._cross(self.finished, job.id, None)
             return
         # The one broad except of the program: whatever escapes here is a bug that would end the thread silently and leave
         # the window waiting for ever; so it is logged and told instead. The exception itself does not cross (rule 4).
@@ -136,19 +199,19 @@ class StreamThread(QObject):
             result = self._drive(job)
         except EngineError as error:
             log.warning("job %d: %s", job.id, error)
-            self.failed.emit(job.id, str(error), "")
+            self._cross(self.failed, job.id, str(error), "")
         except Exception as error:  # noqa: BLE001
             details = traceback.format_exc()
             log.error("job %d failed\n%s", job.id, details)
-            self.failed.emit(job.id, NO_MEMORY if is_no_memory(error) else UNEXPECTED.format(kind=type(error).__name__), details)
+            self._cross(self.failed, job.id, NO_MEMORY if is_no_memory(error) else UNEXPECTED.format(kind=type(error).__name__), details)
         else:
-            self.finished.emit(job.id, result)
+            self._cross(self.finished, job.id, result)
 
     def _drive(self, job: Job) -> object:
         generator = job.make_generator(job.stop_event)
         try:
             while True:
-                self.yielded.emit(job.id, next(generator))
+                self._cross(self.yielded, job.id, next(generator))
         except StopIteration as end:
             return end.value
         finally:

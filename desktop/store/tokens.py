@@ -58,28 +58,31 @@ class TokenTrace:
 
     def append(self, token: TokenInfo) -> None:
         """The next token. Of more than 255 alternatives the likeliest are kept."""
-        self.ids.append(token.id)
-        self.starts.append(self.length)
-        self.probabilities.append(token.probability)
-        self.raw.append(token.raw_probability)
-        self.entropies.append(token.entropy)
-        self.seconds.append(token.seconds)
-        self.flags.append(_DRAFTED * token.drafted | _HEALED * token.healed)
-        self._firsts.append(len(self._other_ids))
-        others = token.alternatives[:_MOST_ALTERNATIVES]
-        self._counts.append(len(others))
-        for other in others:
-            self._other_ids.append(other.id)
-            self._other_raw.append(other.raw_probability)
-            self._other_final.append(other.probability)
-            self._pieces.setdefault(other.id, other.text)
-        self._parts.append(token.text)
-        self.length += len(token.text)
+        self.extend((token,))
 
     def extend(self, tokens: Iterable[TokenInfo]) -> None:
-        """The next tokens."""
-        for token in tokens:
-            self.append(token)
+        """The next tokens. Of more than 255 alternatives of one the likeliest are kept."""
+        tokens = tuple(tokens)
+        self.ids.extend([token.id for token in tokens])
+        self.probabilities.extend([token.probability for token in tokens])
+        self.raw.extend([token.raw_probability for token in tokens])
+        self.entropies.extend([token.entropy for token in tokens])
+        self.seconds.extend([token.seconds for token in tokens])
+        self.flags.extend([_DRAFTED * token.drafted | _HEALED * token.healed for token in tokens])
+        others = [token.alternatives[:_MOST_ALTERNATIVES] for token in tokens]
+        counts = [len(found) for found in others]
+        self._counts.extend(counts)
+        self._firsts.extend(list(accumulate(counts, initial=len(self._other_ids)))[:-1])
+        flat = [other for found in others for other in found]
+        self._other_ids.extend([other.id for other in flat])
+        self._other_raw.extend([other.raw_probability for other in flat])
+        self._other_final.extend([other.probability for other in flat])
+        for other in flat:
+            self._pieces.setdefault(other.id, other.text)
+        ends = list(accumulate((len(token.text) for token in tokens), initial=self.length))
+        self.starts.extend(ends[:-1])
+        self._parts.extend([token.text for token in tokens])
+        self.length = ends[-1]
 
     def token(self, index: int) -> TokenInfo:
         """One token with its alternatives (`top` is not kept). Raises IndexError when there is no such token."""

@@ -69,8 +69,8 @@ class Motion(QObject):
 
     system_answered = Signal()
 
-    def __init__(self, app: QApplication) -> None:
-        super().__init__(app)
+    def __init__(self, app: QApplication, parent: QObject | None = None) -> None:
+        super().__init__(parent or app)
         self._app, self._choice, self._system_still = app, "system", False
         self._waiting: list[QObject] = []
 

@@ -19,7 +19,7 @@ from PySide6.QtGui import (
     QPalette,
     QPen,
 )  # fmt: skip
-from PySide6.QtWidgets import QAbstractItemView, QListView, QMenu, QStyle, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QMenu, QStyle, QTableView, QWidget
 
 from desktop.items.conversations import ID_ROLE
 from desktop.items.shelf import CHAT, FOLDER, FOLDER_ROLE, KIND_ROLE, PINNED_ROLE, ShelfModel, dragged
@@ -36,8 +36,11 @@ OPEN_AFTER_MS = 700
 _SEVERAL = Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.ControlModifier
 
 
-class ShelfList(QListView):
-    """Shows a `ShelfModel`; it changes nothing by itself. Ids of folders are 0 for none."""
+class ShelfList(QTableView):
+    """Shows a `ShelfModel`; it changes nothing by itself. Ids of folders are 0 for none.
+
+    A table of one column: Qt's list asks for every row again after each change, 20 ms for 10,000 of them.
+    """
 
     opened = Signal(int)
     renamed = Signal(int, str)
@@ -64,12 +67,22 @@ class ShelfList(QListView):
         self.setObjectName("conversations")
         self.setAccessibleName("Chats")
         self.setMouseTracking(True)
-        self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
+        self.setVerticalScrollMode(QTableView.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setEditTriggers(QListView.EditTrigger.NoEditTriggers)
-        self.setSelectionMode(QListView.SelectionMode.ExtendedSelection)
-        self.setUniformItemSizes(True)
-        self.setDragDropMode(QListView.DragDropMode.DragDrop)
+        self.setEditTriggers(QTableView.EditTrigger.NoEditTriggers)
+        self.setSelectionMode(QTableView.SelectionMode.ExtendedSelection)
+        self.setSelectionBehavior(QTableView.SelectionBehavior.SelectRows)
+        self.setShowGrid(False)
+        self.setTabKeyNavigation(False)
+        self.setCornerButtonEnabled(False)
+        self.setWordWrap(False)
+        self.horizontalHeader().hide()
+        self.horizontalHeader().setMinimumSectionSize(1)
+        self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        self.verticalHeader().hide()
+        self.verticalHeader().setMinimumSectionSize(1)
+        self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+        self.setDragDropMode(QTableView.DragDropMode.DragDrop)
         self.setDefaultDropAction(Qt.DropAction.MoveAction)
         self._painter = ShelfPainter(self)
         self.setItemDelegate(self._painter)
@@ -79,10 +92,20 @@ class ShelfList(QListView):
         self._hold.setInterval(OPEN_AFTER_MS)
         self._hold.timeout.connect(self._open_held)
         self._shelf = model
+        self._fit_rows()
         self.setModel(model)
         for signal in (model.modelReset, model.rowsInserted, model.rowsRemoved, model.rowsMoved):
             signal.connect(self._mark)
         self.clicked.connect(self._clicked)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and hasattr(self, "_painter"):
+            self._fit_rows()
+
+    def _fit_rows(self) -> None:
+        """All rows are as high as the text wants."""
+        self.verticalHeader().setDefaultSectionSize(self._painter.height(self.font()))
 
     def shelf(self) -> ShelfModel:
         """The model."""
@@ -186,6 +209,8 @@ class ShelfList(QListView):
             self.begin_rename_folder(index.data(FOLDER_ROLE)) if kind == FOLDER else self.begin_rename(index.data(ID_ROLE) or 0)
         elif key == Qt.Key.Key_Delete:
             self._delete(index)
+        elif key in (Qt.Key.Key_Home, Qt.Key.Key_End):  # of the list, not of the row
+            super().keyPressEvent(QKeyEvent(event.type(), key, event.modifiers() | Qt.KeyboardModifier.ControlModifier))
         elif key == inward and kind == FOLDER:
             if index.data(FOLDER_ROLE) not in self._shelf.open_folders:
                 self._toggle(index)

@@ -26,7 +26,11 @@ class ShelfPainter(QStyledItemDelegate):
         self.target = -1
 
     def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
-        return QSize(40, QFontMetrics(option.font).height() + HIGH)
+        return QSize(40, self.height(option.font))
+
+    def height(self, font: QFont) -> int:
+        """Of every row, in pixels."""
+        return QFontMetrics(font).height() + HIGH
 
     def words(self, rect: QRect, index: Index, font: QFont) -> QRect:
         """Where the title or name of a row is written, from left to right."""

@@ -59,6 +59,7 @@ class StatusLine(QWidget):
         """Show a state that has no measurable progress; "" shows nothing."""
         self.bar.hide()
         self._write(self.state, text)
+        self._fit()
 
     def show_progress(self, text: str, done: int, total: int) -> None:
         """Show a state with `done` of `total`; a `total` of 0 or 1 has no measure and only moves."""
@@ -84,7 +85,7 @@ class StatusLine(QWidget):
         if text != label.text():
             label.setText(text)
             label.setAccessibleName(f"{label.objectName()}: {text}" if text else label.objectName())
-        self._fit()
+            self._fit()
 
     def _fit(self) -> None:
         """Show each figure that has a text and still finds room."""

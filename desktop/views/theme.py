@@ -15,6 +15,7 @@ from desktop.views.motion import Motion
 __all__ = ["Theme", "contrast", "palette", "style_sheet", "tokens"]
 
 SCHEMES = ("light", "dark")
+_STYLED = "inglenookStyled"
 _GROUPS = (QPalette.ColorGroup.Active, QPalette.ColorGroup.Inactive, QPalette.ColorGroup.Disabled)
 _ROLES = {
     "Window": "window", "WindowText": "text", "Base": "surface", "AlternateBase": "bubble", "Text": "text", "Button": "surface",
@@ -67,15 +68,16 @@ class Theme(QObject):
 
     changed = Signal(str)
 
-    def __init__(self, app: QApplication) -> None:
-        super().__init__(app)
+    def __init__(self, app: QApplication, parent: QObject | None = None) -> None:
+        super().__init__(parent or app)
         self._app = app
-        self.motion = Motion(app)
+        self.motion = Motion(app, self)
         self._choice, self._scale, self._applied = "system", 100, ""
         self._base = QFont(app.font())
         app.setStyleSheet("")  # widgets made under a sheet are styled at every step of the making: three times the work
-        if app.style().name().lower() != "fusion":
+        if app.property(_STYLED) is None:  # once: what `style()` and `setStyle` hand out lives as long as the application
             app.setStyle("Fusion")
+            app.setProperty(_STYLED, True)
         app.styleHints().colorSchemeChanged.connect(self._system_changed)
 
     @property

@@ -169,7 +169,7 @@ class CodeRow(SidewaysRow):
         wrapped = self.row is not None and self.row.wrapped
         if wrapped != self._wrapped:
             self._set_wrap(wrapped)
-        self.document.setTextWidth(room if wrapped else _ENDLESS)
+        self.document.set_width(room if wrapped else _ENDLESS)
         high = round(self.document.size().height())
         wide = room if wrapped else self._text_width()
         below = padding + (round(padding * 0.4) if wide > room else 0)

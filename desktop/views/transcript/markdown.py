@@ -30,7 +30,7 @@ from desktop.views.transcript.inlays import Inlay, fragments, put_inlays
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.pictures import PictureKey
 
-__all__ = ["DONE", "NO_BREAK", "SafeDocument", "set_markdown"]
+__all__ = ["DONE", "NO_BREAK", "SafeDocument", "set_markdown", "style_new_rows"]
 
 _GITHUB = QTextDocument.MarkdownFeature(
     QTextDocument.MarkdownFeature.MarkdownDialectGitHub.value | QTextDocument.MarkdownFeature.MarkdownNoHTML.value
@@ -57,6 +57,11 @@ class SafeDocument(QTextDocument):
         self._empty = QImage(1, 1, QImage.Format.Format_ARGB32)
         self._empty.fill(0)
 
+    def set_width(self, width: float) -> None:
+        """Lay out for `width` pixels; Qt would lay out everything anew for the same width too."""
+        if width != self.textWidth():
+            self.setTextWidth(width)
+
     def loadResource(self, kind: int, name: QUrl | str) -> object:
         """No file is read and no address is asked, whatever a message names."""
         return self._empty
@@ -77,6 +82,7 @@ def set_markdown(document: QTextDocument, source: str, look: Look, kind: Kind = 
     document.setIndentWidth(look.px(1.35))
     if table:
         document.setTextWidth(-1)
+        document.setLayoutEnabled(False)  # once at the end, not after each step
     cursor = QTextCursor(document)
     if not table:  # the frames of a table are known only after the edit
         cursor.beginEditBlock()
@@ -96,6 +102,9 @@ def set_markdown(document: QTextDocument, source: str, look: Look, kind: Kind = 
             _join_hyphens(document)
     pending = put_inlays(document, spans, look, inlay) if spans else set()
     cursor.endEditBlock()
+    if table:
+        document.setLayoutEnabled(True)
+        document.markContentsDirty(0, document.characterCount())
     return pending
 
 
@@ -265,10 +274,19 @@ def _style_tables(document: QTextDocument, look: Look) -> None:
         shape.setMargin(0)
         shape.setWidth(QTextLength(QTextLength.Type.PercentageLength, 100))
         frame.setFormat(shape)
-        for row in range(frame.rows()):
-            room = _cell_format(look, head=row == 0, line=row < frame.rows() - 1)
-            for column in range(frame.columns()):
-                frame.cellAt(row, column).setFormat(room)
+        _style_rows(frame, 0, look)
+
+
+def style_new_rows(table: QTextTable, first: int, look: Look) -> None:
+    """Give the rows from `first` on, which are new at the end of `table`, the transcript's look."""
+    _style_rows(table, first - 1, look)  # the one before is the last one no more
+
+
+def _style_rows(table: QTextTable, first: int, look: Look) -> None:
+    for row in range(first, table.rows()):
+        room = _cell_format(look, head=row == 0, line=row < table.rows() - 1)
+        for column in range(table.columns()):
+            table.cellAt(row, column).setFormat(room)
 
 
 def _cell_format(look: Look, head: bool, line: bool) -> QTextTableCellFormat:

@@ -19,7 +19,8 @@ from desktop.views.transcript.row_widget import RowWidget
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.small_rows import HeaderRow, NoticeRow, RuleRow, ThoughtRow, WaitingRow
 from desktop.views.transcript.speaker import Speaker
-from desktop.views.transcript.text_rows import BubbleRow, TableRow, TextRow
+from desktop.views.transcript.table_row import TableRow
+from desktop.views.transcript.text_rows import BubbleRow, TextRow
 from desktop.views.transcript.token_row import TokenRow
 
 __all__ = ["RowFactory", "RowHooks"]

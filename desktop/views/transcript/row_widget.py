@@ -149,7 +149,7 @@ class DocumentRow(RowWidget):
         return self.row is not None and self.row.block is not None and self.row.block.thought
 
     def fit(self, width: int) -> int:
-        self.document.setTextWidth(width)
+        self.document.set_width(width)
         return self.gap + round(self.document.size().height())
 
     def position_at(self, point: QPoint) -> int:

@@ -51,7 +51,9 @@ class Stage:
         return [(row, widget) for row, widget in self.live.items() if row.kind is RowKind.FOOTER]
 
     def arrange(self, layout: RowLayout, look: Look, column: Column, scroll: Callable[[], int], pinned: Collection[Row]) -> int:
-        """Make, measure and place the rows within half a viewport of the screen; returns the scroll position, `scroll()`, after that.
+        """Make, measure and place the rows within half a viewport of the screen, and keep those a little further off.
+
+        Returns the scroll position, `scroll()`, after that.
 
         Measuring changes heights and so the position; both are repeated until every row in reach has its true height.
         """
@@ -76,7 +78,10 @@ class Stage:
             if lowest < 0:
                 break
             layout.moved(lowest)
-        keep = {*wanted, *(row for row in pinned if layout.holds(row))}
+        far = reach + reach // 2
+        near = range(layout.at(value - far), layout.at(value + column.height + far) + 1)
+        kept = [row for row in self.live if row.index in near and layout.holds(row)]  # else one at the edge would come and go
+        keep = {*wanted, *kept, *(row for row in pinned if layout.holds(row))}
         self._release([row for row in self.live if row not in keep])
         for row in keep:
             self._place(self.live[row], QRect(column.left, layout.top(row) - value, column.width, row.height))

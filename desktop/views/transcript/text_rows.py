@@ -1,4 +1,4 @@
-"""Rows of text: Markdown of an answer, plain text of the reader in a bubble, a table that scrolls sideways."""
+"""Rows of text: Markdown of an answer, plain text of the reader in a bubble, and what rows that scroll sideways have in common."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ from desktop.blocks import Kind
 from desktop.views.transcript.footnotes import note_look, number_note
 from desktop.views.transcript.inlays import Inlay, fit_pictures
 from desktop.views.transcript.look import Look
-from desktop.views.transcript.markdown import DONE, NO_BREAK, set_markdown
+from desktop.views.transcript.markdown import DONE, set_markdown
 from desktop.views.transcript.pictures import PictureKey, Pictures
 from desktop.views.transcript.row_widget import DocumentRow
 from desktop.views.transcript.rows import Row
 
-__all__ = ["BubbleRow", "PictureRow", "SidewaysRow", "TableRow", "TextRow", "inset"]
+__all__ = ["BubbleRow", "PictureRow", "SidewaysRow", "TextRow", "inset", "paint_thought_bar"]
 
 _BUBBLE_SHARE = 0.86
-_BIG_TABLE = 800
 _DONE_SIGN = re.compile(r"\[[xX]\]")
 _PICTURED = ("$", "\\(", "\\[", "![")
 
@@ -184,7 +183,7 @@ class BubbleRow(DocumentRow):
     def fit(self, width: int) -> int:
         side, top, bottom = self._padding()
         widest = round(width * _BUBBLE_SHARE) - 2 * side
-        self.document.setTextWidth(widest)
+        self.document.set_width(widest)
         if self.row is not None and self.row.first and self.row.last:
             self.document.setTextWidth(min(widest, round(self.document.idealWidth() + 1)))
         return self.gap + top + round(self.document.size().height()) + bottom
@@ -250,65 +249,3 @@ class SidewaysRow(PictureRow):
             event.accept()
         else:
             event.ignore()
-
-
-class TableRow(SidewaysRow):
-    """A table; its columns wrap before it gets much wider than the column of text. A big one grows by whole rows."""
-
-    def __init__(self, parent: QWidget, pictures: Pictures) -> None:
-        super().__init__(parent)
-        self.use(pictures)
-        self._shown = ""
-        self._columns = 1
-
-    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
-        text = row.text
-        if row.block is not None and not row.block.closed and len(text) > _BIG_TABLE and not row.block.source.endswith("\n"):
-            text = text[: text.rstrip("\n").rfind("\n") + 1]
-            if text == self._shown and not fresh:
-                return
-        self._shown = text
-        self.pending = set_markdown(self.document, text, look, Kind.TABLE, self.inlay(row))
-        cursor = QTextCursor(self.document)
-        cursor.movePosition(QTextCursor.MoveOperation.End)
-        if not cursor.block().text() and cursor.currentTable() is None:
-            after = QTextBlockFormat()
-            after.setLineHeight(1, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
-            cursor.setBlockFormat(after)
-        self._columns = max(1, row.text.split("\n", 1)[0].count("|") - 1)
-
-    def fit(self, width: int) -> int:
-        if self.look is None:
-            return 0
-        left = inset(self.row, self.look)
-        room = width - left
-        if self.document.textWidth() != -1:
-            self.document.setTextWidth(-1)
-        ideal = self.document.idealWidth()
-        self.document.setTextWidth(max(min(room, ideal), min(ideal, self._columns * self.look.px(7.0))))
-        wide = round(self.document.size().width())
-        high = round(self.document.size().height())
-        bar = self.bar.sizeHint().height() if wide > room else 0
-        self.place_bar(wide, room, QRect(left, self.gap, room, high + bar))
-        return self.gap + high + bar
-
-    def mark(self, query: str, present: int) -> None:
-        super().mark(query.replace("-", NO_BREAK) if self._joined() else query, present)
-
-    def selected_text(self) -> str:
-        found = super().selected_text()
-        return found.replace(NO_BREAK, "-") if self._joined() else found
-
-    def _joined(self) -> bool:
-        """Whether hyphens are shown as such that do not break."""
-        return NO_BREAK not in self._shown
-
-    def origin(self) -> QPointF:
-        return QPointF(inset(self.row, self.look) - self.bar.value(), self.gap)
-
-    def area(self) -> QRectF:
-        left = inset(self.row, self.look)
-        return QRectF(left, self.gap, self.width() - left, self.height() - self.gap - (self.bar.height() if self.bar.isVisible() else 0))
-
-    def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
-        paint_thought_bar(self, painter)

@@ -113,7 +113,7 @@ class TokenRow(DocumentRow):
             return 0
         room = max(40, width - self.look.px(1.0))  # a mark of a line break has its place behind the text
         if self.document.textWidth() != room:
-            self.document.setTextWidth(room)
+            self.document.set_width(room)
             self._forget()
         high = round(self.document.size().height())
         self._measure()

@@ -63,3 +63,19 @@ def test_a_whole_search_waits_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> No
     finally:
         monkeypatch.undo()
         collector.close()
+
+
+def test_free_memory_goes_back_in_a_pause_only(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    busy = True
+    monkeypatch.setattr("desktop.services.collector.TRIM_S", 0.0)
+    monkeypatch.setattr("desktop.services.collector.find_trim", lambda: lambda: given.append(1))
+    collector = Collector(lambda: busy)
+    try:
+        collector.look()
+        assert not given
+        busy = False
+        collector.look()
+        assert given
+    finally:
+        collector.close()

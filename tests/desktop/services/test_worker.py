@@ -15,7 +15,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QObject, QThread, Slot
 from pytestqt.qtbot import QtBot
 
-from desktop.services.worker import StreamThread
+from desktop.services.worker import Gathered, StreamThread
 from engine.errors import ModelNotFound
 
 
@@ -264,3 +264,37 @@ def test_ended_jobs_are_forgotten(qtbot: QtBot, worker: StreamThread, listener: 
     del make, request
     gc.collect()
     qtbot.waitUntil(lambda: alive() is None)
+
+
+def test_gathered_events_cross_together_in_order_and_none_waits_for_ever(qtbot: QtBot) -> None:
+    worker = StreamThread("gathering", gathered=Gathered(lambda event: isinstance(event, str), "".join))
+    listener = Listener(worker)
+    go_on = threading.Event()
+
+    def generate(stop: threading.Event) -> Generator[object, None, str]:
+        yield from ("a", "b", "c", 1, "d", "e")
+        go_on.wait(5)
+        yield from ("f", "g", 2)
+        return "the end"
+
+    job = worker.start(generate)
+    qtbot.waitUntil(lambda: "".join(str(event) for event in listener.events(job.id)) == "abc1de", timeout=5000)
+    go_on.set()
+    qtbot.waitUntil(lambda: listener.ended(job.id), timeout=5000)
+    assert "".join(str(event) for event in listener.events(job.id)) == "abc1defg2"
+    assert 4 <= len(listener.events(job.id)) < 9
+    assert listener.seen[-1] == ("finished", job.id, "the end")
+    assert listener.threads == {threading.get_ident()}
+    assert worker.close(timeout_s=5)
+
+
+def test_what_crossed_before_the_end_is_delivered_after_it(qtbot: QtBot) -> None:
+    worker = StreamThread("closing early", gathered=Gathered(lambda event: isinstance(event, str), "".join))
+    listener = Listener(worker)
+    job = worker.start(lambda stop: (part for part in ("a", "b")))
+    worker._jobs.put(None)  # as `close` does, which would stop the job
+    worker._thread.join(5)
+    assert worker.close(timeout_s=5)
+    worker.deliver()
+    assert "".join(listener.events(job.id)) == "ab"
+    assert listener.ended(job.id)

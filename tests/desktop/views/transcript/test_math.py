@@ -14,7 +14,8 @@ from desktop.views.transcript.inlays import fragments
 from desktop.views.transcript.math_picture import Picture, render_math
 from desktop.views.transcript.math_row import MathRow
 from desktop.views.transcript.rows import RowKind
-from desktop.views.transcript.text_rows import PictureRow, TableRow, TextRow
+from desktop.views.transcript.table_row import TableRow
+from desktop.views.transcript.text_rows import PictureRow, TextRow
 from tests.desktop.views.transcript.conftest import Show
 
 FORMULAS = [

@@ -21,7 +21,8 @@ from desktop.views.transcript.code_row import CodeRow
 from desktop.views.transcript.footer_row import FooterRow
 from desktop.views.transcript.row_widget import DocumentRow, RowWidget
 from desktop.views.transcript.rows import RowKind
-from desktop.views.transcript.text_rows import TableRow, TextRow
+from desktop.views.transcript.table_row import TableRow
+from desktop.views.transcript.text_rows import TextRow
 from engine.core import TokenInfo
 
 Show = Callable[..., tuple[TranscriptView, MessagesModel]]
@@ -427,3 +428,27 @@ def test_folding_a_thought_that_grows_keeps_following_the_end(show: Show, qtbot:
     qtbot.waitUntil(view.settled)
     assert view.at_end()
     assert view.verticalScrollBar().value() == view.verticalScrollBar().maximum()
+
+
+def test_a_table_that_grew_line_by_line_is_like_one_shown_at_once(show: Show, qtbot: QtBot) -> None:
+    lines = ["| Number | Words | Value |", "|---:|:--:|---|"]
+    lines += [f"| {n} | some `code {n}` and **bold**{' and more' * (n % 7)} | {n / 3:.2f} |" for n in range(40)]
+    text = "\n".join(lines)
+    view, model = show([MessageItem(1, "assistant", "", running=True)], 700, 900)
+    first = None
+    for place in range(0, len(text), 23):
+        model.append_text(1, text[place : place + 23])
+        view.flush()
+        table = next((widget for widget in view.stage.widgets() if isinstance(widget, TableRow)), None)
+        if table is not None and place > len(text) // 2 and first is None:
+            first = table.document.rootFrame().childFrames()[0]
+    grown = next(widget for widget in view.stage.widgets() if isinstance(widget, TableRow))
+    assert grown.document.rootFrame().childFrames()[0] is first  # never made anew
+    model.replace(1, MessageItem(1, "assistant", text))
+    view.flush()
+    grown = next(widget for widget in view.stage.widgets() if isinstance(widget, TableRow))
+    other, _ = show([MessageItem(1, "assistant", text)], 700, 900)
+    whole = next(widget for widget in other.stage.widgets() if isinstance(widget, TableRow))
+    assert grown.document.toPlainText() == whole.document.toPlainText()
+    assert grown.document.size() == whole.document.size()
+    assert grown.document.toHtml() == whole.document.toHtml()

@@ -1,0 +1,163 @@
+"""Rows that are tables: they scroll sideways when they are wide, and while they are written new lines are added to what is there."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPointF, QRect, QRectF
+from PySide6.QtGui import QFontMetricsF, QPainter, QTextBlockFormat, QTextCursor, QTextDocumentFragment, QTextTable
+from PySide6.QtWidgets import QWidget
+
+from desktop.blocks import Kind
+from desktop.views.transcript.look import Look
+from desktop.views.transcript.markdown import NO_BREAK, SafeDocument, set_markdown, style_new_rows
+from desktop.views.transcript.pictures import Pictures
+from desktop.views.transcript.rows import Row
+from desktop.views.transcript.text_rows import SidewaysRow, inset, paint_thought_bar
+
+__all__ = ["TableRow"]
+
+_WHOLE_LINES = 240
+"""A table with so many characters grows by whole lines."""
+_ANEW = ("$", "\\", "![", "[^", NO_BREAK)
+"""With these in it a table is set anew for each line: pictures, notes, and hyphens that are no longer to be told from our own."""
+
+
+class TableRow(SidewaysRow):
+    """A table; its columns wrap before it gets much wider than the column of text.
+
+    While it is written, whole lines are appended to the document, which Qt lays out once, and its width is found anew only when a cell
+    is wider than all above it. Everything else sets the document anew.
+    """
+
+    def __init__(self, parent: QWidget, pictures: Pictures) -> None:
+        super().__init__(parent)
+        self.use(pictures)
+        self._scratch = SafeDocument()
+        self._shown = ""
+        self._columns, self._room = 1, -1
+        self._widest: list[float] = []
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        text = row.text
+        growing = row.block is not None and not row.block.closed
+        if growing and len(text) > _WHOLE_LINES and row.block is not None and not row.block.source.endswith("\n"):
+            text = text[: text.rstrip("\n").rfind("\n") + 1]
+            if text == self._shown and not fresh:
+                return
+        if fresh or not self._append(text, look):
+            self._set(text, look)
+        self._shown = text
+
+    def _set(self, text: str, look: Look) -> None:
+        row = self.row
+        self.pending = set_markdown(self.document, text, look, Kind.TABLE, self.inlay(row) if row is not None else None)
+        cursor = QTextCursor(self.document)
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        if not cursor.block().text() and cursor.currentTable() is None:
+            after = QTextBlockFormat()
+            after.setLineHeight(1, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
+            cursor.setBlockFormat(after)
+        self._columns = max(1, text.split("\n", 1)[0].count("|") - 1)
+        self._room, self._widest = -1, []
+
+    def _append(self, text: str, look: Look) -> bool:
+        """Add the lines that `text` has more than what is shown; False when that is not all that has changed."""
+        shown = self._shown
+        if not shown.endswith("\n") or shown.count("\n") < 3 or not text.startswith(shown) or any(sign in text for sign in _ANEW):
+            return False
+        new = text[len(shown) :]
+        if not new:
+            return True
+        table = _table(self.document)
+        head = "\n".join(shown.split("\n", 2)[:2])
+        set_markdown(self._scratch, f"{head}\n{new}", look, Kind.TABLE)
+        made = _table(self._scratch)
+        if table is None or made is None or made.columns() != table.columns() or made.rows() != new.rstrip("\n").count("\n") + 2:
+            return False
+        first = table.rows()
+        cursor = QTextCursor(self.document)
+        cursor.beginEditBlock()
+        table.appendRows(made.rows() - 1)
+        for line in range(1, made.rows()):
+            for column in range(table.columns()):
+                _copy_cell(made, line, table, first + line - 1, column)
+        style_new_rows(table, first, look)
+        cursor.endEditBlock()
+        if self._wider(made, look):
+            self._room = -1
+        return True
+
+    def _wider(self, made: QTextTable, look: Look) -> bool:
+        """Whether a cell of the new lines is wider than all that were there when the width was found."""
+        if not self._widest:
+            table = _table(self.document)
+            self._widest = _widths(table, look) if table is not None else []
+            return True
+        new = _widths(made, look)
+        grown = any(width > known for width, known in zip(new, self._widest, strict=True))
+        self._widest = [max(pair) for pair in zip(new, self._widest, strict=True)]
+        return grown
+
+    def fit(self, width: int) -> int:
+        if self.look is None:
+            return 0
+        left = inset(self.row, self.look)
+        room = width - left
+        if room != self._room:
+            self._room = room
+            if self.document.textWidth() != -1:
+                self.document.setTextWidth(-1)
+            ideal = self.document.idealWidth()
+            self.document.setTextWidth(max(min(room, ideal), min(ideal, self._columns * self.look.px(7.0))))
+        wide = round(self.document.size().width())
+        high = round(self.document.size().height())
+        bar = self.bar.sizeHint().height() if wide > room else 0
+        self.place_bar(wide, room, QRect(left, self.gap, room, high + bar))
+        return self.gap + high + bar
+
+    def mark(self, query: str, present: int) -> None:
+        super().mark(query.replace("-", NO_BREAK) if self._joined() else query, present)
+
+    def selected_text(self) -> str:
+        found = super().selected_text()
+        return found.replace(NO_BREAK, "-") if self._joined() else found
+
+    def _joined(self) -> bool:
+        """Whether hyphens are shown as such that do not break."""
+        return NO_BREAK not in self._shown
+
+    def origin(self) -> QPointF:
+        return QPointF(inset(self.row, self.look) - self.bar.value(), self.gap)
+
+    def area(self) -> QRectF:
+        left = inset(self.row, self.look)
+        return QRectF(left, self.gap, self.width() - left, self.height() - self.gap - (self.bar.height() if self.bar.isVisible() else 0))
+
+    def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
+        paint_thought_bar(self, painter)
+
+
+def _table(document: SafeDocument) -> QTextTable | None:
+    """The one table of a document."""
+    found = [frame for frame in document.rootFrame().childFrames() if isinstance(frame, QTextTable)]
+    return found[0] if len(found) == 1 else None
+
+
+def _copy_cell(source: QTextTable, line: int, target: QTextTable, row: int, column: int) -> None:
+    cell = source.cellAt(line, column)
+    chosen = cell.firstCursorPosition()
+    chosen.setPosition(cell.lastCursorPosition().position(), QTextCursor.MoveMode.KeepAnchor)
+    cursor = target.cellAt(row, column).firstCursorPosition()
+    cursor.setBlockFormat(cell.firstCursorPosition().blockFormat())
+    if chosen.hasSelection():
+        cursor.insertFragment(QTextDocumentFragment(chosen))
+
+
+def _widths(table: QTextTable, look: Look) -> list[float]:
+    """About how wide the text of each column is, in pixels."""
+    metrics = QFontMetricsF(look.text_font)
+    found = [0.0] * table.columns()
+    for row in range(table.rows()):
+        for column in range(table.columns()):
+            cell = table.cellAt(row, column)
+            found[column] = max(found[column], metrics.horizontalAdvance(cell.firstCursorPosition().block().text()))
+    return found
