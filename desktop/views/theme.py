@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication
 import resources
 from desktop.views.motion import Motion
 
-__all__ = ["Theme", "contrast", "palette", "style_sheet", "tokens"]
+__all__ = ["Theme", "contrast", "palette", "strengthened", "style_sheet", "tokens"]
 
 SCHEMES = ("light", "dark")
 _GROUPS = (QPalette.ColorGroup.Active, QPalette.ColorGroup.Inactive, QPalette.ColorGroup.Disabled)
@@ -42,9 +42,35 @@ def palette(colours: dict[str, str]) -> QPalette:
     return result
 
 
-def style_sheet(colours: dict[str, str]) -> str:
-    """resources/themes/inglenook.qss with each @token replaced. Raises KeyError for a token the scheme does not have."""
-    known = {**colours, "pictures": resources.path(f"themes/{colours['icons']}").as_posix()}
+def strengthened(colours: dict[str, str]) -> dict[str, str]:
+    """The same scheme for who asked the system for more contrast: lines as strong as edges, quiet text nearly as strong as text."""
+
+    def towards_text(name: str, share: float) -> str:
+        own, text = QColor(colours[name]), QColor(colours["text"])
+        return QColor(*(round(b + (t - b) * share) for b, t in zip(own.getRgb()[:3], text.getRgb()[:3], strict=True))).name()
+
+    return {**colours, "line": colours["edge"], "edge": towards_text("edge", 0.6), "muted": towards_text("muted", 0.7),
+            "disabled": towards_text("disabled", 0.3)}  # fmt: skip
+
+
+def style_sheet(colours: dict[str, str], text_scale: int = 100, mirrored: bool = False) -> str:
+    """resources/themes/inglenook.qss with each @token replaced. Raises KeyError for a token the scheme does not have.
+
+    Lengths of boxes that stand in a line of text follow `text_scale` (percent). Qt draws the filled part of a slider at its left end
+    also where the interface is `mirrored`.
+    """
+    side = round(14 * text_scale / 100)
+    dot = round(6 * text_scale / 100)
+    ring = (side + 2 - dot) // 2  # with its border of one pixel the empty button is as large as the chosen one
+    known = {
+        **colours,
+        "pictures": resources.path(f"themes/{colours['icons']}").as_posix(),
+        "filled": "add-page" if mirrored else "sub-page",
+        "round14": f"{(side + 2) // 2}px",
+        "dot14": f"{side + 2 - 2 * ring}px",
+        "ring14": f"{ring}px",
+        **{f"px{length}": f"{round(length * text_scale / 100)}px" for length in (14, 16, 22)},
+    }
     return re.sub(r"@(\w+)", lambda found: known[found.group(1)], resources.text("themes/inglenook.qss"))
 
 
@@ -77,6 +103,7 @@ class Theme(QObject):
         if app.style().name().lower() != "fusion":
             app.setStyle("Fusion")
         app.styleHints().colorSchemeChanged.connect(self._system_changed)
+        app.styleHints().accessibility().contrastPreferenceChanged.connect(self._contrast_changed)
 
     @property
     def base_font(self) -> QFont:
@@ -115,12 +142,24 @@ class Theme(QObject):
     def _system_changed(self) -> None:
         self._show()
 
+    @property
+    def colours(self) -> dict[str, str]:
+        """The colours that are shown: stronger where the system asks for more contrast."""
+        found = tokens(self.scheme)
+        strong = self._app.styleHints().accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast
+        return strengthened(found) if strong else found
+
+    def _contrast_changed(self) -> None:
+        self._applied = ""
+        self._show()
+
     def _show(self) -> None:
         scheme = self.scheme
         if scheme == self._applied:
             return
         self._applied = scheme
-        colours = tokens(scheme)
+        colours = self.colours
         self._app.setPalette(palette(colours))
-        self._app.setStyleSheet(style_sheet(colours))
+        mirrored = self._app.layoutDirection() == Qt.LayoutDirection.RightToLeft
+        self._app.setStyleSheet(style_sheet(colours, self._scale, mirrored))
         self.changed.emit(scheme)

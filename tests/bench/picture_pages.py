@@ -209,7 +209,8 @@ def context_popup(stage: Stage) -> QWidget:
 @page
 def attachments(stage: Stage) -> QWidget:
     stage.shut()
-    for name, text in (("garden plan.md", "# Plan\n\n- peas\n"), ("a very long name of a table with all the seeds of 2026.csv", "a;b\n1;2\n" * 90)):
+    files = {"garden plan.md": "# Plan\n\n- peas\n", "a very long name of a table with all the seeds of 2026.csv": "a;b\n1;2\n" * 90}
+    for name, text in files.items():
         (stage.folder / name).write_text(text, encoding="utf-8")
         stage.window.files.take([stage.folder / name])
         stage.spin(0.3)
@@ -307,7 +308,7 @@ def sidebar(stage: Stage) -> QWidget:
     stage.shut()
     stage.show_sidebar()
     shelf = stage.window.services.shelf.rows
-    shelf.set_open_folders({folder for folder in stage.folders})
+    shelf.set_open_folders(set(stage.folders))
     return _side(stage)
 
 
@@ -541,7 +542,7 @@ def backups(stage: Stage) -> QWidget:
 @page
 def report(stage: Stage) -> QWidget:
     stage.shut()
-    words = "Inglenook 0.9\nPython 3.11\nQt 6.11\n\nTraceback (most recent call last):\n  File \"a.py\", line 3\nValueError: 3\n" * 4
+    words = 'Inglenook 0.9\nPython 3.11\nQt 6.11\n\nTraceback (most recent call last):\n  File "a.py", line 3\nValueError: 3\n' * 4
     ReportDialog("An error that nothing handled: ValueError: 3.", words, lambda: None, stage.window).open()
     stage.spin()
     return _top(stage)
