@@ -102,8 +102,9 @@ class Theme(QObject):
         app.setStyleSheet("")  # widgets made under a sheet are styled at every step of the making: three times the work
         if app.style().name().lower() != "fusion":
             app.setStyle("Fusion")
-        app.styleHints().colorSchemeChanged.connect(self._system_changed)
-        app.styleHints().accessibility().contrastPreferenceChanged.connect(self._contrast_changed)
+        self._hints = app.styleHints()
+        self._hints.colorSchemeChanged.connect(self._system_changed)
+        self._hints.accessibility().contrastPreferenceChanged.connect(self._contrast_changed)
 
     @property
     def base_font(self) -> QFont:
@@ -146,8 +147,11 @@ class Theme(QObject):
     def colours(self) -> dict[str, str]:
         """The colours that are shown: stronger where the system asks for more contrast."""
         found = tokens(self.scheme)
-        strong = self._app.styleHints().accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast
-        return strengthened(found) if strong else found
+        return strengthened(found) if self.wants_contrast() else found
+
+    def wants_contrast(self) -> bool:
+        """Whether the user asked the system for more contrast."""
+        return self._hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast
 
     def _contrast_changed(self) -> None:
         self._applied = ""
