@@ -124,11 +124,13 @@ class Stage:
         self.window.services.shelf.load()
         self.session.restore()
         self.session.new_conversation()
+        self.door.chat.delay_s = 0.016  # a speed that a reader may believe
         for question, answer in TALK:
             self.door.chat.reply = answer
             self.session.submit(question, "")
             self.spin(0.1)
             self.until(lambda: self.session.state == "idle")
+        self.door.chat.delay_s = 0.0
         self.talk = self.session.conversation
         self.spin(0.4)
 

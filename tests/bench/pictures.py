@@ -112,13 +112,14 @@ def readme(out: Path) -> None:
         for name in ("ready", "chat"):
             PAGES[name](stage)
         stage.window.chat.banner.hide()
+        stage.spin(2.0)  # formulas are drawn by a thread of their own
         for theme in ("light", "dark"):
             stage.show_theme(theme)
-            stage.window.grab().save(str(out / f"chat-{theme}.png"))
+            stage.window.grab().save(str(out / f"chat-{theme}.png"), "PNG", 0)
         stage.show_theme("light")
         for name in ("tokens", "token_popup"):
             PAGES[name](stage)
-        stage.window.grab().save(str(out / "tokens-light.png"))
+        stage.window.grab().save(str(out / "tokens-light.png"), "PNG", 0)
         stage.window.close()
         stage.spin(0.1)
 
