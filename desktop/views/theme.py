@@ -47,7 +47,8 @@ def strengthened(colours: dict[str, str]) -> dict[str, str]:
 
     def towards_text(name: str, share: float) -> str:
         own, text = QColor(colours[name]), QColor(colours["text"])
-        return QColor(*(round(b + (t - b) * share) for b, t in zip(own.getRgb()[:3], text.getRgb()[:3], strict=True))).name()
+        pairs = ((own.redF(), text.redF()), (own.greenF(), text.greenF()), (own.blueF(), text.blueF()))
+        return QColor.fromRgbF(*(part + (other - part) * share for part, other in pairs)).name()
 
     return {**colours, "line": colours["edge"], "edge": towards_text("edge", 0.6), "muted": towards_text("muted", 0.7),
             "disabled": towards_text("disabled", 0.3)}  # fmt: skip

@@ -1,51 +1,20 @@
-"""Every page of the program that `tests.bench.pictures` takes a picture of: how it is reached from the open window."""
+"""How `tests.bench.pictures` reaches the conversation, the composer and the sidebar in all their states."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QAction
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QMenu, QMessageBox, QWidget
+from PySide6.QtWidgets import QMessageBox, QWidget
 
-from desktop.services.exchange_report import ImportReport
-from desktop.settings import PANES, Appearance, Behaviour
-from desktop.store.exchange import Broken
-from desktop.store.personas import Persona
+from desktop.settings import Appearance
 from desktop.store.prompts import Prompt
 from desktop.views.attachment_preview import AttachmentPreview
-from desktop.views.group import Group
 from desktop.views.prompt_form import PromptForm
-from desktop.views.report_dialog import ReportDialog
 from desktop.views.transcript.token_row import TokenRow
-from engine.settings import CacheSettings, SpeculationSettings
+from tests.bench.picture_list import act, page, top
 from tests.bench.picture_stage import Stage
-
-__all__ = ["PAGES"]
-
-Page = Callable[[Stage], QWidget | None]
-PAGES: dict[str, Page] = {}
-"""By name, in the order they are taken: what brings the page up and returns the widget to be pictured (None: the stage took it)."""
-
-
-def page(found: Page) -> Page:
-    PAGES[found.__name__] = found
-    return found
-
-
-def _action(stage: Stage, name: str) -> None:
-    stage.window.actions_by_name[name].trigger()
-    stage.spin()
-
-
-def _top(stage: Stage) -> QWidget:
-    """The window or popup that was opened last."""
-    shown = [w for w in QApplication.topLevelWidgets() if w.isVisible() and w is not stage.window and not isinstance(w, QMenu)]
-    assert shown, "nothing was opened"
-    return stage.fit(shown[-1])
-
 
 # -- before there is a model
 
@@ -107,7 +76,7 @@ def chat_middle(stage: Stage) -> QWidget:
 
 
 @page
-def chat_top(stage: Stage) -> QWidget:
+def chattop(stage: Stage) -> QWidget:
     stage.window.chat.transcript.verticalScrollBar().setValue(0)
     return stage.window
 
@@ -128,8 +97,8 @@ def editing(stage: Stage) -> QWidget:
 @page
 def finding(stage: Stage) -> QWidget:
     stage.open_talk()
-    _action(stage, "find")
-    QTest.keyClicks(QApplication.focusWidget(), "basin")
+    act(stage, "find")
+    QTest.keyClicks(stage.focus(), "basin")
     return stage.window
 
 
@@ -147,7 +116,9 @@ def token_popup(stage: Stage) -> QWidget:
     transcript.flush()
     rows = [widget for widget in transcript.stage.live.values() if isinstance(widget, TokenRow)]
     rows = [row for row in rows if not row.visibleRegion().isEmpty()] or rows
-    transcript.inspection.open(rows[0].row, 2, focus=True)
+    row = rows[0].row
+    assert row is not None
+    transcript.inspection.open(row, 2, focus=True)
     stage.spin(0.3)
     return stage.window
 
@@ -162,7 +133,7 @@ def tokens_entropy(stage: Stage) -> QWidget:
 @page
 def temporary(stage: Stage) -> QWidget:
     stage.session.set_settings(dataclasses.replace(stage.session.settings(Appearance), token_colours="off"))
-    _action(stage, "new_temporary")
+    act(stage, "new_temporary")
     return stage.window
 
 
@@ -199,8 +170,8 @@ def drop_hint(stage: Stage) -> QWidget:
 @page
 def context_popup(stage: Stage) -> QWidget:
     stage.window.drop_hint.hide()
-    _action(stage, "context")
-    return stage.window.findChild(QWidget, "contextPopup") or _top(stage)
+    act(stage, "context")
+    return stage.window.findChild(QWidget, "contextPopup") or top(stage)
 
 
 # -- writing
@@ -274,8 +245,8 @@ def slash_popup(stage: Stage) -> QWidget:
 @page
 def prompts_empty(stage: Stage) -> QWidget:
     stage.window.chat.composer.box.clear()
-    _action(stage, "prompts")
-    return _top(stage)
+    act(stage, "prompts")
+    return top(stage)
 
 
 @page
@@ -283,7 +254,7 @@ def prompts(stage: Stage) -> QWidget:
     service = stage.window.services.writing.prompts
     for name, text in (("Translate", "Say {{text}} in {{language=French}}."), ("Shorten", "Make this shorter:\n\n{{text}}")):
         service.put(Prompt(0, name, text))
-    return _top(stage)
+    return top(stage)
 
 
 @page
@@ -324,7 +295,7 @@ def sidebar_selection(stage: Stage) -> QWidget:
 
 @page
 def sidebar_rename(stage: Stage) -> QWidget:
-    _action(stage, "rename")
+    act(stage, "rename")
     return _side(stage)
 
 
@@ -349,7 +320,7 @@ def sidebar_no_hits(stage: Stage) -> QWidget:
 def trash(stage: Stage) -> QWidget:
     stage.window.sidebar.query.clear()
     stage.spin()
-    _action(stage, "trash")
+    act(stage, "trash")
     return _side(stage)
 
 
@@ -373,302 +344,3 @@ def chat_menu(stage: Stage) -> QWidget | None:
     shown = stage.window.sidebar.list
     place = shown.visualRect(shown.model().index(3, 0)).center()
     return stage.take_menu(lambda: stage.context(shown, place))
-
-
-# -- the inspector: each pane by itself, so high as it is
-
-
-@page
-def inspector(stage: Stage) -> QWidget:
-    stage.show_inspector()
-    stage.session.set_settings(dataclasses.replace(stage.session.settings(Behaviour), show_advanced=True))
-    return stage.window.inspector
-
-
-@page
-def inspector_search(stage: Stage) -> QWidget:
-    stage.window.inspector.query.setText("temperature")
-    return stage.window.inspector
-
-
-@page
-def inspector_nothing(stage: Stage) -> QWidget:
-    stage.window.inspector.query.setText("zeppelin")
-    return stage.window.inspector
-
-
-def _pane(number: int) -> Page:
-    def taken(stage: Stage) -> QWidget:
-        stage.window.inspector.query.clear()
-        groups = stage.window.inspector.findChildren(Group)
-        for group in groups:
-            group.open(False)
-        group = stage.window.inspector.group(PANES[number][1])
-        group.open()
-        stage.spin(0.3)
-        return group
-
-    taken.__name__ = "pane_" + PANES[number][0].lower().replace(" ", "_")
-    return taken
-
-
-for _number in range(len(PANES)):
-    page(_pane(_number))
-
-
-@page
-def reload_strip(stage: Stage) -> QWidget:
-    stage.session.set_settings(dataclasses.replace(stage.session.settings(CacheSettings), context_length=2048))
-    group = stage.window.inspector.group(CacheSettings)
-    group.open()
-    return group
-
-
-# -- windows
-
-
-@page
-def origin(stage: Stage) -> QWidget:
-    stage.open_talk()
-    _action(stage, "origin")
-    stage.spin(0.5)
-    return _top(stage)
-
-
-@page
-def figures(stage: Stage) -> QWidget:
-    stage.shut()
-    stage.session.set_settings(SpeculationSettings(method="none"))
-    _action(stage, "figures")
-    return _top(stage)
-
-
-@page
-def figures_empty(stage: Stage) -> QWidget:
-    stage.session.new_conversation()
-    stage.window.clarity.open_figures()
-    stage.spin()
-    return _top(stage)
-
-
-@page
-def personas_empty(stage: Stage) -> QWidget:
-    stage.shut()
-    stage.open_talk()
-    _action(stage, "personas")
-    return _top(stage)
-
-
-@page
-def personas(stage: Stage) -> QWidget:
-    dialog = stage.window.personas.dialog
-    assert dialog is not None
-    service = stage.window.personas.service
-    if not service.personas():
-        for name, avatar in (("Ada Lovelace", ""), ("Cook", "🍲")):
-            service._store.save(Persona(0, name, avatar, "You are " + name + "."))
-    dialog.show_personas(service.personas()[0].id)
-    return _top(stage)
-
-
-@page
-def folder_settings(stage: Stage) -> QWidget:
-    stage.shut()
-    stage.window.folders.open(stage.folders[0])
-    stage.spin()
-    return _top(stage)
-
-
-@page
-def export(stage: Stage) -> QWidget:
-    stage.window.folders.close()
-    stage.shut()
-    _action(stage, "export_chat")
-    return _top(stage)
-
-
-@page
-def export_running(stage: Stage) -> QWidget:
-    dialog = stage.window.exchange.export_dialog
-    assert dialog is not None
-    dialog.show_progress(12, 40)
-    return _top(stage)
-
-
-def _importing(stage: Stage) -> QWidget:
-    from desktop.views.import_window import ImportWindow
-
-    stage.shut()
-    stage.window.exchange.close_window()
-    stage.window.exchange.import_window = shown = ImportWindow("“conversations.json”", stage.window)
-    shown.show()
-    stage.spin()
-    return shown
-
-
-@page
-def import_running(stage: Stage) -> QWidget:
-    shown = _importing(stage)
-    shown.show_report(ImportReport(share=0.4, new=120, known=3, messages=2310))  # type: ignore[attr-defined]
-    return _top(stage)
-
-
-@page
-def import_end(stage: Stage) -> QWidget:
-    shown = _importing(stage)
-    broken = tuple(Broken(f"conversations[{n}].mapping", "it has no messages") for n in (7, 31))
-    told = ImportReport(share=1, new=412, extended=2, known=9, trashed=1, messages=9310, broken=broken, broken_count=2, first=1)
-    shown.show_end(told)  # type: ignore[attr-defined]
-    return _top(stage)
-
-
-@page
-def backups_empty(stage: Stage) -> QWidget:
-    stage.window.exchange.close_window()
-    _action(stage, "restore_backup")
-    stage.spin(0.3)
-    return _top(stage)
-
-
-@page
-def backups(stage: Stage) -> QWidget:
-    dialog = stage.window.safety.dialog
-    assert dialog is not None
-    dialog.make.click()
-    stage.until(lambda: dialog.list.count() > 0)
-    return _top(stage)
-
-
-@page
-def report(stage: Stage) -> QWidget:
-    stage.shut()
-    words = 'Inglenook 0.9\nPython 3.11\nQt 6.11\n\nTraceback (most recent call last):\n  File "a.py", line 3\nValueError: 3\n' * 4
-    ReportDialog("An error that nothing handled: ValueError: 3.", words, lambda: None, stage.window).open()
-    stage.spin()
-    return _top(stage)
-
-
-@page
-def log(stage: Stage) -> QWidget:
-    stage.shut()
-    (stage.folder / "logs").mkdir(exist_ok=True)
-    lines = [("INFO", "Inglenook starts"), ("WARNING", "The last model is not at its place any more"), ("ERROR", "Out of memory")]
-    text = "".join(f"2026-03-04 10:1{n}:00,123 {level} desktop.app: {words}\n" for n, (level, words) in enumerate(lines))
-    (stage.folder / "logs" / "inglenook.log").write_text(text, encoding="utf-8")
-    _action(stage, "log")
-    stage.spin(0.5)
-    return _top(stage)
-
-
-@page
-def applications_menu(stage: Stage) -> QWidget:
-    stage.shut()
-    _action(stage, "menu_entry")
-    return _top(stage)
-
-
-@page
-def shortcuts(stage: Stage) -> QWidget:
-    stage.shut()
-    _action(stage, "shortcuts")
-    return _top(stage)
-
-
-@page
-def about(stage: Stage) -> QWidget:
-    stage.shut()
-    _action(stage, "about")
-    return _top(stage)
-
-
-# -- the library
-
-
-@page
-def library_empty(stage: Stage) -> QWidget:
-    stage.shut()
-    names, stage.door.names = stage.door.names, []
-    _action(stage, "library")
-    stage.spin(0.6)
-    stage.door.names = names
-    return _top(stage)
-
-
-@page
-def library(stage: Stage) -> QWidget:
-    stage.window.library.refresh()
-    stage.spin(1.2)
-    return _top(stage)
-
-
-@page
-def library_details(stage: Stage) -> QWidget:
-    shown = stage.window.library.window
-    assert shown is not None
-    shown.local.table.select(str(stage.folder / f"{stage.door.names[1]}.gguf"))
-    stage.spin(0.4)
-    return _top(stage)
-
-
-@page
-def hub_empty(stage: Stage) -> QWidget:
-    shown = stage.window.library.window
-    assert shown is not None
-    shown.tabs.setCurrentWidget(shown.hub)
-    return _top(stage)
-
-
-@page
-def hub(stage: Stage) -> QWidget:
-    shown = stage.window.library.window
-    assert shown is not None
-    shown.hub.query.setText("qwen")
-    shown.hub.search()
-    stage.until(lambda: shown.hub.found.rowCount() > 0)
-    shown.hub.results.setCurrentIndex(shown.hub.found.index(0))
-    stage.until(lambda: shown.hub.choices.rowCount() > 0)
-    return _top(stage)
-
-
-@page
-def hub_download(stage: Stage) -> QWidget:
-    shown = stage.window.library.window
-    assert shown is not None
-    stage.gate()
-    shown.hub.get.click()
-    stage.spin(0.5)
-    return _top(stage)
-
-
-# -- menus
-
-
-def _menu(title: str) -> Page:
-    def taken(stage: Stage) -> QWidget | None:
-        stage.shut()
-        bar = stage.window.menuBar()
-        found = next(action for action in bar.actions() if action.text().replace("&", "") == title)
-        return stage.take_menu(lambda: _popup(stage, found))
-
-    taken.__name__ = "menu_" + title.lower()
-    return taken
-
-
-def _popup(stage: Stage, action: QAction) -> None:
-    menu = action.menu()
-    assert isinstance(menu, QMenu)
-    menu.popup(stage.window.mapToGlobal(QPoint(20, 40)))
-
-
-for _title in ("File", "Edit", "Chat", "View", "Help"):
-    page(_menu(_title))
-
-
-@page
-def model_menu(stage: Stage) -> QWidget | None:
-    return stage.take_menu(stage.window.picker.showMenu)
-
-
-@page
-def persona_menu(stage: Stage) -> QWidget | None:
-    return stage.take_menu(stage.window.personas.picker.open_menu)

@@ -176,7 +176,7 @@ class Stage:
             self.spin(0.1)
         return shown
 
-    def take_menu(self, show: Callable[[], object]) -> None:
+    def take_menu(self, show: Callable[[], object]) -> QWidget | None:
         """Take the picture of the menu that `show` brings up, and close it."""
 
         def take() -> None:
@@ -189,6 +189,11 @@ class Stage:
         QTimer.singleShot(250, take)
         show()
         self.until(lambda: self.taken is not None)
+        return None
+
+    def focus(self) -> QWidget:
+        """What the keys go to."""
+        return QApplication.focusWidget() or self.window
 
     def context(self, widget: QWidget, place: QPoint) -> None:
         """Ask for the context menu at a place of a view."""

@@ -38,7 +38,8 @@ def take(variant: str, out: Path, only: list[str]) -> list[str]:
     from PySide6.QtWidgets import QDialog
 
     from desktop.app import make_application
-    from tests.bench.picture_pages import PAGES
+    from tests.bench import picture_pages, picture_windows  # noqa: F401 - they fill the list, in this order
+    from tests.bench.picture_list import PAGES
     from tests.bench.picture_stage import Stage
 
     app = make_application(["inglenook"])
@@ -103,7 +104,8 @@ def sheets(folder: Path) -> list[Path]:
 def readme(out: Path) -> None:
     """The pictures of the README, from the stage of these pictures, in this process."""
     from desktop.app import make_application
-    from tests.bench.picture_pages import PAGES
+    from tests.bench import picture_pages, picture_windows  # noqa: F401 - they fill the list, in this order
+    from tests.bench.picture_list import PAGES
     from tests.bench.picture_stage import Stage
 
     app = make_application(["inglenook"])

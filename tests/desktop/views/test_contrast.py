@@ -1,4 +1,4 @@
-"""Every pair of text and ground, in the style sheet and in what is drawn by code, is readable in both schemes and when more is asked for."""
+"""Every pair of text and ground, in the style sheet and in what code draws, is readable in both schemes and when more is asked for."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_text_of_the_style_sheet_on_its_own_grounds(scheme: str, strong: bool) -
         pairs.append((token(given.get("selection-color")), token(given.get("selection-background-color"))))
         pairs.append((token(given.get("placeholder-text-color")), token(given.get("background"))))
         for text, ground in pairs:
-            if text and ground and text != "disabled":
+            if text and ground not in ("", "line") and text != "disabled":  # nothing is written on lines
                 assert contrast(colours[text], colours[ground]) >= TEXT, f"{selector}: {text} on {ground}"
                 seen += 1
     assert seen > 40
