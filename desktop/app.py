@@ -193,6 +193,7 @@ class Desktop(QObject):
 
     @Slot()
     def _end(self) -> None:
+        self.window.leaving.sure = True  # the system does not wait for an answer
         self.window.close()
 
     def close(self) -> None:

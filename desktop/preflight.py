@@ -15,9 +15,9 @@ __all__ = ["DEBIAN_PACKAGES", "import_trouble", "trouble"]
 
 DEBIAN_PACKAGES = (
     "libegl1 libgl1 libglib2.0-0 libfontconfig1 libdbus-1-3 libxkbcommon0 libxkbcommon-x11-0 libx11-xcb1 libxcb-cursor0 libxcb-icccm4 "
-    "libxcb-keysyms1 libxcb-shape0 libxcb-randr0 libxcb-xkb1"
+    "libxcb-keysyms1 libxcb-shape0 libxcb-randr0 libxcb-xkb1 libwayland-cursor0 libwayland-egl1 libgssapi-krb5-2"
 )
-"""What a bare Debian or Ubuntu lacks for Qt's windows on X11; their dependencies bring the rest."""
+"""What a bare Debian or Ubuntu lacks for Qt's windows on X11 and Wayland and for QtNetwork; their dependencies bring the rest."""
 
 _NEED_NO_DISPLAY = ("offscreen", "minimal", "vnc", "eglfs", "linuxfb", "minimalegl", "vkkhrdisplay")
 
@@ -34,6 +34,7 @@ def import_trouble() -> str:
     try:
         importlib.import_module("PySide6.QtWidgets")
         importlib.import_module("PySide6.QtSvg")
+        importlib.import_module("PySide6.QtNetwork")  # needs Kerberos's library, which a bare system lacks
     except ImportError as error:
         library = re.search(r"(\S+\.so[.\d]*): cannot open shared object file", str(error))
         if library:

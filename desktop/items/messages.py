@@ -9,7 +9,7 @@ from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistent
 
 from desktop.store.tokens import TokenTrace
 
-__all__ = ["MESSAGE_ROLE", "MessageItem", "MessagesModel", "role_label"]
+__all__ = ["MESSAGE_ROLE", "MessageItem", "MessagesModel", "role_label", "speaker_label"]
 
 MESSAGE_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 """The item role whose value is the whole `MessageItem`."""
@@ -25,7 +25,8 @@ class MessageItem:
     `id` is the key of the message in the store; `text` its Markdown source (plain text when `role` is "user"); `running` is true
     while the reply still grows; `variant_index` (from 0) of `variant_count` siblings is shown; `footer` is small text below the
     message (speed, stop reason); `notice` a sentence the reader should see (an error, a context that was cut); a reply that begins
-    inside a thought, which its prompt had opened, names in `opened` the tag that closes it.
+    inside a thought, which its prompt had opened, names in `opened` the tag that closes it. `speaker` is the name of who says it,
+    empty for nobody in particular, and `persona` the number of the persona whose picture goes with it, 0 for none.
     """
 
     id: int
@@ -37,11 +38,18 @@ class MessageItem:
     footer: str = ""
     notice: str = ""
     opened: str = ""
+    speaker: str = ""
+    persona: int = 0
 
 
 def role_label(role: str) -> str:
     """The word a reader sees for a role of the chat format."""
     return _LABELS.get(role, role.capitalize() or "Message")
+
+
+def speaker_label(item: MessageItem) -> str:
+    """The word a reader sees for who says a message."""
+    return item.speaker or role_label(item.role)
 
 
 class MessagesModel(QAbstractListModel):
@@ -72,7 +80,7 @@ class MessagesModel(QAbstractListModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return item.text
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            return f"{role_label(item.role)}: {item.text}"
+            return f"{speaker_label(item)}: {item.text}"
         return item if role == MESSAGE_ROLE else None
 
     def items(self) -> tuple[MessageItem, ...]:

@@ -30,6 +30,9 @@ ACTIONS: tuple[Entry, ...] = (
     Entry("model", "Choose the model"),
     Entry("preset", "Use a sampler preset in this chat", "text", takes="NAME"),
     Entry("persona", "Choose who answers in this chat"),
+    Entry("roles", "Who takes part in this chat"),
+    Entry("as", "Write as another one of your names", "text", takes="NAME"),
+    Entry("next", "Let somebody of this chat speak", "text", takes="NAME"),
     Entry("attach", "Attach files"),
     Entry("prompts", "Manage the saved prompts"),
     Entry("fork", "New chat that goes on from here"),
@@ -38,7 +41,7 @@ ACTIONS: tuple[Entry, ...] = (
     Entry("help", "Keyboard shortcuts"),
 )
 """What can be done; those that this window cannot do are left out."""
-_WITH_CHOICES = ("preset",)
+_WITH_CHOICES = ("preset", "as", "next")
 
 
 def matching(text: str, actions: Sequence[Entry], prompts: Iterable[Entry], choices: dict[str, Sequence[str]]) -> tuple[Entry, ...]:
@@ -59,7 +62,7 @@ def matching(text: str, actions: Sequence[Entry], prompts: Iterable[Entry], choi
         if fitting:
             return tuple(fitting)
     folded = typed.casefold()
-    begun = [entry for entry in actions if entry.word.startswith(folded) and not space]
+    begun = [entry for entry in actions if entry.word.startswith(folded) and not space and choices.get(entry.word, ("",))]
     return (*begun, *(entry for entry in prompts if folded in entry.word.casefold()))
 
 

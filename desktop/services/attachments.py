@@ -9,9 +9,9 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.services.fitting import fitted, size_of
+from desktop.services.fitting import fitted, shortened, size_of
 from desktop.services.session import ChatSession
-from desktop.services.worker import StreamThread
+from desktop.services.worker import Job, StreamThread
 from desktop.store.attached import Attachment, message_text
 from desktop.store.attachment_files import Unreadable, read_attachment
 from desktop.store.database import StoreError
@@ -47,6 +47,7 @@ class AttachmentService(QObject):
         refused(str sentence): a file cannot be attached.
         sized(object size): the `PromptSize` that `check` asked for; None when it is not known.
         fitted(int conversation): its files were cut so that they fit.
+        shortened(int conversation, str text): the beginning of a message that fits.
     """
 
     changed = Signal(int)
@@ -54,6 +55,7 @@ class AttachmentService(QObject):
     refused = Signal(str)
     sized = Signal(object)
     fitted = Signal(int)
+    shortened = Signal(int, str)
 
     def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -61,8 +63,10 @@ class AttachmentService(QObject):
         self._held: dict[int, list[Held]] = {}
         self._worker: StreamThread | None = None
         self._jobs: dict[int, int] = {}
+        self._reads: dict[int, Job] = {}
         self._counts: dict[int, tuple[int, int]] = {}
         self._checks: set[int] = set()
+        self._shortens: dict[int, int] = {}
         self._fits: dict[int, tuple[int, tuple[int, ...]]] = {}
         self._last = 0
         session.asked.connect(self._on_asked)
@@ -85,8 +89,13 @@ class AttachmentService(QObject):
             self._worker.finished.connect(self._on_finished)
             self._worker.failed.connect(self._on_failed)
         job = self._worker.start(lambda stop: _read(tuple(paths), stop))
-        self._jobs[job.id] = conversation
+        self._jobs[job.id], self._reads[job.id] = conversation, job
         self.reading.emit(len(self._jobs))
+
+    def stop_reading(self) -> None:
+        """Read no further; what was read already stays."""
+        for job in self._reads.values():
+            job.stop()
 
     def hold(self, attachment: Attachment, conversation: int) -> None:
         """Put a text beside the next message of a chat."""
@@ -129,6 +138,15 @@ class AttachmentService(QObject):
         number = self._session.ask(fitted(request, tuple(each.attachment for each in held), own))
         self._fits[number] = (conversation, tuple(each.key for each in held))
 
+    def shorten(self, message: str, opening: str) -> None:
+        """Find how much of a message without files fits; `shortened` tells."""
+        try:
+            request = self._session.preview_request(message, opening)
+        except StoreError as error:
+            self.refused.emit(str(error))
+            return
+        self._shortens[self._session.ask(shortened(request))] = self._session.conversation
+
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _count(self, conversation: int, held: Held) -> None:
@@ -160,6 +178,10 @@ class AttachmentService(QObject):
             if isinstance(answer, tuple) and keys == tuple(held.key for held in self.held(conversation)):
                 self.put(answer, conversation)
                 self.fitted.emit(conversation)
+        elif number in self._shortens:
+            conversation = self._shortens.pop(number)
+            if isinstance(answer, str):
+                self.shortened.emit(conversation, answer)
         elif number in self._counts:
             conversation, key = self._counts.pop(number)
             if isinstance(answer, int):
@@ -178,6 +200,7 @@ class AttachmentService(QObject):
     @Slot(int, object)
     def _on_finished(self, job: int, _result: object) -> None:
         self._jobs.pop(job, None)
+        self._reads.pop(job, None)
         self.reading.emit(len(self._jobs))
 
     @Slot(int, str, str)
@@ -193,4 +216,5 @@ def _read(paths: tuple[Path, ...], stop: threading.Event) -> Generator[Attachmen
         try:
             yield read_attachment(path, stop)
         except Unreadable as error:
-            yield str(error)
+            if not stop.is_set():
+                yield str(error)

@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from desktop.services.session import ChatSession
 from desktop.services.worker import Job
-from engine.core import ChatRequest, ChatSource, Foreseen, Message, Stats
+from engine.core import ChatRequest, ChatSource, Foreseen, Stats
 from engine.errors import EngineError
 from engine.settings import ConstraintSettings, GuidanceSettings, Settings, StopSettings
 
@@ -149,16 +149,12 @@ class ContextMeter(QObject):
         if self._job is not None:  # its end asks again
             self._job.stop()
             return
-        system, items = session.prompt.text, session.messages.items()
-        found = [Message("system", system)] if system.strip() else []
-        shown = [item for item in items if not item.running]
-        found += [Message(item.role, item.text) for item in shown]
-        ids = [0] * (len(found) - len(shown)) + [item.id for item in shown]
         self._counted_draft = self._draft
         draft = self._draft.strip("\n").rstrip()
         # Without a draft a question stands for it: templates want one, and its place is what a message costs at least.
+        messages, ids = session.next_messages(draft)
         request = ChatRequest(
-            (*found, Message("user", draft)),
+            messages,
             stops=session.settings(StopSettings), guidance=session.settings(GuidanceSettings),
             constraint=ConstraintSettings(),
         )  # fmt: skip

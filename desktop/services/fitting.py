@@ -8,7 +8,7 @@ from collections.abc import Callable
 from desktop.store.attached import Attachment, cut, cut_inside, join, lines_of
 from engine.core import ChatRequest, ChatSource, Message, PromptSize
 
-__all__ = ["fitted", "size_of"]
+__all__ = ["fitted", "shortened", "size_of"]
 
 _CHARACTERS = 8
 """More characters than a token of most texts has: what is longer than that cannot fit and need not be counted."""
@@ -61,3 +61,23 @@ def fitted(request: ChatRequest, files: tuple[Attachment, ...], text: str) -> Ca
 
     return answer
 
+
+
+def shortened(request: ChatRequest) -> Callable[[ChatSource], str]:
+    """A question whose answer is how much of the beginning of `request`'s last user message fits, cut behind a word."""
+    place = max(number for number, message in enumerate(request.messages) if message.role == "user")
+    text = request.messages[place].content
+
+    def answer(source: ChatSource) -> str:
+        low, high = 1, min(len(text), _CHARACTERS * source.size(ChatRequest((Message("user", "-"),))).context)
+        while low < high:
+            middle = (low + high + 1) // 2
+            part = Message("user", text[:middle])
+            messages = (*request.messages[:place], part, *request.messages[place + 1 :])
+            fits = source.size(dataclasses.replace(request, messages=messages)).over <= 0
+            low, high = (middle, high) if fits else (low, middle - 1)
+        found = text[:low]
+        behind = max(found.rfind(" "), found.rfind("\n"))
+        return found if low == len(text) or behind < low // 2 else found[:behind].rstrip()
+
+    return answer

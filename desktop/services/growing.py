@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 
+from desktop.items.voices import LeadingName
 from desktop.store.tokens import TokenTrace
-from engine.core import Done, Stats
+from engine.core import Done, Stats, Text, TokenInfo
 
 __all__ = ["CHECKPOINT_MS", "FRAME_MS", "GrowingReply"]
 
@@ -38,6 +41,8 @@ class GrowingReply(QObject):
         self.stats: Stats | None = None
         self.done: Done | None = None
         self.tokens = TokenTrace()
+        self.leading: LeadingName | None = None
+        self._unsigned: list[TokenInfo] = []
         self._parts = [text]
         self._waiting: list[str] = []
         self._frame = self._timer(FRAME_MS, self.flush)
@@ -49,6 +54,26 @@ class GrowingReply(QObject):
         if len(self._parts) > 1:
             self._parts = ["".join(self._parts)]
         return self._parts[0] + "".join(self._waiting)
+
+    def take(self, event: Text) -> None:
+        """Text and tokens have arrived; a name before them is taken off both."""
+        if self.leading is None or self.leading.decided:
+            self.tokens.extend(event.tokens)
+            self.add(event.text)
+            return
+        self._unsigned += event.tokens
+        self.add(self.leading.feed(event.text))
+        self._sign()
+
+    def _sign(self) -> None:
+        """Hand on the tokens that were held back, once it is known what of their text was a name."""
+        if self.leading is None or not (self.leading.decided or self.leading.behind_thought):
+            return
+        left = 0 if self.leading.behind_thought else self.leading.removed
+        for token in self._unsigned:
+            self.tokens.extend((dataclasses.replace(token, text=token.text[left:]),) if left else (token,))
+            left = max(0, left - len(token.text))
+        self._unsigned = []
 
     def add(self, text: str) -> None:
         """Text has arrived."""
@@ -72,6 +97,9 @@ class GrowingReply(QObject):
 
     def end(self) -> None:
         """Hand on the rest and stop both clocks."""
+        if self.leading is not None and not self.leading.decided:
+            self.add(self.leading.end())
+            self._sign()
         self.flush()
         self._checkpoint.stop()
         self.deleteLater()

@@ -76,6 +76,11 @@ class SettingsLayers:
         """The name of the preset that was chosen last in the conversation, else of its persona's; empty when there is none."""
         return self._preset or next((around.preset for around in self._around if around.preset), "")
 
+    @property
+    def around(self) -> tuple[Around, ...]:
+        """The folders and the persona that values are taken from now."""
+        return self._around
+
     def surround(self, around: Sequence[Around]) -> tuple[type[Settings], ...]:
         """The folders, outermost first, and the persona that the conversation takes values from now; returns the classes that changed."""
         before, self._around = self._around, tuple(around)

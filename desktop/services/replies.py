@@ -102,7 +102,7 @@ def footer(saved: Mapping[str, Any]) -> str:
 def notice(message: StoredMessage) -> str:
     """What the reader should know about the message: an error, left-out turns, an interruption; mostly empty."""
     saved = message.stats
-    if message.state == "stopped" and not saved:
+    if message.state == "stopped" and not saved.keys() - {"opened"}:
         return "Inglenook ended while this reply was being written; what had arrived is kept."
     parts = []
     trimmed = saved.get("trimmed", 0)
@@ -130,4 +130,6 @@ def message_item(message: StoredMessage) -> MessageItem:
         footer=footer(message.stats),
         notice=notice(message),
         opened=str(message.stats.get("opened", "")),
+        speaker=message.speaker.name,
+        persona=message.speaker.persona,
     )

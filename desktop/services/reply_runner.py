@@ -7,6 +7,7 @@ import dataclasses
 from PySide6.QtCore import QCoreApplication, QEvent, QObject, Signal, Slot
 
 from desktop.items.messages import MessageItem
+from desktop.items.voices import LeadingName
 from desktop.services.engine_room import EngineRoom
 from desktop.services.growing import GrowingReply
 from desktop.services.model_slot import Describe, OpenChat
@@ -77,6 +78,11 @@ class ReplyRunner(QObject):
         return self._reply.conversation_id if self._reply is not None else 0
 
     @property
+    def text(self) -> str:
+        """Its text so far; empty when no reply runs."""
+        return self._reply.text if self._reply is not None else ""
+
+    @property
     def stats(self) -> Stats | None:
         """The latest figures of the running reply, if it told any."""
         return self._reply.stats if self._reply is not None else None
@@ -86,14 +92,19 @@ class ReplyRunner(QObject):
         """How often a banned text was taken back in the running reply."""
         return self._reply.avoided if self._reply is not None else 0
 
-    def begin(self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None) -> None:
+    def begin(
+        self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None, leading: LeadingName | None = None
+    ) -> None:
         """Start a reply into `message` (state "running" in the store), after the text it has. Only while the engine is idle.
 
         `source` is the reply which that text comes from, as it was before: the same one, or another that it was branched off.
+        `leading` takes the speaker's name off its beginning.
         """
         self._reply = GrowingReply(message.conversation_id, message.id, message.text, self)
         self._reply.tokens = self._shelf.begin(message, source, request.continue_ids, model_key(self.engine.model))
-        self._reply.opened = self._opened(message, source)
+        self._reply.opened = leading.opened if leading is not None else self._opened(message, source)
+        self._reply.leading = leading
+        self._note_opened()
         self._reply.grown.connect(self._on_grown)
         self._reply.checkpoint_due.connect(self._checkpoint)
         self._model_name = self.engine.model.name if self.engine.model is not None else ""
@@ -118,6 +129,14 @@ class ReplyRunner(QObject):
         if message.text.strip() and source is not None:
             return str(source.stats.get("opened", ""))
         return self.engine.model.opens_thought if self.engine.model is not None else ""
+
+    def _note_opened(self) -> None:
+        if self._reply is None or not self._reply.opened:
+            return
+        try:
+            self._library.of(self._reply.message_id).note_opened(self._reply.message_id, self._reply.opened)
+        except StoreError as error:
+            self.unsaved.tell(error)  # the end of the reply is saved with it
 
     def tokens(self, message_id: int) -> TokenTrace | None:
         """The tokens of a reply, those so far of the one that runs; None where they are not known. Raises `StoreError`."""
@@ -165,8 +184,7 @@ class ReplyRunner(QObject):
         if self._reply is None:
             return
         if isinstance(event, Text):
-            self._reply.tokens.extend(event.tokens)
-            self._reply.add(event.text)
+            self._reply.take(event)
             if event.suppressed:
                 self._reply.avoided += 1
                 self.avoided.emit(self._reply.conversation_id, self._reply.avoided, event.suppressed)

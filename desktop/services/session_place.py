@@ -16,7 +16,7 @@ from desktop.store.preferences import Preferences
 from desktop.store.presets import find_preset
 from desktop.store.temporary import FIRST_TEMPORARY, Library
 
-__all__ = ["PlacedSession", "Prompt", "is_temporary"]
+__all__ = ["PlacedSession", "Prompt", "is_temporary", "prompt_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +121,14 @@ class PlacedSession(SettingsSession):
         if persona != self._persona:
             self._persona = persona
             self.persona_changed.emit(persona)
-        prompt = _prompt_of(layers)
+        prompt = prompt_of(layers)
         if entering or prompt != self._prompt:
             self._prompt = prompt
             self.prompt_changed.emit(prompt)
 
 
-def _prompt_of(layers: tuple[Layer, ...]) -> Prompt:
+def prompt_of(layers: tuple[Layer, ...]) -> Prompt:
+    """The system prompt of a conversation with these layers."""
     own = layers[-1]
     inherited, layer = system_prompt_of(layers[:-1])
     heads = {"folder": FROM_FOLDER, "persona": FROM_PERSONA}

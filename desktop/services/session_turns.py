@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.items.catalogue import model_name
 from desktop.items.messages import MessagesModel
+from desktop.items.voices import LeadingName, Said, Voice, in_turn, next_voice, replies_since_user
 from desktop.services.drafts import DraftProblem, DraftService
 from desktop.services.model_slot import Describe, OpenChat
 from desktop.services.paths import request_messages
-from desktop.services.session_conversations import ConversationSession
+from desktop.services.session_roles import RoleSession, said_of
 from desktop.services.session_settings import told
 from desktop.store.conversations import StoredMessage
 from desktop.store.database import StoreError
 from desktop.store.forking import fork
 from desktop.store.preferences import Preferences
+from desktop.store.roles import Spoken
 from desktop.store.temporary import Library
-from engine.core import ChatRequest, Message, ModelInfo
+from engine.core import ChatRequest, Message
 from engine.settings import (
     AdapterSettings,
     ConstraintSettings,
@@ -41,8 +43,8 @@ _REFUSALS = {
 }
 
 
-class TurnSession(ConversationSession):
-    """Starts replies in the open conversation, one at a time.
+class TurnSession(RoleSession):
+    """Starts replies in the open conversation, one at a time. `refused` is the state in which the last one was refused, and how.
 
     Signals:
         state_changed(str): one of `engine_room.STATES`.
@@ -63,6 +65,7 @@ class TurnSession(ConversationSession):
         self.drafts = DraftService(draft_problem, self)
         self.drafts.answered.connect(self._on_draft_answer)
         self._draft_told = ("", "", "")
+        self.refused = ("", "")
         self._runner.ended.connect(self._check_draft)
         self._runner.draft_failed.connect(self._on_draft_failed)
         self._runner.ended.connect(self.reply_ended)
@@ -72,41 +75,90 @@ class TurnSession(ConversationSession):
         """One of `engine_room.STATES`."""
         return self._engine.state
 
-    @property
-    def model(self) -> ModelInfo | None:
-        """The loaded model."""
-        return self._engine.model
-
     @told
-    def submit(self, text: str, opening: str = "") -> bool:
+    def submit(self, text: str, opening: str = "", answers: str = "") -> bool:
         """Send a message and start the reply, which begins with `opening` and goes on from there.
 
+        Where several take part, the one called `answers` replies, else whose turn it is; nobody where the user chooses.
         False (the text stays with the caller) when there is nothing to send or no way to answer.
         """
         if not text.strip() or not self._ready():
             return False
         items = self.messages.items()
-        message = self._of_open.add_message(self._conversation, items[-1].id if items else None, "user", text.strip("\n").rstrip())
+        above = items[-1].id if items else None
+        message = self._of_open.add_message(
+            self._conversation, above, "user", text.strip("\n").rstrip(), speaker=self._signature()
+        )  # fmt: skip
         try:
-            begun = self._of_open.add_message(self._conversation, message.id, "assistant", opening, "running") if opening.strip() else None
-            return self._begin(message.id, begun)
+            chosen = self.voice(answers)
+            who = chosen.spoken if chosen is not None else self._next(self._of_open.path(self._conversation))
+            if who is None:
+                self._touched(self._conversation)
+                self._show_path()
+                return True
+            begun = None
+            if opening.strip():
+                begun = self._of_open.add_message(self._conversation, message.id, "assistant", opening, "running", who)
+            return self._begin(message.id, begun, who=who)
         except StoreError as error:  # the message is saved and not the reply: it is shown, to be answered later
             self._show_path()
             self.notice.emit(str(error), "error")
             return True
 
+    def save_replies(self) -> dict[int, str]:
+        """Write now what could not be saved; what still cannot is returned: the whole texts by their messages' ids.
+
+        A reply that runs counts where its last save failed.
+        """
+        self._runner.unsaved.save()
+        found = self._runner.unsaved.waiting
+        if self._runner.message_id and self._runner.unsaved.in_trouble:
+            found[self._runner.message_id] = self._runner.text
+        return found
+
+    @property
+    def save_trouble(self) -> str:
+        """Why a reply could not be saved the last time that happened."""
+        return self._runner.unsaved.reason
+
     def submit_in(self, conversation_id: int, text: str, opening: str = "") -> bool:
         """As `submit`, in a conversation that need not be the open one; what is shown stays, but for the state."""
+        return self._inside(conversation_id, lambda: self.submit(text, opening))
+
+    @told
+    def speak(self, name: str) -> bool:
+        """Let a participant say something now, behind what is shown."""
+        voice = self.voice(name)
+        if voice is None or not self._ready():
+            return False
+        items = self.messages.items()
+        return self._begin(items[-1].id if items else None, who=voice.spoken)
+
+    def go_on_in(self, conversation_id: int) -> bool:
+        """Where participants speak to each other, start the next reply, in a conversation that need not be the open one; False where
+        it is the user's turn.
+        """
+        return self._inside(conversation_id, self._go_on)
+
+    @told
+    def _go_on(self) -> bool:
+        path = self._of_open.path(self._conversation)
+        due = bool(self._voices) and 0 < replies_since_user(said_of(path)) <= self._roles.automatic
+        who = self._next(path) if due else None
+        return who is not None and self._ready() and self._begin(path[-1].id, who=who)
+
+    def _inside(self, conversation_id: int, act: Callable[[], bool]) -> bool:
+        """Do something as if that conversation were open."""
         shown = self._conversation
         if conversation_id == shown:
-            return self.submit(text, opening)
+            return act()
         rows = self.messages
         blocked = self.blockSignals(True)  # the open conversation's settings and messages are shown all the while
         self.messages = MessagesModel()
         try:
             self._enter(conversation_id)
             self.messages.reset(self._items())
-            sent = self.submit(text, opening)
+            sent = act()
             self._enter(shown)
         except StoreError as error:
             sent, trouble = False, str(error)
@@ -126,10 +178,14 @@ class TurnSession(ConversationSession):
         Raises `StoreError`.
         """
         self.follow_place()
-        prompt = self.prompt.text
         path = self._of_open.path(self._conversation) if self.settings(StopSettings).when_full == "stop" else ()
+        if self._voices:
+            said = [*said_of(path), Said("user", text, self._signature())]
+            voice = next_voice(self._roles, self._voices, said) or self._voices[0]
+            said += [Said("assistant", opening, voice.spoken)] if opening.strip() else []
+            return self._staged(said, voice, bool(opening.strip()), ())[0]
         new = (Message("user", text), *([Message("assistant", opening)] if opening.strip() else []))
-        return self._request((*request_messages(prompt, path, path[-1].id if path else None), *new), bool(opening.strip()), ())
+        return self._request((*request_messages(self.prompt.text, path, path[-1].id if path else None), *new), bool(opening.strip()), ())
 
     @told
     def fork(self, message_id: int) -> bool:
@@ -154,7 +210,9 @@ class TurnSession(ConversationSession):
         if not self._ready():
             return False
         message = self._of_open.message(message_id)
-        return self._begin(message.parent_id if message.role == "assistant" else message.id)
+        if message.role == "assistant":
+            return self._begin(message.parent_id, who=message.speaker if self._voices and message.speaker.name else None)
+        return self._begin(message.id)
 
     @told
     def continue_reply(self, message_id: int) -> bool:
@@ -174,7 +232,7 @@ class TurnSession(ConversationSession):
         if not self._ready():
             return False
         source = self._of_open.message(message_id)
-        begun = self._of_open.add_message(self._conversation, source.parent_id, "assistant", text, "running")
+        begun = self._of_open.add_message(self._conversation, source.parent_id, "assistant", text, "running", source.speaker)
         return self._begin(source.parent_id, begun, tuple(ids), source)
 
     @told
@@ -210,7 +268,8 @@ class TurnSession(ConversationSession):
             return not trouble
         elsewhere = self.replying_in not in (0, self._conversation)
         where = f" in “{self.library.of(self.replying_in).get(self.replying_in).title}”" if elsewhere else ""
-        self.notice.emit(_REFUSALS.get(self.state, _REFUSALS["stopping"]).format(where=where), "warning")
+        self.refused = (self.state, _REFUSALS.get(self.state, _REFUSALS["stopping"]).format(where=where))
+        self.notice.emit(self.refused[1], "warning")
         return False
 
     def _draft_trouble(self) -> str:
@@ -244,28 +303,60 @@ class TurnSession(ConversationSession):
             self.draft_refused.emit(sentence)
 
     def _begin(
-        self, parent_id: int | None, continued: StoredMessage | None = None, ids: tuple[int, ...] = (), source: StoredMessage | None = None
+        self, parent_id: int | None, continued: StoredMessage | None = None, ids: tuple[int, ...] = (), source: StoredMessage | None = None,
+        who: Spoken | None = None,
     ) -> bool:
-        """Start a reply under `parent_id`, or at the end of `continued`, whose exact token ids are `ids` where they are known.
+        """Start a reply of `who` (None: whose turn it is) under `parent_id`, or at the end of `continued`, whose exact token ids are `ids`
+        where they are known.
 
         The text of `continued` comes from the reply `source`, which is itself unless it was branched off.
         """
         self.follow_place()
-        prompt = self.prompt.text
         path = self._of_open.path(self._conversation)
         last = continued.id if continued is not None and (ids or continued.text.strip()) else parent_id
-        request = self._request(request_messages(prompt, path, last), last != parent_id, ids)
+        end = [message.id for message in path].index(last) + 1 if last is not None else 0
+        above = path[: end - (last != parent_id)]
+        if continued is not None:
+            who = continued.speaker
+        elif who is None:
+            who = self._next(above) or in_turn(self._voices, said_of(above)).spoken
+        voice, leading = self._voice_for(who), None
+        if voice is None:
+            request = self._request(request_messages(self.prompt.text, path, last), last != parent_id, ids)
+        else:
+            who = voice.spoken if continued is None else who
+            request, leading = self._staged(said_of(path[:end]), voice, last != parent_id, ids)
         if self.model is not None:
             self._of_open.set_model_path(self._conversation, self.model.path)
         if continued is None:
-            message = self._of_open.add_message(self._conversation, parent_id, "assistant", "", "running")
+            message = self._of_open.add_message(self._conversation, parent_id, "assistant", "", "running", who)
         else:
             self._of_open.resume(continued.id)
             message = continued
-        self._runner.begin(request, message, source or continued)
+        self._runner.begin(request, message, source or continued, leading)
         self._touched(self._conversation)
         self._show_path()
         return True
+
+    def _staged(self, said: list[Said], voice: Voice, goes_on: bool, ids: tuple[int, ...]) -> tuple[ChatRequest, LeadingName | None]:
+        """The request for a reply of one of several; and what takes names off it, unless it goes on from a text it has."""
+        scene = self._scene(voice)
+        assert scene is not None
+        if goes_on:  # the last one is the speaker's, whoever was to speak when it was begun
+            said = [*said[:-1], said[-1]._replace(speaker=voice.spoken)]
+        messages, begun = scene.messages(said, goes_on), scene.opens(said, goes_on)
+        signed = bool(messages) and messages[-1].content.startswith(f"{voice.name}: ")
+        with self._speaking(voice):
+            request = self._request(messages, goes_on or begun, () if signed else ids)  # ids know nothing of the name before them
+        stops = dataclasses.replace(
+            request.stops, stop_strings=(*request.stops.stop_strings, *scene.stops(said)), keep_stop=False
+        )  # fmt: skip
+        # The name's last token is drawn anew: after "Ada: " no model expects a word without its blank.
+        constraint = dataclasses.replace(request.constraint, heal=request.constraint.heal or begun)
+        request = dataclasses.replace(request, stops=stops, constraint=constraint)
+        tags = self.model.thinking if self.model is not None else ()
+        opened = self.model.opens_thought if self.model is not None and not begun else ""
+        return request, None if goes_on else scene.leading(said, opened, tags)
 
     def _request(self, messages: tuple[Message, ...], goes_on: bool, ids: tuple[int, ...]) -> ChatRequest:
         """The request with all settings of the open conversation. Exact ids stay as they are: their last token is not healed."""

@@ -27,6 +27,8 @@ class Ended(NamedTuple):
 class UnsavedReplies(QObject):
     """Saves ended replies; what cannot be saved stays here. Trouble is told once, until all is saved.
 
+    `reason` is the sentence of the last trouble.
+
     Signals:
         trouble(str): something cannot be saved now.
         saved_again(): after trouble, everything is saved.
@@ -40,6 +42,7 @@ class UnsavedReplies(QObject):
         self._library = library
         self._waiting: dict[int, Ended] = {}
         self._is_told = False
+        self.reason = ""
         self._timer = QTimer(self)
         self._timer.setInterval(RETRY_MS)
         self._timer.timeout.connect(self.save)
@@ -47,6 +50,16 @@ class UnsavedReplies(QObject):
     def find(self, message_id: int) -> Ended | None:
         """The end of a reply that is not saved yet."""
         return self._waiting.get(message_id)
+
+    @property
+    def in_trouble(self) -> bool:
+        """Whether something could not be saved, and was not since."""
+        return self._is_told
+
+    @property
+    def waiting(self) -> dict[int, str]:
+        """The whole texts of the replies that wait, by the ids of their messages."""
+        return {number: ended.text for number, ended in self._waiting.items()}
 
     def put(self, message_id: int, ended: Ended) -> None:
         """A reply is over; `save` writes it."""
@@ -70,6 +83,7 @@ class UnsavedReplies(QObject):
 
     def tell(self, error: StoreError) -> None:
         """Something could not be written; the user hears of it once."""
+        self.reason = str(error)
         if not self._is_told:
             self._is_told = True
             self.trouble.emit(str(error))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject
 
 from desktop.services.attachments import AttachmentService
+from desktop.services.automatic_turns import AutomaticTurns
+from desktop.services.draft_files import DraftFiles
 from desktop.services.message_queue import MessageQueue
 from desktop.services.prompts import PromptService
 from desktop.services.session import ChatSession
@@ -21,6 +23,8 @@ class Writing:
     attachments: AttachmentService
     queue: MessageQueue
     prompts: PromptService
+    turns: AutomaticTurns
+    draft_files: DraftFiles
 
     def close(self) -> bool:
         """End their threads."""
@@ -29,4 +33,6 @@ class Writing:
 
 def make_writing(session: ChatSession, parent: QObject) -> Writing:
     """All of them over one session."""
-    return Writing(AttachmentService(session, parent), MessageQueue(session, parent), PromptService(session.library.database, parent))
+    attachments, queue = AttachmentService(session, parent), MessageQueue(session, parent)
+    prompts, turns = PromptService(session.library.database, parent), AutomaticTurns(session, queue, parent)
+    return Writing(attachments, queue, prompts, turns, DraftFiles(session, attachments, parent))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import codecs
-import logging
+import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from desktop.store.attached import Attachment
 
@@ -18,6 +22,10 @@ MOST_PDF_BYTES = 200 << 20
 MOST_PAGES = 500
 MOST_PDF_S = 30.0
 _MOST_PAGE_BYTES = 8 << 20
+_MOST_PDF_MEMORY = 3 << 30
+_GRACE_S = 5.0
+"""Beyond its own bound of time, which it looks at between two pages."""
+_LOOK_S = 0.05
 _GUESSED_BYTES = 64 << 10
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"),
@@ -32,7 +40,10 @@ class Unreadable(Exception):
 
 
 def read_attachment(path: Path, stop: threading.Event) -> Attachment:
-    """The file's text; of a long PDF, its first pages. Raises `Unreadable`. Looks at `stop` between two pages."""
+    """The file's text; of a long PDF, its first pages. Raises `Unreadable`.
+
+    A PDF is read by a process of its own, which `stop` ends at once.
+    """
     try:
         size = path.stat().st_size
         if path.is_dir():
@@ -107,41 +118,49 @@ def _clean(text: str) -> str:
 
 
 def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
-    """The text of a PDF's pages, as many as bounds of pages, characters and time allow."""
+    """The text of a PDF's pages, as many as bounds of pages, characters, time and memory allow."""
     if size > MOST_PDF_BYTES:
         raise Unreadable(f"“{path.name}” has {size / 1e6:,.0f} MB, but PDF files of up to {MOST_PDF_BYTES / 1e6:,.0f} MB can be attached.")
-    from pypdf import PdfReader
-    from pypdf.errors import DependencyError, PyPdfError
-
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of every small fault of a file
     broken = f"“{path.name}” is damaged: its PDF pages cannot be read. Save it anew in the program it comes from, then attach it again."
-    locked = f"“{path.name}” is encrypted: save a copy without a password, then attach that."
-    try:
-        with PdfReader(path) as reader:
-            if reader.is_encrypted and not reader.decrypt(""):
-                raise Unreadable(locked)
-            return _pages(path, reader, stop)
-    except DependencyError as error:
-        raise Unreadable(locked) from error
-    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError, RecursionError, OverflowError,
-            NotImplementedError, MemoryError) as error:  # what pypdf raises for files that break the rules  # fmt: skip
-        raise Unreadable(broken) from error
-
-
-def _pages(path: Path, reader: object, stop: threading.Event) -> Attachment:
-    from pypdf import PdfReader
-
-    assert isinstance(reader, PdfReader)
-    total, until = len(reader.pages), time.monotonic() + MOST_PDF_S
-    pages: list[str] = []
-    for number in range(min(total, MOST_PAGES)):
-        if stop.is_set() or time.monotonic() > until or sum(map(len, pages)) > MOST_BYTES:
-            break
-        page = reader.pages[number]
-        contents = page.get_contents()
-        drawn_only = contents is None or len(contents.get_data()) > _MOST_PAGE_BYTES
-        pages.append("" if drawn_only else page.extract_text().strip())
+    answer = _ask_reader(path, stop)
+    if answer is None:
+        raise Unreadable(f"“{path.name}” was not read to its end: it was stopped, or its pages take too long or too much memory to read.")
+    if answer.get("trouble") == "locked":
+        raise Unreadable(f"“{path.name}” is encrypted: save a copy without a password, then attach that.")
+    if "pages" not in answer:
+        raise Unreadable(broken)
+    pages, total = [str(page) for page in answer["pages"]], int(answer["total"])
     text = "\n\n".join(page for page in pages if page)
     if not text.strip():
         raise Unreadable(f"“{path.name}” has no text: its pages are pictures. Run text recognition (OCR) over it first.")
     return Attachment(path.name, _clean(text), f"first {len(pages):,} of {total:,} pages" if len(pages) < total else "")
+
+
+def _ask_reader(path: Path, stop: threading.Event) -> dict[str, Any] | None:
+    """What `pdf_text` answers from a process of its own; None when it was stopped, took too long, or was ended by its bounds."""
+    limits = (MOST_PAGES, MOST_BYTES, round(MOST_PDF_S), _MOST_PAGE_BYTES, _MOST_PDF_MEMORY)
+    root = str(Path(__file__).resolve().parents[2])
+    paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    reader = subprocess.Popen(
+        [sys.executable, "-m", "desktop.store.pdf_text", str(path.absolute()), *map(str, limits)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": paths},
+        creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+    )  # fmt: skip
+    until = time.monotonic() + MOST_PDF_S + _GRACE_S
+    try:
+        while True:
+            try:
+                out, _ = reader.communicate(timeout=_LOOK_S)
+                break
+            except subprocess.TimeoutExpired:
+                if stop.is_set() or time.monotonic() > until:
+                    return None
+    finally:
+        if reader.poll() is None:
+            reader.kill()
+            reader.communicate()
+    try:
+        answer = json.loads(out)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None

@@ -12,6 +12,7 @@ from typing import Any
 
 from desktop.store.database import Database, StoreError
 from desktop.store.records import STATES, Conversation, ConversationSummary, SearchHit, StoredMessage, auto_title
+from desktop.store.roles import NOBODY, Roles, Spoken
 from desktop.store.search import Search
 from desktop.store.tree import Node, Tree
 
@@ -66,15 +67,15 @@ class ConversationStore:
         """One conversation, deleted or not."""
         row = self._database.execute(
             "SELECT id, title, created_at, updated_at, deleted, settings, system_prompt, model_path, folder_id, pinned, persona_id, "
-            "inherits_prompt FROM conversations WHERE id = ?",
+            "inherits_prompt, roles FROM conversations WHERE id = ?",
             (conversation_id,),
         ).fetchone()
         if row is None:
             raise _no_conversation(conversation_id)
-        number, title, created, updated, deleted, settings, prompt, model_path, folder, pinned, persona, inherits = row
+        number, title, created, updated, deleted, settings, prompt, model_path, folder, pinned, persona, inherits, roles = row
         return Conversation(
             number, title, created, updated, bool(deleted), json.loads(settings), prompt, model_path, folder, bool(pinned), persona,
-            bool(inherits),
+            bool(inherits), Roles.read(roles),
         )  # fmt: skip
 
     def rename(self, conversation_id: int, title: str) -> None:
@@ -119,14 +120,20 @@ class ConversationStore:
         """Who answers here (`personas.py`); None is nobody in particular."""
         self._set(conversation_id, "persona_id = ?", persona_id)
 
+    def set_roles(self, conversation_id: int, roles: Roles) -> None:
+        """Who takes part here."""
+        self._set(conversation_id, "roles = ?", roles.text())
+
     def set_model_path(self, conversation_id: int, path: str) -> None:
         """Remember which model answers here."""
         self._set(conversation_id, "model_path = ?", path)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
-    def add_message(self, conversation_id: int, parent_id: int | None, role: str, text: str, state: str = "complete") -> StoredMessage:
-        """A new message under `parent_id` (None is the top); it becomes the shown one there."""
+    def add_message(
+        self, conversation_id: int, parent_id: int | None, role: str, text: str, state: str = "complete", speaker: Spoken = NOBODY
+    ) -> StoredMessage:
+        """A new message of `speaker` under `parent_id` (None is the top); it becomes the shown one there."""
         _check_state(state)
         now = time.time()
         with self._database.transaction():
@@ -134,8 +141,9 @@ class ConversationStore:
             if parent is not None and parent.conversation_id != conversation_id:
                 raise StoreError(f"Message {parent_id} belongs to another conversation than number {conversation_id}.")
             cursor = self._database.execute(
-                "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at) VALUES (?, ?, ?, ?, ?, ?)",
-                (conversation_id, parent_id, role, text, state, now),
+                "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, speaker, speaker_persona) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (conversation_id, parent_id, role, text, state, now, *speaker),
             )
             message_id = int(cursor.lastrowid or 0)
             self._show(conversation_id, parent_id, message_id)
@@ -149,6 +157,12 @@ class ConversationStore:
     def checkpoint(self, message_id: int, text: str) -> None:
         """Save the text so far of a running reply: one small write."""
         self._database.execute("UPDATE messages SET text = ? WHERE id = ? AND state = 'running'", (text, message_id))
+
+    def note_opened(self, message_id: int, opened: str) -> None:
+        """Keep at the begin of a running reply what closes the thought that it begins in: it is known even if no end is ever saved."""
+        self._database.execute(
+            "UPDATE messages SET stats = ? WHERE id = ? AND state = 'running'", (json.dumps({"opened": opened}), message_id)
+        )
 
     def resume(self, message_id: int) -> None:
         """Mark a reply as running again, to be continued."""
@@ -222,7 +236,7 @@ class ConversationStore:
     def edit_message(self, message_id: int, text: str) -> StoredMessage:
         """A new variant beside the message with another text; the old one keeps its text and what follows it."""
         old = self.message(message_id)
-        return self.add_message(old.conversation_id, old.parent_id, old.role, text)
+        return self.add_message(old.conversation_id, old.parent_id, old.role, text, speaker=old.speaker)
 
     def search(self, query: str, limit: int = 50, before: int | None = None) -> tuple[SearchHit, ...]:
         """Messages that contain all words of `query`, latest first; every query is valid. Quick: see `search.py` for what it may miss.
@@ -267,13 +281,14 @@ class ConversationStore:
         return Tree.build((Node(*found) for found in nodes), row[0] if row else None)
 
 
-_COLUMNS = "id, conversation_id, parent_id, role, text, state, created_at, stats"
+_COLUMNS = "id, conversation_id, parent_id, role, text, state, created_at, stats, speaker, speaker_persona"
 
 
 def _message(row: tuple[Any, ...], variants: tuple[int, ...]) -> StoredMessage:
-    number, conversation, parent, role, text, state, created, stats = row
+    number, conversation, parent, role, text, state, created, stats, speaker, persona = row
     place = variants.index(number)
-    return StoredMessage(number, conversation, parent, role, text, state, created, json.loads(stats), place, len(variants))
+    return StoredMessage(number, conversation, parent, role, text, state, created, json.loads(stats), place, len(variants),
+                         Spoken(speaker, persona))  # fmt: skip
 
 
 def _no_conversation(conversation_id: int) -> StoreError:

@@ -16,7 +16,8 @@ class MessageRecord:
     """One message of a tree. `key` names it within its conversation and stays the same from file to file; `parent` None is the top.
 
     `created_at` is seconds since 1970, None where the file does not say. `part` marks a piece of a reply (a thought, a use of a
-    tool) that is read as one with the assistant's messages around it. `raw` is JSON of what `text` cannot show in full.
+    tool) that is read as one with the assistant's messages around it. `raw` is JSON of what `text` cannot show in full. `speaker` is the
+    name of who said it, empty for nobody in particular.
     """
 
     key: str
@@ -31,6 +32,7 @@ class MessageRecord:
     tokens: bytes = b""
     raw: Any = None
     part: bool = False
+    speaker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class ConversationRecord:
 
     Parents stand before their children in `messages`, and siblings in the order they were made. Times are seconds since 1970,
     None where the file does not say. `folder` is the names of the folders it is in, outermost first; `persona` is who answers, with
-    the id 0, None for nobody; `deleted_at` is when it was thrown away.
+    the id 0, None for nobody; `deleted_at` is when it was thrown away; `roles` is the cast (`roles.portable`).
     """
 
     source: str
@@ -59,6 +61,7 @@ class ConversationRecord:
     persona: Persona | None = None
     inherits_prompt: bool = True
     deleted_at: float | None = None
+    roles: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from desktop.store.temporary import Library
 
 __all__ = ["fork"]
 
-_KEPT = "settings, system_prompt, model_path, folder_id, persona_id, inherits_prompt"
+_KEPT = "settings, system_prompt, model_path, folder_id, persona_id, inherits_prompt, roles"
 _ENDED = "CASE state WHEN 'running' THEN 'stopped' ELSE state END"
 _STATS = """CASE state WHEN 'running' THEN '{"reason": "cancelled"}' ELSE stats END"""
 
@@ -57,8 +57,8 @@ def _above(store: ConversationStore, message_id: int) -> list[int]:
 
 def _copy_message(database: Database, number: int, conversation_id: int, parent: int | None) -> int:
     cursor = database.execute(
-        f"INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, stats) "
-        f"SELECT ?, ?, role, text, {_ENDED}, created_at, {_STATS} FROM messages WHERE id = ?",
+        f"INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, stats, speaker, speaker_persona) "
+        f"SELECT ?, ?, role, text, {_ENDED}, created_at, {_STATS}, speaker, speaker_persona FROM messages WHERE id = ?",
         (conversation_id, parent, number),
     )
     made = int(cursor.lastrowid or 0)

@@ -15,6 +15,7 @@ from typing import Any
 from desktop.store.database import Database, StoreError
 from desktop.store.exchange import ConversationRecord, Imported, MessageRecord
 from desktop.store.records import STATES, auto_title
+from desktop.store.roles import Roles, portable, settled
 from desktop.store.shelving import folder_of, folder_path, persona_id, persona_of
 from desktop.store.steps import Steps
 from desktop.store.trash import delete_for_good
@@ -93,12 +94,13 @@ class Intake:
         created = record.created_at if record.created_at is not None else _earliest(record, now)
         cursor = self._database.execute(
             "INSERT INTO conversations (title, auto_title, created_at, updated_at, deleted, settings, system_prompt, model_path, "
-            "folder_id, pinned, persona_id, inherits_prompt, deleted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "folder_id, pinned, persona_id, inherits_prompt, deleted_at, roles) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 title, record.auto_title or not record.title.strip(), created, self._latest(record, now), _UNFINISHED,
                 json.dumps(dict(record.settings)), record.system_prompt, record.model_path, folder_of(self._database, record.folder),
                 record.pinned, persona_id(self._database, record.persona), record.inherits_prompt,
                 (record.deleted_at if record.deleted_at is not None else now) if record.deleted else None,
+                settled(self._database, record.roles).text(),
             ),
         )  # fmt: skip
         number = int(cursor.lastrowid or 0)
@@ -134,9 +136,12 @@ class Intake:
     def _insert(self, number: int, message: MessageRecord, parent: int | None, created: float) -> int:
         state = message.state if message.state in STATES and message.state != "running" else "stopped"
         cursor = self._database.execute(
-            "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, stats, deleted) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (number, parent, message.role, message.text, state, created, json.dumps(dict(message.stats)), int(message.deleted)),
+            "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, stats, deleted, speaker, speaker_persona) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                number, parent, message.role, message.text, state, created, json.dumps(dict(message.stats)), int(message.deleted),
+                message.speaker, self._persona(message),
+            ),
         )
         message_id = int(cursor.lastrowid or 0)
         raw = zlib.compress(json.dumps(message.raw).encode("ascii")) if message.raw is not None else None
@@ -144,6 +149,13 @@ class Intake:
         if message.tokens:
             self._database.execute("INSERT INTO message_tokens VALUES (?, ?)", (message_id, message.tokens))
         return message_id
+
+    def _persona(self, message: MessageRecord) -> int:
+        """The persona of the name that a reply is from: numbers are others in other stores."""
+        if message.role != "assistant" or not message.speaker:
+            return 0
+        row = self._database.execute("SELECT id FROM personas WHERE name = ? AND NOT deleted ORDER BY id", (message.speaker,)).fetchone()
+        return int(row[0]) if row is not None else 0
 
     def _keys(self, number: int) -> dict[str, int]:
         return {key: message_id for message_id, key in _message_keys(self._database, number).items()}
@@ -168,14 +180,14 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
     """
     head = database.execute(
         "SELECT title, auto_title, created_at, updated_at, deleted, settings, system_prompt, model_path, shown_root, folder_id, pinned, "
-        "persona_id, inherits_prompt, deleted_at FROM conversations WHERE id = ?",
+        "persona_id, inherits_prompt, deleted_at, roles FROM conversations WHERE id = ?",
         (conversation_id,),
     ).fetchone()
     if head is None:
         raise StoreError(f"There is no conversation number {conversation_id}; it may have been removed by another window.")
     keys = _message_keys(database, conversation_id)
     messages = tuple(_record(row, keys) for row in database.execute(
-        "SELECT id, parent_id, role, text, state, created_at, stats, deleted, shown_child, data, raw FROM messages "
+        "SELECT id, parent_id, role, text, state, created_at, stats, deleted, shown_child, data, raw, speaker FROM messages "
         "LEFT JOIN message_tokens ON message_tokens.message_id = id LEFT JOIN imported_messages ON imported_messages.message_id = id "
         "WHERE conversation_id = ? ORDER BY id",
         (conversation_id,),
@@ -186,14 +198,15 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
     return ConversationRecord(
         source, key, title, created, updated, messages, keys.get(shown_root), system_prompt, json.loads(settings), model_path,
         bool(is_auto), bool(deleted), folder_path(database, folder), bool(pinned), persona_of(database, persona), bool(head[12]), head[13],
+        portable(database, Roles.read(head[14])),
     )  # fmt: skip
 
 
 def _record(row: tuple[Any, ...], keys: dict[int, str]) -> MessageRecord:
-    number, parent, role, text, state, created, stats, deleted, shown, tokens, raw = row
+    number, parent, role, text, state, created, stats, deleted, shown, tokens, raw, speaker = row
     return MessageRecord(
         keys[number], keys.get(parent), role, text, created, "stopped" if state == "running" else state, json.loads(stats),
-        keys.get(shown), bool(deleted), bytes(tokens or b""), _unpacked(raw),
+        keys.get(shown), bool(deleted), bytes(tokens or b""), _unpacked(raw), speaker=speaker,
     )  # fmt: skip
 
 

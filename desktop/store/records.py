@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from desktop.store.attached import auto_source
+from desktop.store.roles import NOBODY, PLAIN, Roles, Spoken
 
 __all__ = ["STATES", "Conversation", "ConversationSummary", "SearchHit", "StoredMessage", "auto_title"]
 
@@ -48,6 +49,7 @@ class Conversation:
     pinned: bool = False
     persona_id: int | None = None
     inherits_prompt: bool = True
+    roles: Roles = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class StoredMessage:
     stats: Mapping[str, Any]
     variant_index: int = 0
     variant_count: int = 1
+    speaker: Spoken = NOBODY
 
 
 @dataclass(frozen=True, slots=True)

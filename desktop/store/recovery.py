@@ -230,8 +230,15 @@ def _insert(database: Database, table: str, row: dict[str, Any]) -> int:
     for name in ("settings", "stats"):
         if name in row and not _is_object(row[name]):
             row[name] = "{}"
+    for name, (kind, usual) in _ADDED.items():
+        if name in row and not isinstance(row[name], kind):
+            row[name] = usual
     marks = ", ".join("?" * len(row))
     return database.execute(f"INSERT OR IGNORE INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values())).rowcount
+
+
+_ADDED: dict[str, tuple[type, str | int]] = {"speaker": (str, ""), "speaker_persona": (int, 0), "roles": (str, "")}
+"""Columns that a damaged row may lack or have in another kind, and what stands in their place then."""
 
 
 def _is_object(text: object) -> bool:

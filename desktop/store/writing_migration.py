@@ -1,10 +1,12 @@
-"""The migration step of what is written to the model: saved prompts, and messages that wait for the running reply to end."""
+"""The migration steps of what is written to the model: saved prompts, messages that wait for the running reply to end, and
+what belongs to a draft besides its text.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 
-__all__ = ["prompts_and_queue"]
+__all__ = ["draft_openings_and_files", "prompts_and_queue"]
 
 
 def prompts_and_queue(connection: sqlite3.Connection) -> None:
@@ -21,3 +23,20 @@ def prompts_and_queue(connection: sqlite3.Connection) -> None:
         """
     )
     connection.execute("CREATE INDEX queued_conversation ON queued_messages (conversation_id)")
+
+
+def draft_openings_and_files(connection: sqlite3.Connection) -> None:
+    """How the reply to a draft is to begin, and the files that go with it; those have their own table, written only when they change."""
+    connection.execute("ALTER TABLE drafts ADD COLUMN opening TEXT NOT NULL DEFAULT ''")
+    connection.execute(
+        """
+        CREATE TABLE draft_files (
+            conversation_id INTEGER NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            place INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            text TEXT NOT NULL,
+            note TEXT NOT NULL,
+            PRIMARY KEY (conversation_id, place)
+        )
+        """
+    )

@@ -66,6 +66,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("", "Chat"),
     Command("persona", "Chat", "Choose a persona…", ("Ctrl+Shift+A",)),
     Command("personas", "Chat", "Manage personas…"),
+    Command("roles", "Chat", "Roles in this chat…", ("Ctrl+Shift+R",)),
     Command("keep", "Chat", "Keep the temporary chat"),
     Command("", "Chat"),
     Command("rename", "Chat", "Rename chat", ("F2",)),

@@ -24,10 +24,11 @@ def count_words(held: Held) -> str:
 
 
 class AttachmentChips(QWidget):
-    """`opened(key)` and `removed(key)` are the user's wishes."""
+    """`opened(key)`, `removed(key)` and `stopped()`, which ends the reading, are the user's wishes."""
 
     opened = Signal(int)
     removed = Signal(int)
+    stopped = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,8 +36,17 @@ class AttachmentChips(QWidget):
         policy = QSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
         policy.setHeightForWidth(True)
         self.setSizePolicy(policy)
-        self._reading = QLabel()
-        self._reading.setProperty("tone", "muted")
+        self._reading = QFrame(self)
+        self._reading.setObjectName("chip")
+        words = QLabel("Reading …")
+        words.setProperty("tone", "muted")
+        self.stop = IconButton("close", "Stop reading files")
+        self.stop.clicked.connect(self.stopped)
+        row = QHBoxLayout(self._reading)
+        row.setContentsMargins(8, 1, 2, 1)
+        row.setSpacing(4)
+        row.addWidget(words)
+        row.addWidget(self.stop)
         self._reading.hide()
         self.chips: list[_Chip] = []
         self._shown: tuple[Sequence[Held], int] = ((), 0)
@@ -57,11 +67,9 @@ class AttachmentChips(QWidget):
             chip.removed.connect(self.removed)
             chip.show()
         self._flow.addWidget(self._reading)
-        self._reading.setText("Reading …")
         self._reading.setVisible(reading > 0)
         self.setVisible(bool(self.chips) or reading > 0)
         self.updateGeometry()
-
 
     def changeEvent(self, event: QEvent) -> None:
         """Follow the theme and the text size."""

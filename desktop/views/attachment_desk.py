@@ -42,6 +42,7 @@ class AttachmentDesk(QObject):
         session.conversation_changed.connect(lambda _conversation: self._changed())
         self.chips.opened.connect(self._open)
         self.chips.removed.connect(self._remove)
+        self.chips.stopped.connect(service.stop_reading)
 
     def held(self) -> Sequence[Held]:
         """The files of the open chat's next message."""

@@ -102,6 +102,9 @@ class ChatPane(QWidget):
     def show_state(self, state: str) -> None:
         """Show what the engine does now."""
         busy = state in BUSY
+        refused_in, sentence = self._session.refused
+        if state != refused_in and sentence:
+            self.banner.hide_text(sentence)  # what it says is over
         self.composer.set_answering(busy)
         self.busy_changed.emit(busy or state == "loading")
         if state == "prefill":

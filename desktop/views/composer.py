@@ -25,7 +25,7 @@ class Composer(QWidget):
     `accept()`, so that a refused message is not lost. `stop_requested()` asks to stop; `previous_wanted()` is the Up key in an
     empty box; `attach_requested()` and `prompts_requested()` are buttons. What others `add_above` stands over the frame, what they
     `add_inside` over the box. With `laden` a message without a word can be sent.
-    `left(conversation, text)` before another chat's text is shown, which is that of `recall(conversation)` the first time.
+    `left(conversation, text, opening)` before those of another chat are shown, which are `recall(conversation)` the first time.
     """
 
     submitted = Signal(str)
@@ -33,13 +33,13 @@ class Composer(QWidget):
     previous_wanted = Signal()
     attach_requested = Signal()
     prompts_requested = Signal()
-    left = Signal(int, str)
+    left = Signal(int, str, str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._answering = self._laden = False
-        self.recall: Callable[[int], str] = lambda conversation: ""
-        self._drafts: dict[int | None, str] = {}
+        self.recall: Callable[[int], tuple[str, str]] = lambda conversation: ("", "")
+        self._drafts: dict[int | None, tuple[str, str]] = {}
         self._conversation: int | None = None
         self.box = ComposerBox()
         self.box.setAccessibleName("Message")
@@ -153,15 +153,16 @@ class Composer(QWidget):
         self._show_state()
 
     def switch_conversation(self, conversation: int | None) -> None:
-        """Keep the text of the chat that was open and bring back the one of `conversation`."""
+        """Keep what is written in the chat that was open and bring back that of `conversation`."""
         if conversation == self._conversation:
             return
-        if self.text():
-            self._drafts[self._conversation] = self.text()
-        self.left.emit(self.conversation, self.text())
+        if self.text() or self.opening():
+            self._drafts[self._conversation] = (self.text(), self.opening())
+        self.left.emit(self.conversation, self.text(), self.opening())
         self._conversation = conversation
-        self.set_text(self._drafts.pop(conversation, "") or self.recall(conversation or 0))
-        self.set_opening("")
+        text, opening = self._drafts.pop(conversation) if conversation in self._drafts else self.recall(conversation or 0)
+        self.set_text(text)
+        self.set_opening(opening)
 
     @property
     def conversation(self) -> int:

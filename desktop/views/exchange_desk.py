@@ -118,7 +118,7 @@ class ExchangeDesk(QObject):
         dialog = QFileDialog(self._window, "Import chats", QDir.homePath())
         dialog.setObjectName("importFrom")
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
-        dialog.setNameFilter("Exported chats (*.json *.jsonl *.ndjson *.zip *.chat);;All files (*)")
+        dialog.setNameFilter("Exported chats (*.json *.jsonl *.ndjson *.zip *.chat *.db);;All files (*)")
         dialog.filesSelected.connect(lambda chosen: self.import_files([Path(path) for path in chosen]))
         dialog.finished.connect(dialog.deleteLater)
         dialog.open()

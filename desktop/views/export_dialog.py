@@ -26,11 +26,13 @@ from desktop.views.spacing import dialog_margins
 
 __all__ = ["ExportDialog"]
 
+_OWN = ".inglenook.json"
+"""The ending that the program's menu entry takes: a double click brings such a file back."""
 _FORMATS = (
     ("Markdown", ".md", "Markdown", "The chat as it is shown, as plain text with headings."),
     ("Web page", ".html", "Web page", "One HTML file that opens in every browser."),
     (PDF, ".pdf", "PDF", "For printing and passing on."),
-    ("JSON, without loss", ".json", "JSON, everything", "All versions of all messages, settings, dates and tokens. Can be imported again."),
+    ("JSON, without loss", _OWN, "JSON, everything", "All versions of all messages, settings, dates and tokens. Can be imported again."),
 )
 """Name of the format, its ending, its words, and what it is for."""
 
@@ -143,10 +145,10 @@ class ExportDialog(QDialog):
         self._group.button(next(place for place, row in enumerate(_FORMATS) if row[0] == label)).setChecked(True)
 
     def _into_folder(self) -> bool:
-        return len(self.ids) > 1 and _FORMATS[self._group.checkedId()][1] != ".json"
+        return len(self.ids) > 1 and _FORMATS[self._group.checkedId()][1] != _OWN
 
     def _show_choice(self) -> None:
-        has_choice = _FORMATS[self._group.checkedId()][1] != ".json"
+        has_choice = _FORMATS[self._group.checkedId()][1] != _OWN
         self.thoughts.setEnabled(has_choice)
         several = "Each chat becomes a file of its own, in a folder." if self._into_folder() else "All chats go into one file."
         self.note.setText(several if len(self.ids) > 1 else "")

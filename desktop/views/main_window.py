@@ -47,6 +47,7 @@ class MainWindow(WindowParts):
             "keep": self.temporary.keep,
             "persona": self.personas.picker.open_menu,
             "personas": self.personas.manage,
+            "roles": self.roles.open,
             "library": lambda: self.library.open(self),
             "open_file": desk.ask_for_file,
             "open_folder": desk.ask_for_folder,
@@ -278,9 +279,12 @@ class MainWindow(WindowParts):
             self._fit_text()
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Keep the window's place; stop, save and end what runs."""
+        """Keep the window's place; stop, save and end what runs; where a reply would lose its end, ask first."""
         self.inspector.finish()
         self.unsent.save()
+        if not self.leaving.may_close():
+            event.ignore()
+            return
         self.folders.close()
         self.personas.close()
         self.library.close_window()

@@ -131,6 +131,11 @@ class Banner(QFrame):
         if self.offer.isVisibleTo(self) and self.offer.text() == words:
             self.hide()
 
+    def hide_text(self, text: str) -> None:
+        """This notice is not true any more."""
+        if self.text.text() == text:
+            self.hide()
+
     def details(self) -> str:
         """The notice and what a bug report needs: versions and system, nothing personal."""
         system = f"{platform.system()} {platform.release()} {platform.machine()}"

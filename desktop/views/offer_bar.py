@@ -25,23 +25,33 @@ class OfferBar(QFrame):
         self._act: Callable[[], object] | None = None
         self.words = QLabel()
         self.words.setWordWrap(True)
-        self.button = QPushButton()
+        self.button, self.other = QPushButton(), QPushButton()
+        self.other.setProperty("tone", "quiet")
+        self._act_other: Callable[[], object] | None = None
         self.dismiss = IconButton("close", "Dismiss the offer")
         self._row = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
         self._row.setContentsMargins(12, 5, 6, 5)
         self._row.addWidget(self.words, 1)
         buttons = QHBoxLayout()
         buttons.addStretch(1)
+        buttons.addWidget(self.other)
         buttons.addWidget(self.button)
         buttons.addWidget(self.dismiss)
         self._row.addLayout(buttons)
-        self.button.clicked.connect(self._accept)
+        self.button.clicked.connect(lambda: self._accept(self._act))
+        self.other.clicked.connect(lambda: self._accept(self._act_other))
         self.dismiss.clicked.connect(self.hide)
         self.hide()
 
-    def offer(self, about: str, words: str, button: str, act: Callable[[], object] | None, level: str = "info") -> None:
-        """Show `words`, and a button that calls `act` if there is one."""
+    def offer(
+        self, about: str, words: str, button: str, act: Callable[[], object] | None, level: str = "info",
+        other: tuple[str, Callable[[], object]] | None = None,
+    ) -> None:  # fmt: skip
+        """Show `words`, and a button that calls `act` if there is one; `other` is a second button's words and what it does."""
         self.about, self._act = about, act
+        words_of_other, self._act_other = other if other is not None else ("", None)
+        self.other.setText(words_of_other)
+        self.other.setVisible(other is not None)
         self.setProperty("level", level)
         self.style().unpolish(self)
         self.style().polish(self)
@@ -62,7 +72,7 @@ class OfferBar(QFrame):
         if self.about == about:
             self.hide()
 
-    def _accept(self) -> None:
+    def _accept(self, act: Callable[[], object] | None) -> None:
         self.hide()
-        if self._act is not None:
-            self._act()
+        if act is not None:
+            act()

@@ -12,7 +12,8 @@ from desktop.items.catalogue import model_name
 from desktop.services.catalogue import CatalogueService
 from desktop.services.personas import PersonaService
 from desktop.services.session import ChatSession
-from desktop.store.personas import Persona
+from desktop.store.database import StoreError
+from desktop.store.personas import Persona, PersonaStore
 from desktop.views.avatar import avatar
 from desktop.views.chat_pane import ChatPane
 from desktop.views.model_desk import ModelDesk
@@ -42,6 +43,8 @@ class PersonaDesk(QObject):
         session.persona_changed.connect(self._show)
         self.service.changed.connect(self._renew)
         self.service.told.connect(self._show_told)
+        self._faces: dict[int, Persona] = {}
+        self._draw_speakers()
 
     def choose(self, persona_id: int | None) -> None:
         """Let a persona answer in the open chat, and offer its model where another one is loaded."""
@@ -68,6 +71,21 @@ class PersonaDesk(QObject):
             self.dialog.save()
             self.dialog.hide()
 
+    def draw(self, number: int, name: str, side: int) -> QPixmap:
+        """The picture of a persona, also of one that was deleted; of somebody who is none, the initials of the name."""
+        if number and number not in self._faces:
+            try:
+                self._faces[number] = PersonaStore(self._session.library.database).get(number)
+            except StoreError:  # a number of another store
+                self._faces[number] = Persona(0, name)
+        return self._draw(self._faces.get(number) or Persona(0, name), side)
+
+    def offer_model_of(self, number: int) -> None:
+        """Offer the model of a persona where another one is loaded."""
+        persona = next((persona for persona in self.service.personas() if persona.id == number), None) if number else None
+        if persona is not None:
+            self._offer_model(persona)
+
     def _offer_model(self, persona: Persona | None) -> None:
         wanted, loaded = persona.model_path if persona is not None else "", self._session.model
         if persona is None or not wanted or (loaded is not None and loaded.path == wanted):
@@ -83,14 +101,17 @@ class PersonaDesk(QObject):
 
     def _renew(self) -> None:
         self._images.clear()
+        self._faces.clear()
+        self._draw_speakers()
         self._show(self._session.persona)
 
     def _show(self, persona: Persona | None) -> None:
         self.picker.show_persona(persona)
+
+    def _draw_speakers(self) -> None:
         speaker = self._chat.transcript.viewport().findChild(Speaker)
         if isinstance(speaker, Speaker):
-            name = persona.name if persona is not None else ""
-            speaker.show(name, None if persona is None else lambda side: self._draw(persona, side))
+            speaker.draw_with(self.draw)
 
     def _show_told(self, sentence: str, level: str, undoable: bool) -> None:
         if self.dialog is None or not self.dialog.isVisible():

@@ -31,6 +31,9 @@ class PromptField(QWidget):
         self.box.setPlaceholderText(_EXAMPLE)
         self.box.edited.connect(self._told)
         self.box.typed.connect(lambda _text: self._describe())
+        self._count = QLabel()
+        self._count.setProperty("tone", "muted")
+        self._count.hide()
         self._where = Source()
         self.reset = IconButton("reset", "Reset the system prompt")
         self.reset.clicked.connect(self._reset)
@@ -45,6 +48,7 @@ class PromptField(QWidget):
         head = QHBoxLayout()
         head.setSpacing(6)
         head.addWidget(heading, 1)
+        head.addWidget(self._count)
         head.addWidget(self._where)
         head.addWidget(self.reset)
         layout = QVBoxLayout(self)
@@ -60,6 +64,12 @@ class PromptField(QWidget):
         self._inherited, self._source, self._inherits = inherited, source, inherits
         self.box.show_text(own)
         self._describe()
+
+    def show_size(self, tokens: int, about: bool = False) -> None:
+        """How many tokens the prompt that is sent has; 0 where that is not known or there is none."""
+        self._count.setText(f"{'~' if about else ''}{tokens:,} {'token' if tokens == 1 else 'tokens'}")
+        self._count.setToolTip("What the system prompt takes of the context")
+        self._count.setVisible(tokens > 0)
 
     def text(self) -> str:
         """The own text as it stands in the box."""

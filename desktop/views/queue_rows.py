@@ -34,8 +34,8 @@ class QueueRows(QWidget):
         self.rows: list[_Row] = []
         self.hide()
 
-    def show_waiting(self, all_waiting: Sequence[Queued], held: bool) -> None:
-        """Show these; `held` ones wait for the user."""
+    def show_waiting(self, all_waiting: Sequence[Queued], held: bool, until: str = "the reply is complete") -> None:
+        """Show these, which are sent when `until` says; `held` ones wait for the user."""
         for row in self.rows:
             self._column.removeWidget(row)
             row.hide()
@@ -43,7 +43,7 @@ class QueueRows(QWidget):
         count = "1 message waits" if len(all_waiting) == 1 else f"{len(all_waiting)} messages wait"
         self.title.setText(f"{count}: no reply is running that it could follow" if held and len(all_waiting) == 1 else
                            f"{count}: no reply is running that they could follow" if held else
-                           "Sent when the reply is complete")  # fmt: skip
+                           f"Sent when {until}")  # fmt: skip
         self.rows = [_Row(waiting, sendable=held and place == 0) for place, waiting in enumerate(all_waiting)]
         for row in self.rows:
             self._column.addWidget(row)
@@ -66,7 +66,6 @@ class _Row(QFrame):
         self.text = _Elided(words)
         self.send = QPushButton("Send")
         self.send.setToolTip("Send this message now")
-        self.send.setVisible(sendable)
         self.edit = IconButton("edit", "Edit the waiting message")
         self.remove = IconButton("close", "Remove the waiting message")
         row = QHBoxLayout(self)
@@ -74,6 +73,7 @@ class _Row(QFrame):
         row.setSpacing(2)
         row.addWidget(self.text, 1)
         row.addWidget(self.send)
+        self.send.setVisible(sendable)  # only now: without a parent it would be a window for a moment
         row.addWidget(self.edit)
         row.addWidget(self.remove)
 

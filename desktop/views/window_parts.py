@@ -18,6 +18,7 @@ from desktop.views.file_desk import FileDesk
 from desktop.views.folder_desk import FolderDesk
 from desktop.views.icons import IconButton, application_icon
 from desktop.views.inspector import Inspector
+from desktop.views.leaving_desk import LeavingDesk
 from desktop.views.library_desk import LibraryDesk
 from desktop.views.memory_desk import MemoryDesk
 from desktop.views.model_desk import ModelDesk
@@ -25,6 +26,7 @@ from desktop.views.model_picker import ModelPicker
 from desktop.views.origin_desk import OriginDesk
 from desktop.views.panes import Panes
 from desktop.views.persona_desk import PersonaDesk
+from desktop.views.role_desk import RoleDesk
 from desktop.views.safety_desk import SafetyDesk
 from desktop.views.settings_desk import SettingsDesk
 from desktop.views.sidebar import Sidebar
@@ -79,10 +81,11 @@ class WindowParts(QMainWindow):
         self.shelf_desk.folder_settings_requested.connect(self.folders.open)
         self.folders.changed.connect(services.shelf.load)
         services.shelf.folders_changed.connect(session.follow_place)
-        self.unsent = DraftKeeper(session, self.chat.composer, self)
+        self.unsent = DraftKeeper(session, self.chat.composer, services.writing.draft_files, self)
         self.unsent.changed.connect(self.sidebar.set_drafts)
         self.start_desk = StartDesk(services, self.chat.banner, self.open_chat, self)
         self.clarity = ClarityDesk(session, services.meter, self.chat, self)
+        services.meter.changed.connect(lambda found: inspector.prompt_field.show_size(found.system, found.about))
         self.memory = MemoryDesk(session, services.memory, inspector, self)
         self.origins = OriginDesk(session, services.origins, self)
         self.origins.notice.connect(self.chat.show_notice)
@@ -92,7 +95,9 @@ class WindowParts(QMainWindow):
         self.shelf_desk.export_requested.connect(self.exchange.export)
         session.library_changed.connect(services.shelf.load)
         self.safety = SafetyDesk(session, services.backups, services.exchange, self.chat, self)
+        self.leaving = LeavingDesk(session, self)
         self.writing = WritingDesk(services.writing, session, self.chat, self)
+        self.roles = RoleDesk(session, self.chat, self.personas, self.writing, services.meter)
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
     def _top_bar(self) -> QWidget:

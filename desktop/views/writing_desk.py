@@ -9,6 +9,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
 
 from desktop.items.slash import unescaped
+from desktop.services.attachments import estimated
 from desktop.services.session import ChatSession
 from desktop.services.writing import Writing
 from desktop.store.attached import join, split
@@ -18,6 +19,7 @@ from desktop.views.offer_bar import OfferBar
 from desktop.views.prompt_desk import PromptDesk
 from desktop.views.queue_rows import QueueRows
 from engine.core import PromptSize
+from engine.settings import StopSettings
 
 if TYPE_CHECKING:
     from desktop.views.main_window import MainWindow
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["WritingDesk"]
 
 _TOO_LONG = "too long"
+_UNTIL = {"loading": "the model is loaded", "no_model": "a model is loaded"}
+"""For what a message waits in these states."""
+_SURELY_SHORT = 1000
+"""Bytes of a message that need not be counted."""
 
 
 class WritingDesk(QObject):
@@ -34,7 +40,7 @@ class WritingDesk(QObject):
         super().__init__(window)
         self._writing, self._session, self._chat = writing, session, chat
         self._asked: tuple[int, str] | None = None
-        self._cut = False
+        self._cut, self._answers = False, ""
         self.offers, self.rows = OfferBar(), QueueRows()
         composer = chat.composer
         composer.add_above(self.rows)
@@ -45,9 +51,11 @@ class WritingDesk(QObject):
         composer.box.textChanged.connect(self._text_changed)
         writing.attachments.sized.connect(self._on_sized)
         writing.attachments.fitted.connect(self._on_fitted)
+        writing.attachments.shortened.connect(self._on_shortened)
         writing.attachments.changed.connect(lambda _conversation: self.offers.take_back(_TOO_LONG))
         writing.queue.changed.connect(self._show_queue)
         session.conversation_changed.connect(lambda _conversation: self._forget())
+        session.state_changed.connect(lambda state: self._show_queue() if self.rows.rows else None)
         self.rows.edited.connect(self._edit_waiting)
         self.rows.removed.connect(self._remove_waiting)
         self.rows.sent.connect(writing.queue.send)
@@ -76,21 +84,57 @@ class WritingDesk(QObject):
         return join([held.attachment for held in self.files.held()], unescaped(text))
 
     def send(self, text: str) -> None:
-        """Send what is written; while a reply runs, let it wait for its end."""
+        """Send what is written, unless it is too long; while a reply runs or the model is loaded, let it wait for the end of that."""
         message, opening = self._message(text), self._chat.composer.opening()
-        if self._session.state in BUSY:
-            if self._writing.queue.add(message, opening):
-                self._taken()
-            return
-        if self.files.held() and self._session.state == "idle":
-            self._asked, self._cut = (self._session.conversation, message), False
-            if self._writing.attachments.check(message, opening):
-                return
+        if self._may_be_long(message, opening):
+            if self._waits():
+                if self._warned(message):
+                    return
+            elif self._session.state == "idle":
+                self._asked, self._cut = (self._session.conversation, message), False
+                if self._writing.attachments.check(message, opening):
+                    return
         self._submit(message, opening)
 
+    def send_to(self, name: str) -> None:
+        """Send what is written, to be answered by this participant."""
+        self._answers = name
+        self.send(self._chat.composer.text())
+
+    def _waits(self) -> bool:
+        return self._session.state in (*BUSY, "loading")
+
     def _submit(self, message: str, opening: str) -> None:
-        if self._session.submit(message, opening):
+        answers, self._answers = self._answers, ""
+        if self._writing.queue.add(message, opening) if self._waits() else self._session.submit(message, opening, answers):
             self._taken()
+
+    def _send_anyway(self) -> None:
+        composer = self._chat.composer
+        self._submit(self._message(composer.text()), composer.opening())
+
+    def _may_be_long(self, message: str, opening: str) -> bool:
+        """Whether it is worth counting: a short message among few words fits anyway."""
+        model = self._session.model
+        if model is None:
+            return False
+        enough = min(_SURELY_SHORT, model.context_length // 4)
+        before = 0
+        if self._session.settings(StopSettings).when_full == "stop":
+            before = sum(len(item.text) for item in self._session.messages.items())
+        return bool(self.files.held()) or len((message + opening + self._session.prompt.text).encode()) + before > enough
+
+    def _warned(self, message: str) -> bool:
+        """While a reply runs the model cannot count: by its characters the message is far too long, and that is said."""
+        model = self._session.model
+        over = estimated(message) - model.context_length if model is not None else 0
+        if over <= 0:
+            return False
+        self.offers.offer(
+            _TOO_LONG, f"This message is some {over:,} tokens longer than the context: it is better cut before it waits.",
+            "Trim to fit", self._trim, "warning", ("Let it wait anyway", self._send_anyway),
+        )  # fmt: skip
+        return True
 
     def _taken(self) -> None:
         self._chat.composer.accept()
@@ -98,7 +142,7 @@ class WritingDesk(QObject):
         self.offers.hide()
 
     def _forget(self) -> None:
-        self._asked = None
+        self._asked, self._answers = None, ""
         self._show_queue()
 
     def _on_sized(self, size: PromptSize | None) -> None:
@@ -116,14 +160,20 @@ class WritingDesk(QObject):
         over = f"{size.over:,} {'token' if size.over == 1 else 'tokens'}"
         if self._cut:
             words = f"Even with the files cut to their beginnings it is {over} too long: remove some, or choose a larger context length."
-            self.offers.offer(_TOO_LONG, words, "", None, "warning")
+            self.offers.offer(_TOO_LONG, words, "", None, "warning", ("Send anyway", self._send_anyway))
             return
         room = f"it has {size.prompt:,}, the context holds {size.context:,}"
         room += f" and {size.reply:,} of them are for the reply." if size.reply else "."
-        self.offers.offer(_TOO_LONG, f"This message is {over} too long: {room}", "Trim to fit", self._trim, "warning")
+        words = f"This message is {over} too long: {room}"
+        self.offers.offer(_TOO_LONG, words, "Trim to fit", self._trim, "warning", ("Send anyway", self._send_anyway))
 
     def _trim(self) -> None:
         composer = self._chat.composer
+        if self._waits():
+            self.offers.offer(_TOO_LONG, "It is cut when the running reply is complete.", "", None)
+        if not self.files.held():
+            self._writing.attachments.shorten(self._message(composer.text()), composer.opening())
+            return
         own = unescaped(composer.text())
         self._writing.attachments.fit(self._message(composer.text()), own, composer.opening())
 
@@ -135,7 +185,22 @@ class WritingDesk(QObject):
             self._writing.attachments.check(message, composer.opening())
         composer.setFocus()
 
+    def _on_shortened(self, conversation: int, text: str) -> None:
+        """The user's own words, cut at their end; the box can undo that."""
+        composer = self._chat.composer
+        whole = composer.text()
+        if conversation != self._session.conversation or not unescaped(whole).startswith(text) or self.files.held():
+            return  # it was changed meanwhile
+        cut = whole[: len(whole) - (len(unescaped(whole)) - len(text))].rstrip()
+        cursor = composer.box.textCursor()
+        cursor.select(cursor.SelectionType.Document)
+        cursor.insertText(cut)
+        words = f"Cut to fit: {len(whole) - len(cut):,} characters were taken from its end. Ctrl+Z brings them back."
+        self.offers.offer(_TOO_LONG, words, "", None)
+        composer.setFocus()
+
     def _text_changed(self) -> None:
+        self._answers = ""
         self.offers.take_back(_TOO_LONG)
         if not self._chat.composer.text():
             self.offers.take_back(PASTED)
@@ -144,7 +209,8 @@ class WritingDesk(QObject):
 
     def _show_queue(self) -> None:
         conversation = self._session.conversation
-        self.rows.show_waiting(self._writing.queue.waiting(conversation), self._writing.queue.is_held(conversation))
+        until = _UNTIL.get(self._session.state, "the reply is complete")
+        self.rows.show_waiting(self._writing.queue.waiting(conversation), self._writing.queue.is_held(conversation), until)
 
     def _remove_waiting(self, number: int) -> None:
         found = self._writing.queue.remove(number)

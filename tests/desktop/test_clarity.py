@@ -236,3 +236,15 @@ def test_the_starter_replays_bit_for_bit_in_the_window(qtbot, qapp, tmp_path, st
             assert dialog.words.text().startswith("Identical, ")
             dialog.close()
     hand.close()
+
+
+def test_the_system_prompt_says_how_many_tokens_it_has(hand: Hand) -> None:
+    count = hand.window.inspector.prompt_field._count
+    hand.load()
+    hand.session.set_system_prompt("You are a patient teacher.")
+    hand.qtbot.waitUntil(lambda: "tokens" in count.text() and not count.isHidden())
+    size = hand.desktop.services.meter.measured.system
+    assert size >= 5
+    assert count.text() == f"{size} tokens"
+    hand.session.set_system_prompt("")
+    hand.qtbot.waitUntil(count.isHidden)

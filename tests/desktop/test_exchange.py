@@ -51,6 +51,18 @@ def export(hand: Hand, label: str, path: Path, thoughts: bool = True) -> None:
     hand.qtbot.waitUntil(lambda: hand.window.exchange.export_dialog is None, timeout=10_000)
 
 
+def suggested(hand: Hand, label: str) -> str:
+    """The name that the file dialog offers."""
+    dialog = hand.window.exchange.export_dialog
+    dialog.choose_format(label)
+    hand.click("Choose where…", dialog)
+    (asked,) = hand.window.findChildren(QFileDialog, "exportTo")
+    name = Path(asked.selectedFiles()[0]).name
+    asked.done(QFileDialog.DialogCode.Rejected)
+    hand.qtbot.waitUntil(lambda: not hand.window.findChildren(QFileDialog, "exportTo"))
+    return name
+
+
 def banner(hand: Hand) -> str:
     return hand.window.chat.banner.text.text()
 
@@ -63,8 +75,9 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     hand.load()
     hand.door.chat.reply = THINKING
     hand.say("A question / with: signs")
-    for label, ending in (("Markdown", ".md"), ("Web page", ".html"), ("JSON, without loss", ".json"), ("PDF", ".pdf")):
+    for label, ending in (("Markdown", ".md"), ("Web page", ".html"), ("JSON, without loss", ".inglenook.json"), ("PDF", ".pdf")):
         trigger(hand, "export_chat")
+        assert suggested(hand, label).endswith(ending)
         export(hand, label, tmp_path / f"a{ending}")
         assert "exported" in banner(hand)
     assert "What do they mean?" in (tmp_path / "a.md").read_text()
@@ -89,6 +102,7 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     export(hand, "PDF", tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["A question with signs.pdf", "Another.pdf"]
 
+    (tmp_path / "a.inglenook.json").rename(tmp_path / "a.json")  # the name is the user's
     trigger(hand, "import_chats")
     choose(hand, "importFrom", tmp_path / "a.json")
     window = hand.window.exchange.import_window
@@ -240,3 +254,60 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     hand.qtbot.waitUntil(lambda: "Everything is saved again." in told, timeout=5000)
     assert hand.session.library.kept.path(talk)[-1].text == LONG
     assert hand.session.library.kept.path(talk)[-1].state == "complete"
+
+
+def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> None:
+    hand.load()
+    hand.say("First")
+    hand.door.chat.delay_s, hand.door.chat.reply = 0.001, LONG
+    hand.type("Now it is full")
+    hand.press(Qt.Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
+    database, talk = hand.session.library.database, hand.session.conversation
+    full(database)
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in, timeout=10_000)
+    leaving = hand.window.leaving
+
+    def ask() -> QMessageBox:
+        hand.window.close()
+        assert hand.window.isVisible()
+        return leaving.box
+
+    assert "no room" in ask().informativeText()
+    hand.click("Stay", leaving.box)
+    assert leaving.box is None
+    hand.window.close()
+    hand.click("Save again", leaving.box)
+    assert leaving.box.isVisible()  # it still cannot
+    hand.click("Save the text to a file…", leaving.box)
+    choose(hand, "unsavedTo", tmp_path / "missing" / "reply.md")
+    assert "choose another place" in banner(hand)
+    assert hand.window.isVisible()
+    hand.qtbot.waitUntil(lambda: not hand.window.findChildren(QFileDialog, "unsavedTo"))
+    hand.window.close()
+    hand.click("Save the text to a file…", leaving.box)
+    choose(hand, "unsavedTo", tmp_path / "reply.md")
+    assert (tmp_path / "reply.md").read_text() == LONG + "\n"
+    assert not hand.window.isVisible()
+    hand.restart()
+    kept = hand.session.library.kept.path(talk)[-1]
+    assert kept.state == "stopped"
+    assert LONG.startswith(kept.text)
+
+
+def test_with_room_again_quitting_saves_and_asks_nothing(hand: Hand) -> None:
+    hand.load()
+    hand.say("First")
+    hand.door.chat.delay_s, hand.door.chat.reply = 0.001, LONG
+    hand.type("Now it is full")
+    hand.press(Qt.Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
+    database, talk = hand.session.library.database, hand.session.conversation
+    full(database)
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in, timeout=10_000)
+    hand.window.close()
+    room(database)
+    hand.click("Save again", hand.window.leaving.box)
+    assert not hand.window.isVisible()
+    hand.restart()
+    assert hand.session.library.kept.path(talk)[-1].text == LONG

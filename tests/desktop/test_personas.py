@@ -114,7 +114,8 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(hand, qt
     dialog.list.setCurrentRow(0)
     hand.click("Delete this persona", dialog)
     assert session.persona is None
-    assert speakers(hand) == ["Assistant"]
+    assert speakers(hand) == ["Ada Lovelace"]  # who said it then
+    assert session.messages.items()[-1].persona == ada.id
     hand.click("Undo", dialog)
     assert session.persona == window.personas.service.personas()[0]
     dialog.close()

@@ -306,3 +306,88 @@ def test_the_list_of_prompts_adds_changes_deletes_with_undo_and_exchanges(hand) 
     assert [(p.name, p.text) for p in service.prompts()] == [("Short", "Be {{how=brief}}.")]
     QTest.mouseClick(window.insert, Qt.MouseButton.LeftButton)
     assert hand.window.findChild(PromptForm).text() == "Be brief."
+
+
+def test_files_and_the_replys_beginning_survive_another_chat_and_a_restart(hand) -> None:
+    hand.say("First")
+    talk = hand.session.conversation
+    attach(hand, "notes.md", "# Alpha\nbeta")
+    hand.window.chat.composer.set_opening("Sure, ")
+    hand.window.new_chat()
+    assert (chips(hand), hand.window.chat.composer.opening()) == ([], "")
+    hand.window.open_chat(talk)
+    assert hand.window.chat.composer.opening() == "Sure, "
+    hand.restart()
+    hand.load()
+    assert hand.session.conversation == talk
+    assert [held.attachment.text for held in desk(hand).files.held()] == ["# Alpha\nbeta"]
+    assert hand.window.chat.composer.opening() == "Sure, "
+    hand.box.setFocus()
+    hand.type("What is it?")
+    send(hand)
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 4)
+    assert hand.items()[-1].text.startswith("Sure, ")
+    hand.wait_for("idle")
+    hand.restart()
+    assert (chips(hand), hand.window.chat.composer.opening(), hand.box.toPlainText()) == ([], "", "")
+
+
+def test_a_long_message_without_files_is_cut_or_sent_anyway_and_warned_of_before_it_waits(hand) -> None:
+    offers, long = desk(hand).offers, "word " * 5000 + "end"
+    hand.window.chat.composer.set_text(long)
+    send(hand)
+    hand.qtbot.waitUntil(offers.isVisible)
+    assert "too long" in offers.words.text()
+    assert not hand.items()
+    hand.click("Trim to fit")
+    hand.qtbot.waitUntil(lambda: "Cut to fit" in offers.words.text() and offers.isVisible())
+    cut = hand.box.toPlainText()
+    assert 4000 < len(cut.split()) <= 4096 - 16
+    hand.press(Key.Key_Z, Held.ControlModifier)
+    assert hand.box.toPlainText() == long
+    send(hand)
+    hand.qtbot.waitUntil(offers.isVisible)
+    hand.door.chat.hold = threading.Event()
+    hand.click("Send anyway")
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 2)
+    hand.window.chat.composer.set_text(long)
+    hand.wait_for("prefill", "answering")
+    send(hand)
+    assert "longer than the context" in offers.words.text()
+    assert not desk(hand).rows.rows
+    hand.click("Let it wait anyway")
+    assert len(desk(hand).rows.rows) == 1
+    hand.click("Stop the reply")
+    hand.wait_for("idle")
+
+
+def test_what_is_sent_while_the_model_is_loaded_waits_and_a_refusal_goes_when_it_is_over(hand) -> None:
+    hand.window.actions_by_name["unload"].trigger()
+    hand.wait_for("no_model")
+    hand.type("early")
+    send(hand)
+    banner = hand.window.chat.banner
+    assert "No model is loaded" in banner.text.text()
+    hand.door.load_delay_s = 0.4
+    hand.window.desk.open(hand.folder / "echo.gguf")
+    hand.wait_for("loading")
+    assert not banner.isVisible()
+    send(hand)
+    assert hand.box.toPlainText() == ""
+    assert desk(hand).rows.title.text() == "Sent when the model is loaded"
+    hand.qtbot.waitUntil(lambda: hand.texts() == ["early", "early"], timeout=8000)
+    assert not desk(hand).rows.isVisible()
+
+
+def test_the_reading_of_a_hard_pdf_is_stopped_at_its_chip(hand, monkeypatch) -> None:
+    slow = hand.folder / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr("desktop.store.attachment_files.sys.executable", str(slow))
+    (hand.folder / "hard.pdf").write_bytes(b"%PDF-1.7\nhard")
+    hand.window.files.take([hand.folder / "hard.pdf"])
+    hand.qtbot.waitUntil(desk(hand).files.chips.stop.isVisible)
+    hand.click("Stop reading files")
+    hand.qtbot.waitUntil(lambda: not desk(hand).files.chips.isVisible())
+    assert not hand.window.chat.banner.isVisible()
+    assert chips(hand) == []

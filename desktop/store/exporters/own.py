@@ -45,7 +45,7 @@ def _head(conversation: ConversationRecord) -> dict[str, Any]:
         "folder": list(conversation.folder), "pinned": conversation.pinned, "inherits_prompt": conversation.inherits_prompt,
         "persona": {name: getattr(who, name) for name in PERSONA_FIELDS} if who is not None else None,
         "system_prompt": conversation.system_prompt,
-    }  # fmt: skip
+    } | ({"roles": dict(conversation.roles)} if conversation.roles else {})  # fmt: skip
 
 
 def _message(message: MessageRecord) -> dict[str, Any]:
@@ -55,6 +55,6 @@ def _message(message: MessageRecord) -> dict[str, Any]:
     }  # fmt: skip
     optional = {
         "stats": dict(message.stats), "shown": message.shown_child, "deleted": message.deleted, "raw": message.raw,
-        "tokens": base64.b64encode(message.tokens).decode("ascii"),
+        "speaker": message.speaker, "tokens": base64.b64encode(message.tokens).decode("ascii"),
     }  # fmt: skip
     return found | {name: value for name, value in optional.items() if value not in (None, {}, False, "")}

@@ -46,7 +46,7 @@ def _said(message: MessageRecord) -> MessageRecord:
 
 def label(message: MessageRecord) -> str:
     """Who speaks, with the model's name where it is known."""
-    name = _LABELS.get(message.role, message.role.capitalize() or "Message")
+    name = " ".join(message.speaker.split()) or _LABELS.get(message.role, message.role.capitalize() or "Message")
     model = message.stats.get("model")
     return f"{name} ({' '.join(model.split())})" if isinstance(model, str) and model.strip() else name
 

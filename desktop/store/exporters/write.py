@@ -32,7 +32,7 @@ class ExportFormat:
 
 FORMATS = (
     ExportFormat("Markdown", ".md", markdown),
-    ExportFormat("JSON, without loss", ".json", own_json),
+    ExportFormat("JSON, without loss", ".inglenook.json", own_json),
     ExportFormat("Web page", ".html", html_page),
 )
 

@@ -52,7 +52,7 @@ class Own:
             tuple(messages.values()), _known(value.get("shown"), messages), text(value.get("system_prompt")),
             _settings(value.get("settings"), note), text(value.get("model_path")), value.get("auto_title") is True,
             value.get("deleted") is True, _folder(value.get("folder")), value.get("pinned") is True, _persona(value.get("persona")),
-            value.get("inherits_prompt") is not False, seconds(value.get("deleted_at")),
+            value.get("inherits_prompt") is not False, seconds(value.get("deleted_at")), mapping(value.get("roles")),
         )  # fmt: skip
 
 
@@ -97,6 +97,7 @@ def _message(about: dict[str, Any], parent: str | None) -> MessageRecord | None:
     return MessageRecord(
         key, parent, role, text(about["text"]), seconds(about.get("created_at")), state if state in STATES else "complete",
         _stats(mapping(about.get("stats"))), text(about.get("shown")) or None, about.get("deleted") is True, tokens, about.get("raw"),
+        speaker=" ".join(text(about.get("speaker")).split()),
     )  # fmt: skip
 
 

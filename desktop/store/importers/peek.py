@@ -8,10 +8,12 @@ from pathlib import Path
 
 from desktop.store.importers.formats import format_of, line_format_of
 from desktop.store.importers.gpt4all import MAGIC
+from desktop.store.importers.open_webui_database import MAGIC as DATABASE
+from desktop.store.importers.open_webui_database import has_chats
 
 __all__ = ["ENDINGS", "is_chats"]
 
-ENDINGS = (".json", ".jsonl", ".ndjson", ".zip", ".chat")
+ENDINGS = (".json", ".jsonl", ".ndjson", ".zip", ".chat", ".db")
 """Endings of the files that are looked into; an archive is always taken for one of chats."""
 HEAD = 1 << 16
 _MARKS = (
@@ -33,6 +35,8 @@ def is_chats(path: Path) -> bool:
             data = file.read(HEAD)
     except OSError:
         return False
+    if ending == ".db":
+        return data.startswith(DATABASE) and has_chats(path)
     if ending in (".zip", ".chat"):
         return data.startswith(b"PK\x03\x04" if ending == ".zip" else MAGIC)
     text = data.decode("utf-8-sig", "replace").lstrip()

@@ -14,8 +14,10 @@ from desktop.store.importers.fields import mapping
 from desktop.store.importers.formats import format_of, line_format_of
 from desktop.store.importers.gpt4all import MAGIC, read_chat
 from desktop.store.importers.json_entries import MOST_BYTES, Entry, Flaw, json_entries
+from desktop.store.importers.open_webui_database import MAGIC as DATABASE
+from desktop.store.importers.open_webui_database import chat_rows
 from desktop.store.importers.protocol import LineFormat, Note, Unreadable
-from desktop.store.importers.sources import TROUBLE, SourceFile, opened, source_files
+from desktop.store.importers.sources import TROUBLE, SourceFile, on_disk, opened, source_files
 from desktop.store.intake import Intake
 
 __all__ = ["import_conversations"]
@@ -89,6 +91,8 @@ class _Run:
                 head = stream.read(_HEAD)
                 if head.startswith(MAGIC):
                     yield from self._chat(head + stream.read(self.most_bytes + 1), name)
+                elif head.startswith(DATABASE):
+                    yield from self._database(source, name)
                 elif self.alone or head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
                     yield from self._entries(_after(head, stream), name)
         except TROUBLE as error:
@@ -107,6 +111,19 @@ class _Run:
             yield from self._flaw(Broken(name, f"It is larger than {self.most_bytes >> 20} MB."))
         else:
             yield from self._save(lambda note: read_chat(data, note), name)
+
+    def _database(self, source: SourceFile, name: str) -> Iterator[Event]:
+        with on_disk(source, self.cancel) as path:
+            for found in chat_rows(path, self.cancel, self.most_bytes) if path is not None else ():
+                if isinstance(found, tuple):
+                    yield from self._progress(source.size * found[0] // max(found[1], 1))
+                elif isinstance(found, Flaw):
+                    yield from self._flaw(Broken(f"{name}, {found.place}" if found.place else name, _sentence(found.reason)))
+                else:
+                    yield from self._entry(found, f"{name}, {found.place}", 0)
+                if self.cancel():
+                    break
+        self.stopped = self.cancel()
 
     def _entries(self, read: Callable[[int], bytes], name: str) -> Iterator[Event]:
         last = 0

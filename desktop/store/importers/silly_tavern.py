@@ -50,8 +50,18 @@ class SillyTavern:
         title = names[0] if names[0] not in ("", "unused") else text(mapping(values[1]).get("name"))
         first = next((message.created_at for message in shaped.messages if message.created_at is not None), None)
         return ConversationRecord(
-            self.source, key, title, seconds(made) or first, None, shaped.messages, shaped.shown_root, shaped.system_prompt
+            self.source, key, title, seconds(made) or first, None, shaped.messages, shaped.shown_root, shaped.system_prompt,
+            roles=_cast(shaped.messages),
         )
+
+
+def _cast(messages: Sequence[MessageRecord]) -> dict[str, Any]:
+    """The characters of a chat with several, and the names the user wrote under."""
+    characters, own = (
+        list(dict.fromkeys(message.speaker for message in messages if message.role == role and message.speaker))
+        for role in ("assistant", "user")
+    )
+    return {"participants": [{"name": name} for name in characters], "own": own} if len(characters) > 1 else {}
 
 
 def _variants(line: dict[str, Any], above: str | None, character: str) -> tuple[list[MessageRecord], str | None]:
@@ -91,4 +101,5 @@ def _message(line: dict[str, Any], info: dict[str, Any], swipe: str, above: str 
     words = join([thinking, *map(placeholder, media), swipe]) if thinking or media else swipe
     stats = {"model": text(extra.get("model"))} if extra.get("model") else {}
     created = seconds(info.get("send_date")) or seconds(line.get("send_date"))
-    return MessageRecord(chain_key(above, role, swipe), above, role, words, created, stats=stats, raw=kept or None)
+    return MessageRecord(chain_key(above, role, swipe), above, role, words, created, stats=stats, raw=kept or None,
+                         speaker="" if narrator else " ".join(text(line.get("name")).split()))  # fmt: skip

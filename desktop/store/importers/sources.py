@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-__all__ = ["TROUBLE", "SourceFile", "opened", "source_files"]
+__all__ = ["TROUBLE", "SourceFile", "on_disk", "opened", "source_files"]
 
 TROUBLE = (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
 """What reading a damaged, encrypted or unknown kind of archive raises: the module has no common base for it."""
+
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +52,20 @@ def opened(source: SourceFile) -> Iterator[IO[bytes]]:
         return
     with zipfile.ZipFile(source.path) as archive, archive.open(source.member) as file:
         yield file
+
+
+@contextlib.contextmanager
+def on_disk(source: SourceFile, cancel: Callable[[], bool]) -> Iterator[Path | None]:
+    """The file by itself: where it lies, or unpacked for as long as this lasts; None when `cancel()` turned true meanwhile.
+
+    Raises one of `TROUBLE`.
+    """
+    if source.member is None:
+        yield source.path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "unpacked.db"
+        with opened(source) as packed, path.open("wb") as file:
+            while not cancel() and (piece := packed.read(_PIECE)):
+                file.write(piece)
+        yield None if cancel() else path

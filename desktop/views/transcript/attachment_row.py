@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtWidgets import QToolButton, QWidget
+from PySide6.QtWidgets import QLabel, QToolButton, QWidget
 
 from desktop.store.attached import kind_of, split
 from desktop.views.icons import tinted
@@ -15,6 +15,8 @@ __all__ = ["ATTACHMENT_ACTION", "AttachmentRow"]
 
 ATTACHMENT_ACTION = "attachment:"
 """With the file's place in the message behind it, the name of the action that shows it."""
+_SHORT = 50
+_BELOW = 4
 
 
 class AttachmentRow(RowWidget):
@@ -31,6 +33,11 @@ class AttachmentRow(RowWidget):
         self.button.setToolTip("Show the text of this file")
         self.button.clicked.connect(self._clicked)
         self.watch(self.button)
+        self.peek = QLabel(self)
+        self.peek.setObjectName("peek")
+        self.peek.setTextFormat(Qt.TextFormat.PlainText)
+        self.peek.setWordWrap(True)
+        self.peek.hide()
 
     def show_row(self, row: Row, look: Look, fresh: bool) -> None:
         colour = look.colours.text.name()
@@ -39,6 +46,13 @@ class AttachmentRow(RowWidget):
         side = round(look.em * 0.8)
         self.button.setIconSize(QSize(side, side))
         self.button.setAccessibleName(f"Attached file {row.text}")
+        self.peek.setFont(look.small_font)
+        self.peek.setStyleSheet(
+            f"background: {look.colours.notice.name()}; color: {look.colours.text.name()}; border-radius: 6px; padding: 4px 8px;"
+        )
+        self.peek.setText(row.peek)
+        self.peek.setAccessibleName(f"Found in {row.text}: {row.peek}" if row.peek else "")
+        self.peek.setVisible(bool(row.peek))
         self.setAccessibleName(f"Attached file {row.text}")
 
     @staticmethod
@@ -55,7 +69,13 @@ class AttachmentRow(RowWidget):
         wanted = self.button.sizeHint()
         wide = min(room, wanted.width())
         self.button.setGeometry(width - wide, self.gap, wide, wanted.height())
-        return self.gap + wanted.height()
+        high = self.gap + wanted.height()
+        if not self.row.peek:
+            return high
+        wide = min(room, self.peek.sizeHint().width() if len(self.row.peek) < _SHORT else room)
+        tall = self.peek.heightForWidth(wide)
+        self.peek.setGeometry(width - wide, high + _BELOW, wide, tall)
+        return high + _BELOW + tall
 
     def _clicked(self) -> None:
         if self.row is not None:

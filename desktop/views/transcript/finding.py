@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer, Slot
 
+from desktop.store.attached import split
 from desktop.views.transcript.conversation import Conversation
 from desktop.views.transcript.find_bar import FindBar
 from desktop.views.transcript.row_widget import DocumentRow
@@ -20,6 +21,8 @@ __all__ = ["Finding", "plain"]
 
 _AGAIN_MS = 250
 _EDGE = 6
+_NEAR = 60
+"""Characters shown on each side of a place in a file."""
 _AS_WRITTEN = (RowKind.CODE, RowKind.BUBBLE, RowKind.TOKENS, RowKind.MATH, RowKind.NOTICE)
 _SEARCHED = (*_AS_WRITTEN, RowKind.TEXT, RowKind.TABLE)
 _LINK = re.compile(r"(?<!!)\[([^\[\]]*)\]\([^()\s]*\)")
@@ -31,8 +34,39 @@ def plain(row: Row) -> str:
     return row.text if row.kind in _AS_WRITTEN else _MARKS.sub("", _LINK.sub(r"\1", row.text))
 
 
+def _searched(row: Row) -> str:
+    """The words in which a place may be; empty for rows that have none."""
+    if row.kind is RowKind.THOUGHT:
+        hidden = row.item.text[row.start + len(row.source) : row.until or None]
+        return "" if row.open else _MARKS.sub("", _LINK.sub(r"\1", hidden))
+    if row.kind is RowKind.ATTACHMENT:
+        return attached_text(row)
+    return plain(row) if row.kind in _SEARCHED else ""
+
+
+def attached_text(row: Row) -> str:
+    """The text of the file that a chip stands for."""
+    files, _ = split(row.source)
+    return files[0][1].text if files else ""
+
+
+def excerpt(text: str, query: str, number: int) -> str:
+    """The line around the `number`-th place of `query`, cut to what is near it."""
+    at = -1
+    for _ in range(number + 1):
+        at = text.casefold().find(query.casefold(), at + 1)
+    begin, end = text.rfind("\n", 0, max(at, 0)) + 1, text.find("\n", at)
+    end = len(text) if end < 0 else end
+    first, last = max(begin, at - _NEAR), min(end, at + len(query) + _NEAR)
+    return f"{'…' if first > begin else ''}{text[first:last].strip()}{'…' if last < end else ''}"
+
+
 class Finding(QObject):
-    """Searches the rows of `conversation`, folded thoughts left out, regardless of case; follows the chat while it grows."""
+    """Searches the rows of `conversation` regardless of case, with what folded thoughts and attached files hide; follows the chat while
+    it grows.
+
+    Going to a place in a folded thought unfolds it; one in a file is shown as the line that it stands in, below the file's chip.
+    """
 
     def __init__(self, view: TranscriptView, conversation: Conversation) -> None:
         super().__init__(view)
@@ -99,6 +133,9 @@ class Finding(QObject):
     def close(self) -> None:
         """Hide the bar and all marks."""
         self._again.stop()
+        for row, _ in self._places:
+            if row.peek:
+                self._peek(row, "")
         self._query, self._places, self._present = "", [], None
         if self._bar is not None and not self._bar.isHidden():
             self._view.setFocus()
@@ -141,7 +178,7 @@ class Finding(QObject):
     def _collect(self) -> None:
         wanted = self._query.casefold()
         rows = self._conversation.layout.rows if wanted else []
-        counts = ((row, plain(row).casefold().count(wanted)) for row in rows if row.kind in _SEARCHED)
+        counts = ((row, words.casefold().count(wanted)) for row in rows if (words := _searched(row)))
         self._places = [(row, number) for row, count in counts for number in range(count)]
 
     @Slot(int)
@@ -157,11 +194,39 @@ class Finding(QObject):
         if self._bar is not None:
             at = self._places.index(self._present) + 1 if self._present in self._places else 0
             self._bar.tell(at, len(self._places), bool(self._query))
+        if go:
+            self._unfold()
         if go and self._present is not None:
             self._view.scroll_to_row(self._present[0], self._view.viewport().height() // 3)
             self._view.flush()
             self._reach()
         self.show_marks()
+
+    def _unfold(self) -> None:
+        """Open the thought that hides the present place, which is then one of those in its rows; show that line of a file."""
+        row, number = self._present or (None, 0)
+        for place, _ in self._places:
+            if place.kind is RowKind.ATTACHMENT and place.peek and place is not row:
+                self._peek(place, "")
+        if row is None or row.kind not in (RowKind.THOUGHT, RowKind.ATTACHMENT):
+            return
+        if row.kind is RowKind.ATTACHMENT:
+            self._peek(row, excerpt(attached_text(row), self._query, number))
+            return
+        item, start, until = row.item, row.start, row.until or len(row.item.text)
+        self._view.fold(row)
+        self._view.flush()
+        self._collect()
+        inside = [place for place in self._places if place[0].item.id == item.id and start <= place[0].start < until]
+        self._present = inside[min(number, len(inside) - 1)] if inside else None
+        if self._bar is not None and self._present is not None:
+            self._bar.tell(self._places.index(self._present) + 1, len(self._places), True)
+
+    def _peek(self, row: Row, line: str) -> None:
+        if row.peek != line:
+            row.peek = line
+            row.revision += 1
+            self._view.remeasure(row)
 
     def _reach(self) -> None:
         """In a row that is higher than the screen, scroll on to the place itself."""

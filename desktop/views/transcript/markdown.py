@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from unicodedata import bidirectional
+
 from PySide6.QtCore import QUrl
 from PySide6.QtGui import (
     QBrush,
@@ -27,12 +30,20 @@ from desktop.views.transcript.inlays import Inlay, fragments, put_inlays
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.pictures import PictureKey
 
-__all__ = ["SafeDocument", "set_markdown"]
+__all__ = ["DONE", "NO_BREAK", "SafeDocument", "set_markdown"]
 
 _GITHUB = QTextDocument.MarkdownFeature(
     QTextDocument.MarkdownFeature.MarkdownDialectGitHub.value | QTextDocument.MarkdownFeature.MarkdownNoHTML.value
 )
 _LINE_HEIGHT = 132.0
+DONE = QTextFormat.Property.UserProperty.value + 3
+"""The property of a list item that is done."""
+NO_BREAK = "\u2011"
+"""The hyphen at which no line is broken."""
+_LONGEST_JOINED = 18
+"""Characters of a word in a table whose hyphens do not break it."""
+_CELL_END = re.compile(r"(?<!\\)\|")
+_HYPHENED = re.compile(r"(?<!\S)[^\s-]+(?:-[^\s-]+)+(?!\S)")
 _PROPORTIONAL = QTextBlockFormat.LineHeightTypes.ProportionalHeight.value
 
 
@@ -59,6 +70,8 @@ def set_markdown(document: QTextDocument, source: str, look: Look, kind: Kind = 
     """
     source, spans = mark_spans(source)
     table = kind is Kind.TABLE
+    if table:
+        source = _mirrored(source)
     document.clear()  # so that nothing below lays out the old text once more
     document.setDefaultFont(look.text_font)
     document.setIndentWidth(look.px(1.35))
@@ -79,6 +92,8 @@ def set_markdown(document: QTextDocument, source: str, look: Look, kind: Kind = 
         _style_fragments(document, cursor, look)
     if table:
         _style_tables(document, look)
+        if "-" in source and NO_BREAK not in source:
+            _join_hyphens(document)
     pending = put_inlays(document, spans, look, inlay) if spans else set()
     cursor.endEditBlock()
     return pending
@@ -118,6 +133,7 @@ def _style_blocks(document: QTextDocument, cursor: QTextCursor, look: Look, kind
         before = block.blockFormat()
         if block.textList() is not None:
             cursor.mergeBlockFormat(item)
+            _style_task(block, cursor, before.marker())
         level = before.intProperty(QTextFormat.Property.BlockQuoteLevel.value)
         if level:
             quote.setLeftMargin(look.px(0.9) * level)
@@ -127,6 +143,22 @@ def _style_blocks(document: QTextDocument, cursor: QTextCursor, look: Look, kind
         block = block.next()
     cursor.movePosition(QTextCursor.MoveOperation.End)
     cursor.mergeBlockFormat(last)
+
+
+def _style_task(block: QTextBlock, cursor: QTextCursor, marker: QTextBlockFormat.MarkerType) -> None:
+    """Qt would cross the box of a done item: it draws an empty one, and the row puts a tick into it. Beside a number there is no room
+    for a box: there a sign stands before the words.
+    """
+    if marker == QTextBlockFormat.MarkerType.NoMarker:
+        return
+    made, done = QTextBlockFormat(), marker == QTextBlockFormat.MarkerType.Checked
+    if block.textList().format().style() == QTextListFormat.Style.ListDecimal:
+        made.setMarker(QTextBlockFormat.MarkerType.NoMarker)
+        cursor.insertText("\u2611 " if done else "\u2610 ")
+    else:
+        made.setMarker(QTextBlockFormat.MarkerType.Unchecked)
+        made.setProperty(DONE, done)
+    cursor.mergeBlockFormat(made)
 
 
 def _style_heading(block: QTextBlock, cursor: QTextCursor, look: Look, level: int) -> None:
@@ -187,6 +219,37 @@ def _replace_images(document: QTextDocument, look: Look) -> None:
         shape.setAnchorHref(address)
         shape.setForeground(QBrush(look.colours.link))
         cursor.insertText(alt, shape)
+
+
+def _join_hyphens(document: QTextDocument) -> None:
+    """Short words stay whole in narrow cells: their hyphens become such that do not break."""
+    cursor = QTextCursor(document)
+    block = document.begin()
+    while block.isValid():
+        text = block.text()
+        found = [word for word in _HYPHENED.finditer(text) if len(word[0]) <= _LONGEST_JOINED] if "-" in text and text.isascii() else []
+        for word in found:
+            for place, letter in enumerate(word[0], start=block.position() + word.start()):
+                if letter == "-":
+                    cursor.setPosition(place)
+                    cursor.setPosition(place + 1, QTextCursor.MoveMode.KeepAnchor)
+                    cursor.insertText(NO_BREAK, cursor.charFormat())
+        block = block.next()
+
+
+def _mirrored(source: str) -> str:
+    """A table whose head is written from right to left has its first column at the right: Qt has them from the left always."""
+    rows = [_cells(line) for line in source.strip("\n").split("\n")]
+    heads = [next((bidirectional(letter) for letter in cell if bidirectional(letter) in ("L", "R", "AL")), "") for cell in rows[0]]
+    if 2 * sum(head in ("R", "AL") for head in heads) <= sum(bool(head) for head in heads):
+        return source
+    wide = len(heads)
+    return "\n".join("|" + "|".join([*[" "] * (wide - len(row)), *row[wide - 1 :: -1]]) + "|" for row in rows) + "\n"
+
+
+def _cells(line: str) -> list[str]:
+    found = _CELL_END.split(line.strip().removeprefix("|"))
+    return found[:-1] if len(found) > 1 and not found[-1].strip() else found
 
 
 def _style_tables(document: QTextDocument, look: Look) -> None:

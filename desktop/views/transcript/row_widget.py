@@ -6,7 +6,7 @@ from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRect, QRectF, Qt, 
 from PySide6.QtGui import QAbstractTextDocumentLayout, QBrush, QPainter, QPainterPath, QPaintEvent, QPalette, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QApplication, QWidget
 
-from desktop.items.messages import role_label
+from desktop.items.messages import speaker_label
 from desktop.views.transcript.inlays import selected_source
 from desktop.views.transcript.line_places import baseline, line_number
 from desktop.views.transcript.look import Look
@@ -42,7 +42,7 @@ class RowWidget(QWidget):
         fresh = row is not self.row or look is not self.look
         self.row, self.look, self.revision = row, look, row.revision
         words = row.text if len(row.text) <= _NAMED else row.text[:_NAMED] + "…"
-        self.setAccessibleName(f"{role_label(row.item.role)}: {words}" if words else role_label(row.item.role))
+        self.setAccessibleName(f"{speaker_label(row.item)}: {words}" if words else speaker_label(row.item))
         self.show_row(row, look, fresh)
         self.update()
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import accumulate
 
 from desktop.blocks import THINKING_TAGS, Block, BlockSplitter, Kind, Tag, split_plain
-from desktop.items.messages import MessageItem, role_label
+from desktop.items.messages import MessageItem, speaker_label
 from desktop.store.attached import split
 from desktop.store.tokens import TokenTrace
 from desktop.views.transcript.thoughts import ThoughtTimes
@@ -50,6 +50,7 @@ class Row:
     lines of text; `height` in pixels with the gap, an estimate until `measured`; `revision` counts the changes of what is shown.
     A row of tokens has the `trace` of the whole message, of which the tokens are `covered` up to that character of it. The head of a
     thought knows the character at which the thought is `until`, 0 while it is not over. Code is `wrapped` when the reader wants it.
+    Of a file, `peek` is the line that was searched for.
     """
 
     kind: RowKind
@@ -71,6 +72,7 @@ class Row:
     covered: int = 0
     until: int = 0
     wrapped: bool = False
+    peek: str = ""
 
     def take(self, other: Row) -> bool:
         """Show what `other` shows; tells whether that is something new."""
@@ -210,7 +212,7 @@ class MessageRows:
 
     def _make(self) -> list[Row]:
         item = self.item
-        rows = [self._keep(Row(RowKind.HEADER, item, role_label(item.role), gap=_FIRST_GAP))]
+        rows = [self._keep(Row(RowKind.HEADER, item, speaker_label(item), gap=_FIRST_GAP))]
         if self.editing:
             return [*rows, *self._files(), self._keep(Row(RowKind.EDITOR, item, source=item.text, gap=_AFTER_HEADER))]
         rows += self._bubbles() if item.role == "user" else self._blocks() if self.trace is None else self._tokens(self.trace)

@@ -6,6 +6,7 @@ from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPainterPath, QPaintEvent
 from PySide6.QtWidgets import QStyle, QToolButton, QWidget
 
+from desktop.items.messages import speaker_label
 from desktop.views.icons import tinted
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.row_widget import DocumentRow, RowWidget
@@ -28,7 +29,7 @@ class HeaderRow(RowWidget):
 
     def _name(self) -> None:
         if self.row is not None:
-            self.setAccessibleName(self._speaker.label(self.row.item.role))
+            self.setAccessibleName(speaker_label(self.row.item))
             self.update()
 
     def fit(self, width: int) -> int:
@@ -49,7 +50,7 @@ class HeaderRow(RowWidget):
         side = Qt.AlignmentFlag.AlignAbsolute | (Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft)
         room = QRect(0, self.gap, self.width(), self.height() - self.gap)
         large = round(room.height() * 1.5)  # it reaches into the free space above
-        picture = self._speaker.picture(role, large)
+        picture = self._speaker.picture(self.row.item, large)
         if picture is not None:
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
             place = QRect(0, self.height() - large, large, large)
@@ -57,7 +58,7 @@ class HeaderRow(RowWidget):
             left = large + self.look.px(0.4)
             room = QStyle.visualRect(self.layoutDirection(), self.rect(), QRect(left, place.y(), self.width() - left, large))
             side |= Qt.AlignmentFlag.AlignVCenter
-        painter.drawText(room, int(side), self._speaker.label(role))
+        painter.drawText(room, int(side), speaker_label(self.row.item))
         painter.end()
 
 

@@ -1,4 +1,4 @@
-"""Who the replies are from: the name and the picture of the persona that answers, for the rows that say who speaks."""
+"""Who a message is from: the name that is kept with it, and the picture that goes with the name, for the rows that say who speaks."""
 
 from __future__ import annotations
 
@@ -7,32 +7,28 @@ from collections.abc import Callable
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QPixmap
 
-from desktop.items.messages import role_label
+from desktop.items.messages import MessageItem
 
 __all__ = ["Speaker"]
 
-Draw = Callable[[int], QPixmap]
+Draw = Callable[[int, str, int], QPixmap]
 
 
 class Speaker(QObject):
-    """Below the transcript's viewport. `changed()` when replies are from somebody else."""
+    """Below the transcript's viewport. `changed()` when pictures are other ones."""
 
     changed = Signal()
 
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
-        self._name = ""
         self._draw: Draw | None = None
 
-    def show(self, name: str, draw: Draw | None) -> None:
-        """Replies are from `name`; `draw(side)` gives the picture. An empty name is nobody in particular."""
-        self._name, self._draw = name, draw if name else None
+    def draw_with(self, draw: Draw) -> None:
+        """`draw(persona, name, side)` gives the picture of somebody with a name; the persona's number is 0 for none."""
+        self._draw = draw
         self.changed.emit()
 
-    def label(self, role: str) -> str:
-        """The word for who speaks in this role."""
-        return self._name if role == "assistant" and self._name else role_label(role)
-
-    def picture(self, role: str, side: int) -> QPixmap | None:
-        """The picture of who speaks, `side` pixels wide, if there is one."""
-        return self._draw(side) if role == "assistant" and self._draw is not None else None
+    def picture(self, item: MessageItem, side: int) -> QPixmap | None:
+        """The picture of who says a message, `side` pixels wide, if there is one."""
+        named = bool(item.speaker) and item.role == "assistant"
+        return self._draw(item.persona, item.speaker, side) if named and self._draw is not None else None

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from PySide6.QtCore import QPointF, QRect, QRectF, Qt, Signal, Slot
-from PySide6.QtGui import QPainter, QPainterPath, QTextBlockFormat, QTextCursor, QTextOption, QWheelEvent
+from PySide6.QtGui import (
+    QFontMetricsF,
+    QPainter,
+    QPainterPath,
+    QPen,
+    QPolygonF,
+    QTextBlockFormat,
+    QTextCursor,
+    QTextOption,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import QScrollBar, QWidget
 
 from desktop.blocks import Kind
 from desktop.views.transcript.footnotes import note_look, number_note
 from desktop.views.transcript.inlays import Inlay, fit_pictures
 from desktop.views.transcript.look import Look
-from desktop.views.transcript.markdown import set_markdown
+from desktop.views.transcript.markdown import DONE, NO_BREAK, set_markdown
 from desktop.views.transcript.pictures import PictureKey, Pictures
 from desktop.views.transcript.row_widget import DocumentRow
 from desktop.views.transcript.rows import Row
@@ -21,6 +32,7 @@ __all__ = ["BubbleRow", "PictureRow", "SidewaysRow", "TableRow", "TextRow", "ins
 
 _BUBBLE_SHARE = 0.86
 _BIG_TABLE = 800
+_DONE_SIGN = re.compile(r"\[[xX]\]")
 _PICTURED = ("$", "\\(", "\\[", "![")
 
 
@@ -99,6 +111,11 @@ class TextRow(PictureRow):
             fit_pictures(self.document, self.look, width - self._left())
         return super().fit(width - self._left())
 
+    def paint_document(self, painter: QPainter, exposed: QRect) -> None:
+        super().paint_document(painter, exposed)
+        if self.row is not None and _DONE_SIGN.search(self.row.text):
+            paint_ticks(self, painter)
+
     def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
         look = self.look
         if look is None:
@@ -107,6 +124,34 @@ class TextRow(PictureRow):
         if self._bar():
             x = self.width() - 3 if self._rightward() else inset(self.row, look)
             painter.fillRect(QRect(x, self.gap, 3, self.height() - self.gap), look.colours.line)
+
+
+def paint_ticks(widget: DocumentRow, painter: QPainter) -> None:
+    """A tick into the box of every list item that is done, in the places that Qt gives the boxes."""
+    look, document = widget.look, widget.document
+    if look is None:
+        return
+    metrics = QFontMetricsF(look.text_font)
+    side, around = metrics.lineSpacing() / 3, int(metrics.lineSpacing() / 6)
+    pen = QPen(look.colours.link, max(1.6, side / 4), Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap, Qt.PenJoinStyle.RoundJoin)
+    block = document.begin()
+    painter.save()
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setPen(pen)
+    painter.translate(widget.origin())
+    while block.isValid():
+        if block.blockFormat().property(DONE):
+            line = block.layout().lineAt(0)
+            top = document.documentLayout().blockBoundingRect(block).top() + line.y() + (metrics.height() - side) / 2
+            place = block.layout().position().x() + line.x()
+            space = metrics.horizontalAdvance(" ")
+            rightward = block.textDirection() == Qt.LayoutDirection.RightToLeft
+            left = place + line.width() + space if rightward else place - space - side
+            box = QRectF(left - around, top, side, side).adjusted(-around / 2, -around / 2, around / 2, around / 2)
+            points = ((0.02, 0.52), (0.38, 0.88), (1.0, 0.08))
+            painter.drawPolyline(QPolygonF([QPointF(box.left() + x * box.width(), box.top() + y * box.height()) for x, y in points]))
+        block = block.next()
+    painter.restore()
 
 
 def paint_thought_bar(widget: DocumentRow, painter: QPainter) -> None:
@@ -246,6 +291,17 @@ class TableRow(SidewaysRow):
         bar = self.bar.sizeHint().height() if wide > room else 0
         self.place_bar(wide, room, QRect(left, self.gap, room, high + bar))
         return self.gap + high + bar
+
+    def mark(self, query: str, present: int) -> None:
+        super().mark(query.replace("-", NO_BREAK) if self._joined() else query, present)
+
+    def selected_text(self) -> str:
+        found = super().selected_text()
+        return found.replace(NO_BREAK, "-") if self._joined() else found
+
+    def _joined(self) -> bool:
+        """Whether hyphens are shown as such that do not break."""
+        return NO_BREAK not in self._shown
 
     def origin(self) -> QPointF:
         return QPointF(inset(self.row, self.look) - self.bar.value(), self.gap)

@@ -60,7 +60,7 @@ class TranscriptView(QAbstractScrollArea):
         self._conversation = Conversation(self._look)
         self._colours = CodeColours(IdleRunner(self))
         hooks = RowHooks(
-            self.put_on_clipboard, self._save_code, self.act, self._show_row, self.fold, self._save_edit, self.cancel_edit, self._remeasure,
+            self.put_on_clipboard, self._save_code, self.act, self._show_row, self.fold, self._save_edit, self.cancel_edit, self.remeasure,
             lambda message: self.edit_words(message),
         )  # fmt: skip
         self.inspection = Inspection(self, self._conversation)
@@ -223,7 +223,8 @@ class TranscriptView(QAbstractScrollArea):
     def _save_code(self, code: str, language: str) -> None:
         ask_and_save(self, code, language)
 
-    def _remeasure(self, row: Row) -> None:
+    def remeasure(self, row: Row) -> None:
+        """The row shows something else, and may be higher or lower for it."""
         row.measured = False
         self._schedule()
 

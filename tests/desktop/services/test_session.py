@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 
 import pytest
 
 from desktop.items.messages import MessageItem
+from desktop.services.replies import message_item
 from engine.core import Stats
 from engine.errors import BadTemplate
 from engine.settings import SamplerSettings, StopSettings
@@ -97,6 +99,21 @@ def test_stop(talking: Desk, moment: str) -> None:
     talking.chat.prefill_steps, talking.chat.prefill_delay_s, talking.chat.reply = 1, 0.0, None
     talking.ask("still there?")
     assert talking.texts()[-1] == "still there?"
+
+
+def test_a_reply_cut_off_inside_a_thought_that_its_prompt_opened_is_one_after_the_next_start(talking: Desk, monkeypatch) -> None:
+    describe = talking.door.describe
+    monkeypatch.setattr(talking.door, "describe", lambda path: dataclasses.replace(describe(path), opens_thought="</muse>"))
+    talking.load("/models/muse.gguf")
+    talking.chat.reply, talking.chat.delay_s = "one two three " * 200, 0.002
+    talking.session.submit("go")
+    talking.qtbot.waitUntil(lambda: talking.store.message(talking.ids()[-1]).text != "")
+    cut = dataclasses.replace(talking.store.message(talking.ids()[-1]), state="stopped")  # as the next start finds it
+    talking.session.stop()
+    talking.until_idle()
+    item = message_item(cut)
+    assert item.opened == "</muse>"
+    assert item.notice.startswith("Inglenook ended while")
 
 
 def test_nothing_is_sent_without_a_model(desk: Desk) -> None:

@@ -246,7 +246,7 @@ def test_trouble_with_the_store_is_a_notice(talking: Desk, monkeypatch: pytest.M
     assert not talking.session.delete_message(999)
     assert not talking.session.open_message(999)
 
-    def fail(*values: object) -> None:
+    def fail(*values: object, **named: object) -> None:
         raise StoreError("The disk is gone: plug it in.")
 
     monkeypatch.setattr(talking.store, "add_message", fail)

@@ -6,9 +6,10 @@ import random
 
 import pytest
 
+from desktop.store.attached import Attachment
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import Database, StoreError
-from desktop.store.drafts import DraftStore
+from desktop.store.drafts import MOST_FILES, DraftStore
 from desktop.store.folders import DEEPEST, FolderStore
 from desktop.store.inherited import layers_of, model_of, settings_of, system_prompt_of
 from desktop.store.personas import LARGEST_IMAGE, Persona, PersonaStore
@@ -194,5 +195,13 @@ def test_drafts_survive(database: Database, store: ConversationStore) -> None:
     database.execute("DELETE FROM conversations WHERE id = ?", (talk,))
     assert drafts.conversations() == frozenset()
     assert drafts.get(talk) == ""
+    files = (Attachment("a.txt", "one", "first 1 of 2 lines"), Attachment("b.txt", "x" * (MOST_FILES - 2)), Attachment("c.txt", "yes"))
+    assert drafts.put_files(other, files) == ("b.txt",)
+    assert drafts.files(other) == (files[0], files[2])
+    assert drafts.conversations_with_files() == {other}
+    drafts.put(other, "", "Sure, ")
+    assert (drafts.get(other), drafts.opening(other), drafts.conversations()) == ("", "Sure, ", {other})
+    drafts.put(other, "", "")
+    assert (drafts.put_files(other, ()), drafts.conversations(), drafts.conversations_with_files()) == ((), frozenset(), frozenset())
     with pytest.raises(StoreError, match="does not fit"):
         drafts.put(99, "for nobody")

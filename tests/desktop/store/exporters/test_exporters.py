@@ -235,7 +235,7 @@ def test_pictures_within_the_text_are_shown() -> None:
 def test_no_conversations_are_a_file_too(database: Database, tmp_path: Path) -> None:
     for format in FORMATS:
         export(database, tmp_path / f"a{format.suffix}", format, ())
-    assert json.loads((tmp_path / "a.json").read_text()) == []
+    assert json.loads((tmp_path / "a.inglenook.json").read_text()) == []
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.suffix)

@@ -8,9 +8,12 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from desktop.items.messages import MessageItem
+from desktop.store.attached import Attachment, join
 from desktop.views.transcript import TranscriptView
+from desktop.views.transcript.attachment_row import AttachmentRow
 from desktop.views.transcript.find_bar import FindBar
 from desktop.views.transcript.row_widget import DocumentRow
+from desktop.views.transcript.rows import RowKind
 from tests.desktop.views.transcript.conftest import Show
 
 CHAT = [
@@ -18,7 +21,7 @@ CHAT = [
     MessageItem(2, "assistant", "# A **nee**dle\n\nThe `needle` is [a needle](https://example.org/needle).\n\n" + "hay\n\n" * 80),
     MessageItem(3, "assistant", "<think>\nneedle hidden\n</think>\n\n```python\nneedle = 'NEEDLE'\n```\n\n| needle |\n|---|\n| hay |\n"),
 ]
-"""Seven places: the question, the head, two in the sentence, two in the code, one in the table; a folded thought has none."""
+"""Eight places: the question, the head, two in the sentence, one in the folded thought, two in the code, one in the table."""
 
 
 def open_bar(view: TranscriptView, words: str) -> FindBar:
@@ -38,9 +41,9 @@ def test_every_place_is_counted_and_visited_in_order_and_round_the_ends(show: Sh
     view, _ = show(CHAT, 600, 400)
     view.verticalScrollBar().setValue(0)
     bar = open_bar(view, "needle")
-    assert bar.count.text() == "1 of 7"
+    assert bar.count.text() == "1 of 8"
     seen = []
-    for _ in range(8):
+    for _ in range(9):
         row, number = view.finding._present or (None, 0)
         assert row is not None
         widget = view.stage.widget(row)
@@ -53,12 +56,12 @@ def test_every_place_is_counted_and_visited_in_order_and_round_the_ends(show: Sh
         seen.append((row.item.id, row.index, number))
         QTest.keyClick(bar.box, Qt.Key.Key_Return)
         qtbot.waitUntil(view.settled)
-    assert seen[:7] == sorted(seen[:7])
-    assert seen[7] == seen[0]
+    assert seen[:8] == sorted(seen[:8])
+    assert seen[8] == seen[0]
     QTest.keyClick(bar.box, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
-    assert bar.count.text() == "1 of 7"
+    assert bar.count.text() == "1 of 8"
     QTest.keyClick(bar.box, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
-    assert bar.count.text() == "7 of 7"
+    assert bar.count.text() == "8 of 8"
 
 
 def test_the_buttons_do_what_the_keys_do_and_escape_takes_all_marks_away(show: Show, qtbot: QtBot) -> None:
@@ -136,3 +139,38 @@ def test_every_control_of_the_bar_has_a_name(show: Show, qtbot: QtBot) -> None:
     view, _ = show(CHAT)
     bar = open_bar(view, "")
     assert all(control.accessibleName() for control in (bar, bar.box, bar.count, bar.previous, bar.next, bar.shut))
+
+
+def test_a_place_in_a_file_is_shown_below_its_chip_while_the_search_is_there(show: Show, qtbot: QtBot) -> None:
+    text = "first\n" + "x" * 200 + " the Needle of " + "y" * 200 + "\nneedle again"
+    asked = join([Attachment("notes.txt", text)], "What is it?")
+    view, _ = show([MessageItem(1, "user", asked), MessageItem(2, "assistant", "hay")], 600, 400)
+    bar = open_bar(view, "needle")
+    assert bar.count.text() == "1 of 2"
+    (row,) = [row for row in view.rows_of(1) if row.kind is RowKind.ATTACHMENT]
+    qtbot.waitUntil(view.settled)
+    assert "the Needle of" in row.peek
+    assert row.peek[0] == row.peek[-1] == "…"
+    widget = view.stage.widget(row)
+    assert isinstance(widget, AttachmentRow)
+    assert widget.peek.isVisible()
+    assert widget.height() >= widget.peek.geometry().bottom()
+    QTest.keyClick(bar.box, Qt.Key.Key_Return)
+    qtbot.waitUntil(view.settled)
+    assert row.peek == "needle again"
+    QTest.keyClick(bar.box, Qt.Key.Key_Escape)
+    qtbot.waitUntil(view.settled)
+    assert row.peek == ""
+    assert not widget.peek.isVisible()
+
+
+def test_a_hyphened_word_of_a_table_is_found_and_copied_as_it_was_written(show: Show, qtbot: QtBot) -> None:
+    view, _ = show([MessageItem(1, "assistant", "| a |\n|---|\n| Apache-2.0 |\n")], 600, 400)
+    bar = open_bar(view, "apache-2.0")
+    assert bar.count.text() == "1 of 1"
+    (row,) = [row for row in view.rows_of(1) if row.kind is RowKind.TABLE]
+    widget = view.stage.widget(row)
+    assert isinstance(widget, DocumentRow)
+    assert [cursor.selectedText() for cursor in widget._marks] == ["Apache\u20112.0"]
+    widget.select(0, widget.document.characterCount() - 1)
+    assert "Apache-2.0" in widget.selected_text()

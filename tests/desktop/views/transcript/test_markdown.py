@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QUrl
-from PySide6.QtGui import QFont, QFontMetricsF, QImage, QTextDocument
+from PySide6.QtGui import QFont, QFontMetricsF, QImage, QTextBlockFormat, QTextDocument
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from desktop.blocks import Kind
 from desktop.views.transcript.links import allowed
 from desktop.views.transcript.look import Look, TranscriptColours, make_look
-from desktop.views.transcript.markdown import SafeDocument, set_markdown
+from desktop.views.transcript.markdown import DONE, NO_BREAK, SafeDocument, set_markdown
 
 
 @pytest.fixture
@@ -101,3 +101,29 @@ def test_the_numbers_of_a_list_have_room(look: Look, first: int, count: int) -> 
     plain = SafeDocument()
     set_markdown(plain, "* item\n* item", look, Kind.LIST)
     assert plain.indentWidth() == look.px(1.35)
+
+
+def test_done_items_are_ticked_and_not_crossed(look: Look) -> None:
+    document = SafeDocument()
+    set_markdown(document, "- [x] done\n- [ ] open\n- plain\n", look, Kind.LIST)
+    first, second, third = (document.findBlockByNumber(number).blockFormat() for number in range(3))
+    unchecked = QTextBlockFormat.MarkerType.Unchecked
+    assert [shape.marker() for shape in (first, second)] == [unchecked, unchecked]
+    assert [bool(shape.property(DONE)) for shape in (first, second, third)] == [True, False, False]
+    set_markdown(document, "1. [x] done\n2. [ ] open\n", look, Kind.LIST)
+    assert document.toPlainText() == "☑ done\n☐ open"
+
+
+def test_a_table_that_is_read_from_the_right_begins_there(look: Look) -> None:
+    document = SafeDocument()
+    set_markdown(document, "| الاسم | العمر | x \\| y |\n|:--|---|--:|\n| أحمد | ٣٠ | a |\n| b |\n", look, Kind.TABLE)
+    assert document.toPlainText().split() == ["x", "|", "y", "العمر", "الاسم", "a", "٣٠", "أحمد", "b"]
+    set_markdown(document, "| one | שם |\n|---|---|\n| a | b |\n", look, Kind.TABLE)
+    assert document.toPlainText().split() == ["one", "שם", "a", "b"]
+
+
+def test_short_words_in_a_table_are_not_broken_at_their_hyphens(look: Look) -> None:
+    document = SafeDocument()
+    set_markdown(document, "| Licence | `a-b` |\n|---|---|\n| Apache-2.0 | a-word-that-is-far-too-long-for-one-line |\n", look, Kind.TABLE)
+    assert f"Apache{NO_BREAK}2.0" in document.toPlainText()
+    assert "a-word-that-is-far" in document.toPlainText()

@@ -158,4 +158,10 @@ def test_task_lists_have_boxes(show: Show, qtbot: QtBot) -> None:
         markers.append(block.blockFormat().marker())
         block = block.next()
     kinds = type(markers[0])
-    assert markers == [kinds.Unchecked, kinds.Checked, kinds.NoMarker]
+    assert markers == [kinds.Unchecked, kinds.Unchecked, kinds.NoMarker]
+    widget = text_rows(view)[0]
+    assert widget.look is not None
+    picture, tick = widget.grab().toImage(), widget.look.colours.link.rgb()
+    inked = {y for y in range(picture.height()) for x in range(picture.width()) if picture.pixel(x, y) == tick}
+    assert inked, "the done item has a tick"
+    assert picture.height() / 4 < min(inked) <= max(inked) < picture.height() * 3 / 4, "and no other has"
