@@ -10,6 +10,7 @@ from PySide6.QtGui import QFont
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QHBoxLayout, QLabel, QPlainTextEdit, QVBoxLayout, QWidget
 
 from desktop.views.icons import application_icon
+from desktop.views.spacing import dialog_margins
 
 __all__ = ["AboutDialog", "components"]
 
@@ -95,8 +96,7 @@ class AboutDialog(QDialog):
         top.addWidget(mark)
         top.addWidget(title, 1)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(20, 18, 20, 14)
-        layout.setSpacing(10)
+        dialog_margins(layout)
         layout.addLayout(top)
         layout.addWidget(text)
         layout.addWidget(heading)

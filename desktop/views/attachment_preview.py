@@ -7,6 +7,7 @@ from PySide6.QtGui import QFontDatabase, QGuiApplication
 from PySide6.QtWidgets import QApplication, QDialog, QDialogButtonBox, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from desktop.store.attached import Attachment, kind_of, lines_of
+from desktop.views.spacing import dialog_margins
 
 __all__ = ["AttachmentPreview"]
 
@@ -54,6 +55,7 @@ class AttachmentPreview(QDialog):
         buttons.addButton(copy, QDialogButtonBox.ButtonRole.ActionRole)
         buttons.rejected.connect(self.reject)
         column = QVBoxLayout(self)
+        dialog_margins(column)
         column.addWidget(name)
         column.addWidget(told)
         column.addWidget(self.box, 1)

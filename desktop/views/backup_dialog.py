@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QListWidget, QListWi
 
 from desktop.items.catalogue import size_text
 from desktop.services.backups import BackupRow
+from desktop.views.spacing import dialog_margins
 
 __all__ = ["BackupDialog", "when_text"]
 
@@ -36,6 +37,7 @@ class BackupDialog(QDialog):
         self.words = QLabel("Looking for backups…")
         self.words.setWordWrap(True)
         self.words.setTextFormat(Qt.TextFormat.PlainText)
+        self.words.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading)
         self.list = QListWidget()
         self.list.setProperty("tone", "order")
         self.list.setAccessibleName("Backups, latest first")
@@ -52,8 +54,7 @@ class BackupDialog(QDialog):
         line.addWidget(self.restore)
         line.addWidget(self.close_button)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(18, 16, 18, 14)
-        layout.setSpacing(10)
+        dialog_margins(layout)
         layout.addWidget(self.words)
         layout.addWidget(self.list, 1)
         layout.addLayout(line)

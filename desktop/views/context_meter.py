@@ -8,7 +8,10 @@ from PySide6.QtWidgets import QAbstractButton, QFrame, QGridLayout, QLabel, QVBo
 
 from desktop.services.context_meter import Measured, cost_words
 
-__all__ = ["ContextBar", "ContextPopup", "lines"]
+__all__ = ["PALE", "ContextBar", "ContextPopup", "lines"]
+
+PALE = 0.68
+"""How strongly the colour of what is not cached is laid on: told from what is cached, and from what is free."""
 
 
 def lines(now: Measured) -> list[tuple[str, str]]:
@@ -78,17 +81,19 @@ class ContextBar(QAbstractButton):
         frame = QRectF(3, (self.height() - high) / 2, self.width() - 6, high)
         shape = QPainterPath()
         shape.addRoundedRect(frame, high / 2, high / 2)
-        painter.fillPath(shape, palette.color(QPalette.ColorRole.Mid))
+        painter.fillPath(shape, palette.color(QPalette.ColorRole.Base))
         now = self._now
         full = now.used >= now.length if now.length else False
         strong = palette.color(QPalette.ColorRole.BrightText if full else QPalette.ColorRole.Highlight)
         pale = QColor(strong)
-        pale.setAlphaF(0.45)
+        pale.setAlphaF(PALE)
         painter.setClipPath(shape)
         if now.length:
             self._fill(painter, frame, 0, min(now.cached, now.used), strong)
             self._fill(painter, frame, min(now.cached, now.used), now.used, pale)
         painter.setClipping(False)
+        painter.setPen(palette.color(QPalette.ColorRole.Dark))
+        painter.drawPath(shape)
         if self.hasFocus():
             painter.setPen(palette.color(QPalette.ColorRole.Highlight))
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 5, 5)

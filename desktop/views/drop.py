@@ -45,7 +45,7 @@ class DropHint(QLabel):
         self.setText(words)
         parent = self.parentWidget()
         if parent is not None:
-            self.setGeometry(parent.rect().adjusted(8, 8, -8, -8))
+            self.setGeometry(parent.rect())
         self.raise_()
         self.show()
         self._appearing.start()

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 
 from desktop.services.exchange import PDF
 from desktop.store.exporters.names import file_name
+from desktop.views.spacing import dialog_margins
 
 __all__ = ["ExportDialog"]
 
@@ -58,7 +59,7 @@ class ExportDialog(QDialog):
         self.heading.setTextFormat(Qt.TextFormat.PlainText)
         self.heading.setWordWrap(True)
         self._layout = layout = QVBoxLayout(self)
-        layout.setContentsMargins(18, 16, 18, 14)
+        dialog_margins(layout)
         layout.setSpacing(4)
         layout.addWidget(self.heading)
         layout.addSpacing(6)

@@ -10,6 +10,7 @@ from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QMouseEvent, QPainter,
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from desktop.items.reply_figures import ReplyFigures
+from desktop.views.spacing import dialog_margins
 
 __all__ = ["FiguresDialog", "FiguresPlot", "nice_top"]
 
@@ -242,8 +243,7 @@ class FiguresDialog(QDialog):
         row.addWidget(self.words, 1)
         row.addWidget(close, 0, Qt.AlignmentFlag.AlignTop)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(18, 16, 18, 14)
-        layout.setSpacing(12)
+        dialog_margins(layout)
         layout.addWidget(self.plot, 1)
         layout.addLayout(row)
         size = self.plot.sizeHint()

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QDialog, QGridLayout, QHBoxLayout, QLabel, QPlainT
 
 from desktop.services.exchange_report import MOST_BROKEN, ImportReport
 from desktop.views.notices import announce
+from desktop.views.spacing import dialog_margins
 
 __all__ = ["ImportWindow", "summary"]
 
@@ -64,8 +65,7 @@ class ImportWindow(QDialog):
         self.trouble.setWordWrap(True)
         self.trouble.hide()
         self._layout = layout = QVBoxLayout(self)
-        layout.setContentsMargins(18, 16, 18, 14)
-        layout.setSpacing(8)
+        dialog_margins(layout)
         for part in (self.heading, self.bar, self.so_far, self.trouble, self._make_counts(), self._make_broken()):
             layout.addWidget(part)
         layout.addStretch(1)

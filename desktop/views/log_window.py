@@ -33,6 +33,7 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.services.log_tail import LogEntry, LogTail
+from desktop.views.spacing import dialog_margins
 from desktop.views.theme import tokens
 
 __all__ = ["LogWindow"]
@@ -104,8 +105,7 @@ class LogWindow(QDialog):
         for button in (self.copy, self.folder, self.shut):
             below.addWidget(button)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 14, 14, 12)
-        layout.setSpacing(10)
+        dialog_margins(layout)
         layout.addLayout(line)
         layout.addWidget(self.text, 1)
         layout.addLayout(below)

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLa
 from desktop import menu_entry
 from desktop.services.worker import StreamThread
 from desktop.views.notices import announce
+from desktop.views.spacing import dialog_margins
 
 __all__ = ["MenuEntryDialog"]
 
@@ -58,8 +59,7 @@ class MenuEntryDialog(QDialog):
         for button in (self.put, self.take, self.shut):
             line.addWidget(button)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(18, 16, 18, 14)
-        layout.setSpacing(12)
+        dialog_margins(layout)
         layout.addWidget(self.words)
         layout.addWidget(self.outcome)
         layout.addLayout(line)

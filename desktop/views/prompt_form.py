@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QLabel, QP
 
 from desktop.store.prompt_text import filled, variables
 from desktop.store.prompts import Prompt
+from desktop.views.spacing import dialog_margins
 from desktop.views.text_box import TextBox
 
 __all__ = ["PromptForm"]
@@ -60,6 +61,7 @@ class PromptForm(QDialog):
         self.buttons.accepted.connect(self._insert)
         self.buttons.rejected.connect(self.reject)
         column = QVBoxLayout(self)
+        dialog_margins(column)
         column.addWidget(scroll, 1)
         column.addWidget(heading)
         column.addWidget(self.preview, 1)

@@ -20,6 +20,7 @@ from desktop.services.prompts import PromptService
 from desktop.store.prompt_text import variables
 from desktop.store.prompts import Prompt
 from desktop.views.ask_path import ask_open, ask_save
+from desktop.views.spacing import dialog_margins
 from desktop.views.text_box import TextBox
 
 __all__ = ["PromptsWindow"]
@@ -70,11 +71,12 @@ class PromptsWindow(QDialog):
         self.new = QPushButton("New prompt")
         self.remove = QPushButton("Delete")
         self.insert = QPushButton("Insert")
-        self.load = QPushButton("Import …")
-        self.save = QPushButton("Export …")
+        self.load = QPushButton("Import…")
+        self.save = QPushButton("Export…")
         self.close_button = QPushButton("Close")
         for button in (self.new, self.remove, self.load, self.save, self.close_button):
             button.setAutoDefault(False)
+        self.insert.setProperty("tone", "primary")
         self.insert.setToolTip("Write this prompt into the message")
         self.new.clicked.connect(self._begin_new)
         self.remove.clicked.connect(self._remove)
@@ -113,6 +115,7 @@ class PromptsWindow(QDialog):
         buttons.addWidget(self.close_button)
         buttons.addWidget(self.insert)
         column = QVBoxLayout(self)
+        dialog_margins(column)
         column.addWidget(panes, 1)
         column.addLayout(told)
         column.addLayout(buttons)

@@ -9,6 +9,7 @@ from PySide6.QtGui import QFontDatabase, QGuiApplication
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from desktop.views.notices import announce
+from desktop.views.spacing import dialog_margins
 
 __all__ = ["ReportDialog"]
 
@@ -54,8 +55,7 @@ class ReportDialog(QDialog):
         for button in (self.copy, log, shut):
             line.addWidget(button)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(18, 16, 18, 14)
-        layout.setSpacing(10)
+        dialog_margins(layout)
         layout.addWidget(heading)
         layout.addWidget(promise)
         layout.addWidget(self.text, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QSize, Qt, Signal
 from PySide6.QtGui import QFont, QFontMetrics, QKeyEvent, QPainter, QPalette
-from PySide6.QtWidgets import QListView, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+from PySide6.QtWidgets import QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from desktop.items.conversations import ID_ROLE
 from desktop.items.hits import HIT_ROLE, SPANS_ROLE, HitsModel
@@ -29,7 +29,8 @@ class _Painter(QStyledItemDelegate):
         line = metrics.height()
         if index.data(HIT_ROLE) is None:
             return QSize(40, line + HIGH)
-        room = self._view.viewport().width() - 2 * PAD - line // 2
+        bar = self._view.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent)  # it may come after this was asked
+        room = self._view.maximumViewportSize().width() - bar - 2 * PAD - line // 2
         return QSize(40, line * (1 if metrics.horizontalAdvance(str(index.data())) < room else LINES) + 10)
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:

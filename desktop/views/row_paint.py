@@ -14,6 +14,8 @@ __all__ = ["HIGH", "PAD", "RADIUS", "ground", "icon", "line", "paragraph", "side
 
 PAD, RADIUS, HIGH = 10, 7, 14
 """Pixels: beside the words, of the corners, and what a row is higher than its text."""
+CHOSEN, MARKED, OVER, FOUND = 46, 30, 16, 64
+"""How strongly the accent lies on rows that are chosen, open, pointed at, and on words that were found; of 255."""
 
 
 def ground(painter: QPainter, option: QStyleOptionViewItem, marked: bool = False, target: bool = False) -> None:
@@ -25,7 +27,7 @@ def ground(painter: QPainter, option: QStyleOptionViewItem, marked: bool = False
     focused = bool(state & QStyle.StateFlag.State_HasFocus)
     if chosen or over or marked or focused or target:
         fill = QColor(accent)
-        fill.setAlpha(46 if chosen or target else 30 if marked else 16 if over else 0)
+        fill.setAlpha(CHOSEN if chosen or target else MARKED if marked else OVER if over else 0)
         painter.setBrush(fill)
         painter.setPen(accent if focused or target else Qt.PenStyle.NoPen)
         painter.drawRoundedRect(body, RADIUS, RADIUS)
@@ -69,7 +71,7 @@ def paragraph(
         mark.start, mark.length = _units(text[:first]), _units(text[first:behind])
         shape = QTextCharFormat()
         back = QColor(option.palette.color(QPalette.ColorRole.Highlight))
-        back.setAlpha(64)
+        back.setAlpha(FOUND)
         shape.setBackground(back)
         shape.setForeground(option.palette.color(QPalette.ColorRole.WindowText))
         mark.format = shape

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication
 import resources
 from desktop.views.motion import Motion
 
-__all__ = ["Theme", "contrast", "palette", "style_sheet", "tokens"]
+__all__ = ["Theme", "contrast", "palette", "strengthened", "style_sheet", "tokens"]
 
 SCHEMES = ("light", "dark")
 _STYLED = "inglenookStyled"
@@ -43,9 +43,36 @@ def palette(colours: dict[str, str]) -> QPalette:
     return result
 
 
-def style_sheet(colours: dict[str, str]) -> str:
-    """resources/themes/inglenook.qss with each @token replaced. Raises KeyError for a token the scheme does not have."""
-    known = {**colours, "pictures": resources.path(f"themes/{colours['icons']}").as_posix()}
+def strengthened(colours: dict[str, str]) -> dict[str, str]:
+    """The same scheme for who asked the system for more contrast: lines as strong as edges, quiet text nearly as strong as text."""
+
+    def towards_text(name: str, share: float) -> str:
+        own, text = QColor(colours[name]), QColor(colours["text"])
+        pairs = ((own.redF(), text.redF()), (own.greenF(), text.greenF()), (own.blueF(), text.blueF()))
+        return QColor.fromRgbF(*(part + (other - part) * share for part, other in pairs)).name()
+
+    return {**colours, "line": colours["edge"], "edge": towards_text("edge", 0.6), "muted": towards_text("muted", 0.7),
+            "disabled": towards_text("disabled", 0.3)}  # fmt: skip
+
+
+def style_sheet(colours: dict[str, str], text_scale: int = 100, mirrored: bool = False) -> str:
+    """resources/themes/inglenook.qss with each @token replaced. Raises KeyError for a token the scheme does not have.
+
+    Lengths of boxes that stand in a line of text follow `text_scale` (percent). Qt draws the filled part of a slider at its left end
+    also where the interface is `mirrored`.
+    """
+    side = round(14 * text_scale / 100)
+    dot = round(6 * text_scale / 100)
+    ring = (side + 2 - dot) // 2  # with its border of one pixel the empty button is as large as the chosen one
+    known = {
+        **colours,
+        "pictures": resources.path(f"themes/{colours['icons']}").as_posix(),
+        "filled": "add-page" if mirrored else "sub-page",
+        "round14": f"{(side + 2) // 2}px",
+        "dot14": f"{side + 2 - 2 * ring}px",
+        "ring14": f"{ring}px",
+        **{f"px{length}": f"{round(length * text_scale / 100)}px" for length in (14, 16, 22)},
+    }
     return re.sub(r"@(\w+)", lambda found: known[found.group(1)], resources.text("themes/inglenook.qss"))
 
 
@@ -78,7 +105,9 @@ class Theme(QObject):
         if app.property(_STYLED) is None:  # once: what `style()` and `setStyle` hand out lives as long as the application
             app.setStyle("Fusion")
             app.setProperty(_STYLED, True)
-        app.styleHints().colorSchemeChanged.connect(self._system_changed)
+        self._hints = app.styleHints()
+        self._hints.colorSchemeChanged.connect(self._system_changed)
+        self._hints.accessibility().contrastPreferenceChanged.connect(self._contrast_changed)
 
     @property
     def base_font(self) -> QFont:
@@ -117,12 +146,27 @@ class Theme(QObject):
     def _system_changed(self) -> None:
         self._show()
 
+    @property
+    def colours(self) -> dict[str, str]:
+        """The colours that are shown: stronger where the system asks for more contrast."""
+        found = tokens(self.scheme)
+        return strengthened(found) if self.wants_contrast() else found
+
+    def wants_contrast(self) -> bool:
+        """Whether the user asked the system for more contrast."""
+        return self._hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast
+
+    def _contrast_changed(self) -> None:
+        self._applied = ""
+        self._show()
+
     def _show(self) -> None:
         scheme = self.scheme
         if scheme == self._applied:
             return
         self._applied = scheme
-        colours = tokens(scheme)
+        colours = self.colours
         self._app.setPalette(palette(colours))
-        self._app.setStyleSheet(style_sheet(colours))
+        mirrored = self._app.layoutDirection() == Qt.LayoutDirection.RightToLeft
+        self._app.setStyleSheet(style_sheet(colours, self._scale, mirrored))
         self.changed.emit(scheme)

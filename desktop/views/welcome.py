@@ -181,6 +181,7 @@ class _Ready(QWidget):
             button = QPushButton(example)
             button.clicked.connect(lambda _checked=False, text=example: self.example_chosen.emit(text))
             layout.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addStretch(1)
 
 
 class WelcomePage(QWidget):

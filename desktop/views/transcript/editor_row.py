@@ -96,6 +96,9 @@ class EditorRow(RowWidget):
         buttons = [self.cancel, self.save, *([self.keep] if asks else [])]
         if sum(button.sizeHint().width() for button in buttons) + 6 * len(buttons) > width:
             self._name_buttons(asks, short=True)
+        free = width - sum(button.sizeHint().width() + 6 for button in buttons)
+        words = self.hint.toolTip()
+        self.hint.setText(words if self.hint.fontMetrics().horizontalAdvance(words) <= free else "")  # whole, or not at all
         lines = round(self.box.document().size().height())
         margin = round(2 * self.box.document().documentMargin()) + (self.look.px(1.4) if self.look else 0)
         shown = min(max(lines, _LINES[0]), _LINES[1])

@@ -49,7 +49,7 @@ class TranscriptColours:
         if abs(bubble.lightnessF() - background.lightnessF()) < 0.02:
             bubble = _mix(background, palette.color(role.Highlight), 0.12)
         return cls(
-            background, text, _mix(text, background, 0.36), palette.color(role.Link), _mix(background, text, 0.16), bubble,
+            background, text, palette.color(role.PlaceholderText), palette.color(role.Link), palette.color(role.Mid), bubble,
             _mix(background, QColor("black"), 0.28) if dark else _mix(background, text, 0.045), selection,
             QColor("#3d3118") if dark else QColor("#fbeecb"), QColor("#e9c46a"), QColor("#22130b"), *syntax,
         )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPainterPath, QPaintEvent
-from PySide6.QtWidgets import QToolButton, QWidget
+from PySide6.QtWidgets import QStyle, QToolButton, QWidget
 
 from desktop.items.messages import speaker_label
 from desktop.views.icons import tinted
@@ -46,15 +46,17 @@ class HeaderRow(RowWidget):
         role, painter = self.row.item.role, QPainter(self)
         painter.setFont(self._font())
         painter.setPen(self.look.colours.muted)
-        side = Qt.AlignmentFlag.AlignAbsolute | (Qt.AlignmentFlag.AlignRight if role == "user" else Qt.AlignmentFlag.AlignLeft)
+        right = (role == "user") != self.isRightToLeft()  # above the bubble, or where replies begin
+        side = Qt.AlignmentFlag.AlignAbsolute | (Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft)
         room = QRect(0, self.gap, self.width(), self.height() - self.gap)
         large = round(room.height() * 1.5)  # it reaches into the free space above
         picture = self._speaker.picture(self.row.item, large)
         if picture is not None:
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
-            painter.drawPixmap(QRect(0, self.height() - large, large, large), picture)
+            place = QRect(0, self.height() - large, large, large)
+            painter.drawPixmap(QStyle.visualRect(self.layoutDirection(), self.rect(), place), picture)
             left = large + self.look.px(0.4)
-            room = QRect(left, self.height() - large, self.width() - left, large)
+            room = QStyle.visualRect(self.layoutDirection(), self.rect(), QRect(left, place.y(), self.width() - left, large))
             side |= Qt.AlignmentFlag.AlignVCenter
         painter.drawText(room, int(side), speaker_label(self.row.item))
         painter.end()

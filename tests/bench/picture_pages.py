@@ -1,0 +1,346 @@
+"""How `tests.bench.pictures` reaches the conversation, the composer and the sidebar in all their states."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QMessageBox, QWidget
+
+from desktop.settings import Appearance
+from desktop.store.prompts import Prompt
+from desktop.views.attachment_preview import AttachmentPreview
+from desktop.views.prompt_form import PromptForm
+from desktop.views.transcript.token_row import TokenRow
+from tests.bench.picture_list import act, page, top
+from tests.bench.picture_stage import Stage
+
+# -- before there is a model
+
+
+@page
+def first_run(stage: Stage) -> QWidget:
+    stage.window.chat.welcome.show_first_run()
+    return stage.window
+
+
+@page
+def first_run_download(stage: Stage) -> QWidget:
+    stage.window.chat.welcome.show_download("Downloading SmolLM2: 41 of 98 MB", 41, 98)
+    return stage.window
+
+
+@page
+def first_run_trouble(stage: Stage) -> QWidget:
+    stage.window.chat.welcome.end_download("huggingface.co cannot be reached: look at the network connection, then try again.")
+    return stage.window
+
+
+@page
+def first_run_found(stage: Stage) -> QWidget:
+    stage.window.desk.look_for_models()
+    stage.spin(0.5)
+    stage.window.chat.welcome.end_download()
+    return stage.window
+
+
+@page
+def loading(stage: Stage) -> QWidget:
+    stage.window.chat.welcome.show_loading("Loading weights", 2, 5)
+    return stage.window
+
+
+@page
+def ready(stage: Stage) -> QWidget:
+    stage.load()
+    stage.session.new_conversation()
+    return stage.window
+
+
+# -- the conversation
+
+
+@page
+def chat(stage: Stage) -> QWidget:
+    stage.fill()
+    stage.open_talk()
+    return stage.window
+
+
+@page
+def chat_middle(stage: Stage) -> QWidget:
+    bar = stage.window.chat.transcript.verticalScrollBar()
+    bar.setValue(bar.maximum() // 2)
+    return stage.window
+
+
+@page
+def chattop(stage: Stage) -> QWidget:
+    stage.window.chat.transcript.verticalScrollBar().setValue(0)
+    return stage.window
+
+
+@page
+def chat_hover(stage: Stage) -> QWidget:
+    viewport = stage.window.chat.transcript.viewport()
+    QTest.mouseMove(viewport, QPoint(viewport.width() // 2, viewport.height() // 2))
+    return stage.window
+
+
+@page
+def editing(stage: Stage) -> QWidget:
+    stage.window.chat.edit_last_own()
+    return stage.window
+
+
+@page
+def finding(stage: Stage) -> QWidget:
+    stage.open_talk()
+    act(stage, "find")
+    QTest.keyClicks(stage.focus(), "basin")
+    return stage.window
+
+
+@page
+def tokens(stage: Stage) -> QWidget:
+    stage.window.chat.transcript.finding.close()
+    stage.session.set_settings(dataclasses.replace(stage.session.settings(Appearance), token_colours="probability"))
+    stage.spin(0.5)
+    return stage.window
+
+
+@page
+def token_popup(stage: Stage) -> QWidget:
+    transcript = stage.window.chat.transcript
+    transcript.flush()
+    rows = [widget for widget in transcript.stage.live.values() if isinstance(widget, TokenRow)]
+    rows = [row for row in rows if not row.visibleRegion().isEmpty()] or rows
+    row = rows[0].row
+    assert row is not None
+    transcript.inspection.open(row, 2, focus=True)
+    stage.spin(0.3)
+    return stage.window
+
+
+@page
+def tokens_entropy(stage: Stage) -> QWidget:
+    stage.window.chat.transcript.inspection.close()
+    stage.session.set_settings(dataclasses.replace(stage.session.settings(Appearance), token_colours="entropy"))
+    return stage.window
+
+
+@page
+def temporary(stage: Stage) -> QWidget:
+    stage.session.set_settings(dataclasses.replace(stage.session.settings(Appearance), token_colours="off"))
+    act(stage, "new_temporary")
+    return stage.window
+
+
+def _banner(stage: Stage, words: str, level: str, **more: object) -> QWidget:
+    stage.open_talk()
+    stage.window.chat.banner.show_notice(words, level, **more)  # type: ignore[arg-type]
+    return stage.window
+
+
+@page
+def banner_info(stage: Stage) -> QWidget:
+    return _banner(stage, "“A kitchen garden” was moved to the trash.", "info", undo=True)
+
+
+@page
+def banner_warning(stage: Stage) -> QWidget:
+    words = "The last run of Inglenook ended unexpectedly, without a trace of why. What was written until then is saved."
+    return _banner(stage, words, "warning", offer=("Show report…", lambda: None))
+
+
+@page
+def banner_error(stage: Stage) -> QWidget:
+    words = "The graphics card ran out of memory: choose a shorter context or a smaller model, then load it again."
+    return _banner(stage, words, "error", offer=("Load the model again", lambda: None))
+
+
+@page
+def drop_hint(stage: Stage) -> QWidget:
+    stage.window.chat.banner.hide()
+    stage.window.drop_hint.cover("Drop the files here to attach them to your message")
+    return stage.window
+
+
+@page
+def context_popup(stage: Stage) -> QWidget:
+    stage.window.drop_hint.hide()
+    act(stage, "context")
+    return stage.window.findChild(QWidget, "contextPopup") or top(stage)
+
+
+# -- writing
+
+
+@page
+def attachments(stage: Stage) -> QWidget:
+    stage.shut()
+    files = {"garden plan.md": "# Plan\n\n- peas\n", "a very long name of a table with all the seeds of 2026.csv": "a;b\n1;2\n" * 90}
+    for name, text in files.items():
+        (stage.folder / name).write_text(text, encoding="utf-8")
+        stage.window.files.take([stage.folder / name])
+        stage.spin(0.3)
+    stage.window.chat.composer.set_text("What should I sow first?\nAnd what can wait until May?")
+    stage.window.chat.composer.setFocus()
+    return stage.window
+
+
+@page
+def attachment_preview(stage: Stage) -> QWidget:
+    stage.window.writing.files._open(stage.window.writing.files.held()[0].key)
+    stage.spin()
+    return stage.fit(stage.window.findChildren(AttachmentPreview)[-1])
+
+
+@page
+def too_long(stage: Stage) -> QWidget:
+    stage.shut()
+    words = "This message is 1,204 tokens too long: it has 5,300, the context holds 4,096."
+    stage.window.writing.offers.offer("too long", words, "Trim to fit", lambda: None, "warning")
+    return stage.window
+
+
+@page
+def opening(stage: Stage) -> QWidget:
+    stage.window.writing.offers.hide()
+    stage.window.chat.composer.set_opening("Sow the peas first, because")
+    return stage.window
+
+
+@page
+def queue(stage: Stage) -> QWidget:
+    writing = stage.window.services.writing
+    writing.attachments.put((), stage.session.conversation)
+    stage.window.chat.composer.set_opening("")
+    stage.window.chat.composer.set_text("")
+    stage.begin_reply()
+    writing.queue.add("And how deep do carrots go?", "")
+    writing.queue.add("Then write the whole plan once more as a table with one row for each week, and leave out what we said of herbs.", "")
+    return stage.window
+
+
+@page
+def queue_held(stage: Stage) -> QWidget:
+    stage.end_reply()
+    return stage.window
+
+
+@page
+def slash_popup(stage: Stage) -> QWidget:
+    queue = stage.window.services.writing.queue
+    for waiting in queue.waiting(stage.session.conversation):
+        queue.remove(waiting.id)
+    stage.window.activateWindow()
+    stage.window.chat.composer.box.setFocus()
+    stage.spin(0.3)
+    QTest.keyClicks(stage.window.chat.composer.box, "/")
+    return stage.window
+
+
+@page
+def prompts_empty(stage: Stage) -> QWidget:
+    stage.window.chat.composer.box.clear()
+    act(stage, "prompts")
+    return top(stage)
+
+
+@page
+def prompts(stage: Stage) -> QWidget:
+    service = stage.window.services.writing.prompts
+    for name, text in (("Translate", "Say {{text}} in {{language=French}}."), ("Shorten", "Make this shorter:\n\n{{text}}")):
+        service.put(Prompt(0, name, text))
+    return top(stage)
+
+
+@page
+def prompt_form(stage: Stage) -> QWidget:
+    stage.shut()
+    stage.window.writing.prompts.insert(stage.window.services.writing.prompts.prompts()[-1])
+    stage.spin()
+    return stage.fit(stage.window.findChildren(PromptForm)[-1])
+
+
+# -- the sidebar
+
+
+def _side(stage: Stage) -> QWidget:
+    """The pane at its own width in a picture as high as the window."""
+    stage.show_sidebar()
+    return stage.window.sidebar
+
+
+@page
+def sidebar(stage: Stage) -> QWidget:
+    stage.shut()
+    stage.show_sidebar()
+    shelf = stage.window.services.shelf.rows
+    shelf.set_open_folders(set(stage.folders))
+    return _side(stage)
+
+
+@page
+def sidebar_selection(stage: Stage) -> QWidget:
+    shown = stage.window.sidebar.list
+    shown.setFocus()
+    shown.setCurrentIndex(shown.model().index(3, 0))
+    for _ in range(3):
+        QTest.keyClick(shown, Qt.Key.Key_Down, Qt.KeyboardModifier.ShiftModifier)
+    return _side(stage)
+
+
+@page
+def sidebar_rename(stage: Stage) -> QWidget:
+    act(stage, "rename")
+    return _side(stage)
+
+
+@page
+def sidebar_hits(stage: Stage) -> QWidget:
+    stage.window.sidebar.query.setFocus()
+    stage.window.sidebar.query.setText("peas")
+    stage.window.sidebar.find_now()
+    stage.spin(0.5)
+    return _side(stage)
+
+
+@page
+def sidebar_no_hits(stage: Stage) -> QWidget:
+    stage.window.sidebar.query.setText("zeppelin")
+    stage.window.sidebar.find_now()
+    stage.spin(0.5)
+    return _side(stage)
+
+
+@page
+def trash(stage: Stage) -> QWidget:
+    stage.window.sidebar.query.clear()
+    stage.spin()
+    act(stage, "trash")
+    return _side(stage)
+
+
+@page
+def trash_empty(stage: Stage) -> QWidget:
+    stage.window.sidebar.trash.show_rows((), 30)
+    return _side(stage)
+
+
+@page
+def question(stage: Stage) -> QWidget:
+    stage.window.sidebar.leave_trash()
+    stage.window.shelf_desk.remove_folder(stage.folders[0])
+    stage.spin()
+    return stage.window.findChildren(QMessageBox)[-1]
+
+
+@page
+def chat_menu(stage: Stage) -> QWidget | None:
+    stage.shut()
+    shown = stage.window.sidebar.list
+    place = shown.visualRect(shown.model().index(3, 0)).center()
+    return stage.take_menu(lambda: stage.context(shown, place))

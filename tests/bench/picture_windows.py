@@ -1,0 +1,328 @@
+"""How `tests.bench.pictures` reaches the settings, every window of the program, the library and the menus."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QAction
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QMenu, QWidget
+
+from desktop.services.exchange_report import ImportReport
+from desktop.settings import PANES, Behaviour
+from desktop.store.exchange import Broken
+from desktop.store.personas import Persona
+from desktop.views.group import Group
+from desktop.views.report_dialog import ReportDialog
+from engine.settings import CacheSettings, SpeculationSettings
+from tests.bench.picture_list import Page, act, page, top
+from tests.bench.picture_stage import Stage
+
+# -- the inspector: each pane by itself, so high as it is
+
+
+@page
+def inspector(stage: Stage) -> QWidget:
+    stage.show_inspector()
+    stage.session.set_settings(dataclasses.replace(stage.session.settings(Behaviour), show_advanced=True))
+    return stage.window.inspector
+
+
+@page
+def inspector_search(stage: Stage) -> QWidget:
+    stage.window.inspector.query.setText("temperature")
+    return stage.window.inspector
+
+
+@page
+def inspector_nothing(stage: Stage) -> QWidget:
+    stage.window.inspector.query.setText("zeppelin")
+    return stage.window.inspector
+
+
+def _pane(number: int) -> Page:
+    def taken(stage: Stage) -> QWidget:
+        stage.window.inspector.query.clear()
+        groups = stage.window.inspector.findChildren(Group)
+        for group in groups:
+            group.open(False)
+        group = stage.window.inspector.group(PANES[number][1])
+        group.open()
+        stage.spin(0.3)
+        return group
+
+    taken.__name__ = "pane_" + PANES[number][0].lower().replace(" ", "_")
+    return taken
+
+
+for _number in range(len(PANES)):
+    page(_pane(_number))
+
+
+@page
+def reload_strip(stage: Stage) -> QWidget:
+    stage.session.set_settings(dataclasses.replace(stage.session.settings(CacheSettings), context_length=2048))
+    group = stage.window.inspector.group(CacheSettings)
+    group.open()
+    return group
+
+
+# -- windows
+
+
+@page
+def origin(stage: Stage) -> QWidget:
+    stage.open_talk()
+    act(stage, "origin")
+    stage.spin(0.5)
+    return top(stage)
+
+
+@page
+def figures(stage: Stage) -> QWidget:
+    stage.shut()
+    stage.session.set_settings(SpeculationSettings(method="none"))
+    act(stage, "figures")
+    return top(stage)
+
+
+@page
+def figures_empty(stage: Stage) -> QWidget:
+    stage.session.new_conversation()
+    stage.window.clarity.open_figures()
+    stage.spin()
+    return top(stage)
+
+
+@page
+def personas_empty(stage: Stage) -> QWidget:
+    stage.shut()
+    stage.open_talk()
+    act(stage, "personas")
+    return top(stage)
+
+
+@page
+def personas(stage: Stage) -> QWidget:
+    dialog = stage.window.personas.dialog
+    assert dialog is not None
+    service = stage.window.personas.service
+    if not service.personas():
+        for name, avatar in (("Ada Lovelace", ""), ("Cook", "🍲")):
+            service._store.save(Persona(0, name, avatar, "You are " + name + "."))
+    dialog.show_personas(service.personas()[0].id)
+    return top(stage)
+
+
+@page
+def folder_settings(stage: Stage) -> QWidget:
+    stage.shut()
+    stage.window.folders.open(stage.folders[0])
+    stage.spin()
+    return top(stage)
+
+
+@page
+def export(stage: Stage) -> QWidget:
+    stage.window.folders.close()
+    stage.shut()
+    act(stage, "export_chat")
+    return top(stage)
+
+
+@page
+def export_running(stage: Stage) -> QWidget:
+    dialog = stage.window.exchange.export_dialog
+    assert dialog is not None
+    dialog.show_progress(12, 40)
+    return top(stage)
+
+
+def _importing(stage: Stage) -> QWidget:
+    from desktop.views.import_window import ImportWindow
+
+    stage.shut()
+    stage.window.exchange.close_window()
+    stage.window.exchange.import_window = shown = ImportWindow("“conversations.json”", stage.window)
+    shown.show()
+    stage.spin()
+    return shown
+
+
+@page
+def import_running(stage: Stage) -> QWidget:
+    shown = _importing(stage)
+    shown.show_report(ImportReport(share=0.4, new=120, known=3, messages=2310))  # type: ignore[attr-defined]
+    return top(stage)
+
+
+@page
+def import_end(stage: Stage) -> QWidget:
+    shown = _importing(stage)
+    broken = tuple(Broken(f"conversations[{n}].mapping", "it has no messages") for n in (7, 31))
+    told = ImportReport(share=1, new=412, extended=2, known=9, trashed=1, messages=9310, broken=broken, broken_count=2, first=1)
+    shown.show_end(told)  # type: ignore[attr-defined]
+    return top(stage)
+
+
+@page
+def backups_empty(stage: Stage) -> QWidget:
+    stage.window.exchange.close_window()
+    act(stage, "restore_backup")
+    stage.spin(0.3)
+    return top(stage)
+
+
+@page
+def backups(stage: Stage) -> QWidget:
+    dialog = stage.window.safety.dialog
+    assert dialog is not None
+    dialog.make.click()
+    stage.until(lambda: dialog.list.count() > 0)
+    return top(stage)
+
+
+@page
+def report(stage: Stage) -> QWidget:
+    stage.shut()
+    words = 'Inglenook 0.9\nPython 3.11\nQt 6.11\n\nTraceback (most recent call last):\n  File "a.py", line 3\nValueError: 3\n' * 4
+    ReportDialog("An error that nothing handled: ValueError: 3.", words, lambda: None, stage.window).open()
+    stage.spin()
+    return top(stage)
+
+
+@page
+def log(stage: Stage) -> QWidget:
+    stage.shut()
+    (stage.folder / "logs").mkdir(exist_ok=True)
+    lines = [("INFO", "Inglenook starts"), ("WARNING", "The last model is not at its place any more"), ("ERROR", "Out of memory")]
+    text = "".join(f"2026-03-04 10:1{n}:00,123 {level} desktop.app: {words}\n" for n, (level, words) in enumerate(lines))
+    (stage.folder / "logs" / "inglenook.log").write_text(text, encoding="utf-8")
+    act(stage, "log")
+    stage.spin(0.5)
+    return top(stage)
+
+
+@page
+def applications_menu(stage: Stage) -> QWidget:
+    stage.shut()
+    act(stage, "menu_entry")
+    return top(stage)
+
+
+@page
+def shortcuts(stage: Stage) -> QWidget:
+    stage.shut()
+    act(stage, "shortcuts")
+    return top(stage)
+
+
+@page
+def palette(stage: Stage) -> QWidget:
+    stage.shut()
+    act(stage, "palette")
+    QTest.keyClicks(stage.focus(), "pe")
+    stage.spin(0.5)
+    return stage.window
+
+
+@page
+def about(stage: Stage) -> QWidget:
+    stage.shut()
+    QTest.keyClick(stage.focus(), Qt.Key.Key_Escape)
+    act(stage, "about")
+    return top(stage)
+
+
+# -- the library
+
+
+@page
+def library_empty(stage: Stage) -> QWidget:
+    stage.shut()
+    names, stage.door.names = stage.door.names, []
+    act(stage, "library")
+    stage.spin(0.6)
+    stage.door.names = names
+    return top(stage)
+
+
+@page
+def library(stage: Stage) -> QWidget:
+    stage.window.library.refresh()
+    stage.spin(1.2)
+    return top(stage)
+
+
+@page
+def library_details(stage: Stage) -> QWidget:
+    shown = stage.window.library.window
+    assert shown is not None
+    shown.local.table.select(str(stage.folder / f"{stage.door.names[1]}.gguf"))
+    stage.spin(0.4)
+    return top(stage)
+
+
+@page
+def hub_empty(stage: Stage) -> QWidget:
+    shown = stage.window.library.window
+    assert shown is not None
+    shown.tabs.setCurrentWidget(shown.hub)
+    return top(stage)
+
+
+@page
+def hub(stage: Stage) -> QWidget:
+    shown = stage.window.library.window
+    assert shown is not None
+    shown.hub.query.setText("qwen")
+    shown.hub.search()
+    stage.until(lambda: shown.hub.found.rowCount() > 0)
+    shown.hub.results.setCurrentIndex(shown.hub.found.index(0))
+    stage.until(lambda: shown.hub.choices.rowCount() > 0)
+    return top(stage)
+
+
+@page
+def hub_download(stage: Stage) -> QWidget:
+    shown = stage.window.library.window
+    assert shown is not None
+    stage.gate()
+    shown.hub.get.click()
+    stage.spin(0.5)
+    return top(stage)
+
+
+# -- menus
+
+
+def _menu(title: str) -> Page:
+    def taken(stage: Stage) -> QWidget | None:
+        stage.shut()
+        bar = stage.window.menuBar()
+        found = next(action for action in bar.actions() if action.text().replace("&", "") == title)
+        return stage.take_menu(lambda: _popup(stage, found))
+
+    taken.__name__ = "menu_" + title.lower()
+    return taken
+
+
+def _popup(stage: Stage, action: QAction) -> None:
+    menu = action.menu()
+    assert isinstance(menu, QMenu)
+    menu.popup(stage.window.mapToGlobal(QPoint(20, 40)))
+
+
+for _title in ("File", "Edit", "Chat", "View", "Help"):
+    page(_menu(_title))
+
+
+@page
+def model_menu(stage: Stage) -> QWidget | None:
+    return stage.take_menu(stage.window.picker.showMenu)
+
+
+@page
+def persona_menu(stage: Stage) -> QWidget | None:
+    return stage.take_menu(stage.window.personas.picker.open_menu)

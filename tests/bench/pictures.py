@@ -1,0 +1,164 @@
+"""Pictures of every page, pane, dialog, menu and state of the program, to be looked at.
+
+    python -m tests.bench.pictures OUT [--only NAME ...] [--variants light,dark,large,narrow,rtl,2x] [--sheet]
+    python -m tests.bench.pictures --readme
+
+Each variant is a process of its own over a fake model; OUT/VARIANT/NAME.png are its pictures and, with --sheet, OUT/VARIANT-N.png
+contact sheets of them. It also tells which windows do not become as small as the variant's screen and which pages could not be
+reached; the exit code is 1 if there is one.
+--readme takes the pictures of resources/screenshots anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+__all__ = ["VARIANTS", "main"]
+
+ROOT = Path(__file__).resolve().parents[2]
+VARIANTS: dict[str, tuple[int, int, str, int]] = {
+    "light": (1180, 760, "light", 100), "dark": (1180, 760, "dark", 100), "large": (1180, 800, "light", 200),
+    "narrow": (420, 700, "light", 100), "rtl": (1180, 760, "light", 100), "2x": (900, 640, "dark", 100),
+}  # fmt: skip
+"""Width and height of the window, scheme, and text size in percent."""
+_EACH = 9
+_SHEET, _ACROSS, _GAP = 1500, 3, 12
+
+
+def take(variant: str, out: Path, only: list[str]) -> list[str]:
+    """Take the pictures of one variant in this process; returns what went wrong."""
+    from PySide6.QtCore import Qt
+    from PySide6.QtWidgets import QDialog
+
+    from desktop.app import make_application
+    from tests.bench import picture_pages, picture_windows  # noqa: F401 - they fill the list, in this order
+    from tests.bench.picture_list import PAGES
+    from tests.bench.picture_stage import Stage
+
+    app = make_application(["inglenook"])
+    if variant == "rtl":
+        app.setLayoutDirection(Qt.LayoutDirection.RightToLeft)
+    width, height, theme, scale = VARIANTS[variant]
+    out.mkdir(parents=True, exist_ok=True)
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        stage = Stage(app, Path(folder), (width, height), theme, scale)
+        for name, page in PAGES.items():
+            try:
+                widget = page(stage)
+            except (AssertionError, AttributeError, IndexError, TimeoutError, TypeError) as error:
+                wrong.append(f"{variant}/{name}: not reached, {type(error).__name__}: {error}")
+                continue
+            stage.spin()
+            picture = widget.grab() if widget is not None else stage.taken
+            assert picture is not None
+            if isinstance(widget, QDialog) and (widget.width() > width or widget.height() > height):
+                wrong.append(f"{variant}/{name}: too large, {widget.width()}x{widget.height()}")
+            if not only or any(word in name for word in only):
+                picture.save(str(out / f"{name}.png"))
+        stage.shut()
+        stage.window.close()
+        stage.spin(0.1)
+    return wrong
+
+
+def sheets(folder: Path) -> list[Path]:
+    """Contact sheets of a variant's pictures beside its folder."""
+    from PySide6.QtCore import QRect, Qt
+    from PySide6.QtGui import QGuiApplication, QImage, QPainter
+
+    app = QGuiApplication.instance() or QGuiApplication(["pictures"])
+    assert app is not None
+    files = sorted(folder.glob("*.png"), key=lambda file: file.stat().st_mtime_ns)
+    made = []
+    for number in range(math.ceil(len(files) / _EACH)):
+        few = files[number * _EACH : number * _EACH + _EACH]
+        width = (_SHEET - _GAP * (_ACROSS + 1)) // _ACROSS
+        images = [QImage(str(file)) for file in few]
+        small = [image.scaledToWidth(min(width, image.width()), Qt.TransformationMode.SmoothTransformation) for image in images]
+        small = [image.scaledToHeight(min(470, image.height()), Qt.TransformationMode.SmoothTransformation) for image in small]
+        rows = [range(at, min(at + _ACROSS, len(few))) for at in range(0, len(few), _ACROSS)]
+        heights = [max(small[n].height() for n in row) + 26 for row in rows]
+        sheet = QImage(_SHEET, sum(heights) + _GAP * (len(rows) + 1), QImage.Format.Format_RGB32)
+        sheet.fill(Qt.GlobalColor.gray)
+        painter, y = QPainter(sheet), _GAP
+        for row, height in zip(rows, heights, strict=True):
+            for column, n in enumerate(row):
+                x = _GAP + column * (width + _GAP)
+                painter.drawText(QRect(x, y, width, 22), Qt.AlignmentFlag.AlignLeft, few[n].stem)
+                painter.drawImage(x, y + 24, small[n])
+            y += height + _GAP
+        painter.end()
+        made.append(folder.parent / f"{folder.name}-{number + 1}.png")
+        sheet.save(str(made[-1]))
+    return made
+
+
+def readme(out: Path) -> None:
+    """The pictures of the README, from the stage of these pictures, in this process."""
+    from desktop.app import make_application
+    from tests.bench import picture_pages, picture_windows  # noqa: F401 - they fill the list, in this order
+    from tests.bench.picture_list import PAGES
+    from tests.bench.picture_stage import Stage
+
+    app = make_application(["inglenook"])
+    with tempfile.TemporaryDirectory() as folder:
+        stage = Stage(app, Path(folder), (1120, 700), "light", 100)
+        for name in ("ready", "chat"):
+            PAGES[name](stage)
+        stage.window.chat.banner.hide()
+        stage.spin(2.0)  # formulas are drawn by a thread of their own
+        for theme in ("light", "dark"):
+            stage.show_theme(theme)
+            stage.window.grab().save(str(out / f"chat-{theme}.png"), "PNG", 0)
+        stage.show_theme("light")
+        for name in ("tokens", "token_popup"):
+            PAGES[name](stage)
+        stage.window.grab().save(str(out / "tokens-light.png"), "PNG", 0)
+        stage.window.close()
+        stage.spin(0.1)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.pictures", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("out", nargs="?", type=Path, help="folder for the pictures")
+    parser.add_argument("--only", nargs="*", default=[], help="pages whose names have one of these words in them")
+    parser.add_argument("--variants", default=",".join(VARIANTS))
+    parser.add_argument("--sheet", action="store_true", help="contact sheets beside the folders")
+    parser.add_argument("--readme", action="store_true", help="take the pictures of resources/screenshots anew")
+    parser.add_argument("--child", default="", help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.readme:
+        os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+        readme(ROOT / "resources" / "screenshots")
+        return 0
+    if given.out is None:
+        parser.error("OUT is missing: the folder for the pictures")
+    if given.child:
+        print(json.dumps(take(given.child, given.out / given.child, given.only)), flush=True)
+        return 0
+    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    wrong: list[str] = []
+    for variant in given.variants.split(","):
+        if variant not in VARIANTS:
+            parser.error(f"there is no variant {variant!r}: choose of {', '.join(VARIANTS)}")
+        environment = {**os.environ, "QT_SCALE_FACTOR": "2" if variant == "2x" else "1"}
+        command = [sys.executable, "-m", "tests.bench.pictures", str(given.out), "--child", variant, "--only", *given.only]
+        ran = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        wrong += json.loads(ran.stdout.splitlines()[-1])
+        if given.sheet:
+            print(*sheets(given.out / variant), sep="\n")
+    print(*wrong, sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
