@@ -11,12 +11,12 @@ from desktop.services.engine_room import EngineRoom
 from desktop.services.growing import GrowingReply
 from desktop.services.model_slot import Describe, OpenChat
 from desktop.services.replies import avoided_text, message_item, record, trimmed_text
-from desktop.services.token_shelf import TokenShelf, model_key
+from desktop.services.token_shelf import CUT_SHORT, STRETCH, TokenShelf, model_key
 from desktop.services.unsaved import Ended, UnsavedReplies
 from desktop.store.conversations import StoredMessage
 from desktop.store.database import StoreError
 from desktop.store.temporary import Library
-from desktop.store.tokens import TokenTrace
+from desktop.store.tokens import UNKNOWN, TokenTrace
 from engine.core import ChatEvent, ChatRequest, Done, Loading, Prefill, Rendered, Running, Stats, Text, Trimmed
 
 __all__ = ["ReplyRunner"]
@@ -86,14 +86,18 @@ class ReplyRunner(QObject):
         """How often a banned text was taken back in the running reply."""
         return self._reply.avoided if self._reply is not None else 0
 
-    def begin(self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None) -> None:
+    def begin(self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None, tail: str = "") -> None:
         """Start a reply into `message` (state "running" in the store), after the text it has. Only while the engine is idle.
+        A `tail` is text of a document that stays behind what is written.
 
         `source` is the reply which that text comes from, as it was before: the same one, or another that it was branched off.
         """
         self._reply = GrowingReply(message.conversation_id, message.id, message.text, self)
+        if tail and source is not None:
+            self._reply.tail, self._reply.tail_tokens = tail, self._shelf.behind(source, message.text, tail)
         self._reply.tokens = self._shelf.begin(message, source, request.continue_ids, model_key(self.engine.model))
-        self._reply.opened = self._opened(message, source)
+        self._reply.opened = "" if request.plain else self._opened(message, source)
+        self._reply.is_document = request.plain
         self._reply.grown.connect(self._on_grown)
         self._reply.checkpoint_due.connect(self._checkpoint)
         self._model_name = self.engine.model.name if self.engine.model is not None else ""
@@ -108,9 +112,9 @@ class ReplyRunner(QObject):
         item = message_item(message)
         if self._reply is None or message.id != self._reply.message_id:
             return item
-        notice = trimmed_text(self._reply.trimmed) if self._reply.trimmed else ""
+        notice = trimmed_text(self._reply.trimmed, self._reply.cut_tokens)
         return dataclasses.replace(
-            item, text=self._reply.text, running=True, footer=avoided_text(self._reply.avoided), notice=notice, opened=self._reply.opened
+            item, text=self._reply.whole, running=True, footer=avoided_text(self._reply.avoided), notice=notice, opened=self._reply.opened
         )
 
     def _opened(self, message: StoredMessage, source: StoredMessage | None) -> str:
@@ -154,7 +158,7 @@ class ReplyRunner(QObject):
         if self._reply is None:
             return
         try:
-            self._library.of(self._reply.message_id).checkpoint(self._reply.message_id, self._reply.text)
+            self._library.of(self._reply.message_id).checkpoint(self._reply.message_id, self._reply.whole)
         except StoreError as error:
             self.unsaved.tell(error)  # the next checkpoint tries again
         else:
@@ -176,13 +180,26 @@ class ReplyRunner(QObject):
         elif isinstance(event, Rendered):
             self.rendered.emit(self._reply.message_id, event)
         elif isinstance(event, Trimmed):
-            self._reply.trimmed = event.dropped_messages
+            self._reply.trimmed, self._reply.cut_tokens = event.dropped_messages, event.dropped_tokens
             self.changed.emit(self._reply.message_id)
         elif isinstance(event, Running):
             self._reply.stats = event.stats
             self.ran.emit(self._reply.conversation_id, event.stats)
         elif isinstance(event, Done):
             self._reply.done = event
+
+    @property
+    def growing(self) -> GrowingReply | None:
+        """The reply that runs."""
+        return self._reply
+
+    def _whole_document(self, reply: GrowingReply) -> None:
+        """Put the tokens of what stayed behind to the others; of a token that was cut short only a part is in the document."""
+        cut_short = reply.done is not None and reply.done.reason in CUT_SHORT
+        if len(reply.tokens) and (cut_short or reply.tokens.text.endswith("\ufffd")):
+            reply.tokens.ids[-1] = UNKNOWN
+        reply.tokens.join(reply.tail_tokens)
+        self._shelf.put(reply.message_id, reply.tokens)
 
     @Slot(str, str)
     def _on_ended(self, sentence: str, details: str) -> None:
@@ -197,7 +214,12 @@ class ReplyRunner(QObject):
         saved = record(reply.done, reply.trimmed, sentence, self._model_name, reply.avoided)
         if reply.opened:
             saved["opened"] = reply.opened
-        self.unsaved.put(reply.message_id, Ended(reply.text, state, saved, reply.tokens))
+        if reply.cut_tokens:
+            saved["trimmed_tokens"] = reply.cut_tokens
+        if reply.is_document:
+            saved[STRETCH] = [reply.begun, len(reply.text)]
+            self._whole_document(reply)
+        self.unsaved.put(reply.message_id, Ended(reply.whole, state, saved, reply.tokens))
         self.unsaved.save()
         if sentence and reply.loads_draft and not details:
             self.draft_failed.emit(reply.conversation_id, sentence)

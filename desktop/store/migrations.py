@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 
 from desktop.store.library_migrations import folders_personas_drafts, word_search
+from desktop.store.notebook_migration import conversation_kinds
 from desktop.store.writing_migration import prompts_and_queue
 
 __all__ = ["MIGRATIONS"]
@@ -142,5 +143,5 @@ def message_origins(connection: sqlite3.Connection) -> None:
 
 MIGRATIONS = (
     conversations_and_messages, full_text_search, message_tokens, folders_personas_drafts, word_search, imported_conversations,
-    prompts_and_queue, message_origins,
+    prompts_and_queue, message_origins, conversation_kinds,
 )  # fmt: skip

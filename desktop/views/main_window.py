@@ -29,6 +29,7 @@ from desktop.views.library_desk import LibraryDesk
 from desktop.views.memory_desk import MemoryDesk
 from desktop.views.model_desk import ModelDesk
 from desktop.views.model_picker import STARTER_WORDS, ModelPicker
+from desktop.views.notebook_desk import NotebookDesk
 from desktop.views.origin_desk import OriginDesk
 from desktop.views.panes import LEFT, RIGHT, Panes
 from desktop.views.persona_desk import PersonaDesk
@@ -102,6 +103,8 @@ class MainWindow(QMainWindow):
         session.library_changed.connect(services.shelf.load)
         self.safety = SafetyDesk(session, services.backups, services.exchange, self.chat, self)
         self.writing = WritingDesk(services.writing, session, self.chat, self)
+        self.notebooks = NotebookDesk(session, self.chat, inspector, self)
+        self.shelf_desk.show_in_notebook = self.notebooks.open_hit
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
     def _top_bar(self) -> QWidget:
@@ -123,7 +126,7 @@ class MainWindow(QMainWindow):
 
     def _handlers(self) -> dict[str, Callable[[], Any]]:
         session, chat, desk = self.session, self.chat, self.desk
-        return {
+        return self.notebooks.handlers({
             "new_chat": self.new_chat,
             "new_temporary": self.new_temporary,
             "keep": self.temporary.keep,
@@ -170,7 +173,7 @@ class MainWindow(QMainWindow):
             "log": self.start_desk.show_log,
             "menu_entry": self.start_desk.show_menu_entry,
             "about": lambda: AboutDialog(self).open(),
-        }
+        })  # fmt: skip
 
     def _connect(self) -> None:
         session, sidebar, inspector = self.session, self.sidebar, self.inspector
@@ -306,7 +309,8 @@ class MainWindow(QMainWindow):
     def write(self) -> None:
         """Put the cursor into the message box."""
         self.panes.leave_side()
-        self.chat.composer.setFocus()
+        page = self.notebooks.open_page
+        (page.editor if page is not None else self.chat.composer).setFocus()
 
     def scale_text(self, step: int) -> None:
         """Text larger or smaller by `step` percent; 0 is the normal size."""
@@ -368,6 +372,7 @@ class MainWindow(QMainWindow):
         """Keep the window's place; stop, save and end what runs."""
         self.inspector.finish()
         self.unsent.save()
+        self.notebooks.close()
         self.folders.close()
         self.personas.close()
         self.library.close_window()
