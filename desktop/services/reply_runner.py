@@ -131,6 +131,10 @@ class ReplyRunner(QObject):
             return ended.tokens
         return self._shelf.trace(self._library.of(message_id).message(message_id))
 
+    def put_tokens(self, message_id: int, trace: TokenTrace) -> None:
+        """The tokens of a document, whose text was changed into theirs."""
+        self._shelf.put(message_id, trace)
+
     def flush(self) -> None:
         """Hand on the text that waits for the next frame, now."""
         if self._reply is not None:

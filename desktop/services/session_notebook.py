@@ -15,6 +15,7 @@ from desktop.services.token_shelf import STRETCH
 from desktop.store.conversations import StoredMessage
 from desktop.store.database import StoreError
 from desktop.store.records import NOTEBOOK
+from desktop.store.tokens import TokenTrace
 from engine.core import ChatRequest, Message
 from engine.settings import SamplerSettings
 
@@ -115,9 +116,11 @@ class NotebookSession(TurnSession):
         return True
 
     @told
-    def write_on(self, head: str, tail: str = "", ids: Sequence[int] = (), other_seed: bool = False) -> bool:
+    def write_on(
+        self, head: str, tail: str = "", ids: Sequence[int] = (), other_seed: bool = False, trace: TokenTrace | None = None
+    ) -> bool:
         """Have the open notebook's document written on behind `head`, whose exact token ids are `ids` where they are known; `tail`
-        stays behind what is written, and is not read. False when that cannot begin; a notice says why.
+        stays behind what is written, and is not read. `trace` are the tokens of `head` where another one was chosen. False when that cannot begin; a notice says why.
         """
         if not self.notebook or not self._ready():
             return False
@@ -126,13 +129,15 @@ class NotebookSession(TurnSession):
         if self._runner.unsaved.find(self._stored_document().id) is not None:
             self.notice.emit("The last stretch is not saved yet: make room on the disk, then write on.", "error")
             return False
+        self._of_open.set_text(self._stored_document().id, head + tail, settled=False)
         source = self._stored_document()
+        if trace is not None:
+            self._runner.put_tokens(source.id, trace)
         request = self.document_request(head, ids)
         if other_seed and request.sampler.seed is not None:
             request = dataclasses.replace(request, sampler=dataclasses.replace(request.sampler, seed=secrets.randbits(31)))
         if self.model is not None:
             self._of_open.set_model_path(self._conversation, self.model.path)
-        self._of_open.set_text(source.id, head + tail, settled=False)
         self._of_open.resume(source.id)
         self._runner.begin(request, dataclasses.replace(source, text=head), source, tail)
         self._touched(self._conversation)

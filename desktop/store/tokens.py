@@ -172,13 +172,24 @@ class TokenTrace:
         first = max(0, bisect_right(self.starts, low) - 1) if low < self.length else len(self)
         while 0 < first < len(self) and self.starts[first - 1] == self.starts[first]:
             first -= 1  # parts of a character whose last part is not kept
+        while first and self.ids[first - 1] == UNKNOWN:
+            first -= 1  # one piece of unknown text, however often it is written in
         same = _same_end(old, text, min(len(old), len(text)) - low)
         last = max(first, bisect_left(self.starts, self.length - same)) if same else len(self)
+        while last < len(self) and self.ids[last] == UNKNOWN:
+            last += 1
         made, rest = self.part(0, first), self.part(last, len(self))
         between = text[made.length : len(text) - rest.length]
         if between:
             made.append(TokenInfo(UNKNOWN, between, 0.0, 0.0))
         made.join(rest)
+        return made
+
+    def chosen(self, index: int, other: Alternative, text: str) -> TokenTrace:
+        """A new trace of `text`: this one's up to a token, in whose place stands one of its alternatives."""
+        old, made = self.token(index), self.part(0, index)
+        visible, final, raw = text[made.length :], other.probability, other.raw_probability
+        made.append(TokenInfo(other.id, visible, final, raw, alternatives=old.alternatives, entropy=old.entropy))
         return made
 
     def _start(self, index: int) -> int:
@@ -203,10 +214,7 @@ class TokenTrace:
             old = self.token(count)
             chosen = next((other for other in old.alternatives if other.id == ids[-1]), None)
             if chosen is not None:
-                copy = self.until(count)
-                visible, final, raw = text[copy.length :], chosen.probability, chosen.raw_probability
-                copy.append(TokenInfo(chosen.id, visible, final, raw, alternatives=old.alternatives, entropy=old.entropy))
-                return copy
+                return self.chosen(count, chosen, text)
         same = next((place for place, (a, b) in enumerate(zip(text, self.text, strict=False)) if a != b), min(len(text), self.length))
         return self.until(sum(self.end(index) <= same for index in range(len(self)))).covering(text)
 

@@ -59,6 +59,7 @@ class NotebookEditor(QPlainTextEdit):
         self.mode, self.marked = "", -1
         self._units: TokenUnits | None = None
         self._low = self._high = 0  # units at the beginning and at the end of the document that the tokens' text shares with it
+        self.stale = False  # the text was changed since the tokens were given
         self._own = False  # a change of the document comes from here
         self._place: QTextCursor | None = None
         self._joins = False
@@ -159,6 +160,7 @@ class NotebookEditor(QPlainTextEdit):
         self._units = TokenUnits(trace) if trace is not None else None
         self._low = self._units.length if self._units is not None else 0
         self._high = self._low if self._low == self.length else 0
+        self.stale = False
         self.viewport().update()
 
     @property
@@ -258,7 +260,7 @@ class NotebookEditor(QPlainTextEdit):
         if not self._own:
             self._low = min(self._low, place)
             self._high = max(0, min(self._high, self.length - place - added))
-            self.marked = -1
+            self.marked, self.stale = -1, True
             self.typed.emit()
 
     # -- painting and keys

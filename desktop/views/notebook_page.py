@@ -12,12 +12,13 @@ from desktop.items.units import Units
 from desktop.services.document_saver import DocumentSaver
 from desktop.services.session import ChatSession
 from desktop.services.session_notebook import Document
+from desktop.store.tokens import TokenTrace
 from desktop.views.notebook_bar import NotebookBar
 from desktop.views.notebook_editor import NotebookEditor, safe
 from desktop.views.notebook_finding import NotebookFinding
 from desktop.views.notebook_tokens import NotebookTokens
 from desktop.views.transcript.look import COLUMN_WIDTH, TranscriptColours, make_look
-from engine.core import Stats
+from engine.core import Alternative, Stats
 
 __all__ = ["NotebookPage"]
 
@@ -37,6 +38,7 @@ class NotebookPage(QWidget):
         self.setObjectName("notebookPage")
         self.editor, self.bar = NotebookEditor(), NotebookBar()
         self.tokens = NotebookTokens(session, self.editor, self)
+        self.tokens.renew = self._show_trace
         self.finding = NotebookFinding(self.editor, self)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
@@ -192,7 +194,7 @@ class NotebookPage(QWidget):
         place = self.editor.textCursor().selectionEnd()
         self._begin(place)
 
-    def _begin(self, place: int, joins: bool = False, ids: tuple[int, ...] = (), other_seed: bool = False) -> bool:
+    def _begin(self, place: int, joins: bool = False, ids: tuple[int, ...] = (), other_seed: bool = False, trace: TokenTrace | None = None) -> bool:
         if self.document is None or self.editor.streaming:
             return False
         head, tail = self.editor.text_between(0, place), self.editor.text_between(place, self.editor.length)
@@ -201,7 +203,7 @@ class NotebookPage(QWidget):
             self._show_note()
             return False
         self.flush()
-        if not self._session.write_on(head, tail, ids, other_seed):
+        if not self._session.write_on(head, tail, ids, other_seed, trace):
             return False
         self._notice, self._written = "", None
         cursor = self.editor.textCursor()
@@ -241,16 +243,13 @@ class NotebookPage(QWidget):
         if not self._begin(place, joins=True, other_seed=True):
             self.editor.undo()
 
-    def _branch(self, token: int, head: str, ids: tuple[int, ...]) -> None:
+    def _branch(self, token: int, head: str, ids: tuple[int, ...], other: Alternative) -> None:
         start, _ = self.editor.token_range(token)
         trace = self.editor.trace
         if start < 0 or trace is None or self._session.state != "idle":
             return
-        before = self.editor.text_between(0, start)
-        added = head[trace.starts[token] :]
-        exact = ids if before == safe(trace.text[: trace.starts[token]]) else ()
-        self.editor.replace(start, self.editor.length, added)
-        if not self._begin(self.editor.length, joins=True, ids=exact):
+        self.editor.replace(start, self.editor.length, head[trace.starts[token] :])
+        if not self._begin(self.editor.length, joins=True, ids=ids, trace=trace.chosen(token, other, self.editor.text())):
             self.editor.undo()
         self.editor.setFocus()
 

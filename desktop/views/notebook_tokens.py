@@ -21,11 +21,11 @@ _OPEN_MS, _CLOSE_MS = 350, 250
 
 
 class NotebookTokens(QObject):
-    """`branch(int token, str head, tuple ids)`: go on behind `head`, which ends with an alternative of a token, whose exact ids are
-    `ids` where they are known.
+    """`branch(int token, str head, tuple ids, object other)`: go on behind `head`, which ends with the alternative `other` of a token,
+    and whose exact ids are `ids` where they are known.
     """
 
-    branch = Signal(int, str, object)
+    branch = Signal(int, str, object, object)
 
     def __init__(self, session: ChatSession, editor: NotebookEditor, page: QWidget) -> None:
         super().__init__(page)
@@ -34,6 +34,7 @@ class NotebookTokens(QObject):
         self.popup.chosen.connect(self._choose)
         self.popup.closed.connect(self._back)
         self.why_not: Callable[[int, TokenTrace], tuple[str, frozenset[int]]] = lambda message, trace: ("", frozenset())
+        self.renew: Callable[[], None] = lambda: None  # brings the editor's tokens up to its text
         self._shown = self._wanted = -1
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
@@ -50,7 +51,12 @@ class NotebookTokens(QObject):
 
     def open(self, token: int, focus: bool = False) -> None:
         """Show the popup of a token; `focus` gives it the keyboard."""
-        editor, trace = self._editor, self._editor.trace
+        editor = self._editor
+        if editor.stale and not editor.streaming:
+            place = editor.token_range(token)[0]
+            self.renew()
+            token = editor.token_at(place)
+        trace = editor.trace
         area = editor.area_of(token) if token >= 0 else None
         if trace is None or editor.look is None or area is None or area.isEmpty() or trace.ids[token] == UNKNOWN:
             self.close()
@@ -109,4 +115,4 @@ class NotebookTokens(QObject):
         self.close()
         if token >= 0 and trace is not None:
             head, ids = beginning(trace, token, other)
-            self.branch.emit(token, head, ids if trace.model == model_key(self._session.model) else ())
+            self.branch.emit(token, head, ids if trace.model == model_key(self._session.model) else (), other)
