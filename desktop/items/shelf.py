@@ -16,7 +16,6 @@ from desktop.store.records import NOTEBOOK, ConversationSummary
 
 __all__ = [
     "CHAT",
-    "NOTEBOOK_ROLE",
     "COUNT_ROLE",
     "DEPTH_ROLE",
     "DRAFT_ROLE",
@@ -25,6 +24,7 @@ __all__ = [
     "HEADING",
     "KIND_ROLE",
     "MIME",
+    "NOTEBOOK_ROLE",
     "OPEN_ROLE",
     "PINNED_ROLE",
     "RUNNING_ROLE",
@@ -189,8 +189,15 @@ class ShelfModel(QAbstractListModel):
             return chat.title
         if role == Qt.ItemDataRole.AccessibleTextRole:
             running, draft = row.number == self._running, row.number in self._drafts
-            states = ((chat.kind == NOTEBOOK, "notebook"), (row.text == _PINNED, "pinned"), (running, "a reply is running"), (draft, "draft not sent"))
-            return ", ".join([chat.title or (NEW_NOTEBOOK if chat.kind == NOTEBOOK else UNTITLED), *(words for holds, words in states if holds)])
+            states = (
+                (chat.kind == NOTEBOOK, "notebook"),
+                (row.text == _PINNED, "pinned"),
+                (running, "a reply is running"),
+                (draft, "draft not sent"),
+            )
+            return ", ".join(
+                [chat.title or (NEW_NOTEBOOK if chat.kind == NOTEBOOK else UNTITLED), *(words for holds, words in states if holds)]
+            )
         if role == ID_ROLE:
             return chat.id
         if role == FOLDER_ROLE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import secrets
 from collections.abc import Sequence
@@ -155,10 +156,8 @@ class NotebookSession(TurnSession):
 
     @Slot(int, int)
     def _on_ended(self, conversation_id: int, message_id: int) -> None:
-        try:
+        with contextlib.suppress(StoreError):  # the end of the reply could not be saved either, and its trouble is told
             self.library.of(message_id).name_after(message_id)
-        except StoreError:
-            pass  # the end of the reply could not be saved either, and its trouble is told
         super()._on_ended(conversation_id, message_id)
         if conversation_id == self._conversation and self.notebook:
             self.document_shown.emit()
@@ -167,6 +166,5 @@ class NotebookSession(TurnSession):
 def _is_stretch(found: object, length: int) -> bool:
     if not isinstance(found, list | tuple) or len(found) != 2 or not all(isinstance(place, int) for place in found):
         return False
-    return 0 <= found[0] <= found[1] <= length
-
-
+    start, end = int(found[0]), int(found[1])
+    return 0 <= start <= end <= length

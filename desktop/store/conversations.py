@@ -171,7 +171,8 @@ class ConversationStore:
         if row is not None:
             title = auto_title(str(row[1]))
             self._database.execute(
-                "UPDATE conversations SET title = ? WHERE id = ? AND auto_title AND kind = ? AND title <> ?", (title, row[0], NOTEBOOK, title)
+                "UPDATE conversations SET title = ? WHERE id = ? AND auto_title AND kind = ? AND title <> ?",
+                (title, row[0], NOTEBOOK, title),
             )
 
     def resume(self, message_id: int) -> None:
@@ -280,7 +281,8 @@ class ConversationStore:
     def _first_title(self, conversation_id: int) -> str:
         row = self._database.execute(
             "SELECT text FROM messages JOIN conversations ON conversations.id = conversation_id WHERE conversation_id = ? "
-            "AND (role = 'user' OR kind = ?) AND messages.deleted = 0 ORDER BY messages.id LIMIT 1", (conversation_id, NOTEBOOK),
+            "AND (role = 'user' OR kind = ?) AND messages.deleted = 0 ORDER BY messages.id LIMIT 1",
+            (conversation_id, NOTEBOOK),
         ).fetchone()
         return auto_title(str(row[0])) if row else ""
 

@@ -186,7 +186,8 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
     title, is_auto, created, updated, deleted, settings, system_prompt, model_path, shown_root, folder, pinned, persona = head[:12]
     return ConversationRecord(
         source, key, title, created, updated, messages, keys.get(shown_root), system_prompt, json.loads(settings), model_path,
-        bool(is_auto), bool(deleted), folder_path(database, folder), bool(pinned), persona_of(database, persona), bool(head[12]), head[13], head[14],
+        bool(is_auto), bool(deleted), folder_path(database, folder), bool(pinned), persona_of(database, persona), bool(head[12]),
+        head[13], head[14],
     )  # fmt: skip
 
 

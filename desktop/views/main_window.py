@@ -387,4 +387,3 @@ class MainWindow(QMainWindow):
         self.hide()
         self._close_services()
         event.accept()
-

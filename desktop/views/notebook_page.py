@@ -194,7 +194,9 @@ class NotebookPage(QWidget):
         place = self.editor.textCursor().selectionEnd()
         self._begin(place)
 
-    def _begin(self, place: int, joins: bool = False, ids: tuple[int, ...] = (), other_seed: bool = False, trace: TokenTrace | None = None) -> bool:
+    def _begin(
+        self, place: int, joins: bool = False, ids: tuple[int, ...] = (), other_seed: bool = False, trace: TokenTrace | None = None
+    ) -> bool:
         if self.document is None or self.editor.streaming:
             return False
         head, tail = self.editor.text_between(0, place), self.editor.text_between(place, self.editor.length)

@@ -85,8 +85,9 @@ class ShelfPainter(QStyledItemDelegate):
         words = self.words(option.rect, index, option.font)
         right = words.right()
         if index.data(NOTEBOOK_ROLE):
-            size = round(step * 0.85)
-            icon(painter, option, "notebook", QRect(words.left() - round(step * 1.1), option.rect.center().y() - size // 2, size, size), muted)
+            size = round(step * 0.95)
+            place = QRect(words.left() - round(step * 1.1), option.rect.center().y() - size // 2, size, size)
+            icon(painter, option, "notebook", place, muted)
         if index.data(RUNNING_ROLE):
             right -= round(step * 0.6)
             painter.setBrush(option.palette.color(QPalette.ColorRole.Highlight))
