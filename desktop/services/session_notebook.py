@@ -121,7 +121,8 @@ class NotebookSession(TurnSession):
         self, head: str, tail: str = "", ids: Sequence[int] = (), other_seed: bool = False, trace: TokenTrace | None = None
     ) -> bool:
         """Have the open notebook's document written on behind `head`, whose exact token ids are `ids` where they are known; `tail`
-        stays behind what is written, and is not read. `trace` are the tokens of `head` where another one was chosen. False when that cannot begin; a notice says why.
+        stays behind what is written, and is not read. `trace` are the tokens of `head` where another one was chosen. False, with a
+        notice, when that cannot begin.
         """
         if not self.notebook or not self._ready():
             return False

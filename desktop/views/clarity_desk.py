@@ -13,7 +13,6 @@ from desktop.views.chat_pane import ChatPane
 from desktop.views.context_meter import ContextBar
 from desktop.views.figures_dialog import FiguresDialog
 from desktop.views.icons import IconButton
-from desktop.views.inspector import Inspector
 
 __all__ = ["ClarityDesk"]
 
@@ -21,7 +20,7 @@ __all__ = ["ClarityDesk"]
 class ClarityDesk(QObject):
     """Puts the context bar and the button of the plot into the status line of `chat`."""
 
-    def __init__(self, session: ChatSession, meter: ContextMeter, chat: ChatPane, inspector: Inspector, parent: QWidget) -> None:
+    def __init__(self, session: ChatSession, meter: ContextMeter, chat: ChatPane, parent: QWidget) -> None:
         super().__init__(parent)
         self._session, self._meter, self._chat, self._parent = session, meter, chat, parent
         self.bar = ContextBar()
@@ -34,7 +33,7 @@ class ClarityDesk(QObject):
         chat.transcript.edit_words = self.edit_words
         meter.changed.connect(self._on_measured)
         chat.composer.box.textChanged.connect(self._on_draft)
-        inspector.system_prompt_changed.connect(meter.prompt_changed)
+        session.prompt_changed.connect(meter.prompt_changed)
         session.stats_changed.connect(self._show_figures)
         session.conversation_changed.connect(self._show_figures)
 

@@ -8,121 +8,33 @@ from typing import Any
 
 from PySide6.QtCore import QEvent, QSettings, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QWidget
 
 from desktop.services.together import Services
-from desktop.settings import PANES, Appearance, Behaviour
+from desktop.settings import Appearance, Behaviour
 from desktop.views.about import AboutDialog
 from desktop.views.actions import ShortcutsDialog, add_menus
-from desktop.views.chat_pane import ChatPane
-from desktop.views.clarity_desk import ClarityDesk
-from desktop.views.device_desk import DeviceDesk
-from desktop.views.draft_desk import DraftDesk
-from desktop.views.draft_keeper import DraftKeeper
-from desktop.views.drop import DropHint, dropped_paths, is_model, model_path
-from desktop.views.exchange_desk import ExchangeDesk
-from desktop.views.file_desk import FileDesk
-from desktop.views.folder_desk import FolderDesk
-from desktop.views.icons import IconButton, application_icon
-from desktop.views.inspector import Inspector
-from desktop.views.library_desk import LibraryDesk
-from desktop.views.memory_desk import MemoryDesk
-from desktop.views.model_desk import ModelDesk
-from desktop.views.model_picker import STARTER_WORDS, ModelPicker
-from desktop.views.notebook_desk import NotebookDesk
-from desktop.views.origin_desk import OriginDesk
-from desktop.views.panes import LEFT, RIGHT, Panes
-from desktop.views.persona_desk import PersonaDesk
-from desktop.views.safety_desk import SafetyDesk
-from desktop.views.settings_desk import SettingsDesk
-from desktop.views.sidebar import Sidebar
-from desktop.views.sidebar_desk import SidebarDesk
-from desktop.views.start_desk import StartDesk
-from desktop.views.temporary_desk import TemporaryDesk
+from desktop.views.drop import dropped_paths
+from desktop.views.model_picker import STARTER_WORDS
+from desktop.views.panes import LEFT, RIGHT
 from desktop.views.theme import Theme
-from desktop.views.writing_desk import WritingDesk
+from desktop.views.window_parts import WindowParts
 from engine.settings import Settings, setting_info
 
 __all__ = ["MainWindow"]
 
 
-class MainWindow(QMainWindow):
+class MainWindow(WindowParts):
     """One window over one session. `geometry` keeps its place and panes; `close_services` ends everything behind it."""
 
     def __init__(self, services: Services, theme: Theme, geometry: QSettings, close_services: Callable[[], None]) -> None:
-        super().__init__()
-        session = services.session
-        self.services, self.session, self.theme = services, session, theme
-        self._geometry, self._close_services = geometry, close_services
-        self.setWindowTitle("Inglenook")
-        self.setWindowIcon(application_icon())
-        self.setAcceptDrops(True)
-        self.picker = ModelPicker()
-        self.temporary = TemporaryDesk(session, self)
-        self.chat = ChatPane(session, self._top_bar())
-        self.sidebar = Sidebar(services.shelf.rows)
-        self.inspector = Inspector(PANES)
-        self._make_desks()
-        self.panes = Panes(self.sidebar, self.chat, self.inspector)
-        self.setCentralWidget(self.panes)
-        self.drop_hint = DropHint(self)
-        self.actions_by_name = add_menus(self, self._handlers())
+        super().__init__(services, geometry)
+        self.theme = theme
+        self._close_services = close_services
+        self.actions_by_name = self.notebooks.actions = add_menus(self, self._handlers())
         self._connect()
         for cls in (Appearance, Behaviour):
             self._show_settings(cls)
         self._restore_geometry()
-
-    def _make_desks(self) -> None:
-        """What stands between a part of the window and its services, each for one job."""
-        services, session, inspector = self.services, self.session, self.inspector
-        self.files = FileDesk(self)
-        self.desk = ModelDesk(session, services.catalogue, services.download, services.models, self)
-        self.library = LibraryDesk(session, self.desk, services.catalogue, services.judge, services.hub, self)
-        self.settings_desk = SettingsDesk(session, inspector, services.checks, services.devices, self)
-        self.device_desk = DeviceDesk(session, services.devices, inspector, self.picker, self)
-        self.drafting = DraftDesk(session, self.desk, inspector, self)
-        self.shelf_desk = SidebarDesk(services.shelf, self.sidebar, self.chat, self._geometry, self)
-        self.personas = PersonaDesk(session, self.chat, self.desk, services.catalogue, self)
-        self.top_line.insertWidget(2, self.personas.picker)
-        self.temporary.connect_view(self.chat)
-        self.folders = FolderDesk(session, services.checks, self)
-        self.shelf_desk.folder_settings_requested.connect(self.folders.open)
-        self.folders.changed.connect(services.shelf.load)
-        services.shelf.folders_changed.connect(session.follow_place)
-        self.unsent = DraftKeeper(session, self.chat.composer, self)
-        self.unsent.changed.connect(self.sidebar.set_drafts)
-        self.start_desk = StartDesk(services, self.chat.banner, self.open_chat, self)
-        self.clarity = ClarityDesk(session, services.meter, self.chat, inspector, self)
-        self.memory = MemoryDesk(session, services.memory, inspector, self)
-        self.origins = OriginDesk(session, services.origins, self)
-        self.origins.notice.connect(self.chat.show_notice)
-        self.chat.origin_wanted.connect(lambda message: self.origins.open(message, self))
-        self.files.add(is_model, lambda paths: self.desk.open(model_path(paths[0])), "Drop the model here to open it")
-        self.exchange = ExchangeDesk(session, services.exchange, self.chat, self.files, self)
-        self.shelf_desk.export_requested.connect(self.exchange.export)
-        session.library_changed.connect(services.shelf.load)
-        self.safety = SafetyDesk(session, services.backups, services.exchange, self.chat, self)
-        self.writing = WritingDesk(services.writing, session, self.chat, self)
-        self.notebooks = NotebookDesk(session, self.chat, inspector, self)
-        self.shelf_desk.show_in_notebook = self.notebooks.open_hit
-        self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
-
-    def _top_bar(self) -> QWidget:
-        bar = QWidget()
-        bar.setObjectName("topBar")
-        bar.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.left_button = IconButton("sidebar", "Show or hide chats")
-        self.left_button.setToolTip("Chats (Ctrl+B)")
-        self.right_button = IconButton("inspector", "Show or hide settings")
-        self.right_button.setToolTip("Settings (Ctrl+.)")
-        layout = self.top_line = QHBoxLayout(bar)
-        layout.setContentsMargins(8, 6, 8, 6)
-        layout.addWidget(self.left_button)
-        layout.addWidget(self.picker)
-        layout.addStretch(1)
-        layout.addWidget(self.temporary.button)
-        layout.addWidget(self.right_button)
-        return bar
 
     def _handlers(self) -> dict[str, Callable[[], Any]]:
         session, chat, desk = self.session, self.chat, self.desk
@@ -272,12 +184,6 @@ class MainWindow(QMainWindow):
         self.inspector.finish()
         self.session.new_temporary()
         self.write()
-
-    def open_chat(self, conversation: int) -> None:
-        """Show a conversation."""
-        self.inspector.finish()
-        self.panes.leave_side()
-        self.session.open_conversation(conversation)
 
     def _leave_sidebar(self) -> None:
         self.inspector.finish()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, QTimer
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QAction, QGuiApplication
 
 from desktop.services.document_saver import DocumentSaver
 from desktop.services.session import ChatSession
@@ -19,7 +19,7 @@ from engine.core import ChatRequest, ChatSource
 from engine.settings import Settings
 
 if TYPE_CHECKING:
-    from desktop.views.main_window import MainWindow
+    from desktop.views.window_parts import WindowParts
 
 __all__ = ["NotebookDesk"]
 
@@ -30,12 +30,13 @@ _OF_CHATS = ("attach", "opening", "prompts", "fork", "previous_variant", "next_v
 
 
 class NotebookDesk(QObject):
-    """Makes the page when a notebook is opened first. `page` is it; None before that."""
+    """Makes the page when a notebook is opened first. `page` is it; None before that. `actions` are the window's, by name."""
 
-    def __init__(self, session: ChatSession, chat: ChatPane, inspector: Inspector, window: MainWindow) -> None:
+    def __init__(self, session: ChatSession, chat: ChatPane, inspector: Inspector, window: WindowParts) -> None:
         super().__init__(window)
         self._session, self._chat, self._inspector, self._window = session, chat, inspector, window
         self.page: NotebookPage | None = None
+        self.actions: Mapping[str, QAction] = {}
         self._saver = DocumentSaver(session, self)
         self._saver.trouble.connect(lambda sentence: chat.show_notice(sentence, "error"))
         self._saver.saved_again.connect(lambda: chat.show_notice("Everything is saved again.", "info"))
@@ -94,7 +95,7 @@ class NotebookDesk(QObject):
         self._window.personas.picker.setVisible(not notebook)
         self._inspector.prompt_field.set_unused(_NO_PROMPT if notebook else "")
         for name in _OF_CHATS:
-            self._window.actions_by_name[name].setEnabled(not notebook)
+            self.actions[name].setEnabled(not notebook)
 
     def _refresh(self) -> None:
         if self.page is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QWidget
 
 from desktop.items.slash import unescaped
 from desktop.services.session import ChatSession
@@ -29,7 +30,7 @@ _TOO_LONG = "too long"
 class WritingDesk(QObject):
     """Stands between the composer and the session; `files` and `prompts` are the desks of attachments and of saved prompts."""
 
-    def __init__(self, writing: Writing, session: ChatSession, chat: ChatPane, window: MainWindow) -> None:
+    def __init__(self, writing: Writing, session: ChatSession, chat: ChatPane, window: QWidget) -> None:
         super().__init__(window)
         self._writing, self._session, self._chat = writing, session, chat
         self._asked: tuple[int, str] | None = None

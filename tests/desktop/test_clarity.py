@@ -117,7 +117,6 @@ def test_the_context_bar_edit_costs_and_figures(hand, qtbot) -> None:
     session.set_settings(SpeculationSettings(method="ngram"))
     hand.say("one two three")
     session.set_system_prompt("Be kind")
-    hand.window.inspector.system_prompt_changed.emit("Be kind")
     hand.type("and now four words")
     meter = hand.window.services.meter
     qtbot.waitUntil(lambda: meter.measured.draft == 4 and meter.measured.system == 2)

@@ -234,7 +234,7 @@ def test_a_temporary_chat_says_so_and_can_be_kept(hand, qtbot) -> None:
     assert strip.isVisible()
     assert window.chat.composer.text() == ""
     hand.type("never on the disk")
-    window.delete_chat(session.conversation)
+    window.actions_by_name["delete_chat"].trigger()
     assert not strip.isVisible()
     assert "forgotten" in window.chat.banner.text.text()
     hand.restart()

@@ -39,7 +39,7 @@ def test_folders_pins_and_trash(hand) -> None:
     for text in ("apples", "pears"):
         hand.say(text)
         hand.press(Key.Key_N, CTRL)
-    hand.press(Key.Key_N, CTRL | SHIFT)
+    hand.press(Key.Key_D, CTRL | SHIFT)
     QTest.keyClicks(QApplication.focusWidget(), "Fruit")
     hand.press(Key.Key_Return)
     (folder,) = rows.folders()

@@ -221,7 +221,7 @@ def test_an_edit_without_an_answer_and_a_fork(hand) -> None:
     assert hand.texts() == ["first", "first", "second"]
     assert hand.items()[2].variant_count == 2
     assert hand.session.title == "first (fork)"
-    assert hand.session.system_prompt == "Be short."
+    assert hand.session.prompt.text == "Be short."
     copied = hand.session.tokens(hand.items()[1].id)
     assert list(copied.ids) == list(tokens.ids)
     assert hand.items()[1].footer
@@ -252,7 +252,7 @@ def test_slash_commands_and_prompts_with_variables(hand) -> None:
     hand.box.clear()
     hand.type("/system Be kind")
     hand.press(Key.Key_Return)
-    assert hand.session.system_prompt == "Be kind"
+    assert hand.session.prompt.text == "Be kind"
     assert not hand.items()
     hand.type("/preset prec")
     name = popup.entries()[0].value

@@ -420,7 +420,7 @@ def test_folding_a_thought_that_grows_keeps_following_the_end(show: Show, qtbot:
     view, model = show([MessageItem(1, "assistant", "<think>\n" + "word\n\n" * 60, running=True)], 500, 300)
     assert view.at_end()
     [head] = [row for row in view.rows_of(1) if row.kind is RowKind.THOUGHT]
-    view._fold(head)
+    view.fold(head)
     qtbot.waitUntil(view.settled)
     assert RowKind.TEXT not in [row.kind for row in view.rows_of(1)]
     model.append_text(1, "</think>\n" + "answer\n\n" * 60)
