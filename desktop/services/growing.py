@@ -38,7 +38,7 @@ class GrowingReply(QObject):
         self.begun = len(text)
         self.tail, self.tail_tokens = "", TokenTrace()
         self.cut_tokens = 0
-        self.is_document = False
+        self.is_document, self.known = False, 0
         self.stats: Stats | None = None
         self.done: Done | None = None
         self.tokens = TokenTrace()

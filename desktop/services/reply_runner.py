@@ -11,7 +11,7 @@ from desktop.services.engine_room import EngineRoom
 from desktop.services.growing import GrowingReply
 from desktop.services.model_slot import Describe, OpenChat
 from desktop.services.replies import avoided_text, message_item, record, trimmed_text
-from desktop.services.token_shelf import CUT_SHORT, STRETCH, TokenShelf, model_key
+from desktop.services.token_shelf import CUT_SHORT, STRETCH, WRITTEN, TokenShelf, model_key
 from desktop.services.unsaved import Ended, UnsavedReplies
 from desktop.store.conversations import StoredMessage
 from desktop.store.database import StoreError
@@ -102,6 +102,7 @@ class ReplyRunner(QObject):
         self._reply.checkpoint_due.connect(self._checkpoint)
         self._model_name = self.engine.model.name if self.engine.model is not None else ""
         request = dataclasses.replace(request, tell_prompt=True)
+        self._reply.known = len(self._reply.tokens)
         self.begun.emit(message.id, request, len(self._reply.tokens))
         self.engine.answer(request)
 
@@ -222,6 +223,7 @@ class ReplyRunner(QObject):
             saved["trimmed_tokens"] = reply.cut_tokens
         if reply.is_document:
             saved[STRETCH] = [reply.begun, len(reply.text)]
+            saved[WRITTEN] = len(reply.tokens) - reply.known
             self._whole_document(reply)
         self.unsaved.put(reply.message_id, Ended(reply.whole, state, saved, reply.tokens))
         self.unsaved.save()

@@ -11,12 +11,14 @@ from desktop.store.temporary import Library
 from desktop.store.tokens import UNKNOWN, TokenTrace
 from engine.core import ModelInfo
 
-__all__ = ["CUT_SHORT", "STRETCH", "TokenShelf", "model_key"]
+__all__ = ["CUT_SHORT", "STRETCH", "WRITTEN", "TokenShelf", "model_key"]
 
 CUT_SHORT = ("stop_string", "stop_regex")
 """Reasons that end a reply in the middle of a token."""
 STRETCH = "stretch"
 """Where the last stretch of a document that was written by a model begins and ends: characters, in the message's `stats`."""
+WRITTEN = "written"
+"""How many tokens that stretch has, in the message's `stats`."""
 _KEPT = 16
 
 

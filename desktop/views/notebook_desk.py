@@ -37,9 +37,9 @@ class NotebookDesk(QObject):
         self._session, self._chat, self._inspector, self._window = session, chat, inspector, window
         self.page: NotebookPage | None = None
         self.actions: Mapping[str, QAction] = {}
-        self._saver = DocumentSaver(session, self)
-        self._saver.trouble.connect(lambda sentence: chat.show_notice(sentence, "error"))
-        self._saver.saved_again.connect(lambda: chat.show_notice("Everything is saved again.", "info"))
+        self.saver = DocumentSaver(session, self)
+        self.saver.trouble.connect(lambda sentence: chat.show_notice(sentence, "error"))
+        self.saver.saved_again.connect(lambda: chat.show_notice("Everything is saved again.", "info"))
         self._counted, self._question = "", 0
         self._count = QTimer(self)
         self._count.setSingleShot(True)
@@ -78,7 +78,7 @@ class NotebookDesk(QObject):
             self._count.start()
 
     def _make_page(self) -> None:
-        page = self.page = NotebookPage(self._session, self._saver)
+        page = self.page = NotebookPage(self._session, self.saver)
         self._chat.add_page(page)
         page.tokens.why_not = self._chat.tokens.why_not
         page.changed.connect(self._count.start)

@@ -141,7 +141,8 @@ class NotebookEditor(QPlainTextEdit):
             line = block.layout().lineForTextPosition(first.position() - block.position())
             bar.setValue(block.firstLineNumber() + (line.lineNumber() if line.isValid() else 0))
         elif at <= last and (below := self.cursorRect(cursor).bottom() - high) > 0:
-            bar.setValue(bar.value() + -(-below // max(1, self.fontMetrics().lineSpacing())))
+            end = cursor.position() == self.length
+            bar.setValue(bar.maximum() if end else bar.value() + -(-below // max(1, self.fontMetrics().lineSpacing())))
 
     def end_stream(self) -> None:
         """The model has ended: keys are taken again."""

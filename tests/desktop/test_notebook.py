@@ -10,13 +10,16 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 
+from desktop.app import Doors
 from desktop.settings import Appearance
+from desktop.store.conversations import ConversationStore
+from desktop.store.database import DiskFull
 from desktop.store.exporters.own import own_json
 from desktop.store.intake import read_whole
 from desktop.store.records import NOTEBOOK
 from desktop.store.tokens import UNKNOWN
 from engine.core import Trimmed
-from engine.settings import SamplerSettings
+from engine.settings import CacheSettings, SamplerSettings, StopSettings
 from tests.desktop.desk import Hand
 from tests.desktop.fakes import EchoChat, echo_token
 
@@ -196,6 +199,49 @@ def test_a_notebook_is_found_exported_and_kept_as_a_chat_is(hand, qtbot) -> None
     assert not hand.window.personas.picker.isVisible()
 
 
+def test_a_full_disk_keeps_what_is_typed_until_there_is_room(hand, monkeypatch) -> None:
+    def full(self, message_id, text, settled=True):
+        raise DiskFull("There is no room.")
+
+    number = stored(hand).id
+    with monkeypatch.context() as broken:
+        broken.setattr(ConversationStore, "set_text", full)
+        keys(hand, "kept")
+        page(hand).flush()
+        assert "cannot be saved now" in hand.window.chat.banner.text.text()
+        notebook = hand.session.conversation
+        hand.window.new_chat()
+        hand.window.open_chat(notebook)
+        assert editor(hand).text() == "kept"
+        assert stored(hand).text == ""
+    hand.window.notebooks.saver.retry()
+    assert hand.session.library.of(number).message(number).text == "kept"
+
+
+def test_the_reader_who_scrolled_away_stays_there_and_who_reads_along_follows(hand) -> None:
+    editor(hand).insertPlainText("\n".join(f"line {number}" for number in range(300)))
+    bar = editor(hand).verticalScrollBar()
+    hand.door.chat.hold = threading.Event()
+    hand.door.chat.reply = "\nnew words" * 40
+    hand.click("Write on")
+    hand.wait_for("prefill", "answering")
+    bar.setValue(20)
+    hand.door.chat.hold.set()
+    hand.wait_for("idle")
+    hand.qtbot.waitUntil(lambda: not editor(hand).streaming)
+    assert bar.value() == 20
+    write(hand, "\nmore" * 30)  # the cursor followed the text, and what is written there is shown
+    assert bar.value() == 20
+    editor(hand).put_cursor(editor(hand).length)
+    write(hand, "\nlast" * 30)
+    assert bar.value() == bar.maximum()
+    editor(hand).put_cursor(8)
+    bar.setValue(100)
+    top = editor(hand).cursorForPosition(editor(hand).rect().topLeft()).block().text()
+    write(hand, "\nabove" * 30)
+    assert editor(hand).cursorForPosition(editor(hand).rect().topLeft()).block().text() == top
+
+
 def test_words_are_found_in_the_document(hand) -> None:
     keys(hand, "😀 word and Word")
     hand.press(Key.Key_F, Modifier.ControlModifier)
@@ -206,3 +252,42 @@ def test_words_are_found_in_the_document(hand) -> None:
     hand.press(Key.Key_Escape)
     assert not page(hand).finding.is_open
     assert hand.window.focusWidget() is editor(hand)
+
+
+@pytest.mark.slow
+@pytest.mark.real_model
+def test_the_starter_writes_a_document_and_goes_on_from_another_token(qtbot, qapp, tmp_path, starter_path) -> None:
+    real = Hand(qtbot, tmp_path, doors=Doors())
+    session = real.session
+    for settings in (CacheSettings(context_length=512), SamplerSettings(temperature=0.0), StopSettings(max_tokens=12)):
+        session.set_settings(settings)
+    session.set_settings(dataclasses.replace(session.settings(Appearance), token_colours="probability"))
+    real.window.desk.open(starter_path)
+    real.wait_for("idle", timeout=60_000)
+    session.new_notebook()
+    keys(real, "Once upon a time 🎉 there was")
+
+    def wait() -> None:
+        qtbot.waitUntil(lambda: session.state == "idle" and not editor(real).streaming, timeout=60_000)
+
+    real.press(Key.Key_Return, Modifier.ControlModifier)
+    wait()
+    first = editor(real).text()
+    assert first.startswith("Once upon a time 🎉 there was")
+    trace = session.tokens(stored(real).id)
+    assert trace.text == first == stored(real).text
+    assert sum(id != UNKNOWN for id in trace.ids) >= 8
+    told = real.window.services.origins.told(stored(real).id)
+    assert len(told.expected) == len(trace) - 1
+    token = editor(real).token_at(editor(real).length - 1) - 3
+    editor(real).put_cursor(editor(real).token_range(token)[0])
+    real.press(Key.Key_Down, Modifier.AltModifier)
+    real.press(Key.Key_Return)
+    wait()
+    second = session.tokens(stored(real).id)
+    assert second.text == editor(real).text() == stored(real).text != first
+    assert list(second.ids[:token]) == list(trace.ids[:token])
+    assert second.ids[token] != trace.ids[token]
+    real.press(Key.Key_Z, Modifier.ControlModifier)
+    assert editor(real).text() == first
+    real.close()
