@@ -87,8 +87,11 @@ class ConversationSession(PlacedSession):
 
     @property
     def notebook(self) -> bool:
-        """Whether the open conversation is a notebook."""
-        return bool(self._conversation) and self._of_open.get(self._conversation).kind == NOTEBOOK
+        """Whether the open conversation is a notebook; False where the store cannot tell, because its file was just replaced."""
+        try:
+            return bool(self._conversation) and self._of_open.get(self._conversation).kind == NOTEBOOK
+        except StoreError:
+            return False
 
     def stop(self) -> None:
         """End the running reply within one token, or the loading of a model at its next step."""

@@ -234,7 +234,8 @@ def test_the_reader_who_scrolled_away_stays_there_and_who_reads_along_follows(ha
     assert bar.value() == 20
     editor(hand).put_cursor(editor(hand).length)
     write(hand, "\nlast" * 30)
-    assert bar.value() == bar.maximum()
+    assert bar.value() > 250
+    assert editor(hand).cursorRect().bottom() <= editor(hand).viewport().height()
     editor(hand).put_cursor(8)
     bar.setValue(100)
     top = editor(hand).cursorForPosition(editor(hand).rect().topLeft()).block().text()
