@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 FILE_NAME = "preferences.json"
 RECENT_MODELS = 10
+RECENT_CHOICES = 20
 S = TypeVar("S", bound=Settings)
 
 
@@ -48,6 +49,10 @@ class Preferences:
             values, problems = checked_values(cls, saved.get(cls.__name__) if isinstance(saved, dict) else None)
             self._saved[cls.__name__] = values
             self.notices += tuple(f"A saved default was replaced by the built-in one: {problem}" for problem in problems)
+        saved_keys = self._data.get("shortcuts")
+        entries = list(saved_keys.items()) if isinstance(saved_keys, dict) else [] if saved_keys is None else [("all", saved_keys)]
+        broken = [name for name, its in entries if _keys(its) is None]
+        self.notices += tuple(f"The saved keys of “{name}” cannot be read; the usual ones are used." for name in broken)
 
     def settings(self, cls: type[S]) -> S:
         """The saved defaults of a settings class over its built-in ones."""
@@ -83,6 +88,28 @@ class Preferences:
     def remove_preset(self, name: str) -> None:
         """Forget a preset; conversations keep the values they took from it."""
         self._data["presets"] = {other: values for other, values in self.presets.items() if other != name}
+        self._changed()
+
+    @property
+    def shortcuts(self) -> dict[str, tuple[str, ...]]:
+        """The keys that the user gave to commands, by the command's name; what is no list of texts is left out."""
+        saved = self._data.get("shortcuts")
+        read = {name: _keys(its) for name, its in saved.items()} if isinstance(saved, dict) else {}
+        return {name: keys for name, keys in read.items() if keys is not None}
+
+    def save_shortcuts(self, keys: Mapping[str, Sequence[str]]) -> None:
+        """Keep these keys of commands, and no others."""
+        self._data["shortcuts"] = {name: list(its) for name, its in keys.items()}
+        self._changed()
+
+    @property
+    def recent_choices(self) -> tuple[str, ...]:
+        """What was chosen in the command palette, latest first."""
+        return self._texts("recent_choices")
+
+    def remember_choice(self, key: str) -> None:
+        """Note what was just chosen in the command palette."""
+        self._data["recent_choices"] = [key, *(each for each in self.recent_choices if each != key)][:RECENT_CHOICES]
         self._changed()
 
     @property
@@ -238,6 +265,11 @@ class Preferences:
             _replace_file(self.path, json.dumps(self._data, indent=2, ensure_ascii=False) + "\n")
         except OSError as error:
             raise StoreError(f"The preferences cannot be saved in {self.path} ({error.strerror}); check space and permissions.") from error
+
+
+def _keys(saved: object) -> tuple[str, ...] | None:
+    """The saved keys of one command; None when that is no list of texts."""
+    return tuple(saved) if isinstance(saved, list) and all(isinstance(each, str) for each in saved) else None
 
 
 def checked_values(cls: type[Settings], values: object) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QAction, QKeySequence
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QGridLayout, QLabel, QMainWindow, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QMainWindow, QMenu
 
-__all__ = ["COMMANDS", "Command", "ShortcutsDialog", "add_menus"]
+__all__ = ["COMMANDS", "ELSEWHERE", "Command", "add_menus", "with_mnemonics"]
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,17 @@ COMMANDS: tuple[Command, ...] = (
     Command("quit", "File", "Quit", ("Ctrl+Q",)),
     Command("undo", "Edit", "Undo delete", ("Ctrl+Z",)),
     Command("", "Edit"),
+    Command("cut", "Edit", "Cut", ("Ctrl+X",)),
+    Command("copy", "Edit", "Copy", ("Ctrl+C",)),
+    Command("paste", "Edit", "Paste", ("Ctrl+V",)),
+    Command("select_all", "Edit", "Select all", ("Ctrl+A",)),
+    Command("", "Edit"),
     Command("copy_reply", "Edit", "Copy the last reply", ("Ctrl+Shift+C",)),
     Command("copy_chat", "Edit", "Copy chat as Markdown"),
-    Command("search", "Edit", "Search chats", ("Ctrl+K",)),
+    Command("", "Edit"),
     Command("find", "Edit", "Find in this chat", ("Ctrl+F",)),
+    Command("search", "Edit", "Search chats", ("Ctrl+Shift+F",)),
+    Command("search_settings", "Edit", "Search settings"),
     Command("stop", "Chat", "Stop", ("Esc",)),
     Command("regenerate", "Chat", "Regenerate the last reply", ("Ctrl+R",)),
     Command("continue", "Chat", "Continue the last reply", ("Alt+Return", "Alt+Enter")),
@@ -67,7 +73,11 @@ COMMANDS: tuple[Command, ...] = (
     Command("rename", "Chat", "Rename chat", ("F2",)),
     Command("pin", "Chat", "Pin or unpin chat"),
     Command("delete_chat", "Chat", "Delete chat"),
+    Command("palette", "View", "Command palette…", ("Ctrl+K", "Ctrl+Shift+P")),
+    Command("", "View"),
     Command("write", "View", "Write a message", ("Ctrl+L",)),
+    Command("next_pane", "View", "Go to the next pane", ("F6",)),
+    Command("previous_pane", "View", "Go to the previous pane", ("Shift+F6",)),
     Command("", "View"),
     Command("sidebar", "View", "Chats", ("Ctrl+B",)),
     Command("trash", "View", "Trash"),
@@ -79,7 +89,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("larger", "View", "Larger text", ("Ctrl++", "Ctrl+=")),
     Command("smaller", "View", "Smaller text", ("Ctrl+-",)),
     Command("normal", "View", "Normal text size", ("Ctrl+0",)),
-    Command("shortcuts", "Help", "Keyboard shortcuts", ("Ctrl+/",)),
+    Command("shortcuts", "Help", "Keyboard shortcuts…", ("Ctrl+/",)),
     Command("", "Help"),
     Command("log", "Help", "Show log"),
     Command("menu_entry", "Help", "Applications menu…"),
@@ -97,7 +107,16 @@ ELSEWHERE = (
     ("Show what could have stood in a token's place", "Enter"),
     ("Let the model write on, in a notebook", "Ctrl+Enter"),
     ("Show what could have stood in a token's place, in a notebook", "Alt+Down"),
-    ("Select the whole conversation, in the conversation", "Ctrl+A"),
+    ("Go to the beginning or the end of the conversation", "Home, End"),
+    ("Page through the conversation", "Space, Shift+Space"),
+    ("What can be done with a message, a chat or a text", "Menu, Shift+F10"),
+    ("Save an edited message; leave it as it was", "Ctrl+Enter, Esc"),
+    ("Next and previous place that was found", "Enter, Shift+Enter"),
+    ("Go from the search box into the list of chats", "Down"),
+    ("Narrow the command palette to one kind of thing", "Tab, Shift+Tab"),
+    ("Search the model library; look again for models", "Ctrl+F, F5"),
+    ("Go from control to control", "Tab, Shift+Tab"),
+    ("Open the menus", "F10, Alt"),
     ("Open or close a folder, in the list of chats", "Right or Left"),
     ("Choose several, or all, in the list of chats", "Shift+Arrows, Ctrl+A"),
     ("Delete what is chosen, in the list of chats", "Delete"),
@@ -106,8 +125,12 @@ ELSEWHERE = (
 
 
 def add_menus(window: QMainWindow, handlers: Mapping[str, Callable[[], object]]) -> dict[str, QAction]:
-    """Make the menu bar; returns the actions by name. Raises KeyError for a command without a handler."""
-    menus = {name: window.menuBar().addMenu(f"&{name}") for name in dict.fromkeys(command.menu for command in COMMANDS)}
+    """Make the menu bar, without keys; returns the actions by name. Raises KeyError for a command without a handler."""
+    titles = list(dict.fromkeys(command.menu for command in COMMANDS))
+    menus = {title: window.menuBar().addMenu(shown) for title, shown in zip(titles, with_mnemonics(titles), strict=True)}
+    for menu in menus.values():
+        menu.setToolTipsVisible(True)
+        menu.aboutToShow.connect(lambda menu=menu: _mark_letters(menu))
     actions: dict[str, QAction] = {}
     for command in COMMANDS:
         if not command.text:
@@ -115,41 +138,28 @@ def add_menus(window: QMainWindow, handlers: Mapping[str, Callable[[], object]])
             continue
         handler = handlers[command.name]
         action = menus[command.menu].addAction(command.text)
-        action.setShortcuts([QKeySequence(keys) for keys in command.keys])
         action.triggered.connect(lambda _checked=False, handler=handler: handler())
         actions[command.name] = action
     return actions
 
 
-class ShortcutsDialog(QDialog):
-    """The list of all keys."""
-
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
-        self.setWindowTitle("Keyboard shortcuts")
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        table = QWidget()
-        grid = QGridLayout(table)
-        grid.setHorizontalSpacing(32)
-        rows = [*ELSEWHERE, *((c.text, _words(c.keys)) for c in COMMANDS if c.keys)]
-        for row, (text, keys) in enumerate(rows):
-            grid.addWidget(QLabel(text), row, 0)
-            label = QLabel(keys)
-            label.setProperty("tone", "muted")
-            grid.addWidget(label, row, 1)
-        scroll = QScrollArea()
-        scroll.setWidget(table)
-        scroll.setWidgetResizable(True)
-        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
-        buttons.rejected.connect(self.reject)
-        layout = QVBoxLayout(self)
-        layout.addWidget(scroll)
-        layout.addWidget(buttons)
-        size = table.sizeHint()
-        self.resize(min(size.width() + 70, parent.width()), min(size.height() + 90, parent.height()))
+def _mark_letters(menu: QMenu) -> None:
+    """Every entry gets a letter of its own, whatever its words are at the moment."""
+    shown = [action for action in menu.actions() if not action.isSeparator()]
+    for action, text in zip(shown, with_mnemonics(action.text() for action in shown), strict=True):
+        action.setText(text)
 
 
-def _words(keys: tuple[str, ...]) -> str:
-    return "  or  ".join(QKeySequence(key).toString(QKeySequence.SequenceFormat.NativeText) for key in keys)
+def with_mnemonics(texts: Iterable[str]) -> list[str]:
+    """The texts with an "&" before a letter that no other has: the first of a word where there is one left."""
+    marked, taken = [], set()
+    for text in texts:
+        plain = text.replace("&", "")
+        starts = [place for place, letter in enumerate(plain) if letter.isalnum() and (place == 0 or plain[place - 1] == " ")]
+        others = [place for place, letter in enumerate(plain) if letter.isalnum() and place not in starts]
+        place = next((place for place in (*starts, *others) if plain[place].casefold() not in taken), -1)
+        if place >= 0:
+            taken.add(plain[place].casefold())
+            plain = f"{plain[:place]}&{plain[place:]}"
+        marked.append(plain)
+    return marked

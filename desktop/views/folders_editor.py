@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Slot
-from PySide6.QtWidgets import QFileDialog, QPushButton
+from PySide6.QtWidgets import QPushButton
 
+from desktop.views.ask_path import ask_folder
 from desktop.views.text_editors import LinesEditor
 from engine.settings import SettingInfo
 
@@ -25,9 +26,7 @@ class FoldersEditor(LinesEditor):
 
     @Slot()
     def _choose(self) -> None:
-        folder = QFileDialog.getExistingDirectory(self, "Choose the folder of an adapter")
-        if folder:
-            self.add_folder(folder)
+        ask_folder(self, "Choose the folder of an adapter", lambda chosen: self.add_folder(str(chosen[0])))
 
     def add_folder(self, folder: str) -> None:
         """Put a folder at the end of the list."""

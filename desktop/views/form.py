@@ -10,6 +10,7 @@ from typing import Any
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
+from desktop.items.synonyms import setting_words
 from desktop.views.editors import Editor
 from desktop.views.icons import IconButton
 from desktop.views.row import Row
@@ -44,6 +45,7 @@ class SettingsForm(QWidget):
         self._proposals: dict[str, Any] = {}
         self._advanced = True
         self._query: list[str] = []
+        self._called = ""
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(12)
@@ -58,6 +60,7 @@ class SettingsForm(QWidget):
             for field in fields:
                 if setting_info(field).group == group:
                     row = self._rows[field.name] = Row(setting_info(field), kinds[field.name])
+                    row.words = setting_words(self.cls, field.name)
                     row.editor.edited.connect(lambda value, name=field.name: self._edited(name, value, True))
                     row.editor.typed.connect(lambda value, name=field.name: self._edited(name, value, False))
                     row.reset.clicked.connect(lambda _checked=False, name=field.name: self._reset(name))
@@ -175,7 +178,18 @@ class SettingsForm(QWidget):
     def set_query(self, words: list[str]) -> bool:
         """Show only rows with all these words; none shows the usual ones. Returns whether there is a row to show."""
         self._query = words
+        self._called = ""
+        for row in self._rows.values():
+            row.show_found(words)
         return self._arrange(settled=True)
+
+    def call(self, name: str) -> QWidget | None:
+        """Show the row of a field until the next search, advanced or not; returns it, or what took its place."""
+        self._called = name
+        self._arrange(settled=True)
+        if not self._rows[name].replaced:
+            return self._rows[name]
+        return next((widget for widget, replaced, _ in self._extras if name in replaced), None)
 
     def add_extra(self, widget: QWidget, below: bool, replaces: Sequence[str] = (), words: str = "") -> None:
         """Put a widget before the first row, or after the last one; the fields that it `replaces` have no row any more.
@@ -210,7 +224,7 @@ class SettingsForm(QWidget):
             return False
         if self._query:
             return row.matches(self._query)
-        return self._advanced or not row.info.advanced or row.own_value
+        return self._advanced or not row.info.advanced or row.own_value or row is self._rows.get(self._called)
 
     # -- parts
 

@@ -56,6 +56,14 @@ class Group(QWidget):
         self.setVisible(found is not False)
         self._fold()
 
+    def show_found(self, words: list[str]) -> None:
+        """During a search: whether the title itself has one of the words."""
+        found = any(word in self.title.lower() for word in words)
+        if bool(self.header.property("found")) != found:
+            self.header.setProperty("found", found)
+            self.header.style().unpolish(self.header)
+            self.header.style().polish(self.header)
+
     def show_note(self, text: str) -> None:
         """A few words at the right end of the title."""
         self.note.setText(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
@@ -13,17 +13,27 @@ from desktop.views.form import SettingsForm
 from desktop.views.group import Group
 from desktop.views.icons import IconButton
 from desktop.views.prompt_field import PromptField
+from desktop.views.settings_search import first_control, show_in, wanted_words
 from engine.settings import Settings
 
 __all__ = ["Group", "Inspector"]
 
 
 class _Search(QLineEdit):
-    """Esc empties it."""
+    """Esc empties it, even while it would stop a reply elsewhere; Down goes into what was found."""
+
+    def event(self, event: QEvent) -> bool:
+        mine = isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape and bool(self.text())
+        if mine and event.type() == QEvent.Type.ShortcutOverride:
+            event.accept()
+            return True
+        return super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape and self.text():
             self.clear()
+        elif event.key() == Qt.Key.Key_Down:
+            self.focusNextChild()
         else:
             super().keyPressEvent(event)
 
@@ -160,6 +170,17 @@ class Inspector(QWidget):
         for form in self.forms.values():
             form.set_advanced(shown)
 
+    def reveal(self, cls: type[Settings], name: str) -> None:
+        """Bring the field `name` of a settings class into sight, with the keyboard in its editor; without a name the system prompt."""
+        self.query.clear()
+        target: QWidget | None = self.prompt_field
+        if name:
+            self.group(cls).open()
+            target = self.forms[cls].call(name)
+        if target is not None:
+            editor = self.forms[cls].editor(name) if name and target is self.forms[cls].row(name) else target
+            show_in(self._scroll, target, first_control(editor))
+
     def opened_groups(self) -> tuple[str, ...]:
         """The titles of the unfolded groups, to be remembered."""
         return tuple(group.title for group in self.groups if group.opened)
@@ -179,11 +200,12 @@ class Inspector(QWidget):
     # -- what the user does
 
     def _search(self, text: str) -> None:
-        words = text.lower().split()
+        words = wanted_words(text)
         self.prompt_field.setVisible(all(word in "system prompt" for word in words))
         found = False
         for form, group in zip(self.forms.values(), self.groups, strict=True):
             by_title = bool(words) and all(word in group.title.lower() for word in words)
+            group.show_found(words)
             any_row = form.set_query([] if by_title else words)
             group.show_search(any_row or by_title if words else None)
             found = found or any_row

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from desktop.items.catalogue import ModelEntry
 from desktop.services.session import ChatSession
 from desktop.settings import Behaviour
+from desktop.views.ask_path import ask_open
 from desktop.views.row import Row
 from desktop.views.text_editors import TextEditor
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, setting_info
@@ -132,12 +133,8 @@ class KeptSettings(QWidget):
             self.refresh()
 
     def _ask_for_template(self) -> None:
-        dialog = QFileDialog(self, "Take a chat template from a file", str(Path.home()))
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
-        dialog.setNameFilter("Templates (*.jinja *.jinja2 *.j2 *.txt);;All files (*)")
-        dialog.fileSelected.connect(lambda chosen: self.take_template(Path(chosen)))
-        dialog.finished.connect(dialog.deleteLater)
-        dialog.open()
+        kinds = "Templates (*.jinja *.jinja2 *.j2 *.txt);;All files (*)"
+        ask_open(self, "Take a chat template from a file", lambda chosen: self.take_template(chosen[0]), kinds)
 
     def take_template(self, path: Path) -> None:
         """Keep the text of a file as the model's chat template."""

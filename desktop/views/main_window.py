@@ -12,7 +12,8 @@ from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEv
 from desktop.services.together import Services
 from desktop.settings import Appearance, Behaviour
 from desktop.views.about import AboutDialog
-from desktop.views.actions import ShortcutsDialog, add_menus
+from desktop.views.actions import add_menus
+from desktop.views.command_desk import CommandDesk
 from desktop.views.drop import dropped_paths
 from desktop.views.model_picker import STARTER_WORDS
 from desktop.views.panes import LEFT, RIGHT
@@ -30,7 +31,9 @@ class MainWindow(WindowParts):
         super().__init__(services, geometry)
         self.theme = theme
         self._close_services = close_services
-        self.actions_by_name = self.notebooks.actions = add_menus(self, self._handlers())
+        self.commands = CommandDesk(self)
+        self.actions_by_name = self.notebooks.actions = add_menus(self, self._handlers() | self.commands.handlers())
+        self.commands.attach(self.actions_by_name)
         self._connect()
         for cls in (Appearance, Behaviour):
             self._show_settings(cls)
@@ -56,7 +59,6 @@ class MainWindow(WindowParts):
             "restore_backup": self.safety.open,
             "copy_chat": self.exchange.copy_chat,
             "quit": self.close,
-            "undo": session.undo,
             "copy_reply": chat.copy_last,
             "find": chat.transcript.finding.open,
             "search": self.search,
@@ -81,7 +83,6 @@ class MainWindow(WindowParts):
             "larger": lambda: self.scale_text(10),
             "smaller": lambda: self.scale_text(-10),
             "normal": lambda: self.scale_text(0),
-            "shortcuts": lambda: ShortcutsDialog(self).open(),
             "log": self.start_desk.show_log,
             "menu_entry": self.start_desk.show_menu_entry,
             "about": lambda: AboutDialog(self).open(),
@@ -122,8 +123,6 @@ class MainWindow(WindowParts):
 
     def _show_model(self, model: Any) -> None:
         self.picker.show_model(model.path if model else "", model.name if model else "")
-        for name in ("unload", "reload"):
-            self.actions_by_name[name].setEnabled(model is not None)
 
     def _show_conversation(self, conversation: int) -> None:
         self.sidebar.set_open(conversation)
@@ -184,6 +183,11 @@ class MainWindow(WindowParts):
         self.inspector.finish()
         self.session.new_temporary()
         self.write()
+
+    def open_message(self, message: int) -> None:
+        """Show a message that was found, in its conversation."""
+        self._leave_sidebar()
+        self.chat.open_message(message)
 
     def _leave_sidebar(self) -> None:
         self.inspector.finish()

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtWidgets import QApplication, QFileDialog
+from PySide6.QtWidgets import QApplication
 
 from desktop.services.catalogue import CatalogueService
 from desktop.services.download import DownloadService
 from desktop.services.session import ChatSession
+from desktop.views.ask_path import ask_folder, ask_open
 from desktop.views.model_picker import ModelPicker
 from desktop.views.welcome import WelcomePage
 
@@ -96,18 +97,16 @@ class ModelDesk(QObject):
 
     def ask_for_model(self, title: str, then: Callable[[Path], None], folder: bool = False) -> None:
         """A dialog that does not stop the window: the chosen file or folder goes to `then`."""
-        dialog = QFileDialog(QApplication.activeWindow(), title, self._start_folder())
-        dialog.setFileMode(QFileDialog.FileMode.Directory if folder else QFileDialog.FileMode.ExistingFile)
-        if not folder:
-            dialog.setNameFilter("Models (*.gguf);;All files (*)")
-        dialog.fileSelected.connect(lambda chosen: then(Path(chosen)))
-        dialog.finished.connect(dialog.deleteLater)
-        dialog.open()
+        parent, start = QApplication.activeWindow(), self._start_folder()
+        if folder:
+            ask_folder(parent, title, lambda chosen: then(chosen[0]), start)
+        else:
+            ask_open(parent, title, lambda chosen: then(chosen[0]), "Models (*.gguf);;All files (*)", start=start)
 
-    def _start_folder(self) -> str:
+    def _start_folder(self) -> Path:
         last = self._session.preferences.last_model
         folder = Path(last).parent if last else Path.home()
-        return str(folder if folder.is_dir() else Path.home())
+        return folder if folder.is_dir() else Path.home()
 
     # -- the download
 

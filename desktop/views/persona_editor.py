@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QComboBox, QFileDialog, QFormLayout, QHBoxLayout, QLabel, QLineEdit, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QComboBox, QFormLayout, QHBoxLayout, QLabel, QLineEdit, QPushButton, QSizePolicy, QWidget
 
 from desktop.items.catalogue import ModelEntry, model_name
 from desktop.store.database import StoreError
 from desktop.store.personas import Persona
+from desktop.views.ask_path import ask_open
 from desktop.views.avatar import avatar, read_picture
 from desktop.views.text_box import TextBox
 
@@ -126,11 +127,7 @@ class PersonaEditor(QWidget):
         self.edited.emit()
 
     def _ask_picture(self) -> None:
-        dialog = QFileDialog(self.window(), "Choose a picture", str(Path.home()), _PICTURES)
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
-        dialog.fileSelected.connect(lambda chosen: self.take_picture(Path(chosen)))
-        dialog.finished.connect(dialog.deleteLater)
-        dialog.open()
+        ask_open(self.window(), "Choose a picture", lambda chosen: self.take_picture(chosen[0]), _PICTURES)
 
     def take_picture(self, path: Path) -> None:
         """Make the picture in a file the avatar; tells `trouble` when it cannot be read."""

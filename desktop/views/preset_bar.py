@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QInputDialog, QLabel, QLineEdit, QMenu, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QInputDialog, QLabel, QLineEdit, QMenu, QToolButton, QVBoxLayout, QWidget
 
 from desktop.services.presets import PresetService
+from desktop.views.ask_path import ask_open, ask_save
 from desktop.views.icons import IconButton
 
 __all__ = ["PresetBar"]
@@ -116,26 +116,14 @@ class PresetBar(QWidget):
         dialog.open()
 
     def _import(self) -> None:
-        dialog = self._file_dialog("Import a preset")
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
-        dialog.fileSelected.connect(lambda chosen: self._service.import_file(Path(chosen)))
-        dialog.open()
+        ask_open(self.window(), "Import a preset", lambda chosen: self._service.import_file(chosen[0]), _FILTER)
 
     def _export(self) -> None:
         name = self.combo.currentText() or "My preset"
-        dialog = self._file_dialog("Export the preset")
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix("json")
-        dialog.selectFile("".join(c for c in name if c.isalnum() or c in " -_").strip() + ".json")
-        dialog.fileSelected.connect(lambda chosen: self._service.export_file(self._exported(), Path(chosen)))
-        dialog.open()
+        name = "".join(c for c in name if c.isalnum() or c in " -_").strip() + ".json"
+        ask_save(self.window(), "Export the preset", name, lambda chosen: self._service.export_file(self._exported(), chosen[0]), _FILTER)
 
     def _exported(self) -> str:
         """The preset in force as it is saved; "" stands for the values in force, where they are none or changed."""
         name, changed = self._service.in_force()
         return "" if changed else name
-
-    def _file_dialog(self, title: str) -> QFileDialog:
-        dialog = QFileDialog(self.window(), title, str(Path.home()), _FILTER)
-        dialog.finished.connect(dialog.deleteLater)
-        return dialog

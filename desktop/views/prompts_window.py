@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QDialog,
-    QFileDialog,
     QHBoxLayout,
     QLabel,
     QLineEdit,
@@ -22,6 +19,7 @@ from PySide6.QtWidgets import (
 from desktop.services.prompts import PromptService
 from desktop.store.prompt_text import variables
 from desktop.store.prompts import Prompt
+from desktop.views.ask_path import ask_open, ask_save
 from desktop.views.text_box import TextBox
 
 __all__ = ["PromptsWindow"]
@@ -211,15 +209,11 @@ class PromptsWindow(QDialog):
             self.chosen.emit(prompt)
 
     def _ask_to_import(self) -> None:
-        found, _ = QFileDialog.getOpenFileName(self, "Import prompts", "", _FILES)
-        if found:
-            self._service.read(Path(found))
+        ask_open(self, "Import prompts", lambda chosen: self._service.read(chosen[0]), _FILES)
 
     def _ask_to_export(self) -> None:
         self.text.tell()
-        found, _ = QFileDialog.getSaveFileName(self, "Export prompts", "prompts.json", _FILES)
-        if found:
-            self._service.write(Path(found))
+        ask_save(self, "Export prompts", "prompts.json", lambda chosen: self._service.write(chosen[0]), _FILES)
 
     def done(self, result: int) -> None:
         """Keep what was typed a moment ago, however the window is closed."""

@@ -8,10 +8,11 @@ from typing import Any
 
 from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QFontMetrics, QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.views.editors import Editor, make_editor
 from desktop.views.icons import IconButton
+from desktop.views.settings_search import excerpt, marked
 from engine.settings import SettingInfo
 
 __all__ = ["PRESET", "Row", "Source", "levels_words", "source_words", "value_words"]
@@ -109,6 +110,7 @@ class Row(QWidget):
     def __init__(self, info: SettingInfo, kind: Any) -> None:
         super().__init__()
         self.info = info
+        self.words = ""  # what else it is called
         self.own_value = False
         self.replaced = False
         self.editor: Editor = make_editor(info, kind)
@@ -133,6 +135,8 @@ class Row(QWidget):
         if not self.editor.labelled:
             self.body.addWidget(self.editor)
         self.body.addWidget(self.note)
+        self._plain = ""
+        self.found: QLabel | None = None  # where else a search found something; made for the first such search
 
     def _head(self) -> QHBoxLayout:
         head = QHBoxLayout()
@@ -155,6 +159,8 @@ class Row(QWidget):
     def rename(self, label: str) -> None:
         """Another label, where it depends on another setting."""
         if self.label is not None:
+            self._plain = ""
+            self.label.setTextFormat(Qt.TextFormat.PlainText)
             self.label.setText(label)
 
     def tell_source(self, source: str, own_value: bool, changed: bool, levels: Sequence[tuple[str, Any]] = ()) -> None:
@@ -194,8 +200,37 @@ class Row(QWidget):
     def matches(self, words: list[str]) -> bool:
         """Whether label, help, heading or choices have all these lower-case words."""
         choices = " ".join(label for _, label in self.info.choices)
-        text = f"{self.info.label} {self.info.help} {self.info.group} {choices}".lower()
+        text = f"{self.info.label} {self.info.help} {self.info.group} {choices} {self.words}".lower()
         return all(word in text for word in words)
+
+    def show_found(self, words: list[str]) -> None:
+        """Mark these words in the label, or tell where else they stand; no words end it."""
+        name = self.label.text() if self.label is not None and not self._plain else self._plain or self.info.label
+        found = marked(name, words, self.palette())
+        if self.label is not None:
+            self._plain = name if found else ""
+            self.label.setTextFormat(Qt.TextFormat.RichText if found else Qt.TextFormat.PlainText)
+            self.label.setText(found or name)
+        for box in self.editor.findChildren(QCheckBox) if self.label is None else ():
+            if bool(box.property("found")) != bool(found):
+                box.setProperty("found", bool(found))
+                box.style().unpolish(box)
+                box.style().polish(box)
+        elsewhere = ""
+        if words and any(word not in name.lower() for word in words):
+            choices = ", ".join(label for _, label in self.info.choices)
+            others = " ".join(dict.fromkeys(each for each in self.words.split() if any(word in each for word in words)))
+            places = (self.info.help, choices, f"Other words: {others}" if others else "")
+            elsewhere = next((text for place in places if (text := excerpt(place, words, self.palette()))), "")
+        if self.found is None and elsewhere:
+            self.found = QLabel()
+            self.found.setProperty("tone", "muted")
+            self.found.setTextFormat(Qt.TextFormat.RichText)
+            self.found.setWordWrap(True)
+            self.body.addWidget(self.found)
+        if self.found is not None:
+            self.found.setText(elsewhere)
+            self.found.setVisible(bool(elsewhere))
 
     def in_use(self) -> bool:
         """Whether the user is at it now: it would be odd to take it away."""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from PySide6.QtCore import QCoreApplication, QEvent, Qt
+from PySide6.QtCore import QCoreApplication, QEvent, Qt, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 
@@ -15,13 +15,23 @@ from desktop.items.messages import MessageItem
 from engine.core import Downloaded, Downloading
 from tests.desktop.fakes import EchoDoor
 
-__all__ = ["Hand", "no_fetch"]
+__all__ = ["Hand", "no_fetch", "settled"]
 
 
 def no_fetch(folder: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
     """A download nobody expects."""
     raise AssertionError("nothing asked for a download")
     yield
+
+
+def settled(hand: Hand) -> bool:
+    """Whether nothing of the desktop waits for its turn, for tests that share one window; what would begin seconds later does not."""
+    timers = (*hand.desktop.findChildren(QTimer), *hand.window.findChildren(QTimer))
+    waiting = [each for each in timers if each.isActive() and each.isSingleShot()]
+    for each in waiting:
+        if each.interval() > 1000:
+            each.stop()
+    return not hand.desktop.services.catalogue.searching and not any(each.isActive() for each in waiting)
 
 
 class Hand:

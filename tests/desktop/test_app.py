@@ -225,7 +225,7 @@ def test_search_opens_the_message(hand) -> None:
     hand.say("about lighthouses")
     found = hand.session.conversation
     hand.press(Key.Key_N, CTRL)
-    hand.press(Key.Key_K, CTRL)
+    hand.press(Key.Key_F, CTRL | SHIFT)
     hand.qtbot.keyClicks(QApplication.focusWidget(), "lighthouses")
     sidebar = hand.window.sidebar
     hand.qtbot.waitUntil(sidebar.results.isVisible)

@@ -274,7 +274,14 @@ def test_slash_commands_and_prompts_with_variables(hand) -> None:
     hand.wait_for("idle")
 
 
-def test_the_list_of_prompts_adds_changes_deletes_with_undo_and_exchanges(hand, monkeypatch) -> None:
+def choose(window, path) -> None:
+    """The file dialog of `window` is on: take this file."""
+    dialog = next(found for found in window.findChildren(QFileDialog) if found.isVisible())
+    dialog.filesSelected.emit([str(path)])
+    dialog.reject()
+
+
+def test_the_list_of_prompts_adds_changes_deletes_with_undo_and_exchanges(hand) -> None:
     hand.click("Saved prompts")
     window = desk(hand).prompts._list
     service = hand.window.services.writing.prompts
@@ -286,16 +293,16 @@ def test_the_list_of_prompts_adds_changes_deletes_with_undo_and_exchanges(hand, 
     window.text.tell()
     assert [(p.name, p.text) for p in service.prompts()] == [("Short", "Be {{how=brief}}.")]
     target = hand.folder / "prompts.json"
-    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *args: (str(target), ""))
     QTest.mouseClick(window.save, Qt.MouseButton.LeftButton)
+    choose(window, target)
     QTest.mouseClick(window.remove, Qt.MouseButton.LeftButton)
     assert service.prompts() == ()
     QTest.mouseClick(window.undo, Qt.MouseButton.LeftButton)
     assert [p.name for p in service.prompts()] == ["Short"]
     service.remove(service.prompts()[0].id)
-    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *args: (str(target), ""))
-    QTest.mouseClick(window.load, Qt.MouseButton.LeftButton)
-    QTest.mouseClick(window.load, Qt.MouseButton.LeftButton)
+    for _ in range(2):
+        QTest.mouseClick(window.load, Qt.MouseButton.LeftButton)
+        choose(window, target)
     assert [(p.name, p.text) for p in service.prompts()] == [("Short", "Be {{how=brief}}.")]
     QTest.mouseClick(window.insert, Qt.MouseButton.LeftButton)
     assert hand.window.findChild(PromptForm).text() == "Be brief."

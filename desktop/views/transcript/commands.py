@@ -9,6 +9,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QMenu
 
+from desktop.items.messages import MessageItem
 from desktop.views.transcript.footnotes import note_row
 from desktop.views.transcript.inlays import FOOTNOTE_SCHEME
 from desktop.views.transcript.links import LinkDialog
@@ -49,11 +50,33 @@ def make_menu(view: TranscriptView, point: QPoint) -> QMenu:
     menu.addAction("Copy", view.copy).setEnabled(bool(view.selection.text()))
     if link and not link.startswith(FOOTNOTE_SCHEME):
         menu.addAction("Copy link address", partial(view.put_on_clipboard, link))
-    if found is not None:
-        menu.addAction("Copy message", partial(view.act, "copy", found[0].item.id))
-        menu.addAction("Fork from here", partial(view.act, "fork", found[0].item.id)).setEnabled(not found[0].item.running)
     menu.addAction("Select all", view.select_all)
+    if found is not None:
+        menu.addSeparator()
+        _add_deeds(menu, view, found[0].item)
     return menu
+
+
+def _add_deeds(menu: QMenu, view: TranscriptView, item: MessageItem) -> None:
+    """What the buttons below a message do, so that the Menu key reaches it for every message."""
+    last = view.row_at(1 << 30)
+    is_last = last is not None and last.item.id == item.id
+    reply = item.role == "assistant"
+    menu.addAction("Copy message", partial(view.act, "copy", item.id))
+    menu.addAction("Edit message", partial(view.act, "edit", item.id)).setEnabled(not item.running)
+    if reply:
+        menu.addAction("Regenerate the reply", partial(view.act, "regenerate", item.id)).setEnabled(not item.running)
+        menu.addAction("Continue the reply", partial(view.act, "continue", item.id)).setEnabled(is_last and not item.running)
+        menu.addAction("What produced this reply", partial(view.act, "origin", item.id)).setEnabled(not item.running)
+    if item.variant_count > 1:
+        shown = f"{item.variant_index + 1} of {item.variant_count}"
+        back = menu.addAction(f"Previous version ({shown} is shown)", partial(view.act, "previous", item.id))
+        back.setEnabled(item.variant_index > 0 and not item.running)
+        on = menu.addAction("Next version", partial(view.act, "next", item.id))
+        on.setEnabled(item.variant_index < item.variant_count - 1 and not item.running)
+    menu.addAction("Fork from here", partial(view.act, "fork", item.id)).setEnabled(not item.running)
+    menu.addSeparator()
+    menu.addAction("Delete message", partial(view.act, "delete", item.id)).setEnabled(not item.running)
 
 
 def follow_link(view: TranscriptView, row: Row, address: str) -> None:

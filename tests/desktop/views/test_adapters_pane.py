@@ -16,7 +16,7 @@ from tests.engine.models.test_lora import write_adapter
 pytestmark = pytest.mark.gui
 
 
-def test_the_button_adds_a_folder(qtbot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_button_adds_a_folder(qtbot, tmp_path: Path) -> None:
     """At the end of the list; a dialog that is left adds nothing. Backslashes are part of a path."""
     form = SettingsForm(AdapterSettings)
     qtbot.addWidget(form)
@@ -28,10 +28,16 @@ def test_the_button_adds_a_folder(qtbot, monkeypatch: pytest.MonkeyPatch) -> Non
     button = editor.findChild(QPushButton)
     assert button is not None
     assert button.accessibleName()
-    for chosen in ("", "/models/pirate"):
-        monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_, chosen=chosen: chosen)
-        button.click()
-    assert told == [(r"C:\new\thing = 0.5", "/models/pirate")]
+    pirate = tmp_path / "pirate"
+    pirate.mkdir()
+    button.click()
+    dialog = editor.findChild(QFileDialog)
+    dialog.reject()
+    button.click()
+    dialog = next(found for found in editor.findChildren(QFileDialog) if found.isVisible())
+    dialog.filesSelected.emit([str(pirate)])
+    dialog.reject()
+    assert told == [(r"C:\new\thing = 0.5", str(pirate))]
     assert editor.value() == told[0]
 
 

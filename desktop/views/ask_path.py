@@ -1,0 +1,47 @@
+"""File dialogs that do not stop the window: the chosen paths come later, and a dialog that is left brings nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtWidgets import QFileDialog, QWidget
+
+__all__ = ["ask_folder", "ask_open", "ask_save"]
+
+
+def ask_open(
+    parent: QWidget | None,
+    title: str,
+    then: Callable[[list[Path]], object],
+    kinds: str = "",
+    several: bool = False,
+    start: Path | None = None,
+) -> QFileDialog:
+    """Let the user choose a file, or with `several` some, of `kinds` ("Text (*.txt);;All files (*)"); `then` gets them."""
+    dialog = QFileDialog(parent, title, str(start or Path.home()), kinds)
+    dialog.setFileMode(QFileDialog.FileMode.ExistingFiles if several else QFileDialog.FileMode.ExistingFile)
+    return _opened(dialog, then)
+
+
+def ask_folder(parent: QWidget | None, title: str, then: Callable[[list[Path]], object], start: Path | None = None) -> QFileDialog:
+    """Let the user choose a folder; `then` gets it as the only one of its list."""
+    dialog = QFileDialog(parent, title, str(start or Path.home()))
+    dialog.setFileMode(QFileDialog.FileMode.Directory)
+    return _opened(dialog, then)
+
+
+def ask_save(parent: QWidget | None, title: str, name: str, then: Callable[[list[Path]], object], kinds: str = "") -> QFileDialog:
+    """Let the user say where a file goes that is called `name` unless he says otherwise; `then` gets it as the only one of its list."""
+    dialog = QFileDialog(parent, title, str(Path.home()), kinds)
+    dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+    dialog.setDefaultSuffix(Path(name).suffix.removeprefix("."))
+    dialog.selectFile(name)
+    return _opened(dialog, then)
+
+
+def _opened(dialog: QFileDialog, then: Callable[[list[Path]], object]) -> QFileDialog:
+    dialog.filesSelected.connect(lambda chosen: then([Path(path) for path in chosen]))
+    dialog.finished.connect(dialog.deleteLater)
+    dialog.open()
+    return dialog

@@ -1,0 +1,48 @@
+"""F6 and Shift+F6: from pane to pane, each with the control that had the keyboard there last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtWidgets import QApplication, QWidget
+from shiboken6 import isValid
+
+__all__ = ["PaneRing"]
+
+
+class PaneRing(QObject):
+    """`panes` are (pane, where the keyboard goes at first) in the order of the round; hidden ones are left out."""
+
+    def __init__(self, panes: Sequence[tuple[QWidget, Callable[[], QWidget]]], parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._panes = panes
+        self._last: dict[int, QWidget] = {}
+        QApplication.instance().focusChanged.connect(self._note)  # type: ignore[union-attr]
+
+    def _note(self, _old: QWidget | None, new: QWidget | None) -> None:
+        at = self._at(new)
+        if at >= 0 and new is not None:
+            self._last[at] = new
+
+    def _at(self, widget: QWidget | None) -> int:
+        """The number of the innermost pane that a widget is in; -1 for none."""
+        found = [
+            number for number, (pane, _) in enumerate(self._panes) if widget is not None and (pane is widget or pane.isAncestorOf(widget))
+        ]
+        return found[-1] if found else -1
+
+    def step(self, by: int) -> None:
+        """Go `by` panes on, round and round."""
+        shown = [number for number, (pane, _) in enumerate(self._panes) if pane.isVisible()]
+        if not shown:
+            return
+        at = self._at(QApplication.focusWidget())
+        place = shown.index(at) + by if at in shown else (0 if by > 0 else -1)
+        self._enter(shown[place % len(shown)])
+
+    def _enter(self, number: int) -> None:
+        pane, first = self._panes[number]
+        last = self._last.get(number)
+        target = last if last is not None and isValid(last) and last.isVisibleTo(pane) and last.isEnabled() else first()
+        target.setFocus(Qt.FocusReason.ShortcutFocusReason)
