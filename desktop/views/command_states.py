@@ -105,7 +105,9 @@ class CommandStates(QObject):
 
     def _no_reply(self) -> str:
         model = self._session.messages
-        found = self._session.notebook or any(model.index(row, 0).data(MESSAGE_ROLE).role == "assistant" for row in reversed(range(model.rowCount())))
+        found = self._session.notebook or any(
+            model.index(row, 0).data(MESSAGE_ROLE).role == "assistant" for row in reversed(range(model.rowCount()))
+        )
         return "" if found else "This chat has no reply yet."
 
     def _no_last_reply(self) -> str:
