@@ -10,7 +10,7 @@ from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistent
 
 from desktop.store.records import ConversationSummary
 
-__all__ = ["GROUP_ROLE", "ID_ROLE", "UNTITLED", "UPDATED_ROLE", "ConversationsModel", "date_group", "group_start"]
+__all__ = ["GROUP_ROLE", "ID_ROLE", "NEW_NOTEBOOK", "UNTITLED", "UPDATED_ROLE", "ConversationsModel", "date_group", "group_start"]
 
 ID_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 """The conversation's id."""
@@ -19,8 +19,8 @@ GROUP_ROLE = int(Qt.ItemDataRole.UserRole) + 2
 UPDATED_ROLE = int(Qt.ItemDataRole.UserRole) + 3
 """Seconds since 1970 of the latest change."""
 
-UNTITLED = "New conversation"
-"""What a conversation without a title is called."""
+UNTITLED, NEW_NOTEBOOK = "New conversation", "New notebook"
+"""What a conversation, and a notebook, without a title is called."""
 _NO_PARENT = QModelIndex()
 _MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
 

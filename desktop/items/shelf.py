@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from PySide6.QtCore import QAbstractListModel, QMimeData, QModelIndex, QObject, QPersistentModelIndex, Qt
 
-from desktop.items.conversations import ID_ROLE, UNTITLED, ConversationsModel, date_group, group_start
+from desktop.items.conversations import ID_ROLE, NEW_NOTEBOOK, UNTITLED, ConversationsModel, date_group, group_start
 from desktop.items.steps import bring_to
 from desktop.store.folders import Folder
-from desktop.store.records import ConversationSummary
+from desktop.store.records import NOTEBOOK, ConversationSummary
 
 __all__ = [
     "CHAT",
@@ -24,6 +24,7 @@ __all__ = [
     "HEADING",
     "KIND_ROLE",
     "MIME",
+    "NOTEBOOK_ROLE",
     "OPEN_ROLE",
     "PINNED_ROLE",
     "RUNNING_ROLE",
@@ -49,6 +50,8 @@ RUNNING_ROLE = _ROLE + 36
 """Whether a reply is being written there."""
 DRAFT_ROLE = _ROLE + 37
 """Whether something stands in its message box that was not sent."""
+NOTEBOOK_ROLE = _ROLE + 38
+"""Whether it is a notebook."""
 MIME = "application/x-inglenook-shelf"
 _NO_PARENT = QModelIndex()
 _PINNED, _FOLDERS = "Pinned", "Folders"
@@ -181,13 +184,20 @@ class ShelfModel(QAbstractListModel):
     def _of_chat(self, row: ShelfRow, role: int) -> object:
         chat = self._by_id[row.number]
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
-            return chat.title or UNTITLED
+            return chat.title or (NEW_NOTEBOOK if chat.kind == NOTEBOOK else UNTITLED)
         if role == Qt.ItemDataRole.EditRole:
             return chat.title
         if role == Qt.ItemDataRole.AccessibleTextRole:
             running, draft = row.number == self._running, row.number in self._drafts
-            states = ((row.text == _PINNED, "pinned"), (running, "a reply is running"), (draft, "draft not sent"))
-            return ", ".join([chat.title or UNTITLED, *(words for holds, words in states if holds)])
+            states = (
+                (chat.kind == NOTEBOOK, "notebook"),
+                (row.text == _PINNED, "pinned"),
+                (running, "a reply is running"),
+                (draft, "draft not sent"),
+            )
+            return ", ".join(
+                [chat.title or (NEW_NOTEBOOK if chat.kind == NOTEBOOK else UNTITLED), *(words for holds, words in states if holds)]
+            )
         if role == ID_ROLE:
             return chat.id
         if role == FOLDER_ROLE:
@@ -196,6 +206,8 @@ class ShelfModel(QAbstractListModel):
             return bool(chat.pinned)
         if role == RUNNING_ROLE:
             return row.number == self._running
+        if role == NOTEBOOK_ROLE:
+            return chat.kind == NOTEBOOK
         return row.number in self._drafts if role == DRAFT_ROLE else None
 
     def _of_folder(self, row: ShelfRow, role: int) -> object:

@@ -111,7 +111,7 @@ class ContextMeter(QObject):
 
     @Slot()
     def _later(self) -> None:
-        if self._session.model is None:
+        if self._session.model is None or self._session.notebook:  # a notebook's page counts its own tokens
             self._soon.stop()
             self._tell(Measured())
         elif not self._soon.isActive():
@@ -131,6 +131,8 @@ class ContextMeter(QObject):
     @Slot(object)
     def _on_running(self, stats: Stats) -> None:
         """While a reply is written its own figures tell; all of it is cached then."""
+        if self._session.notebook:
+            return
         now = self.measured
         messages = max(0, stats.context_tokens - now.system)
         fresh = dataclasses.replace(now, length=stats.context_length, messages=messages, cached=stats.context_tokens)

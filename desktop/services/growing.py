@@ -20,7 +20,7 @@ CHECKPOINT_MS = 400
 
 class GrowingReply(QObject):
     """One running reply: where it belongs, its text so far, and what its stream said about it. When the prompt left a thought open,
-    `opened` closes it.
+    `opened` closes it. In a document it is written before `tail`; `begun` characters were there before it.
 
     Signals:
         grown(str): text that arrived since the last frame.
@@ -38,6 +38,10 @@ class GrowingReply(QObject):
         self.avoided = 0
         self.loads_draft = False
         self.opened = ""
+        self.begun = len(text)
+        self.tail, self.tail_tokens = "", TokenTrace()
+        self.cut_tokens = 0
+        self.is_document, self.known = False, 0
         self.stats: Stats | None = None
         self.done: Done | None = None
         self.tokens = TokenTrace()
@@ -54,6 +58,11 @@ class GrowingReply(QObject):
         if len(self._parts) > 1:
             self._parts = ["".join(self._parts)]
         return self._parts[0] + "".join(self._waiting)
+
+    @property
+    def whole(self) -> str:
+        """All text of the message: what stays behind the growing part is of it, too."""
+        return self.text + self.tail
 
     def take(self, event: Text) -> None:
         """Text and tokens have arrived; a name before them is taken off both."""

@@ -15,6 +15,7 @@ from PySide6.QtCore import QObject, Slot
 
 from desktop.services.file_hashes import HashService
 from desktop.services.session import ChatSession
+from desktop.services.token_shelf import STRETCH, WRITTEN
 from desktop.store.database import StoreError
 from desktop.store.file_hashes import identity
 from desktop.store.origin import Origin
@@ -66,8 +67,18 @@ class ToldOrigin:
     @property
     def expected(self) -> tuple[int, ...]:
         """The token ids that were written after the prompt."""
-        first = int(self.origin.facts.get("known", 0)) if self.origin is not None else 0
-        return tuple(self.trace.ids[first:]) if self.trace is not None else ()
+        trace, first = self.trace, self.known
+        if trace is None or self.origin is None or not self.origin.facts.get("plain"):
+            return tuple(trace.ids[first:]) if trace is not None else ()
+        stretch, last = self.message.stats.get(STRETCH), first + int(self.message.stats.get(WRITTEN, 0))
+        if not first < last <= len(trace) or stretch != [trace.starts[first], trace.end(last - 1)]:
+            return ()  # the document was changed before the stretch or in it
+        return tuple(trace.ids[first:last])
+
+    @property
+    def known(self) -> int:
+        """How many tokens of the trace were there before it was written."""
+        return int(self.origin.facts.get("known", 0)) if self.origin is not None else 0
 
     def settings(self, cls: type[Settings]) -> dict[str, Any]:
         """The values that were in force."""

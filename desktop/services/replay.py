@@ -76,7 +76,7 @@ class Replay(QObject):
         expected = told.expected
         request = replay_request(told)
         trace = told.trace
-        pieces = tuple(trace.token(index).text for index in range(len(trace) - len(expected), len(trace))) if trace is not None else ()
+        pieces = tuple(trace.token(index).text for index in range(told.known, told.known + len(expected))) if trace is not None else ()
         self._job: Job | None = session.replies.engine.ask(
             lambda source, stop: _replayed(source, request, expected, pieces, stop), self._on_told, self._on_ended
         )

@@ -105,15 +105,20 @@ def notice(message: StoredMessage) -> str:
     if message.state == "stopped" and not saved.keys() - {"opened"}:
         return "Inglenook ended while this reply was being written; what had arrived is kept."
     parts = []
-    trimmed = saved.get("trimmed", 0)
-    if isinstance(trimmed, int) and trimmed > 0:
-        parts.append(trimmed_text(trimmed))
+    trimmed, tokens = saved.get("trimmed", 0), saved.get("trimmed_tokens", 0)
+    if isinstance(trimmed, int) and isinstance(tokens, int):
+        parts.append(trimmed_text(trimmed, tokens))
     parts.append(str(saved.get("error", "")))
     return " ".join(part for part in parts if part)
 
 
-def trimmed_text(count: int) -> str:
-    """That the oldest messages were left out of the prompt."""
+def trimmed_text(count: int, tokens: int = 0) -> str:
+    """That the oldest messages, or so many tokens of a document's beginning, were left out of the prompt; empty for nothing."""
+    if tokens > 0:
+        what = "first token of the document was" if tokens == 1 else f"first {tokens:,} tokens of the document were"
+        return f"The context was full: the {what} not read."
+    if count <= 0:
+        return ""
     what = "the oldest message was" if count == 1 else f"the {count} oldest messages were"
     return f"The context was full: {what} not read for this reply."
 

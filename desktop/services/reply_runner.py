@@ -12,12 +12,12 @@ from desktop.services.engine_room import EngineRoom
 from desktop.services.growing import GrowingReply
 from desktop.services.model_slot import Describe, OpenChat
 from desktop.services.replies import avoided_text, message_item, record, trimmed_text
-from desktop.services.token_shelf import TokenShelf, model_key
+from desktop.services.token_shelf import CUT_SHORT, STRETCH, WRITTEN, TokenShelf, model_key
 from desktop.services.unsaved import Ended, UnsavedReplies
 from desktop.store.conversations import StoredMessage
 from desktop.store.database import StoreError
 from desktop.store.temporary import Library
-from desktop.store.tokens import TokenTrace
+from desktop.store.tokens import UNKNOWN, TokenTrace
 from engine.core import ChatEvent, ChatRequest, Done, Loading, Prefill, Rendered, Running, Stats, Text, Trimmed
 
 __all__ = ["ReplyRunner"]
@@ -80,7 +80,7 @@ class ReplyRunner(QObject):
     @property
     def text(self) -> str:
         """Its text so far; empty when no reply runs."""
-        return self._reply.text if self._reply is not None else ""
+        return self._reply.whole if self._reply is not None else ""
 
     @property
     def stats(self) -> Stats | None:
@@ -93,22 +93,28 @@ class ReplyRunner(QObject):
         return self._reply.avoided if self._reply is not None else 0
 
     def begin(
-        self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None, leading: LeadingName | None = None
-    ) -> None:
+        self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None = None, leading: LeadingName | None = None,
+        tail: str = "",
+    ) -> None:  # fmt: skip
         """Start a reply into `message` (state "running" in the store), after the text it has. Only while the engine is idle.
+        A `tail` is text of a document that stays behind what is written.
 
         `source` is the reply which that text comes from, as it was before: the same one, or another that it was branched off.
         `leading` takes the speaker's name off its beginning.
         """
         self._reply = GrowingReply(message.conversation_id, message.id, message.text, self)
+        if tail and source is not None:
+            self._reply.tail, self._reply.tail_tokens = tail, self._shelf.behind(source, message.text, tail)
         self._reply.tokens = self._shelf.begin(message, source, request.continue_ids, model_key(self.engine.model))
-        self._reply.opened = leading.opened if leading is not None else self._opened(message, source)
+        self._reply.opened = "" if request.plain else leading.opened if leading is not None else self._opened(message, source)
         self._reply.leading = leading
+        self._reply.is_document = request.plain
         self._note_opened()
         self._reply.grown.connect(self._on_grown)
         self._reply.checkpoint_due.connect(self._checkpoint)
         self._model_name = self.engine.model.name if self.engine.model is not None else ""
         request = dataclasses.replace(request, tell_prompt=True)
+        self._reply.known = len(self._reply.tokens)
         self.begun.emit(message.id, request, len(self._reply.tokens))
         self.engine.answer(request)
 
@@ -119,9 +125,9 @@ class ReplyRunner(QObject):
         item = message_item(message)
         if self._reply is None or message.id != self._reply.message_id:
             return item
-        notice = trimmed_text(self._reply.trimmed) if self._reply.trimmed else ""
+        notice = trimmed_text(self._reply.trimmed, self._reply.cut_tokens)
         return dataclasses.replace(
-            item, text=self._reply.text, running=True, footer=avoided_text(self._reply.avoided), notice=notice, opened=self._reply.opened
+            item, text=self._reply.whole, running=True, footer=avoided_text(self._reply.avoided), notice=notice, opened=self._reply.opened
         )
 
     def _opened(self, message: StoredMessage, source: StoredMessage | None) -> str:
@@ -145,6 +151,10 @@ class ReplyRunner(QObject):
         if (ended := self.unsaved.find(message_id)) is not None:
             return ended.tokens
         return self._shelf.trace(self._library.of(message_id).message(message_id))
+
+    def put_tokens(self, message_id: int, trace: TokenTrace) -> None:
+        """The tokens of a document, whose text was changed into theirs."""
+        self._shelf.put(message_id, trace)
 
     def flush(self) -> None:
         """Hand on the text that waits for the next frame, now."""
@@ -172,7 +182,7 @@ class ReplyRunner(QObject):
         if self._reply is None:
             return
         try:
-            self._library.of(self._reply.message_id).checkpoint(self._reply.message_id, self._reply.text)
+            self._library.of(self._reply.message_id).checkpoint(self._reply.message_id, self._reply.whole)
         except StoreError as error:
             self.unsaved.tell(error)  # the next checkpoint tries again
         else:
@@ -193,13 +203,26 @@ class ReplyRunner(QObject):
         elif isinstance(event, Rendered):
             self.rendered.emit(self._reply.message_id, event)
         elif isinstance(event, Trimmed):
-            self._reply.trimmed = event.dropped_messages
+            self._reply.trimmed, self._reply.cut_tokens = event.dropped_messages, event.dropped_tokens
             self.changed.emit(self._reply.message_id)
         elif isinstance(event, Running):
             self._reply.stats = event.stats
             self.ran.emit(self._reply.conversation_id, event.stats)
         elif isinstance(event, Done):
             self._reply.done = event
+
+    @property
+    def growing(self) -> GrowingReply | None:
+        """The reply that runs."""
+        return self._reply
+
+    def _whole_document(self, reply: GrowingReply) -> None:
+        """Put the tokens of what stayed behind to the others; of a token that was cut short only a part is in the document."""
+        cut_short = reply.done is not None and reply.done.reason in CUT_SHORT
+        if len(reply.tokens) and (cut_short or reply.tokens.text.endswith("\ufffd")):
+            reply.tokens.ids[-1] = UNKNOWN
+        reply.tokens.join(reply.tail_tokens)
+        self._shelf.put(reply.message_id, reply.tokens)
 
     @Slot(str, str)
     def _on_ended(self, sentence: str, details: str) -> None:
@@ -214,7 +237,13 @@ class ReplyRunner(QObject):
         saved = record(reply.done, reply.trimmed, sentence, self._model_name, reply.avoided)
         if reply.opened:
             saved["opened"] = reply.opened
-        self.unsaved.put(reply.message_id, Ended(reply.text, state, saved, reply.tokens))
+        if reply.cut_tokens:
+            saved["trimmed_tokens"] = reply.cut_tokens
+        if reply.is_document:
+            saved[STRETCH] = [reply.begun, len(reply.text)]
+            saved[WRITTEN] = len(reply.tokens) - reply.known
+            self._whole_document(reply)
+        self.unsaved.put(reply.message_id, Ended(reply.whole, state, saved, reply.tokens))
         self.unsaved.save()
         if sentence and reply.loads_draft and not details:
             self.draft_failed.emit(reply.conversation_id, sentence)

@@ -17,8 +17,8 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.drafts import DraftProblem, draft_problem
 from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
+from desktop.services.session_notebook import NotebookSession
 from desktop.services.session_settings import told
-from desktop.services.session_turns import TurnSession
 from desktop.services.worker import MakeGenerator
 from desktop.settings import MODEL_SETTINGS
 from desktop.store.preferences import Preferences
@@ -34,7 +34,7 @@ from engine.settings import (
 __all__ = ["ChatSession"]
 
 
-class ChatSession(TurnSession):
+class ChatSession(NotebookSession):
     """The open conversation and the running reply. Lives on the GUI thread; methods that return False said why in `notice`.
 
     Signals, with those of `TurnSession`, `ConversationSession` and `SettingsSession`:

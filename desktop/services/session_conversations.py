@@ -19,6 +19,7 @@ from desktop.store.conversations import ConversationSummary, SearchHit
 from desktop.store.database import StoreError
 from desktop.store.drafts import DraftStore
 from desktop.store.preferences import Preferences
+from desktop.store.records import NOTEBOOK
 from desktop.store.temporary import FIRST_TEMPORARY, Library
 from desktop.store.tokens import TokenTrace
 from engine.core import Stats
@@ -83,6 +84,14 @@ class ConversationSession(PlacedSession):
     def avoided_count(self) -> int:
         """How often a banned text was taken back in the reply that runs in the open conversation."""
         return self._runner.avoided_count if self.replying_in == self._conversation else 0
+
+    @property
+    def notebook(self) -> bool:
+        """Whether the open conversation is a notebook; False where the store cannot tell, because its file was just replaced."""
+        try:
+            return bool(self._conversation) and self._of_open.get(self._conversation).kind == NOTEBOOK
+        except StoreError:
+            return False
 
     def stop(self) -> None:
         """End the running reply within one token, or the loading of a model at its next step."""
@@ -271,6 +280,8 @@ class ConversationSession(PlacedSession):
 
     def _items(self) -> tuple[MessageItem, ...]:
         self._runner.flush()
+        if self.notebook:  # its document is shown by a page of its own, not by the transcript
+            return ()
         return tuple(map(self._runner.item, self._of_open.path(self._conversation)))
 
     def _show_path(self) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 
 from desktop.store.conversations import StoredMessage
+from desktop.store.records import NOTEBOOK
 from desktop.store.temporary import Library
 from desktop.store.tokens import UNKNOWN, TokenTrace
 from engine.core import ModelInfo
 
-__all__ = ["TokenShelf", "model_key"]
+__all__ = ["CUT_SHORT", "STRETCH", "WRITTEN", "TokenShelf", "model_key"]
 
+CUT_SHORT = ("stop_string", "stop_regex")
+"""Reasons that end a reply in the middle of a token."""
+STRETCH = "stretch"
+"""Where the last stretch of a document that was written by a model begins and ends: characters, in the message's `stats`."""
+WRITTEN = "written"
+"""How many tokens that stretch has, in the message's `stats`."""
 _KEPT = 16
-_CUT_SHORT = ("stop_string", "stop_regex")
 
 
 def model_key(model: ModelInfo | None) -> str:
@@ -34,7 +41,19 @@ class TokenShelf:
             self._put(message.id, TokenTrace.unpack(data) if data else None)
         self._traces.move_to_end(message.id)
         found = self._traces[message.id]
-        return found if found is not None and message.text.startswith(found.text) else None
+        if found is not None and not message.text.startswith(found.text):
+            found = found.edited(message.text) if self._is_document(message) else None
+            if found is not None:
+                self._put(message.id, found)
+        return found
+
+    def put(self, message_id: int, trace: TokenTrace) -> None:
+        """The tokens of a document are these now."""
+        self._put(message_id, trace)
+
+    def _is_document(self, message: StoredMessage) -> bool:
+        """Of a notebook's document, which is written in anywhere, those tokens are told that are still there."""
+        return self._library.of(message.id).get(message.conversation_id).kind == NOTEBOOK
 
     def begin(self, message: StoredMessage, source: StoredMessage | None, ids: tuple[int, ...], model: str) -> TokenTrace:
         """The trace of a reply that is about to be written after the text it has.
@@ -47,14 +66,26 @@ class TokenShelf:
             made = TokenTrace(model)
         elif known is None or source is None:
             made = TokenTrace(model).covering(message.text)
-        elif source.id == message.id:
-            made = known.covering(message.text)
-            if len(made) and (source.stats.get("reason") in _CUT_SHORT or made.text.endswith("\ufffd")):
+        elif source.id == message.id and not ids:
+            edited = known.edited(message.text)
+            made = edited.part(0, len(edited)).covering(message.text)
+            if STRETCH not in source.stats and len(made) and (source.stats.get("reason") in CUT_SHORT or made.text.endswith("\ufffd")):
                 made.ids[-1] = UNKNOWN  # only a part of this token is text of the reply
         else:
             made = known.branched(message.text, ids)
         made.model = model if known is None or known.model == model else ""
         self._put(message.id, made)
+        return made
+
+    def behind(self, source: StoredMessage, head: str, tail: str) -> TokenTrace:
+        """The tokens of a document's end that stays behind what is written at its cursor."""
+        known = self.trace(source)
+        whole = known.edited(head + tail) if known is not None else TokenTrace()
+        first = bisect_left(whole.starts, len(head))
+        rest = whole.part(first, len(whole))
+        gap = tail[: len(tail) - rest.length] if len(rest) else tail
+        made = TokenTrace().covering(gap)
+        made.join(rest)
         return made
 
     def _put(self, message_id: int, trace: TokenTrace | None) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from desktop.store.database import Database, StoreError
-from desktop.store.records import STATES, Conversation, ConversationSummary, SearchHit, StoredMessage, auto_title
+from desktop.store.records import CHAT, NOTEBOOK, STATES, Conversation, ConversationSummary, SearchHit, StoredMessage, auto_title
 from desktop.store.roles import NOBODY, Roles, Spoken
 from desktop.store.search import Search
 from desktop.store.tree import Node, Tree
@@ -36,19 +36,22 @@ class ConversationStore:
 
     # -- conversations ------------------------------------------------------------------------------------------------
 
-    def create(self, title: str = "", settings: Mapping[str, Mapping[str, Any]] | None = None) -> Conversation:
-        """A new, empty conversation. Without a title, the first message will give it one."""
+    def create(self, title: str = "", settings: Mapping[str, Mapping[str, Any]] | None = None, kind: str = CHAT) -> Conversation:
+        """A new conversation, empty but for the document of a notebook. Without a title, its first text will give it one."""
         now = time.time()
         cursor = self._database.execute(
-            "INSERT INTO conversations (title, auto_title, created_at, updated_at, settings) VALUES (?, ?, ?, ?, ?)",
-            (title, not title, now, now, json.dumps(settings or {})),
+            "INSERT INTO conversations (title, auto_title, created_at, updated_at, settings, kind) VALUES (?, ?, ?, ?, ?, ?)",
+            (title, not title, now, now, json.dumps(settings or {}), kind),
         )
-        return self.get(int(cursor.lastrowid or 0))
+        made = int(cursor.lastrowid or 0)
+        if kind == NOTEBOOK:
+            self.add_message(made, None, "assistant", "")
+        return self.get(made)
 
     def list(self, deleted: bool = False) -> tuple[ConversationSummary, ...]:
         """All present (or all deleted) conversations, latest first; the sidebar puts pinned ones and folders where they belong."""
         rows = self._database.execute(
-            "SELECT id, title, updated_at, folder_id, pinned, deleted_at FROM conversations WHERE deleted = ? "
+            "SELECT id, title, updated_at, folder_id, pinned, deleted_at, kind FROM conversations WHERE deleted = ? "
             "ORDER BY updated_at DESC, id DESC",
             (int(deleted),),
         ).fetchall()
@@ -57,7 +60,7 @@ class ConversationStore:
     def summary(self, conversation_id: int) -> ConversationSummary:
         """The row of one conversation, deleted or not."""
         row = self._database.execute(
-            "SELECT id, title, updated_at, folder_id, pinned, deleted_at FROM conversations WHERE id = ?", (conversation_id,)
+            "SELECT id, title, updated_at, folder_id, pinned, deleted_at, kind FROM conversations WHERE id = ?", (conversation_id,)
         ).fetchone()
         if row is None:
             raise _no_conversation(conversation_id)
@@ -67,15 +70,15 @@ class ConversationStore:
         """One conversation, deleted or not."""
         row = self._database.execute(
             "SELECT id, title, created_at, updated_at, deleted, settings, system_prompt, model_path, folder_id, pinned, persona_id, "
-            "inherits_prompt, roles FROM conversations WHERE id = ?",
+            "inherits_prompt, roles, kind FROM conversations WHERE id = ?",
             (conversation_id,),
         ).fetchone()
         if row is None:
             raise _no_conversation(conversation_id)
-        number, title, created, updated, deleted, settings, prompt, model_path, folder, pinned, persona, inherits, roles = row
+        number, title, created, updated, deleted, settings, prompt, model_path, folder, pinned, persona, inherits, roles, kind = row
         return Conversation(
             number, title, created, updated, bool(deleted), json.loads(settings), prompt, model_path, folder, bool(pinned), persona,
-            bool(inherits), Roles.read(roles),
+            bool(inherits), Roles.read(roles), kind,
         )  # fmt: skip
 
     def rename(self, conversation_id: int, title: str) -> None:
@@ -163,6 +166,28 @@ class ConversationStore:
         self._database.execute(
             "UPDATE messages SET stats = ? WHERE id = ? AND state = 'running'", (json.dumps({"opened": opened}), message_id)
         )
+
+    def set_text(self, message_id: int, text: str, settled: bool = True) -> None:
+        """Save what the user wrote into a notebook's document, which gives the notebook its title until it is renamed.
+
+        A document that is not `settled` will soon be written again: it is in the state "running", which no search looks at,
+        because bringing a long text into the index takes longer than a frame.
+        """
+        with self._database.transaction():
+            state = "complete" if settled else "running"
+            self._database.execute("UPDATE messages SET text = ?, state = ? WHERE id = ?", (text, state, message_id))
+            self.name_after(message_id)
+            self._touch(self.message(message_id).conversation_id, time.time())
+
+    def name_after(self, message_id: int) -> None:
+        """Let a notebook be called as its document begins, unless the user gave it a title."""
+        row = self._database.execute("SELECT conversation_id, substr(text, 1, 4000) FROM messages WHERE id = ?", (message_id,)).fetchone()
+        if row is not None:
+            title = auto_title(str(row[1]))
+            self._database.execute(
+                "UPDATE conversations SET title = ? WHERE id = ? AND auto_title AND kind = ? AND title <> ?",
+                (title, row[0], NOTEBOOK, title),
+            )
 
     def resume(self, message_id: int) -> None:
         """Mark a reply as running again, to be continued."""
@@ -269,7 +294,9 @@ class ConversationStore:
 
     def _first_title(self, conversation_id: int) -> str:
         row = self._database.execute(
-            "SELECT text FROM messages WHERE conversation_id = ? AND role = 'user' AND deleted = 0 ORDER BY id LIMIT 1", (conversation_id,)
+            "SELECT text FROM messages JOIN conversations ON conversations.id = conversation_id WHERE conversation_id = ? "
+            "AND (role = 'user' OR kind = ?) AND messages.deleted = 0 ORDER BY messages.id LIMIT 1",
+            (conversation_id, NOTEBOOK),
         ).fetchone()
         return auto_title(str(row[0])) if row else ""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from desktop.store.personas import Persona
+from desktop.store.records import CHAT
 
 __all__ = ["Broken", "ConversationRecord", "Event", "Imported", "MessageRecord", "Progress"]
 
@@ -41,7 +42,8 @@ class ConversationRecord:
 
     Parents stand before their children in `messages`, and siblings in the order they were made. Times are seconds since 1970,
     None where the file does not say. `folder` is the names of the folders it is in, outermost first; `persona` is who answers, with
-    the id 0, None for nobody; `deleted_at` is when it was thrown away; `roles` is the cast (`roles.portable`).
+    the id 0, None for nobody; `deleted_at` is when it was thrown away; `roles` is the cast (`roles.portable`); `kind` is that of
+    `Conversation`.
     """
 
     source: str
@@ -62,6 +64,7 @@ class ConversationRecord:
     inherits_prompt: bool = True
     deleted_at: float | None = None
     roles: Mapping[str, Any] = field(default_factory=dict)
+    kind: str = CHAT
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from desktop.store.database import Database, StoreError
 from desktop.store.exchange import ConversationRecord, Imported, MessageRecord
-from desktop.store.records import STATES, auto_title
+from desktop.store.records import NOTEBOOK, STATES, auto_title
 from desktop.store.roles import Roles, portable, settled
 from desktop.store.shelving import folder_of, folder_path, persona_id, persona_of
 from desktop.store.steps import Steps
@@ -89,18 +89,18 @@ class Intake:
         return (int(row[0]), str(row[1]), bool(row[2])) if row is not None else None
 
     def _create(self, record: ConversationRecord, now: float) -> tuple[int, str]:
-        first = next((message.text for message in record.messages if message.role == "user"), "")
+        first = next((message.text for message in record.messages if message.role == "user" or record.kind == NOTEBOOK), "")
         title = record.title if record.auto_title else " ".join(record.title.split()) or auto_title(first)
         created = record.created_at if record.created_at is not None else _earliest(record, now)
         cursor = self._database.execute(
             "INSERT INTO conversations (title, auto_title, created_at, updated_at, deleted, settings, system_prompt, model_path, "
-            "folder_id, pinned, persona_id, inherits_prompt, deleted_at, roles) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "folder_id, pinned, persona_id, inherits_prompt, deleted_at, roles, kind) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 title, record.auto_title or not record.title.strip(), created, self._latest(record, now), _UNFINISHED,
                 json.dumps(dict(record.settings)), record.system_prompt, record.model_path, folder_of(self._database, record.folder),
                 record.pinned, persona_id(self._database, record.persona), record.inherits_prompt,
                 (record.deleted_at if record.deleted_at is not None else now) if record.deleted else None,
-                settled(self._database, record.roles).text(),
+                settled(self._database, record.roles).text(), record.kind,
             ),
         )  # fmt: skip
         number = int(cursor.lastrowid or 0)
@@ -180,7 +180,7 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
     """
     head = database.execute(
         "SELECT title, auto_title, created_at, updated_at, deleted, settings, system_prompt, model_path, shown_root, folder_id, pinned, "
-        "persona_id, inherits_prompt, deleted_at, roles FROM conversations WHERE id = ?",
+        "persona_id, inherits_prompt, deleted_at, roles, kind FROM conversations WHERE id = ?",
         (conversation_id,),
     ).fetchone()
     if head is None:
@@ -198,7 +198,7 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
     return ConversationRecord(
         source, key, title, created, updated, messages, keys.get(shown_root), system_prompt, json.loads(settings), model_path,
         bool(is_auto), bool(deleted), folder_path(database, folder), bool(pinned), persona_of(database, persona), bool(head[12]), head[13],
-        portable(database, Roles.read(head[14])),
+        portable(database, Roles.read(head[14])), head[15],
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 
 from desktop.store.library_migrations import folders_personas_drafts, word_search
+from desktop.store.notebook_migration import conversation_kinds
 from desktop.store.roles_migration import speakers_and_roles
 from desktop.store.writing_migration import draft_openings_and_files, prompts_and_queue
 
@@ -143,5 +144,5 @@ def message_origins(connection: sqlite3.Connection) -> None:
 
 MIGRATIONS = (
     conversations_and_messages, full_text_search, message_tokens, folders_personas_drafts, word_search, imported_conversations,
-    prompts_and_queue, message_origins, speakers_and_roles, draft_openings_and_files,
+    prompts_and_queue, message_origins, speakers_and_roles, draft_openings_and_files, conversation_kinds,
 )  # fmt: skip

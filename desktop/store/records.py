@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 from desktop.store.attached import auto_source
 from desktop.store.roles import NOBODY, PLAIN, Roles, Spoken
 
-__all__ = ["STATES", "Conversation", "ConversationSummary", "SearchHit", "StoredMessage", "auto_title"]
+__all__ = ["CHAT", "NOTEBOOK", "STATES", "Conversation", "ConversationSummary", "SearchHit", "StoredMessage", "auto_title"]
 
 STATES = ("complete", "running", "stopped", "failed")
 """Every value `StoredMessage.state` can have."""
 TITLE_CHARACTERS = 48
+CHAT, NOTEBOOK = "chat", "notebook"
+"""The kinds of conversations. A notebook has one message, of role "assistant": its text is the document."""
 
 
 class ConversationSummary(NamedTuple):
@@ -26,6 +28,7 @@ class ConversationSummary(NamedTuple):
     folder_id: int | None = None
     pinned: bool | int = False
     deleted_at: float | None = None
+    kind: str = CHAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class Conversation:
     persona_id: int | None = None
     inherits_prompt: bool = True
     roles: Roles = PLAIN
+    kind: str = CHAT
 
 
 @dataclass(frozen=True, slots=True)

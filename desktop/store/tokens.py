@@ -12,7 +12,7 @@ import struct
 import sys
 import zlib
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import accumulate
 
@@ -124,9 +124,79 @@ class TokenTrace:
 
     def until(self, count: int) -> TokenTrace:
         """A new trace of the first `count` tokens."""
+        return self.part(0, count)
+
+    def part(self, first: int, last: int) -> TokenTrace:
+        """A new trace of the tokens from `first` to before `last`."""
         copy = TokenTrace(self.model)
-        copy.extend(self.token(index) for index in range(count))
+        last = min(last, len(self))
+        begin, stop = self._start(first), self._start(last)
+        copy.ids = self.ids[first:last]
+        copy.starts = array("I", (start - begin for start in self.starts[first:last])) if begin else self.starts[first:last]
+        copy.probabilities, copy.raw = self.probabilities[first:last], self.raw[first:last]
+        copy.entropies, copy.seconds = self.entropies[first:last], self.seconds[first:last]
+        copy.flags, copy._counts = self.flags[first:last], self._counts[first:last]
+        others = [self._firsts[place] if place < len(self) else len(self._other_ids) for place in (first, last)]
+        low, high = others
+        copy._firsts = array("I", (place - low for place in self._firsts[first:last])) if low else self._firsts[first:last]
+        copy._other_ids, copy._other_raw = self._other_ids[low:high], self._other_raw[low:high]
+        copy._other_final = self._other_final[low:high]
+        copy._pieces = dict(self._pieces)
+        copy._parts, copy.length = [self.text[begin:stop]], stop - begin
         return copy
+
+    def join(self, other: TokenTrace) -> None:
+        """Add all tokens of another trace behind the last one."""
+        count = len(self._other_ids)
+        self.ids += other.ids
+        self.starts.extend(start + self.length for start in other.starts)
+        self.probabilities += other.probabilities
+        self.raw += other.raw
+        self.entropies += other.entropies
+        self.seconds += other.seconds
+        self.flags += other.flags
+        self._counts += other._counts
+        self._firsts.extend(place + count for place in other._firsts)
+        self._other_ids += other._other_ids
+        self._other_raw += other._other_raw
+        self._other_final += other._other_final
+        self._pieces = {**other._pieces, **self._pieces}
+        self._parts.append(other.text)
+        self.length += other.length
+
+    def edited(self, text: str) -> TokenTrace:
+        """The trace of `text`, which this one's text was changed into: tokens before the first and behind the last other character
+        are kept, what is between is unknown. It is this trace where nothing was changed.
+        """
+        old = self.text
+        if text == old:
+            return self
+        low = _same_start(old, text)
+        first = max(0, bisect_right(self.starts, low) - 1) if low < self.length else len(self)
+        while 0 < first < len(self) and self.starts[first - 1] == self.starts[first]:
+            first -= 1  # parts of a character whose last part is not kept
+        while first and self.ids[first - 1] == UNKNOWN:
+            first -= 1  # one piece of unknown text, however often it is written in
+        same = _same_end(old, text, min(len(old), len(text)) - low)
+        last = max(first, bisect_left(self.starts, self.length - same)) if same else len(self)
+        while last < len(self) and self.ids[last] == UNKNOWN:
+            last += 1
+        made, rest = self.part(0, first), self.part(last, len(self))
+        between = text[made.length : len(text) - rest.length]
+        if between:
+            made.append(TokenInfo(UNKNOWN, between, 0.0, 0.0))
+        made.join(rest)
+        return made
+
+    def chosen(self, index: int, other: Alternative, text: str) -> TokenTrace:
+        """A new trace of `text`: this one's up to a token, in whose place stands one of its alternatives."""
+        old, made = self.token(index), self.part(0, index)
+        visible, final, raw = text[made.length :], other.probability, other.raw_probability
+        made.append(TokenInfo(other.id, visible, final, raw, alternatives=old.alternatives, entropy=old.entropy))
+        return made
+
+    def _start(self, index: int) -> int:
+        return self.starts[index] if index < len(self) else self.length
 
     def covering(self, text: str) -> TokenTrace:
         """A new trace of all of `text`: this one where the text begins with it, and what is left, or all, as unknown."""
@@ -147,10 +217,7 @@ class TokenTrace:
             old = self.token(count)
             chosen = next((other for other in old.alternatives if other.id == ids[-1]), None)
             if chosen is not None:
-                copy = self.until(count)
-                visible, final, raw = text[copy.length :], chosen.probability, chosen.raw_probability
-                copy.append(TokenInfo(chosen.id, visible, final, raw, alternatives=old.alternatives, entropy=old.entropy))
-                return copy
+                return self.chosen(count, chosen, text)
         same = next((place for place, (a, b) in enumerate(zip(text, self.text, strict=False)) if a != b), min(len(text), self.length))
         return self.until(sum(self.end(index) <= same for index in range(len(self)))).covering(text)
 
@@ -208,6 +275,25 @@ class TokenTrace:
             self.ids, self.starts, self.probabilities, self.raw, self.entropies, self.seconds,
             self._other_ids, self._other_raw, self._other_final,
         )  # fmt: skip
+
+
+def _same_start(first: str, second: str) -> int:
+    """How many characters two texts have in common at their beginning; halving, for comparing pieces is much faster than characters."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if first[low:middle] == second[low:middle] else (low, middle - 1)
+    return low
+
+
+def _same_end(first: str, second: str, most: int) -> int:
+    """As `_same_start`, at their ends, and at most `most`."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        same = first[len(first) - middle : len(first) - low] == second[len(second) - middle : len(second) - low]
+        low, high = (middle, high) if same else (low, middle - 1)
+    return low
 
 
 def _swap(column: array[int] | array[float]) -> None:

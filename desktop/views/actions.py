@@ -24,6 +24,8 @@ class Command:
 COMMANDS: tuple[Command, ...] = (
     Command("new_chat", "File", "New chat", ("Ctrl+N", "Ctrl+Shift+O")),
     Command("new_temporary", "File", "New temporary chat", ("Ctrl+Shift+N",)),
+    Command("new_notebook", "File", "New notebook", ("Ctrl+Shift+K",)),
+    Command("new_temporary_notebook", "File", "New temporary notebook"),
     Command("new_folder", "File", "New folder", ("Ctrl+Shift+D",)),
     Command("", "File"),
     Command("library", "File", "Model library…", ("Ctrl+Shift+M",)),
@@ -104,6 +106,8 @@ ELSEWHERE = (
     ("Edit your last message, in an empty message box", "Up"),
     ("Go from token to token, in a reply whose tokens are shown", "Arrows"),
     ("Show what could have stood in a token's place", "Enter"),
+    ("Let the model write on, in a notebook", "Ctrl+Enter"),
+    ("Show what could have stood in a token's place, in a notebook", "Alt+Down"),
     ("Go to the beginning or the end of the conversation", "Home, End"),
     ("Page through the conversation", "Space, Shift+Space"),
     ("What can be done with a message, a chat or a text", "Menu, Shift+F10"),

@@ -73,6 +73,11 @@ class ChatPane(QWidget):
         layout.addWidget(self.composer)
         layout.addWidget(self.status)
 
+    def add_page(self, page: QWidget) -> None:
+        """Put `page`, hidden, where it can take the place of the transcript."""
+        page.hide()
+        self._column.insertWidget(self._column.indexOf(self.transcript), page, 1)
+
     def add_strip(self, strip: QWidget) -> None:
         """Put `strip` below the header."""
         self._column.insertWidget(1, strip)

@@ -101,14 +101,18 @@ class CommandStates(QObject):
         return item if isinstance(item, MessageItem) else None
 
     def _no_message(self) -> str:
-        return "" if self._session.messages.rowCount() else "This chat has no messages yet."
+        return "" if self._session.messages.rowCount() or self._session.notebook else "This chat has no messages yet."
 
     def _no_reply(self) -> str:
         model = self._session.messages
-        found = any(model.index(row, 0).data(MESSAGE_ROLE).role == "assistant" for row in reversed(range(model.rowCount())))
+        found = self._session.notebook or any(
+            model.index(row, 0).data(MESSAGE_ROLE).role == "assistant" for row in reversed(range(model.rowCount()))
+        )
         return "" if found else "This chat has no reply yet."
 
     def _no_last_reply(self) -> str:
+        if self._session.notebook:
+            return ""
         last = self._last()
         return "" if last is not None and last.role == "assistant" else "This chat does not end with a reply."
 

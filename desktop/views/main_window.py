@@ -32,7 +32,7 @@ class MainWindow(WindowParts):
         self.theme = theme
         self._close_services = close_services
         self.commands = CommandDesk(self)
-        self.actions_by_name = add_menus(self, self._handlers() | self.commands.handlers())
+        self.actions_by_name = self.notebooks.actions = add_menus(self, self._handlers() | self.commands.handlers())
         self.commands.attach(self.actions_by_name)
         self._connect()
         for cls in (Appearance, Behaviour):
@@ -41,7 +41,7 @@ class MainWindow(WindowParts):
 
     def _handlers(self) -> dict[str, Callable[[], Any]]:
         session, chat, desk = self.session, self.chat, self.desk
-        return {
+        return self.notebooks.handlers({
             "new_chat": self.new_chat,
             "new_temporary": self.new_temporary,
             "keep": self.temporary.keep,
@@ -87,7 +87,7 @@ class MainWindow(WindowParts):
             "log": self.start_desk.show_log,
             "menu_entry": self.start_desk.show_menu_entry,
             "about": lambda: AboutDialog(self).open(),
-        }
+        })  # fmt: skip
 
     def _connect(self) -> None:
         session, sidebar, inspector = self.session, self.sidebar, self.inspector
@@ -220,7 +220,8 @@ class MainWindow(WindowParts):
     def write(self) -> None:
         """Put the cursor into the message box."""
         self.panes.leave_side()
-        self.chat.composer.setFocus()
+        page = self.notebooks.open_page
+        (page.editor if page is not None else self.chat.composer).setFocus()
 
     def scale_text(self, step: int) -> None:
         """Text larger or smaller by `step` percent; 0 is the normal size."""
@@ -285,6 +286,7 @@ class MainWindow(WindowParts):
         if not self.leaving.may_close():
             event.ignore()
             return
+        self.notebooks.close()
         self.folders.close()
         self.personas.close()
         self.library.close_window()

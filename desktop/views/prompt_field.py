@@ -55,7 +55,12 @@ class PromptField(QWidget):
         layout.setContentsMargins(8, 4, 6, 8)
         layout.setSpacing(4)
         layout.addLayout(head)
+        self._unused = QLabel()
+        self._unused.setProperty("tone", "muted")
+        self._unused.setWordWrap(True)
+        self._unused.hide()
         layout.addWidget(self.box)
+        layout.addWidget(self._unused)
         layout.addWidget(self.none)
         self._describe()
 
@@ -70,6 +75,14 @@ class PromptField(QWidget):
         self._count.setText(f"{'~' if about else ''}{tokens:,} {'token' if tokens == 1 else 'tokens'}")
         self._count.setToolTip("What the system prompt takes of the context")
         self._count.setVisible(tokens > 0)
+
+    def set_unused(self, sentence: str) -> None:
+        """Say in a sentence why no system prompt is used, in place of the box; "" shows that again."""
+        self._unused.setText(sentence)
+        self._unused.setVisible(bool(sentence))
+        for widget in (self.box, self._where):
+            widget.setVisible(not sentence)
+        self._describe()
 
     def text(self) -> str:
         """The own text as it stands in the box."""
@@ -88,9 +101,10 @@ class PromptField(QWidget):
         self._where.show_text(short)
         self._where.setToolTip(phrase)
         below = f"that of the {self._source}" if self._inherited else "none"
-        self.reset.setVisible((own and bool(self._inherited)) or refused)
+        used = not self._unused.text()
+        self.reset.setVisible(used and ((own and bool(self._inherited)) or refused))
         self.reset.set_face("reset", f"Reset the system prompt to {below}", f"Set in this {self._what}. Click to go back to {below}.")
-        self.none.setVisible(self._can_refuse and (refused or inherited))
+        self.none.setVisible(used and self._can_refuse and (refused or inherited))
         self.none.setChecked(refused)
         self.box.setToolTip(f"{phrase}: write here to have another one in this {self._what}." if inherited else "")
         self.box.setAccessibleDescription(f"{phrase}: {self._inherited}" if inherited else "No system prompt is sent." if refused else "")

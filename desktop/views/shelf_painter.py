@@ -7,7 +7,7 @@ from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPalette
 from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem
 
 from desktop.items.conversations import ID_ROLE
-from desktop.items.shelf import COUNT_ROLE, DEPTH_ROLE, DRAFT_ROLE, FOLDER, HEADING, KIND_ROLE, OPEN_ROLE, RUNNING_ROLE
+from desktop.items.shelf import COUNT_ROLE, DEPTH_ROLE, DRAFT_ROLE, FOLDER, HEADING, KIND_ROLE, NOTEBOOK_ROLE, OPEN_ROLE, RUNNING_ROLE
 from desktop.views.row_paint import HIGH, PAD, ground, icon, line, side
 
 __all__ = ["ShelfPainter"]
@@ -41,6 +41,8 @@ class ShelfPainter(QStyledItemDelegate):
             start += 2 * step + 2
         elif depth:
             start += round(step * 0.25)
+        if index.data(NOTEBOOK_ROLE):
+            start += round(step * 1.1)
         return QRect(start, rect.top(), rect.right() - PAD - start, rect.height())
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
@@ -86,6 +88,10 @@ class ShelfPainter(QStyledItemDelegate):
         muted, text = _colours(option)
         words = self.words(option.rect, index, option.font)
         right = words.right()
+        if index.data(NOTEBOOK_ROLE):
+            size = round(step * 0.95)
+            place = QRect(words.left() - round(step * 1.1), option.rect.center().y() - size // 2, size, size)
+            icon(painter, option, "notebook", place, muted)
         if index.data(RUNNING_ROLE):
             right -= round(step * 0.6)
             painter.setBrush(option.palette.color(QPalette.ColorRole.Highlight))

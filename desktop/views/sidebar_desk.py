@@ -33,6 +33,7 @@ class SidebarDesk(QObject):
     def __init__(self, shelf: Shelf, sidebar: Sidebar, chat: ChatPane, places: QSettings, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._shelf, self._session, self._sidebar, self._chat, self._places = shelf, shelf.session, sidebar, chat, places
+        self.show_in_notebook: Callable[[SearchHit, Callable[[str, int], str]], bool] = lambda hit, words_at: False
         opened = str(places.value(_OPEN_FOLDERS) or "")
         shelf.rows.set_open_folders(int(number) for number in opened.split(",") if number.isdecimal())
         self._connect_list()
@@ -202,6 +203,8 @@ class SidebarDesk(QObject):
         """Show the message that was found, with the place in it marked."""
         self.hit_chosen.emit()
         if self._session.open_message(hit.message_id):
+            if self.show_in_notebook(hit, self._shelf.finder.words_at):
+                return
             message = next((item for item in self._session.messages.items() if item.id == hit.message_id), None)
             if message is not None:
                 self._chat.transcript.finding.go_to(hit.message_id, hit.place, self._shelf.finder.words_at(message.text, hit.place))

@@ -23,6 +23,7 @@ from desktop.views.library_desk import LibraryDesk
 from desktop.views.memory_desk import MemoryDesk
 from desktop.views.model_desk import ModelDesk
 from desktop.views.model_picker import ModelPicker
+from desktop.views.notebook_desk import NotebookDesk
 from desktop.views.origin_desk import OriginDesk
 from desktop.views.panes import Panes
 from desktop.views.persona_desk import PersonaDesk
@@ -98,6 +99,8 @@ class WindowParts(QMainWindow):
         self.leaving = LeavingDesk(session, self)
         self.writing = WritingDesk(services.writing, session, self.chat, self)
         self.roles = RoleDesk(session, self.chat, self.personas, self.writing, services.meter)
+        self.notebooks = NotebookDesk(session, self.chat, inspector, self)
+        self.shelf_desk.show_in_notebook = self.notebooks.open_hit
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
     def _top_bar(self) -> QWidget:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from desktop.store.exchange import ConversationRecord, MessageRecord
 from desktop.store.exporters.reading import label, pieces, shown_path, when
+from desktop.store.records import NOTEBOOK
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -23,7 +24,7 @@ h1 { font-size: 24px; }
 h2 { font-size: 15px; margin: 28px 0 6px; }
 .date, h2, .thoughts { color: #5c5c66; }
 .user { background: #f0f1f4; border-radius: 10px; padding: 11px 16px; white-space: pre-wrap; overflow-wrap: anywhere; }
-.system { white-space: pre-wrap; }
+.system, .document { white-space: pre-wrap; overflow-wrap: anywhere; }
 .system, .thoughts, blockquote { border-left: 3px solid #c4c6d0; padding-left: 16px; margin: 10px 0; }
 pre, code { font-family: Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: 14px; }
 pre { background: #f6f7f9; border: 1px solid #dcdde3; border-radius: 8px; padding: 11px 16px; overflow-x: auto; }
@@ -80,10 +81,13 @@ def _article(conversation: ConversationRecord) -> Iterator[str]:
     yield f'<article>\n<h1 dir="auto">{escape(title)}</h1>\n'
     if made := when(conversation.created_at):
         yield f'<p class="date">{made}</p>\n'
-    if conversation.system_prompt.strip():
+    if conversation.system_prompt.strip() and conversation.kind != NOTEBOOK:
         yield f'<h2>System prompt</h2>\n<div class="system" dir="auto">{_plain(conversation.system_prompt)}</div>\n'
     for message in shown_path(conversation):
-        yield from _message(message)
+        if conversation.kind == NOTEBOOK:
+            yield f'<div class="document" dir="auto">{_plain(message.text)}</div>\n'
+        else:
+            yield from _message(message)
     yield "</article>\n"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from desktop.store.exchange import ConversationRecord, MessageRecord
 from desktop.store.exporters.reading import label, pieces, shown_path, when
+from desktop.store.records import NOTEBOOK
 
 __all__ = ["markdown"]
 
@@ -22,11 +23,11 @@ def _parts(conversation: ConversationRecord) -> Iterator[str]:
     yield f"# {_escaped(conversation.title) or 'Conversation'}"
     if made := when(conversation.created_at):
         yield f"*{made}*"
-    if conversation.system_prompt.strip():
+    if conversation.system_prompt.strip() and conversation.kind != NOTEBOOK:
         yield "## System prompt"
         yield conversation.system_prompt.strip("\n")
     for message in shown_path(conversation):
-        yield from _message(message)
+        yield from (message.text,) if conversation.kind == NOTEBOOK else _message(message)
 
 
 def _message(message: MessageRecord) -> Iterator[str]:

@@ -40,7 +40,7 @@ def _head(conversation: ConversationRecord) -> dict[str, Any]:
     who = conversation.persona
     return {
         "format": FORMAT, "version": VERSION, "title": conversation.title, "auto_title": conversation.auto_title,
-        "source": conversation.source, "key": conversation.key, "created_at": conversation.created_at,
+        "kind": conversation.kind, "source": conversation.source, "key": conversation.key, "created_at": conversation.created_at,
         "updated_at": conversation.updated_at, "deleted": conversation.deleted, "deleted_at": conversation.deleted_at,
         "folder": list(conversation.folder), "pinned": conversation.pinned, "inherits_prompt": conversation.inherits_prompt,
         "persona": {name: getattr(who, name) for name in PERSONA_FIELDS} if who is not None else None,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from desktop.store.exchange import ConversationRecord, MessageRecord
 from desktop.store.exporters.html import code_style, highlighted, renderer
 from desktop.store.exporters.reading import label, pieces, shown_path, when
+from desktop.store.records import NOTEBOOK
 
 __all__ = ["Piece", "print_pieces", "sheet"]
 
@@ -57,11 +58,11 @@ def print_pieces(conversation: ConversationRecord) -> Iterator[Piece]:
     yield Piece(f'<p class="title">{escape(" ".join(conversation.title.split()) or "Conversation")}</p>', 0.0)
     if made := when(conversation.created_at):
         yield Piece(f'<p class="date">{made}</p>', 2.0)
-    if conversation.system_prompt.strip():
+    if conversation.system_prompt.strip() and conversation.kind != NOTEBOOK:
         yield _who("System prompt")
         yield from _plain(conversation.system_prompt, "#ffffff")
     for message in shown_path(conversation):
-        yield from _message(message)
+        yield from _plain(message.text, "#ffffff") if conversation.kind == NOTEBOOK else _message(message)
 
 
 def _who(words: str) -> Piece:

@@ -13,7 +13,7 @@ from desktop.store.importers.fields import clean, items, mapping, seconds, text
 from desktop.store.importers.protocol import Note, Unreadable
 from desktop.store.intake import OWN, chain_key
 from desktop.store.personas import Persona
-from desktop.store.records import STATES
+from desktop.store.records import CHAT, NOTEBOOK, STATES
 from engine.core import Stats
 
 __all__ = ["Own"]
@@ -53,6 +53,7 @@ class Own:
             _settings(value.get("settings"), note), text(value.get("model_path")), value.get("auto_title") is True,
             value.get("deleted") is True, _folder(value.get("folder")), value.get("pinned") is True, _persona(value.get("persona")),
             value.get("inherits_prompt") is not False, seconds(value.get("deleted_at")), mapping(value.get("roles")),
+            NOTEBOOK if value.get("kind") == NOTEBOOK and len(messages) == 1 else CHAT,
         )  # fmt: skip
 
 

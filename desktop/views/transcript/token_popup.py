@@ -20,7 +20,7 @@ _SHOWN = 8
 class AlternativeButton(QAbstractButton):
     """One alternative: its text, two bars (what the model held, what the sampler made of it) and the final percentage."""
 
-    def __init__(self, other: Alternative, written: bool, why_not: str, look: Look, parent: QWidget) -> None:
+    def __init__(self, other: Alternative, written: bool, why_not: str, look: Look, parent: QWidget, deed: str) -> None:
         super().__init__(parent)
         self.other, self._look = other, look
         self._written = written
@@ -33,9 +33,9 @@ class AlternativeButton(QAbstractButton):
         dropped = other.probability == 0
         final = "dropped by the sampler" if dropped else f"final {percent(other.probability)}"
         figures = f"model {percent(other.raw_probability)}, {final}"
-        deed = "written here" if written else why_not or "continue from here as a new variant"
+        deed = "written here" if written else why_not or deed
         self.setAccessibleName(f"“{visible(other.text)}”: {figures}; {deed}")
-        self.setToolTip(f"Token {other.id}: {figures}" + ("" if written or why_not else "\nClick to continue from here as a new variant."))
+        self.setToolTip(f"Token {other.id}: {figures}" + ("" if written or why_not else f"\nClick to {deed}."))
 
     def sizeHint(self) -> QSize:
         return QSize(self._look.px(12), round(self._look.em * 1.55))
@@ -94,8 +94,10 @@ class TokenPopup(QFrame):
     chosen = Signal(object)
     closed = Signal()
 
-    def __init__(self, parent: QWidget) -> None:
+    def __init__(self, parent: QWidget, deed: str = "continue from here as a new variant") -> None:
+        """`deed`: what choosing an alternative does."""
         super().__init__(parent)
+        self._deed = deed
         self.setObjectName("tokenPopup")
         self.setAccessibleName("Token")
         self.title, self.figures, self.note = QLabel(), QLabel(), QLabel()
@@ -136,7 +138,7 @@ class TokenPopup(QFrame):
         elif not token.alternatives:
             note = "No alternatives were kept: the Output settings say how many are."
         else:
-            note = why_not or "Choose one to continue from here as a new variant."
+            note = why_not or f"Choose one to {self._deed}."
         self.note.setText(note)
         self.note.setVisible(bool(note))
         self.setAccessibleDescription(f"{self.title.text()}: {self.figures.text()}. {note}")
@@ -150,7 +152,7 @@ class TokenPopup(QFrame):
         self.buttons = []
         for other in token.alternatives:
             reason = why_not or ("it ends the reply" if other.id in stops else "")
-            button = AlternativeButton(other, other.id == token.id, reason, look, body)
+            button = AlternativeButton(other, other.id == token.id, reason, look, body, self._deed)
             button.clicked.connect(self._clicked)
             lines.addWidget(button)
             self.buttons.append(button)

@@ -45,6 +45,7 @@ def test_every_write_is_whole_or_not_at_all(store: ConversationStore, database: 
         lambda: store.set_system_prompt(talk, LARGE),
         lambda: store.create(LARGE),
         lambda: drafts.put(talk, LARGE),
+        lambda: store.set_text(reply.id, LARGE * 20),
     ]
     for write in writes:
         full(database)
@@ -56,7 +57,7 @@ def test_every_write_is_whole_or_not_at_all(store: ConversationStore, database: 
         room(database)
         write()
         assert state(database) != before
-    assert store.message(reply.id).text == LARGE
+    assert store.message(reply.id).text == LARGE * 20
     assert len(store.tokens(reply.id)) == 90_000
     database.execute("INSERT INTO message_words (message_words) VALUES ('integrity-check')")
     assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -131,3 +131,32 @@ def test_tokens_are_kept_with_their_message_and_go_with_it(store: ConversationSt
     assert store.tokens(reply.id)
     database.execute("DELETE FROM conversations WHERE id = ?", (conversation,))
     assert database.execute("SELECT count(*) FROM message_tokens").fetchone() == (0,)
+
+
+@given(TOKENS, st.data())
+def test_an_edit_keeps_exactly_the_tokens_around_it(tokens: list[TokenInfo], data: st.DataObject) -> None:
+    trace = traced(*tokens)
+    low = data.draw(st.integers(0, trace.length))
+    high = data.draw(st.integers(low, trace.length))
+    text = trace.text[:low] + data.draw(TEXTS) + trace.text[high:]
+    found = trace.edited(text)
+    assert found.text == text
+    assert [found.end(index) - found.starts[index] >= 0 for index in range(len(found))] == [True] * len(found)
+    again = TokenTrace.unpack(found.pack())
+    assert again is not None
+    for index in range(len(found)):
+        if found.ids[index] != UNKNOWN:
+            assert found.token(index) in [trace.token(place) for place in range(len(trace))]
+    whole = [index for index in range(len(trace)) if trace.end(index) <= low and trace.end(index) > trace.starts[index]]
+    assert [found.token(index) for index in whole] == [trace.token(index) for index in whole]
+
+
+def test_what_is_typed_in_twice_is_one_unknown_piece_and_emoji_are_single_characters() -> None:
+    trace = traced(word(1, "A😀"), word(2, " b"), word(3, " c"))
+    once = trace.edited("A😀x b c")
+    assert list(once.ids) == [1, UNKNOWN, 2, 3]
+    assert list(once.edited("A😀xy b c").ids) == [1, UNKNOWN, 2, 3]
+    assert list(once.starts) == [0, 2, 3, 5]
+    assert once.edited(once.text) is once
+    chosen = traced(word(1, "a"), word(2, " b", (9, " z"))).chosen(1, Alternative(9, " z", 0.25, 0.125), "a z")
+    assert (list(chosen.ids), chosen.text, chosen.token(1).alternatives[1].id) == ([1, 9], "a z", 9)
