@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,14 @@ from desktop import preflight
 from desktop.version import version
 
 __all__ = ["main"]
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"inglenook {version()}")
+        parser.exit()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         "--install-desktop-entry", action="store_true", help="put Inglenook into the applications menu, and let a double click open models"
     )
     entry.add_argument("--uninstall-desktop-entry", action="store_true", help="take away what --install-desktop-entry put there")
-    result.add_argument("--version", action="version", version=f"inglenook {version()}")
+    result.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     return result
 
 
@@ -41,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if trouble:
         print(trouble, file=sys.stderr)
         return 1
+    gc.disable()  # a start only makes objects; `desktop.services.collector` looks for garbage from then on
     from desktop.app import run
 
     return run(model=options.model, data=options.data, starter=options.starter, debug=options.debug, files=options.files)

@@ -34,7 +34,6 @@ def import_trouble() -> str:
     try:
         importlib.import_module("PySide6.QtWidgets")
         importlib.import_module("PySide6.QtSvg")
-        importlib.import_module("PySide6.QtNetwork")  # needs Kerberos's library, which a bare system lacks
     except ImportError as error:
         library = re.search(r"(\S+\.so[.\d]*): cannot open shared object file", str(error))
         if library:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import tomllib
 from pathlib import Path
 
 __all__ = ["version"]
@@ -11,6 +9,9 @@ __all__ = ["version"]
 
 def version() -> str:
     """The version of the installed distribution, or of pyproject.toml when run from a clone."""
+    import importlib.metadata  # with what it imports, 20 ms of a start that need not know
+    import tomllib
+
     try:
         return importlib.metadata.version("inglenook")
     except importlib.metadata.PackageNotFoundError:

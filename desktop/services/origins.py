@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,11 @@ from desktop.store.file_hashes import identity
 from desktop.store.origin import Origin
 from desktop.store.records import StoredMessage
 from desktop.store.tokens import TokenTrace
+from desktop.version import version
 from engine.core import ChatRequest, ModelInfo, Rendered
 from engine.settings import Settings
 
-__all__ = ["FACTS", "OriginService", "ToldOrigin", "engine_version"]
+__all__ = ["FACTS", "OriginService", "ToldOrigin"]
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +34,6 @@ FACTS = (
 )  # fmt: skip
 """What is kept of the model's `ModelInfo`."""
 _OF_REQUEST = ("sampler", "stops", "speculation", "constraint", "guidance", "output", "adapters")
-
-
-def engine_version() -> str:
-    """The installed version; "" where the program runs from its sources only."""
-    try:
-        return version("inglenook")
-    except PackageNotFoundError:
-        return ""
 
 
 @dataclass(frozen=True)
@@ -132,7 +124,7 @@ class OriginService(QObject):
         settings: dict[str, Any] = {type(each).__name__: each.to_json() for each in (getattr(request, name) for name in _OF_REQUEST)}
         settings |= {type(each).__name__: each.to_json() for each in session.loaded_with}
         facts: dict[str, Any] = {
-            "engine": engine_version(), "started": time.time(), "known": known, "plain": request.plain, "settings": settings,
+            "engine": version(), "started": time.time(), "known": known, "plain": request.plain, "settings": settings,
         }  # fmt: skip
         if model is not None:
             about = {name: getattr(model, name) for name in FACTS}

@@ -11,10 +11,11 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from desktop.services.origins import ToldOrigin, engine_version
+from desktop.services.origins import ToldOrigin
 from desktop.services.replies import stats_of
 from desktop.services.session import ChatSession
 from desktop.services.worker import Job
+from desktop.version import version
 from engine.core import ChatRequest, ChatSource, Loading, ModelInfo, Prefill, Text, TokenInfo
 from engine.errors import BadSetting
 from engine.settings import (
@@ -155,8 +156,8 @@ def doubts(told: ToldOrigin, model: ModelInfo | None, loaded: tuple[LoadSettings
         names = [name for name in present if name in _MATTERING[cls] and then.get(name) != present[name]]
         if names:
             found.append(f"The model was loaded with another {' and another '.join(_MATTERING[cls][name] for name in names)}.")
-    if told.origin.facts.get("engine") != engine_version():
-        found.append(f"It was written by version {told.origin.facts.get('engine') or 'unknown'}; this is {engine_version() or 'unknown'}.")
+    if told.origin.facts.get("engine") != version():
+        found.append(f"It was written by version {told.origin.facts.get('engine') or 'unknown'}; this is {version()}.")
     if told.origin.prompt is not None and not told.origin.prompt.exact:
         found.append("A part of its prompt was in the cache since an earlier session, and how that was read is not known.")
     sampler = told.settings(SamplerSettings)

@@ -29,8 +29,8 @@ SCAN_COST = 60_000
 _ROW_COST = 200
 _BATCH = 50
 _SAMPLE, _SAMPLE_CHARACTERS = 200, 2000
-_COMMON, _USUAL = 0.02, 0.012
-"""Shares of messages that have a word: lists of ids beyond `_COMMON` are too long to merge the words of one beginning."""
+_COMMON, _USUAL = 20_000, 12_000
+"""Messages that have a word, about: lists of ids beyond `_COMMON` are too long to merge the words of one beginning."""
 _PRESENT = "messages.deleted = 0 AND conversations.deleted = 0 AND state <> 'running'"
 _COLUMNS = "messages.id, conversation_id, title, messages.text, messages.created_at, holes"
 _JOIN = "CROSS JOIN conversations ON conversations.id = conversation_id"
@@ -144,12 +144,11 @@ class Search:
         """
         terms = dict.fromkeys(term for word in words for term in query_terms(word))
         last = next(reversed(query_terms(words[-1])), None)
-        shares = {term: self._share(*term) for term in terms}
+        counts = {term: self._count(*term) for term in terms}
         chosen: list[str] = []
         for term, begins in terms:
             is_last = (term, begins) == last
-            share = shares[term, begins]
-            if begins and share > (_COMMON if is_last else _USUAL):
+            if begins and counts[term, begins] > (_COMMON if is_last else _USUAL):
                 if not is_last:
                     chosen.append(f'"{term}"')
             else:
@@ -158,8 +157,8 @@ class Search:
             chosen = [f'"{last[0]}"']  # all are common; merging the beginnings would take longer than reading the newest messages
         return " ".join(chosen)
 
-    def _share(self, term: str, begins: bool) -> float:
-        """In which share of all messages the term is, from a sample of them."""
+    def _count(self, term: str, begins: bool) -> float:
+        """About how many messages have the term, from a sample of them."""
         last = int(self._database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
         taken, sample = self._sample
         if taken < 0 or last > taken + taken // 8 + 1000:
@@ -168,7 +167,7 @@ class Search:
             sample = [f" {index_text(row[0])} " for row in self._database.execute(sql, (numbers,)).fetchall()]
             self._sample = (last, sample)
         wanted = f" {term}" if begins else f" {term} "
-        return sum(wanted in tokens for tokens in sample) / max(len(sample), 1)
+        return sum(wanted in tokens for tokens in sample) / max(len(sample), 1) * last
 
     def _hits(self, rows: Iterable[Row], words: tuple[str, ...]) -> list[SearchHit]:
         """Those of the rows that contain the words, and have nothing deleted above them."""

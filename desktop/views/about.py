@@ -9,6 +9,7 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QFont
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QHBoxLayout, QLabel, QPlainTextEdit, QVBoxLayout, QWidget
 
+from desktop.version import version
 from desktop.views.icons import application_icon
 from desktop.views.spacing import dialog_margins
 
@@ -73,7 +74,7 @@ class AboutDialog(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         mark = QLabel()
         mark.setPixmap(application_icon().pixmap(QSize(56, 56), self.devicePixelRatioF()))
-        title = QLabel(f"Inglenook {_version()}".strip())
+        title = QLabel(f"Inglenook {version()}")
         font = QFont(title.font())
         font.setPointSizeF(font.pointSizeF() * 1.4)
         font.setWeight(QFont.Weight.DemiBold)
@@ -105,10 +106,3 @@ class AboutDialog(QDialog):
         em = self.fontMetrics().height()
         self.resize(min(em * 34, parent.width()), min(em * 30, parent.height()))
         buttons.button(QDialogButtonBox.StandardButton.Close).setFocus()
-
-
-def _version() -> str:
-    try:
-        return metadata.version("inglenook")
-    except metadata.PackageNotFoundError:
-        return ""

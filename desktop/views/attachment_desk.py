@@ -12,7 +12,6 @@ from desktop.services.attachments import AttachmentService, Held
 from desktop.services.session import ChatSession
 from desktop.store.attached import Attachment, split
 from desktop.views.attachment_chips import AttachmentChips, count_words
-from desktop.views.attachment_preview import AttachmentPreview
 from desktop.views.chat_pane import ChatPane
 from desktop.views.offer_bar import OfferBar
 from desktop.views.transcript.attachment_row import ATTACHMENT_ACTION
@@ -80,6 +79,8 @@ class AttachmentDesk(QObject):
     def _open(self, key: int) -> None:
         found = next((held for held in self.held() if held.key == key), None)
         if found is not None:
+            from desktop.views.attachment_preview import AttachmentPreview  # when it is first wanted
+
             AttachmentPreview(found.attachment, count_words(found), self._window).open()
 
     def _show_sent(self, action: str, message: int) -> None:
@@ -88,6 +89,8 @@ class AttachmentDesk(QObject):
             files, _ = split(self._session.messages.item(message).text)
             place = int(action.removeprefix(ATTACHMENT_ACTION))
             if place < len(files):
+                from desktop.views.attachment_preview import AttachmentPreview  # when it is first wanted
+
                 AttachmentPreview(files[place][1], "", self._window).open()
 
     def _offer_pasted(self, text: str) -> None:

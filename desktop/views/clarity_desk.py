@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import QObject, Slot
 from PySide6.QtWidgets import QWidget
 
@@ -11,8 +13,10 @@ from desktop.services.session import ChatSession
 from desktop.store.database import StoreError
 from desktop.views.chat_pane import ChatPane
 from desktop.views.context_meter import ContextBar
-from desktop.views.figures_dialog import FiguresDialog
 from desktop.views.icons import IconButton
+
+if TYPE_CHECKING:
+    from desktop.views.figures_dialog import FiguresDialog
 
 __all__ = ["ClarityDesk"]
 
@@ -46,6 +50,8 @@ class ClarityDesk(QObject):
     def open_figures(self) -> None:
         """Show the figures of the open chat's replies."""
         if self.figures is None:
+            from desktop.views.figures_dialog import FiguresDialog  # when it is first wanted
+
             self.figures = FiguresDialog(self._parent)
             self.figures.chosen.connect(self._chat.open_message)
         self._fill()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QObject, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QPalette
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
@@ -60,7 +60,6 @@ class Composer(QWidget):
     def _make_buttons(self) -> None:
         self.button = IconButton("send", "Send message", role=QPalette.ColorRole.HighlightedText)
         self.button.setObjectName("send")
-        self.button.setIconSize(QSize(20, 20))
         self.attach = IconButton("attach", "Attach files")
         self.opening_button = IconButton("opening", "Start the reply with …")
         self.opening_button.setCheckable(True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QDir, QObject, Slot
 from PySide6.QtGui import QGuiApplication
@@ -16,9 +17,11 @@ from desktop.services.session import ChatSession
 from desktop.services.show_file import FileShower
 from desktop.store.database import StoreError
 from desktop.views.chat_pane import ChatPane
-from desktop.views.export_dialog import ExportDialog
 from desktop.views.file_desk import FileDesk
-from desktop.views.import_window import ImportWindow, summary
+
+if TYPE_CHECKING:
+    from desktop.views.export_dialog import ExportDialog
+    from desktop.views.import_window import ImportWindow
 
 __all__ = ["ExchangeDesk"]
 
@@ -62,6 +65,8 @@ class ExchangeDesk(QObject):
             self._chat.show_notice("An export still runs: wait for it or cancel it, then export again.", "warning")
             return
         title = self._session.library.of(ids[0]).get(ids[0]).title
+        from desktop.views.export_dialog import ExportDialog  # when it is first wanted
+
         self.export_dialog = dialog = ExportDialog(title, ids, self._window)
         dialog.wanted.connect(self._export)
         dialog.cancelled.connect(self._exchange.cancel_export)
@@ -130,6 +135,8 @@ class ExchangeDesk(QObject):
             return
         name = f"“{paths[0].name}”" if len(paths) == 1 else f"{len(paths):,} files"
         self.close_window()
+        from desktop.views.import_window import ImportWindow  # when it is first wanted
+
         self.import_window = shown = ImportWindow(name, self._window)
         shown.cancel_requested.connect(self._exchange.cancel_import)
         shown.open_requested.connect(self._session.open_conversation)
@@ -158,6 +165,8 @@ class ExchangeDesk(QObject):
         if self.import_window is not None:
             self.import_window.show_end(report)
         else:
+            from desktop.views.import_window import summary
+
             self._chat.show_notice(f"{summary(report)}.", "info")
 
     def _refresh(self) -> None:

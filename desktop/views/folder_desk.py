@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
@@ -10,7 +12,9 @@ from desktop.services.folder_settings import FolderSettings
 from desktop.services.session import ChatSession
 from desktop.store.database import StoreError
 from desktop.store.folders import Folder
-from desktop.views.folder_dialog import FolderDialog
+
+if TYPE_CHECKING:
+    from desktop.views.folder_dialog import FolderDialog
 
 __all__ = ["FolderDesk"]
 
@@ -38,6 +42,8 @@ class FolderDesk(QObject):
             session.notice.emit(str(error), "error")
             return
         settings.saved.connect(self._saved)
+        from desktop.views.folder_dialog import FolderDialog  # when it is first wanted
+
         self.dialog = FolderDialog(settings, self._checks, self._window)
         self.dialog.destroyed.connect(self._gone)
         self.dialog.show()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from PySide6.QtCore import QByteArray, QEvent, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QIcon, QPainter, QPalette, QPixmap
+from PySide6.QtGui import QIcon, QPainter, QPalette, QPixmap
 from PySide6.QtSvg import QSvgRenderer
 from PySide6.QtWidgets import QToolButton, QWidget
 
@@ -16,10 +16,15 @@ __all__ = ["IconButton", "application_icon", "pixmap", "tinted"]
 _SIZES = (16, 20, 24, 32, 48, 64)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
+def _strokes(name: str) -> str:
+    return resources.text(f"icons/{name}.svg")
+
+
+@lru_cache(maxsize=1024)
 def pixmap(name: str, colour: str, size: int) -> QPixmap:
     """`size` by `size` device pixels of resources/icons/`name`.svg with its black strokes in `colour` ("#rrggbb")."""
-    source = resources.text(f"icons/{name}.svg").replace("#000", colour)
+    source = _strokes(name).replace("#000", colour)
     renderer = QSvgRenderer(QByteArray(source.encode()))
     picture = QPixmap(size, size)
     picture.fill(Qt.GlobalColor.transparent)
@@ -29,11 +34,11 @@ def pixmap(name: str, colour: str, size: int) -> QPixmap:
     return picture
 
 
-@lru_cache(maxsize=256)
-def tinted(name: str, colour: str, disabled: str) -> QIcon:
-    """The icon in `colour`, and in `disabled` where its control is disabled; sharp at all usual sizes."""
+@lru_cache(maxsize=1024)
+def tinted(name: str, colour: str, disabled: str, sizes: tuple[int, ...] = _SIZES) -> QIcon:
+    """The icon in `colour`, and in `disabled` where its control is disabled; sharp at these sizes, which are device pixels."""
     icon = QIcon()
-    for size in _SIZES:
+    for size in sizes:
         icon.addPixmap(pixmap(name, colour, size), QIcon.Mode.Normal)
         icon.addPixmap(pixmap(name, disabled, size), QIcon.Mode.Disabled)
     return icon
@@ -55,6 +60,7 @@ class IconButton(QToolButton):
     ) -> None:
         super().__init__(parent)
         self._icon_name, self._role = icon_name, role
+        self._drawn: tuple[str, str, str, tuple[int, ...]] | None = None
         self.setAutoRaise(True)
         self.setCursor(Qt.CursorShape.ArrowCursor)
         self.set_face(icon_name, label)
@@ -67,14 +73,23 @@ class IconButton(QToolButton):
         self._tint()
 
     def _tint(self) -> None:
-        palette = self.palette()
-        normal = palette.color(QPalette.ColorGroup.Active, self._role)
-        self.setIcon(tinted(self._icon_name, normal.name(), QColor(palette.color(QPalette.ColorGroup.Disabled, self._role)).name()))
-        side = round(self.fontMetrics().height() * 1.15)
-        self.setIconSize(QSize(side, side))
+        palette, side = self.palette(), round(self.fontMetrics().height() * 1.15)
+        normal = palette.color(QPalette.ColorGroup.Active, self._role).name()
+        disabled = palette.color(QPalette.ColorGroup.Disabled, self._role).name()
+        look = (self._icon_name, normal, disabled, (round(side * self.devicePixelRatioF()),))
+        if look != self._drawn:  # a style that is set tells each button many times
+            self._drawn = look
+            self.setIcon(tinted(*look))
+            self.setIconSize(QSize(side, side))
 
     def changeEvent(self, event: QEvent) -> None:
         """Follow the theme and the text size."""
         super().changeEvent(event)
         if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange, QEvent.Type.StyleChange):
             self._tint()
+
+    def event(self, event: QEvent) -> bool:
+        """Follow the window to a screen of another density."""
+        if event.type() == QEvent.Type.DevicePixelRatioChange:
+            self._tint()
+        return super().event(event)

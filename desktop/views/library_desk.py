@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Slot
 from PySide6.QtWidgets import QWidget
@@ -12,8 +13,10 @@ from desktop.services.hub import HubService
 from desktop.services.library import LibraryService
 from desktop.services.session import ChatSession
 from desktop.services.show_file import FileShower
-from desktop.views.library_window import LibraryWindow
 from desktop.views.model_desk import ModelDesk
+
+if TYPE_CHECKING:
+    from desktop.views.library_window import LibraryWindow
 
 __all__ = ["LibraryDesk"]
 
@@ -38,6 +41,8 @@ class LibraryDesk(QObject):
     def open(self, parent: QWidget) -> None:
         """Show the library, and look for models."""
         if self.window is None:
+            from desktop.views.library_window import LibraryWindow  # when it is first wanted
+
             self.window = LibraryWindow(self._session, self._judge, self._hub, parent)
             self._connect(self.window)
         self.window.show()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QEvent, QSettings, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeyEvent
 
 from desktop.services.together import Services
 from desktop.settings import Appearance, Behaviour
-from desktop.views.about import AboutDialog
 from desktop.views.actions import add_menus
 from desktop.views.command_desk import CommandDesk
 from desktop.views.drop import dropped_paths
@@ -20,6 +19,9 @@ from desktop.views.panes import LEFT, RIGHT
 from desktop.views.theme import Theme
 from desktop.views.window_parts import WindowParts
 from engine.settings import Settings, setting_info
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["MainWindow"]
 
@@ -86,8 +88,13 @@ class MainWindow(WindowParts):
             "normal": lambda: self.scale_text(0),
             "log": self.start_desk.show_log,
             "menu_entry": self.start_desk.show_menu_entry,
-            "about": lambda: AboutDialog(self).open(),
+            "about": self._show_about,
         })  # fmt: skip
+
+    def _show_about(self) -> None:
+        from desktop.views.about import AboutDialog  # when it is first wanted
+
+        AboutDialog(self).open()
 
     def _connect(self) -> None:
         session, sidebar, inspector = self.session, self.sidebar, self.inspector

@@ -14,11 +14,11 @@ from desktop.settings import Appearance
 from desktop.store.records import SearchHit
 from desktop.views.chat_pane import ChatPane
 from desktop.views.inspector import Inspector
-from desktop.views.notebook_page import NotebookPage
 from engine.core import ChatRequest, ChatSource
 from engine.settings import Settings
 
 if TYPE_CHECKING:
+    from desktop.views.notebook_page import NotebookPage
     from desktop.views.window_parts import WindowParts
 
 __all__ = ["NotebookDesk"]
@@ -78,6 +78,8 @@ class NotebookDesk(QObject):
             self._count.start()
 
     def _make_page(self) -> None:
+        from desktop.views.notebook_page import NotebookPage  # when it is first wanted
+
         page = self.page = NotebookPage(self._session, self.saver)
         self._chat.add_page(page)
         page.tokens.why_not = self._chat.tokens.why_not
@@ -122,8 +124,8 @@ class NotebookDesk(QObject):
     def handlers(self, of_chats: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
         """The window's commands: in a notebook some do what they do in a chat in its own way, and what was typed is saved first."""
         own: dict[str, Callable[[NotebookPage], Any]] = {
-            "regenerate": NotebookPage.write_again,
-            "continue": NotebookPage.write_on,
+            "regenerate": lambda page: page.write_again(),
+            "continue": lambda page: page.write_on(),
             "find": lambda page: page.finding.open(),
             "copy_reply": self._copy,
             "origin": lambda page: self._window.origins.open(page.document.message_id, self._window) if page.document else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import QObject, Signal, Slot
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QWidget
@@ -12,7 +14,9 @@ from desktop.services.replay import Compared, Replay, doubts, why_not
 from desktop.services.session import ChatSession
 from desktop.store.database import StoreError
 from desktop.views.notices import announce
-from desktop.views.origin_dialog import OriginDialog
+
+if TYPE_CHECKING:
+    from desktop.views.origin_dialog import OriginDialog
 
 __all__ = ["OriginDesk"]
 
@@ -49,6 +53,8 @@ class OriginDesk(QObject):
             return
         if self.dialog is not None:
             self.dialog.close()
+        from desktop.views.origin_dialog import OriginDialog  # when it is first wanted
+
         self.dialog = dialog = OriginDialog(told, parent)
         dialog.replay_wanted.connect(self._begin)
         dialog.stop_wanted.connect(self._stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
 from PySide6.QtGui import QPixmap
@@ -18,8 +19,10 @@ from desktop.views.avatar import avatar
 from desktop.views.chat_pane import ChatPane
 from desktop.views.model_desk import ModelDesk
 from desktop.views.persona_picker import PersonaPicker
-from desktop.views.personas_dialog import PersonasDialog
 from desktop.views.transcript.speaker import Speaker
+
+if TYPE_CHECKING:
+    from desktop.views.personas_dialog import PersonasDialog
 
 __all__ = ["PersonaDesk"]
 
@@ -55,6 +58,8 @@ class PersonaDesk(QObject):
     def manage(self) -> None:
         """Show the window in which personas are made and changed."""
         if self.dialog is None:
+            from desktop.views.personas_dialog import PersonasDialog  # when it is first wanted
+
             self.dialog = PersonasDialog(self.service, self._window)
             self.dialog.banner.undo_requested.connect(self._session.undo)
             self._catalogue.changed.connect(self.dialog.show_models)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QPoint
 from PySide6.QtGui import QAction
@@ -16,9 +17,10 @@ from desktop.store.presets import all_presets, find_preset
 from desktop.store.prompt_text import variables
 from desktop.store.prompts import Prompt
 from desktop.views.chat_pane import ChatPane
-from desktop.views.prompt_form import PromptForm
-from desktop.views.prompts_window import PromptsWindow
 from desktop.views.slash_popup import SlashPopup
+
+if TYPE_CHECKING:
+    from desktop.views.prompts_window import PromptsWindow
 
 __all__ = ["PromptDesk"]
 
@@ -67,6 +69,8 @@ class PromptDesk(QObject):
     def open_list(self) -> None:
         """Show the saved prompts."""
         if self._list is None:
+            from desktop.views.prompts_window import PromptsWindow  # when it is first wanted
+
             self._list = PromptsWindow(self._service, self._window)
             self._list.chosen.connect(self.insert)
         self._list.show()
@@ -75,6 +79,8 @@ class PromptDesk(QObject):
     def insert(self, prompt: Prompt) -> None:
         """Write a prompt into the message, after its variables were asked for."""
         if variables(prompt.text):
+            from desktop.views.prompt_form import PromptForm  # when it is first wanted
+
             form = PromptForm(prompt, self._window)
             form.inserted.connect(self._write)
             form.open()

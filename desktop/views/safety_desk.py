@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Slot
 from PySide6.QtWidgets import QWidget
@@ -11,8 +12,10 @@ from desktop.services.backups import BackupService
 from desktop.services.exchange import ExchangeService
 from desktop.services.session import ChatSession
 from desktop.services.show_file import FileShower
-from desktop.views.backup_dialog import BackupDialog
 from desktop.views.chat_pane import ChatPane
+
+if TYPE_CHECKING:
+    from desktop.views.backup_dialog import BackupDialog
 
 __all__ = ["SafetyDesk"]
 
@@ -36,6 +39,8 @@ class SafetyDesk(QObject):
     def open(self) -> None:
         """Show the backups."""
         if self.dialog is None:
+            from desktop.views.backup_dialog import BackupDialog  # when it is first wanted
+
             self.dialog = dialog = BackupDialog(self._window)
             dialog.make_requested.connect(self._backups.make_now)
             dialog.restore_requested.connect(self._restore)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt, Slot
 from PySide6.QtGui import QGuiApplication
@@ -13,11 +14,11 @@ from desktop.services.notify import BusNotifier, Notifier, ReplyWatch
 from desktop.services.show_file import FileShower
 from desktop.services.together import Services
 from desktop.views.forward import bring_forward
-from desktop.views.log_window import LogWindow
-from desktop.views.menu_entry_dialog import MenuEntryDialog
 from desktop.views.notices import Banner
-from desktop.views.report_dialog import ReportDialog
-from desktop.views.tray_notifier import TrayNotifier
+
+if TYPE_CHECKING:
+    from desktop.views.log_window import LogWindow
+    from desktop.views.menu_entry_dialog import MenuEntryDialog
 
 __all__ = ["LOG_FILE", "StartDesk", "make_notifier"]
 
@@ -29,7 +30,11 @@ CUT_OFF = "The last run of Inglenook ended unexpectedly, without a trace of why.
 
 def make_notifier(platform: str = sys.platform) -> Notifier:
     """The notifications of this system."""
-    return TrayNotifier() if platform in ("win32", "darwin") else BusNotifier()
+    if platform not in ("win32", "darwin"):
+        return BusNotifier()
+    from desktop.views.tray_notifier import TrayNotifier  # where it is wanted
+
+    return TrayNotifier()
 
 
 def in_front() -> bool:
@@ -65,6 +70,8 @@ class StartDesk(QObject):
     def show_log(self) -> None:
         """Show the log as it grows."""
         if self.log_window is None:
+            from desktop.views.log_window import LogWindow  # when it is first wanted
+
             self.log_window = LogWindow(self._log_file, self._shower.show, self._window)
         self.log_window.show()
         self.log_window.activateWindow()
@@ -72,6 +79,8 @@ class StartDesk(QObject):
     def show_menu_entry(self) -> None:
         """Let the user put the program into the system's menu, or take it out."""
         if self.entry_dialog is None:
+            from desktop.views.menu_entry_dialog import MenuEntryDialog  # when it is first wanted
+
             self.entry_dialog = MenuEntryDialog(self._window)
         self.entry_dialog.look()
         self.entry_dialog.open()
@@ -99,6 +108,8 @@ class StartDesk(QObject):
         model = self._services.session.model
         words = f"{model.name}, {model.architecture}, {model.format}, {model.bits_per_weight:.2f} bits" if model is not None else ""
         report = build_report(what, trace, last_lines(self._log_file), facts(QGuiApplication.platformName()), words)
+        from desktop.views.report_dialog import ReportDialog  # when it is first wanted
+
         ReportDialog(what, report, self.show_log, self._window).open()
 
     @Slot(int, str)

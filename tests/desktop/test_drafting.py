@@ -116,7 +116,7 @@ def test_a_file_from_elsewhere(hand, tmp_path) -> None:
     until_known(hand)
     pane(hand).folder.click()
     dialog = next(found for found in hand.window.findChildren(QFileDialog) if found.isVisible())
-    dialog.fileSelected.emit(str(tmp_path / "elsewhere"))
+    dialog.filesSelected.emit([str(tmp_path / "elsewhere")])
     dialog.reject()
     chosen = str(tmp_path / "elsewhere" / "other.gguf")  # the folder's only model
     assert hand.session.settings(SpeculationSettings).draft_model == chosen

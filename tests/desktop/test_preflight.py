@@ -9,7 +9,7 @@ from pathlib import Path
 import PySide6
 import pytest
 
-from desktop.preflight import DEBIAN_PACKAGES, import_trouble
+from desktop.preflight import DEBIAN_PACKAGES
 
 USED = ("Core", "Gui", "Widgets", "Svg", "Network", "DBus")
 """Qt's modules that the program imports."""
@@ -45,14 +45,3 @@ def test_each_library_has_its_package() -> None:
     assert {"libgssapi_krb5", "libwayland-cursor", "libxcb-cursor"} <= wanted
     assert wanted - BROUGHT_BY.keys() == set()
     assert {BROUGHT_BY[name] for name in wanted} <= set(DEBIAN_PACKAGES.split())
-
-
-def test_a_missing_library_of_the_network_is_told_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    def find(name: str) -> None:
-        if name == "PySide6.QtNetwork":
-            raise ImportError("libgssapi_krb5.so.2: cannot open shared object file: No such file or directory")
-
-    monkeypatch.setattr("desktop.preflight.importlib.import_module", find)
-    sentence = import_trouble()
-    assert "libgssapi_krb5.so.2 is missing" in sentence
-    assert "libgssapi-krb5-2" in sentence
