@@ -20,7 +20,7 @@ CHOSEN, MARKED, OVER, FOUND = 46, 30, 16, 64
 
 def ground(painter: QPainter, option: QStyleOptionViewItem, marked: bool = False, target: bool = False) -> None:
     """The ground of a row: chosen, pointed at, `marked` as the one that is open, `target` of a drag; with the focus's ring."""
-    state, accent = option.state, QColor(option.palette.color(QPalette.ColorRole.Highlight))
+    state, accent = option.state, QColor(option.palette.color(QPalette.ColorRole.Accent))
     chosen = bool(state & QStyle.StateFlag.State_Selected)
     over = bool(state & QStyle.StateFlag.State_MouseOver)
     body = option.rect.adjusted(1, 1, -1, -1)
@@ -70,7 +70,7 @@ def paragraph(
         mark = QTextLayout.FormatRange()
         mark.start, mark.length = _units(text[:first]), _units(text[first:behind])
         shape = QTextCharFormat()
-        back = QColor(option.palette.color(QPalette.ColorRole.Highlight))
+        back = QColor(option.palette.color(QPalette.ColorRole.Accent))
         back.setAlpha(FOUND)
         shape.setBackground(back)
         shape.setForeground(option.palette.color(QPalette.ColorRole.WindowText))

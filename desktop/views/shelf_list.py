@@ -306,6 +306,6 @@ class ShelfList(QTableView):
             rect = self.visualRect(self._shelf.index(landing.row))
             y = rect.top() if landing.edge < 0 else rect.bottom()
             painter = QPainter(self.viewport())
-            painter.setPen(QPen(self.palette().color(QPalette.ColorRole.Highlight), 2))
+            painter.setPen(QPen(self.palette().color(QPalette.ColorRole.Accent), 2))
             painter.drawLine(rect.left() + 8, y, rect.right() - 8, y)
             painter.end()

@@ -94,7 +94,7 @@ class ShelfPainter(QStyledItemDelegate):
             icon(painter, option, "notebook", place, muted)
         if index.data(RUNNING_ROLE):
             right -= round(step * 0.6)
-            painter.setBrush(option.palette.color(QPalette.ColorRole.Highlight))
+            painter.setBrush(option.palette.color(QPalette.ColorRole.Accent))
             painter.setPen(Qt.PenStyle.NoPen)
             place = QRect(right, option.rect.center().y(), round(step * 0.5), 1)
             radius = step * 0.24

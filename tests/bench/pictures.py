@@ -1,12 +1,12 @@
 """Pictures of every page, pane, dialog, menu and state of the program, to be looked at.
 
     python -m tests.bench.pictures OUT [--only NAME ...] [--variants light,dark,large,narrow,rtl,2x] [--sheet]
-    python -m tests.bench.pictures --readme
+    python -m tests.bench.pictures --readme MODEL
 
 Each variant is a process of its own over a fake model; OUT/VARIANT/NAME.png are its pictures and, with --sheet, OUT/VARIANT-N.png
 contact sheets of them. It also tells which windows do not become as small as the variant's screen and which pages could not be
 reached; the exit code is 1 if there is one.
---readme takes the pictures of resources/screenshots anew.
+--readme takes the pictures of resources/screenshots anew, of real replies.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 __all__ = ["VARIANTS", "main"]
@@ -28,6 +30,9 @@ VARIANTS: dict[str, tuple[int, int, str, int]] = {
     "narrow": (420, 700, "light", 100), "rtl": (1180, 760, "light", 100), "2x": (900, 640, "dark", 100),
 }  # fmt: skip
 """Width and height of the window, scheme, and text size in percent."""
+QUESTIONS = ("What is a comet? Answer in two sentences.", "Write a Python function that sorts words by their length.")
+TITLES = ("Train from Lisbon to Porto", "Plan for the week", "A poem about the north wind", "Repairing a bicycle lamp")
+SEED = 7
 _EACH = 9
 _SHEET, _ACROSS, _GAP = 1500, 3, 12
 
@@ -101,29 +106,42 @@ def sheets(folder: Path) -> list[Path]:
     return made
 
 
-def readme(out: Path) -> None:
-    """The pictures of the README, from the stage of these pictures, in this process."""
-    from desktop.app import make_application
-    from tests.bench import picture_pages, picture_windows  # noqa: F401 - they fill the list, in this order
-    from tests.bench.picture_list import PAGES
-    from tests.bench.picture_stage import Stage
+def readme(model: Path, out: Path) -> None:
+    """The pictures of the README: replies of a real model with their real figures, in this process."""
+    from desktop.app import Desktop, make_application
+    from desktop.settings import Appearance
+    from engine.settings import SamplerSettings
+
+    def wait(true: Callable[[], bool], seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not true():
+            app.processEvents()
+            time.sleep(0.005)
 
     app = make_application(["inglenook"])
     with tempfile.TemporaryDirectory() as folder:
-        stage = Stage(app, Path(folder), (1120, 700), "light", 100)
-        for name in ("ready", "chat"):
-            PAGES[name](stage)
-        stage.window.chat.banner.hide()
-        stage.spin(2.0)  # formulas are drawn by a thread of their own
+        desktop = Desktop(app, Path(folder))
+        session, window = desktop.session, desktop.window
+        for title in TITLES:
+            session.library.kept.create(title)
+        desktop.start(model)
+        window.resize(1120, 700)
+        wait(lambda: session.state == "idle", 300.0)
+        session.new_conversation()
+        session.set_settings(SamplerSettings(temperature=0.7, seed=SEED))
+        for question in QUESTIONS:
+            session.submit(question)
+            wait(lambda: session.state == "idle" and not session.replying_in, 300.0)
+        window.chat.banner.hide()
         for theme in ("light", "dark"):
-            stage.show_theme(theme)
-            stage.window.grab().save(str(out / f"chat-{theme}.png"), "PNG", 0)
-        stage.show_theme("light")
-        for name in ("tokens", "token_popup"):
-            PAGES[name](stage)
-        stage.window.grab().save(str(out / "tokens-light.png"), "PNG", 0)
-        stage.window.close()
-        stage.spin(0.1)
+            session.set_settings(Appearance(theme=theme))
+            wait(lambda: False, 1.0)
+            window.grab().save(str(out / f"chat-{theme}.png"), "PNG", 0)
+        session.set_settings(Appearance(theme="light", token_colours="probability"))
+        wait(lambda: False, 1.0)
+        window.grab().save(str(out / "tokens-light.png"), "PNG", 0)
+        window.close()
+        app.processEvents()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -133,12 +151,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="*", default=[], help="pages whose names have one of these words in them")
     parser.add_argument("--variants", default=",".join(VARIANTS))
     parser.add_argument("--sheet", action="store_true", help="contact sheets beside the folders")
-    parser.add_argument("--readme", action="store_true", help="take the pictures of resources/screenshots anew")
+    parser.add_argument("--readme", type=Path, metavar="MODEL", help="take the pictures of resources/screenshots anew, with this model")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.readme:
         os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-        readme(ROOT / "resources" / "screenshots")
+        readme(given.readme, ROOT / "resources" / "screenshots")
         return 0
     if given.out is None:
         parser.error("OUT is missing: the folder for the pictures")

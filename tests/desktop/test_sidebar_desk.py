@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QPalette
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMessageBox, QPushButton
 
 from desktop.items.hits import HIT_ROLE
 from desktop.items.shelf import CHAT, FOLDER
+from desktop.views.theme import contrast
 from tests.desktop.desk import Hand
 
 Key = Qt.Key
@@ -48,6 +50,10 @@ def test_folders_pins_and_trash(hand) -> None:
     window.sidebar.list.move_requested.emit([apples, pears], folder.id)
     assert rows.shown()[rows.row_of(CHAT, pears)].depth == 1
     window.sidebar.list.setCurrentIndex(rows.index(rows.row_of(CHAT, pears)))
+    chosen = window.sidebar.list.visualRect(window.sidebar.list.currentIndex())
+    place = window.sidebar.list.viewport().mapTo(window, chosen.center())
+    ground = window.grab().toImage().pixelColor(place.x() + chosen.width() // 2 - 12, place.y())
+    assert contrast(window.palette().color(QPalette.ColorRole.WindowText).name(), ground.name()) >= 4.5
     window.actions_by_name["pin"].trigger()
     assert rows.shown()[1].number == pears
     hand.restart()
