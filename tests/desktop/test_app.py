@@ -599,8 +599,9 @@ def test_an_unhandled_error_is_one_sentence_in_the_window(hand) -> None:
 
 
 def test_neither_torch_nor_numba_is_imported_before_the_model(tmp_path) -> None:
+    """Nor is anything read that is not shown yet; how long a start takes is judged by `tests.bench.bench_start`."""
     code = f"""
-import os, sys, pathlib, time
+import os, sys, pathlib
 os.environ["QT_QPA_PLATFORM"] = "offscreen"
 from desktop.app import Desktop, make_application
 app = make_application(["inglenook"])
@@ -608,9 +609,9 @@ desktop = Desktop(app, pathlib.Path({str(tmp_path)!r}))
 desktop.start()
 app.processEvents()
 assert desktop.window.isVisible()
-used = time.process_time()
-assert used < 1.5, f"the window took {{used:.2f}} s of processor time"
-heavy = [name for name in ("torch", "numba", "transformers", "numpy", "tokenizers", "jinja2") if name in sys.modules]
+heavy = [name for name in ("torch", "numba", "transformers", "numpy", "tokenizers", "jinja2", "ziamath", "pypdf") if name in sys.modules]
+later = [name for name in sys.modules if name.startswith("desktop.views.") and name.endswith(("_dialog", "_window"))]
+heavy += [name for name in later if name != "desktop.views.main_window"]
 desktop.window.close()
 sys.exit(f"imported too early: {{heavy}}" if heavy else 0)
 """
