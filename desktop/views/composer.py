@@ -187,6 +187,7 @@ class Composer(QWidget):
         else:
             self.button.set_face("send", "Send message", f"Send ({enter})")
             self.box.setPlaceholderText("Write a message" if enter == "Enter" else "Write a message, Ctrl+Enter sends")
+        self.box.viewport().update()  # Qt paints another placeholder only with the next event that paints
         self.button.setEnabled(self._answering or self._laden or bool(self.text().strip()))
 
     def _show_opening(self, shown: bool) -> None:
