@@ -89,9 +89,9 @@ def test_put_and_remove_keep_the_order(model: ConversationsModel) -> None:
 def test_ten_thousand(qtbot: QtBot) -> None:
     model = ConversationsModel()  # without the tester, which looks at every row after each change
     model.reset([ConversationSummary(n, f"Talk {n}", float(n)) for n in range(10_000, 0, -1)])
-    started = time.perf_counter()
+    started = time.thread_time()
     model.put(ConversationSummary(5, "Talk 5", 20_000.0))
-    assert time.perf_counter() - started < 0.05
+    assert time.thread_time() - started < 0.05
     assert rows(model)[0] == (5, "Talk 5")
 
 

