@@ -79,7 +79,7 @@ class ContextMeter(QObject):
     def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._session = session
-        self._draft, self._counted_draft = "", ""
+        self._draft, self._counted_draft, self._closed = "", "", False
         self._job: Job | None = None
         self._rate, self._characters = 0.0, _CHARACTERS
         self.measured = Measured()
@@ -109,8 +109,16 @@ class ContextMeter(QObject):
         """The system prompt is another one."""
         self._later()
 
+    def close(self) -> bool:
+        """Measure no more: the engine's thread ends."""
+        self._closed = True
+        self._soon.stop()
+        return True
+
     @Slot()
     def _later(self) -> None:
+        if self._closed:
+            return
         if self._session.model is None or self._session.notebook:  # a notebook's page counts its own tokens
             self._soon.stop()
             self._tell(Measured())

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QObject
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtWidgets import QWidget
 
 from desktop.services.attachments import AttachmentService, Held
 from desktop.services.session import ChatSession
 from desktop.store.attached import Attachment, split
+from desktop.views.ask_path import ask_open
 from desktop.views.attachment_chips import AttachmentChips, count_words
 from desktop.views.chat_pane import ChatPane
 from desktop.views.offer_bar import OfferBar
@@ -54,9 +55,7 @@ class AttachmentDesk(QObject):
 
     def ask(self) -> None:
         """Have files chosen and attach them."""
-        found, _ = QFileDialog.getOpenFileNames(self._window, "Attach files", "", _KINDS)
-        if found:
-            self.take([Path(path) for path in found])
+        ask_open(self._window, "Attach files", self.take, _KINDS, several=True)
 
     def show(self) -> None:
         """Bring the chips up to date."""

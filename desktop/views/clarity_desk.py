@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Slot
+from PySide6.QtCore import QObject, QTimer, Slot
 from PySide6.QtWidgets import QWidget
 
 from desktop.items.reply_figures import figures
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from desktop.views.figures_dialog import FiguresDialog
 
 __all__ = ["ClarityDesk"]
+
+_SOON_MS = 100
 
 
 class ClarityDesk(QObject):
@@ -36,7 +39,12 @@ class ClarityDesk(QObject):
         chat.status.add_tool(self.button)
         chat.transcript.edit_words = self.edit_words
         meter.changed.connect(self._on_measured)
-        chat.composer.box.textChanged.connect(self._on_draft)
+        self.draft: Callable[[], str] = chat.composer.text
+        self._soon = QTimer(self)
+        self._soon.setSingleShot(True)
+        self._soon.setInterval(_SOON_MS)
+        self._soon.timeout.connect(lambda: meter.set_draft(self.draft()))
+        chat.composer.box.textChanged.connect(self.draft_changed)
         session.prompt_changed.connect(meter.prompt_changed)
         session.stats_changed.connect(self._show_figures)
         session.conversation_changed.connect(self._show_figures)
@@ -69,8 +77,10 @@ class ClarityDesk(QObject):
         self.bar.show_measured(now)
 
     @Slot()
-    def _on_draft(self) -> None:
-        self._meter.set_draft(self._chat.composer.text())
+    def draft_changed(self) -> None:
+        """What `draft` tells, all that is typed and attached, is another text; with large files putting it together takes a while."""
+        if not self._soon.isActive():
+            self._soon.start()
 
     @Slot()
     def _show_figures(self) -> None:

@@ -98,6 +98,8 @@ class WindowParts(QMainWindow):
         self.safety = SafetyDesk(session, services.backups, services.exchange, self.chat, self)
         self.leaving = LeavingDesk(session, self)
         self.writing = WritingDesk(services.writing, session, self.chat, self)
+        self.clarity.draft = lambda: self.writing.message(self.chat.composer.text())
+        services.writing.attachments.changed.connect(lambda _conversation: self.clarity.draft_changed())
         self.roles = RoleDesk(session, self.chat, self.personas, self.writing, services.meter)
         self.notebooks = NotebookDesk(session, self.chat, inspector, self)
         self.shelf_desk.show_in_notebook = self.notebooks.open_hit

@@ -65,7 +65,11 @@ class WritingDesk(QObject):
         """The window's commands and other takers of files are known now."""
         self.prompts.begin(window.actions_by_name)
         self.prompts.run["model"] = window.picker.showMenu
-        window.files.add(lambda path: path.is_file(), self.files.take, "Drop the files here to attach them to your message")
+        window.files.add(
+            lambda path: path.is_file() and not self._session.notebook,  # a notebook is sent as it is: nothing can be attached
+            self.files.take,
+            "Drop the files here to attach them to your message",
+        )
 
     def handlers(self) -> dict[str, Callable[[], Any]]:
         """What the window's commands about writing do."""
@@ -79,13 +83,13 @@ class WritingDesk(QObject):
 
     # -- sending
 
-    def _message(self, text: str) -> str:
+    def message(self, text: str) -> str:
         """What would be sent: the files, then the words."""
         return join([held.attachment for held in self.files.held()], unescaped(text))
 
     def send(self, text: str) -> None:
         """Send what is written, unless it is too long; while a reply runs or the model is loaded, let it wait for the end of that."""
-        message, opening = self._message(text), self._chat.composer.opening()
+        message, opening = self.message(text), self._chat.composer.opening()
         if self._may_be_long(message, opening):
             if self._waits():
                 if self._warned(message):
@@ -111,7 +115,7 @@ class WritingDesk(QObject):
 
     def _send_anyway(self) -> None:
         composer = self._chat.composer
-        self._submit(self._message(composer.text()), composer.opening())
+        self._submit(self.message(composer.text()), composer.opening())
 
     def _may_be_long(self, message: str, opening: str) -> bool:
         """Whether it is worth counting: a short message among few words fits anyway."""
@@ -149,7 +153,7 @@ class WritingDesk(QObject):
         """It is known how long the message is: send it, or say by how much it is too long."""
         composer = self._chat.composer
         asked, self._asked = self._asked, None
-        if asked is None or asked != (self._session.conversation, self._message(composer.text())):
+        if asked is None or asked != (self._session.conversation, self.message(composer.text())):
             return  # another chat is open, or the message was changed
         if size is None or size.over <= 0:
             if not self._cut:
@@ -172,15 +176,15 @@ class WritingDesk(QObject):
         if self._waits():
             self.offers.offer(_TOO_LONG, "It is cut when the running reply is complete.", "", None)
         if not self.files.held():
-            self._writing.attachments.shorten(self._message(composer.text()), composer.opening())
+            self._writing.attachments.shorten(self.message(composer.text()), composer.opening())
             return
         own = unescaped(composer.text())
-        self._writing.attachments.fit(self._message(composer.text()), own, composer.opening())
+        self._writing.attachments.fit(self.message(composer.text()), own, composer.opening())
 
     def _on_fitted(self, conversation: int) -> None:
         composer = self._chat.composer
         if conversation == self._session.conversation:
-            message = self._message(composer.text())
+            message = self.message(composer.text())
             self._asked, self._cut = (conversation, message), True
             self._writing.attachments.check(message, composer.opening())
         composer.setFocus()
