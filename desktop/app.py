@@ -32,6 +32,7 @@ from desktop.services.download import DownloadService, Fetch, fetch_starter
 from desktop.services.drafts import DraftProblem, draft_problem
 from desktop.services.exchange import ExchangeService
 from desktop.services.file_hashes import HashService
+from desktop.services.given_back import share_arenas
 from desktop.services.hub import HUB, HubDoors, HubService
 from desktop.services.library import LibraryService, Measure, measure_bandwidth
 from desktop.services.memory_forecast import MemoryForecast
@@ -224,6 +225,7 @@ class Application(QApplication):
 
 def make_application(arguments: list[str]) -> Application:
     """The QApplication with the program's name, icon and exact fractional scaling."""
+    share_arenas()  # before the first thread
     QGuiApplication.setHighDpiScaleFactorRoundingPolicy(Qt.HighDpiScaleFactorRoundingPolicy.PassThrough)
     app = Application(arguments)
     app.setApplicationName("Inglenook")

@@ -63,9 +63,28 @@ def setting_info(field: dataclasses.Field[Any]) -> SettingInfo:
     return info
 
 
+class _Kind(typing.NamedTuple):
+    """What a value of one field has to be: a scalar of a kind, a tuple of them, or None too."""
+
+    info: SettingInfo
+    scalar: Any
+    is_tuple: bool
+    optional: bool
+    where: str
+
+
 @functools.cache  # a millisecond each time without, and every value of every settings object asks
-def _field_types(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+def _kinds(cls: type) -> dict[str, _Kind]:
+    found, hints = {}, typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        kind = hints[field.name]
+        optional = isinstance(kind, types.UnionType)
+        if optional:
+            kind = next(k for k in typing.get_args(kind) if k is not types.NoneType)
+        is_tuple = typing.get_origin(kind) is tuple
+        scalar = typing.get_args(kind)[0] if is_tuple else kind
+        found[field.name] = _Kind(setting_info(field), scalar, is_tuple, optional, f"{cls.__name__}.{field.name}")
+    return found
 
 
 def _check_scalar(where: str, value: Any, kind: Any, info: SettingInfo) -> Any:
@@ -101,31 +120,31 @@ def _range_text(info: SettingInfo) -> str:
 
 def check_value(cls: type, name: str, value: Any) -> Any:
     """`value` as the type of field `name` of `cls`; lists become tuples. Raises `BadSetting` in one sentence."""
-    field = {f.name: f for f in dataclasses.fields(cls)}.get(name)
-    if field is None:
+    found = _kinds(cls).get(name)
+    if found is None:
         raise BadSetting(f"{cls.__name__} has no setting named {name!r}.")
-    info, kind, where = setting_info(field), _field_types(cls)[name], f"{cls.__name__}.{name}"
-    if isinstance(kind, types.UnionType):
-        if value is None:
-            return None
-        kind = next(k for k in typing.get_args(kind) if k is not types.NoneType)
-    if typing.get_origin(kind) is tuple:
+    if value is None and found.optional:
+        return None
+    if found.is_tuple:
         if not isinstance(value, (list, tuple)):
-            raise BadSetting(f"{where} is {value!r}, but it must be a list.")
-        return tuple(_check_scalar(where, item, typing.get_args(kind)[0], info) for item in value)
-    return _check_scalar(where, value, kind, info)
+            raise BadSetting(f"{found.where} is {value!r}, but it must be a list.")
+        return tuple(_check_scalar(found.where, item, found.scalar, found.info) for item in value)
+    return _check_scalar(found.where, value, found.scalar, found.info)
 
 
 class Settings:
     """Base of all settings dataclasses: validation on creation, and JSON both ways."""
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            object.__setattr__(self, field.name, check_value(type(self), field.name, getattr(self, field.name)))
+        cls: type = type(self)
+        for name in _kinds(cls):
+            object.__setattr__(self, name, check_value(cls, name, getattr(self, name)))
 
     def to_json(self) -> dict[str, Any]:
         """Plain dict of str, int, float, bool, list, None."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}  # type: ignore[call-overload]
+        cls: type = type(self)
+        values = {name: getattr(self, name) for name in _kinds(cls)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> typing.Self:

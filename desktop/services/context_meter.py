@@ -143,12 +143,19 @@ class ContextMeter(QObject):
             return
         now = self.measured
         messages = max(0, stats.context_tokens - now.system)
-        fresh = dataclasses.replace(now, length=stats.context_length, messages=messages, cached=stats.context_tokens)
-        self._tell(fresh)
-        self._estimate()
+        draft = self._about()
+        self._tell(
+            dataclasses.replace(
+                now, length=stats.context_length, messages=messages, cached=stats.context_tokens, draft=draft, about=bool(draft)
+            )
+        )
+
+    def _about(self) -> int:
+        """Tokens of the draft, by its length."""
+        return round(len(self._draft) / self._characters) if self._draft.strip() else 0
 
     def _estimate(self) -> None:
-        tokens = round(len(self._draft) / self._characters) if self._draft.strip() else 0
+        tokens = self._about()
         self._tell(dataclasses.replace(self.measured, draft=tokens, about=bool(tokens)))
 
     @Slot()

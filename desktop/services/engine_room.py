@@ -13,8 +13,9 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.model_slot import AskModel, Describe, ModelSlot, OpenChat
-from desktop.services.worker import Gathered, Job, MakeGenerator, StreamThread
-from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Text
+from desktop.services.room import RoomAsker
+from desktop.services.worker import CROWDED, ROOMY, Gathered, Job, MakeGenerator, StreamThread
+from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Running, Text
 from engine.settings import CacheSettings, LoadSettings
 
 __all__ = ["STATES", "EngineRoom"]
@@ -58,10 +59,11 @@ class EngineRoom(QObject):
     def __init__(self, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._slot = ModelSlot(open_chat, describe)
-        self._worker = StreamThread("engine", self, gathered=Gathered(_is_text, _joined))
+        self._worker = StreamThread("engine", self, gathered=Gathered(_is_text, _joined, lambda event: isinstance(event, Running)))
         self._worker.yielded.connect(self._on_yielded)
         self._worker.finished.connect(self._on_finished)
         self._worker.failed.connect(self._on_failed)
+        self._room = RoomAsker(self)
         self._jobs: dict[int, tuple[str, Job, str]] = {}
         self._asked: dict[int, tuple[Callable[[Any], None], Callable[[Any, str], None]]] = {}
         self._has_text = False
@@ -123,6 +125,7 @@ class EngineRoom(QObject):
     def close(self) -> bool:
         """Stop all, release the model and join the thread; False when it did not end in time."""
         self.stop()
+        self._room.end()
         in_time = self._worker.close(last=self._slot.unload)
         self._worker.deliver()  # the last texts, and usually the reply's end
         return in_time
@@ -138,12 +141,14 @@ class EngineRoom(QObject):
         state = self._current_state()
         if state != self._state:
             self._state = state
+            self._room.on = self._worker.patience == CROWDED and state in ("prefill", "answering")
             self.state_changed.emit(state)
 
     def _look_at_model(self) -> None:
         """A load or unload is over: tell the model when it is another one. If the next load has begun, its end tells again."""
         if self._slot.info is not self._model:
             self._model = self._slot.info
+            self._worker.patience = ROOMY if self._model is None or self._model.where else CROWDED
             self.model_changed.emit(self._model)
 
     def _current_state(self) -> str:
@@ -158,6 +163,7 @@ class EngineRoom(QObject):
 
     @Slot(int, object)
     def _on_yielded(self, job_id: int, event: Any) -> None:
+        self._room.begin()
         kind = self._jobs[job_id][0] if job_id in self._jobs else ""
         if job_id in self._asked:
             self._asked[job_id][0](event)

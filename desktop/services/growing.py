@@ -1,4 +1,4 @@
-"""The text of the reply that runs: gathered from events, handed on once a frame to the eye and twice a second to the disk."""
+"""The text of the reply that runs: handed on to the eye as it comes, and a few times a second to the disk."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from desktop.items.voices import LeadingName
 from desktop.store.tokens import TokenTrace
 from engine.core import Done, Stats, Text, TokenInfo
 
-__all__ = ["CHECKPOINT_MS", "FRAME_MS", "GrowingReply"]
+__all__ = ["CHECKPOINT_MS", "GrowingReply"]
 
-FRAME_MS = 16
-"""One frame of a 60 Hz display."""
-CHECKPOINT_MS = 400
-"""A checkpoint is promised within 500 ms of a text's arrival; the rest is for a busy event loop and the write itself."""
+CHECKPOINT_MS = 300
+"""A text is on the disk within 500 ms of being written; the rest is for its way to the GUI thread and the write itself."""
 
 
 class GrowingReply(QObject):
@@ -23,7 +21,7 @@ class GrowingReply(QObject):
     `opened` closes it. In a document it is written before `tail`; `begun` characters were there before it.
 
     Signals:
-        grown(str): text that arrived since the last frame.
+        grown(str): text that has arrived.
         checkpoint_due(): at most `CHECKPOINT_MS` after text that was not saved yet.
     """
 
@@ -48,16 +46,18 @@ class GrowingReply(QObject):
         self.leading: LeadingName | None = None
         self._unsigned: list[TokenInfo] = []
         self._parts = [text]
-        self._waiting: list[str] = []
-        self._frame = self._timer(FRAME_MS, self.flush)
-        self._checkpoint = self._timer(CHECKPOINT_MS, self._on_checkpoint)
+        self._checkpoint = QTimer(self)
+        self._checkpoint.setSingleShot(True)
+        self._checkpoint.setTimerType(Qt.TimerType.PreciseTimer)
+        self._checkpoint.setInterval(CHECKPOINT_MS)
+        self._checkpoint.timeout.connect(self._on_checkpoint)
 
     @property
     def text(self) -> str:
-        """All text so far, that which waits for the next frame included."""
+        """All text so far."""
         if len(self._parts) > 1:
             self._parts = ["".join(self._parts)]
-        return self._parts[0] + "".join(self._waiting)
+        return self._parts[0]
 
     @property
     def whole(self) -> str:
@@ -88,38 +88,18 @@ class GrowingReply(QObject):
         """Text has arrived."""
         if not text:
             return
-        self._waiting.append(text)
-        if not self._frame.isActive():
-            self._frame.start()
+        self._parts.append(text)
         if not self._checkpoint.isActive():
             self._checkpoint.start()
-
-    @Slot()
-    def flush(self) -> None:
-        """Hand on what waits, now."""
-        self._frame.stop()
-        if self._waiting:
-            text = "".join(self._waiting)
-            self._parts.append(text)
-            self._waiting = []
-            self.grown.emit(text)
+        self.grown.emit(text)
 
     def end(self) -> None:
-        """Hand on the rest and stop both clocks."""
+        """Hand on the rest and stop the clock."""
         if self.leading is not None and not self.leading.decided:
             self.add(self.leading.end())
             self._sign()
-        self.flush()
         self._checkpoint.stop()
         self.deleteLater()
-
-    def _timer(self, interval_ms: int, slot: object) -> QTimer:
-        timer = QTimer(self)
-        timer.setSingleShot(True)
-        timer.setTimerType(Qt.TimerType.PreciseTimer)
-        timer.setInterval(interval_ms)
-        timer.timeout.connect(slot)
-        return timer
 
     @Slot()
     def _on_checkpoint(self) -> None:

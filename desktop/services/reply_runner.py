@@ -31,7 +31,7 @@ class ReplyRunner(QObject):
     Signals:
         begun(int message, object request, int known): a reply begins; `known` tokens of its trace were there already.
         rendered(int message, object prompt): the exact prompt (`Rendered`) that is about to be read.
-        grown(int message, str text): the text of one frame.
+        grown(int message, str text): text that has arrived.
         changed(int message): something else about the running reply (a notice) is to be shown.
         ran(int conversation, object stats): the `Stats` of the running reply so far, a few times a second.
         avoided(int conversation, int count, str text): a banned text was taken back, the reply's `count`-th.
@@ -155,11 +155,6 @@ class ReplyRunner(QObject):
     def put_tokens(self, message_id: int, trace: TokenTrace) -> None:
         """The tokens of a document, whose text was changed into theirs."""
         self._shelf.put(message_id, trace)
-
-    def flush(self) -> None:
-        """Hand on the text that waits for the next frame, now."""
-        if self._reply is not None:
-            self._reply.flush()
 
     def close(self) -> bool:
         """Save what is there, stop the reply, end the engine's thread; False when that did not end in time."""

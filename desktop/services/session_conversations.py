@@ -64,6 +64,7 @@ class ConversationSession(PlacedSession):
         self.messages.trace = self.tokens
         self._runner.grown.connect(self._on_grown)
         self._runner.changed.connect(self._on_changed)
+        self._kind_of, self._kind = 0, ""
         self._runner.ran.connect(self._on_ran)
         self._runner.avoided.connect(self._on_avoided)
         self._runner.ended.connect(self._on_ended)
@@ -88,10 +89,13 @@ class ConversationSession(PlacedSession):
     @property
     def notebook(self) -> bool:
         """Whether the open conversation is a notebook; False where the store cannot tell, because its file was just replaced."""
-        try:
-            return bool(self._conversation) and self._of_open.get(self._conversation).kind == NOTEBOOK
-        except StoreError:
-            return False
+        if self._kind_of != self._conversation:
+            try:
+                kind = self._of_open.get(self._conversation).kind if self._conversation else ""
+            except StoreError:
+                return False
+            self._kind_of, self._kind = self._conversation, kind
+        return self._kind == NOTEBOOK
 
     def stop(self) -> None:
         """End the running reply within one token, or the loading of a model at its next step."""
@@ -262,7 +266,7 @@ class ConversationSession(PlacedSession):
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _open(self, conversation_id: int) -> bool:
-        before = self._conversation
+        before, self._kind_of = self._conversation, 0
         self._enter(conversation_id)
         self.messages.reset(self._items())
         self.conversation_changed.emit(conversation_id)
@@ -279,7 +283,6 @@ class ConversationSession(PlacedSession):
             self.library.forget(conversation_id)
 
     def _items(self) -> tuple[MessageItem, ...]:
-        self._runner.flush()
         if self.notebook:  # its document is shown by a page of its own, not by the transcript
             return ()
         return tuple(map(self._runner.item, self._of_open.path(self._conversation)))
@@ -342,7 +345,6 @@ class ConversationSession(PlacedSession):
     @Slot(int)
     @told
     def _on_changed(self, message_id: int) -> bool:
-        self._runner.flush()
         if find_item(self.messages, message_id) is not None:
             self.messages.replace(message_id, self._runner.item(self.library.of(message_id).message(message_id)))
         return True

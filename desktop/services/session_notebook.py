@@ -78,7 +78,6 @@ class NotebookSession(TurnSession):
     def _document_of(self, message: StoredMessage) -> Document:
         reply = self._runner.growing
         if reply is not None and reply.message_id == message.id:
-            self._runner.flush()
             item = self._runner.item(message)
             return Document(message.id, reply.whole, True, len(reply.text), (reply.begun, len(reply.text)), "", item.notice)
         item = self._runner.item(message)

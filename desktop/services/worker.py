@@ -8,8 +8,8 @@ The thread rules of the program:
 3. A StreamThread is made, and its signals are connected, on the GUI thread, to `@Slot` methods of QObjects.
 4. What crosses is frozen data of str, int, float and tuple: no tensor, no live exception.
 5. Every event crosses as one queued signal, but for the many small ones of a reply (`gathered`): the first of them wakes the GUI
-   thread and those of the next `GATHER_MS` cross together, because each wake takes processor time from the engine's threads. Text is
-   gathered on the GUI side once more before an item model changes.
+   thread, and those that come soon after cross together, one wake for each frame. How soon depends on what showing them costs,
+   because a CPU engine uses every core: what the GUI thread takes is taken from it.
 6. CPU kernels release the GIL, or the window would freeze.
 7. No `exec()` in coroutines; tokens never travel by asyncio.
 
@@ -22,6 +22,7 @@ import itertools
 import logging
 import queue
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator
@@ -41,10 +42,20 @@ MakeGenerator = Callable[[threading.Event], Generator[Any, None, Any]]
 
 
 class Gathered(NamedTuple):
-    """Which events need not cross one by one, and what makes one event of several."""
+    """Which events need not cross one by one, what makes one event of several, and which others may come with the next of them."""
 
     takes: Callable[[Any], bool]
     join: Callable[[list[Any]], Any]
+    waits: Callable[[Any], bool] = lambda event: False
+
+
+class _Crossing(NamedTuple):
+    """A signal on its way to the GUI thread."""
+
+    emit: Callable[..., None]
+    job: int
+    values: tuple[Any, ...]
+    is_event: bool
 
 
 UNEXPECTED = "Something went wrong inside Inglenook: {kind}. Your conversations are safe; please report the details."
@@ -53,8 +64,10 @@ NO_MEMORY = (
     "smaller model, and load the model again."
 )
 CLOSE_TIMEOUT_S = 20.0
-GATHER_MS = 40
-"""So long the events of a kind that is gathered wait for others: less than anyone sees as a pause between words."""
+GATHER_MS, SLOWEST_MS = 30, 150
+"""The shortest and the longest time that events which are gathered wait for others: less than anyone sees as a pause between words."""
+CROWDED, ROOMY = 40.0, 4.0
+"""How many times as long as the GUI thread was at work they wait: while the worker needs every core, and while it leaves some free."""
 
 
 def is_no_memory(error: BaseException) -> bool:
@@ -103,13 +116,16 @@ class StreamThread(QObject):
     def __init__(self, name: str, parent: QObject | None = None, gathered: Gathered | None = None) -> None:
         super().__init__(parent)
         self._gathered = gathered
-        self._waiting: deque[tuple[Callable[..., None], int, tuple[Any, ...]]] = deque()
+        self._waiting: deque[_Crossing] = deque()
+        self._taken = 0
         self._awake = False  # the GUI thread will look by itself
+        self.patience = ROOMY
+        self._worked: float | None = None
         self._lock = threading.Lock()
         self._arrived.connect(self.deliver, Qt.ConnectionType.QueuedConnection)
         self._again = QTimer(self)
         self._again.setSingleShot(True)
-        self._again.setInterval(GATHER_MS)
+        self._again.setTimerType(Qt.TimerType.PreciseTimer)
         self._again.timeout.connect(self._look)
         self._numbers = itertools.count(1)
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -149,36 +165,59 @@ class StreamThread(QObject):
     @Slot()
     def deliver(self) -> None:
         """Hand on what has crossed, now. On the GUI thread."""
-        while self._waiting:  # group by group: a receiver may run an event loop of its own
-            emit, job, values = self._waiting.popleft()
-            emit(job, *self._with_more(job, values))
-            if not self._closed and not self._again.isActive():
-                self._again.start()
+        end = self._taken + len(self._waiting)  # what comes meanwhile is for the next time
+        while self._waiting and self._taken < end:  # group by group: a receiver may run an event loop of its own
+            first = self._take()
+            for values in [(event,) for event in self._with_more(first)] if first.is_event else [first.values]:
+                first.emit(first.job, *values)
+        if not self._closed and not self._again.isActive():
+            self._again.start(self._pause())
 
-    def _with_more(self, job: int, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The event joined with those behind it that are gathered too."""
-        gathered = self._gathered
-        if gathered is None or not gathered.takes(values[0]):
-            return values
-        group = [values[0]]
-        while self._waiting and self._waiting[0][1] == job and gathered.takes(self._waiting[0][2][0]):
-            group.append(self._waiting.popleft()[2][0])
-        return (gathered.join(group) if len(group) > 1 else group[0],)
+    def _pause(self) -> int:
+        """Milliseconds until the next look, by the processor time that the GUI thread took since the last one."""
+        now = time.thread_time()
+        spent, self._worked = now - (self._worked if self._worked is not None else now), now
+        return round(min(SLOWEST_MS, max(GATHER_MS, 1000 * self.patience * spent)))
+
+    def _take(self) -> _Crossing:
+        self._taken += 1
+        return self._waiting.popleft()
+
+    def _with_more(self, first: _Crossing) -> list[Any]:
+        """Its event, or in its place what those that are gathered with it come to: one joined, then the last that only waited."""
+        gathered, event = self._gathered, first.values[0]
+        if gathered is None or not gathered.takes(event):
+            return [event]
+        group, last = [event], []
+        while self._waiting and self._waiting[0].job == first.job and self._waiting[0].is_event:
+            event = self._waiting[0].values[0]
+            if gathered.takes(event):
+                group.append(event)
+            elif gathered.waits(event):
+                last = [event]
+            else:
+                break
+            self._take()
+        return [gathered.join(group) if len(group) > 1 else group[0], *last]
 
     @Slot()
     def _look(self) -> None:
         with self._lock:
             self._awake = bool(self._waiting)
-        self.deliver()
+        if self._awake:
+            self.deliver()
+        else:
+            self._worked = None
 
     def _cross(self, signal: SignalInstance, job: int, *values: object) -> None:
         """On the worker's thread: tell the GUI thread."""
         if self._gathered is None:
             signal.emit(job, *values)
             return
+        is_event = signal is self.yielded
         with self._lock:
-            self._waiting.append((signal.emit, job, values))
-            wake = not self._awake or not self._gathered.takes(values[0])
+            self._waiting.append(_Crossing(signal.emit, job, values, is_event))
+            wake = not self._awake or not is_event or not (self._gathered.takes(values[0]) or self._gathered.waits(values[0]))
             self._awake = True
         if wake:
             self._arrived.emit()

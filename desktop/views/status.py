@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QSizePolicy, QWidget
 
 from engine.core import Stats
 
 __all__ = ["StatusLine"]
+
+_SLACK = 12
+"""Pixels that a figure may stay wider than its text."""
 
 
 class StatusLine(QWidget):
@@ -82,9 +85,15 @@ class StatusLine(QWidget):
         self._write(self.context, f"{stats.context_tokens:,} / {stats.context_length:,} tokens" if stats and stats.context_length else "")
 
     def _write(self, label: QLabel, text: str) -> None:
-        if text != label.text():
-            label.setText(text)
-            label.setAccessibleName(f"{label.objectName()}: {text}" if text else label.objectName())
+        if text == label.text():
+            return
+        came_or_went = not text or not label.text()
+        label.setText(text)
+        label.setAccessibleName(f"{label.objectName()}: {text}" if text else label.objectName())
+        # A label of a fixed size tells no layout of its new text: without this the whole window is laid out four times a second.
+        needed, wide = label.sizeHint(), label.width()
+        if came_or_went or not wide - _SLACK <= needed.width() <= wide:
+            label.setFixedSize(needed)
             self._fit()
 
     def _fit(self) -> None:
@@ -95,7 +104,7 @@ class StatusLine(QWidget):
             room -= self.bar.width() + 16
         room -= sum(tool.sizeHint().width() + 16 for tool in self._tools)
         for label in self._by_importance:
-            needed = label.sizeHint().width() + 16
+            needed = label.width() + 16
             fits = bool(label.text()) and needed <= room
             label.setVisible(fits)
             if fits:
@@ -111,3 +120,11 @@ class StatusLine(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._fit()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and hasattr(self, "_by_importance"):
+            for label in (self.state, *self._by_importance):
+                label.ensurePolished()
+                label.setFixedSize(label.sizeHint())
+            self._fit()

@@ -54,6 +54,7 @@ class Scrolling:
             value = self._stage.arrange(layout, conversation.look, column, self._wanted, self._pinned())
         bar = view.verticalScrollBar()
         bar.setRange(0, max(0, layout.total + column.foot - column.height))
+        bar.setEnabled(bar.maximum() > 0)  # a bar with nothing to scroll shows no handle
         bar.setPageStep(column.height)
         bar.setSingleStep(conversation.look.px(1.4))
         bar.setValue(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import perf_counter, thread_time
+from time import perf_counter
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QHideEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent
@@ -35,9 +35,6 @@ from desktop.views.transcript.thinking_time import fill_times
 __all__ = ["TranscriptView"]
 
 _FRAME = 0.016
-_SHARE, _SLOWEST = 50, 0.1
-"""A reply that grows is shown again after so many times what showing it cost, at least ten times a second: on a CPU the model's
-threads wait for the core that paints."""
 
 
 class TranscriptView(QAbstractScrollArea):
@@ -75,7 +72,7 @@ class TranscriptView(QAbstractScrollArea):
         self._hovered: int | None = None
         self._editing = Editing(self, self._conversation)
         self._feed: ModelFeed | None = None
-        self._last = self._cost = 0.0
+        self._last = 0.0
         self._flush = QTimer(self)
         self._flush.setSingleShot(True)
         self._flush.setTimerType(Qt.TimerType.PreciseTimer)
@@ -83,6 +80,7 @@ class TranscriptView(QAbstractScrollArea):
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)  # else text flows anew when the bar is first needed
         self.setAccessibleName("Conversation")
         self.viewport().setMouseTracking(True)
         self.set_model(model)
@@ -93,7 +91,7 @@ class TranscriptView(QAbstractScrollArea):
             self._feed.stop()
         self._feed = ModelFeed(self._conversation, model, self)
         self._feed.changed.connect(self._schedule)
-        self._feed.grown.connect(self._schedule_growth)
+        self._feed.grown.connect(self._schedule)
         self._feed.changed.connect(self.finding.chat_changed)
         self._feed.grown.connect(self.finding.chat_changed)
         self._feed.renewed.connect(self._renewed)
@@ -119,22 +117,12 @@ class TranscriptView(QAbstractScrollArea):
 
     def _schedule(self) -> None:
         """Arrange soon, at most once a frame."""
-        self._flush_in(_FRAME)
-
-    def _schedule_growth(self) -> None:
-        """Arrange when there is time for it: text that comes a little later in larger pieces reads no worse."""
-        self._flush_in(min(_SLOWEST, max(_FRAME, _SHARE * self._cost)))
-
-    def _flush_in(self, seconds: float) -> None:
-        """Arrange so long after the last time, unless that is to happen sooner."""
-        wait = max(0, round((seconds - (perf_counter() - self._last)) * 1000))
-        if not self._flush.isActive() or self._flush.remainingTime() > wait:
-            self._flush.start(wait)
+        if not self._flush.isActive():
+            self._flush.start(max(0, round((_FRAME - (perf_counter() - self._last)) * 1000)))
 
     def flush(self) -> None:
-        """Show the model as it is now. Happens by itself within a frame of each change, within a few while a reply grows."""
+        """Show the model as it is now. Happens by itself within a frame of each change."""
         self._flush.stop()
-        began = thread_time()
         if self._restyle:
             self._restyle = False
             self._look = self._make_look()
@@ -144,7 +132,7 @@ class TranscriptView(QAbstractScrollArea):
         if self._feed is not None:
             self._feed.sync()
         self.arrange()
-        self._last, self._cost = perf_counter(), thread_time() - began
+        self._last = perf_counter()
 
     def settled(self) -> bool:
         """Whether everything is shown, drawn and coloured: nothing of this view waits for its turn."""

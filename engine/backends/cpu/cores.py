@@ -18,6 +18,13 @@ def default_threads() -> int:
     return max(1, min(cores, int(cpu_share())))
 
 
+def usable_cpus() -> int:
+    """Logical CPUs that this process is allowed on, and has the time of."""
+    process = psutil.Process()
+    allowed = process.cpu_affinity() if hasattr(process, "cpu_affinity") else None
+    return max(1, min(len(allowed) if allowed else psutil.cpu_count() or 1, int(cpu_share())))
+
+
 def physical_cores(allowed: list[int], cpus: Path = _CPUS) -> int:
     """Different cores among the logical CPUs `allowed`; each counts where the system does not say which belong together.
 

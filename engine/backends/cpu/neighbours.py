@@ -18,7 +18,7 @@ from numba import types
 from engine.backends.cpu.simd import atomic_add, atomic_load, atomic_store, compare_exchange
 
 # A cache line that all threads read often, and one that is only touched when something happens.
-ACTIVE, THREADS, GRAIN = range(3)
+ACTIVE, THREADS, GRAIN, WANTED = range(4)
 LAST, DEBT, TRIED, NEXT, INTERVAL, PARKINGS = range(8, 14)
 WORDS = 16
 
@@ -26,11 +26,11 @@ GRAINS_PER_SECOND = 10_000
 """A grain is 100 microseconds."""
 SHORTEST_STALL = 2
 """Grains of waiting that count as a stall at all."""
-_LIMIT, _TRIAL_LIMIT = 30, 7
+_LIMIT, _TRIAL_LIMIT = 80, 40
 """Grains that are lost before a thread is given up; fewer while it is on trial."""
 _LONGEST_STALL = 20
 """Grains that one stall counts at most: a computer may be away for longer once, and be back."""
-_BEARABLE = 4
+_BEARABLE = 2
 """A thread that brings in 1/n of the speed may lose a quarter of that to stalls."""
 _TRIAL, _SHORTEST, _LONGEST = 1000, 500, 10000
 """Grains that a trial lasts, and from giving a thread up to the next trial."""
@@ -70,14 +70,30 @@ def _admit(state: int, now: int) -> int:
     return int(active)
 
 
+def _present(state: int) -> int:
+    """How many take part at this moment: one fewer while a thread of this process asks for room and none was given up."""
+    active = atomic_load(state + 8 * ACTIVE)
+    wanted = atomic_load(state + 8 * WANTED)
+    if wanted and active > 1 and active == atomic_load(state + 8 * THREADS) and atomic_load(wanted):
+        active -= 1
+    return int(active)
+
+
 def neighbour_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
-    """`stalled` and `admit`, compiled."""
+    """`stalled`, `admit` and `present`, compiled."""
     word = types.int64
-    return {"stalled": jit(_stalled, types.void(word, word, word)), "admit": jit(_admit, word(word, word))}
+    return {
+        "stalled": jit(_stalled, types.void(word, word, word)),
+        "admit": jit(_admit, word(word, word)),
+        "present": jit(_present, word(word)),
+    }
 
 
-def prepare(state: Any, threads: int, ticks_per_second: float) -> None:
-    """Fill in the `WORDS` words of a team's state. Without a counter no stall is ever seen, and all threads take part."""
+def prepare(state: Any, threads: int, ticks_per_second: float, wanted: int = 0) -> None:
+    """Fill in the `WORDS` words of a team's state. Without a counter no stall is ever seen, and all threads take part.
+
+    `wanted` is the address of the word of `engine.room`, or 0 where there are more cores than threads anyway.
+    """
     grain = int(ticks_per_second / GRAINS_PER_SECOND)
-    state[[ACTIVE, THREADS, GRAIN]] = threads, threads, grain
+    state[[ACTIVE, THREADS, GRAIN, WANTED]] = threads, threads, grain, wanted
     state[[TRIED, INTERVAL]] = -(1 << 62), _SHORTEST * grain

@@ -24,7 +24,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from engine import room
 from engine.backends.cpu.clock import clock_functions, ticks, ticks_per_second
+from engine.backends.cpu.cores import usable_cpus
 from engine.backends.cpu.linear import specialise
 from engine.backends.cpu.memory import aligned
 from engine.backends.cpu.neighbours import ACTIVE, GRAIN, SHORTEST_STALL, neighbour_functions, prepare
@@ -126,7 +128,7 @@ def _work(
             wait(before_done, before_target)
             before_done = 0
         mine, share, left = 0, me, shares
-        while left and me < atomic_load(state + 8 * ACTIVE):
+        while left and me < present(state):
             ticket = words + 8 * share
             word = atomic_load(ticket)
             if word >> 32 > epoch:
@@ -142,7 +144,7 @@ def _work(
             mine += 1
         if mine:
             finish(done, epoch, mine)
-        if me >= atomic_load(state + 8 * ACTIVE):
+        if me >= present(state):
             return
         waited = wait(done, target)
         # In a long step one tile may well take longer than that, and a thread with half a core is still worth having.
@@ -154,7 +156,8 @@ def _work(
 
 def _publish(control: int, tape: int, phases: int, phase_count: int, step: int, tickets: int, helpers: int) -> int:
     """Open a new epoch for the helpers that take part; returns a bit for each that sleeps and has to be woken."""
-    active = admit(control + 8 * NEIGHBOURS, ticks())
+    admit(control + 8 * NEIGHBOURS, ticks())
+    active = present(control + 8 * NEIGHBOURS)
     epoch = atomic_load(control + 8 * EPOCH) + 1
     atomic_store(control + 8 * BEGUN, epoch)
     atomic_store(control + 8 * TAPE, tape)
@@ -189,13 +192,13 @@ def _join(control: int, me: int, epoch: int, stamps: int, scratch: int) -> None:
 def _help(control: int, helper: int, seen: int, scratch: int) -> int:
     """A helper thread's loop: work on each new epoch; returns the last one seen when it should sleep, -1 to end."""
     parked = control + 8 * (PARKED + _LINE * helper)
-    active = control + 8 * (NEIGHBOURS + ACTIVE)
+    state = control + 8 * NEIGHBOURS
     spins = 0
     while True:
         epoch = atomic_load(control + 8 * EPOCH)
         if atomic_load(control + 8 * CLOSING):
             return -1
-        if helper + 1 >= atomic_load(active):
+        if helper + 1 >= present(state):
             spins = _SPINS_BEFORE_PARKING
         elif epoch != seen:
             join(control, helper + 1, epoch, 0, scratch)
@@ -205,7 +208,7 @@ def _help(control: int, helper: int, seen: int, scratch: int) -> int:
         pause()
         if spins > _SPINS_BEFORE_PARKING:
             atomic_store(parked, 1)
-            out = helper + 1 >= atomic_load(active)
+            out = helper + 1 >= present(state)
             if (out or atomic_load(control + 8 * EPOCH) == seen) and not atomic_load(control + 8 * CLOSING):
                 return seen
             if not compare_exchange(parked, 1, 0):
@@ -221,6 +224,7 @@ work: Any = _work
 join: Any = _join
 stalled: Any = None
 admit: Any = None
+present: Any = None
 
 
 def team_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
@@ -230,14 +234,15 @@ def team_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
     compiled: dict[str, Any] = {"tiles": jit(_tiles, word(*[word] * 3)), "finish": jit(_finish, void(*[word] * 3))}
     compiled["wait"] = jit(_wait, word(word, word))
     compiled["run"] = jit(specialise(_run, "run", tiles=compiled["tiles"]), void(*[word] * 7))
-    compiled["work"] = jit(specialise(_work, "work", stalled=neighbours["stalled"], **compiled), void(*[word] * 13))
+    present = {"present": neighbours["present"]}
+    compiled["work"] = jit(specialise(_work, "work", stalled=neighbours["stalled"], **present, **compiled), void(*[word] * 13))
     compiled["join"] = jit(specialise(_join, "join", work=compiled["work"]), void(*[word] * 5))
     return {
         **compiled,
         **neighbours,
         **clock_functions(jit),
-        "publish": jit(specialise(_publish, "publish", admit=neighbours["admit"]), word(*[word] * 7)),
-        "help": jit(specialise(_help, "help", join=compiled["join"]), word(*[word] * 4)),
+        "publish": jit(specialise(_publish, "publish", admit=neighbours["admit"], **present), word(*[word] * 7)),
+        "help": jit(specialise(_help, "help", join=compiled["join"], **present), word(*[word] * 4)),
     }
 
 
@@ -263,7 +268,8 @@ class Team:
         self._scratch = [aligned(scratch_bytes) for _ in range(threads)]
         self._own_scratch = int(self._scratch[0].ctypes.data)
         self._wake = [threading.Lock() for _ in range(threads - 1)]
-        prepare(self._words[NEIGHBOURS:PARKED], threads, ticks_per_second())
+        wanted = room.address() if threads >= usable_cpus() else 0
+        prepare(self._words[NEIGHBOURS:PARKED], threads, ticks_per_second(), wanted)
         for lock in self._wake:
             lock.acquire()
         self._threads = [

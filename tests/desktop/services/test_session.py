@@ -10,6 +10,7 @@ import pytest
 
 from desktop.items.messages import MessageItem
 from desktop.services.replies import message_item
+from engine import room
 from engine.core import Stats
 from engine.errors import BadTemplate
 from engine.settings import SamplerSettings, StopSettings
@@ -62,6 +63,17 @@ def test_text_comes_once_a_frame(talking: Desk) -> None:
     assert "".join(grown) == talking.chat.reply
     assert len(grown) <= frames + 2
     assert len(grown) < 150
+
+
+def test_room_is_asked_for_while_the_window_works_beside_a_reply(talking: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(room, "ask", lambda: calls.append("ask"))
+    monkeypatch.setattr(room, "give_back", lambda: calls.append("give back"))
+    talking.chat.reply, talking.chat.delay_s = "word " * 100, 0.002
+    talking.ask("go")
+    talking.qtbot.waitUntil(lambda: calls[-1] == "give back")
+    assert calls[:4] == ["ask", "give back"] * 2
+    assert calls.count("ask") <= calls.count("give back") <= 20  # a frame each, not one for each of the hundred words
 
 
 def test_checkpoints_while_it_runs(talking: Desk) -> None:

@@ -93,7 +93,8 @@ def test_figures_while_it_runs(talking: Desk) -> None:
     talking.chat.running_every = 5
     talking.ask(" ".join("abcdefghijk"))
     told = [stats for (stats,) in talking.said["running_changed"]]
-    assert [stats.new_tokens for stats in told] == [5, 10]
+    assert {stats.new_tokens for stats in told} <= {5, 10}  # those of one frame are told once
+    assert told[-1].new_tokens == 10
     assert all(isinstance(stats, Stats) for stats in told)
     assert told[-1].acceptance_rate == 0.75
     footer = talking.session.messages.items()[-1].footer

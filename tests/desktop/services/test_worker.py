@@ -15,7 +15,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QObject, QThread, Slot
 from pytestqt.qtbot import QtBot
 
-from desktop.services.worker import Gathered, StreamThread
+from desktop.services.worker import CROWDED, ROOMY, Gathered, StreamThread
 from engine.errors import ModelNotFound
 
 
@@ -285,6 +285,52 @@ def test_gathered_events_cross_together_in_order_and_none_waits_for_ever(qtbot: 
     assert 4 <= len(listener.events(job.id)) < 9
     assert listener.seen[-1] == ("finished", job.id, "the end")
     assert listener.threads == {threading.get_ident()}
+    assert worker.close(timeout_s=5)
+
+
+def test_events_that_wait_come_with_the_next_that_are_gathered_the_last_of_them_only(qtbot: QtBot) -> None:
+    worker = StreamThread("figures", gathered=Gathered(lambda event: isinstance(event, str), "".join, lambda event: isinstance(event, int)))
+    listener = Listener(worker)
+    go_on = threading.Event()
+
+    def generate(stop: threading.Event) -> Generator[object, None, str]:
+        yield "a"
+        go_on.wait(5)
+        yield from ("b", 1, "c", 2, 3, "d")
+        return "the end"
+
+    job = worker.start(generate)
+    qtbot.waitUntil(lambda: listener.events(job.id) == ["a"], timeout=5000)
+    worker.deliver()
+    go_on.set()
+    worker._thread.join(0.2)  # all of it has crossed before this thread looks again
+    qtbot.waitUntil(lambda: listener.ended(job.id), timeout=5000)
+    assert listener.events(job.id) == ["a", "bcd", 3]
+    assert worker.close(timeout_s=5)
+
+
+@pytest.mark.parametrize(("patience", "fewest", "most"), [(CROWDED, 3, 9), (ROOMY, 9, 26)])
+def test_what_showing_costs_decides_how_often_it_is_shown(qtbot: QtBot, patience: float, fewest: int, most: int) -> None:
+    worker = StreamThread("pacing", gathered=Gathered(lambda event: isinstance(event, str), "".join))
+    worker.patience = patience
+    listener = Listener(worker)
+
+    def show(*_what: object) -> None:
+        end = time.thread_time() + 0.006
+        while time.thread_time() < end:
+            pass
+
+    worker.yielded.connect(show)
+
+    def generate(stop: threading.Event) -> Generator[object, None, None]:
+        end = time.monotonic() + 0.75
+        while time.monotonic() < end:
+            yield "x"
+            time.sleep(0.001)
+
+    job = worker.start(generate)
+    qtbot.waitUntil(lambda: listener.ended(job.id), timeout=5000)
+    assert fewest <= len(listener.events(job.id)) <= most
     assert worker.close(timeout_s=5)
 
 
