@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-__all__ = ["code_style", "highlighted", "html_page", "renderer"]
+__all__ = ["code_style", "highlighted", "html_page", "make_renderer", "renderer"]
 
 _STYLE = """
 body { font-family: system-ui, sans-serif; color: #1c1c1e; background: #fff; }
@@ -120,7 +120,12 @@ def _rendered(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def renderer() -> MarkdownIt:
-    """Markdown to HTML as exports have it."""
+    """Markdown to HTML as web pages have it."""
+    return make_renderer()
+
+
+def make_renderer() -> MarkdownIt:
+    """A renderer for who changes some of its rules."""
     from markdown_it import MarkdownIt
 
     found = MarkdownIt("commonmark", {"html": False, "highlight": highlighted}).enable(["table", "strikethrough"])
