@@ -16,7 +16,7 @@ from desktop.services.pdf_marks import add_marks
 from desktop.services.press import Press
 from desktop.store.errors import StoreError
 from desktop.store.exchange import ConversationRecord, Progress
-from desktop.store.exporters.print import print_pieces
+from desktop.store.exporters.print import first_words, print_pieces
 from desktop.store.exporters.reading import shown_path, when
 from desktop.store.exporters.write import written_whole
 
@@ -41,7 +41,7 @@ def write_pdf(conversation: ConversationRecord, path: Path, size: QPageSize | No
 
     _dispatcher = QEventLoop()  # a long document starts timers, for which a thread of Python's has nothing before
     total = 2 + 2 * len(shown_path(conversation))
-    title = " ".join(conversation.title.split()) or "Conversation"
+    title = first_words(conversation.title, 300) or "Conversation"
     made = when(conversation.created_at)
     about = {"/Title": title, "/Creator": "Inglenook"} | ({"/Subject": f"Chat of {made}"} if made else {})
     with written_whole(path) as part:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from xml.etree.ElementTree import Element, fromstring
 
-from PySide6.QtCore import QRectF, QSizeF, Qt, QUrl
+from PySide6.QtCore import QRect, QRectF, QSizeF, Qt, QUrl
 from PySide6.QtGui import (
     QColor,
     QFont,
@@ -68,7 +68,7 @@ def _formula(latex: str, size: float, colour: str, display: bool) -> _Formula | 
         return None
     shapes: list[tuple[QPainterPath, QColor]] = []
     for element in root.iter():
-        given = element.attrib.get("fill", "none")
+        given = element.attrib.get("fill", "black")
         given = element.attrib.get("stroke", given) if given == "none" else given
         found = _shape(element)
         if found is not None and given != "none":
@@ -119,7 +119,7 @@ class FormulaHandler(QPyTextObject):
         found, share = _of(shape)
         return QSizeF(found.width, found.ascent + max(0.0, found.descent)) * share if found is not None else QSizeF()
 
-    def drawObject(self, painter: QPainter, place: QRectF, document: QTextDocument, position: int, shape: QTextFormat) -> None:
+    def drawObject(self, painter: QPainter, place: QRectF | QRect, document: QTextDocument, position: int, shape: QTextFormat) -> None:
         found, share = _of(shape)
         if found is None:
             return

@@ -99,7 +99,7 @@ class Press:
         self._held: list[_Laid] = []
         self._font = QFont()
         self._font.setPointSizeF(FONT_PT)
-        self._sheet = sheet()
+        self._sheets = {coloured: sheet(coloured) for coloured in (False, True)}
         self._formulas = FormulaHandler()
         self._font.setHintingPreference(QFont.HintingPreference.PreferNoHinting)
         self._option, self._words = QTextOption(), QTextOption()
@@ -157,7 +157,8 @@ class Press:
             joined = laid.piece.before if not start and self._behind is not None and self._behind.bar else 0.0
             left = self._width - BAR_WIDTH if laid.is_mirrored else 0.0
             painter.fillRect(QRectF(left, self._y - joined, BAR_WIDTH, high + joined), BAR)
-        painter.translate(laid.left, self._y + above - start)
+        lower = 1.5 if laid.piece.ground else 0.0  # in the middle by eye: lines have their room below
+        painter.translate(laid.left, self._y + above - start + lower)
         painter.scale(laid.scale, laid.scale)
         context = QAbstractTextDocumentLayout.PaintContext()
         context.palette = self._look  # the window's may be dark
@@ -212,7 +213,7 @@ class Press:
         document.setDefaultFont(self._font)
         document.setDocumentMargin(0)
         document.setIndentWidth(22)
-        document.setDefaultStyleSheet(self._sheet)
+        document.setDefaultStyleSheet(self._sheets["<pre" in piece.html])
         document.setDefaultTextOption(self._words if "<table" in piece.html else self._option)
         document.documentLayout().setPaintDevice(self._writer)
         document.setLayoutEnabled(False)

@@ -48,6 +48,8 @@ def _row(state: StateBlock, first: int, end: int, silent: bool) -> bool:
     _, closing, closes_here = opening
     environment = closing.startswith("\\end")
     skip = 0 if environment else 2
+    if state.src.find(closing, begin + skip, begin + 2 * MATH_LIMIT) < 0:
+        return False
     lines, last, size = [state.src[begin + skip : state.eMarks[first]]], first, 0
     while closing not in lines[-1]:
         last += 1

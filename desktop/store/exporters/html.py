@@ -158,14 +158,20 @@ def highlighted(code: str, language: str, _attributes: Any = None) -> str:
     if not language or len(code) > _MOST_HIGHLIGHTED:
         return ""
     from pygments import highlight
-    from pygments.formatters import HtmlFormatter
     from pygments.lexers import get_lexer_by_name
     from pygments.util import ClassNotFound
 
     try:
-        return str(highlight(code, get_lexer_by_name(language, stripnl=False), HtmlFormatter(nowrap=True)))
+        return str(highlight(code, get_lexer_by_name(language, stripnl=False), _formatter()))
     except ClassNotFound:
         return ""
+
+
+@lru_cache(maxsize=1)
+def _formatter() -> Any:
+    from pygments.formatters import HtmlFormatter
+
+    return HtmlFormatter(nowrap=True)
 
 
 @lru_cache(maxsize=1)

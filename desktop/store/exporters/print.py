@@ -57,13 +57,15 @@ CODE_LINES = 30
 PLAIN_CHARACTERS = 4000
 TABLE_ROWS = 60
 """Rows of one table: a longer one is printed as several, each with the head."""
+LIST_ITEMS = 60
+"""Entries of one list: a longer one is printed as several."""
 _HEADING = re.compile(r"<h([1-6])>(.*?)</h[1-6]>", re.DOTALL)
-_WORDS = 64
+_HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def sheet() -> str:
-    """The style sheet of all pieces."""
-    return SHEET + code_style()
+def sheet(coloured: bool = True) -> str:
+    """The style sheet of pieces, with the colours of code or without: reading it takes as long as a short piece."""
+    return SHEET + (code_style() if coloured else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +100,13 @@ def print_pieces(conversation: ConversationRecord) -> Iterator[Piece]:
         yield from _plain(message.text, "") if conversation.kind == NOTEBOOK else _message(message)
 
 
-def first_words(text: str) -> str:
-    """Some 60 characters of the text on one line, cut between two words where that can be."""
-    line = " ".join(text[: 8 * _WORDS].split())
-    if len(line) <= _WORDS:
+def first_words(text: str, most: int = 64) -> str:
+    """At most this many characters of the text on one line, cut between two words where that can be; nothing that is no character."""
+    line = " ".join(_HIDDEN.sub(" ", text[: 8 * most]).split())
+    if len(line) <= most:
         return line
-    cut = line.rfind(" ", _WORDS // 2, _WORDS)
-    return line[: cut if cut > 0 else _WORDS - 1].rstrip(" ,;:.") + "…"
+    cut = line.rfind(" ", most // 2, most)
+    return line[: cut if cut > 0 else most - 1].rstrip(" ,;:.") + "…"
 
 
 def _who(words: str, mark: str = "") -> Piece:
@@ -114,7 +116,7 @@ def _who(words: str, mark: str = "") -> Piece:
 def _message(message: MessageRecord) -> Iterator[Piece]:
     made = when(message.created_at)
     is_user = message.role == "user"
-    yield _who(label(message) + (f" · {made}" if made else ""), first_words(message.text) if is_user else "")
+    yield _who(label(message) + (f" · {made}" if made else ""), (first_words(message.text) or "…") if is_user else "")
     if is_user:
         yield from (replace(piece, before=5.0 if piece.begins else 0.0) for piece in _plain(message.text, TYPED))
         return
@@ -158,6 +160,8 @@ def _rendered(text: str) -> Iterator[Piece]:
             yield from _code(token.content, token.info.split()[0] if token.info.split() else "")
         elif token.type == "table_close":
             yield from _table(block)
+        elif token.type in ("bullet_list_close", "ordered_list_close"):
+            yield from _list(block)
         elif token.type == "heading_close":
             yield replace(_piece(block), before=15.0, keeps=True)
         elif token.type == "hr":
@@ -211,6 +215,18 @@ def _upright_table(tokens: Sequence[Token]) -> Iterator[Piece]:
     head, tail, begin = tokens[: bodies[0] + 1], tokens[ends[-1] :], bodies[0] + 1
     for end in [*ends[TABLE_ROWS - 1 : -1 : TABLE_ROWS], ends[-1]]:
         yield _piece([*head, *tokens[begin:end], *tail])
+        begin = end
+
+
+def _list(tokens: Sequence[Token]) -> Iterator[Piece]:
+    """The list; a long one as several that go on where the one before ends."""
+    level = tokens[0].level + 1
+    ends = [place + 1 for place, token in enumerate(tokens) if token.type == "list_item_close" and token.level == level]
+    first, begin = int(tokens[0].attrs.get("start", 1)), 1
+    for number in range(0, len(ends), LIST_ITEMS):
+        end = ends[min(number + LIST_ITEMS, len(ends)) - 1]
+        head = tokens[0] if not number or tokens[0].tag == "ul" else tokens[0].copy(attrs={"start": first + number})
+        yield replace(_piece([head, *tokens[begin:end], tokens[-1]]), before=0.0 if number else 8.0)
         begin = end
 
 
