@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Span", "SpanKind", "mark_spans"]
+__all__ = ["Span", "SpanKind", "mark_spans", "math_at"]
 
 LONGEST = 1000
 """Characters of the longest formula inside a line of text."""
@@ -42,7 +42,7 @@ _SPAN = re.compile(
     | \\\[ (?P<square> .{{1,{LONGEST}}}? ) \\\]
     | (?P<escape> \\. )
     | (?<! [\w$] ) \$\$ (?! \$ ) (?P<double> (?: \\. | [^$\\] ){{1,{LONGEST}}}? ) \$\$ (?! \$ )
-    | (?<! [\w$] ) \$ (?! [\s$] ) (?P<single> (?: \\. | [^$\\\n] | \n (?! [ \t]*\n ) ){{1,{LONGEST}}}? ) (?<! \s ) \$ (?! [\d$] )
+    | (?<! [\w$] ) \$ (?! [\s$] ) (?P<single> (?: \\. | [^$\\\n`] | \n (?! [ \t]*\n ) ){{1,{LONGEST}}}? ) (?<! \s ) \$ (?! [\d$] )
     | \[\^ (?P<label> [^\]\s^]{{1,80}} ) \] (?! : )
     | ! \[ (?P<words> [^\[\]]{{0,400}} ) \] \( [ \t]*
         (?: < (?P<angled> [^<>\n]{{1,2000}} ) > | (?P<address> (?: \\. | [^()\s\\] | \( [^()\s]* \) ){{1,2000}} ) )
@@ -70,6 +70,13 @@ def mark_spans(text: str) -> tuple[str, dict[str, Span]]:
         return mark
 
     return _SPAN.sub(replaced, text), found
+
+
+def math_at(text: str, place: int) -> Span | None:
+    """The formula that begins at this place; None where there is none."""
+    match = _SPAN.match(text, place)
+    span = _span(match) if match is not None else None
+    return span if span is not None and span.kind in (SpanKind.MATH, SpanKind.DISPLAY) else None
 
 
 def _span(match: re.Match[str]) -> Span | None:

@@ -85,7 +85,7 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     pages = PdfReader(tmp_path / "a.pdf").pages
     text = " ".join("".join(page.extract_text() for page in pages).split())
     assert "What do they mean? This is the answer" in text
-    assert text.endswith("1")  # the number of the page
+    assert "1 of 1" in text
     trigger(hand, "export_chat")
     export(hand, "Markdown", tmp_path / "b.md", thoughts=False)
     assert "What do they mean?" not in (tmp_path / "b.md").read_text()

@@ -7,7 +7,10 @@ from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from desktop.blocks.latex import math_ml
+from desktop.blocks.spans import SpanKind
 from desktop.store.exchange import ConversationRecord, MessageRecord
+from desktop.store.exporters.formulas import INLINE, ROW, add_formulas
 from desktop.store.exporters.reading import label, pieces, shown_path, when
 from desktop.store.records import NOTEBOOK
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-__all__ = ["code_style", "highlighted", "html_page", "renderer"]
+__all__ = ["code_style", "highlighted", "html_page", "make_renderer", "renderer"]
 
 _STYLE = """
 body { font-family: system-ui, sans-serif; color: #1c1c1e; background: #fff; }
@@ -32,6 +35,10 @@ pre { direction: ltr; text-align: left; }
 img { max-width: 100%; }
 table { border-collapse: collapse; }
 th, td { border: 1px solid #c4c6d0; padding: 4px 10px; }
+.formula { overflow-x: auto; overflow-y: hidden; margin: 14px 0; text-align: center; }
+.formula code { white-space: pre-wrap; }
+mtd[columnalign="left"] { text-align: left; }
+mtd[columnalign="right"] { text-align: right; }
 """
 _DARK = """
 :root { color-scheme: dark; }
@@ -113,12 +120,29 @@ def _rendered(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def renderer() -> MarkdownIt:
-    """Markdown to HTML as exports have it."""
+    """Markdown to HTML as web pages have it."""
+    return make_renderer()
+
+
+def make_renderer() -> MarkdownIt:
+    """A renderer for who changes some of its rules."""
     from markdown_it import MarkdownIt
 
     found = MarkdownIt("commonmark", {"html": False, "highlight": highlighted}).enable(["table", "strikethrough"])
     found.add_render_rule("image", _picture)
+    add_formulas(found).add_render_rule(INLINE, _formula)
+    found.add_render_rule(ROW, _formula_row)
     return found
+
+
+def _formula(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
+    """MathML, which browsers draw themselves; LaTeX where it is not known."""
+    span = tokens[index].meta["span"]
+    return math_ml(span.content, span.kind is SpanKind.DISPLAY) or f"<code>{escape(span.source)}</code>"
+
+
+def _formula_row(renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
+    return f'<div class="formula" dir="ltr">{_formula(renderer, tokens, index, options, env)}</div>\n'
 
 
 def _picture(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
@@ -134,19 +158,25 @@ def highlighted(code: str, language: str, _attributes: Any = None) -> str:
     if not language or len(code) > _MOST_HIGHLIGHTED:
         return ""
     from pygments import highlight
-    from pygments.formatters import HtmlFormatter
     from pygments.lexers import get_lexer_by_name
     from pygments.util import ClassNotFound
 
     try:
-        return str(highlight(code, get_lexer_by_name(language, stripnl=False), HtmlFormatter(nowrap=True)))
+        return str(highlight(code, get_lexer_by_name(language, stripnl=False), _formatter()))
     except ClassNotFound:
         return ""
 
 
 @lru_cache(maxsize=1)
+def _formatter() -> Any:
+    from pygments.formatters import HtmlFormatter
+
+    return HtmlFormatter(nowrap=True)
+
+
+@lru_cache(maxsize=1)
 def _style() -> str:
-    """The sheet. What Qt's rich text, from which PDF is printed, cannot read stands last: it skips from there on."""
+    """The sheet: light, dark on a dark screen, and for print."""
     dark = "@media screen and (prefers-color-scheme: dark) {" + _DARK + code_style("monokai") + "}"
     return _STYLE + code_style("default") + "\n" + dark + _PRINT
 

@@ -1,0 +1,125 @@
+"""LaTeX -> plain vector paths (SVG) for pictures and pages, and MathML for web pages. Slow (3 to 30 ms): not for the GUI's thread.
+
+ziamath and its fonts (STIX Two Math) are imported at the first formula. What they cannot show is shown as source instead.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from html import unescape
+from threading import Lock
+from typing import Any
+
+__all__ = ["LONGEST", "math_ml", "math_svg"]
+
+LONGEST = 4000
+"""Characters of LaTeX that are tried at all."""
+_lock = Lock()
+_DEEPEST = 40
+_DROPPED = re.compile(r"\\(?:label|nonumber|notag)(?:\s*\{[^{}]*\})?(?![A-Za-z])")
+_WORDS = re.compile(r"\\text\{([^{}$]*)\$([^{}$]*)\$([^{}$]*)\}")
+_TAG = re.compile(r"\\tag\*?\s*\{([^{}]*)\}")
+_UNKNOWN = re.compile(
+    r"\\(?:newcommand|renewcommand|providecommand|def|let|require|usepackage|includegraphics|unicode|href|url|cancel|bcancel|xcancel|ce|cite|ref"
+    r"|input|rule|sideset|hline\s*\\hline|verb)(?![A-Za-z])"
+)
+_PLAIN = re.compile(r"\\(begin|end)\{(?:equation|displaymath|math)\*?\}")
+_ALIGNED = re.compile(r"\\(begin|end)\{(?:align|flalign|eqnarray|split|alignedat|alignat)\*?\}(\{\d+\})?")
+_GATHERED = re.compile(r"\\(begin|end)\{(?:gather|multline|gathered)\*?\}")
+_ML_NAMES = (("aligned", "align*"), ("gathered", "matrix"))
+_ML_DROPPED = {"style", "class", "id", "href", "src"}
+
+
+def math_svg(latex: str, size: float, display: bool) -> str:
+    """The formula as SVG of plain paths whose y axis begins at the baseline; empty when something in it is not known."""
+    text = _known(latex)
+    if not text:
+        return ""
+    with _lock:
+        return _svg(_library(), text, size, display)
+
+
+def math_ml(latex: str, display: bool) -> str:
+    """The formula as a MathML element, safe to stand in a page; empty when something in it is not known."""
+    text = _known(latex)
+    if not text:
+        return ""
+    from xml.etree.ElementTree import tostring
+
+    from latex2mathml.converter import convert_to_element
+
+    for ours, theirs in _ML_NAMES:
+        text = text.replace(f"{{{ours}}}", f"{{{theirs}}}")
+    try:
+        made = convert_to_element(text, display="block" if display else "inline")
+    except _errors():
+        return ""
+    for element in made.iter():  # its texts are written in entities; and a message has no say in the page's style
+        element.text = unescape(element.text or "")
+        for name in _ML_DROPPED & element.attrib.keys():
+            del element.attrib[name]
+    return "" if "\\" in "".join(made.itertext()) else str(tostring(made, encoding="unicode"))
+
+
+def _known(latex: str) -> str:
+    """The formula in the library's words; empty when it cannot know it."""
+    text = _normal(latex)
+    return "" if len(text) > LONGEST or _UNKNOWN.search(text) or _depth(text) > _DEEPEST else text
+
+
+def _svg(ziamath: Any, text: str, size: float, display: bool) -> str:
+    try:
+        formula = ziamath.Latex(text, size=size, inline=not display)
+        words = "".join(formula.element.itertext()) if hasattr(formula.element, "itertext") else str(formula.element)
+        if "\\" in words or not _has_glyphs(formula.font, text):
+            return ""
+        return str(formula.svg())
+    except _errors():
+        return ""
+
+
+@cache
+def _library() -> Any:
+    import ziamath
+
+    ziamath.config.svg2 = False  # QtSvg draws no <use> of symbols
+    ziamath.config.precision = 3
+    return ziamath
+
+
+@cache
+def _errors() -> tuple[type[BaseException], ...]:
+    """What ziamath and latex2mathml raise for LaTeX that they do not know."""
+    import latex2mathml.exceptions
+
+    own = [kind for kind in vars(latex2mathml.exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    usual = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, SyntaxError, AssertionError, NameError)
+    return (*own, *usual)
+
+
+def _has_glyphs(font: Any, text: str) -> bool:
+    """Whether the font has every character that is written as itself: a formula in boxes would say nothing."""
+    return all(ord(letter) < 0x250 or font.glyphindex(letter) != 0 for letter in set(text) if not letter.isspace())
+
+
+def _depth(text: str) -> int:
+    deepest = now = 0
+    for letter in text:
+        now += (letter == "{") - (letter == "}")
+        deepest = max(deepest, now)
+    return deepest + text.count("\\left")
+
+
+def _normal(latex: str) -> str:
+    """LaTeX with environments and commands that the library has under another name, or not, put in its words."""
+    text = _TAG.sub(r"\\qquad(\1)", _DROPPED.sub("", latex.strip()))
+    text = _WORDS.sub(r"\\text{\1}\2\\text{\3}", text).replace("\\operatorname*", "\\operatorname")
+    text = _PLAIN.sub("", text)
+    text = _ALIGNED.sub(lambda found: f"\\{found[1]}{{aligned}}", text)
+    text = _GATHERED.sub(lambda found: f"\\{found[1]}{{gathered}}", text).strip()
+    text = text.removesuffix("\\\\").rstrip()
+    if "\\begin{" not in text and "\\substack" not in text and ("\\\\" in text or re.search(r"(?<!\\)&", text)):
+        name = "aligned" if re.search(r"(?<!\\)&", text) else "gathered"
+        text = f"\\begin{{{name}}}{text}\\end{{{name}}}"
+    return text
