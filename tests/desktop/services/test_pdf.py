@@ -24,9 +24,7 @@ REPLY = f"## A heading\n\n{WORDS}\n\nSo:\n\n- one\n- two `code`\n\n```python\nx 
 
 def chat(*texts: str, title: str = "The title") -> ConversationRecord:
     """User and assistant in turn."""
-    rows = [
-        MessageRecord(str(n), str(n - 1) if n else None, ("user", "assistant")[n % 2], text, 1.7e9) for n, text in enumerate(texts)
-    ]
+    rows = [MessageRecord(str(n), str(n - 1) if n else None, ("user", "assistant")[n % 2], text, 1.7e9) for n, text in enumerate(texts)]
     return ConversationRecord("inglenook", "k", title, 1.7e9, messages=tuple(rows))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
@@ -46,6 +47,8 @@ def test_a_formula_brings_no_markup_of_its_own() -> None:
     assert "&lt;script&gt;alert" in html.replace("\u00a0", " ")
 
 
-def test_what_is_long_takes_no_long_time() -> None:
-    for piece in ("$a", "$$a", "\\(", "\\[a\n", "$$\n"):
-        assert "<math" not in renderer().render(piece * 3000) or piece != "\\("
+def test_hostile_text_takes_no_long_time() -> None:
+    begin = time.process_time()
+    for piece in ("$a", "$$a", "\\(", "\\[a\n", "$$\n", "\\begin{align}\n"):
+        renderer().render(piece * 3000)
+    assert time.process_time() - begin < 4
