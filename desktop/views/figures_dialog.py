@@ -154,7 +154,7 @@ class FiguresPlot(QWidget):
         for y in (area.top(), area.bottom()) if empty else (area.top(), area.center().y(), area.bottom()):
             painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y))
         painter.setPen(muted)
-        side = int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        side = int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignAbsolute | Qt.AlignmentFlag.AlignVCenter)
         painter.drawText(QRectF(0, area.top() - line / 2, area.left() - 6, line), side, isolated(curve.words(top)))
         painter.drawText(QRectF(0, area.bottom() - line / 2, area.left() - 6, line), side, "0")
         points = [

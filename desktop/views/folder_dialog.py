@@ -75,7 +75,7 @@ class FolderDialog(QDialog):
         words.setWordWrap(True)
         body = QWidget()
         column = QVBoxLayout(body)
-        column.setContentsMargins(4, 4, 10, 8)
+        column.setContentsMargins(0, 0, 0, 8)
         column.setSpacing(6)
         head = QVBoxLayout()
         head.setContentsMargins(8, 0, 6, 6)

@@ -286,7 +286,9 @@ class NotebookEditor(QPlainTextEdit):
         """Keep the text in a column of readable width."""
         column = self.look.column if self.look is not None else 820
         side = max(_LEAST_MARGIN, (self.width() - column) // 2)
-        self.setViewportMargins(side, 12 + self.above, side - self.verticalScrollBar().sizeHint().width() if side > 40 else 2, 0)
+        beside = side - self.verticalScrollBar().sizeHint().width() if side > 40 else 2  # where the scroll bar is
+        left, right = (beside, side) if self.isRightToLeft() else (side, beside)
+        self.setViewportMargins(left, 12 + self.above, right, 0)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

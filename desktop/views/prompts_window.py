@@ -91,7 +91,7 @@ class PromptsWindow(QDialog):
     def _arrange(self) -> None:
         left, right = QWidget(), QWidget()
         side, body = QVBoxLayout(left), QVBoxLayout(right)
-        side.setContentsMargins(0, 0, 0, 0)
+        side.setContentsMargins(1, 0, 1, 0)  # a mirrored splitter cuts one pixel off
         body.setContentsMargins(0, 0, 0, 0)
         side.addWidget(self.list, 1)
         side.addWidget(self.new)
