@@ -26,7 +26,7 @@ class _Curve:
 
 _CURVES = (
     _Curve("Tokens per second", lambda reply: reply.speed or None, lambda value: f"{value:,.1f}"),
-    _Curve("Time to the first token", lambda reply: reply.first or None, lambda value: f"{value:.2f} s"),
+    _Curve("Time to the first token", lambda reply: reply.first or None, lambda value: f"{value:.2f}\u00a0s"),
     _Curve("Drafts kept", lambda reply: reply.kept, lambda value: f"{100 * value:.0f} %", 1.0),
 )
 

@@ -104,8 +104,13 @@ class LibraryTable(QTableView):
         """Select the model at `path`, where it is shown."""
         row = self._models.row_of(path)
         if row >= 0:
-            self.selectRow(row)
+            self.choose_row(row)
             self.scrollTo(self._models.index(row, 0))
+
+    def choose_row(self, row: int) -> None:
+        """As `selectRow`, which finds no column where the table is mirrored: without scrolling to the side."""
+        edge = self.viewport().width() - 1 if self.isRightToLeft() else 0
+        self.setCurrentIndex(self._models.index(row, max(0, self.horizontalHeader().logicalIndexAt(edge))))
 
     def _remember(self) -> None:
         self._was = self.path()
@@ -115,7 +120,7 @@ class LibraryTable(QTableView):
         row = self._models.row_of(self._was) if self._was else -1
         if row >= 0:
             place = self.verticalScrollBar().value()
-            self.selectRow(row)
+            self.choose_row(row)
             self.verticalScrollBar().setValue(place)
         elif self._was:
             self.selected.emit("")

@@ -155,6 +155,7 @@ def selection_menu(stage: Stage) -> QWidget | None:
     shown = stage.window.sidebar.list
     shown.setFocus()
     shown.selectAll()
+    shown.scrollToBottom()
     place = shown.visualRect(shown.model().index(shown.model().rowCount() - 1, 0)).center()
     return stage.take_menu(lambda: stage.context(shown, place))
 
