@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMessageBox, QWidget
@@ -155,8 +154,8 @@ def selection_menu(stage: Stage) -> QWidget | None:
     shown = stage.window.sidebar.list
     shown.setFocus()
     shown.selectAll()
-    shown.scrollToBottom()
-    place = shown.visualRect(shown.model().index(shown.model().rowCount() - 1, 0)).center()
+    shown.scrollToTop()
+    place = shown.visualRect(shown.model().index(3, 0)).center()
     return stage.take_menu(lambda: stage.context(shown, place))
 
 
@@ -192,12 +191,3 @@ def backup_question(stage: Stage) -> QWidget:
     dialog.restore.click()
     stage.spin()
     return stage.window.findChildren(QMessageBox)[-1]
-
-
-@page
-def file_gone(stage: Stage) -> QWidget:
-    stage.shut()
-    stage.open_talk()
-    stage.window.desk.open(Path(stage.folder / "moved away.gguf"))
-    stage.spin(0.5)
-    return stage.window
