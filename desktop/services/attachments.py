@@ -117,6 +117,13 @@ class AttachmentService(QObject):
             self.hold(attachment, conversation)
         self.changed.emit(conversation)
 
+    def move(self, before: int, now: int) -> None:
+        """Those of one chat go with the next message of another one, those that are still being read as well."""
+        self._jobs = {job: now if conversation == before else conversation for job, conversation in self._jobs.items()}
+        held = self._held.pop(before, [])
+        if held:
+            self.put([*(each.attachment for each in (*self.held(now), *held))], now)
+
     def check(self, message: str, opening: str) -> bool:
         """Find out how long the prompt with `message` would be; `sized` tells. False when that cannot be asked."""
         try:

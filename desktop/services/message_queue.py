@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QObject, Signal, Slot
 
+from desktop.services.queue_turn import QueueTurn
 from desktop.services.session import ChatSession
 from desktop.store.database import StoreError
 from desktop.store.queued import Queued, QueueStore
@@ -30,6 +31,9 @@ class MessageQueue(QObject):
         self._held: set[int] = set()
         self._unhindered: set[int] = set()
         self._ended: tuple[int, int] | None = None
+        self._turn = QueueTurn(session, self)
+        self._turn.ready.connect(self._on_ready)
+        self._turn.too_long.connect(self._on_too_long)
         self._read()
         self._held = {waiting.conversation_id for waiting in self._all}
         session.reply_ended.connect(self._on_ended)
@@ -59,7 +63,7 @@ class MessageQueue(QObject):
 
     def remove(self, number: int) -> Queued | None:
         """Take a message out of the queue; returns it."""
-        found = next((waiting for waiting in self._all if waiting.id == number), None)
+        found = self._found(number)
         if found is not None:
             try:
                 self._store.remove(number)
@@ -69,12 +73,33 @@ class MessageQueue(QObject):
             self._read()
         return found
 
+    def move(self, before: int, now: int) -> None:
+        """Let the messages of one chat wait in another one."""
+        try:
+            for waiting in self.waiting(before):
+                self._store.add(now, waiting.text, waiting.opening)
+                self._store.remove(waiting.id)
+        except StoreError as error:
+            self._session.notice.emit(str(error), "error")
+        for states in (self._held, self._unhindered):
+            if before in states:
+                states.discard(before)
+                states.add(now)
+        self._read()
+
     def send(self, number: int) -> None:
-        """Send a message now; the others of its chat go on after its reply."""
-        found = next((waiting for waiting in self._all if waiting.id == number), None)
-        if found is not None and self._session.submit_in(found.conversation_id, found.text, found.opening):
-            self._held.discard(found.conversation_id)
-            self.remove(number)
+        """Send a message now, as it is; the others of its chat go on after its reply."""
+        found = self._found(number)
+        if found is not None:
+            self._send(found)
+
+    def _send(self, waiting: Queued) -> None:
+        if self._session.submit_in(waiting.conversation_id, waiting.text, waiting.opening):
+            self._held.discard(waiting.conversation_id)
+            self.remove(waiting.id)
+
+    def _found(self, number: int) -> Queued | None:
+        return next((waiting for waiting in self._all if waiting.id == number), None)
 
     def _read(self) -> None:
         try:
@@ -101,8 +126,29 @@ class MessageQueue(QObject):
             elif complete:
                 self._held.discard(conversation)
             self._unhindered.discard(conversation)
+        self._go_on()
+        self.changed.emit()
+
+    def _go_on(self) -> None:
         free = next((waiting for waiting in self._all if waiting.conversation_id not in self._held), None)
         if free is not None:
-            self._held.add(free.conversation_id)  # should it be refused, it waits for the user
-            self.send(free.id)
+            self._turn.begin(free)
+
+    @Slot(object, bool)
+    def _on_ready(self, waiting: Queued, cut: bool) -> None:
+        if self._found(waiting.id) is None:  # it was taken out meanwhile
+            self._go_on()
+            return
+        self._held.add(waiting.conversation_id)  # should it be refused, it waits for the user
+        if cut:
+            self._session.notice.emit("The files of the waiting message were cut to their beginnings, so that it fits.", "info")
+        self._send(waiting)
+        self.changed.emit()
+
+    @Slot(object, str)
+    def _on_too_long(self, waiting: Queued, sentence: str) -> None:
+        if self._found(waiting.id) is not None:
+            self._held.add(waiting.conversation_id)
+            self._session.notice.emit(sentence, "warning")
+        self._go_on()
         self.changed.emit()

@@ -147,8 +147,8 @@ class TurnSession(RoleSession):
         who = self._next(path) if due else None
         return who is not None and self._ready() and self._begin(path[-1].id, who=who)
 
-    def _inside(self, conversation_id: int, act: Callable[[], bool]) -> bool:
-        """Do something as if that conversation were open."""
+    def _inside(self, conversation_id: int, act: Callable[[], bool], acts: bool = True) -> bool:
+        """Do something as if that conversation were open; the state is told anew unless nothing `acts` there."""
         shown = self._conversation
         if conversation_id == shown:
             return act()
@@ -169,7 +169,8 @@ class TurnSession(RoleSession):
             self.blockSignals(blocked)
         if trouble:
             self.notice.emit(trouble, "error")
-        self.state_changed.emit(self.state)
+        if acts:
+            self.state_changed.emit(self.state)
         return sent
 
     def preview_request(self, text: str, opening: str = "") -> ChatRequest:
@@ -186,6 +187,16 @@ class TurnSession(RoleSession):
             return self._staged(said, voice, bool(opening.strip()), ())[0]
         new = (Message("user", text), *([Message("assistant", opening)] if opening.strip() else []))
         return self._request((*request_messages(self.prompt.text, path, path[-1].id if path else None), *new), bool(opening.strip()), ())
+
+    def preview_in(self, conversation_id: int, text: str, opening: str = "") -> ChatRequest | None:
+        """As `preview_request`, in a conversation that need not be the open one; None, with a notice, when it cannot be read."""
+        found: list[ChatRequest] = []
+
+        def preview() -> bool:
+            found.append(self.preview_request(text, opening))
+            return True
+
+        return found[0] if self._inside(conversation_id, preview, acts=False) else None
 
     @told
     def fork(self, message_id: int) -> bool:

@@ -26,6 +26,11 @@ class Writing:
     turns: AutomaticTurns
     draft_files: DraftFiles
 
+    def move(self, before: int, now: int) -> None:
+        """What waits for one chat waits for another one from now on: its files and its messages."""
+        self.attachments.move(before, now)
+        self.queue.move(before, now)
+
     def close(self) -> bool:
         """End their threads."""
         return self.attachments.close()

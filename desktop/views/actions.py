@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMainWindow, QMenu
 
+from desktop.views.reading import isolated
+
 __all__ = ["COMMANDS", "ELSEWHERE", "Command", "add_menus", "with_mnemonics"]
 
 
@@ -148,7 +150,7 @@ def _mark_letters(menu: QMenu) -> None:
     """Every entry gets a letter of its own, whatever its words are at the moment."""
     shown = [action for action in menu.actions() if not action.isSeparator()]
     for action, text in zip(shown, with_mnemonics(action.text() for action in shown), strict=True):
-        action.setText(text)
+        action.setText(isolated(text))
 
 
 def with_mnemonics(texts: Iterable[str]) -> list[str]:

@@ -31,11 +31,15 @@ def ask_folder(parent: QWidget | None, title: str, then: Callable[[list[Path]], 
     return _opened(dialog, then)
 
 
-def ask_save(parent: QWidget | None, title: str, name: str, then: Callable[[list[Path]], object], kinds: str = "") -> QFileDialog:
-    """Let the user say where a file goes that is called `name` unless he says otherwise; `then` gets it as the only one of its list."""
+def ask_save(
+    parent: QWidget | None, title: str, name: str, then: Callable[[list[Path]], object], kinds: str = "", ending: str = ""
+) -> QFileDialog:
+    """Let the user say where a file goes that is called `name` unless he says otherwise; `then` gets it as the only one of its list.
+    A name without an ending gets `ending` (".tar.gz"), else that of `name`.
+    """
     dialog = QFileDialog(parent, title, str(Path.home()), kinds)
     dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-    dialog.setDefaultSuffix(Path(name).suffix.removeprefix("."))
+    dialog.setDefaultSuffix((ending or Path(name).suffix).removeprefix("."))
     dialog.selectFile(name)
     return _opened(dialog, then)
 

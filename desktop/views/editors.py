@@ -12,6 +12,7 @@ from desktop.views.editor import Editor
 from desktop.views.folders_editor import FoldersEditor
 from desktop.views.number_editor import NumberEditor
 from desktop.views.order_editor import OrderEditor
+from desktop.views.reading import isolated
 from desktop.views.text_editors import IdsEditor, LineEditor, LinesEditor, OptionalNumberEditor, TextEditor, escape, unescape
 from engine.settings import SettingInfo
 
@@ -48,7 +49,7 @@ class ChoiceEditor(Editor):
         self._combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self._combo.setMinimumContentsLength(8)
         for value, label in info.choices:
-            self._combo.addItem(label, value)
+            self._combo.addItem(isolated(label), value)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._combo)

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QDir, QObject, Slot
+from PySide6.QtCore import QObject, Slot
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtWidgets import QWidget
 
 from desktop.services.exchange import ExchangeService
 from desktop.services.exchange_report import Exported, ImportReport
 from desktop.services.session import ChatSession
 from desktop.services.show_file import FileShower
 from desktop.store.database import StoreError
+from desktop.views.ask_path import ask_open
 from desktop.views.chat_pane import ChatPane
 from desktop.views.file_desk import FileDesk
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ExchangeDesk"]
 
+_KINDS = "Exported chats (*.json *.jsonl *.ndjson *.zip *.chat *.db);;All files (*)"
 REFRESH_S = 1.0
 """How often the list of chats follows an import: making it anew takes some 20 ms for 10,000."""
 
@@ -120,13 +122,7 @@ class ExchangeDesk(QObject):
 
     def ask_for_files(self) -> None:
         """Let the user choose files with chats."""
-        dialog = QFileDialog(self._window, "Import chats", QDir.homePath())
-        dialog.setObjectName("importFrom")
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
-        dialog.setNameFilter("Exported chats (*.json *.jsonl *.ndjson *.zip *.chat *.db);;All files (*)")
-        dialog.filesSelected.connect(lambda chosen: self.import_files([Path(path) for path in chosen]))
-        dialog.finished.connect(dialog.deleteLater)
-        dialog.open()
+        ask_open(self._window, "Import chats", self.import_files, _KINDS, several=True).setObjectName("importFrom")
 
     def import_files(self, paths: Sequence[Path]) -> None:
         """Import these files, and show how far it is."""

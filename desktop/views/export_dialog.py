@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QDir, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QButtonGroup,
     QCheckBox,
     QDialog,
-    QFileDialog,
     QHBoxLayout,
     QLabel,
     QProgressBar,
@@ -22,6 +21,7 @@ from PySide6.QtWidgets import (
 
 from desktop.services.exchange import PDF
 from desktop.store.exporters.names import file_name
+from desktop.views.ask_path import ask_folder, ask_save
 from desktop.views.spacing import dialog_margins
 
 __all__ = ["ExportDialog"]
@@ -157,18 +157,16 @@ class ExportDialog(QDialog):
     def _ask(self) -> None:
         """A file's name, or a folder for several files; the window goes on meanwhile."""
         label, suffix, words, _ = _FORMATS[self._group.checkedId()]
-        dialog = QFileDialog(self, "Export to", QDir.homePath())
-        dialog.setObjectName("exportTo")
+
+        def begin(chosen: list[Path]) -> None:
+            self.begin(label, chosen[0])
+
         if self._into_folder():
-            dialog.setFileMode(QFileDialog.FileMode.Directory)
+            dialog = ask_folder(self, "Export to", begin)
         else:
-            dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-            dialog.setNameFilter(f"{words} (*{suffix})")
-            dialog.setDefaultSuffix(suffix)
-            dialog.selectFile(file_name(self._title if len(self.ids) == 1 else "Chats") + suffix)
-        dialog.fileSelected.connect(lambda chosen: self.begin(label, Path(chosen)))
-        dialog.finished.connect(dialog.deleteLater)
-        dialog.open()
+            name = file_name(self._title if len(self.ids) == 1 else "Chats") + suffix
+            dialog = ask_save(self, "Export to", name, begin, f"{words} (*{suffix})", suffix)
+        dialog.setObjectName("exportTo")
 
     def begin(self, label: str, target: Path) -> None:
         """The place is chosen."""

@@ -10,6 +10,7 @@ from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QMouseEvent, QPainter,
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from desktop.items.reply_figures import ReplyFigures
+from desktop.views.reading import isolated
 from desktop.views.spacing import dialog_margins
 
 __all__ = ["FiguresDialog", "FiguresPlot", "nice_top"]
@@ -25,7 +26,7 @@ class _Curve:
 
 _CURVES = (
     _Curve("Tokens per second", lambda reply: reply.speed or None, lambda value: f"{value:,.1f}"),
-    _Curve("Time to the first token", lambda reply: reply.first or None, lambda value: f"{value:.2f} s"),
+    _Curve("Time to the first token", lambda reply: reply.first or None, lambda value: f"{value:.2f}\u00a0s"),
     _Curve("Drafts kept", lambda reply: reply.kept, lambda value: f"{100 * value:.0f} %", 1.0),
 )
 
@@ -132,7 +133,8 @@ class FiguresPlot(QWidget):
         if not self._replies:
             painter.setPen(muted)
             text = "The figures come with the first reply of this chat."
-            painter.drawText(self.rect().adjusted(12, 12, -12, -12), int(Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap), text)
+            flags = int(Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap)
+            painter.drawText(self.rect().adjusted(12, 12, -12, -12), flags, isolated(text))
         else:
             for curve, area in zip(_CURVES, self._areas(), strict=True):
                 self._paint_curve(painter, curve, area, muted)
@@ -152,8 +154,8 @@ class FiguresPlot(QWidget):
         for y in (area.top(), area.bottom()) if empty else (area.top(), area.center().y(), area.bottom()):
             painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y))
         painter.setPen(muted)
-        side = int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        painter.drawText(QRectF(0, area.top() - line / 2, area.left() - 6, line), side, curve.words(top))
+        side = int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignAbsolute | Qt.AlignmentFlag.AlignVCenter)
+        painter.drawText(QRectF(0, area.top() - line / 2, area.left() - 6, line), side, isolated(curve.words(top)))
         painter.drawText(QRectF(0, area.bottom() - line / 2, area.left() - 6, line), side, "0")
         points = [
             (place, QPointF(self._x(area, place), area.bottom() - area.height() * min(1.0, value / top)))

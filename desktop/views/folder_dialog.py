@@ -16,6 +16,7 @@ from desktop.views.form import SettingsForm
 from desktop.views.group import Group
 from desktop.views.notices import Banner
 from desktop.views.prompt_field import PromptField
+from desktop.views.spacing import dialog_margins
 from engine.settings import AdapterSettings, ConstraintSettings, Settings, StopSettings
 
 __all__ = ["FolderDialog"]
@@ -74,7 +75,7 @@ class FolderDialog(QDialog):
         words.setWordWrap(True)
         body = QWidget()
         column = QVBoxLayout(body)
-        column.setContentsMargins(4, 4, 10, 8)
+        column.setContentsMargins(0, 0, 0, 8)
         column.setSpacing(6)
         head = QVBoxLayout()
         head.setContentsMargins(8, 0, 6, 6)
@@ -99,6 +100,7 @@ class FolderDialog(QDialog):
         foot.addStretch(1)
         foot.addWidget(close)
         layout = QVBoxLayout(self)
+        dialog_margins(layout)
         layout.addWidget(scroll, 1)
         layout.addWidget(self.banner)
         layout.addLayout(foot)

@@ -28,7 +28,7 @@ class Group(QWidget):
         self.note.setProperty("tone", "source")
         self.note.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         beside = QHBoxLayout(self.header)
-        beside.setContentsMargins(0, 0, 10, 0)
+        beside.setContentsMargins(10, 0, 10, 0)
         beside.addStretch(1)
         beside.addWidget(self.note)
         layout = QVBoxLayout(self)

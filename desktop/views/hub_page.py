@@ -24,8 +24,10 @@ from PySide6.QtWidgets import (
 
 from desktop.items.hub import ChoicesModel, HubModels
 from desktop.services.hub import HubService
+from desktop.views.empty_words import EmptyWords
 from desktop.views.hub_downloads import DownloadList
 from desktop.views.hub_token import TokenLine
+from desktop.views.spacing import SCALE
 
 if TYPE_CHECKING:
     from engine.hub import HubChoice, HubModel
@@ -58,6 +60,8 @@ class HubPage(QWidget):
         self.note.setTextFormat(Qt.TextFormat.PlainText)
         self.found, self.choices = HubModels(self), ChoicesModel(self)
         self.results, self.options = _list("Models on the hub", self.found), _list("Quantisations to choose from", self.choices)
+        EmptyWords(self.results, "The models that are found will be here.")
+        EmptyWords(self.options, "Choose a model: what there is of it will be here.")
         self.about = QLabel()
         self.about.setWordWrap(True)
         self.about.setTextFormat(Qt.TextFormat.PlainText)
@@ -79,13 +83,14 @@ class HubPage(QWidget):
         top.addWidget(self.offline)
         right = QWidget()
         side = QVBoxLayout(right)
-        side.setContentsMargins(10, 0, 0, 0)
+        side.setContentsMargins(0, 0, 0, 0)
         side.addWidget(self.about)
         side.addWidget(self.options, 1)
         side.addWidget(self.get, 0, Qt.AlignmentFlag.AlignLeft)
         split = QSplitter(Qt.Orientation.Horizontal)
         split.setChildrenCollapsible(False)
-        split.setHandleWidth(1)
+        split.setProperty("tone", "gap")
+        split.setHandleWidth(SCALE[2])
         split.addWidget(self.results)
         split.addWidget(right)
         split.setSizes([500, 500])

@@ -7,6 +7,7 @@ from functools import partial
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import (
+    QBoxLayout,
     QComboBox,
     QHBoxLayout,
     QLabel,
@@ -36,6 +37,8 @@ NO_MATCH = "No model matches. Change the search, or choose Everywhere."
 SEARCH_MS = 120
 _WIDE = 130
 """From so many characters of width on the details stand beside the table."""
+_NARROW = 80
+"""With fewer, the search has a line of its own."""
 
 
 class LibraryPage(QWidget):
@@ -100,10 +103,13 @@ class LibraryPage(QWidget):
         self.show_state(session.state)
 
     def _lay_out(self) -> None:
-        top = QHBoxLayout()
+        top = self._top = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         top.addWidget(self.query, 1)
+        tools = QHBoxLayout()
+        top.addLayout(tools)
         for widget in (self.source, self.folders, self.open_file, self.again):
-            top.addWidget(widget)
+            tools.addWidget(widget)
+        tools.setStretchFactor(self.source, 1)
         self._tables = QStackedWidget()
         self._tables.addWidget(self.table)
         self._tables.addWidget(self.nothing)
@@ -181,7 +187,7 @@ class LibraryPage(QWidget):
         if not searching and self.models.rowCount() and not self.table.path():
             self.table.select(self._session.model.path if self._session.model is not None else "")
             if not self.table.path():
-                self.table.selectRow(0)
+                self.table.choose_row(0)
 
     def show_state(self, state: str) -> None:
         """Show the bar while a model comes or goes."""
@@ -266,6 +272,8 @@ class LibraryPage(QWidget):
 
     def _arrange(self) -> None:
         wide = self.width() >= self.fontMetrics().averageCharWidth() * _WIDE
+        narrow = self.width() < self.fontMetrics().averageCharWidth() * _NARROW
+        self._top.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
         wanted = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
         if self.split.orientation() != wanted:
             self.split.setOrientation(wanted)

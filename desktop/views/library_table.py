@@ -8,11 +8,15 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStyle, QStyledIte
 
 from desktop.items.catalogue import ModelEntry
 from desktop.items.library import COLUMNS, ENTRY_ROLE, TONE_ROLE, LibraryModel
+from desktop.views.reading import isolated
 
 __all__ = ["LibraryTable"]
 
-_CHARACTERS = (30, 20, 17, 10, 15, 6, 10, 15, 12, 10, 12, 20)
-"""Widths of the columns in average characters."""
+_SAMPLES = (
+    "Mistral-Small-24B-Instruct-Q4_K_M  (loaded)", "Too large, 123.4 GB", "≈ 1,200 tokens/s", "123.4 GB", "Q4_K_M, Q6_K", "16.0",
+    "1,048,576", "qwen3moe 235 B", "Safetensors", "Yes", "Apache-2.0", "Hugging Face cache",
+)  # fmt: skip
+"""What each column has room for, besides its own name."""
 _MARGIN = 9
 _TONES = {"danger": QPalette.ColorRole.BrightText, "muted": QPalette.ColorRole.PlaceholderText}
 
@@ -39,7 +43,7 @@ class _Cells(QStyledItemDelegate):
         painter.setPen(colour)
         room = option.rect.adjusted(_MARGIN, 0, -_MARGIN, 0)
         shown = option.fontMetrics.elidedText(text, Qt.TextElideMode.ElideMiddle, room.width())
-        painter.drawText(room, int(index.data(Qt.ItemDataRole.TextAlignmentRole)), shown)
+        painter.drawText(room, int(index.data(Qt.ItemDataRole.TextAlignmentRole)), isolated(shown))
 
 
 class LibraryTable(QTableView):
@@ -87,8 +91,10 @@ class LibraryTable(QTableView):
         metrics = self.fontMetrics()
         self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         self.verticalHeader().setDefaultSectionSize(round(metrics.height() * 1.75))
-        for column in range(len(COLUMNS)):
-            self.setColumnWidth(column, metrics.averageCharWidth() * _CHARACTERS[column] + 18)
+        sign = 2 * metrics.height()  # which says how the column is sorted, and the header's own edges
+        for column, (title, sample) in enumerate(zip(COLUMNS, _SAMPLES, strict=True)):
+            header = self.horizontalHeader().fontMetrics().horizontalAdvance(title) + sign
+            self.setColumnWidth(column, max(header, metrics.horizontalAdvance(sample) + 2 * _MARGIN + 4))
 
     def path(self) -> str:
         """The path of the selected model; empty for none."""
@@ -98,8 +104,13 @@ class LibraryTable(QTableView):
         """Select the model at `path`, where it is shown."""
         row = self._models.row_of(path)
         if row >= 0:
-            self.selectRow(row)
+            self.choose_row(row)
             self.scrollTo(self._models.index(row, 0))
+
+    def choose_row(self, row: int) -> None:
+        """As `selectRow`, which finds no column where the table is mirrored: without scrolling to the side."""
+        edge = self.viewport().width() - 1 if self.isRightToLeft() else 0
+        self.setCurrentIndex(self._models.index(row, max(0, self.horizontalHeader().logicalIndexAt(edge))))
 
     def _remember(self) -> None:
         self._was = self.path()
@@ -109,7 +120,7 @@ class LibraryTable(QTableView):
         row = self._models.row_of(self._was) if self._was else -1
         if row >= 0:
             place = self.verticalScrollBar().value()
-            self.selectRow(row)
+            self.choose_row(row)
             self.verticalScrollBar().setValue(place)
         elif self._was:
             self.selected.emit("")

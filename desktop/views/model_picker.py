@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QMenu, QSizePolicy, QToolButton, QWidget
 
 from desktop.items.catalogue import ModelEntry
 from desktop.views.icons import tinted
+from desktop.views.reading import isolated
 
 __all__ = ["STARTER_WORDS", "ModelPicker"]
 
@@ -111,7 +112,7 @@ class ModelPicker(QToolButton):
         return tuple(self._entry_actions)
 
     def _action(self, entry: ModelEntry) -> QAction:
-        words = f"{entry.name}\t{entry.detail}" if entry.detail else entry.name
+        words = f"{isolated(entry.name)}\t{isolated(entry.detail)}" if entry.detail else isolated(entry.name)
         action = QAction(words.replace("&", "&&"), self)
         action.setCheckable(True)
         action.setChecked(entry.path == self._path)
@@ -119,7 +120,7 @@ class ModelPicker(QToolButton):
         action.setToolTip(entry.trouble or entry.path)
         if entry.trouble:
             reason = entry.trouble if len(entry.trouble) <= _TROUBLE_CHARACTERS else entry.trouble[: _TROUBLE_CHARACTERS - 1] + "…"
-            action.setText(f"{entry.name}: {reason}".replace("&", "&&"))
+            action.setText(isolated(f"{entry.name}: {reason}".replace("&", "&&")))
         action.triggered.connect(lambda: self.chosen.emit(entry.path))
         return action
 

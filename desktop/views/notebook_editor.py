@@ -61,6 +61,7 @@ class NotebookEditor(QPlainTextEdit):
         self._low = self._high = 0  # units at the beginning and at the end of the document that the tokens' text shares with it
         self.stale = False  # the text was changed since the tokens were given
         self._own = False  # a change of the document comes from here
+        self.above = 0  # pixels kept free over the text, for what lies there; `fit` follows
         self._place: QTextCursor | None = None
         self._joins = False
         self.document().contentsChange.connect(self._on_change)
@@ -285,7 +286,9 @@ class NotebookEditor(QPlainTextEdit):
         """Keep the text in a column of readable width."""
         column = self.look.column if self.look is not None else 820
         side = max(_LEAST_MARGIN, (self.width() - column) // 2)
-        self.setViewportMargins(side, 12, side - self.verticalScrollBar().sizeHint().width() if side > 40 else 2, 0)
+        beside = side - self.verticalScrollBar().sizeHint().width() if side > 40 else 2  # where the scroll bar is
+        left, right = (beside, side) if self.isRightToLeft() else (side, beside)
+        self.setViewportMargins(left, 12 + self.above, right, 0)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

@@ -66,6 +66,7 @@ class NotebookFinding(QObject):
         self._again.stop()
         if self._bar is not None and self.is_open:
             self._bar.hide()
+            self._keep_free(0)
             self._editor.setFocus()
 
     def _show(self, words: str, focus: bool) -> None:
@@ -127,6 +128,13 @@ class NotebookFinding(QObject):
             left = self._page.width() - wide - _EDGE - (bar.width() if bar.isVisible() else 0)
             self._bar.setGeometry(max(_EDGE, left), _EDGE, wide, size.height())
             self._bar.raise_()
+            self._keep_free(size.height())
+
+    def _keep_free(self, pixels: int) -> None:
+        """Room over the text, so that the bar does not lie on its first lines."""
+        if self._editor.above != pixels:
+            self._editor.above = pixels
+            self._editor.fit()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Resize and self.is_open:

@@ -26,6 +26,7 @@ from PySide6.QtWidgets import (
 
 from desktop.services.origin_words import facts_rows, prompt_pieces, prompt_words, setting_rows
 from desktop.services.origins import ToldOrigin
+from desktop.views.spacing import dialog_margins
 
 __all__ = ["OriginDialog"]
 
@@ -165,8 +166,7 @@ class OriginDialog(QDialog):
         self.tabs.addTab(page, "Prompt")
         self.tabs.addTab(self.settings, "Settings")
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(18, 12, 18, 14)
-        layout.setSpacing(10)
+        dialog_margins(layout)
         layout.addWidget(self.tabs, 1)
         layout.addWidget(self._replay_part())
         layout.addLayout(self._buttons())
@@ -176,7 +176,7 @@ class OriginDialog(QDialog):
         body = QWidget()
         body.setObjectName("originFacts")
         grid = QGridLayout(body)
-        grid.setContentsMargins(2, 12, 8, 8)
+        grid.setContentsMargins(0, 12, 0, 8)
         grid.setHorizontalSpacing(22)
         grid.setVerticalSpacing(7)
         grid.setColumnStretch(0, 2)

@@ -24,9 +24,11 @@ from desktop.items.catalogue import ModelEntry
 from desktop.services.personas import PersonaService
 from desktop.store.personas import Persona
 from desktop.views.avatar import avatar
+from desktop.views.empty_words import EmptyWords
 from desktop.views.icons import IconButton
 from desktop.views.notices import Banner
 from desktop.views.persona_editor import PersonaEditor
+from desktop.views.spacing import dialog_margins
 
 __all__ = ["PersonasDialog"]
 
@@ -34,6 +36,7 @@ _PAUSE_MS = 600
 _NARROW = 76
 """With fewer average characters than this, the list stands above the editor."""
 _WORDS = "A persona has a name, a picture, a system prompt, a sampler preset and a model, and can answer in any chat."
+_NONE = "There is no persona yet. Choose “New persona” to make the first."
 _NAME = "New persona"
 
 
@@ -49,6 +52,7 @@ class PersonasDialog(QDialog):
         self.list = QListWidget()
         self.list.setAccessibleName("Personas")
         self.list.setProperty("tone", "order")
+        self.empty = EmptyWords(self.list, _NONE)
         self.new = QPushButton("New persona")
         self.copy = IconButton("copy", "Duplicate this persona")
         self.delete = IconButton("trash", "Delete this persona")
@@ -86,7 +90,7 @@ class PersonasDialog(QDialog):
         side.addWidget(self.list, 1)
         body = QWidget()
         inside = QVBoxLayout(body)
-        inside.setContentsMargins(2, 2, 10, 2)
+        inside.setContentsMargins(0, 0, 0, 0)
         inside.addWidget(self.nothing)
         inside.addWidget(self.editor)
         inside.addStretch(1)
@@ -106,6 +110,7 @@ class PersonasDialog(QDialog):
         foot.addStretch(1)
         foot.addWidget(close)
         layout = QVBoxLayout(self)
+        dialog_margins(layout)
         layout.addLayout(self._main, 1)
         layout.addWidget(self.banner)
         layout.addLayout(foot)

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QLabel, QPlainTextEdit, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QDialog,
+    QDialogButtonBox,
+    QFormLayout,
+    QLabel,
+    QPlainTextEdit,
+    QScrollArea,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.store.prompt_text import filled, variables
 from desktop.store.prompts import Prompt
-from desktop.views.spacing import dialog_margins
+from desktop.views.spacing import SCALE, dialog_margins
 from desktop.views.text_box import TextBox
 
 __all__ = ["PromptForm"]
@@ -26,6 +36,9 @@ class PromptForm(QDialog):
         self._prompt = prompt
         self.fields: dict[str, TextBox] = {}
         form = QFormLayout()
+        form.setContentsMargins(0, 0, 0, 0)
+        form.setVerticalSpacing(SCALE[1])
+        form.setHorizontalSpacing(SCALE[2])
         form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
         for name, value in variables(prompt.text).items():
@@ -35,6 +48,7 @@ class PromptForm(QDialog):
             field.installEventFilter(self)
             label = QLabel(f"{name[0].upper()}{name[1:]}")
             label.setBuddy(field)
+            field.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)  # none is higher than its text
             form.addRow(label, field)
             self.fields[name] = field
         body = QWidget()
@@ -44,6 +58,8 @@ class PromptForm(QDialog):
         scroll.setObjectName("dialogScroll")
         scroll.setWidget(body)
         scroll.setWidgetResizable(True)
+        scroll.setSizeAdjustPolicy(QScrollArea.SizeAdjustPolicy.AdjustToContents)
+        scroll.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Maximum)
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         heading = QLabel("What will be inserted")
@@ -62,7 +78,7 @@ class PromptForm(QDialog):
         self.buttons.rejected.connect(self.reject)
         column = QVBoxLayout(self)
         dialog_margins(column)
-        column.addWidget(scroll, 1)
+        column.addWidget(scroll)
         column.addWidget(heading)
         column.addWidget(self.preview, 1)
         column.addWidget(self.buttons)

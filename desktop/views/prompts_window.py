@@ -20,12 +20,14 @@ from desktop.services.prompts import PromptService
 from desktop.store.prompt_text import variables
 from desktop.store.prompts import Prompt
 from desktop.views.ask_path import ask_open, ask_save
-from desktop.views.spacing import dialog_margins
+from desktop.views.empty_words import EmptyWords
+from desktop.views.spacing import SCALE, dialog_margins
 from desktop.views.text_box import TextBox
 
 __all__ = ["PromptsWindow"]
 
 _HINT = "Places to fill in stand in double braces: {{topic}}, or {{language=English}} with what stands there for a start."
+_NONE = "There is no prompt yet. Choose “New prompt” to write the first, or import some."
 _FILES = "Prompts (*.json)"
 
 
@@ -44,6 +46,7 @@ class PromptsWindow(QDialog):
         self.list.setAccessibleName("Saved prompts")
         self.list.currentItemChanged.connect(lambda *_: self._show_chosen())
         self.list.itemActivated.connect(lambda _item: self._insert())
+        self.empty = EmptyWords(self.list, _NONE)
         self.name = QLineEdit()
         self.name.setAccessibleName("Name of the prompt")
         self.name.setPlaceholderText("Name, also its slash command")
@@ -88,8 +91,8 @@ class PromptsWindow(QDialog):
     def _arrange(self) -> None:
         left, right = QWidget(), QWidget()
         side, body = QVBoxLayout(left), QVBoxLayout(right)
-        side.setContentsMargins(0, 0, 10, 0)
-        body.setContentsMargins(12, 0, 0, 0)
+        side.setContentsMargins(1, 0, 1, 0)  # a mirrored splitter cuts one pixel off
+        body.setContentsMargins(0, 0, 0, 0)
         side.addWidget(self.list, 1)
         side.addWidget(self.new)
         files = QHBoxLayout()
@@ -102,7 +105,8 @@ class PromptsWindow(QDialog):
         body.addStretch(1)
         panes = QSplitter(Qt.Orientation.Horizontal)
         panes.setChildrenCollapsible(False)
-        panes.setHandleWidth(1)
+        panes.setProperty("tone", "gap")
+        panes.setHandleWidth(SCALE[3])
         panes.addWidget(left)
         panes.addWidget(right)
         panes.setStretchFactor(1, 1)

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePol
 from desktop.store.attached import split
 from desktop.store.queued import Queued
 from desktop.views.icons import IconButton
+from desktop.views.reading import isolated
 
 __all__ = ["QueueRows"]
 
@@ -92,5 +93,5 @@ class _Elided(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         words = self.fontMetrics().elidedText(self._words, Qt.TextElideMode.ElideRight, self.width())
-        painter.drawText(self.rect(), int(Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignVCenter), words)
+        painter.drawText(self.rect(), int(Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignVCenter), isolated(words))
         painter.end()

@@ -28,6 +28,7 @@ from PySide6.QtWidgets import (
 from desktop.store.personas import Persona
 from desktop.store.roles import LONGEST_NAME, MOST_AUTOMATIC, MOST_PARTICIPANTS, Participant, Roles, name_of
 from desktop.views.icons import IconButton
+from desktop.views.spacing import dialog_margins
 from desktop.views.text_box import TextBox
 
 __all__ = ["RolesDialog"]
@@ -124,14 +125,14 @@ class RolesDialog(QDialog):
         self.nothing.setWordWrap(True)
         self.nothing.setProperty("tone", "muted")
         column = QVBoxLayout(self)
-        column.setContentsMargins(16, 16, 16, 16)
-        column.setSpacing(10)
+        dialog_margins(column)
         column.addWidget(self.nothing)
-        column.addWidget(self.list, 1)
+        column.addWidget(self.list, 100)
         column.addLayout(tools)
         column.addLayout(form)
         column.addWidget(hint)
         column.addWidget(self.trouble)
+        column.addStretch(1)  # of any size only while there is no list
         column.addWidget(self.buttons)
         line = self.fontMetrics().height()
         self.resize(min(30 * line, max(18 * line, parent.width() - 24)), min(34 * line, parent.height() - 24))

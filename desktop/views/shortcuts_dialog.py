@@ -23,6 +23,7 @@ from desktop.views.actions import COMMANDS, ELSEWHERE
 from desktop.views.icons import IconButton
 from desktop.views.key_editor import KeyEditor
 from desktop.views.shortcuts import Keymap, native
+from desktop.views.spacing import dialog_margins
 
 __all__ = ["ShortcutsDialog"]
 
@@ -132,7 +133,7 @@ class ShortcutsDialog(QDialog):
         self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         layout = QVBoxLayout(self)
-        layout.setSpacing(10)
+        dialog_margins(layout)
         layout.addWidget(self.query)
         layout.addWidget(self._scroll, 1)
         layout.addWidget(self._buttons())
@@ -156,7 +157,7 @@ class ShortcutsDialog(QDialog):
     def _table(self) -> QWidget:
         table = QWidget()
         column = QVBoxLayout(table)
-        column.setContentsMargins(2, 0, 12, 0)
+        column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
         for menu in dict.fromkeys(command.menu for command in COMMANDS):
             names = [command.name for command in COMMANDS if command.menu == menu and command.text]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton
@@ -63,6 +65,8 @@ class TemporaryDesk(QObject):
         super().__init__(parent)
         self._session = session
         self._composer: Composer | None = None
+        self.moved: Callable[[int, int], object] = lambda before, now: None
+        """Takes what waits for a temporary chat along into the kept one: both ids."""
         self.button = IconButton("temporary", "New temporary chat")
         self.button.setToolTip("New temporary chat: nothing of it is saved (Ctrl+Shift+N)")
         self.button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
@@ -77,10 +81,13 @@ class TemporaryDesk(QObject):
 
     def keep(self) -> None:
         """Save the open temporary chat among the others."""
-        text = self._composer.text() if self._composer is not None else ""
+        composer, before = self._composer, self._session.conversation
+        text, opening = (composer.text(), composer.opening()) if composer is not None else ("", "")
         if self._session.keep_temporary():
-            if self._composer is not None:
-                self._composer.set_text(text)
+            if composer is not None:
+                composer.set_text(text)
+                composer.set_opening(opening)
+            self.moved(before, self._session.conversation)
             self._session.notice.emit("The chat is kept now.", "info")
 
     def _show(self, _conversation: int) -> None:

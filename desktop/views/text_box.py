@@ -75,8 +75,8 @@ class TextBox(QPlainTextEdit):
             return
         self._fitting = True
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont) if self._code else self.font()
-        if self._code and font.family() != self.font().family():
-            font.setPointSizeF(QApplication.font().pointSizeF())
+        font.setPointSizeF(QApplication.font().pointSizeF())
+        if self._code and (font.family(), font.pointSizeF()) != (self.font().family(), self.font().pointSizeF()):
             self.setFont(font)
         wanted = max(int(self.document().size().height()), self._placeholder_lines())
         lines = min(max(self._least, wanted), self._most)

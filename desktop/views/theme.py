@@ -23,6 +23,13 @@ _ROLES = {
     "LinkVisited": "link", "PlaceholderText": "muted", "ToolTipBase": "surface", "ToolTipText": "text", "Light": "surface",
     "Midlight": "hover", "Mid": "line", "Dark": "edge", "Shadow": "edge", "Accent": "accent",
 }  # fmt: skip
+_MIRRORED = """
+QLabel[alignment="128"], QLabel[alignment="129"] { qproperty-alignment: "AlignRight | AlignAbsolute | AlignVCenter"; }
+QLabel[alignment="32"], QLabel[alignment="33"] { qproperty-alignment: "AlignRight | AlignAbsolute | AlignTop"; }
+"""
+"""Qt puts a label to the side of its own text: English words would stand at the far end of a mirrored row. The numbers are those of
+AlignVCenter and AlignTop, alone and with AlignLeading.
+"""
 _DIMMED = ("WindowText", "Text", "ButtonText", "PlaceholderText")
 
 
@@ -71,9 +78,10 @@ def style_sheet(colours: dict[str, str], text_scale: int = 100, mirrored: bool =
         "round14": f"{(side + 2) // 2}px",
         "dot14": f"{side + 2 - 2 * ring}px",
         "ring14": f"{ring}px",
-        **{f"px{length}": f"{round(length * text_scale / 100)}px" for length in (14, 16, 22)},
+        **{f"px{length}": f"{round(length * text_scale / 100)}px" for length in (14, 16, 18, 22)},
     }
-    return re.sub(r"@(\w+)", lambda found: known[found.group(1)], resources.text("themes/inglenook.qss"))
+    sheet = resources.text("themes/inglenook.qss") + (_MIRRORED if mirrored else "")
+    return re.sub(r"@(\w+)", lambda found: known[found.group(1)], sheet)
 
 
 def contrast(first: str, second: str) -> float:

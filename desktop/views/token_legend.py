@@ -6,6 +6,7 @@ from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QLabel, QSizePolicy, QToolButton, QWidget
 
+from desktop.views.reading import isolated
 from desktop.views.transcript.token_colours import ENTROPY, MOST_ENTROPY, PROBABILITY, tint
 
 __all__ = ["TokenLegend"]
@@ -46,9 +47,10 @@ class _Scale(QWidget):
         painter.setPen(self.palette().color(QPalette.ColorRole.Mid))
         painter.drawRect(room)
         painter.setPen(self.palette().color(QPalette.ColorRole.WindowText))
-        painter.drawText(QRectF(0, 0, left, self.height()), int(Qt.AlignmentFlag.AlignVCenter), low)
+        middle = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignAbsolute  # colours never run from right to left
+        painter.drawText(QRectF(0, 0, left, self.height()), int(middle | Qt.AlignmentFlag.AlignLeft), isolated(low))
         end = QRectF(self.width() - right, 0, right, self.height())
-        painter.drawText(end, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight), high)
+        painter.drawText(end, int(middle | Qt.AlignmentFlag.AlignRight), isolated(high))
         painter.end()
 
 

@@ -29,7 +29,9 @@ STARTER_LABEL, STARTER_SHORT = "Download starter model (SmolLM2, 98 MB)", "Downl
 RETRY_LABEL = "Try the download again"
 OTHER_WAYS = "Or bring your own: a GGUF file, or a folder with safetensors. You can also drag it onto this window."
 COLUMN = 520
-"""The widest the page's column is, in pixels."""
+"""The widest the page's column is, in pixels of text at its usual size."""
+USUAL_LINE = 16
+"""Pixels of a line of text at its usual size."""
 MOST_FOUND = 3
 """So many of the models on this computer are offered; the library has them all."""
 EXAMPLES = ("Explain how a rainbow forms", "Write a short poem about autumn rain", "Give me three ideas for dinner")
@@ -214,8 +216,8 @@ class WelcomePage(QWidget):
         self._pages = QStackedWidget()
         for page in (self.first_run, self.ready, self.loading):
             self._pages.addWidget(page)
-        column = QWidget()
-        column.setMaximumWidth(COLUMN)
+        self._column = column = QWidget()
+        self._fit_column()
         inside = QVBoxLayout(column)
         inside.setSpacing(10)
         inside.addStretch(2)
@@ -293,6 +295,11 @@ class WelcomePage(QWidget):
         super().changeEvent(event)
         if event.type() == QEvent.Type.FontChange and hasattr(self, "title"):
             QTimer.singleShot(0, self, self._enlarge_title)  # the style that is being set now would take it back
+            self._fit_column()
+
+    def _fit_column(self) -> None:
+        """As many words on a line at every text size."""
+        self._column.setMaximumWidth(round(COLUMN * max(1.0, self.fontMetrics().height() / USUAL_LINE)))
 
     def _label_download(self) -> None:
         """The longest words that find room on the button."""
@@ -300,14 +307,14 @@ class WelcomePage(QWidget):
         button.setAccessibleName(STARTER_LABEL if self.first_run.trouble.isHidden() else RETRY_LABEL)
         for words in (STARTER_LABEL, STARTER_SHORT) if self.first_run.trouble.isHidden() else (RETRY_LABEL,):
             button.setText(words)
-            if button.sizeHint().width() <= self.width() - 36:
+            if button.sizeHint().width() <= min(self.width(), self._column.maximumWidth()) - 40:
                 break
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Keep the words on the button whole."""
         super().resizeEvent(event)
         self._label_download()
-        self.first_run.fit(min(self.width(), COLUMN) - 40)
+        self.first_run.fit(min(self.width(), self._column.maximumWidth()) - 40)
 
     def _set_busy(self, busy: bool) -> None:
         self.first_run.progress.setVisible(busy)

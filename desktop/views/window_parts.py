@@ -98,6 +98,7 @@ class WindowParts(QMainWindow):
         self.safety = SafetyDesk(session, services.backups, services.exchange, self.chat, self)
         self.leaving = LeavingDesk(session, self)
         self.writing = WritingDesk(services.writing, session, self.chat, self)
+        self.temporary.moved = services.writing.move
         self.clarity.draft = lambda: self.writing.message(self.chat.composer.text())
         services.writing.attachments.changed.connect(lambda _conversation: self.clarity.draft_changed())
         self.roles = RoleDesk(session, self.chat, self.personas, self.writing, services.meter)

@@ -301,6 +301,7 @@ def sidebar_rename(stage: Stage) -> QWidget:
 
 @page
 def sidebar_hits(stage: Stage) -> QWidget:
+    QTest.keyClick(stage.focus(), Qt.Key.Key_Escape)
     stage.window.sidebar.query.setFocus()
     stage.window.sidebar.query.setText("peas")
     stage.window.sidebar.find_now()

@@ -27,7 +27,7 @@ TALK = (
         "When should I sow peas in a cold spring?",
         "Sow them as soon as the soil can be worked and is above **5 °C** a hand deep.\n\n"
         "| crop | soil | depth |\n|---|---:|---:|\n| peas | 5 °C | 4 cm |\n| broad beans | 4 °C | 6 cm |\n| carrots | 7 °C | 1 cm |\n\n"
-        "- [x] cover the bed with fleece\n- [ ] soak the seeds for a night\n\n"
+        "- [x] cover the bed with fleece\n- [ ] soak the seeds for a night\n\n1. [x] dig\n2. [ ] rake\n\n"
         "Peas that wait in wet, cold soil rot before they come up.[^1]\n\n"
         "[^1]: Below 4 °C nothing moves for weeks.",
     ),

@@ -135,6 +135,8 @@ def export(stage: Stage) -> QWidget:
 def export_running(stage: Stage) -> QWidget:
     dialog = stage.window.exchange.export_dialog
     assert dialog is not None
+    dialog.wanted.disconnect()
+    dialog.begin("Markdown", stage.folder / "chat.md")
     dialog.show_progress(12, 40)
     return top(stage)
 

@@ -43,7 +43,7 @@ def take(variant: str, out: Path, only: list[str]) -> list[str]:
     from PySide6.QtWidgets import QDialog
 
     from desktop.app import make_application
-    from tests.bench import picture_pages, picture_windows  # noqa: F401 - they fill the list, in this order
+    from tests.bench import picture_pages, picture_windows, picture_writing  # noqa: F401 - they fill the list, in this order
     from tests.bench.picture_list import PAGES
     from tests.bench.picture_stage import Stage
 

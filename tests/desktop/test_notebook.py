@@ -18,6 +18,7 @@ from desktop.store.exporters.own import own_json
 from desktop.store.intake import read_whole
 from desktop.store.records import NOTEBOOK
 from desktop.store.tokens import UNKNOWN
+from desktop.views.transcript.find_bar import FindBar
 from engine.core import Trimmed
 from engine.settings import CacheSettings, SamplerSettings, StopSettings
 from tests.desktop.desk import Hand
@@ -248,10 +249,13 @@ def test_words_are_found_in_the_document(hand) -> None:
     hand.press(Key.Key_F, Modifier.ControlModifier)
     QTest.keyClicks(hand.window.focusWidget(), "word")
     assert len(page(hand).finding.places) == 2
+    box, bar = page(hand).editor, page(hand).findChild(FindBar)
+    assert box.viewport().geometry().top() + box.geometry().top() > bar.geometry().bottom()  # it lies on no line
     hand.press(Key.Key_Return)
     assert editor(hand).textCursor().selectedText() in ("word", "Word")
     hand.press(Key.Key_Escape)
     assert not page(hand).finding.is_open
+    assert box.viewport().geometry().top() < bar.height()
     assert hand.window.focusWidget() is editor(hand)
 
 

@@ -393,3 +393,50 @@ def test_the_reading_of_a_hard_pdf_is_stopped_at_its_chip(hand, monkeypatch) -> 
     hand.qtbot.waitUntil(lambda: not desk(hand).files.chips.isVisible())
     assert not hand.window.chat.banner.isVisible()
     assert chips(hand) == []
+
+
+def test_a_waiting_message_is_counted_again_when_its_turn_comes(hand) -> None:
+    chat, queue = hand.door.chat, hand.window.services.writing.queue
+    chat.hold = threading.Event()
+    hand.type("one")
+    send(hand)
+    hand.wait_for("prefill", "answering")
+    lines = "\n".join(f"line {number} has five words" for number in range(900))
+    queue.add(f"Attached file: long.txt\n```\n{lines}\n```\n\nSum it up")
+    queue.add("word " * 5000 + "end")
+    chat.hold.set()
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 4 and not hand.session.replying_in, timeout=20_000)
+    ((_, file),), place = split(hand.items()[2].text)
+    assert "of 900 lines" in file.note
+    assert hand.items()[2].text[place:] == "Sum it up"
+    assert 4096 - 16 - 8 < len(hand.items()[2].text.split()) <= 4096 - 16
+    hand.qtbot.waitUntil(lambda: "too long" in hand.window.chat.banner.text.text())
+    assert "waits" in desk(hand).rows.title.text()
+    assert len(hand.items()) == 4
+    hand.door.chat.reply = "done"
+    hand.click("Send", desk(hand).rows)
+    hand.qtbot.waitUntil(lambda: hand.texts()[-1] == "done" and len(hand.items()) == 6)
+
+
+def test_what_is_unsent_goes_along_when_a_temporary_chat_is_kept(hand) -> None:
+    hand.session.new_temporary()
+    attach(hand, "notes.md", "# Alpha\n")
+    hand.type("Sum it up")
+    hand.window.chat.composer.set_opening("Well,")
+    hand.door.chat.hold = threading.Event()
+    hand.session.submit("one")
+    hand.wait_for("prefill", "answering")
+    hand.window.services.writing.queue.add("two")
+    hand.session.stop()
+    hand.wait_for("idle")
+    hand.click("Keep this chat")
+    assert not hand.session.temporary
+    assert hand.box.toPlainText() == "Sum it up"
+    assert hand.window.chat.composer.opening() == "Well,"
+    assert [row.text._words for row in desk(hand).rows.rows] == ["two"]
+    assert [held.attachment.name for held in desk(hand).files.held()] == ["notes.md"]
+    kept = hand.session.conversation
+    hand.restart()
+    assert hand.session.conversation == kept
+    assert [held.attachment.name for held in desk(hand).files.held()] == ["notes.md"]
+    assert [row.text._words for row in desk(hand).rows.rows] == ["two"]

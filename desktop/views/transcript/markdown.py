@@ -8,6 +8,7 @@ from unicodedata import bidirectional
 from PySide6.QtCore import QUrl
 from PySide6.QtGui import (
     QBrush,
+    QColor,
     QFont,
     QFontMetricsF,
     QImage,
@@ -30,13 +31,15 @@ from desktop.views.transcript.inlays import Inlay, fragments, put_inlays
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.pictures import PictureKey
 
-__all__ = ["DONE", "NO_BREAK", "SafeDocument", "set_markdown", "style_new_rows"]
+__all__ = ["BOXED", "DONE", "NO_BREAK", "SafeDocument", "set_markdown", "style_new_rows"]
 
 _GITHUB = QTextDocument.MarkdownFeature(
     QTextDocument.MarkdownFeature.MarkdownDialectGitHub.value | QTextDocument.MarkdownFeature.MarkdownNoHTML.value
 )
 _LINE_HEIGHT = 132.0
 DONE = QTextFormat.Property.UserProperty.value + 3
+BOXED = QTextFormat.Property.UserProperty.value + 4
+"""Of a block: it begins with a sign that is not seen, in whose place the row draws a box."""
 """The property of a list item that is done."""
 NO_BREAK = "\u2011"
 """The hyphen at which no line is broken."""
@@ -156,17 +159,20 @@ def _style_blocks(document: QTextDocument, cursor: QTextCursor, look: Look, kind
 
 def _style_task(block: QTextBlock, cursor: QTextCursor, marker: QTextBlockFormat.MarkerType) -> None:
     """Qt would cross the box of a done item: it draws an empty one, and the row puts a tick into it. Beside a number there is no room
-    for a box: there a sign stands before the words.
+    for a box: there the row draws it over a sign before the words, which is what is copied.
     """
     if marker == QTextBlockFormat.MarkerType.NoMarker:
         return
     made, done = QTextBlockFormat(), marker == QTextBlockFormat.MarkerType.Checked
     if block.textList().format().style() == QTextListFormat.Style.ListDecimal:
         made.setMarker(QTextBlockFormat.MarkerType.NoMarker)
-        cursor.insertText("\u2611 " if done else "\u2610 ")
+        unseen = QTextCharFormat(cursor.charFormat())
+        unseen.setForeground(QBrush(QColor(0, 0, 0, 0)))
+        cursor.insertText("\u2611 " if done else "\u2610 ", unseen)
+        made.setProperty(BOXED, True)
     else:
         made.setMarker(QTextBlockFormat.MarkerType.Unchecked)
-        made.setProperty(DONE, done)
+    made.setProperty(DONE, done)
     cursor.mergeBlockFormat(made)
 
 

@@ -9,6 +9,7 @@ from PySide6.QtGui import QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QWidget
 
 from desktop.views.icons import IconButton
+from desktop.views.transcript.editor_row import EditorRow
 from desktop.views.transcript.look import TranscriptColours
 
 __all__ = ["Overlays"]
@@ -41,7 +42,7 @@ class _JumpButton(IconButton):
 
 
 class Overlays:
-    """Both live in the viewport; `place` puts them where they belong."""
+    """Both live in the viewport; `place` puts them where they belong. The button gives way to a message that is edited under it."""
 
     def __init__(self, viewport: QWidget, jump: Callable[[], None]) -> None:
         self._viewport = viewport
@@ -64,7 +65,9 @@ class Overlays:
             self._empty.setVisible(empty)
         self._jump.colours = colours
         self._jump.move(area.center().x() - self._jump.width() // 2, area.bottom() - self._jump.height() - 12)
-        shown = not empty and not at_end
+        editor = self._viewport.findChild(EditorRow, options=Qt.FindChildOption.FindDirectChildrenOnly)
+        covers = editor is not None and editor.isVisible() and editor.geometry().intersects(self._jump.geometry())
+        shown = not empty and not at_end and not covers
         if not shown and self._jump.hasFocus():
             self._viewport.setFocus(Qt.FocusReason.OtherFocusReason)
         self._jump.setVisible(shown)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QDir
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
+
+from desktop.views.ask_path import ask_save
 
 __all__ = ["ask_and_save", "file_name", "write_code"]
 
@@ -42,13 +43,8 @@ def write_code(path: Path, code: str) -> str:
 
 def ask_and_save(parent: QWidget, code: str, language: str) -> QFileDialog:
     """Ask where to save `code`, without blocking, and save it there."""
-    dialog = QFileDialog(parent, "Save code", QDir.homePath())
+    dialog = ask_save(parent, "Save code", file_name(language), lambda chosen: _save(parent, chosen[0], code))
     dialog.setObjectName("saveCode")
-    dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-    dialog.selectFile(file_name(language))
-    dialog.fileSelected.connect(lambda path: _save(parent, Path(path), code))
-    dialog.finished.connect(dialog.deleteLater)
-    dialog.open()
     return dialog
 
 

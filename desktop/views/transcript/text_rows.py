@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from typing import Any
 
 from PySide6.QtCore import QPointF, QRect, QRectF, Qt, Signal, Slot
 from PySide6.QtGui import (
+    QColor,
     QFontMetricsF,
     QPainter,
     QPainterPath,
@@ -14,6 +16,7 @@ from PySide6.QtGui import (
     QPolygonF,
     QTextBlockFormat,
     QTextCursor,
+    QTextLine,
     QTextOption,
     QWheelEvent,
 )
@@ -23,7 +26,7 @@ from desktop.blocks import Kind
 from desktop.views.transcript.footnotes import note_look, number_note
 from desktop.views.transcript.inlays import Inlay, fit_pictures
 from desktop.views.transcript.look import Look
-from desktop.views.transcript.markdown import DONE, set_markdown
+from desktop.views.transcript.markdown import BOXED, DONE, set_markdown
 from desktop.views.transcript.pictures import PictureKey, Pictures
 from desktop.views.transcript.row_widget import DocumentRow
 from desktop.views.transcript.rows import Row
@@ -31,7 +34,8 @@ from desktop.views.transcript.rows import Row
 __all__ = ["BubbleRow", "PictureRow", "SidewaysRow", "TextRow", "inset", "paint_thought_bar"]
 
 _BUBBLE_SHARE = 0.86
-_DONE_SIGN = re.compile(r"\[[xX]\]")
+_TASK_SIGN = re.compile(r"\[[xX]\]|\d[.)]\s+\[ \]")
+"""An item that is done, or one with a number: in those the row draws something."""
 _PICTURED = ("$", "\\(", "\\[", "![")
 
 
@@ -112,7 +116,7 @@ class TextRow(PictureRow):
 
     def paint_document(self, painter: QPainter, exposed: QRect) -> None:
         super().paint_document(painter, exposed)
-        if self.row is not None and _DONE_SIGN.search(self.row.text):
+        if self.row is not None and _TASK_SIGN.search(self.row.text):
             paint_ticks(self, painter)
 
     def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
@@ -139,17 +143,38 @@ def paint_ticks(widget: DocumentRow, painter: QPainter) -> None:
     painter.setPen(pen)
     painter.translate(widget.origin())
     while block.isValid():
-        if block.blockFormat().property(DONE):
-            line = block.layout().lineAt(0)
+        shape, line = block.blockFormat(), block.layout().lineAt(0)
+        if shape.property(DONE) or shape.property(BOXED):
             top = document.documentLayout().blockBoundingRect(block).top() + line.y() + (metrics.height() - side) / 2
-            place = block.layout().position().x() + line.x()
-            space = metrics.horizontalAdvance(" ")
-            rightward = block.textDirection() == Qt.LayoutDirection.RightToLeft
-            left = place + line.width() + space if rightward else place - space - side
+            place, space = block.layout().position().x(), metrics.horizontalAdvance(" ")
+            if shape.property(BOXED):
+                left = place + sum(_x(line, at) for at in (0, 1)) / 2 - side / 2 + around
+            elif block.textDirection() == Qt.LayoutDirection.RightToLeft:
+                left = place + line.x() + line.width() + space
+            else:
+                left = place + line.x() - space - side
             box = QRectF(left - around, top, side, side).adjusted(-around / 2, -around / 2, around / 2, around / 2)
-            points = ((0.02, 0.52), (0.38, 0.88), (1.0, 0.08))
-            painter.drawPolyline(QPolygonF([QPointF(box.left() + x * box.width(), box.top() + y * box.height()) for x, y in points]))
+            if shape.property(BOXED):
+                _paint_box(painter, box, look.colours.muted if widget.muted() else look.colours.text)
+            if shape.property(DONE):
+                points = ((0.02, 0.52), (0.38, 0.88), (1.0, 0.08))
+                painter.drawPolyline(QPolygonF([QPointF(box.left() + x * box.width(), box.top() + y * box.height()) for x, y in points]))
         block = block.next()
+    painter.restore()
+
+
+def _x(line: QTextLine, position: int) -> float:
+    """Where the cursor stands; Qt's hint leaves out that this is a pair."""
+    found: Any = line.cursorToX(position)
+    return float(found[0])
+
+
+def _paint_box(painter: QPainter, box: QRectF, ink: QColor) -> None:
+    """A box as Qt draws those beside list items without numbers."""
+    painter.save()
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing, on=False)
+    painter.setPen(QPen(ink, 0))
+    painter.drawRect(box)
     painter.restore()
 
 

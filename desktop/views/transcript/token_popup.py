@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QFrame, QLabel, QSc
 
 from desktop.items.token_words import percent, visible
 from desktop.store.tokens import UNKNOWN
+from desktop.views.reading import isolated
 from desktop.views.transcript.look import Look
 from engine.core import Alternative, TokenInfo
 
@@ -62,12 +63,12 @@ class AlternativeButton(QAbstractButton):
         painter.setFont(self._font)
         words = ("✓ " if self._written else "") + visible(self.other.text)
         words = QFontMetrics(self._font).elidedText(words, Qt.TextElideMode.ElideMiddle, text.width())
-        painter.drawText(text, int(Qt.AlignmentFlag.AlignVCenter), words)
+        painter.drawText(text, int(Qt.AlignmentFlag.AlignVCenter), isolated(words))
         self._bars(painter, QRect(text.right() + 8, inner.top(), inner.width() - text.width() - figure - 8, inner.height()))
         painter.setPen(ink)
         painter.setFont(self._look.small_font)
         right = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight
-        painter.drawText(inner, int(right), "dropped" if dropped else percent(self.other.probability))
+        painter.drawText(inner, int(right), "dropped" if dropped else isolated(percent(self.other.probability)))
         painter.end()
 
     def _bars(self, painter: QPainter, room: QRect) -> None:

@@ -4,13 +4,15 @@ import dataclasses
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QAbstractSpinBox, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtGui import QFont, QGuiApplication
+from PySide6.QtWidgets import QAbstractSpinBox, QLineEdit, QListWidget, QPushButton, QVBoxLayout, QWidget
 
 from desktop.items.catalogue import ModelEntry
+from desktop.views.empty_words import EmptyWords
 from desktop.views.inspector import Inspector
 from desktop.views.notices import Banner
 from desktop.views.status import StatusLine
+from desktop.views.text_box import TextBox
 from desktop.views.welcome import STARTER_LABEL, WelcomePage
 from engine.core import Stats
 from engine.settings import CacheSettings, SamplerSettings, StopSettings
@@ -239,3 +241,47 @@ def test_the_first_page_offers_what_is_on_this_computer(qtbot) -> None:
     assert chosen.args == ["/m/b.gguf"]
     page.show_models([])
     assert not found.isVisible()
+
+
+def test_an_empty_list_says_what_will_be_in_it(qtbot) -> None:
+    shown = QListWidget()
+    qtbot.addWidget(shown)
+    words = EmptyWords(shown, "There is nothing yet.")
+    shown.resize(300, 200)
+    shown.show()
+    assert words.isVisible()
+    assert words.size() == shown.viewport().size()
+    assert shown.accessibleDescription() == "There is nothing yet."
+    shown.addItem("one")
+    assert not words.isVisible()
+    assert shown.accessibleDescription() == ""
+    shown.clear()
+    assert words.isVisible()
+
+
+def test_the_first_button_is_whole_with_large_text(qtbot) -> None:
+    page = WelcomePage()
+    qtbot.addWidget(page)
+    font = page.font()
+    font.setPointSizeF(font.pointSizeF() * 2)
+    page.setFont(font)
+    page.resize(800, 600)
+    page.show()
+    button = page.first_run.download
+    qtbot.waitUntil(lambda: button.width() >= button.sizeHint().width())
+    assert button.text() == STARTER_LABEL
+
+
+def test_code_in_a_text_box_follows_the_text_size(qtbot, qapp) -> None:
+    box, usual = TextBox("Pattern"), qapp.font()
+    qtbot.addWidget(box)
+    box.use_code_font()
+    family, small = box.font().family(), box.font().pointSizeF()
+    large = QFont(usual)
+    large.setPointSizeF(usual.pointSizeF() * 2)
+    try:
+        qapp.setFont(large)
+        box.fit()
+        assert (box.font().family(), box.font().pointSizeF()) == (family, small * 2)
+    finally:
+        qapp.setFont(usual)

@@ -68,7 +68,7 @@ def test_saving_writes_the_code_that_is_shown(show: Show, qtbot: QtBot, tmp_path
     assert isinstance(dialog, QFileDialog)
     assert [Path(name).name for name in dialog.selectedFiles()] == ["code.py"]
     target = tmp_path / "work.py"
-    dialog.fileSelected.emit(str(target))
+    dialog.filesSelected.emit([str(target)])
     dialog.reject()
     assert target.read_text(encoding="utf-8") == CODE + "\n"
 
@@ -78,7 +78,7 @@ def test_a_place_that_cannot_be_written_is_told_in_a_sentence(show: Show, qtbot:
     QTest.mouseClick(code_row(view).save, Qt.MouseButton.LeftButton)
     dialog = view.findChild(QFileDialog, "saveCode")
     assert isinstance(dialog, QFileDialog)
-    dialog.fileSelected.emit(str(tmp_path / "no folder" / "x.py"))
+    dialog.filesSelected.emit([str(tmp_path / "no folder" / "x.py")])
     dialog.reject()
     box = view.findChild(QMessageBox, "saveFailed")
     assert isinstance(box, QMessageBox)

@@ -10,6 +10,7 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from desktop.items.messages import MessageItem, MessagesModel
+from desktop.views.icons import IconButton
 from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.editor_row import EditorRow
 
@@ -143,3 +144,20 @@ def test_the_keyboard_goes_into_the_box_and_back(pair: tuple[TranscriptView, Mes
     qtbot.waitUntil(editor(view).box.hasFocus)
     QTest.keyClick(editor(view).box, Qt.Key.Key_Escape)
     qtbot.waitUntil(view.hasFocus)
+
+
+def test_the_way_to_the_end_does_not_lie_on_the_buttons_of_an_edit(show: Show, qtbot: QtBot) -> None:
+    view, _ = show([MessageItem(1, "user", "First"), MessageItem(2, "assistant", "word\n\n" * 200)])
+    jump = view.viewport().findChild(IconButton, "jumpToLatest")
+    view.verticalScrollBar().setValue(0)
+    qtbot.waitUntil(jump.isVisible)
+    view.begin_edit(1)
+    qtbot.waitUntil(view.settled)
+    view.resize(view.width(), editor(view).geometry().bottom() + 40)
+    view.verticalScrollBar().setValue(0)
+    qtbot.waitUntil(view.settled)
+    assert editor(view).geometry().intersects(jump.geometry())
+    assert not jump.isVisible()
+    view.resize(view.width(), editor(view).geometry().bottom() + 400)
+    qtbot.waitUntil(view.settled)
+    assert jump.isVisible()

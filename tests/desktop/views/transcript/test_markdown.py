@@ -11,9 +11,10 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from desktop.blocks import Kind
+from desktop.views.transcript.inlays import fragments
 from desktop.views.transcript.links import allowed
 from desktop.views.transcript.look import Look, TranscriptColours, make_look
-from desktop.views.transcript.markdown import DONE, NO_BREAK, SafeDocument, set_markdown
+from desktop.views.transcript.markdown import BOXED, DONE, NO_BREAK, SafeDocument, set_markdown
 
 
 @pytest.fixture
@@ -112,6 +113,11 @@ def test_done_items_are_ticked_and_not_crossed(look: Look) -> None:
     assert [bool(shape.property(DONE)) for shape in (first, second, third)] == [True, False, False]
     set_markdown(document, "1. [x] done\n2. [ ] open\n", look, Kind.LIST)
     assert document.toPlainText() == "☑ done\n☐ open"
+    first, second = (document.findBlockByNumber(number) for number in range(2))
+    assert [bool(block.blockFormat().property(BOXED)) for block in (first, second)] == [True, True]
+    assert [bool(block.blockFormat().property(DONE)) for block in (first, second)] == [True, False]
+    sign, word = (next(shape for start, _, shape in fragments(first) if start >= at) for at in (0, 2))
+    assert (sign.foreground().color().alpha(), word.foreground().color().alpha()) == (0, 255)
 
 
 def test_a_table_that_is_read_from_the_right_begins_there(look: Look) -> None:
