@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 from desktop.services.exchange_report import Exported, ImportReport
 from desktop.services.worker import Job, StreamThread
 from desktop.store.database import Database, StoreError
-from desktop.store.exchange import ConversationRecord, Progress
-from desktop.store.exporters.write import FORMATS, Choice, ExportFormat, export_conversations, export_folder
+from desktop.store.exchange import ConversationRecord
 from desktop.store.intake import discard_unfinished, read_whole
 from desktop.store.temporary import FIRST_TEMPORARY, Library
 
@@ -80,8 +79,10 @@ class ExchangeService(QObject):
         Raises `StoreError` when a temporary one cannot be read.
         """
         given = {number: self._record(number) for number in ids if number >= FIRST_TEMPORARY}
+        from desktop.services.export_job import Choice, export  # the formats: for those who export
+
         path, choice = self._library.database.path, Choice(tuple(ids), thoughts, given)
-        job = self._thread().start(lambda stop: _export(path, choice, label, target, stop))
+        job = self._thread().start(lambda stop: export(path, choice, label, target, stop))
         self._exports[job.id] = job
 
     def cancel_export(self) -> None:
@@ -163,46 +164,3 @@ def _import(path: Path, files: Sequence[Path], stop: threading.Event) -> Generat
     finally:
         database.close()
     return dataclasses.replace(report, cancelled=stop.is_set(), share=1.0)
-
-
-def _export(path: Path, choice: Choice, label: str, target: Path, stop: threading.Event) -> Generator[Progress, None, Exported]:
-    told = 0.0
-    try:
-        database = Database.beside(path)
-    except StoreError as error:
-        return Exported(target, 0, str(error))
-    try:
-        for event in _writing(database, choice, label, target, stop.is_set):
-            if stop.is_set():
-                break
-            if time.monotonic() - told >= TELL_S:
-                told = time.monotonic()
-                yield event
-    except StoreError as error:
-        return Exported(target, 0, str(error))
-    finally:
-        database.close()
-    return Exported(target, len(choice.ids), cancelled=stop.is_set())
-
-
-def _writing(database: Database, choice: Choice, label: str, target: Path, cancel: Callable[[], bool]) -> Iterator[Progress]:
-    format = next((found for found in FORMATS if found.label == label), None)
-    if format is not None and not target.is_dir():
-        yield from export_conversations(database, choice, target, format, cancel)
-        return
-    if format is not None:
-        suffix, write = format.suffix, _writer_of(format, database, cancel)
-    else:
-        from desktop.services.pdf import write_pdf  # Qt's painting: only for who prints
-
-        suffix, write = ".pdf", write_pdf
-    if target.is_dir():
-        yield from export_folder(database, choice, target, suffix, write, cancel)
-    else:
-        yield from write(choice.record(database, choice.ids[0]), target)
-
-
-def _writer_of(
-    format: ExportFormat, database: Database, cancel: Callable[[], bool]
-) -> Callable[[ConversationRecord, Path], Iterator[Progress]]:
-    return lambda record, path: export_conversations(database, Choice((0,), given={0: record}), path, format, cancel)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import secrets
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -136,7 +136,7 @@ class NotebookSession(TurnSession):
             self._runner.put_tokens(source.id, trace)
         request = self.document_request(head, ids)
         if other_seed and request.sampler.seed is not None:
-            request = dataclasses.replace(request, sampler=dataclasses.replace(request.sampler, seed=secrets.randbits(31)))
+            request = dataclasses.replace(request, sampler=dataclasses.replace(request.sampler, seed=random.SystemRandom().getrandbits(31)))
         if self.model is not None:
             self._of_open.set_model_path(self._conversation, self.model.path)
         self._of_open.resume(source.id)

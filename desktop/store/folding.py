@@ -7,6 +7,7 @@ any part of it; other scripts in words. Sources: Unicode Standard Annex 15 (NFKD
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -22,11 +23,11 @@ _UNSPACED = (
     "\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u2100-\u2bff\u2e80-\u30ff\u31a0-\u9fff\ua000-\ua4cf"
     "\uf900-\ufaff\U0001b000-\U0001b2ff\U0001f000-\U0001fbff\U00020000-\U0003ffff"
 )
-_FOLDS = re.compile("[^\x00-\x7f\u2012-\u2015\u2018-\u2019\u201c-\u201d\u2022\u2190-\u2193\u3001\u3002\u4e00-\u9fff]")
+_FOLDS = "[^\x00-\x7f\u2012-\u2015\u2018-\u2019\u201c-\u201d\u2022\u2190-\u2193\u3001\u3002\u4e00-\u9fff]"
 """Characters that may fold to something else; a text of the others, ASCII, dashes, quotes, ideographs, needs only lower case."""
-_PIECES = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
-_UNSPACED_START = re.compile(f"[{_UNSPACED}]")
+_PIECES, _UNSPACED_START = f"[{_UNSPACED}]+|[^{_UNSPACED}]+", f"[{_UNSPACED}]"
 _STRIDE = 256
+_compiled = functools.cache(re.compile)  # when it is first used: these take 10 ms
 
 
 class _Folded(dict[int, str]):
@@ -43,7 +44,7 @@ class _Words(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         kind = unicodedata.category(chr(code))
-        part = kind[0] in "LNM" or kind == "Co" or (kind[0] == "S" and _UNSPACED_START.match(chr(code)) is not None)
+        part = kind[0] in "LNM" or kind == "Co" or (kind[0] == "S" and _compiled(_UNSPACED_START).match(chr(code)) is not None)
         return self.setdefault(code, chr(code) if part else " ")
 
 
@@ -61,7 +62,7 @@ def fold(text: str) -> str:
 
 
 def _plain(text: str) -> bool:
-    return text.isascii() or _FOLDS.search(text) is None
+    return text.isascii() or _compiled(_FOLDS).search(text) is None
 
 
 def index_text(text: str) -> str:
@@ -82,7 +83,7 @@ def query_terms(word: str) -> tuple[tuple[str, bool], ...]:
     found: list[tuple[str, bool]] = []
     pieces = list(_pieces(word))
     for place, piece in enumerate(pieces):
-        if not _UNSPACED_START.match(piece):
+        if not _compiled(_UNSPACED_START).match(piece):
             found.append((piece[:LONGEST_TOKEN], place == len(pieces) - 1))
         elif len(piece) == 1:
             found.append((piece, True))
@@ -90,7 +91,7 @@ def query_terms(word: str) -> tuple[tuple[str, bool], ...]:
             found += [(piece[at : at + 2], False) for at in range(len(piece) - 1)]
     # A word that ends in punctuation is whole, and so is one that ends in what is compared with the text.
     ends = bool(word) and _WORDS[ord(word[-1])] != " "
-    return tuple(dict.fromkeys((term, begins and (ends or bool(_UNSPACED_START.match(term)))) for term, begins in found))
+    return tuple(dict.fromkeys((term, begins and (ends or bool(_compiled(_UNSPACED_START).match(term)))) for term, begins in found))
 
 
 def places(text: str, words: tuple[str, ...], start: int = 0, end: int | None = None) -> tuple[tuple[int, int], ...]:
@@ -132,7 +133,7 @@ def _way_back(text: str) -> list[int]:
 
 def _tokens(folded: str) -> Iterator[str]:
     for piece in _pieces(folded):
-        if _UNSPACED_START.match(piece):
+        if _compiled(_UNSPACED_START).match(piece):
             for at in range(len(piece)):
                 yield piece[at : at + 2]
         else:
@@ -144,4 +145,4 @@ def _pieces(folded: str) -> Iterator[str]:
         if token.isascii():
             yield token
         else:
-            yield from _PIECES.findall(token)
+            yield from _compiled(_PIECES).findall(token)

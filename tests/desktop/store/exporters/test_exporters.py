@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import Database, StoreError
-from desktop.store.exporters import FORMATS, export_conversations, html_page, markdown
+from desktop.store.exporters.html import html_page
+from desktop.store.exporters.markdown import markdown
 from desktop.store.exporters.names import file_name, free_name
+from desktop.store.exporters.write import FORMATS, export_conversations
 from desktop.store.folders import FolderStore
 from desktop.store.importers import import_conversations
 from desktop.store.importers.peek import is_chats

@@ -11,7 +11,7 @@ from typing import Any
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import Database
 from desktop.store.exchange import Broken, ConversationRecord, Event, Imported, MessageRecord
-from desktop.store.exporters import own_json
+from desktop.store.exporters.own import own_json
 from desktop.store.importers import import_conversations
 
 
