@@ -4,7 +4,8 @@
 
 Each time the busy user works in a window over the same data until it is killed; then the store is compared with the user's own log,
 which an O_APPEND file keeps through the kill. Running text is a reply that grows, of one of several named roles too, a notebook that
-the model writes on, and what is being typed into one; what was typed before a notebook was left is told as saved. The last line is one JSON object; the exit code is 1 when something was lost.
+the model writes on, and what is being typed into one; what was typed before a notebook was left is told as saved. The last line is
+one JSON object; the exit code is 1 when something was lost.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ class Killing:
         for line in told:
             kind = line["kind"]
             if kind in ("said", "edited"):
-                found = database.execute("SELECT speaker FROM messages WHERE conversation_id = ? AND text = ?", (line["chat"], line["text"]))
-                row = found.fetchone()
+                sql = "SELECT speaker FROM messages WHERE conversation_id = ? AND text = ?"
+                row = database.execute(sql, (line["chat"], line["text"])).fetchone()
                 if row is None:
                     self.lost.append(f"{kind}: {line['text']!r} is gone")
                 elif row[0] != line.get("speaker", row[0]):
