@@ -12,7 +12,7 @@ from engine.core import Done, Stats, Text, TokenInfo
 
 __all__ = ["CHECKPOINT_MS", "GrowingReply"]
 
-CHECKPOINT_MS = 300
+CHECKPOINT_MS = 250
 """A text is on the disk within 500 ms of being written; the rest is for its way to the GUI thread and the write itself."""
 
 

@@ -64,7 +64,7 @@ NO_MEMORY = (
     "smaller model, and load the model again."
 )
 CLOSE_TIMEOUT_S = 20.0
-GATHER_MS, SLOWEST_MS = 30, 150
+GATHER_MS, SLOWEST_MS = 30, 200
 """The shortest and the longest time that events which are gathered wait for others: less than anyone sees as a pause between words."""
 CROWDED, ROOMY = 40.0, 4.0
 """How many times as long as the GUI thread was at work they wait: while the worker needs every core, and while it leaves some free."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from PySide6.QtCore import QObject, QSettings, Signal
+from PySide6.QtCore import QObject, QSettings, QTimer, Signal, Slot
 
 from desktop.services.checks import CheckService
 from desktop.services.devices import DeviceService
@@ -59,10 +59,9 @@ class SettingsDesk(QObject):
             CheckedFields(forms[StopSettings], ("stop_regex",), checks, "expression"),
             CheckedLines(forms[AdapterSettings], ("adapters",), checks, "adapters"),
         )
+        self._unshown = set(forms)
         self._connect()
-        for cls in forms:
-            self.show_settings(cls)
-        self.show_model()
+        QTimer.singleShot(0, self, self._show_unshown)  # a start opens a conversation first, which shows most of them
 
     def _connect(self) -> None:
         session, inspector = self._session, self._inspector
@@ -90,7 +89,14 @@ class SettingsDesk(QObject):
         if cls in MODEL_SETTINGS:
             self.show_model()
 
+    @Slot()
+    def _show_unshown(self) -> None:
+        for cls in tuple(self._unshown):
+            self.show_settings(cls)
+        self.show_model()
+
     def _show_values(self, cls: type[Settings]) -> None:
+        self._unshown.discard(cls)
         levels = self._session.origins(cls)
         sources = {name: said[-1][0] for name, said in levels.items()}
         self._inspector.show_values(self._session.settings(cls), sources, self._session.below(cls), levels)
