@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -109,8 +110,9 @@ class ShelfModel(QAbstractListModel):
 
     def set_running(self, conversation: int) -> None:
         """The chat whose reply is being written; 0 is none."""
-        changed, self._running = {self._running, conversation}, conversation
-        self._tell_chats(changed)
+        if conversation != self._running:
+            changed, self._running = {self._running, conversation}, conversation
+            self._tell_chats(changed)
 
     def look_at_clock(self) -> None:
         """After midnight the dates are others."""
@@ -243,17 +245,13 @@ class ShelfModel(QAbstractListModel):
         return depth
 
     def _build(self, chats: Sequence[ConversationSummary]) -> list[ShelfRow]:
-        pinned: list[ShelfRow] = []
-        inside: dict[int, list[ShelfRow]] = {}
-        loose: list[ConversationSummary] = []
         known = self._folders
-        for chat in chats:
-            if chat.pinned:
-                pinned.append(ShelfRow(CHAT, chat.id, 0, _PINNED))
-            elif chat.folder_id in known and chat.folder_id is not None:
+        pinned = [ShelfRow(CHAT, chat.id, 0, _PINNED) for chat in chats if chat.pinned]
+        loose = [chat for chat in chats if not chat.pinned and chat.folder_id not in known]
+        inside: dict[int, list[ShelfRow]] = {}
+        for chat in chats if known else ():
+            if not chat.pinned and chat.folder_id in known and chat.folder_id is not None:
                 inside.setdefault(chat.folder_id, []).append(ShelfRow(CHAT, chat.id, 1))
-            else:
-                loose.append(chat)
         rows = [ShelfRow(HEADING, 0, 0, _PINNED), *pinned] if pinned else []
         self._counts = {}
         if known:
@@ -283,23 +281,47 @@ class ShelfModel(QAbstractListModel):
         return rows
 
     def _dated(self, chats: Sequence[ConversationSummary]) -> list[ShelfRow]:
-        rows: list[ShelfRow] = []
-        start = float("inf")
+        made = self._made
         for chat in chats:
-            if chat.updated_at < start:
-                label, begun = date_group(chat.updated_at, self._day), group_start(chat.updated_at, self._day)
-                rows.append(ShelfRow(HEADING, 0, 0, label))
-                start = begun
-            rows.append(self._made.get(chat.id) or self._made.setdefault(chat.id, ShelfRow(CHAT, chat.id)))
+            if chat.id not in made:
+                made[chat.id] = ShelfRow(CHAT, chat.id)
+        rows: list[ShelfRow] = []
+        place = 0
+        while place < len(chats):
+            label, begun = self._heading(chats[place]), group_start(chats[place].updated_at, self._day)
+            end = bisect_right(chats, -begun, place, key=lambda chat: -chat.updated_at)
+            end = max(end, place + 1)  # the hour that is put back in autumn is there twice
+            rows.append(ShelfRow(HEADING, 0, 0, label))
+            rows += [made[chat.id] for chat in chats[place:end]]
+            place = end
         return rows
 
+    def _heading(self, chat: ConversationSummary) -> str:
+        return date_group(chat.updated_at, self._day)
+
     def _changed(self, first: QModelIndex, last: QModelIndex) -> None:
-        self._arrange()
-        self._tell_chats({chat.id for chat in self._chats.summaries()[first.row() : last.row() + 1]})
+        changed = self._chats.summaries()[first.row() : last.row() + 1]
+        if self._day == self._today() and all(map(self._stays, changed)):  # the usual case: a title, or a later time
+            self._by_id.update({chat.id: chat for chat in changed})
+        else:
+            self._arrange()
+        self._tell_chats(chat.id for chat in changed)
+
+    def _stays(self, chat: ConversationSummary) -> bool:
+        """Whether a chat that has not moved among the others stays where it is here, too."""
+        old = self._by_id.get(chat.id)
+        if old is None or (old.pinned, old.folder_id) != (chat.pinned, chat.folder_id):
+            return False
+        return old.updated_at == chat.updated_at or self._heading(old) == self._heading(chat)
 
     def _tell_chats(self, ids: Iterable[int]) -> None:
-        wanted = frozenset(ids)
-        self._tell(row for row in self._rows if row.number in wanted and row.kind == CHAT)
+        wanted = set(ids) - {0}
+        for place, row in enumerate(self._rows) if wanted else ():
+            if row.number in wanted and row.kind == CHAT:
+                self.dataChanged.emit(self.index(place), self.index(place))
+                wanted.discard(row.number)
+                if not wanted:
+                    return
 
     def _tell(self, rows: Iterable[ShelfRow]) -> None:
         wanted = set(rows)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
+from desktop.services.growing import CHECKPOINT_MS
 from desktop.services.session import ChatSession
 from desktop.services.session_place import is_temporary
 from desktop.store.database import StoreError
 
-__all__ = ["DocumentSaver"]
+__all__ = ["SAVE_MS", "DocumentSaver"]
 
+SAVE_MS = CHECKPOINT_MS
+"""A typed text is handed to `save` this long after its first key at most, whatever is typed on: no crash takes more than 0.5 s of it."""
 RETRY_MS = 3000
 
 

@@ -86,6 +86,8 @@ class NotebookSession(TurnSession):
         stretch = ended.stats.get(STRETCH, stretch) if ended is not None else stretch
         start, end = stretch if _is_stretch(stretch, len(item.text)) else (0, 0)
         said = "" if message.state == "running" else item.notice
+        if message.state == "stopped" and not message.stats:  # who was writing is not known: it may have been the user
+            said = "Inglenook ended while this was being written; what had been saved is here."
         return Document(message.id, item.text, stretch=(start, end), footer=item.footer, notice=said)
 
     def _stored_document(self) -> StoredMessage:

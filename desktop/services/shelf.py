@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Concatenate, ParamSpec
 
@@ -23,9 +24,10 @@ from desktop.store.trash import DAY_S, delete_for_good, empty_trash
 __all__ = ["Shelf"]
 
 CLOCK_MS = 60_000
-INDEX_CHARACTERS = 40_000
-"""Text indexed in one step: some 5 ms."""
-REST_MS = 25
+INDEX_CHARACTERS = (2_000, 20_000, 40_000)
+"""Text indexed in one step: at least, at first and at most; after each step as much as takes `INDEX_S` here."""
+INDEX_S = 0.003
+REST_MS = 16
 P = ParamSpec("P")
 
 
@@ -220,8 +222,13 @@ class Shelf(QObject):
         days = self.session.settings(Behaviour).trash_days
         if days:
             yield from self._counted(empty_trash(self._database, days * DAY_S))
-        while not index_step(self._database, INDEX_CHARACTERS).done:
+        least, characters, most = INDEX_CHARACTERS
+        started = time.perf_counter()
+        while not index_step(self._database, characters).done:
+            fitting = round(characters * INDEX_S / max(time.perf_counter() - started, 1e-6))
+            characters = min(max((3 * characters + fitting) // 4, least), most)
             yield None
+            started = time.perf_counter()
 
     def _renew(self, ids: Collection[int]) -> None:
         self.session.conversations.put_all([self.session.library.of(number).summary(number) for number in ids])

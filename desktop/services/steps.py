@@ -59,10 +59,12 @@ class Steps(QObject):
         job = self._job
         if job is None or self._busy():
             return
-        end = time.perf_counter() + SLICE_S
+        now = time.perf_counter()
+        end = now + SLICE_S
         try:
             for _ in job:
-                if self._job is not job or time.perf_counter() >= end:
+                before, now = now, time.perf_counter()
+                if self._job is not job or now + (now - before) >= end:  # another step like this one would be too late
                     return
         except StoreError as error:
             self.stop()

@@ -15,6 +15,10 @@ STEP_CHARACTERS = 150_000
 """Text indexed in one step: some 20 ms."""
 STEP_PAGES = 400
 """Rows of the old index removed in one step, about one page each."""
+MERGED_CHARACTERS = 2000
+"""For each so many FTS5 merges a page of its index at once. Left to itself it does that now and then, for 20 to 30 ms."""
+AUTOMERGE = 4
+"""SQLite's own value, which holds for new messages: https://www.sqlite.org/fts5.html#the_automerge_configuration_option"""
 _OLD = "message_search"
 
 
@@ -57,12 +61,21 @@ def _index(database: Database, characters: int) -> int:
             break
     else:
         number = 0
+    _tell_index(database, "automerge", 0)
     for message_id, text in reversed(batch):  # FTS5 gathers ascending ids in memory and writes them once
         database.execute("INSERT INTO message_words (rowid, text) VALUES (?, search_tokens(?))", (message_id, text))
+    database.execute("SAVEPOINT written")  # here it writes them
+    _tell_index(database, "merge", 1 + characters // MERGED_CHARACTERS)
+    _tell_index(database, "automerge", AUTOMERGE)
+    database.execute("RELEASE written")
     for conversation in holes:
         database.execute("UPDATE conversations SET holes = 1 WHERE id = ?", (conversation,))
     database.execute("UPDATE search_state SET low = ?", (number,))
     return int(number)
+
+
+def _tell_index(database: Database, command: str, value: int) -> None:
+    database.execute("INSERT INTO message_words (message_words, rank) VALUES (?, ?)", (command, value))
 
 
 def _remove(database: Database) -> bool:

@@ -9,7 +9,7 @@ from PySide6.QtGui import QKeyEvent, QTextCursor
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from desktop.items.units import Units
-from desktop.services.document_saver import DocumentSaver
+from desktop.services.document_saver import SAVE_MS, DocumentSaver
 from desktop.services.session import ChatSession
 from desktop.services.session_notebook import Document
 from desktop.store.tokens import TokenTrace
@@ -22,7 +22,7 @@ from engine.core import Alternative, Stats
 
 __all__ = ["NotebookPage"]
 
-_SAVE_MS, _AT_LATEST_MS, _SETTLE_MS = 500, 2000, 6000
+_SETTLE_MS = 6000
 _HINT = "Ctrl+Enter lets the model write on from the cursor."
 
 
@@ -50,15 +50,15 @@ class NotebookPage(QWidget):
         self._written: tuple[QTextCursor, QTextCursor] | None = None
         self._written_revision = -1
         self._notice = ""
-        self._save, self._late, self._settle = (self._timer(each) for each in (_SAVE_MS, _AT_LATEST_MS, _SETTLE_MS))
+        self._save, self._settle = self._timer(SAVE_MS), self._timer(_SETTLE_MS)
         self._save.timeout.connect(self.flush)
-        self._late.timeout.connect(self.flush)
         self._settle.timeout.connect(self._settled)
         self._connect()
 
     def _timer(self, interval_ms: int) -> QTimer:
         timer = QTimer(self)
         timer.setSingleShot(True)
+        timer.setTimerType(Qt.TimerType.PreciseTimer)
         timer.setInterval(interval_ms)
         return timer
 
@@ -259,10 +259,9 @@ class NotebookPage(QWidget):
 
     def _on_typed(self) -> None:
         self._dirty = self._unsettled = True
-        self._save.start()
         self._settle.start()
-        if not self._late.isActive():
-            self._late.start()
+        if not self._save.isActive():  # the next key does not put it off
+            self._save.start()
         if self._notice:
             self._notice = ""
         if self._written is not None and self._written[0].position() >= self._written[1].position():
@@ -274,7 +273,6 @@ class NotebookPage(QWidget):
     def flush(self) -> None:
         """Save what was typed since the last time."""
         self._save.stop()
-        self._late.stop()
         if self._dirty and self.document is not None:
             self._dirty = False
             self._saver.save(self.document.message_id, self.editor.text(), settled=False)

@@ -2,6 +2,7 @@
 
 As a program (`python -m tests.bench.busy_user DATA LOG SEED`) it acts until it is killed. What it did is told line by line in LOG, a
 file of its own opened for appending: each act when the store has said yes to it, and how long the growing reply is on the screen.
+Notebooks get typed words `tNUMBER `, each told once, that no act takes away, and `REPLY` behind some of them.
 """
 
 from __future__ import annotations
@@ -15,19 +16,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, QTimer, Slot
+from PySide6.QtCore import QCoreApplication, QEvent, QObject, Qt, QTimer, Slot
+from PySide6.QtGui import QKeyEvent
 
 from desktop.app import Desktop, Doors, make_application
 from desktop.services.worker import StreamThread
 from desktop.store.database import FILE_NAME, Database
 from desktop.store.exchange import Imported
 from desktop.store.importers import import_conversations
+from desktop.store.roles import Participant, Roles
+from desktop.views.notebook_page import NotebookPage
 from engine.core import Downloaded
 from tests.desktop.fakes import EchoChat, EchoDoor
 
 __all__ = ["REPLY", "BusyUser", "open_desktop"]
 
 REPLY = " ".join(f"word{n}" + (".\n\n" if n % 40 == 39 else "") for n in range(900))
+LONGEST_DOCUMENT = 150_000
+CAST = (Participant("Ada", "Ada counts."), Participant("Bo"))
 Tell = Callable[..., None]
 
 
@@ -54,6 +60,8 @@ class BusyUser(QObject):
         self.acts = 0
         self._tell, self._draw = tell, random.Random(seed)
         self._number = seed * 100_000
+        self._stays = self._draw.choice((0.5, 0.5, 0.98))  # one in three writes and writes, as long as nobody disturbs
+        self._typed: tuple[int, int] = (0, 0)  # a document and the last word typed into it
         self._importer = StreamThread("import", self)
         self._importer.yielded.connect(self._imported)
         self._importing = False
@@ -75,9 +83,13 @@ class BusyUser(QObject):
         session = self.session
         self.acts += 1
         self._look()
+        page = self.desktop.window.notebooks.open_page
+        if page is not None and self._draw.random() < self._stays:
+            self._work_on(page)
+            return
         acts = [
             (self._say, 8), (self._switch, 5), (self._search, 3), (self._rename, 2), (self._edit, 2), (self._import, 1), (self._stop, 1),
-            (self._new, 1), (self._delete, 1), (self._scroll, 3),
+            (self._new, 1), (self._delete, 1), (self._scroll, 3), (self._new_notebook, 3), (self._cast, 4), (self._speak, 4),
         ]  # fmt: skip
         if session.state != "no_model":
             self._draw.choices([act for act, _ in acts], [weight for _, weight in acts])[0]()
@@ -85,16 +97,69 @@ class BusyUser(QObject):
     def _look(self) -> None:
         items = self.session.messages.items()
         if items and items[-1].running:
-            self._tell("seen", id=items[-1].id, length=len(items[-1].text))
+            self._tell("seen", id=items[-1].id, length=len(items[-1].text), speaker=items[-1].speaker)
+        page = self.desktop.window.notebooks.open_page
+        if page is not None and page.document is not None and page.editor.streaming:
+            self._tell("grown", id=page.document.message_id, length=page.editor.length)
+        self._left(page)
+
+    def _left(self, page: NotebookPage | None) -> None:
+        """What was typed into a document is saved when that is left."""
+        document, number = self._typed
+        here = page.document.message_id if page is not None and page.document is not None else 0
+        if document and document != here:
+            self._typed = (0, 0)
+            if self.desktop.window.notebooks.saver.waiting(document) is None:
+                self._tell("saved", id=document, number=number)
+
+    def _work_on(self, page: NotebookPage) -> None:
+        """Type a word at the beginning, behind the first word or at the end; or let the model write on there."""
+        if page.editor.streaming or page.document is None:
+            if self._draw.random() < 0.03:
+                self.session.stop()
+            return
+        text = page.editor.text()
+        first = text.find(" ") + 1
+        if text and self.session.state == "idle" and self._draw.random() < 0.1 and len(text) < LONGEST_DOCUMENT:
+            page.editor.put_cursor(self._draw.choice((first, len(text))))
+            page.write_on()
+            if page.editor.streaming:
+                self._tell("saved", id=page.document.message_id, number=self._typed[1] if self._typed[0] else 0)
+            return
+        self._number += 1
+        page.editor.put_cursor(self._draw.choice((0, first, len(text), len(text), len(text))))
+        for sign in f"t{self._number} ":
+            for kind in (QEvent.Type.KeyPress, QEvent.Type.KeyRelease):
+                QCoreApplication.sendEvent(page.editor, QKeyEvent(kind, 0, Qt.KeyboardModifier.NoModifier, sign))
+        self._typed = (page.document.message_id, self._number)
+        self._tell("typed", id=page.document.message_id, number=self._number)
+
+    def _new_notebook(self) -> None:
+        if self.session.new_notebook():
+            self._tell("notebook", chat=self.session.conversation)
+
+    def _cast(self) -> None:
+        """Let two others take part, and the user write under a new name."""
+        self._number += 1
+        if self.session.notebook or self.session.state != "idle":
+            return
+        roles = Roles(CAST, (f"Cy{self._number}",), self._draw.choice(("turn", "named", "hand")), automatic=1)
+        if self.session.set_roles(roles):
+            self._tell("cast", chat=self.session.conversation, number=self._number)
+
+    def _speak(self) -> None:
+        voices = self.session.voices
+        if voices and self.session.state == "idle" and not self.session.notebook:
+            self.session.speak(self._draw.choice(voices).name)
 
     def _text(self) -> str:
         self._number += 1
         return f"question {self._number}"
 
     def _say(self) -> None:
-        text = self._text()
-        if self.session.state == "idle" and self.session.submit(text):
-            self._tell("said", text=text, chat=self.session.conversation)
+        text, speaker = self._text(), self.session.roles.user if self.session.voices else ""
+        if not self.session.notebook and self.session.state == "idle" and self.session.submit(text):
+            self._tell("said", text=text, chat=self.session.conversation, speaker=speaker)
 
     def _chats(self) -> list[int]:
         return [row.id for row in self.session.library.kept.list()[:30]]

@@ -296,3 +296,14 @@ def test_the_starter_writes_a_document_and_goes_on_from_another_token(qtbot, qap
     real.press(Key.Key_Z, Modifier.ControlModifier)
     assert editor(real).text() == first
     real.close()
+
+
+def test_a_document_that_was_cut_off_says_so_without_calling_it_a_reply(hand) -> None:
+    store, session = hand.session.library.kept, hand.session
+    store.set_text(session.document().message_id, "Half a sen", settled=False)
+    ConversationStore(session.library.database)  # as the next start does
+    hand.window.notebooks._refresh()
+    assert session.document().notice == "Inglenook ended while this was being written; what had been saved is here."
+    assert editor(hand).text() == "Half a sen"
+    keys(hand, "t")
+    hand.qtbot.waitUntil(lambda: not session.document().notice)

@@ -162,3 +162,17 @@ def test_where_drops_fall(shelf: ShelfModel) -> None:
     assert land(shelf, rows[HEADING, "Pinned"], 0.5, [], [7]) is None
     assert land(shelf, nine, 0.5, [1], [7]) is None
     assert land(shelf, nine, 0.5, [], []) is None
+
+
+def test_a_later_time_may_bring_another_date_without_a_move(chats: ConversationsModel, shelf: ShelfModel) -> None:
+    told: list[int] = []
+    shelf.dataChanged.connect(lambda first, _last: told.append(shelf.index(first.row()).data(ID_ROLE)))
+    chats.put(ConversationSummary(1, "Uno", NOON + 5, None, False))
+    assert shown(shelf)[-4:] == ["Today", "Uno", "Previous 7 days", "New conversation"]
+    assert told == [1]  # and no other row is painted again
+    chats.put(ConversationSummary(5, "Five", NOON - 3 * DAY + 5, None, False))
+    assert shown(shelf)[-2:] == ["Previous 7 days", "Five"]
+    chats.put(ConversationSummary(5, "Five", NOON - 40 * DAY, None, False))
+    assert shown(shelf)[-2:] == ["February 2026", "Five"]
+    chats.put(ConversationSummary(5, "Five", NOON - 40 * DAY, None, True))
+    assert shown(shelf)[:3] == ["Pinned", "Four", "Five"]

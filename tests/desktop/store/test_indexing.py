@@ -80,6 +80,17 @@ def test_a_step_that_dies_is_made_again(tmp_path: Path) -> None:
     database.close()
 
 
+def test_the_index_is_merged_as_it_grows_and_then_left_to_sqlite(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite3"
+    old_file(path, 3000)
+    database = Database(path)
+    while not index_step(database, 20_000).done:
+        parts = database.execute("SELECT count(DISTINCT segid) FROM message_words_idx").fetchone()[0]
+        assert parts < 16  # at 16 of one level SQLite merges them all, however long that takes
+    assert database.execute("SELECT v FROM message_words_config WHERE k = 'automerge'").fetchone() == (4,)
+    database.close()
+
+
 def test_an_empty_file_needs_no_step(tmp_path: Path) -> None:
     database = Database(tmp_path / "a.sqlite3")
     assert index_step(database).done

@@ -1,11 +1,12 @@
-"""kill -9 at random moments of a growing reply: at most half a second of text is lost, and nothing else.
+"""kill -9 at random moments of a growing reply, and of typing into a notebook: at most half a second of text is lost, and nothing else.
 
-The writer runs the program's own path: a GrowingReply on a Qt event loop, checkpoints into the store. It also notes each
-text with its time in a plain file, which is what the store is compared with.
+The writers run the program's own paths: a GrowingReply on a Qt event loop, checkpoints into the store; keys into a notebook's page.
+They also note each text with its time in a plain file, which is what the store is compared with.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -84,3 +85,67 @@ def test_killed_in_mid_reply(tmp_path: Path, number: int) -> None:
         assert len(words) >= max(safe, default=0), f"{max(safe) - len(words)} words older than {PROMISE_S} s were lost"
         assert len(store.search("earlier reply")) == round_number + 1
         database.close()
+
+
+TYPIST = """
+import os, sys, time
+from pathlib import Path
+from PySide6.QtCore import QEvent, Qt, QTimer
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QApplication
+from desktop.services.document_saver import DocumentSaver
+from desktop.services.session import ChatSession
+from desktop.store.database import Database
+from desktop.store.preferences import Preferences
+from desktop.store.temporary import Library
+from desktop.views.notebook_page import NotebookPage
+from tests.desktop.fakes import EchoDoor
+
+folder, door = Path(sys.argv[1]), EchoDoor()
+application = QApplication([])
+library = Library(Database(folder / "conversations.sqlite3"))
+session = ChatSession(library, Preferences(folder / "preferences.json"), door.open_chat, door.describe, door.draft_problem)
+session.new_notebook()
+page = NotebookPage(session, DocumentSaver(session))
+page.show_document(session.document())
+log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+count = 0
+
+def tick():
+    global count
+    count += 1
+    for sign in f"w{count} ":
+        application.sendEvent(page.editor, QKeyEvent(QEvent.Type.KeyPress, 0, Qt.KeyboardModifier.NoModifier, sign))
+    os.write(log, f"{time.time()} {count}\\n".encode())
+
+timer = QTimer()
+timer.timeout.connect(tick)
+timer.start(10)
+print("running", flush=True)
+application.exec()
+"""
+
+
+def test_killed_while_typing_into_a_notebook(tmp_path: Path) -> None:
+    """One who never rests long enough for a pause to be noticed."""
+    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
+    command = [sys.executable, "-c", TYPIST, str(tmp_path)]
+    typist = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=Path(__file__).resolve().parents[3])
+    assert typist.stdout is not None
+    with typist.stdout:
+        assert typist.stdout.readline() == "running\n"
+        time.sleep(random.Random(3).uniform(0.9, 1.3))
+        typist.send_signal(signal.SIGKILL)
+        killed = time.time()
+        typist.wait(10)
+    lines = (tmp_path / "log").read_text().splitlines()[:-1]
+    safe = [int(line.split()[1]) for line in lines if float(line.split()[0]) < killed - PROMISE_S]
+    assert len(safe) > 5
+    database = Database(tmp_path / "conversations.sqlite3")
+    store = ConversationStore(database)
+    (document,) = store.path(store.list()[0].id)
+    words = document.text.split()
+    assert words == [f"w{n}" for n in range(1, len(words) + 1)]
+    assert len(words) >= max(safe), f"{max(safe) - len(words)} words older than {PROMISE_S} s were lost"
+    assert [hit.message_id for hit in store.search("w1 w2")] == [document.id]  # what was cut off can be found, too
+    database.close()
