@@ -12,6 +12,7 @@ from desktop.blocks.spans import SpanKind
 from desktop.store.exchange import ConversationRecord, MessageRecord
 from desktop.store.exporters.formulas import INLINE, ROW, add_formulas
 from desktop.store.exporters.reading import label, pieces, shown_path, when
+from desktop.store.exporters.tasks import add_tasks
 from desktop.store.records import NOTEBOOK
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ h2 { font-size: 15px; margin: 28px 0 6px; }
 pre, code { font-family: Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: 14px; }
 pre { background: #f6f7f9; border: 1px solid #dcdde3; border-radius: 8px; padding: 11px 16px; overflow-x: auto; }
 pre { direction: ltr; text-align: left; }
+ul > .task { list-style: none; margin-left: -1.3em; }
 img { max-width: 100%; }
 table { border-collapse: collapse; }
 th, td { border: 1px solid #c4c6d0; padding: 4px 10px; }
@@ -130,7 +132,7 @@ def make_renderer() -> MarkdownIt:
 
     found = MarkdownIt("commonmark", {"html": False, "highlight": highlighted}).enable(["table", "strikethrough"])
     found.add_render_rule("image", _picture)
-    add_formulas(found).add_render_rule(INLINE, _formula)
+    add_formulas(add_tasks(found)).add_render_rule(INLINE, _formula)
     found.add_render_rule(ROW, _formula_row)
     return found
 
