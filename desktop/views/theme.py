@@ -78,7 +78,7 @@ def style_sheet(colours: dict[str, str], text_scale: int = 100, mirrored: bool =
         "round14": f"{(side + 2) // 2}px",
         "dot14": f"{side + 2 - 2 * ring}px",
         "ring14": f"{ring}px",
-        **{f"px{length}": f"{round(length * text_scale / 100)}px" for length in (14, 16, 18, 22)},
+        **{f"px{length}": f"{round(length * text_scale / 100)}px" for length in (12, 14, 16, 18, 22)},
     }
     sheet = resources.text("themes/inglenook.qss") + (_MIRRORED if mirrored else "")
     return re.sub(r"@(\w+)", lambda found: known[found.group(1)], sheet)
