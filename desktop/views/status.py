@@ -91,7 +91,7 @@ class StatusLine(QWidget):
         label.setText(text)
         label.setAccessibleName(f"{label.objectName()}: {text}" if text else label.objectName())
         # A label of a fixed size tells no layout of its new text: without this the whole window is laid out four times a second.
-        needed, wide = label.sizeHint(), label.width()
+        needed, wide = _size(label), label.width()
         if came_or_went or not wide - _SLACK <= needed.width() <= wide:
             label.setFixedSize(needed)
             self._fit()
@@ -99,7 +99,7 @@ class StatusLine(QWidget):
     def _fit(self) -> None:
         """Show each figure that has a text and still finds room."""
         self.state.setVisible(bool(self.state.text()))
-        room = self.width() - 36 - (self.state.sizeHint().width() + 16 if self.state.text() else 0)
+        room = self.width() - 36 - (self.state.width() + 16 if self.state.text() else 0)
         if not self.bar.isHidden():
             room -= self.bar.width() + 16
         room -= sum(tool.sizeHint().width() + 16 for tool in self._tools)
@@ -125,6 +125,12 @@ class StatusLine(QWidget):
         super().changeEvent(event)
         if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and hasattr(self, "_by_importance"):
             for label in (self.state, *self._by_importance):
-                label.ensurePolished()
-                label.setFixedSize(label.sizeHint())
+                label.setFixedSize(_size(label))
             self._fit()
+
+
+def _size(label: QLabel) -> QSize:
+    """What its text needs; a label of a fixed size keeps the size hint of the text before."""
+    label.ensurePolished()
+    metrics = label.fontMetrics()
+    return QSize(metrics.horizontalAdvance(label.text()) + 2, metrics.height())

@@ -124,6 +124,23 @@ def test_status_line_shows_what_drafting_brings(qtbot) -> None:
     assert not line.drafting.isVisible()
 
 
+def test_figures_of_the_status_line_are_never_cut_and_take_no_more_than_they_need(qtbot) -> None:
+    line = StatusLine()
+    qtbot.addWidget(line)
+    line.resize(2000, 30)
+    line.show()
+    for state, speed in (("Reading the prompt, 10,000 of 20,000", 2.0), ("Answering", 2345.6), ("Ready", 31.0)):
+        line.show_state(state)
+        line.show_stats(Stats(new_tokens=101, decode_seconds=100 / speed, context_tokens=round(speed), context_length=8192), state)
+        for font in (line.font(), QFont(line.font().family(), 20)):
+            line.setFont(font)
+            for label in (line.state, line.reply, line.context, line.reason):
+                needed = label.fontMetrics().horizontalAdvance(label.text())
+                assert needed <= label.width() <= needed + 16, label.text()
+                assert label.height() >= label.fontMetrics().height()
+        assert not line.reply.isHidden()
+
+
 def test_narrow_status_line_keeps_the_most_important(qtbot) -> None:
     line = StatusLine()
     qtbot.addWidget(line)
