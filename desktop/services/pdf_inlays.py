@@ -32,6 +32,7 @@ from PySide6.QtGui import (
 
 from desktop.blocks.latex import math_svg
 from desktop.blocks.spans import Span, SpanKind
+from desktop.services.descents import descending
 from desktop.store.exporters.print import FORMULA
 
 __all__ = ["FormulaHandler", "put_inlays"]
@@ -181,26 +182,12 @@ def _put_formula(cursor: QTextCursor, around: QTextCharFormat, span: Span, width
     cursor.mergeBlockFormat(lines)
     if found.descent > 0:
         carrier = QFont(font)
-        carrier.setPixelSize(_descending(font.family(), math.ceil(found.descent * share)))
+        carrier.setPixelSize(descending(font.family(), math.ceil(found.descent * share)))
         shape.setFont(carrier)
         shape.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignBaseline)
     shape.setObjectType(_KIND)
     shape.setProperty(_KEY, [span.content, size, colour, display, share])
     cursor.insertText("\ufffc", shape)
-
-
-@lru_cache(maxsize=512)
-def _descending(family: str, descent: int) -> int:
-    """The pixel size at which a font goes `descent` pixels below the baseline: as far below it Qt puts what has this font."""
-    font, low, high = QFont(family), 1, 64 * descent + 8
-    while low < high:
-        middle = (low + high) // 2
-        font.setPixelSize(middle)
-        if QFontMetrics(font).descent() < descent:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _put_picture(document: QTextDocument, cursor: QTextCursor, shape: QTextImageFormat, width: float, height: float) -> None:

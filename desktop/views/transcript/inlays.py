@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from PySide6.QtCore import QUrl
 from PySide6.QtGui import (
@@ -12,7 +11,6 @@ from PySide6.QtGui import (
     QColor,
     QFont,
     QFontInfo,
-    QFontMetrics,
     QFontMetricsF,
     QTextBlock,
     QTextBlockFormat,
@@ -24,6 +22,7 @@ from PySide6.QtGui import (
 )
 
 from desktop.blocks import Span, SpanKind
+from desktop.services.descents import descending
 from desktop.views.transcript.local_picture import local_path
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.math_picture import Picture
@@ -145,7 +144,7 @@ def _image_format(document: QTextDocument, picture: Picture, span: Span, look: L
 
 def _set_size(made: QTextImageFormat, font: QFont, width: int, height: int, descent: int) -> None:
     """Qt puts a picture as far below the baseline as its format's font goes: so the format gets a font that goes `descent` pixels."""
-    size = _descending(font.family(), min(descent, height)) if descent else 0
+    size = descending(font.family(), min(descent, height)) if descent else 0
     made.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignBaseline if size else QTextCharFormat.VerticalAlignment.AlignNormal)
     if size:
         carrier = QFont(font)
@@ -153,20 +152,6 @@ def _set_size(made: QTextImageFormat, font: QFont, width: int, height: int, desc
         made.setFont(carrier)
     made.setWidth(width)
     made.setHeight(height)
-
-
-@lru_cache(maxsize=512)
-def _descending(family: str, descent: int) -> int:
-    """The pixel size at which a font goes `descent` pixels below the baseline, or nearly."""
-    font, low, high = QFont(family), 1, 64 * descent + 8
-    while low < high:
-        middle = (low + high) // 2
-        font.setPixelSize(middle)
-        if QFontMetrics(font).descent() < descent:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def fit_pictures(document: QTextDocument, look: Look, width: float) -> None:

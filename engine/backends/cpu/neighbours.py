@@ -31,7 +31,7 @@ _LIMIT, _TRIAL_LIMIT = 80, 40
 _LONGEST_STALL = 20
 """Grains that one stall counts at most: a computer may be away for longer once, and be back."""
 _BEARABLE = 2
-"""A thread that brings in 1/n of the speed may lose a quarter of that to stalls."""
+"""A thread that brings in 1/n of the speed may lose half of that to stalls: a window's frames cost it less, a busy neighbour more."""
 _TRIAL, _SHORTEST, _LONGEST = 1000, 500, 10000
 """Grains that a trial lasts, and from giving a thread up to the next trial."""
 
