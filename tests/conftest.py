@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import json
@@ -16,7 +17,7 @@ import platformdirs
 import pytest
 from filelock import FileLock
 
-from tests.guards import Network, nothing_left_over, watch_threads
+from tests.guards import Network, nothing_left_over, search_garbage_here, watch_threads
 
 ROOT = Path(__file__).resolve().parent.parent
 _HANDED_ON = "INGLENOOK_TESTS_ENVIRON"
@@ -40,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's idle threads sleep, instead of taking a core from those that work
+    gc.disable()  # `search_garbage_here` takes its place
     watch_threads()
     _network.install()
 
@@ -72,6 +74,7 @@ def _guards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     _network.refused.clear()
     with nothing_left_over(), _network.allowing(allowed):
         yield
+    search_garbage_here()
     if _network.refused:
         pytest.fail("\n".join(_network.refused), pytrace=False)
 

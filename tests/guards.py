@@ -45,6 +45,18 @@ def _remembering(start: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+def search_garbage_here() -> None:
+    """What Python's own search for cyclic garbage has left to do since the last time, on this thread.
+
+    That search is off in tests as in the program (see `desktop.services.collector`): it would run on whatever thread makes an object,
+    and Qt's objects that it finds there are deleted by this thread whenever it next runs Python, in the middle of Qt's own deleting too.
+    """
+    young, middle, old = gc.get_count()
+    first, second, third = gc.get_threshold()
+    if young > first:
+        gc.collect(2 if old > third else 1 if middle > second else 0)
+
+
 def watch_threads() -> None:
     """Note the origin of every Python thread from now on."""
     threading.Thread.start = _remembering(threading.Thread.start)  # type: ignore[method-assign]

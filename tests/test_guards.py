@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 FAULTS = """
-    import socket, threading, time, warnings
+    import socket, threading, time, warnings, weakref
     import pytest
 
     def test_bad_thread():
@@ -32,6 +32,17 @@ FAULTS = """
     def test_good_loopback():
         with socket.create_server(("127.0.0.1", 0)) as server:
             socket.create_connection(server.getsockname()).close()
+
+    def test_good_knots_wait_for_this_thread():
+        class Knot:
+            pass
+        knot = Knot()
+        knot.itself, seen = knot, weakref.ref(knot)
+        del knot
+        other = threading.Thread(target=lambda: [[] for _ in range(50_000)])
+        other.start()
+        other.join()
+        assert seen() is not None
 
     def test_bad_warning():
         warnings.warn("something is off")
@@ -71,7 +82,7 @@ FAULTS = """
 
 
 def test_each_guard_catches_its_fault(tmp_path: Path) -> None:
-    """A run of eleven tiny tests: those named bad fail or error, those named good pass; the thread's origin is printed."""
+    """A run of tiny tests: those named bad fail or error, those named good pass; the thread's origin is printed."""
     file = tmp_path / "test_faults.py"
     file.write_text(textwrap.dedent(FAULTS), "utf-8")
     command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "tests.conftest"]

@@ -5,11 +5,20 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from collections.abc import Iterator
 
 import pytest
 from pytestqt.qtbot import QtBot
 
 from desktop.services.collector import Collector
+
+
+@pytest.fixture(autouse=True)
+def _as_at_a_start() -> Iterator[None]:
+    """Python's own search runs, as it does until the program takes its place; in other tests it is off."""
+    gc.enable()
+    yield
+    gc.disable()
 
 
 class Knot:
