@@ -82,7 +82,7 @@ def _guards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture
 def allow_network() -> Iterator[None]:
     """Let this test reach the outside world, with the user's own settings for proxies and package indexes."""
-    with _network.allowing("all"), mock.patch.dict(os.environ, _real_environ()):
+    with _network.allowing("all"), _users_environ():
         yield
 
 
@@ -120,14 +120,19 @@ def gemma_path() -> Path:
 @contextmanager
 def _fetching() -> Iterator[Path]:
     """The user's cache of test models, with the network, one process at a time."""
-    with mock.patch.dict(os.environ, _real_environ()):
+    with _users_environ():
         cache = platformdirs.user_cache_path("inglenook-tests", appauthor=False)
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(cache / "fetch.lock"), _network.allowing("all"):
             yield cache
 
 
-def _real_environ() -> dict[str, str]:
-    """The variables that tell where the user's settings are."""
-    names = ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
-    return {name: _REAL_ENVIRON[name] for name in names if name in _REAL_ENVIRON}
+@contextmanager
+def _users_environ() -> Iterator[None]:
+    """The variables that tell where the user's settings and caches are, as they were before this run; what was not set is not."""
+    with mock.patch.dict(os.environ):
+        for name in ("HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+            os.environ.pop(name, None)
+            if name in _REAL_ENVIRON:
+                os.environ[name] = _REAL_ENVIRON[name]
+        yield
