@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QLockFile, QObject, Signal
+from PySide6.QtCore import QLockFile, QObject, Signal, Slot
 
 from desktop.store.database import StoreError
 
@@ -119,7 +119,6 @@ class FirstInstance(QObject):
 
     def __init__(self, folder: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._buffers: dict[QLocalSocket, bytes] = {}
         self._server = self._listen(socket_name(folder))
 
     @property
@@ -131,8 +130,8 @@ class FirstInstance(QObject):
         """Listen no more, and remove the socket."""
         if self._server is not None:
             self._server.close()
-        for socket in tuple(self._buffers):
-            socket.abort()
+        for caller in self.findChildren(_Caller):
+            caller.hang_up()
 
     def _listen(self, name: str) -> QLocalServer | None:
         try:
@@ -149,34 +148,51 @@ class FirstInstance(QObject):
                 log.warning("later starts cannot be heard at %s: %s", name, server.errorString())
         return server
 
+    @Slot()
     def _connected(self) -> None:
         while self._server is not None and self._server.hasPendingConnections():
-            socket = self._server.nextPendingConnection()
-            self._buffers[socket] = b""
-            socket.readyRead.connect(lambda socket=socket: self._read(socket))
-            socket.disconnected.connect(lambda socket=socket: self._forget(socket))
-            self._read(socket)
+            caller = _Caller(self._server.nextPendingConnection(), self)
+            caller.asked.connect(self.asked)
+            caller.read()
 
-    def _read(self, socket: QLocalSocket) -> None:
-        if socket not in self._buffers:
-            return
-        self._buffers[socket] += bytes(socket.readAll().data())
-        line, end, _ = self._buffers[socket].partition(b"\n")
+
+class _Caller(QObject):
+    """A later start at the other end of `socket`, which lives as long as this: until it hangs up.
+
+    Its slots hold on to nothing. A lambda would hold the server's owner: freed with the socket's connections as its last holder, it
+    would delete the owner, and with it the socket that is being deleted.
+    """
+
+    asked = Signal(object)
+
+    def __init__(self, socket: QLocalSocket, parent: QObject) -> None:
+        super().__init__(parent)
+        socket.setParent(self)
+        self._socket, self._said = socket, b""
+        socket.readyRead.connect(self.read)
+        socket.disconnected.connect(self.deleteLater)
+
+    @Slot()
+    def read(self) -> None:
+        """Take what was said so far; a whole line is answered and told."""
+        self._said += bytes(self._socket.readAll().data())
+        line, end, _ = self._said.partition(b"\n")
         if not end and len(line) < _LONGEST_REQUEST:
             return
+        self._said = b""
         request = Request.read(line) if end else None
         if request is None:
             log.warning("a later start said something that is no request")
-            socket.abort()
+            self.hang_up()
             return
-        socket.write(_HEARD)
-        socket.flush()
-        self._buffers[socket] = b""
+        self._socket.write(_HEARD)
+        self._socket.flush()
         self.asked.emit(request)
 
-    def _forget(self, socket: QLocalSocket) -> None:
-        self._buffers.pop(socket, None)
-        socket.deleteLater()
+    def hang_up(self) -> None:
+        """Hear no more."""
+        self._socket.abort()
+        self.deleteLater()  # one that has hung up itself says so no second time
 
 
 def hand_over(found: AlreadyOpen, request: Request, wait_s: float = ANSWER_S, free: Callable[[], bool] = lambda: False) -> bool:

@@ -27,7 +27,7 @@ from desktop.store.database import StoreError
 FOUND = 4711
 
 
-def later(folder: Path, request: Request, wait_s: float = 3.0) -> tuple[threading.Thread, list[object]]:
+def later(folder: Path, request: Request, wait_s: float = 30.0) -> tuple[threading.Thread, list[object]]:
     """A later start, on a thread: what `hand_over` returned or raised comes into the list."""
     outcome: list[object] = []
 
@@ -42,6 +42,12 @@ def later(folder: Path, request: Request, wait_s: float = 3.0) -> tuple[threadin
     return thread, outcome
 
 
+@pytest.fixture(autouse=True)
+def _short_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later starts are threads here: what they hold of Python's lock is taken from the first one."""
+    monkeypatch.setattr("desktop.services.single_instance._SLICE_MS", 1)
+
+
 @pytest.fixture
 def first(tmp_path, qapp):
     found = FirstInstance(tmp_path)
@@ -54,7 +60,7 @@ def test_a_later_start_hands_over_what_it_was_given(first, tmp_path, qtbot) -> N
     first.asked.connect(heard.append)
     request = Request((tmp_path / "a model.gguf", tmp_path / "ünïcode\nname.json"), starter=True, token="leave-1")
     thread, outcome = later(tmp_path, request)
-    qtbot.waitUntil(lambda: bool(outcome), timeout=3000)
+    qtbot.waitUntil(lambda: bool(outcome), timeout=30_000)
     thread.join()
     assert outcome == [True]
     assert heard == [request]
@@ -64,11 +70,25 @@ def test_several_later_starts_are_all_heard(first, tmp_path, qtbot) -> None:
     heard: list[Request] = []
     first.asked.connect(heard.append)
     starts = [later(tmp_path, Request((tmp_path / str(number),))) for number in range(5)]
-    qtbot.waitUntil(lambda: all(outcome for _, outcome in starts), timeout=3000)
+    qtbot.waitUntil(lambda: all(outcome for _, outcome in starts), timeout=30_000)
     for thread, outcome in starts:
         thread.join()
         assert outcome == [True]
     assert sorted(request.paths[0].name for request in heard) == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a pipe is no file")
+def test_a_later_start_that_does_not_wait_for_its_answer_is_heard_and_forgotten(first, tmp_path, qtbot) -> None:
+    heard: list[Request] = []
+    first.asked.connect(heard.append)
+    for number in range(40):
+        with socket.socket(socket.AF_UNIX) as hasty:
+            hasty.connect(socket_name(tmp_path))
+            hasty.sendall(Request((tmp_path / str(number),)).line())
+            if number % 2:
+                qtbot.wait(1)
+    qtbot.waitUntil(lambda: len(heard) == 40 and len(first.children()) == 1, timeout=3000)  # the server is left
+    assert {request.paths[0].name for request in heard} == set(map(str, range(40)))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a pipe is no file")
@@ -112,7 +132,7 @@ def test_a_first_start_that_is_not_ready_yet_is_waited_for(tmp_path, qtbot) -> N
     time.sleep(0.15)
     first = FirstInstance(tmp_path)
     try:
-        qtbot.waitUntil(lambda: bool(outcome), timeout=3000)
+        qtbot.waitUntil(lambda: bool(outcome), timeout=30_000)
         thread.join()
         assert outcome == [True]
     finally:
