@@ -50,12 +50,13 @@ class Gathered(NamedTuple):
 
 
 class _Crossing(NamedTuple):
-    """A signal on its way to the GUI thread."""
+    """A signal on its way to the GUI thread: an event of the job that others may be gathered with or that may wait, or neither."""
 
     emit: Callable[..., None]
     job: int
     values: tuple[Any, ...]
-    is_event: bool
+    takes: bool
+    waits: bool
 
 
 UNEXPECTED = "Something went wrong inside Inglenook: {kind}. Your conversations are safe; please report the details."
@@ -66,7 +67,7 @@ NO_MEMORY = (
 CLOSE_TIMEOUT_S = 20.0
 GATHER_MS, SLOWEST_MS = 30, 200
 """The shortest and the longest time that events which are gathered wait for others: less than anyone sees as a pause between words."""
-CROWDED, ROOMY = 40.0, 4.0
+CROWDED, ROOMY = 60.0, 4.0
 """How many times as long as the GUI thread was at work they wait: while the worker needs every core, and while it leaves some free."""
 
 
@@ -168,7 +169,7 @@ class StreamThread(QObject):
         end = self._taken + len(self._waiting)  # what comes meanwhile is for the next time
         while self._waiting and self._taken < end:  # group by group: a receiver may run an event loop of its own
             first = self._take()
-            for values in [(event,) for event in self._with_more(first)] if first.is_event else [first.values]:
+            for values in self._with_more(first) if first.takes else (first.values,):
                 first.emit(first.job, *values)
         if not self._closed and not self._again.isActive():
             self._again.start(self._pause())
@@ -183,22 +184,16 @@ class StreamThread(QObject):
         self._taken += 1
         return self._waiting.popleft()
 
-    def _with_more(self, first: _Crossing) -> list[Any]:
-        """Its event, or in its place what those that are gathered with it come to: one joined, then the last that only waited."""
-        gathered, event = self._gathered, first.values[0]
-        if gathered is None or not gathered.takes(event):
-            return [event]
-        group, last = [event], []
-        while self._waiting and self._waiting[0].job == first.job and self._waiting[0].is_event:
-            event = self._waiting[0].values[0]
-            if gathered.takes(event):
-                group.append(event)
-            elif gathered.waits(event):
-                last = [event]
+    def _with_more(self, first: _Crossing) -> list[tuple[Any, ...]]:
+        """What its event and those that are gathered with it come to: one joined, then the last that only waited."""
+        group, last, waiting = [first.values[0]], [], self._waiting
+        while waiting and (next := waiting[0]).job == first.job and (next.takes or next.waits):
+            if next.takes:
+                group.append(next.values[0])
             else:
-                break
+                last = [next.values]
             self._take()
-        return [gathered.join(group) if len(group) > 1 else group[0], *last]
+        return [(self._gathered.join(group),) if self._gathered is not None and len(group) > 1 else first.values, *last]
 
     @Slot()
     def _look(self) -> None:
@@ -215,9 +210,11 @@ class StreamThread(QObject):
             signal.emit(job, *values)
             return
         is_event = signal is self.yielded
+        takes = is_event and self._gathered.takes(values[0])
+        waits = is_event and not takes and self._gathered.waits(values[0])
         with self._lock:
-            self._waiting.append(_Crossing(signal.emit, job, values, is_event))
-            wake = not self._awake or not is_event or not (self._gathered.takes(values[0]) or self._gathered.waits(values[0]))
+            self._waiting.append(_Crossing(signal.emit, job, values, takes, waits))
+            wake = not (self._awake and (takes or waits))
             self._awake = True
         if wake:
             self._arrived.emit()

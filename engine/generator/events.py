@@ -9,8 +9,8 @@ from engine.core import Done, Prefill, Running, Text, TokenInfo
 from engine.generator.job import Job
 from engine.generator.loop import Clock, Steps
 
-RUNNING_SECONDS = 0.25
-"""Time between two `Running` events."""
+RUNNING_SECONDS = 0.5
+"""Time between two `Running` events: figures that change more often are not read, but showing them costs a CPU model its time."""
 
 
 def events(steps: Steps, job: Job, clock: Clock, interval: int = 1) -> Generator[Prefill | Text | Running | Done, None, None]:

@@ -1,6 +1,6 @@
 """Decoding on the CPU engine with a window that paints the reply against decoding without one; the bar is 97 %.
 
-    python -m tests.bench.bench_window_speed [--model FILE] [--tokens 512] [--rounds 15]
+    python -m tests.bench.bench_window_speed [--model FILE] [--tokens 512] [--rounds 30]
 
 One process, one loaded model, turns taken: a reply read by nobody (headless), the same reply typed into the whole window
 (offscreen), which paints it frame by frame. Each round runs both, the first one first in every other round. Judged is the median
@@ -112,7 +112,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, default=Path(os.environ.get("INGLENOOK_STARTER", "starter.gguf")))
     parser.add_argument("--tokens", type=int, default=512)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=30)
     options = parser.parse_args()
     if not options.model.exists():
         parser.error(f"there is no model at {options.model}: name one with --model or INGLENOOK_STARTER")

@@ -63,6 +63,8 @@ class Overlays:
         if self._empty is not None:
             self._empty.setGeometry(area)
             self._empty.setVisible(empty)
+        if (empty or at_end) and self._jump.isHidden():
+            return  # at every frame of a reply that is followed
         self._jump.colours = colours
         self._jump.move(area.center().x() - self._jump.width() // 2, area.bottom() - self._jump.height() - 12)
         editor = self._viewport.findChild(EditorRow, options=Qt.FindChildOption.FindDirectChildrenOnly)
