@@ -9,8 +9,8 @@ Phases of one tile are the caller's: handing them out would cost more than they 
 
 Nothing is reset between replays: a word of an earlier epoch stands for none taken and none done. A thread that wakes up late
 finds all tiles of its epoch taken, or a newer epoch, and leaves; how many there were it knows from the rows it was told when
-its epoch began, never from the step block, which may be that of the next step. Between replays helper threads spin briefly,
-then sleep on a lock without using a core. `neighbours` says how many of them take part.
+its epoch began, never from the step block, which may be that of the next step. Between replays helper threads spin for as long
+as one token's sampling may take, then sleep on a lock without using a core. `neighbours` says how many of them take part.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ NEIGHBOURS = 2 * _LINE
 PARKED = NEIGHBOURS + NEIGHBOUR_WORDS
 _SPINS_BEFORE_TIMING = 64
 _SPINS_BEFORE_YIELD = 2000
-_SPINS_BEFORE_PARKING = 20000
+_SPINS_BEFORE_PARKING = 100000
+"""Some 3 ms: Python between steps takes up to 1 ms, and a helper woken from sleep needs Python's lock, which a window may hold."""
 
 # Words of one operation on a tape.
 FUNCTION, ARGUMENTS, SMALL_TILES, SMALL_BLOCK, BIG_TILES, BIG_BLOCK, ON_LOGIT_ROWS = range(7)
