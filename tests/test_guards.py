@@ -44,6 +44,13 @@ FAULTS = """
         other.join()
         assert seen() is not None
 
+    def test_good_caches_of_the_user():
+        import os
+        from tests.conftest import _REAL_ENVIRON, _users_environ
+        with _users_environ():
+            assert os.environ.get("XDG_CACHE_HOME") == _REAL_ENVIRON.get("XDG_CACHE_HOME")
+        assert os.environ["XDG_CACHE_HOME"] != _REAL_ENVIRON.get("XDG_CACHE_HOME")
+
     def test_bad_warning():
         warnings.warn("something is off")
 

@@ -192,7 +192,7 @@ class _Caller(QObject):
     def hang_up(self) -> None:
         """Hear no more."""
         self._socket.abort()
-        self.deleteLater()  # one that has hung up itself says so no second time
+        self.deleteLater()  # where the other end has gone already, the socket tells nothing any more
 
 
 def hand_over(found: AlreadyOpen, request: Request, wait_s: float = ANSWER_S, free: Callable[[], bool] = lambda: False) -> bool:

@@ -187,11 +187,11 @@ class StreamThread(QObject):
     def _with_more(self, first: _Crossing) -> list[tuple[Any, ...]]:
         """What its event and those that are gathered with it come to: one joined, then the last that only waited."""
         group, last, waiting = [first.values[0]], [], self._waiting
-        while waiting and (next := waiting[0]).job == first.job and (next.takes or next.waits):
-            if next.takes:
-                group.append(next.values[0])
+        while waiting and (other := waiting[0]).job == first.job and (other.takes or other.waits):
+            if other.takes:
+                group.append(other.values[0])
             else:
-                last = [next.values]
+                last = [other.values]
             self._take()
         return [(self._gathered.join(group),) if self._gathered is not None and len(group) > 1 else first.values, *last]
 

@@ -90,7 +90,7 @@ class StatusLine(QWidget):
         came_or_went = not text or not label.text()
         label.setText(text)
         label.setAccessibleName(f"{label.objectName()}: {text}" if text else label.objectName())
-        # A label of a fixed size tells no layout of its new text: without this the whole window is laid out four times a second.
+        # A label of a fixed size tells no layout of its new text: without this the whole window is laid out with each figure.
         needed, wide = _size(label), label.width()
         if came_or_went or not wide - _SLACK <= needed.width() <= wide:
             label.setFixedSize(needed)

@@ -27,7 +27,7 @@ from desktop.store.database import StoreError
 FOUND = 4711
 
 
-def later(folder: Path, request: Request, wait_s: float = 30.0) -> tuple[threading.Thread, list[object]]:
+def later(folder: Path, request: Request, wait_s: float = 3.0) -> tuple[threading.Thread, list[object]]:
     """A later start, on a thread: what `hand_over` returned or raised comes into the list."""
     outcome: list[object] = []
 
@@ -60,7 +60,7 @@ def test_a_later_start_hands_over_what_it_was_given(first, tmp_path, qtbot) -> N
     first.asked.connect(heard.append)
     request = Request((tmp_path / "a model.gguf", tmp_path / "ünïcode\nname.json"), starter=True, token="leave-1")
     thread, outcome = later(tmp_path, request)
-    qtbot.waitUntil(lambda: bool(outcome), timeout=30_000)
+    qtbot.waitUntil(lambda: bool(outcome), timeout=3000)
     thread.join()
     assert outcome == [True]
     assert heard == [request]
@@ -70,7 +70,7 @@ def test_several_later_starts_are_all_heard(first, tmp_path, qtbot) -> None:
     heard: list[Request] = []
     first.asked.connect(heard.append)
     starts = [later(tmp_path, Request((tmp_path / str(number),))) for number in range(5)]
-    qtbot.waitUntil(lambda: all(outcome for _, outcome in starts), timeout=30_000)
+    qtbot.waitUntil(lambda: all(outcome for _, outcome in starts), timeout=3000)
     for thread, outcome in starts:
         thread.join()
         assert outcome == [True]
@@ -132,7 +132,7 @@ def test_a_first_start_that_is_not_ready_yet_is_waited_for(tmp_path, qtbot) -> N
     time.sleep(0.15)
     first = FirstInstance(tmp_path)
     try:
-        qtbot.waitUntil(lambda: bool(outcome), timeout=30_000)
+        qtbot.waitUntil(lambda: bool(outcome), timeout=3000)
         thread.join()
         assert outcome == [True]
     finally:

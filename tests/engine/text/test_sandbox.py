@@ -138,7 +138,7 @@ BOUNDED = {
 
 
 def compile_and_render(source: str, seconds: float) -> None:
-    """Within so many seconds of processor time; then once more within memory, for to trace that takes several times as long."""
+    """Within so many seconds of processor time; then once more within memory, for tracing it takes several times as long."""
     start = time.process_time()
     template: ChatTemplate | None = None
     try:
@@ -165,7 +165,7 @@ def check_memory(template: ChatTemplate) -> None:
 def test_hostile_templates_are_stopped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "TIME_LIMIT", 0.4)
     with pytest.raises(BadTemplate) as caught:
-        compile_and_render(HOSTILE[name], 5)
+        compile_and_render(HOSTILE[name], 4)
     sentence = str(caught.value)
     assert sentence.startswith("The chat template ")
     assert sentence.endswith(".")
@@ -179,7 +179,7 @@ def test_strange_templates_end_in_time(name: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sandbox, "TIME_LIMIT", 0.4)
     sentence = "."
     try:
-        compile_and_render(BOUNDED[name], 5)
+        compile_and_render(BOUNDED[name], 3)
     except BadTemplate as error:
         sentence = str(error)
     assert sentence.endswith(".")
