@@ -10,7 +10,8 @@ Phases of one tile are the caller's: handing them out would cost more than they 
 Nothing is reset between replays: a word of an earlier epoch stands for none taken and none done. A thread that wakes up late
 finds all tiles of its epoch taken, or a newer epoch, and leaves; how many there were it knows from the rows it was told when
 its epoch began, never from the step block, which may be that of the next step. Between replays helper threads spin for as long
-as one token's sampling may take, then sleep on a lock without using a core. `neighbours` says how many of them take part.
+as one token's sampling may take, then sleep on a lock without using a core. `neighbours` says how many of them take part. While
+a thread of this process asks for room, a helper naps between two tiles, and goes on in the same replay when it is given back.
 """
 
 from __future__ import annotations
@@ -49,9 +50,22 @@ _SPINS_BEFORE_PARKING = 100000
 FUNCTION, ARGUMENTS, SMALL_TILES, SMALL_BLOCK, BIG_TILES, BIG_BLOCK, ON_LOGIT_ROWS = range(7)
 OPERATION = 8
 
+_NAP_US = 50
+"""Microseconds, and as many again by the system's own measure: a window is at work for some thousand."""
+
 Words = npt.NDArray[np.int64]
 
-_yield_core = types.ExternalFunction("SwitchToThread" if os.name == "nt" else "sched_yield", types.int32())
+_WINDOWS = os.name == "nt"
+_yield_core = types.ExternalFunction("SwitchToThread" if _WINDOWS else "sched_yield", types.int32())
+_sleep_us = _yield_core if _WINDOWS else types.ExternalFunction("usleep", types.int32(types.uint32))
+
+
+def _nap() -> None:
+    """Leave the core for a moment."""
+    if _WINDOWS:
+        _yield_core()  # its shortest sleep may last 16 ms
+    else:
+        _sleep_us(_NAP_US)
 
 
 def _tiles(operation: int, rows: int, logit_rows: int) -> int:
@@ -96,6 +110,16 @@ def _wait(done: int, target: int) -> int:
     return ticks() - begun if spins >= _SPINS_BEFORE_TIMING else 0
 
 
+def _rest(control: int, me: int, epoch: int) -> int:
+    """Leave the core while it is wanted; returns whether to go on with the epoch, which may be over or go on without this thread."""
+    state = control + 8 * NEIGHBOURS
+    while me >= present(state):
+        if me >= atomic_load(state + 8 * ACTIVE) or atomic_load(control + 8 * EPOCH) != epoch or atomic_load(control + 8 * CLOSING):
+            return 0
+        nap()
+    return 1
+
+
 def _work(
     control: int, me: int, epoch: int, tape: int, phases: int, phase_count: int, step: int, rows: int, logit_rows: int, tickets: int,
     shares: int, stamps: int, scratch: int,
@@ -129,7 +153,13 @@ def _work(
             wait(before_done, before_target)
             before_done = 0
         mine, share, left = 0, me, shares
-        while left and me < present(state):
+        while left:
+            if me >= present(state):
+                if mine:
+                    finish(done, epoch, mine)
+                    mine = 0
+                if not rest(control, me, epoch):
+                    return
             ticket = words + 8 * share
             word = atomic_load(ticket)
             if word >> 32 > epoch:
@@ -145,7 +175,7 @@ def _work(
             mine += 1
         if mine:
             finish(done, epoch, mine)
-        if me >= present(state):
+        if me >= present(state) and not rest(control, me, epoch):
             return
         waited = wait(done, target)
         # In a long step one tile may well take longer than that, and a thread with half a core is still worth having.
@@ -157,8 +187,7 @@ def _work(
 
 def _publish(control: int, tape: int, phases: int, phase_count: int, step: int, tickets: int, helpers: int) -> int:
     """Open a new epoch for the helpers that take part; returns a bit for each that sleeps and has to be woken."""
-    admit(control + 8 * NEIGHBOURS, ticks())
-    active = present(control + 8 * NEIGHBOURS)
+    active = admit(control + 8 * NEIGHBOURS, ticks())
     epoch = atomic_load(control + 8 * EPOCH) + 1
     atomic_store(control + 8 * BEGUN, epoch)
     atomic_store(control + 8 * TAPE, tape)
@@ -199,8 +228,12 @@ def _help(control: int, helper: int, seen: int, scratch: int) -> int:
         epoch = atomic_load(control + 8 * EPOCH)
         if atomic_load(control + 8 * CLOSING):
             return -1
-        if helper + 1 >= present(state):
+        out = helper + 1 >= atomic_load(state + 8 * ACTIVE)
+        if out:
             spins = _SPINS_BEFORE_PARKING
+        elif helper + 1 >= present(state):
+            nap()
+            continue
         elif epoch != seen:
             join(control, helper + 1, epoch, 0, scratch)
             seen, spins = epoch, 0
@@ -209,7 +242,7 @@ def _help(control: int, helper: int, seen: int, scratch: int) -> int:
         pause()
         if spins > _SPINS_BEFORE_PARKING:
             atomic_store(parked, 1)
-            out = helper + 1 >= present(state)
+            out = helper + 1 >= atomic_load(state + 8 * ACTIVE)
             if (out or atomic_load(control + 8 * EPOCH) == seen) and not atomic_load(control + 8 * CLOSING):
                 return seen
             if not compare_exchange(parked, 1, 0):
@@ -221,6 +254,8 @@ tiles: Any = _tiles
 run: Any = _run
 finish: Any = _finish
 wait: Any = _wait
+nap: Any = _nap
+rest: Any = _rest
 work: Any = _work
 join: Any = _join
 stalled: Any = None
@@ -236,6 +271,8 @@ def team_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
     compiled["wait"] = jit(_wait, word(word, word))
     compiled["run"] = jit(specialise(_run, "run", tiles=compiled["tiles"]), void(*[word] * 7))
     present = {"present": neighbours["present"]}
+    compiled["nap"] = jit(_nap, void())
+    compiled["rest"] = jit(specialise(_rest, "rest", nap=compiled["nap"], **present), word(word, word, word))
     compiled["work"] = jit(specialise(_work, "work", stalled=neighbours["stalled"], **present, **compiled), void(*[word] * 13))
     compiled["join"] = jit(specialise(_join, "join", work=compiled["work"]), void(*[word] * 5))
     return {
@@ -243,7 +280,7 @@ def team_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
         **neighbours,
         **clock_functions(jit),
         "publish": jit(specialise(_publish, "publish", admit=neighbours["admit"], **present), word(*[word] * 7)),
-        "help": jit(specialise(_help, "help", join=compiled["join"], **present), word(*[word] * 4)),
+        "help": jit(specialise(_help, "help", join=compiled["join"], nap=compiled["nap"], **present), word(*[word] * 4)),
     }
 
 

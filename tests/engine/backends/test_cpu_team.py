@@ -161,6 +161,14 @@ def _slow_in_helpers(args: int, step: int, tile: int, scratch: int) -> None:
         pass
 
 
+def _slow_and_counted(args: int, step: int, tile: int, scratch: int) -> None:
+    """A tile of `args[0]` ticks, counted in `args[1]` for the caller and `args[2]` for a helper."""
+    until = ticks() + ld_i64(args)
+    while ticks() < until:
+        pass
+    atomic_add(args + (16 if ld_i64(scratch) else 8), 1)
+
+
 @pytest.mark.parametrize("tiles", [1, 2, 7])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_tile_runs_once(threads: int, tiles: int) -> None:
@@ -227,6 +235,45 @@ def test_while_a_thread_of_this_process_asks_for_room_a_helper_leaves() -> None:
             room.ask() if turn % 3 else room.give_back()
             replay()
     assert np.array_equal(counts, np.full(9, 50 * 3000))
+
+
+@pytest.mark.usefixtures("one_cpu")
+def test_a_helper_that_left_comes_back_within_the_replay() -> None:
+    counts = np.array([ticks_per_second() * 20e-6, 0, 0], np.int64)
+    with _team(numba.cfunc(SIGNATURE)(_slow_and_counted), counts, 300, 50, KERNELS.team, 2) as (team, replay):
+        team._scratch[1].view(np.int64)[0] = 1
+        replay()
+        counts[1:] = 0
+        room.ask()
+        giver = threading.Timer(0.02, room.give_back)
+        giver.start()
+        replay()  # 300 ms of one thread's work
+        giver.join()
+        assert counts[1] > 500  # the helper was away for 20 ms
+        assert counts[2] > 0
+        assert counts[1:].sum() == 300 * 50
+        assert team.active == 2
+
+
+@pytest.mark.usefixtures("one_cpu")
+def test_room_that_is_asked_for_and_given_back_in_the_middle_loses_no_tile() -> None:
+    counts, over = np.zeros(9, np.int64), threading.Event()
+
+    def ask() -> None:
+        turn = 0
+        while not over.wait(0.0002 * (turn % 7)):
+            turn += 1
+            room.ask() if turn % 2 else room.give_back()
+        room.give_back()
+
+    asker = threading.Thread(target=ask)
+    with _team(numba.cfunc(SIGNATURE)(_count), counts, 200, 9, KERNELS.team, 3) as (_, replay):
+        asker.start()
+        for _ in range(5000):
+            replay()
+        over.set()
+        asker.join()
+    assert np.array_equal(counts, np.full(9, 200 * 5000))
 
 
 def test_with_cores_to_spare_nobody_leaves() -> None:
