@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 
@@ -12,7 +14,7 @@ from engine.core import Done, Stats, Text, TokenInfo
 
 __all__ = ["CHECKPOINT_MS", "GrowingReply"]
 
-CHECKPOINT_MS = 250
+CHECKPOINT_MS = 200
 """A text is on the disk within 500 ms of being written; the rest is for its way to the GUI thread and the write itself."""
 
 
@@ -22,7 +24,8 @@ class GrowingReply(QObject):
 
     Signals:
         grown(str): text that has arrived.
-        checkpoint_due(): at most `CHECKPOINT_MS` after text that was not saved yet.
+        checkpoint_due(): at most `CHECKPOINT_MS` after text that was not saved yet; with a text that arrives so long after the last
+            time, for then the GUI thread is at work anyway.
     """
 
     grown = Signal(str)
@@ -49,7 +52,7 @@ class GrowingReply(QObject):
         self._checkpoint = QTimer(self)
         self._checkpoint.setSingleShot(True)
         self._checkpoint.setTimerType(Qt.TimerType.PreciseTimer)
-        self._checkpoint.setInterval(CHECKPOINT_MS)
+        self._asked_to_save: float | None = None
         self._checkpoint.timeout.connect(self._on_checkpoint)
 
     @property
@@ -89,9 +92,16 @@ class GrowingReply(QObject):
         if not text:
             return
         self._parts.append(text)
-        if not self._checkpoint.isActive():
-            self._checkpoint.start()
         self.grown.emit(text)
+        now = time.monotonic()
+        if self._asked_to_save is None:
+            self._asked_to_save = now
+        left = self._asked_to_save + CHECKPOINT_MS / 1000 - now
+        if left <= 0:
+            self._checkpoint.stop()
+            self._on_checkpoint()
+        elif not self._checkpoint.isActive():
+            self._checkpoint.start(math.ceil(1000 * left))
 
     def end(self) -> None:
         """Hand on the rest and stop the clock."""
@@ -103,4 +113,5 @@ class GrowingReply(QObject):
 
     @Slot()
     def _on_checkpoint(self) -> None:
+        self._asked_to_save = time.monotonic()
         self.checkpoint_due.emit()

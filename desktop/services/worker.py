@@ -65,7 +65,7 @@ NO_MEMORY = (
     "smaller model, and load the model again."
 )
 CLOSE_TIMEOUT_S = 20.0
-GATHER_MS, SLOWEST_MS = 30, 200
+GATHER_MS, SLOWEST_MS = 30, 250
 """The shortest and the longest time that events which are gathered wait for others: less than anyone sees as a pause between words."""
 CROWDED, ROOMY = 60.0, 4.0
 """How many times as long as the GUI thread was at work they wait: while the worker needs every core, and while it leaves some free."""
@@ -166,6 +166,8 @@ class StreamThread(QObject):
     @Slot()
     def deliver(self) -> None:
         """Hand on what has crossed, now. On the GUI thread."""
+        if self._worked is None:
+            self._worked = time.thread_time()
         end = self._taken + len(self._waiting)  # what comes meanwhile is for the next time
         while self._waiting and self._taken < end:  # group by group: a receiver may run an event loop of its own
             first = self._take()
@@ -177,7 +179,7 @@ class StreamThread(QObject):
     def _pause(self) -> int:
         """Milliseconds until the next look, by the processor time that the GUI thread took since the last one."""
         now = time.thread_time()
-        spent, self._worked = now - (self._worked if self._worked is not None else now), now
+        spent, self._worked = now - (now if self._worked is None else self._worked), now
         return round(min(SLOWEST_MS, max(GATHER_MS, 1000 * self.patience * spent)))
 
     def _take(self) -> _Crossing:

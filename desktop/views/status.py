@@ -67,9 +67,11 @@ class StatusLine(QWidget):
     def show_progress(self, text: str, done: int, total: int) -> None:
         """Show a state with `done` of `total`; a `total` of 0 or 1 has no measure and only moves."""
         self._write(self.state, text)
+        self.bar.setUpdatesEnabled(False)  # otherwise a new value is painted at once, with all that waits to be laid out
         self.bar.setRange(0, 1000 if total > 1 else 0)
         if total > 1:
             self.bar.setValue(min(1000, done * 1000 // total))
+        self.bar.setUpdatesEnabled(True)
         self.bar.show()
         self._fit()
 
