@@ -1,12 +1,14 @@
-"""The program's version, read when asked for."""
+"""The program's version, read when first asked for."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 __all__ = ["version"]
 
 
+@cache  # each reply's record asks, and reading it takes milliseconds
 def version() -> str:
     """The version of the installed distribution, or of pyproject.toml when run from a clone."""
     import importlib.metadata  # with what it imports, 20 ms of a start that need not know

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QSize, Qt
+from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Slot
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QSizePolicy, QWidget
 
@@ -10,6 +10,8 @@ from engine.core import Stats
 
 __all__ = ["StatusLine"]
 
+_SHORT_MS = 150
+"""What is over so soon needs no bar: one that only flashes is unrest, and laying it out takes time from the reply's first tokens."""
 _SLACK = 12
 """Pixels that a figure may stay wider than its text."""
 
@@ -27,6 +29,10 @@ class StatusLine(QWidget):
         self.bar.setTextVisible(False)
         self.bar.setFixedSize(120, 6)
         self.bar.hide()
+        self._lasts = QTimer(self)
+        self._lasts.setSingleShot(True)
+        self._lasts.setInterval(_SHORT_MS)
+        self._lasts.timeout.connect(self._show_bar)
         self.reason = self._figure("Why the reply ended")
         self.prompt = self._figure("Speed of reading the prompt")
         self.reply = self._figure("Speed of writing the reply")
@@ -60,18 +66,25 @@ class StatusLine(QWidget):
 
     def show_state(self, text: str) -> None:
         """Show a state that has no measurable progress; "" shows nothing."""
+        self._lasts.stop()
         self.bar.hide()
         self._write(self.state, text)
         self._fit()
 
     def show_progress(self, text: str, done: int, total: int) -> None:
-        """Show a state with `done` of `total`; a `total` of 0 or 1 has no measure and only moves."""
+        """Show a state with `done` of `total`, with a bar when it lasts; a `total` of 0 or 1 has no measure and only moves."""
         self._write(self.state, text)
         self.bar.setUpdatesEnabled(False)  # otherwise a new value is painted at once, with all that waits to be laid out
         self.bar.setRange(0, 1000 if total > 1 else 0)
         if total > 1:
             self.bar.setValue(min(1000, done * 1000 // total))
         self.bar.setUpdatesEnabled(True)
+        if self.bar.isHidden() and not self._lasts.isActive():
+            self._lasts.start()
+        self._fit()
+
+    @Slot()
+    def _show_bar(self) -> None:
         self.bar.show()
         self._fit()
 

@@ -160,9 +160,22 @@ def test_status_line_progress(qtbot) -> None:
     assert (line.bar.value(), line.bar.maximum()) == (250, 1000)
     line.show_progress("Loading", 0, 0)
     assert line.bar.maximum() == 0
+    qtbot.waitUntil(line.bar.isVisible, timeout=3000)
     line.show_state("Ready")
     assert not line.bar.isVisible()
     assert line.state.text() == "Ready"
+
+
+def test_status_line_shows_no_bar_for_what_is_over_at_once(qtbot) -> None:
+    line = StatusLine()
+    qtbot.addWidget(line)
+    line.resize(700, 30)
+    line.show()
+    line.show_progress("Reading the prompt, 30 of 30", 30, 30)
+    assert line.state.text() == "Reading the prompt, 30 of 30"
+    line.show_state("Answering")
+    qtbot.wait(250)
+    assert not line.bar.isVisible()
 
 
 def test_welcome_download_with_cancel_and_retry(qtbot) -> None:
