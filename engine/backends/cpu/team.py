@@ -120,6 +120,38 @@ def _rest(control: int, me: int, epoch: int) -> int:
     return 1
 
 
+def _take(
+    control: int, me: int, epoch: int, tape: int, first: int, total: int, step: int, rows: int, logit_rows: int, words: int, shares: int,
+    done: int, scratch: int,
+) -> int:  # fmt: skip
+    """Take tiles of the phase that begins with operation `first` until none is left; returns whether to go on with the next phase."""
+    state = control + 8 * NEIGHBOURS
+    mine, share, left = 0, me, shares
+    while left:
+        if me >= present(state):
+            if mine:
+                finish(done, epoch, mine)
+                mine = 0
+            if not rest(control, me, epoch):
+                return 0
+        ticket = words + 8 * share
+        word = atomic_load(ticket)
+        if word >> 32 > epoch:
+            return 0
+        tile = total * share // shares + (word & 0xFFFFFFFF if word >> 32 == epoch else 0)
+        if tile >= total * (share + 1) // shares:
+            share = share + 1 if share + 1 < shares else 0
+            left -= 1
+            continue
+        if not compare_exchange(ticket, word, (epoch << 32) + tile + 1 - total * share // shares):
+            continue
+        run(tape, first, tile, rows, logit_rows, step, scratch)
+        mine += 1
+    if mine:
+        finish(done, epoch, mine)
+    return 1 if me < present(state) else rest(control, me, epoch)
+
+
 def _work(
     control: int, me: int, epoch: int, tape: int, phases: int, phase_count: int, step: int, rows: int, logit_rows: int, tickets: int,
     shares: int, stamps: int, scratch: int,
@@ -152,30 +184,7 @@ def _work(
         if before_done:
             wait(before_done, before_target)
             before_done = 0
-        mine, share, left = 0, me, shares
-        while left:
-            if me >= present(state):
-                if mine:
-                    finish(done, epoch, mine)
-                    mine = 0
-                if not rest(control, me, epoch):
-                    return
-            ticket = words + 8 * share
-            word = atomic_load(ticket)
-            if word >> 32 > epoch:
-                return
-            tile = total * share // shares + (word & 0xFFFFFFFF if word >> 32 == epoch else 0)
-            if tile >= total * (share + 1) // shares:
-                share = share + 1 if share + 1 < shares else 0
-                left -= 1
-                continue
-            if not compare_exchange(ticket, word, (epoch << 32) + tile + 1 - total * share // shares):
-                continue
-            run(tape, first, tile, rows, logit_rows, step, scratch)
-            mine += 1
-        if mine:
-            finish(done, epoch, mine)
-        if me >= present(state) and not rest(control, me, epoch):
+        if not take(control, me, epoch, tape, first, total, step, rows, logit_rows, words, shares, done, scratch):
             return
         waited = wait(done, target)
         # In a long step one tile may well take longer than that, and a thread with half a core is still worth having.
@@ -256,6 +265,7 @@ finish: Any = _finish
 wait: Any = _wait
 nap: Any = _nap
 rest: Any = _rest
+take: Any = _take
 work: Any = _work
 join: Any = _join
 stalled: Any = None
@@ -273,7 +283,8 @@ def team_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
     present = {"present": neighbours["present"]}
     compiled["nap"] = jit(_nap, void())
     compiled["rest"] = jit(specialise(_rest, "rest", nap=compiled["nap"], **present), word(word, word, word))
-    compiled["work"] = jit(specialise(_work, "work", stalled=neighbours["stalled"], **present, **compiled), void(*[word] * 13))
+    compiled["take"] = jit(specialise(_take, "take", **present, **compiled), word(*[word] * 13))
+    compiled["work"] = jit(specialise(_work, "work", stalled=neighbours["stalled"], **compiled), void(*[word] * 13))
     compiled["join"] = jit(specialise(_join, "join", work=compiled["work"]), void(*[word] * 5))
     return {
         **compiled,
