@@ -19,11 +19,11 @@ __all__ = ["Collector"]
 INTERVAL_MS = 250
 TRIM_S = 20.0
 _PATIENCE = 20
-"""How many times longer than usual any search may wait for a pause: a model on the processor waits for each, as it needs the GIL."""
+"""How many times longer than usual a whole search may wait for a pause."""
 
 
 class Collector(QObject):
-    """Takes the place of Python's automatic search until `close`. While `busy()` searches wait, though not without end."""
+    """Takes the place of Python's automatic search until `close`. While `busy()` a whole search waits."""
 
     def __init__(self, busy: Callable[[], bool], parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -48,10 +48,7 @@ class Collector(QObject):
         first, second, third = gc.get_threshold()
         if not first or young <= first:
             return
-        patience = _PATIENCE if self._busy() else 1
-        if young <= first * patience:
-            return
-        if old > third * patience:
+        if old > third and (not self._busy() or old > third * _PATIENCE):
             gc.collect(2)
         else:
             gc.collect(1 if middle > second else 0)

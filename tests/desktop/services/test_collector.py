@@ -55,29 +55,20 @@ def test_no_other_thread_collects_and_this_one_does(qtbot: QtBot) -> None:
     assert gc.isenabled()
 
 
-def test_searches_wait_for_a_pause_but_not_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, _, third = gc.get_threshold()
-    counts = (0, 0, 0)
+def test_a_whole_search_waits_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[int] = []
     busy = True
     collector = Collector(lambda: busy)
-
-    def look(*found: int) -> list[int]:
-        nonlocal counts
-        counts, searched[:] = found, []
-        collector.look()
-        return searched
-
     try:
-        monkeypatch.setattr(gc, "get_count", lambda: counts)
+        monkeypatch.setattr(gc, "get_count", lambda: (10_000, 0, 11))
         monkeypatch.setattr(gc, "collect", searched.append)
-        assert look(first + 1, 0, third + 1) == []
-        assert look(20 * first + 1, 0, third + 1) == [0]
-        assert look(20 * first + 1, 0, 20 * third + 1) == [2]
+        collector.look()
         busy = False
-        assert look(first, 0, third + 1) == []
-        assert look(first + 1, 0, third) == [0]
-        assert look(first + 1, 0, third + 1) == [2]
+        collector.look()
+        busy = True
+        monkeypatch.setattr(gc, "get_count", lambda: (10_000, 0, 1000))
+        collector.look()
+        assert searched == [0, 2, 2]
     finally:
         monkeypatch.undo()
         collector.close()
