@@ -52,8 +52,8 @@ class GrowingReply(QObject):
         self._checkpoint = QTimer(self)
         self._checkpoint.setSingleShot(True)
         self._checkpoint.setTimerType(Qt.TimerType.PreciseTimer)
-        self._asked_to_save: float | None = None
         self._checkpoint.timeout.connect(self._on_checkpoint)
+        self._asked_to_save: float | None = None  # when last, by the monotonic clock; before that, when the first text came
 
     @property
     def text(self) -> str:

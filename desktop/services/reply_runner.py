@@ -24,7 +24,7 @@ __all__ = ["ReplyRunner"]
 
 
 class ReplyRunner(QObject):
-    """Runs one reply at a time and saves it into its own message: four times a second while it grows, and at its end.
+    """Runs one reply at a time and saves it into its own message: five times a second while it grows, and at its end.
 
     `engine` is the engine room; it is closed by `close`.
 

@@ -1,7 +1,7 @@
 """ChatSession: what the window talks to. The state of a conversation's turn, and the only caller of engine room and store.
 
 One turn: `submit` saves the user's message and shows it, adds an empty running reply, and asks the engine; what
-arrives (`reply_runner.py`) reaches the item model once a frame and the store four times a second; the end is saved with its
+arrives (`reply_runner.py`) reaches the item model once a frame and the store five times a second; the end is saved with its
 statistics. A reply belongs to its own conversation: the user may look at another one meanwhile.
 """
 

@@ -177,7 +177,7 @@ class StreamThread(QObject):
             self._again.start(self._pause())
 
     def _pause(self) -> int:
-        """Milliseconds until the next look, by the processor time that the GUI thread took since the last one."""
+        """Milliseconds until the next look, by the processor time that the GUI thread took since the last one, or for this first one."""
         now = time.thread_time()
         spent, self._worked = now - (now if self._worked is None else self._worked), now
         return round(min(SLOWEST_MS, max(GATHER_MS, 1000 * self.patience * spent)))

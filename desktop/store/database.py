@@ -2,7 +2,7 @@
 
 WAL with `synchronous = NORMAL`: a commit survives the death of the process (kill -9), because the write-ahead log is
 already with the operating system; only a power cut can take the last commits, never the file's consistency. FULL would
-wait for the disk at every commit, and commits happen on the GUI thread four times a second while a reply runs.
+wait for the disk at every commit, and commits happen on the GUI thread five times a second while a reply runs.
 Source: https://www.sqlite.org/pragma.html#pragma_synchronous and https://www.sqlite.org/wal.html
 """
 

@@ -78,7 +78,7 @@ def word_search(connection: sqlite3.Connection) -> None:
     """An index of folded words (`folding.py`) instead of trigrams: a fourteenth of the size, and its answers are checked anyway.
 
     Nothing but ids is kept for a word (`detail=none`, contentless): texts are read from `messages`. All messages from `low`
-    upwards are in the index, a running reply excepted: its text is rewritten four times a second, and its end brings it in.
+    upwards are in the index, a running reply excepted: its text is rewritten five times a second, and its end brings it in.
     `ascii` splits at the blanks that `search_tokens` puts and nowhere else. Source: https://www.sqlite.org/fts5.html
     """
     for name in ("insert", "delete", "update"):

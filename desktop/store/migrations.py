@@ -60,7 +60,7 @@ def conversations_and_messages(connection: sqlite3.Connection) -> None:
 def full_text_search(connection: sqlite3.Connection) -> None:
     """A trigram index over message text: finds parts of words in every script, Chinese and code included.
 
-    A running reply is not indexed: its text is rewritten four times a second, and indexing it anew each time would cost more
+    A running reply is not indexed: its text is rewritten five times a second, and indexing it anew each time would cost more
     than writing it. The change of state at its end brings it in. Source: https://www.sqlite.org/fts5.html
     """
     connection.execute("CREATE VIRTUAL TABLE message_search USING fts5 (text, content='messages', content_rowid='id', tokenize='trigram')")

@@ -141,7 +141,7 @@ def other_process(options: argparse.Namespace) -> list[list[float]]:
             lines.append(line)
             if line.startswith("round"):
                 print(line, end="", flush=True)
-    if child.wait() not in (0, 1) or not lines:
+    if child.wait() not in (0, 1) or not lines or not lines[-1].startswith("{"):  # Python exits with 1 after an error, too
         raise SystemExit("a process of the bench failed")
     pairs: list[list[float]] = json.loads(lines[-1])["pairs"]
     return pairs

@@ -63,7 +63,7 @@ _sleep_us = _yield_core if _WINDOWS else types.ExternalFunction("usleep", types.
 def _nap() -> None:
     """Leave the core for a moment."""
     if _WINDOWS:
-        _yield_core()  # its shortest sleep may last 16 ms
+        _yield_core()  # the shortest sleep there may last 16 ms
     else:
         _sleep_us(_NAP_US)
 
@@ -290,7 +290,7 @@ def team_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
         **compiled,
         **neighbours,
         **clock_functions(jit),
-        "publish": jit(specialise(_publish, "publish", admit=neighbours["admit"], **present), word(*[word] * 7)),
+        "publish": jit(specialise(_publish, "publish", admit=neighbours["admit"]), word(*[word] * 7)),
         "help": jit(specialise(_help, "help", join=compiled["join"], nap=compiled["nap"], **present), word(*[word] * 4)),
     }
 
