@@ -25,7 +25,6 @@ from engine.core import (
     PromptSize,
     Rendered,
     Text,
-    TokenInfo,
     Trimmed,
 )
 from engine.errors import Cancelled, DeviceLost, EngineError, NotEnoughMemory
@@ -88,13 +87,14 @@ class LocalChat:
             request = dataclasses.replace(request, stops=stops)
         heal = request.constraint.heal and (request.continue_last or request.plain) and not request.continue_ids
         heal = request.replayed.heal if request.replayed is not None else heal
-        reply: list[TokenInfo] = []
-        told = False
+        written: list[int] = []
+        healed = told = False
         for event in self._write(prompt, request, stop, heal=heal, started=started):
             if isinstance(event, Text):
-                reply += event.tokens
+                healed = event.tokens[0].healed if event.tokens and not written else healed
+                written += [token.id for token in event.tokens]
             if isinstance(event, Done) and not request.plain and request.replayed is None:
-                self._prompts.remember(prompt, reply)
+                self._prompts.remember(prompt, written, healed=healed)
             if isinstance(event, Prefill) and request.tell_prompt and not told:
                 told = True
                 yield self._rendered(prompt, heal)
@@ -126,7 +126,7 @@ class LocalChat:
         stream = self.generator.stream(
             prompt.ids, request.sampler, request.stops, speculation=request.speculation, constraint=request.constraint,
             guidance=prompt.guidance, output=request.output, given=prompt.given, heal=heal, stop_event=stop, started=started,
-            replayed=request.replayed.passes if request.replayed is not None else (),
+            replayed=request.replayed.passes if request.replayed is not None else (), gather_seconds=request.gather_seconds,
         )  # fmt: skip
         with closing(stream) as events:
             yield from events

@@ -41,17 +41,19 @@ class Collector(QObject):
     def look(self) -> None:
         """Search the youngest objects when there are many, older ones after so many searches of younger ones; as Python does.
 
-        In a pause, once in `TRIM_S`, free memory goes back to the system.
+        In a pause older ones are searched sooner, so that it need not be done while a reply runs: after a start there are many. And
+        once in `TRIM_S` free memory goes back to the system.
         """
         self._give_back()
         young, middle, old = gc.get_count()
         first, second, third = gc.get_threshold()
         if not first or young <= first:
             return
-        if old > third and (not self._busy() or old > third * _PATIENCE):
+        busy = self._busy()
+        if old > third and (not busy or old > third * _PATIENCE):
             gc.collect(2)
         else:
-            gc.collect(1 if middle > second else 0)
+            gc.collect(1 if middle > second or (middle and not busy) else 0)
 
     def _give_back(self) -> None:
         if time.monotonic() - self._trimmed < TRIM_S or self._busy():

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QCoreApplication, QEvent, QObject, Qt, QTimer, Slot
+from PySide6.QtCore import QCoreApplication, QEvent, QObject, Qt
 
 from engine import room
 
 __all__ = ["RoomAsker"]
 
-_TURNS = 2
-"""Turns of the event loop from the text's arrival until it is drawn: its rows are laid out in the first, painted in the second."""
+_AFTER_PAINTING = Qt.EventPriority.LowEventPriority.value - 1
+"""Behind what Qt posts to have windows painted."""
 
 
 class RoomAsker(QObject):
@@ -18,30 +18,19 @@ class RoomAsker(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.on = False
-        self._turns = 0
-        self._turn = QTimer(self)
-        self._turn.setInterval(0)
-        self._turn.timeout.connect(self._on_turn)
+        self._asks = False
 
     def begin(self) -> None:
-        """Something arrived that will be shown: ask until that is done."""
-        if self.on and not self._turns:
-            self._turns = _TURNS
-            self._turn.start()
+        """Something arrived that will be shown in this turn of the event loop: ask until it is painted."""
+        if self.on and not self._asks:
+            self._asks = True
+            QCoreApplication.postEvent(self, QEvent(QEvent.Type.User), _AFTER_PAINTING)
             room.ask()
 
     def end(self) -> None:
         """Ask no more."""
-        self._turn.stop()
-        self._turns = 0
+        self._asks = False
         room.give_back()
-
-    @Slot()
-    def _on_turn(self) -> None:
-        self._turns -= 1
-        if self._turns <= 0:
-            self._turn.stop()
-            QCoreApplication.postEvent(self, QEvent(QEvent.Type.User), Qt.EventPriority.LowEventPriority.value)
 
     def event(self, event: QEvent) -> bool:
         if event.type() != QEvent.Type.User:

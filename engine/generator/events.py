@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Generator
 
@@ -13,10 +14,14 @@ RUNNING_SECONDS = 0.5
 """Time between two `Running` events: figures that change more often are not read, but showing them costs a CPU model its time."""
 
 
-def events(steps: Steps, job: Job, clock: Clock, interval: int = 1) -> Generator[Prefill | Text | Running | Done, None, None]:
-    """The events of one sequence; text is handed on every `interval` tokens, and at its end. Closing it closes `steps`."""
+def events(
+    steps: Steps, job: Job, clock: Clock, interval: int = 1, gather_seconds: float = 0.0
+) -> Generator[Prefill | Text | Running | Done, None, None]:
+    """The events of one sequence. Text is handed on every `interval` tokens but not within `gather_seconds` of the last, and at its
+    end. Closing it closes `steps`.
+    """
     text, tokens, suppressed = "", list[TokenInfo](), ""
-    count, told = 0, time.perf_counter()
+    count, told, handed = 0, time.perf_counter(), -math.inf
     try:
         for step in steps:
             if isinstance(step, Prefill):
@@ -26,10 +31,12 @@ def events(steps: Steps, job: Job, clock: Clock, interval: int = 1) -> Generator
             for token in step.tokens:
                 tokens.append(token.info)
             count += 1
-            if (text or tokens or suppressed) and (count >= interval or step.reason):
+            now = time.perf_counter()
+            due = count >= interval and now - handed >= gather_seconds
+            if (text or tokens or suppressed) and (due or step.reason):
+                handed = now
                 yield Text(text, tuple(tokens), suppressed)
                 text, tokens, suppressed, count = "", [], "", 0
-            now = time.perf_counter()
             if step.reason:
                 yield Done(step.reason, step.trigger, clock.stats(job, job.plan.seed))
             elif now - told >= RUNNING_SECONDS:

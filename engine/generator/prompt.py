@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from engine.core import ChatRequest, Message, PromptSize, TokenInfo
+from engine.core import ChatRequest, Message, PromptSize
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.context import OldestFirst, WrittenReplies, reply_room
 from engine.generator.source import Guidance
@@ -110,12 +110,11 @@ class Prompts:
             guidance = Guidance(tuple(negative), request.guidance.cfg_scale)
         return Prompt(0, list(ids), guidance=guidance, cut=cut)
 
-    def remember(self, prompt: Prompt, tokens: Sequence[TokenInfo]) -> None:
-        """A reply was written."""
-        healed = bool(tokens) and tokens[0].healed  # it took the place of the prompt's last token
+    def remember(self, prompt: Prompt, ids: Sequence[int], *, healed: bool) -> None:
+        """A reply was written in these tokens; when `healed`, the first of them took the place of the prompt's last one."""
         before = len(prompt.ids) - max(prompt.given, healed)
         begun = prompt.ids[before : -1 if healed else None]
-        written = [token.id for token in tokens if token.id not in self._tokenizer.special_ids]
+        written = [id for id in ids if id not in self._tokenizer.special_ids]
         self._written.remember(prompt.ids[:before], begun + written)
 
     def _encode(self, messages: Sequence[Message], request: ChatRequest) -> list[int]:

@@ -118,6 +118,7 @@ class StreamingGenerator:
         stop_event: threading.Event | None = None,
         started: float | None = None,
         replayed: Sequence[Sequence[tuple[int, int]]] = (),
+        gather_seconds: float = 0.0,
     ) -> Generator[TokenEvent, None, None]:
         """Go on from `ids`: `Prefill` progress, then `Text` and now and then `Running`, then one `Done`.
 
@@ -125,8 +126,8 @@ class StreamingGenerator:
         asks for; the last `given` of `ids` are the beginning of the reply, which they look at, too. The seed is `seed`, else
         the sampler's, else a random one; `Done.stats.seed` tells. `started` is when the request came (`time.perf_counter`).
         With `replayed`, what `reading` told of an earlier sequence with the same ids, the prompt is read in the same passes.
-        Raises `ContextTooLong` and `BadSetting` before anything runs, and `NothingAllowed` from the iterator when constraints
-        leave no token to choose.
+        Text that comes within `gather_seconds` of the last is handed on with the next. Raises `ContextTooLong` and `BadSetting`
+        before anything runs, and `NothingAllowed` from the iterator when constraints leave no token to choose.
         """
         fixed = seed if seed is not None else sampler.seed
         plan = Plan(
@@ -138,7 +139,7 @@ class StreamingGenerator:
         drafting = self.drafters.drafting(speculation, plan, stop_event, fixed=fixed is not None)
         job, clock = self._open(ids, plan, drafting, guidance, stop_event, started, replayed)
         assert self._steps is not None
-        return events(self._steps, job, clock, output.stream_interval)
+        return events(self._steps, job, clock, output.stream_interval, gather_seconds)
 
     def reading(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """The passes over the prompt of the latest sequence, and over its negative one: (first position, rows) each; 0 rows where it is

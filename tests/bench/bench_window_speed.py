@@ -35,8 +35,11 @@ QUESTION = "Write a long and detailed essay about rivers, with headings and list
 
 
 def request(tokens: int) -> ChatRequest:
-    """The question, answered greedily with exactly so many tokens."""
-    return ChatRequest((Message("user", QUESTION),), sampler=SamplerSettings(temperature=0.0), output=OutputSettings(), stops=stops(tokens))
+    """The question as the window sends it, answered greedily with exactly so many tokens."""
+    from desktop.services.reply_runner import GATHER_SECONDS
+
+    question, greedy = Message("user", QUESTION), SamplerSettings(temperature=0.0)
+    return ChatRequest((question,), greedy, stops(tokens), output=OutputSettings(), gather_seconds=GATHER_SECONDS)
 
 
 def stops(tokens: int) -> StopSettings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal, Slot
 from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QHideEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QMenu, QWidget
 
@@ -47,6 +47,7 @@ class TranscriptView(QAbstractScrollArea):
 
     action = Signal(str, int)
     edited = Signal(int, str, bool)
+    _due = Signal()
 
     def __init__(self, model: MessagesModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -77,6 +78,8 @@ class TranscriptView(QAbstractScrollArea):
         self._flush.setSingleShot(True)
         self._flush.setTimerType(Qt.TimerType.PreciseTimer)
         self._flush.timeout.connect(self.flush)
+        self._waits = False
+        self._due.connect(self._on_due, Qt.ConnectionType.QueuedConnection)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -117,12 +120,24 @@ class TranscriptView(QAbstractScrollArea):
 
     def _schedule(self) -> None:
         """Arrange soon, at most once a frame."""
-        if not self._flush.isActive():
-            self._flush.start(max(0, round((_FRAME - (perf_counter() - self._last)) * 1000)))
+        if self._waits:
+            return
+        self._waits = True
+        wait = round((_FRAME - (perf_counter() - self._last)) * 1000)
+        if wait > 0:
+            self._flush.start(wait)
+        else:
+            self._due.emit()  # comes before what is painted, unlike a timer: what changed with it elsewhere is painted in the same pass
+
+    @Slot()
+    def _on_due(self) -> None:
+        if self._waits:
+            self.flush()
 
     def flush(self) -> None:
         """Show the model as it is now. Happens by itself within a frame of each change."""
         self._flush.stop()
+        self._waits, self._last = False, perf_counter()
         if self._restyle:
             self._restyle = False
             self._look = self._make_look()
@@ -136,7 +151,7 @@ class TranscriptView(QAbstractScrollArea):
 
     def settled(self) -> bool:
         """Whether everything is shown, drawn and coloured: nothing of this view waits for its turn."""
-        return not self._flush.isActive() and self._colours.runner.idle() and self._pictures.idle()
+        return not self._waits and self._colours.runner.idle() and self._pictures.idle()
 
     def arrange(self) -> None:
         """Place the rows as they are now, and what lies over them."""

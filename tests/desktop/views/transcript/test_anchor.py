@@ -90,7 +90,7 @@ def test_reading_inside_a_long_paragraph_whose_formulas_come_late(show: Show, qt
     text = "\n".join(f"- item {i} with $\\frac{{a_{{{i}}}}}{{b + \\frac{{1}}{{c}}}}$ in it, end{i}" for i in range(40))
     view._pictures._workshop.add = lambda key: None  # they wait until somebody draws them
     model.append(MessageItem(2, "assistant", text + "\n\n" + "tail\n\n" * 30))
-    qtbot.waitUntil(lambda: not view._flush.isActive())
+    qtbot.waitUntil(lambda: not view._waits)
     row = next(row for row in view.rows_of(2) if row.kind is RowKind.TEXT)
     view.scroll_to_row(row, -round(row.height * 0.6))
     view.flush()
