@@ -32,6 +32,7 @@ class RowWidget(QWidget):
         self.row: Row | None = None
         self.look: Look | None = None
         self.revision = -1
+        self.grown_at = -1
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
 
@@ -43,8 +44,10 @@ class RowWidget(QWidget):
         self.row, self.look, self.revision = row, look, row.revision
         words = row.text if len(row.text) <= _NAMED else row.text[:_NAMED] + "…"
         self.setAccessibleName(f"{speaker_label(row.item)}: {words}" if words else speaker_label(row.item))
+        self.grown_at = -1
         self.show_row(row, look, fresh)
-        self.update()
+        if self.grown_at < 0:
+            self.update()
 
     def release(self) -> None:
         """The row is off the screen; the widget waits for another one."""
@@ -54,7 +57,10 @@ class RowWidget(QWidget):
         self.hide()
 
     def show_row(self, row: Row, look: Look, fresh: bool) -> None:
-        """Take what `row` shows; `fresh` is false when the same row has only grown or changed a little."""
+        """Take what `row` shows; `fresh` is false when the same row has only grown or changed a little.
+
+        A row that knows from which character on it looks different sets `grown_at`, and updates itself when it is fitted.
+        """
 
     def fit(self, width: int) -> int:
         """Lay out for `width` pixels and return the height, gap included."""
@@ -150,7 +156,20 @@ class DocumentRow(RowWidget):
 
     def fit(self, width: int) -> int:
         self.document.set_width(width)
+        if self.grown_at >= 0:
+            top = round(self.origin().y() + self._line_top(self.grown_at)) - 2
+            self.update(0, top, self.width(), self.height() - top)
         return self.gap + round(self.document.size().height())
+
+    def plain(self) -> bool:
+        """Whether nothing is selected or marked in the text."""
+        return self._selection == (0, 0) and not self._whole and not self._marks
+
+    def _line_top(self, position: int) -> float:
+        """Where the line with that character begins in the document."""
+        block = self.document.findBlock(position)
+        line = block.layout().lineForTextPosition(position - block.position())
+        return self.document.documentLayout().blockBoundingRect(block).top() + (line.y() if line.isValid() else 0)
 
     def position_at(self, point: QPoint) -> int:
         spot = QPointF(point) - self.origin()
@@ -196,10 +215,7 @@ class DocumentRow(RowWidget):
         if not self._marks or self._marked[1] < 0:
             return self.gap
         cursor = self._marks[min(self._marked[1], len(self._marks) - 1)]
-        block = self.document.findBlock(cursor.selectionStart())
-        line = block.layout().lineForTextPosition(cursor.selectionStart() - block.position())
-        top = self.document.documentLayout().blockBoundingRect(block).top() + (line.y() if line.isValid() else 0)
-        return round(self.origin().y() + top)
+        return round(self.origin().y() + self._line_top(cursor.selectionStart()))
 
     def _mark_selections(self, look: Look) -> list[QAbstractTextDocumentLayout.Selection]:
         made: list[QAbstractTextDocumentLayout.Selection] = []

@@ -14,6 +14,7 @@ from PySide6.QtGui import (
     QPainterPath,
     QPen,
     QPolygonF,
+    QResizeEvent,
     QTextBlockFormat,
     QTextCursor,
     QTextLine,
@@ -24,6 +25,7 @@ from PySide6.QtWidgets import QScrollBar, QWidget
 
 from desktop.blocks import Kind
 from desktop.views.transcript.footnotes import note_look, number_note
+from desktop.views.transcript.growth import grow
 from desktop.views.transcript.inlays import Inlay, fit_pictures
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.markdown import BOXED, DONE, set_markdown
@@ -85,13 +87,26 @@ class TextRow(PictureRow):
     def __init__(self, parent: QWidget, pictures: Pictures) -> None:
         super().__init__(parent)
         self.use(pictures)
+        self._shown: tuple[str, object] = "", None
+        self.setAttribute(Qt.WidgetAttribute.WA_StaticContents)  # a growing text is painted anew from where it has grown
 
     def show_row(self, row: Row, look: Look, fresh: bool) -> None:
         kind = row.block.kind if row.block is not None else Kind.PROSE
         note = row.block.label if row.block is not None else ""
+        place = (kind, self._left(), self.gap, self.muted())
+        (before, there), self._shown = self._shown, (row.text, place)
+        if not fresh and place == there and not note and self.plain() and not any(sign in before for sign in _PICTURED):
+            self.grown_at = grow(self.document, before, row.text)
+            if self.grown_at >= 0:
+                return
         self.pending = set_markdown(self.document, row.text, note_look(look) if note else look, kind, self.inlay(row))
         if note:
             number_note(self.document, note, look)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if event.size().width() != event.oldSize().width():
+            self.update()
 
     def _bar(self) -> bool:
         return self.row is not None and self.row.block is not None and self.row.block.kind is Kind.QUOTE

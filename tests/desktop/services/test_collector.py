@@ -74,6 +74,22 @@ def test_a_whole_search_waits_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> No
         collector.close()
 
 
+def test_older_objects_are_searched_in_a_pause_before_their_number_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    busy = True
+    collector = Collector(lambda: busy)
+    try:
+        monkeypatch.setattr(gc, "get_count", lambda: (10_000, 2, 0))
+        monkeypatch.setattr(gc, "collect", searched.append)
+        collector.look()
+        busy = False
+        collector.look()
+        assert searched == [0, 1]
+    finally:
+        monkeypatch.undo()
+        collector.close()
+
+
 def test_free_memory_goes_back_in_a_pause_only(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[int] = []
     busy = True
