@@ -3,10 +3,10 @@
     python -m tests.bench.bench_transcript [--seconds 20] [--runs 3]
 
 Times are milliseconds of the GUI's thread: its processor time, which is judged, because a shared machine does not blur it, and the
-wall's clock beside it. `frame` is all GUI work from the arrival of a frame's text to its painted pixels. Garbage is
-searched for as in the program: the older one in pauses. Formulas are drawn on a thread of their own, whose time is told apart. Each figure is the median of the runs, each in a process of its own. Bars: open
-< 300, p99 of a frame < 10, no frame > 16.7, a step of resizing < 50, memory of the process beyond what Python and Qt take before
-the window < 250 MB (and what the chat adds).
+wall's clock beside it. `frame` is all GUI work from the arrival of a frame's text to its painted pixels. Garbage is searched for as
+in the program: the older one in pauses. Formulas are drawn on a thread of their own, whose time is told apart. Each figure is the
+median of the runs, each in a process of its own. Bars: open < 300, p99 of a frame < 10, no frame > 16.7, a step of resizing < 50,
+memory of the process beyond what Python and Qt take before the window < 250 MB (and what the chat adds).
 """
 
 from __future__ import annotations
