@@ -20,7 +20,7 @@ from desktop.store.temporary import Library
 from desktop.store.tokens import UNKNOWN, TokenTrace
 from engine.core import ChatEvent, ChatRequest, Done, Loading, Prefill, Rendered, Running, Stats, Text, Trimmed
 
-__all__ = ["ReplyRunner"]
+__all__ = ["GATHER_SECONDS", "ReplyRunner"]
 
 GATHER_SECONDS = 0.02
 """Tokens that come faster are handed on together: nobody sees it, and each way through the program takes time from a CPU model."""

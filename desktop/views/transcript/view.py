@@ -137,7 +137,7 @@ class TranscriptView(QAbstractScrollArea):
     def flush(self) -> None:
         """Show the model as it is now. Happens by itself within a frame of each change."""
         self._flush.stop()
-        self._waits, self._last = False, perf_counter()
+        self._waits, self._last = False, perf_counter()  # what asks for the next frame while this one is made waits for its time
         if self._restyle:
             self._restyle = False
             self._look = self._make_look()

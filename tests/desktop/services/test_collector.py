@@ -55,36 +55,27 @@ def test_no_other_thread_collects_and_this_one_does(qtbot: QtBot) -> None:
     assert gc.isenabled()
 
 
-def test_a_whole_search_waits_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    searched: list[int] = []
-    busy = True
+@pytest.mark.parametrize(
+    ("counts", "busy", "searched"),
+    [
+        ((10_000, 0, 11), True, 0),
+        ((10_000, 0, 11), False, 2),
+        ((10_000, 0, 1000), True, 2),
+        ((10_000, 2, 0), True, 0),
+        ((10_000, 2, 0), False, 1),
+    ],
+)
+def test_older_objects_wait_for_a_pause_and_are_searched_in_it(
+    monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int, int], busy: bool, searched: int
+) -> None:
+    """A whole search waits long, though not without end; the middle ones need not be many in a pause."""
+    found: list[int] = []
     collector = Collector(lambda: busy)
     try:
-        monkeypatch.setattr(gc, "get_count", lambda: (10_000, 0, 11))
-        monkeypatch.setattr(gc, "collect", searched.append)
+        monkeypatch.setattr(gc, "get_count", lambda: counts)
+        monkeypatch.setattr(gc, "collect", found.append)
         collector.look()
-        busy = False
-        collector.look()
-        busy = True
-        monkeypatch.setattr(gc, "get_count", lambda: (10_000, 0, 1000))
-        collector.look()
-        assert searched == [0, 2, 2]
-    finally:
-        monkeypatch.undo()
-        collector.close()
-
-
-def test_older_objects_are_searched_in_a_pause_before_their_number_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    searched: list[int] = []
-    busy = True
-    collector = Collector(lambda: busy)
-    try:
-        monkeypatch.setattr(gc, "get_count", lambda: (10_000, 2, 0))
-        monkeypatch.setattr(gc, "collect", searched.append)
-        collector.look()
-        busy = False
-        collector.look()
-        assert searched == [0, 1]
+        assert found == [searched]
     finally:
         monkeypatch.undo()
         collector.close()

@@ -8,13 +8,8 @@ from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from desktop.items.messages import MessageItem
 from desktop.services.room import RoomAsker
-from desktop.views.transcript import TranscriptView
 from engine import room
-from tests.desktop.views.transcript.conftest import Show, show
-
-__all__ = ["show"]
 
 
 class Watched(QWidget):
@@ -61,29 +56,3 @@ def test_room_is_kept_until_what_arrived_is_painted(qtbot: QtBot, told: list[str
     asker.begin()
     asker.end()
     assert told[4:] == ["asked", "given back"]
-
-
-def test_a_text_is_painted_in_the_pass_of_what_changes_with_it(
-    qtbot: QtBot, told: list[str], show: Show, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The transcript is arranged before anything is painted: otherwise each frame with new figures would be two."""
-    view, model = show([MessageItem(1, "user", "Go"), MessageItem(2, "assistant", "One", running=True)])
-    watched, asker = Watched(told), RoomAsker()
-    watched.setParent(view.viewport())
-    watched.setGeometry(0, 0, 8, 8)
-    watched.show()
-    qtbot.waitUntil(lambda: view.settled() and "painted" in told)
-    qtbot.wait(40)
-    told.clear()
-
-    def arrange() -> None:
-        told.append("arranged")
-        TranscriptView.arrange(view)
-
-    monkeypatch.setattr(view, "arrange", arrange)
-    asker.on = True
-    asker.begin()
-    watched.update()
-    model.append_text(2, " and two")
-    qtbot.waitUntil(lambda: "given back" in told)
-    assert told == ["asked", "arranged", "painted", "given back"]

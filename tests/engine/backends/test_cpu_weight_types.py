@@ -96,7 +96,7 @@ def test_products_of_extreme_scales(kind: str) -> None:
 @example(seed=85, size=1e-20, blocks=2)
 def test_activations_in_sixteen_bits(seed: int, size: float, blocks: int) -> None:
     """Records hold what the oracle says, and sums are those of the numbers. Numbers move by half a step at most, of which there are
-    `LIMIT` to the largest of 32, and by what float32 rounds off of the step, of its inverse and of the two products with them.
+    `LIMIT` to the largest of 32, and by what four roundings to float32 take of the number: the step's, its inverse's, two products'.
     """
     rng = np.random.default_rng(seed)
     x = (rng.standard_normal((1, 32 * blocks)) * rng.choice([0, 1e-3, 1, 1000], 32 * blocks) * size).astype(np.float32)
@@ -114,8 +114,9 @@ def test_activations_in_sixteen_bits(seed: int, size: float, blocks: int) -> Non
     assert np.array_equal(pairs, whole)
     assert np.array_equal(many[:, 64:80], few[:, 64:80])
     np.testing.assert_allclose(np.ascontiguousarray(few[:, 68:80]).view(np.float32), sums * scale, rtol=1e-6)
-    top = np.abs(x.reshape(blocks, 32)).max(1, keepdims=True).astype(np.float64)
-    assert (np.abs(expected - x.reshape(blocks, 32)) <= np.maximum(top * (0.5 / LIMIT + 4 * 2.0**-24), 1e-30)).all()
+    numbers = np.abs(x.reshape(blocks, 32).astype(np.float64))
+    assert (scale <= numbers.max(1, keepdims=True) * (1 + 2.0**-22) / LIMIT + 2.0**-149).all()  # the least number of float32
+    assert (np.abs(expected - x.reshape(blocks, 32)) <= np.maximum(scale * 0.5 + numbers * 4 * 2.0**-24, 1e-30)).all()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -28,6 +28,7 @@ TEXTS = [
     (Kind.PROSE, PROSE),
     (Kind.PROSE, "2. is no list\n3 dogs and cats\nlast line  \nafter a hard break"),
     (Kind.PROSE, "# A heading with words #\n"),
+    (Kind.PROSE, "A claim.[^1] And more words, with \\(a\\) sign[^b] in between"),
     (Kind.PROSE, "[name]: address that is none, for more words follow"),
     (Kind.LIST, "- one word\n- **two**: more words\n  - 2. nested, with text\n- [ ] a task\n- [x] done, it is"),
     (Kind.LIST, "1. first, then\n2. [x] second one\n10. the tenth item goes on"),

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 from PySide6.QtCore import QEvent, QPoint, Qt
-from PySide6.QtGui import QColor, QImage, QPalette
+from PySide6.QtGui import QColor, QImage, QPaintEvent, QPalette
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
@@ -452,3 +452,29 @@ def test_a_table_that_grew_line_by_line_is_like_one_shown_at_once(show: Show, qt
     assert grown.document.toPlainText() == whole.document.toPlainText()
     assert grown.document.size() == whole.document.size()
     assert grown.document.toHtml() == whole.document.toHtml()
+
+
+def test_a_text_is_painted_in_the_pass_of_what_changes_with_it(show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transcript is arranged before anything is painted: otherwise each frame with new figures would be two."""
+    view, model = show([MessageItem(1, "user", "Go"), MessageItem(2, "assistant", "One", running=True)])
+    told: list[str] = []
+
+    class Figure(QWidget):
+        def paintEvent(self, event: QPaintEvent) -> None:
+            told.append("painted")
+
+    def arrange() -> None:
+        told.append("arranged")
+        TranscriptView.arrange(view)
+
+    figure = Figure(view.viewport())
+    figure.setGeometry(0, 0, 8, 8)
+    figure.show()
+    qtbot.waitUntil(lambda: view.settled() and "painted" in told)
+    qtbot.wait(40)  # the last frame is over for long
+    told.clear()
+    monkeypatch.setattr(view, "arrange", arrange)
+    figure.update()
+    model.append_text(2, " and two")
+    qtbot.waitUntil(lambda: {"arranged", "painted"} <= set(told))
+    assert told == ["arranged", "painted"]
