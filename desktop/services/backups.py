@@ -15,7 +15,7 @@ from desktop.services.session import ChatSession
 from desktop.services.worker import Job, StreamThread
 from desktop.settings import Behaviour
 from desktop.store.backups import Backup, Backups, count_conversations, forget_restore, prepare_restore, put_in_place
-from desktop.store.database import CHECKED_ON_OPENING, StoreError, check_file
+from desktop.store.database import StoreError, check_file
 
 __all__ = ["BackupRow", "BackupService"]
 
@@ -189,10 +189,10 @@ def _checking(copies: Backups) -> Any:
 
 
 def _check(copies: Backups, stop: threading.Event) -> _Answer:
-    """Look for damage where neither the opening (small files) nor a copy of the last day, which is checked, has done so."""
+    """Look for damage, unless a copy of the last day, which is checked, has done so."""
     latest = next(iter(copies.list()), None)
     try:
-        if copies.path.stat().st_size <= CHECKED_ON_OPENING or (latest is not None and time.time() - latest.made_at < DAY_S):
+        if latest is not None and time.time() - latest.made_at < DAY_S:
             return _Answer("checked")
         damage = check_file(copies.path, stop.is_set)
     except (OSError, StoreError) as error:

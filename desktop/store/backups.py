@@ -16,8 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from desktop.store.database import BUSY_TIMEOUT_S, Damaged, Database, DiskFull, StoreError, check_file, request_check, set_aside
-from desktop.store.errors import MARK, translated
+from desktop.store.database import BUSY_TIMEOUT_S, Damaged, Database, DiskFull, StoreError, check_file, set_aside
+from desktop.store.errors import translated
+from desktop.store.soundness import BESIDE, request_check
 
 __all__ = [
     "TIERS", "Backup", "Backups", "Tier", "count_conversations", "forget_restore", "prepare_restore", "put_in_place", "restore_backup",
@@ -115,7 +116,7 @@ class Backups:
         except OSError as error:
             raise StoreError(f"No copy of the conversations can be made in {self.folder} ({error.strerror}).") from error
         finally:
-            for suffix in ("", "-wal", "-shm", ".check"):
+            for suffix in ("", "-wal", "-shm", *BESIDE):
                 with contextlib.suppress(OSError):
                     part.with_name(part.name + suffix).unlink()
         self._bound(0)
@@ -231,7 +232,7 @@ def put_in_place(part: Path, path: Path) -> Path | None:
 
 def forget_restore(part: Path) -> None:
     """Remove what `prepare_restore` made, if it is there."""
-    for suffix in ("", "-wal", "-shm", MARK):
+    for suffix in ("", "-wal", "-shm", *BESIDE):
         with contextlib.suppress(OSError):
             part.with_name(part.name + suffix).unlink()
 

@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from desktop.store.errors import MARK, Damaged, DiskFull, Rows, StoreError, is_damage, translated
+from desktop.store.errors import Damaged, DiskFull, Rows, StoreError, is_damage, translated
 from desktop.store.folding import index_text
 from desktop.store.migrations import MIGRATIONS
+from desktop.store.soundness import check_done, check_requested, known_whole, note_whole, request_check
 from desktop.store.turns import is_write, turn_of
 from engine.folders import DATA_VARIABLE, data_dir
 
 __all__ = [
-    "DATA_VARIABLE", "FILE_NAME", "MEMORY", "Damaged", "Database", "DiskFull", "StoreError", "check_file", "data_folder", "request_check",
-    "set_aside",
+    "DATA_VARIABLE", "FILE_NAME", "MEMORY", "Damaged", "Database", "DiskFull", "StoreError", "check_file", "data_folder", "set_aside",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,9 @@ MEMORY = Path(":memory:")
 """A database of this path is never written anywhere."""
 BUSY_TIMEOUT_S = 5.0
 CHECKED_ON_OPENING = 64 << 20
-"""Bytes of a file that is checked and, before a migration, copied while it is opened: some 0.1 s. Larger ones are checked later."""
+"""Bytes of a file that is checked, where it is not known to be whole, and before a migration copied while it is opened: up to 0.3 s.
+Larger ones are checked later.
+"""
 CACHE_KIB = 16_384
 WAL_BYTES = 64 << 20
 BESIDE_WAL_PAGES = 256
@@ -86,14 +88,14 @@ class Database:
         self.set_aside: Path | None = None
         self._turn = turn_of(path)
         try:
-            self._connection = _open(path, migrations)
+            self._connection, self._whole = _open(path, migrations)
         except Damaged as damage:
             target = set_aside(path)
             log.error("damaged database %s set aside as %s: %s", path, target, damage)
-            self._connection = _open(path, migrations)
+            self._connection, self._whole = _open(path, migrations)
             self.set_aside = target
             self.notices = (self._recover(target),)
-            _mark(path).unlink(missing_ok=True)
+            check_done(path)
 
     @classmethod
     def beside(cls, path: Path) -> Database:
@@ -102,7 +104,7 @@ class Database:
         It merges the log into the file often, so that this falls to it and not to the window's thread.
         """
         found = cls.__new__(cls)
-        found.path, found.notices, found.set_aside, found._turn = path, (), None, turn_of(path)
+        found.path, found.notices, found.set_aside, found._turn, found._whole = path, (), None, turn_of(path), False
         with translated(path):
             found._connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
             _configure(found._connection)
@@ -111,7 +113,7 @@ class Database:
 
     def reopen(self) -> None:
         """Open the file anew, after `close` and after another one was put in its place; what holds this object goes on with it."""
-        self._connection = _open(self.path, MIGRATIONS)
+        self._connection, self._whole = _open(self.path, MIGRATIONS)
         self.notices, self.set_aside = (), None
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
@@ -137,6 +139,9 @@ class Database:
     def close(self) -> None:
         """Merge the write-ahead log into the file and close it; calling again does nothing."""
         self._connection.close()
+        if self._whole:
+            note_whole(self.path)
+            self._whole = False
 
     def _recover(self, target: Path) -> str:
         from desktop.store.recovery import recover
@@ -147,12 +152,6 @@ class Database:
         except StoreError as error:
             log.error("nothing was recovered from %s: %s", target, error)
             return f"{kept}, and a new one was begun, because nothing could be read from it ({error})"
-
-
-def request_check(path: Path) -> None:
-    """Have the whole file checked when it is opened next, however large it is; for a `Damaged` met in mid-work."""
-    with contextlib.suppress(OSError):
-        _mark(path).touch()
 
 
 def check_file(path: Path, cancelled: Callable[[], bool] = lambda: False) -> str:
@@ -178,20 +177,21 @@ def check_file(path: Path, cancelled: Callable[[], bool] = lambda: False) -> str
     return found
 
 
-def _open(path: Path, migrations: Sequence[Migration]) -> sqlite3.Connection:
+def _open(path: Path, migrations: Sequence[Migration]) -> tuple[sqlite3.Connection, bool]:
+    """A connection to the file, up to date, and whether it is known to be whole."""
     existed = path.exists() and path.stat().st_size > 0
+    whole = not existed or known_whole(path)
     with translated(path):
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
         with translated(path):
             _configure(connection)
-            if existed:
-                _check(connection, path)
+            whole = whole or _check(connection, path)
             _migrate(connection, path, migrations, existed)
     except BaseException:
         connection.close()
         raise
-    return connection
+    return connection, whole
 
 
 def _configure(connection: sqlite3.Connection) -> None:
@@ -205,26 +205,23 @@ def _configure(connection: sqlite3.Connection) -> None:
     connection.create_function("search_tokens", 1, index_text, deterministic=True)
 
 
-def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise `Damaged` when the pages contradict each other. quick_check reads the whole file, so that a large one is not
-    checked here unless something was wrong with it: only that all its pages are there.
+def _check(connection: sqlite3.Connection, path: Path) -> bool:
+    """Raise `Damaged` when the pages contradict each other; returns whether all were read. quick_check reads the whole file, so that
+    a large one is not checked here unless something was wrong with it: only that all its pages are there.
     """
     size = path.stat().st_size
-    if size <= CHECKED_ON_OPENING or _mark(path).exists():
+    if size <= CHECKED_ON_OPENING or check_requested(path):
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise Damaged(str(found))
-        _mark(path).unlink(missing_ok=True)
-        return
+        check_done(path)
+        return True
     connection.execute("SELECT name FROM sqlite_master").fetchall()
     (page,) = connection.execute("PRAGMA page_size").fetchone()
     wal = path.with_name(path.name + "-wal")
     if not (wal.exists() and wal.stat().st_size) and connection.execute("PRAGMA page_count").fetchone()[0] * page > size:
         raise Damaged("the end of the file is missing")
-
-
-def _mark(path: Path) -> Path:
-    return path.with_name(path.name + MARK)
+    return False
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration], existed: bool) -> None:

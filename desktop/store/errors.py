@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MARK", "Damaged", "DiskFull", "Rows", "StoreError", "is_damage", "translated"]
+from desktop.store.soundness import request_check
 
-MARK = ".check"
-"""Added to the name of a file: a mark beside it, so that the whole file is checked when it is opened next."""
+__all__ = ["Damaged", "DiskFull", "Rows", "StoreError", "is_damage", "translated"]
+
 ROOM = 1 << 20
 """Fewer free bytes than this, and a failed write is laid to a full disk."""
 
@@ -80,8 +80,7 @@ def _translation(error: sqlite3.DatabaseError, path: Path) -> StoreError:
     if isinstance(error, sqlite3.IntegrityError):
         return StoreError(f"This change does not fit the saved conversations ({error}); nothing was written.")
     if is_damage(error):
-        with contextlib.suppress(OSError):
-            path.with_name(path.name + MARK).touch()
+        request_check(path)
         return Damaged(
             f"The file {path} with your conversations is damaged ({error}): start the program again, and what can be read is saved."
         )

@@ -6,7 +6,7 @@ import dataclasses
 
 from desktop.services.backups import EVERY_MS, BackupService
 from desktop.settings import Behaviour
-from desktop.store.errors import MARK
+from desktop.store.soundness import check_requested
 
 
 def test_the_clock(talking, monkeypatch) -> None:
@@ -22,7 +22,6 @@ def test_the_clock(talking, monkeypatch) -> None:
     assert service._timer.interval() == EVERY_MS
     assert len(service.copies.list()) == 1
 
-    monkeypatch.setattr("desktop.services.backups.CHECKED_ON_OPENING", 0)
     monkeypatch.setattr("desktop.services.backups.check_file", lambda path, cancelled: "a page is bad")
     service._timer.setInterval(1)  # not due: nothing is made, and the copy of a moment ago was checked
     desk.qtbot.waitUntil(lambda: service._timer.interval() == EVERY_MS)
@@ -69,4 +68,4 @@ def test_damage_in_mid_work_has_the_file_checked_at_the_next_start(talking) -> N
         file.write(b"\xa5" * (path.stat().st_size - 4096))
     desk.session.new_conversation()
     assert any("damaged" in sentence and "start the program again" in sentence for sentence in desk.notices())
-    assert path.with_name(path.name + MARK).exists()
+    assert check_requested(path)

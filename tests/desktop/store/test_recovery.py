@@ -11,11 +11,12 @@ import pytest
 
 from desktop.store import database as database_module
 from desktop.store.conversations import ConversationStore
-from desktop.store.database import Damaged, Database, check_file, request_check
+from desktop.store.database import Damaged, Database, check_file
 from desktop.store.folders import FolderStore
 from desktop.store.indexing import index_step
 from desktop.store.pages import leaf_rows
 from desktop.store.personas import Persona, PersonaStore
+from desktop.store.soundness import known_whole, request_check
 
 PAGE = 4096
 Texts = dict[int, tuple[int, str]]
@@ -221,3 +222,52 @@ def test_a_large_file_without_its_end_is_noticed(tmp_path: Path, whole: tuple[Pa
     database, messages = opened(path, whole[1])
     assert messages > 0
     database.close()
+
+
+def test_a_file_that_was_closed_well_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.sqlite3"
+    texts = build(path)
+    assert known_whole(path)
+    checked: list[Path] = []
+    check = database_module._check
+    monkeypatch.setattr(database_module, "_check", lambda connection, file: checked.append(file) or check(connection, file))
+    database = Database(path)
+    ConversationStore(database).create("Another")
+    other = Database.beside(path)  # closed after the first one: the log is merged by a connection that has checked nothing
+    database.close()
+    assert not known_whole(path)
+    other.close()
+    assert not known_whole(path)
+    assert not checked
+    database = Database(path)
+    assert checked == [path]
+    database.close()
+    database = Database(path)
+    assert checked == [path]
+    database.close()
+    request_check(path)
+    Database(path).close()
+    assert checked == [path] * 2
+    assert known_whole(path)
+    size = path.stat().st_size
+    damaged(path, path, [9])  # as large as before, but written: it is not believed any more
+    assert path.stat().st_size == size
+    database, messages = opened(path, texts)
+    assert checked == [path] * 3
+    assert messages > 0.9 * len(texts)
+    database.close()
+
+
+def test_a_file_that_was_not_closed_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite3"
+    build(path)
+    database = Database(path)
+    ConversationStore(database).create("In the log")
+    assert not known_whole(path)
+    copy = tmp_path / "b.sqlite3"
+    for suffix in ("", "-wal", ".whole"):  # as after a kill -9
+        shutil.copy2(path.with_name(path.name + suffix), copy.with_name(copy.name + suffix))
+    assert not known_whole(copy)
+    database.close()
+    path.with_name(path.name + ".whole").write_bytes(b"\xff")
+    assert not known_whole(path)
