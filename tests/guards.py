@@ -109,16 +109,27 @@ def _delete_later() -> None:
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
 
 
+def _new_widgets(before: list[Any]) -> list[Any]:
+    """Top-level widgets that were not there before, without those that are a part of a control: a window that stays may make it late."""
+    return [w for w in _widgets() if w not in before and not (_is_part(w) and w.parent().window() in before)]
+
+
+def _is_part(widget: Any) -> bool:
+    """Whether it is the list of a combo box or the menu of a button, one of each and gone with it."""
+    control = widget.parent()
+    return widget.metaObject().className() == "QComboBoxPrivateContainer" or (hasattr(control, "menu") and control.menu() is widget)
+
+
 def _left_qt(timers_before: list[Any], threads_before: list[Any], widgets_before: list[Any]) -> list[str]:
     _delete_later()
     timers, threads = _running_qt()
     found = _report("QTimer", [timer for timer in timers if timer not in timers_before])
     found += _report("QThread", [thread for thread in threads if thread not in threads_before])
-    left = [w for w in _widgets() if w not in widgets_before]
+    left = _new_widgets(widgets_before)
     if left:
         gc.collect()  # a widget in a reference cycle dies with it; only a widget that something still holds is a leak
         _delete_later()
-        left = [w for w in _widgets() if w not in widgets_before]
+        left = _new_widgets(widgets_before)
     return found + [f"top-level widget {w!r} (visible: {w.isVisible()}, title {w.windowTitle()!r}) is left over" for w in left]
 
 

@@ -42,7 +42,7 @@ class CheckedFields(QObject):
 
     def say(self, sentence: str, tone: str = "danger") -> None:
         """Show a sentence below the last field."""
-        self._form.row(self._names[-1]).show_note(sentence, tone)
+        self._form.show_note(self._names[-1], sentence, tone)
 
     def _on_proposed(self, name: str, _value: Any, at_leisure: bool) -> None:
         if name in self._names:

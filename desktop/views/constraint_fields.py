@@ -78,7 +78,15 @@ class ConstraintFields(CheckedFields):
         super().__init__(form, ("format", "pattern"), checks, "constraint")
         self._texts: dict[str, str] = {}
         self._format = ""
-        row, editor = form.row("pattern"), form.editor("pattern")
+        self._editor: TextEditor | None = None
+        form.row_made.connect(self._on_made)
+        form.values_shown.connect(self._on_shown)
+        self._fit()
+
+    def _on_made(self, name: str) -> None:
+        if name != "pattern":
+            return
+        row, editor = self._form.row("pattern"), self._form.editor("pattern")
         assert isinstance(editor, TextEditor)
         self._editor = editor
         editor.box.use_code_font()
@@ -91,8 +99,7 @@ class ConstraintFields(CheckedFields):
         line.addWidget(self.examples)
         line.addStretch(1)
         row.body.insertLayout(row.body.indexOf(row.note), line)
-        form.values_shown.connect(self._on_shown)
-        self._fit()
+        self._fit_row(editor)
 
     def look(self, at_once: bool) -> None:
         """Have the pair checked; a format without pattern, or one whose pattern is not written yet, needs no check."""
@@ -123,7 +130,7 @@ class ConstraintFields(CheckedFields):
     def _swap_text(self, form: str) -> None:
         """Each format has a text of its own, so that trying another one costs nothing."""
         if self._format not in _WITHOUT_PATTERN:
-            self._texts[self._format] = self._editor.value()
+            self._texts[self._format] = self._form.wanted("pattern")
         if form not in _WITHOUT_PATTERN and (form in self._texts or self._format not in (*_WITHOUT_PATTERN, form)):
             self._form.propose("pattern", self._texts.get(form, ""))
 
@@ -133,10 +140,14 @@ class ConstraintFields(CheckedFields):
         if form == self._format:
             return
         self._format = form
-        self._form.row("pattern").rename(_LABELS.get(form, _NO_LABEL))
-        self._editor.box.setPlaceholderText(_PLACEHOLDERS[form])
-        self._editor.setEnabled(form not in _WITHOUT_PATTERN)
+        if self._editor is not None:
+            self._fit_row(self._editor)
+
+    def _fit_row(self, editor: TextEditor) -> None:
+        self._form.row("pattern").rename(_LABELS.get(self._format, _NO_LABEL))
+        editor.box.setPlaceholderText(_PLACEHOLDERS[self._format])
+        editor.setEnabled(self._format not in _WITHOUT_PATTERN)
         self._menu.clear()
-        for title, text in _EXAMPLES.get(form, ()):
-            self._menu.addAction(title).triggered.connect(lambda _checked=False, text=text: self._editor.box.replace_text(text))
+        for title, text in _EXAMPLES.get(self._format, ()):
+            self._menu.addAction(title).triggered.connect(lambda _checked=False, text=text: editor.box.replace_text(text))
         self.examples.setVisible(not self._menu.isEmpty())

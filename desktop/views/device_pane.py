@@ -56,7 +56,7 @@ class DevicePane(QWidget):
         """Show the settings in force, and where they come from."""
         self._settings = settings
         own = next((sources[name] for name in REPLACED if sources[name] != "default"), "default")
-        self.row.tell_source(own, device_value(settings) != device_value(LoadSettings()), own not in ("default", "makers"))
+        self.row.tell_source(own, own not in ("default", "makers"))
         self.combo.setAccessibleDescription(self.row.editor.accessibleDescription())
         self._fill()
 

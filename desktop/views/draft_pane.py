@@ -89,7 +89,7 @@ class DraftPane(QWidget):
         for row, name in ((self.method, "method"), (self.model, "draft_model")):
             value, source = getattr(settings, name), sources[name]
             changed = source == "saved default" or (source != "default" and value != getattr(below, name))
-            row.tell_source(source, value != getattr(SpeculationSettings(), name), changed)
+            row.tell_source(source, changed)
         self.choices.show_chosen(settings.draft_model)
         self._arrange()
         if begun:

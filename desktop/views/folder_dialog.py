@@ -107,10 +107,10 @@ class FolderDialog(QDialog):
 
     def _group(self, title: str, cls: type[Settings]) -> Group:
         form = self.forms[cls] = SettingsForm(cls)
-        form.set_advanced(True)
         form.changed.connect(lambda name, value: self.settings.set(cls, name, value))
         form.reset_requested.connect(lambda name: self.settings.reset(cls, name))
         group = self.groups[cls] = Group(title, form, opened=False)
+        form.set_advanced(True)
         return group
 
     def show_values(self, cls: type[Settings]) -> None:

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from desktop.items.synonyms import setting_words
 from desktop.views.editors import Editor
+from desktop.views.form_field import FormField
 from desktop.views.icons import IconButton
 from desktop.views.row import Row
 from engine.settings import Settings, setting_info
@@ -23,56 +24,81 @@ class SettingsForm(QWidget):
     """The rows of settings class `cls`.
 
     `changed(name, value)` is emitted when the user changed a value and `reset_requested(name)` when a reset button was
-    pressed; the owner answers with `show_values`. Fields that were put on hold tell `proposed(name, value)` instead, at
-    every key and `at_leisure` (a third argument) when the user pauses or leaves; `accept` makes `changed` of it, `refuse`
-    does not. What was proposed stays in the editor until either, or until the value itself is another one. `values_shown` after
-    each `show_values`.
+    pressed; the owner answers with `show_values`. `typed(name, value)` tells of every key and every step of a slider. Fields that
+    were put on hold tell `proposed(name, value)` instead, at every key and `at_leisure` (a third argument) when the user pauses or
+    leaves; `accept` makes `changed` of it, `refuse` does not. What was proposed stays in the editor until either, or until the value
+    itself is another one. `values_shown` after each `show_values`.
+
+    A row is made when it is to be seen in a form that was not hidden, or asked for: `row_made(name)` tells of it.
     """
 
     changed = Signal(str, object)
+    typed = Signal(str, object)
     reset_requested = Signal(str)
     proposed = Signal(str, object, bool)
     values_shown = Signal()
+    row_made = Signal(str)
 
     def __init__(self, cls: type[Settings], parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.cls = cls
         self.shown: Settings = cls()
-        self._rows: dict[str, Row] = {}
-        self._sections: list[tuple[QLabel | None, list[Row]]] = []
+        self._fields: dict[str, FormField] = {}
+        self._sections: list[tuple[QLabel | None, list[FormField]]] = []
         self._extras: list[tuple[QWidget, tuple[str, ...], str]] = []
         self._held: set[str] = set()
         self._proposals: dict[str, Any] = {}
         self._advanced = True
         self._query: list[str] = []
         self._called = ""
+        self._folded = False
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(12)
-        self._make_rows()
+        self._body = QVBoxLayout()
+        self._body.setSpacing(12)
+        self._layout.addLayout(self._body)
+        self._list_fields()
 
-    def _make_rows(self) -> None:
+    def _list_fields(self) -> None:
         kinds = typing.get_type_hints(self.cls)
-        fields = dataclasses.fields(self.cls)  # type: ignore[arg-type]
-        for group in dict.fromkeys(setting_info(field).group for field in fields):
+        for field in dataclasses.fields(self.cls):  # type: ignore[arg-type]
+            words = setting_words(self.cls, field.name)
+            self._fields[field.name] = FormField(field.name, setting_info(field), kinds[field.name], words)
+        for group in dict.fromkeys(field.info.group for field in self._fields.values()):
             heading = self._heading(group) if group else None
-            rows = []
+            self._sections.append((heading, [field for field in self._fields.values() if field.info.group == group]))
+
+    def _make(self, field: FormField) -> Row:
+        """The row of a field in its place, with its value."""
+        name, row = field.name, field.make()
+        row.setVisible(False)
+        row.editor.set_value(self.wanted(name))
+        row.editor.show_context(self.shown)
+        row.show_found(self._query)
+        row.editor.edited.connect(lambda value: self._edited(name, value, True))
+        row.editor.typed.connect(lambda value: self._edited(name, value, False))
+        row.reset.clicked.connect(lambda: self._reset(name))
+        self._body.insertWidget(self._place(field), row)
+        self.row_made.emit(name)
+        return row
+
+    def _place(self, wanted: FormField) -> int:
+        """How many headings and rows stand before the row of a field."""
+        place = 0
+        for heading, fields in self._sections:
+            place += heading is not None
             for field in fields:
-                if setting_info(field).group == group:
-                    row = self._rows[field.name] = Row(setting_info(field), kinds[field.name])
-                    row.words = setting_words(self.cls, field.name)
-                    row.editor.edited.connect(lambda value, name=field.name: self._edited(name, value, True))
-                    row.editor.typed.connect(lambda value, name=field.name: self._edited(name, value, False))
-                    row.reset.clicked.connect(lambda _checked=False, name=field.name: self._reset(name))
-                    rows.append(row)
-                    self._layout.addWidget(row)
-            self._sections.append((heading, rows))
+                if field is wanted:
+                    return place
+                place += field.row is not None
+        return place
 
     def _heading(self, text: str) -> QLabel:
         heading = QLabel(text)
         heading.setProperty("tone", "subheading")
         heading.setIndent(0)
-        self._layout.addWidget(heading)
+        self._body.addWidget(heading)
         return heading
 
     def show_values(
@@ -90,26 +116,31 @@ class SettingsForm(QWidget):
         before, self.shown = self.shown, settings
         defaults = self.cls()
         below = below or defaults
-        for name, row in self._rows.items():
-            value = getattr(settings, name)
+        for name, field in self._fields.items():
+            value, source = getattr(settings, name), sources[name]
             if name not in self._proposals or value != getattr(before, name):
                 self._forget(name)
-                row.editor.set_value(value)
-            source = sources[name]
+                if field.row is not None:
+                    field.row.editor.set_value(value)
             changed = source == "saved default" or (source != "default" and value != getattr(below, name))
-            row.tell_source(source, value != getattr(defaults, name), changed, levels.get(name, ()) if levels is not None else ())
-            row.editor.show_context(settings)
+            field.tell_source(source, value != getattr(defaults, name), changed, levels.get(name, ()) if levels is not None else ())
+            if field.row is not None:
+                field.row.editor.show_context(settings)
         self._arrange()
         self.values_shown.emit()
 
     def values(self) -> Settings:
         """What the form shows. Raises `BadSetting` when the engine refuses a value."""
-        return self.cls(**{name: row.editor.value() for name, row in self._rows.items()})
+        shown = {name: self.wanted(name) if field.row is None else field.row.editor.value() for name, field in self._fields.items()}
+        return self.cls(**shown)
 
     def finish(self) -> None:
         """Tell at once what would be told after a pause."""
-        for row in self._rows.values():
+        for row in self._made():
             row.editor.finish()
+
+    def _made(self) -> list[Row]:
+        return [field.row for field in self._fields.values() if field.row is not None]
 
     # -- fields whose values are looked at before they count
 
@@ -128,7 +159,7 @@ class SettingsForm(QWidget):
     def propose(self, name: str, value: Any) -> None:
         """Put a value into the editor of a field on hold, as if the user had; `proposed` is not emitted."""
         self._proposals[name] = value
-        self._rows[name].editor.set_value(value)
+        self._put(name, value)
 
     def accept(self, name: str) -> None:
         """What was proposed is good: tell it as the new value."""
@@ -142,7 +173,7 @@ class SettingsForm(QWidget):
         taken = dict(self._proposals)
         for name in taken:
             self._forget(name)
-            self._rows[name].editor.set_value(getattr(self.shown, name))
+            self._put(name, getattr(self.shown, name))
         return taken
 
     def put_proposals(self, proposals: dict[str, Any]) -> None:
@@ -152,12 +183,23 @@ class SettingsForm(QWidget):
         for name, value in proposals.items():
             self.proposed.emit(name, value, True)
 
+    def show_note(self, name: str, text: str, tone: str = "danger") -> None:
+        """A sentence below the editor of a field, as of `Row.show_note`."""
+        self._fields[name].show_note(text, tone)
+
+    def _put(self, name: str, value: Any) -> None:
+        row = self._fields[name].row
+        if row is not None:
+            row.editor.set_value(value)
+
     def _forget(self, name: str) -> None:
         if name in self._proposals:
             del self._proposals[name]
-            self._rows[name].show_note("")
+            self.show_note(name, "")
 
     def _edited(self, name: str, value: Any, at_leisure: bool) -> None:
+        if not at_leisure:
+            self.typed.emit(name, value)
         if name in self._held:
             self._proposals[name] = value
             self.proposed.emit(name, value, at_leisure)
@@ -179,17 +221,23 @@ class SettingsForm(QWidget):
         """Show only rows with all these words; none shows the usual ones. Returns whether there is a row to show."""
         self._query = words
         self._called = ""
-        for row in self._rows.values():
+        for row in self._made():
             row.show_found(words)
         return self._arrange(settled=True)
 
     def call(self, name: str) -> QWidget | None:
         """Show the row of a field until the next search, advanced or not; returns it, or what took its place."""
         self._called = name
+        if not self._fields[name].replaced:
+            row = self.row(name)
+            self._arrange(settled=True)
+            return row
         self._arrange(settled=True)
-        if not self._rows[name].replaced:
-            return self._rows[name]
         return next((widget for widget, replaced, _ in self._extras if name in replaced), None)
+
+    def replaced(self, name: str) -> bool:
+        """Whether another widget shows this field."""
+        return self._fields[name].replaced
 
     def add_extra(self, widget: QWidget, below: bool, replaces: Sequence[str] = (), words: str = "") -> None:
         """Put a widget before the first row, or after the last one; the fields that it `replaces` have no row any more.
@@ -198,49 +246,68 @@ class SettingsForm(QWidget):
         """
         self._layout.insertWidget(self._layout.count() if below else 0, widget)
         for name in replaces:
-            self._rows[name].replaced = True
+            self._fields[name].replaced = True
         self._extras.append((widget, tuple(replaces), words.lower()))
         self._arrange(settled=True)
+
+    def setVisible(self, visible: bool) -> None:
+        """Fold or unfold the form; rows that are to be seen are made before they are."""
+        super().setVisible(visible)
+        self._folded = not visible
+        if visible:
+            self._arrange(settled=True)
 
     def _arrange(self, settled: bool = False) -> bool:
         """Show what is to be seen; unless `settled`, a row that the user is at stays."""
         any_row = False
-        for heading, rows in self._sections:
-            seen = [row for row in rows if self._is_seen(row) or (not settled and not row.isHidden() and row.in_use())]
-            for row in rows:
-                row.setVisible(row in seen)
+        for heading, fields in self._sections:
+            seen = [field for field in fields if self._is_seen(field) or (not settled and _at_it(field.row))]
+            for field in fields:
+                if field in seen and field.row is None and not self._folded:
+                    self._make(field)
+                if field.row is not None:
+                    field.row.setVisible(field in seen)
             if heading is not None:
                 heading.setVisible(bool(seen))
             any_row = any_row or bool(seen)
         for widget, replaced, words in self._extras:
             named = bool(words) and all(word in words for word in self._query)
-            found = not self._query or named or any(self._rows[name].matches(self._query) for name in replaced)
+            found = not self._query or named or any(self._fields[name].matches(self._query) for name in replaced)
             widget.setVisible(found)
             any_row = any_row or found
         return any_row
 
-    def _is_seen(self, row: Row) -> bool:
-        if row.replaced:
+    def _is_seen(self, field: FormField) -> bool:
+        if field.replaced:
             return False
         if self._query:
-            return row.matches(self._query)
-        return self._advanced or not row.info.advanced or row.own_value or row is self._rows.get(self._called)
+            return field.matches(self._query)
+        return self._advanced or not field.info.advanced or field.own_value or field.name == self._called
 
     # -- parts
 
     @property
     def own_values(self) -> int:
         """How many fields are away from the program's defaults."""
-        return sum(row.own_value for row in self._rows.values())
+        return sum(field.own_value for field in self._fields.values())
 
     def row(self, name: str) -> Row:
         """The row of the field `name`."""
-        return self._rows[name]
+        field = self._fields[name]
+        if field.row is not None:
+            return field.row
+        row = self._make(field)
+        row.setVisible(self._is_seen(field))
+        return row
 
     def editor(self, name: str) -> Editor:
         """The editor of the field `name`."""
-        return self._rows[name].editor
+        return self.row(name).editor
 
     def reset_button(self, name: str) -> IconButton:
         """The reset button of the field `name`."""
-        return self._rows[name].reset
+        return self.row(name).reset
+
+
+def _at_it(row: Row | None) -> bool:
+    return row is not None and not row.isHidden() and row.in_use()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from PySide6.QtCore import QEvent, Qt, Signal
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
@@ -14,6 +14,7 @@ from desktop.views.group import Group
 from desktop.views.icons import IconButton
 from desktop.views.prompt_field import PromptField
 from desktop.views.settings_search import first_control, show_in, wanted_words
+from desktop.views.tab_order import follow_layout
 from engine.settings import Settings
 
 __all__ = ["Group", "Inspector"]
@@ -60,6 +61,9 @@ class Inspector(QWidget):
         self.setAccessibleName("Settings")
         self.forms: dict[type[Settings], SettingsForm] = {}
         self.groups: list[Group] = []
+        self._ordering = QTimer(self)  # once for all rows that are made together
+        self._ordering.setSingleShot(True)
+        self._ordering.timeout.connect(lambda: follow_layout(self))
         self.prompt_field = PromptField("chat")
         self.prompt = self.prompt_field.box
         self.prompt_field.changed.connect(self.system_prompt_changed)
@@ -129,6 +133,7 @@ class Inspector(QWidget):
         form = SettingsForm(cls)
         form.changed.connect(lambda name, value: self.changed.emit(cls, name, value))
         form.reset_requested.connect(lambda name: self.reset_requested.emit(cls, name))
+        form.row_made.connect(lambda _name: self._ordering.start(0))
         self.forms[cls] = form
         return form
 
@@ -140,6 +145,7 @@ class Inspector(QWidget):
         A search finds the widget by the words of those fields, and by `words`.
         """
         self.forms[cls].add_extra(widget, below, replaces, words)
+        self._ordering.start(0)
 
     def group(self, cls: type[Settings]) -> Group:
         """The group of a settings class."""
@@ -178,7 +184,7 @@ class Inspector(QWidget):
             self.group(cls).open()
             target = self.forms[cls].call(name)
         if target is not None:
-            editor = self.forms[cls].editor(name) if name and target is self.forms[cls].row(name) else target
+            editor = self.forms[cls].editor(name) if name and not self.forms[cls].replaced(name) else target
             show_in(self._scroll, target, first_control(editor))
 
     def opened_groups(self) -> tuple[str, ...]:

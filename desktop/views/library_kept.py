@@ -100,7 +100,7 @@ class KeptSettings(QWidget):
             own = name in self._session.preferences.kept(path, cls)
             saved = name in self._session.preferences.saved_names(cls)
             row.editor.set_value(getattr(settings, name))
-            row.tell_source("model" if own else "saved default" if saved else "default", own, own)
+            row.tell_source("model" if own else "saved default" if saved else "default", own)
         advised = self._entry.info.defaults
         kept = self._session.preferences.kept(path, SamplerSettings)
         used = self._session.settings(Behaviour).makers_advice

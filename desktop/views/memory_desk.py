@@ -15,7 +15,7 @@ from engine.settings import CacheSettings, LoadSettings, Settings
 
 __all__ = ["MemoryDesk"]
 
-_SLIDERS: tuple[tuple[type[Settings], str], ...] = ((CacheSettings, "context_length"), (LoadSettings, "gpu_memory"))
+_SLIDERS: dict[type[Settings], str] = {CacheSettings: "context_length", LoadSettings: "gpu_memory"}
 
 
 class MemoryDesk(QObject):
@@ -27,8 +27,9 @@ class MemoryDesk(QObject):
         self.bars: dict[type[Settings], MemoryBar] = {cls: MemoryBar(forecast) for cls in (CacheSettings, LoadSettings)}
         for cls, bar in self.bars.items():
             inspector.set_extra(cls, bar, below=True, words="memory ram vram weights cache free")
-        for cls, name in _SLIDERS:
-            inspector.forms[cls].editor(name).typed.connect(lambda value, cls=cls, name=name: self._preview(cls, name, value))
+        for cls in _SLIDERS:
+            inspector.forms[cls].typed.connect(lambda name, value, cls=cls: self._preview(cls, name, value))
 
     def _preview(self, cls: type[Settings], name: str, value: Any) -> None:
-        self._forecast.preview(dataclasses.replace(self._session.settings(cls), **{name: value}))  # type: ignore[type-var]
+        if name == _SLIDERS[cls]:
+            self._forecast.preview(dataclasses.replace(self._session.settings(cls), **{name: value}))  # type: ignore[type-var]

@@ -105,14 +105,12 @@ class Source(QLabel):
 
 
 class Row(QWidget):
-    """Label, source, reset button and editor of one field; below them what is wrong with what was typed."""
+    """Label, source, reset button and editor of one field; below them what is wrong with what was typed. `words`: what else it is called."""
 
-    def __init__(self, info: SettingInfo, kind: Any) -> None:
+    def __init__(self, info: SettingInfo, kind: Any, words: str = "") -> None:
         super().__init__()
         self.info = info
-        self.words = ""  # what else it is called
-        self.own_value = False
-        self.replaced = False
+        self.words = words
         self.editor: Editor = make_editor(info, kind)
         self.editor.setAccessibleName(info.label)
         self.reset = IconButton("reset", f"Reset {info.label.lower()}")
@@ -163,13 +161,12 @@ class Row(QWidget):
             self.label.setTextFormat(Qt.TextFormat.PlainText)
             self.label.setText(label)
 
-    def tell_source(self, source: str, own_value: bool, changed: bool, levels: Sequence[tuple[str, Any]] = ()) -> None:
+    def tell_source(self, source: str, changed: bool, levels: Sequence[tuple[str, Any]] = ()) -> None:
         """Show where the value comes from.
 
-        `own_value`: it is not the program's default; `changed`: it is not what a reset would bring back. `levels` are all sources
-        that set it, lowest first, with their values; where there are several, the tool tip lists them.
+        `changed`: it is not what a reset would bring back. `levels` are all sources that set it, lowest first, with their values;
+        where there are several, the tool tip lists them.
         """
-        self.own_value = own_value or changed
         short, where = source_words(source)
         placed = source.startswith(_NAMED)
         self._source.show_text(short if changed or source == "makers" or source.startswith("folder ") else "")
@@ -196,12 +193,6 @@ class Row(QWidget):
             self.note.style().polish(self.note)
         self.note.setAccessibleName(f"{self.info.label}: {text}" if text else "")
         self.note.setVisible(bool(text))
-
-    def matches(self, words: list[str]) -> bool:
-        """Whether label, help, heading or choices have all these lower-case words."""
-        choices = " ".join(label for _, label in self.info.choices)
-        text = f"{self.info.label} {self.info.help} {self.info.group} {choices} {self.words}".lower()
-        return all(word in text for word in words)
 
     def show_found(self, words: list[str]) -> None:
         """Mark these words in the label, or tell where else they stand; no words end it."""

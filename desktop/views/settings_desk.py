@@ -74,7 +74,7 @@ class SettingsDesk(QObject):
         inspector.system_prompt_changed.connect(session.set_system_prompt)
         inspector.advanced_changed.connect(lambda shown: self._set(Behaviour, "show_advanced", shown))
         inspector.save_requested.connect(self._save_defaults)
-        inspector.forms[CacheSettings].editor("context_length").typed.connect(self._preview_context)
+        inspector.forms[CacheSettings].typed.connect(self._preview_context)
 
     # -- what the session says
 
@@ -116,8 +116,9 @@ class SettingsDesk(QObject):
     def _estimate(self, settings: CacheSettings) -> None:
         self.memory.show_estimate(self._session.model, settings, self._session.settings(LoadSettings), self._devices.usable)
 
-    def _preview_context(self, tokens: int) -> None:
-        self._estimate(dataclasses.replace(self._session.settings(CacheSettings), context_length=tokens))
+    def _preview_context(self, name: str, tokens: Any) -> None:
+        if name == "context_length":
+            self._estimate(dataclasses.replace(self._session.settings(CacheSettings), context_length=tokens))
 
     def _follow_conversation(self) -> None:
         """What was typed for one conversation and is not good yet waits there, and does not follow into another one."""

@@ -20,8 +20,8 @@ def test_the_button_adds_a_folder(qtbot, tmp_path: Path) -> None:
     """At the end of the list; a dialog that is left adds nothing. Backslashes are part of a path."""
     form = SettingsForm(AdapterSettings)
     qtbot.addWidget(form)
-    editor = form.findChild(FoldersEditor)
-    assert editor is not None
+    editor = form.editor("adapters")
+    assert isinstance(editor, FoldersEditor)
     editor.set_value((r"C:\new\thing = 0.5",))
     told: list[object] = []
     editor.edited.connect(told.append)

@@ -143,7 +143,7 @@ def test_a_setting_is_shown_with_the_keyboard_in_it(hand, palette, query, cls, n
     focus = QApplication.focusWidget()
     assert focus is not None
     assert form.isAncestorOf(focus)
-    if not form.row(name).replaced:
+    if not form.replaced(name):
         assert form.row(name).isAncestorOf(focus)
     assert focus.visibleRegion().boundingRect().height() > 0
     assert inspector.group(cls).opened

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -98,6 +99,30 @@ def test_every_control_has_a_name_and_can_be_reached_by_keys(hand) -> None:
     assert nameless == []
     unreachable = [w for w in seen if w not in inner and w.isEnabled() and not w.focusPolicy() & Qt.FocusPolicy.TabFocus]
     assert [w.accessibleName() for w in unreachable] == []
+
+
+def test_tab_goes_through_the_panes_as_they_are_seen(hand, qtbot) -> None:
+    """Also where rows were made later than those below them."""
+    hand.session.set_settings(Behaviour(show_advanced=False))
+    unfold(hand, "Stop conditions", "Output")
+    hand.session.set_settings(Behaviour(show_advanced=True))
+    unfold(hand, "Sampling", "Stop conditions", "Constraints", "Output")
+    pane = inspector(hand)
+    qtbot.wait(1)
+    wanted = [widget for widget in pane._scroll.findChildren(QWidget) if widget.isVisible() and widget.isEnabled()]
+    by_tab = {widget for widget in wanted if widget.focusPolicy() & Qt.FocusPolicy.TabFocus and widget.focusProxy() is None}
+    pane.query.setFocus()
+    order: list[QWidget] = []
+    while not order or order[-1] is not pane.save:
+        QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
+        order.append(QApplication.focusWidget())
+        assert len(order) < 300
+    assert len(order) > 60
+    inside = [widget for widget in order if pane._scroll.isAncestorOf(widget)]
+    heights = [widget.mapTo(pane._scroll.widget(), widget.rect().center()).y() for widget in inside]
+    steps_up = [(before, after) for before, after in itertools.pairwise(heights) if after < before - 12]  # on a line from left to right
+    assert steps_up == []
+    assert set(inside) == by_tab
 
 
 @pytest.mark.parametrize("scale", [100, 150])

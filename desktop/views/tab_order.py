@@ -1,0 +1,40 @@
+"""The order in which Tab goes through controls, where some are made later than others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLayout, QScrollArea, QWidget
+
+__all__ = ["follow_layout"]
+
+
+def follow_layout(root: QWidget) -> None:
+    """Let Tab go through all controls in `root` as its layouts have them; Qt would go by the order in which they were made."""
+    before: QWidget | None = None
+    for widget in _in_order(root):
+        if widget.focusPolicy() & Qt.FocusPolicy.TabFocus:
+            if before is not None:
+                QWidget.setTabOrder(before, widget)
+            before = widget
+
+
+def _in_order(widget: QWidget) -> Iterator[QWidget]:
+    yield widget
+    layout = widget.layout()
+    if layout is not None:
+        yield from _in_layout(layout)
+    elif isinstance(widget, QScrollArea) and widget.widget() is not None:
+        yield from _in_order(widget.widget())
+
+
+def _in_layout(layout: QLayout) -> Iterator[QWidget]:
+    for position in range(layout.count()):
+        item = layout.itemAt(position)
+        assert item is not None
+        widget, inner = item.widget(), item.layout()
+        if widget is not None:
+            yield from _in_order(widget)
+        elif inner is not None:
+            yield from _in_layout(inner)
