@@ -6,7 +6,6 @@ only then the model: torch and the kernels are imported on the engine's thread, 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -15,8 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import qasync
-from PySide6.QtCore import QEvent, QLockFile, QObject, QSettings, Qt, QTimer, Signal, Slot
+from PySide6.QtCore import QEvent, QEventLoop, QLockFile, QObject, QSettings, Qt, QTimer, Signal, Slot
 from PySide6.QtGui import QFileOpenEvent, QGuiApplication
 from PySide6.QtWidgets import QApplication, QMessageBox
 
@@ -96,6 +94,7 @@ class _FirstPaint(QObject):
 class Desktop(QObject):
     """Everything behind one window, over the data in `folder`, whose lock may have been taken before.
 
+    `painted` once the window was seen for the first time, `ended` once `close` was called.
     Signals: `end_wanted()` can be emitted from any thread and closes the window; `closed()` is emitted when all is saved, before
     the folder is free for another program. Raises `StoreError` when the folder cannot be used, `AlreadyOpen` among them.
     """
@@ -118,10 +117,12 @@ class Desktop(QObject):
         self.services = self._make_services(folder, preferences, doors)
         self.session = self.services.session
         self.theme = Theme(app, self)
-        self.theme.scale_text(self.session.settings(Appearance).text_scale)
+        look = self.session.settings(Appearance)
+        self.theme.prepare(look.theme, look.text_scale)
         places = QSettings(str(folder / "window.ini"), QSettings.Format.IniFormat)
         self.window = MainWindow(self.services, self.theme, places, self.close)
-        self._closed = False
+        self.painted = False
+        self.ended = False
 
     def _make_services(self, folder: Path, preferences: Preferences, doors: Doors) -> Services:
         models = folder / "models"
@@ -157,7 +158,8 @@ class Desktop(QObject):
         self.session.restore()
 
     def _after_paint(self, model: Path | None, starter: bool, files: Sequence[Path], last_run: str | None) -> None:
-        if self._closed:
+        self.painted = True
+        if self.ended:
             return
         self.services.shelf.begin_upkeep()
         self.theme.motion.ask_system()
@@ -199,9 +201,9 @@ class Desktop(QObject):
 
     def close(self) -> None:
         """Stop and save what runs, end the threads, close the files; calling again does nothing."""
-        if self._closed:
+        if self.ended:
             return
-        self._closed = True
+        self.ended = True
         if self._first is not None:
             self._first.close()
         self.services.close()
@@ -231,17 +233,8 @@ def make_application(arguments: list[str]) -> Application:
     app.setApplicationName("Inglenook")
     app.setDesktopFileName("inglenook")
     app.setWindowIcon(application_icon())
-    app.setQuitOnLastWindowClosed(False)  # `_live` ends when the window is closed
+    app.setQuitOnLastWindowClosed(False)  # `live` ends when the window is closed
     return app
-
-
-async def _live(app: QApplication, desktop: Desktop) -> None:
-    """Until the last window is closed or the session's manager ends the program."""
-    ended = asyncio.Event()
-    app.lastWindowClosed.connect(ended.set)
-    app.aboutToQuit.connect(ended.set)
-    await ended.wait()
-    desktop.close()
 
 
 def _first_lock(folder: Path, request: Request) -> QLockFile | None:
@@ -288,11 +281,13 @@ def run(
     app.file_opened.connect(lambda path: desktop.asked(Request((Path(path),))))
     farewell = Farewell(desktop.end_wanted.emit, diagnostics.ends_well)
     collector = Collector(lambda: desktop.session.state not in ("idle", "no_model"))
-    loop = qasync.QEventLoop(app)
-    asyncio.set_event_loop(loop)
-    with loop:
-        desktop.start(model, starter, absolute(files), diagnostics.last_run)
-        loop.run_until_complete(_live(app, desktop))
+    desktop.start(model, starter, absolute(files), diagnostics.last_run)
+    while not (desktop.painted or desktop.ended):
+        app.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents)
+    from desktop.event_loop import live  # the first paint does not wait for asyncio
+
+    live(app, lambda: desktop.ended)
+    desktop.close()
     farewell.close()
     collector.close()
     diagnostics.close()

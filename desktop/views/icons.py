@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from PySide6.QtCore import QByteArray, QEvent, QRectF, QSize, Qt
-from PySide6.QtGui import QIcon, QPainter, QPalette, QPixmap
+from PySide6.QtGui import QIcon, QPainter, QPalette, QPixmap, QShowEvent
 from PySide6.QtSvg import QSvgRenderer
 from PySide6.QtWidgets import QToolButton, QWidget
 
@@ -77,16 +77,21 @@ class IconButton(QToolButton):
         normal = palette.color(QPalette.ColorGroup.Active, self._role).name()
         disabled = palette.color(QPalette.ColorGroup.Disabled, self._role).name()
         look = (self._icon_name, normal, disabled, (round(side * self.devicePixelRatioF()),))
-        if look != self._drawn:  # a style that is set tells each button many times
+        self.setIconSize(QSize(side, side))
+        if look != self._drawn and self.isVisible():  # a style that is set tells each button many times
             self._drawn = look
             self.setIcon(tinted(*look))
-            self.setIconSize(QSize(side, side))
 
     def changeEvent(self, event: QEvent) -> None:
         """Follow the theme and the text size."""
         super().changeEvent(event)
         if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange, QEvent.Type.StyleChange):
             self._tint()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Drawn when it is first seen."""
+        self._tint()
+        super().showEvent(event)
 
     def event(self, event: QEvent) -> bool:
         """Follow the window to a screen of another density."""

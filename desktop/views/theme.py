@@ -107,7 +107,7 @@ class Theme(QObject):
         super().__init__(parent or app)
         self._app = app
         self.motion = Motion(app, self)
-        self._choice, self._scale, self._applied = "system", 100, ""
+        self._choice, self._scale, self._applied, self._coloured = "system", 100, "", ""
         self._base = QFont(app.font())
         app.setStyleSheet("")  # widgets made under a sheet are styled at every step of the making: three times the work
         if app.property(_STYLED) is None:  # once: what `style()` and `setStyle` hand out lives as long as the application
@@ -131,15 +131,21 @@ class Theme(QObject):
 
     def apply(self, choice: str, text_scale: int) -> None:
         """Show "light", "dark" or whatever the "system" has, with all text at `text_scale` percent of the system's size."""
+        self.prepare(choice, text_scale)
+        self._show()
+
+    def prepare(self, choice: str, text_scale: int) -> None:
+        """The part of `apply` that belongs before a window is made: one that was never shown keeps the font it was made with, and
+        has its icons drawn anew in other colours.
+        """
         if choice != self._choice:
             self._choice = choice
             wanted = {"light": Qt.ColorScheme.Light, "dark": Qt.ColorScheme.Dark}.get(choice, Qt.ColorScheme.Unknown)
             self._app.styleHints().setColorScheme(wanted)
-        self.scale_text(text_scale)
-        self._show()
+        self._scale_text(text_scale)
+        self._colour(self.scheme)
 
-    def scale_text(self, text_scale: int) -> None:
-        """The part of `apply` that has to come before a window is made: one that was never shown keeps the font it was made with."""
+    def _scale_text(self, text_scale: int) -> None:
         if text_scale == self._scale:
             return
         self._scale = text_scale
@@ -165,7 +171,7 @@ class Theme(QObject):
         return self._hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast
 
     def _contrast_changed(self) -> None:
-        self._applied = ""
+        self._applied = self._coloured = ""
         self._show()
 
     def _show(self) -> None:
@@ -173,8 +179,12 @@ class Theme(QObject):
         if scheme == self._applied:
             return
         self._applied = scheme
-        colours = self.colours
-        self._app.setPalette(palette(colours))
+        self._colour(scheme)
         mirrored = self._app.layoutDirection() == Qt.LayoutDirection.RightToLeft
-        self._app.setStyleSheet(style_sheet(colours, self._scale, mirrored))
+        self._app.setStyleSheet(style_sheet(self.colours, self._scale, mirrored))
         self.changed.emit(scheme)
+
+    def _colour(self, scheme: str) -> None:
+        if scheme != self._coloured:
+            self._coloured = scheme
+            self._app.setPalette(palette(self.colours))
