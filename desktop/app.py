@@ -58,6 +58,8 @@ __all__ = ["Desktop", "Doors", "make_application", "run"]
 log = logging.getLogger(__name__)
 
 EXIT_TROUBLE = 1
+FIRST_CHATS = 200
+"""More than any screen shows of the sidebar's list; the others are read behind the first paint."""
 SWITCH_S = 0.001
 """So long at most the window waits for another thread's Python code; Python's own 5 ms are a third of a frame, each time."""
 
@@ -155,12 +157,13 @@ class Desktop(QObject):
         _FirstPaint(self.window, lambda: self._after_paint(model, starter, files, last_run))
         self.window.show()
         self.services.shelf.load()
-        self.session.restore()
+        self.session.restore(FIRST_CHATS)
 
     def _after_paint(self, model: Path | None, starter: bool, files: Sequence[Path], last_run: str | None) -> None:
         self.painted = True
         if self.ended:
             return
+        self.session.list_all()
         self.services.shelf.begin_upkeep()
         self.theme.motion.ask_system()
         self._first = FirstInstance(self.services.folder, self)

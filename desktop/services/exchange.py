@@ -7,16 +7,17 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.services.exchange_report import Exported, ImportReport
 from desktop.services.worker import Job, StreamThread
 from desktop.store.database import Database, StoreError
-from desktop.store.exchange import ConversationRecord
-from desktop.store.intake import discard_unfinished, read_whole
 from desktop.store.temporary import FIRST_TEMPORARY, Library
+
+if TYPE_CHECKING:
+    from desktop.services.exchange_report import ImportReport
+    from desktop.store.exchange import ConversationRecord
 
 __all__ = ["PDF", "ExchangeService"]
 
@@ -103,6 +104,8 @@ class ExchangeService(QObject):
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _record(self, number: int) -> ConversationRecord:
+        from desktop.store.intake import read_whole  # here and below: only for who imports or exports
+
         return read_whole(self._library.database_of(number), number)
 
     def _thread(self) -> StreamThread:
@@ -123,6 +126,8 @@ class ExchangeService(QObject):
     @Slot(int, object)
     def _on_finished(self, job: int, result: Any) -> None:
         """None is the result of a job that was cancelled before it began."""
+        from desktop.services.exchange_report import Exported, ImportReport
+
         if self._imports.pop(job, None) is not None:
             self.imported.emit(result if result is not None else ImportReport(cancelled=True))
         elif self._exports.pop(job, None) is not None:
@@ -130,6 +135,8 @@ class ExchangeService(QObject):
 
     @Slot(int, str, str)
     def _on_failed(self, job: int, sentence: str, details: str) -> None:
+        from desktop.services.exchange_report import Exported, ImportReport
+
         if self._imports.pop(job, None) is not None:
             self.imported.emit(ImportReport(trouble=sentence))
         elif self._exports.pop(job, None) is not None:
@@ -138,7 +145,9 @@ class ExchangeService(QObject):
 
 def _import(path: Path, files: Sequence[Path], stop: threading.Event) -> Generator[ImportReport, None, ImportReport]:
     """Gathers what happens into a report that is told ten times a second."""
-    from desktop.store.importers.run import import_conversations  # all the formats: only for who imports
+    from desktop.services.exchange_report import ImportReport
+    from desktop.store.importers.run import import_conversations
+    from desktop.store.intake import discard_unfinished
 
     report = ImportReport(files=len(files))
     told = 0.0

@@ -8,11 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import engine
 from desktop.services.model_slot import Describe, describe
@@ -20,6 +19,9 @@ from desktop.store.headers import FILE_NAME, HeaderStore
 from engine.core import ModelInfo
 from engine.errors import BadCheckpoint
 from engine.folders import cache_dir
+
+if TYPE_CHECKING:
+    import subprocess
 
 __all__ = ["HeaderReader"]
 
@@ -94,6 +96,8 @@ class HeaderReader:
             if self._ended:
                 raise BadCheckpoint("The program is being closed.")
             if self._child is None and not self._alone:
+                import subprocess
+
                 from engine.hub.header_process import BOOT
 
                 try:

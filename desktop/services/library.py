@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -47,6 +46,8 @@ print(read_bandwidth(threads or default_threads(), megabytes, 0.3) if free_memor
 
 def measure_bandwidth(threads: int) -> float:
     """`engine.backends.cpu.bandwidth.read_bandwidth` in a process of its own: importing Numba would cost the window frames."""
+    import subprocess  # not for the window's start
+
     if not sys.executable or getattr(sys, "frozen", False):
         return 0.0
     command = [sys.executable, "-I", "-c", _MEASURE, str(threads), str(_MEASURED_MB)]

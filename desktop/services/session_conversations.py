@@ -104,14 +104,26 @@ class ConversationSession(PlacedSession):
     # -- conversations ------------------------------------------------------------------------------------------------
 
     @told
-    def restore(self) -> bool:
-        """At the start: fill the sidebar, open the conversation of last time (else a new one), tell what had to be repaired."""
+    def restore(self, first: int = -1) -> bool:
+        """At the start: fill the sidebar, open the conversation of last time (else a new one), tell what had to be repaired.
+
+        With `first` only so many chats are listed, unless the one to open is further down; `list_all` brings the others.
+        """
         for sentence in (*self.library.kept.notices, *self.preferences.notices):
             self.notice.emit(sentence, "warning")
-        rows = self.library.kept.list()
+        kept, last = self.library.kept, self.preferences.last_conversation
+        rows = kept.list(first=first)
+        known = any(row.id == last for row in rows)
+        if not known and kept.is_listed(last):
+            rows, known = kept.list(), True
         self.conversations.reset(rows)
-        last = self.preferences.last_conversation
-        return self._open(last) if any(row.id == last for row in rows) else self.new_conversation()
+        return self._open(last) if known else self.new_conversation()
+
+    @told
+    def list_all(self) -> bool:
+        """Show all chats in the list."""
+        self.conversations.reset(self.library.kept.list())
+        return True
 
     @told
     def new_conversation(self) -> bool:
@@ -183,8 +195,7 @@ class ConversationSession(PlacedSession):
         """Many conversations came, went or moved, by no method of this session: read the list again."""
         if self.replying_in and self.library.of(self.replying_in).get(self.replying_in).deleted:
             self.stop()
-        self.conversations.reset(self.library.kept.list())
-        return self._leave_deleted()
+        return self.list_all() and self._leave_deleted()
 
     @told
     def restore_conversation(self, conversation_id: int) -> bool:

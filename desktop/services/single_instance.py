@@ -7,7 +7,6 @@ nobody else can put one in its place, or, where that path is too long for a sock
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -92,6 +91,8 @@ def take_lock(folder: Path) -> QLockFile:
 
 def socket_name(folder: Path, platform: str = sys.platform) -> str:
     """The name under which the program with this data folder listens: a path, on Windows the name of a pipe."""
+    import hashlib  # the socket comes after the first paint
+
     real = folder.resolve()
     mark = hashlib.sha256(os.fsencode(real)).hexdigest()[:20]
     if platform == "win32":

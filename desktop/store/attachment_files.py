@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -138,6 +137,8 @@ def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
 
 def _ask_reader(path: Path, stop: threading.Event) -> dict[str, Any] | None:
     """What `pdf_text` answers from a process of its own; None when it was stopped, took too long, or was ended by its bounds."""
+    import subprocess  # not for the window's start
+
     limits = (MOST_PAGES, MOST_BYTES, round(MOST_PDF_S), _MOST_PAGE_BYTES, _MOST_PDF_MEMORY)
     root = str(Path(__file__).resolve().parents[2])
     paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -48,14 +48,23 @@ class ConversationStore:
             self.add_message(made, None, "assistant", "")
         return self.get(made)
 
-    def list(self, deleted: bool = False) -> tuple[ConversationSummary, ...]:
-        """All present (or all deleted) conversations, latest first; the sidebar puts pinned ones and folders where they belong."""
+    def list(self, deleted: bool = False, first: int = -1) -> tuple[ConversationSummary, ...]:
+        """All present (or all deleted) conversations, latest first; the sidebar puts pinned ones and folders where they belong.
+
+        With `first` only so many of the latest, and all that are pinned or in folders, whose place is above the others.
+        """
+        latest = "SELECT id FROM conversations WHERE deleted = ?1 ORDER BY updated_at DESC, id DESC LIMIT ?2"
+        wanted = "" if first < 0 else f" AND (pinned OR folder_id IS NOT NULL OR id IN ({latest}))"
         rows = self._database.execute(
-            "SELECT id, title, updated_at, folder_id, pinned, deleted_at, kind FROM conversations WHERE deleted = ? "
-            "ORDER BY updated_at DESC, id DESC",
-            (int(deleted),),
+            "SELECT id, title, updated_at, folder_id, pinned, deleted_at, kind FROM conversations "
+            f"WHERE deleted = ?1{wanted} ORDER BY updated_at DESC, id DESC",
+            (int(deleted),) if first < 0 else (int(deleted), first),
         ).fetchall()
         return tuple(map(ConversationSummary._make, rows))
+
+    def is_listed(self, conversation_id: int) -> bool:
+        """Whether a conversation is there and not thrown away."""
+        return self._database.execute("SELECT 1 FROM conversations WHERE id = ? AND deleted = 0", (conversation_id,)).fetchone() is not None
 
     def summary(self, conversation_id: int) -> ConversationSummary:
         """The row of one conversation, deleted or not."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -33,6 +32,8 @@ def identity(path: Path) -> str:
         facts = [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in parts(path)]
     except OSError:
         return ""
+    import hashlib  # here and below: not for the window's start
+
     return f"{path}|{hashlib.sha256(repr(facts).encode()).hexdigest()}" if facts else ""
 
 
@@ -72,6 +73,8 @@ def computed(path: Path, wait: Callable[[], bool]) -> Iterator[tuple[int, int, s
 
     `wait` is asked before each piece, and ends it by returning False. Raises OSError.
     """
+    import hashlib
+
     files = parts(path)
     total, done, lines = sum(each.stat().st_size for each in files), 0, list[str]()
     for each in files:

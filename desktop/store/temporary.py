@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import cached_property
 from typing import Any
 
 from desktop.store.conversations import Conversation, ConversationStore
@@ -21,12 +22,20 @@ class Library:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.kept = ConversationStore(database)
-        self._memory = Database(MEMORY)
-        self._memory.execute("PRAGMA temp_store = MEMORY")
-        self._memory.execute("PRAGMA foreign_keys = OFF")  # folders and personas are in the other one
+
+    @cached_property
+    def _memory(self) -> Database:
+        found = Database(MEMORY)
+        found.execute("PRAGMA temp_store = MEMORY")
+        found.execute("PRAGMA foreign_keys = OFF")  # folders and personas are in the other one
         for table in ("conversations", "messages"):
-            self._memory.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, FIRST_TEMPORARY - 1))
-        self.temporary = ConversationStore(self._memory)
+            found.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, FIRST_TEMPORARY - 1))
+        return found
+
+    @cached_property
+    def temporary(self) -> ConversationStore:
+        """The store of the temporary ones; made with the first of them."""
+        return ConversationStore(self._memory)
 
     def of(self, number: int) -> ConversationStore:
         """The store of the conversation, or of the message, of this id."""
@@ -80,7 +89,8 @@ class Library:
 
     def close(self) -> None:
         """Forget all temporary conversations."""
-        self._memory.close()
+        if "_memory" in self.__dict__:
+            self._memory.close()
 
     def _copy(self, table: str, number: int, changed: dict[str, Any]) -> int:
         cursor = self._memory.execute(f"SELECT * FROM {table} WHERE id = ?", (number,))

@@ -12,7 +12,6 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QWidget
 
 from desktop.services.exchange import ExchangeService
-from desktop.services.exchange_report import Exported, ImportReport
 from desktop.services.session import ChatSession
 from desktop.services.show_file import FileShower
 from desktop.store.database import StoreError
@@ -21,6 +20,7 @@ from desktop.views.chat_pane import ChatPane
 from desktop.views.file_desk import FileDesk
 
 if TYPE_CHECKING:
+    from desktop.services.exchange_report import Exported, ImportReport
     from desktop.views.export_dialog import ExportDialog
     from desktop.views.import_window import ImportWindow
 

@@ -110,7 +110,6 @@ class FolderDialog(QDialog):
         form.changed.connect(lambda name, value: self.settings.set(cls, name, value))
         form.reset_requested.connect(lambda name: self.settings.reset(cls, name))
         group = self.groups[cls] = Group(title, form, opened=False)
-        form.set_advanced(True)
         return group
 
     def show_values(self, cls: type[Settings]) -> None:

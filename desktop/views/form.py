@@ -21,7 +21,7 @@ __all__ = ["SettingsForm"]
 
 
 class SettingsForm(QWidget):
-    """The rows of settings class `cls`.
+    """The rows of settings class `cls`, at first with the `advanced` ones or without.
 
     `changed(name, value)` is emitted when the user changed a value and `reset_requested(name)` when a reset button was
     pressed; the owner answers with `show_values`. `typed(name, value)` tells of every key and every step of a slider. Fields that
@@ -39,7 +39,7 @@ class SettingsForm(QWidget):
     values_shown = Signal()
     row_made = Signal(str)
 
-    def __init__(self, cls: type[Settings], parent: QWidget | None = None) -> None:
+    def __init__(self, cls: type[Settings], advanced: bool = True, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.cls = cls
         self.shown: Settings = cls()
@@ -48,7 +48,7 @@ class SettingsForm(QWidget):
         self._extras: list[tuple[QWidget, tuple[str, ...], str]] = []
         self._held: set[str] = set()
         self._proposals: dict[str, Any] = {}
-        self._advanced = True
+        self._advanced = advanced
         self._query: list[str] = []
         self._called = ""
         self._folded = False

@@ -95,7 +95,6 @@ class Inspector(QWidget):
         layout.addLayout(self._head())
         layout.addWidget(self._scroll, 1)
         layout.addLayout(self._foot())
-        self.show_advanced(False)
         self.fit_text()
 
     def _head(self) -> QHBoxLayout:
@@ -130,7 +129,7 @@ class Inspector(QWidget):
         return foot
 
     def _form(self, cls: type[Settings]) -> SettingsForm:
-        form = SettingsForm(cls)
+        form = SettingsForm(cls, advanced=False)
         form.changed.connect(lambda name, value: self.changed.emit(cls, name, value))
         form.reset_requested.connect(lambda name: self.reset_requested.emit(cls, name))
         form.row_made.connect(lambda _name: self._ordering.start(0))

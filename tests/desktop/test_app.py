@@ -11,7 +11,8 @@ from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QAccessible, QDragEnterEvent, QDropEvent, QGuiApplication
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QFileDialog, QWidget
 
-from desktop.app import Desktop, Doors
+from desktop.app import FIRST_CHATS, Desktop, Doors
+from desktop.items.conversations import ID_ROLE
 from desktop.settings import Appearance
 from desktop.store.database import StoreError
 from desktop.store.preferences import FILE_NAME as PREFERENCES
@@ -596,6 +597,32 @@ def test_every_control_has_an_accessible_name(hand) -> None:
 def test_an_unhandled_error_is_one_sentence_in_the_window(hand) -> None:
     hand.desktop.show_trouble("Something went wrong inside Inglenook (KeyError).")
     assert "KeyError" in banner(hand)
+
+
+def test_a_long_list_is_read_behind_the_first_paint(hand, monkeypatch) -> None:
+    """A screen's worth before; all of it where the open chat is further down, so that it can be seen in its place."""
+    kept = hand.session.library.kept
+    for number in range(FIRST_CHATS + 50):
+        kept.create(f"Chat {number}")
+    oldest = min(row.id for row in kept.list())
+    listed: list[int] = []
+
+    def painted(desktop: Desktop, *arguments) -> None:
+        listed.append(desktop.session.conversations.rowCount())
+        after_paint(desktop, *arguments)
+        listed.append(desktop.session.conversations.rowCount())
+
+    after_paint = Desktop._after_paint
+    monkeypatch.setattr(Desktop, "_after_paint", painted)
+    for last in (max(row.id for row in kept.list()), oldest):
+        hand.session.open_conversation(last)
+        listed.clear()
+        hand.restart()
+        hand.qtbot.waitUntil(lambda: len(listed) == 2)
+        assert listed == [FIRST_CHATS if last != oldest else FIRST_CHATS + 51, FIRST_CHATS + 51]
+        assert hand.session.conversation == last
+        assert hand.window.sidebar.list.currentIndex().data(ID_ROLE) == last
+        kept = hand.session.library.kept
 
 
 def test_neither_torch_nor_numba_is_imported_before_the_model(tmp_path) -> None:

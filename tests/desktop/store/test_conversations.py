@@ -10,6 +10,7 @@ import pytest
 
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import Database, StoreError
+from desktop.store.folders import FolderStore
 from desktop.store.records import auto_title
 
 
@@ -229,6 +230,24 @@ def test_unknown_ids_are_sentences(store: ConversationStore) -> None:
             call()
     assert texts(store, conversation) == ["hi"]
     assert store.path(999) == ()
+
+
+def test_the_first_of_a_long_list(store: ConversationStore, database: Database) -> None:
+    """What stands above the others in the sidebar comes along, however old it is."""
+    for number in range(30):
+        values = (f"Talk {number}", number, number)
+        database.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES (?, ?, ?)", values)
+    ids = {row.title: row.id for row in store.list()}
+    folder = FolderStore(database).create("Work").id
+    store.pin(ids["Talk 3"])
+    store.move([ids["Talk 5"]], folder)
+    store.delete(ids["Talk 28"])
+    assert [row.title for row in store.list(first=2)] == ["Talk 29", "Talk 27", "Talk 5", "Talk 3"]
+    assert store.list(first=100) == store.list()
+    assert [row.title for row in store.list(deleted=True, first=2)] == ["Talk 28"]
+    assert store.is_listed(ids["Talk 0"])
+    assert not store.is_listed(ids["Talk 28"])
+    assert not store.is_listed(10_000)
 
 
 def test_ten_thousand_conversations_are_listed_at_once(store: ConversationStore, database: Database) -> None:
