@@ -105,7 +105,7 @@ class Source(QLabel):
 
 
 class Row(QWidget):
-    """Label, source, reset button and editor of one field; below them what is wrong with what was typed. `words`: what else it is called."""
+    """Label, source, reset button and editor of one field, also called `words`; below them what is wrong with what was typed."""
 
     def __init__(self, info: SettingInfo, kind: Any, words: str = "") -> None:
         super().__init__()

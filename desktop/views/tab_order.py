@@ -25,8 +25,8 @@ def _in_order(widget: QWidget) -> Iterator[QWidget]:
     layout = widget.layout()
     if layout is not None:
         yield from _in_layout(layout)
-    elif isinstance(widget, QScrollArea) and widget.widget() is not None:
-        yield from _in_order(widget.widget())
+    elif isinstance(widget, QScrollArea) and (inside := widget.widget()) is not None:
+        yield from _in_order(inside)
 
 
 def _in_layout(layout: QLayout) -> Iterator[QWidget]:
