@@ -163,7 +163,8 @@ class Desktop(QObject):
         self.painted = True
         if self.ended:
             return
-        self.session.list_all()
+        if self.session.conversations.rowCount() >= FIRST_CHATS:
+            self.session.list_all()
         self.services.shelf.begin_upkeep()
         self.theme.motion.ask_system()
         self._first = FirstInstance(self.services.folder, self)

@@ -73,6 +73,27 @@ FAULTS = """
         from PySide6.QtWidgets import QWidget
         qapp.kept_widget = QWidget()
 
+    @pytest.fixture(scope="module")
+    def window(qapp):
+        from PySide6.QtWidgets import QWidget
+        window = QWidget()
+        yield window
+        window.deleteLater()
+
+    def test_good_list_and_menu_that_come_late(window):
+        from PySide6.QtWidgets import QComboBox, QMenu, QPushButton
+        box, button = QComboBox(window), QPushButton(window)
+        box.view()
+        button.setMenu(QMenu(button))
+
+    def test_bad_menu_of_a_window_that_stays(window):
+        from PySide6.QtWidgets import QMenu
+        QMenu(window)
+
+    def test_bad_dialog_of_a_window_that_stays(window):
+        from PySide6.QtWidgets import QDialog
+        QDialog(window)
+
     def test_bad_qt_warning(qapp):
         from PySide6.QtCore import qWarning
         qWarning("something is off")

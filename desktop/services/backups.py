@@ -1,4 +1,4 @@
-"""Copies of the conversations made by the clock, the check of a large file, and the way back: all off the GUI thread."""
+"""Copies of the conversations made by the clock, the check of the file itself, and the way back: all off the GUI thread."""
 
 from __future__ import annotations
 

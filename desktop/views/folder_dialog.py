@@ -17,6 +17,7 @@ from desktop.views.group import Group
 from desktop.views.notices import Banner
 from desktop.views.prompt_field import PromptField
 from desktop.views.spacing import dialog_margins
+from desktop.views.tab_order import TabOrder
 from engine.settings import AdapterSettings, ConstraintSettings, Settings, StopSettings
 
 __all__ = ["FolderDialog"]
@@ -41,6 +42,7 @@ class FolderDialog(QDialog):
         self.banner = Banner()
         self.forms: dict[type[Settings], SettingsForm] = {}
         self.groups: dict[type[Settings], Group] = {}
+        self._tabs = TabOrder(self)
         self._pause = QTimer(self)
         self._pause.setSingleShot(True)
         self._pause.setInterval(_PAUSE_MS)
@@ -109,6 +111,7 @@ class FolderDialog(QDialog):
         form = self.forms[cls] = SettingsForm(cls)
         form.changed.connect(lambda name, value: self.settings.set(cls, name, value))
         form.reset_requested.connect(lambda name: self.settings.reset(cls, name))
+        form.row_made.connect(self._tabs.renew)
         group = self.groups[cls] = Group(title, form, opened=False)
         return group
 

@@ -75,7 +75,8 @@ class SettingsForm(QWidget):
         row.setVisible(False)
         row.editor.set_value(self.wanted(name))
         row.editor.show_context(self.shown)
-        row.show_found(self._query)
+        if self._query:
+            row.show_found(self._query)
         row.editor.edited.connect(lambda value: self._edited(name, value, True))
         row.editor.typed.connect(lambda value: self._edited(name, value, False))
         row.reset.clicked.connect(lambda: self._reset(name))

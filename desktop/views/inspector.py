@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
@@ -14,7 +14,7 @@ from desktop.views.group import Group
 from desktop.views.icons import IconButton
 from desktop.views.prompt_field import PromptField
 from desktop.views.settings_search import first_control, show_in, wanted_words
-from desktop.views.tab_order import follow_layout
+from desktop.views.tab_order import TabOrder
 from engine.settings import Settings
 
 __all__ = ["Group", "Inspector"]
@@ -61,9 +61,7 @@ class Inspector(QWidget):
         self.setAccessibleName("Settings")
         self.forms: dict[type[Settings], SettingsForm] = {}
         self.groups: list[Group] = []
-        self._ordering = QTimer(self)  # once for all rows that are made together
-        self._ordering.setSingleShot(True)
-        self._ordering.timeout.connect(lambda: follow_layout(self))
+        self._tabs = TabOrder(self)
         self.prompt_field = PromptField("chat")
         self.prompt = self.prompt_field.box
         self.prompt_field.changed.connect(self.system_prompt_changed)
@@ -132,7 +130,7 @@ class Inspector(QWidget):
         form = SettingsForm(cls, advanced=False)
         form.changed.connect(lambda name, value: self.changed.emit(cls, name, value))
         form.reset_requested.connect(lambda name: self.reset_requested.emit(cls, name))
-        form.row_made.connect(lambda _name: self._ordering.start(0))
+        form.row_made.connect(self._tabs.renew)
         self.forms[cls] = form
         return form
 
@@ -144,7 +142,7 @@ class Inspector(QWidget):
         A search finds the widget by the words of those fields, and by `words`.
         """
         self.forms[cls].add_extra(widget, below, replaces, words)
-        self._ordering.start(0)
+        self._tabs.renew()
 
     def group(self, cls: type[Settings]) -> Group:
         """The group of a settings class."""

@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QObject, Qt, QTimer, Slot
 from PySide6.QtWidgets import QLayout, QScrollArea, QWidget
 
-__all__ = ["follow_layout"]
+__all__ = ["TabOrder"]
 
 
-def follow_layout(root: QWidget) -> None:
-    """Let Tab go through all controls in `root` as its layouts have them; Qt would go by the order in which they were made."""
+class TabOrder(QObject):
+    """Lets Tab go through all controls in `root` as its layouts have them; Qt would go by the order in which they were made."""
+
+    def __init__(self, root: QWidget) -> None:
+        super().__init__(root)
+        self._root = root
+        self._soon = QTimer(self)  # once for all that are made together
+        self._soon.setSingleShot(True)
+        self._soon.timeout.connect(self._follow)
+
+    @Slot()
+    def renew(self) -> None:
+        """Controls came; they are put in their place soon."""
+        self._soon.start(0)
+
+    @Slot()
+    def _follow(self) -> None:
+        _follow_layout(self._root)
+
+
+def _follow_layout(root: QWidget) -> None:
     before: QWidget | None = None
     for widget in _in_order(root):
         if widget.focusPolicy() & Qt.FocusPolicy.TabFocus:

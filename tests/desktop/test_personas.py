@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QWidget
+from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QApplication, QPushButton, QWidget
 
 from desktop.store.drafts import DraftStore
 from desktop.store.errors import DiskFull
@@ -16,7 +16,7 @@ from desktop.store.folders import FolderStore
 from desktop.store.personas import LARGEST_IMAGE, Persona, PersonaStore
 from desktop.views.avatar import face_of
 from desktop.views.transcript.small_rows import HeaderRow
-from engine.settings import SamplerSettings
+from engine.settings import SamplerSettings, StopSettings
 from tests.desktop.desk import Hand
 
 FULL = "There is no room to save the conversations: make room there, then it is saved."
@@ -186,6 +186,29 @@ def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, m
     qtbot.waitUntil(lambda: window.folders.dialog is None, timeout=2000)
     assert folders.get(work).name == "Bureau"
     assert folders.get(work).system_prompt == "At the office."
+
+
+def test_tab_goes_through_a_folder_s_window_as_it_is_seen(hand, qtbot) -> None:
+    """Settings come when their group is unfolded, and all of them are reached before the button below."""
+    window = hand.window
+    window.folders.open(FolderStore(hand.session.library.database).create("Work").id)
+    dialog = window.folders.dialog
+    for cls in (StopSettings, SamplerSettings):
+        QTest.mouseClick(dialog.groups[cls].header, Qt.MouseButton.LeftButton)
+    qtbot.wait(1)
+    forms = [dialog.forms[cls] for cls in (SamplerSettings, StopSettings)]
+    close = next(button for button in dialog.findChildren(QPushButton) if button.text() == "Close")
+    dialog.name.setFocus()
+    order: list[QWidget] = []
+    while not order or order[-1] is not close:
+        QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
+        order.append(QApplication.focusWidget())
+        assert len(order) < 300
+    places = [number for widget in order for number, form in enumerate(forms) if form.isAncestorOf(widget)]
+    assert places == sorted(places)
+    assert places.count(0) > 40
+    assert places.count(1) > 10
+    dialog.close()
 
 
 def test_the_prompt_box_shows_what_is_inherited_until_there_is_an_own_text(hand, qtbot) -> None:
