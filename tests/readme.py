@@ -1,14 +1,11 @@
-"""The parts of README.md that repeat the source: file tree, models, settings, doors.
+"""The parts of README.md that repeat the source: models, settings, doors.
 
     python -m tests.readme        writes them anew
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,52 +20,6 @@ from tests.engine.models.all_cases import CASES
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-LONGEST_REMARK = 110
-
-DATA_REMARKS = (
-    ("resources/icons/", "the icon set, SVG"),
-    ("resources/screenshots/", "pictures for this page"),
-    ("resources/templates/", "chat templates for models that bring none"),
-    ("resources/themes/", "colour tokens of the light and the dark theme, and the style sheet they fill"),
-    ("resources/starter.json", "the starter model's manifest: package, version, file, SHA-256, licence"),
-    ("tests/engine/, tests/desktop/", "tests, one file for each source file or theme"),
-    ("tests/e2e/", "the whole program: typing in the window, killing it, the real model"),
-    ("tests/golden/", "what llama.cpp says of the starter model and of Gemma 3: ids, log-probabilities; published chat templates"),
-    ("tests/simt/", "kernels of GPUs without one: an interpreter, their twins in NumPy, a fake device, the compiler's gate"),
-    ("tests/gpu/", "what needs an NVIDIA GPU"),
-    ("tests/bench/", "benchmarks, and the script that records the golden data"),
-    ("tests/*.py", "the frame of all tests: guards, tiny models, borders, this page's tables"),
-    (".ci/run", "everything that must be green: tests, lint, types, wheel, a clean installation"),
-)
-
-
-def remark(path: Path) -> str:
-    """The first sentence of a module's docstring, cut at a clause when it is long."""
-    text = " ".join((ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n\n")[0].split())
-    sentence = re.split(r"(?<=[^.][^.])\.(?: |$)", text, maxsplit=1)[0]
-    while len(sentence) > LONGEST_REMARK and (cut := max(sentence.rfind(mark) for mark in ("; ", ": ", ", "))) > 0:
-        sentence = sentence[:cut]
-    return sentence
-
-
-def tree() -> str:
-    """Every module of the three floors with its remark, then what else there is."""
-    lines: list[str] = []
-    for floor in ("engine", "desktop", "resources"):
-        lines += [*_folder(ROOT / floor, 0), *([""] if floor != "resources" else [])]
-    for place, text in DATA_REMARKS:
-        lines.append(f"{place:<34}{text}")
-    return "```text\n" + "\n".join(line.rstrip() for line in lines) + "\n```"
-
-
-def _folder(folder: Path, depth: int) -> Iterator[str]:
-    yield f"{'  ' * depth + folder.name + '/':<34}{remark(folder / '__init__.py')}"
-    inner = "  " * (depth + 1)
-    for path in sorted(folder.glob("*.py")):
-        if path.name != "__init__.py":
-            yield f"{inner + path.name:<34}{remark(path)}"
-    for below in sorted(path for path in folder.iterdir() if (path / "__init__.py").is_file()):
-        yield from _folder(below, depth + 1)
 
 
 def settings() -> str:
@@ -137,7 +88,7 @@ def formats() -> str:
     return "\n".join(rows)
 
 
-PARTS = {"tree": tree, "architectures": architectures, "formats": formats, "settings": settings, "doors": doors, "packages": packages}
+PARTS = {"architectures": architectures, "formats": formats, "settings": settings, "doors": doors, "packages": packages}
 
 
 def filled(text: str) -> str:
