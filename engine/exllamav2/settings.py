@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from engine.errors import NotSupportedYet
 from engine.sampling.tables import TokenTables
 from engine.settings import SAMPLER_STEP_NAMES, SamplerSettings
@@ -123,16 +125,26 @@ class Settings:
         )
 
     def tables(self, tokenizer: Tokenizer) -> TokenTables:
-        """Bias, allowed and banned tokens, DRY's breakers, what XTC leaves alone."""
-        bias = [] if self.token_bias is None else [float(value) for value in self.token_bias]
-        breakers, protected = self.dry_sequence_breakers, self.xtc_ignore_tokens
+        """Bias, allowed and banned tokens, and those that DRY and XTC look at, where these are on."""
+        given = [] if self.token_bias is None else self.token_bias
+        # `tolist` takes a tensor of any type from any device, and a whole vocabulary at once.
+        bias = np.asarray(given.tolist() if hasattr(given, "tolist") else given, np.float64)[: tokenizer.vocab_size]
+        biased = np.flatnonzero(bias)
+        breakers: frozenset[int] = frozenset()
+        protected: frozenset[int] = frozenset()
+        if self.dry_multiplier > 0:  # looking through the vocabulary takes most of a second
+            named = self.dry_sequence_breakers
+            breakers = frozenset(named) if named is not None else ids_containing(tokenizer, BREAKERS)
+        if self.xtc_probability > 0:
+            ignored = self.xtc_ignore_tokens
+            protected = frozenset(ignored) if ignored is not None else ids_containing(tokenizer, ("\\n",))
         return TokenTables(
             vocabulary=tokenizer.vocab_size,
-            bias=tuple((i, value) for i, value in enumerate(bias[: tokenizer.vocab_size]) if value),
+            bias=tuple(zip(biased.tolist(), bias[biased].tolist(), strict=True)),
             allowed=self._allowed,
             banned=self._banned,
-            dry_breakers=frozenset(breakers) if breakers is not None else ids_containing(tokenizer, BREAKERS),
-            xtc_protected=frozenset(protected) if protected is not None else ids_containing(tokenizer, ("\\n",)),
+            dry_breakers=breakers,
+            xtc_protected=protected,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from engine.exllamav2 import (
     ExLlamaV2Tokenizer,
 )
 from engine.exllamav2.generator import ExLlamaV2PrefixFilter, ExLlamaV2Sampler, ExLlamaV2SelectFilter, ExLlamaV2StreamingGenerator
+from engine.exllamav2.settings import BREAKERS
 from tests.engine.models.test_lora import write_adapter
 from tests.tiny import write_gguf
 
@@ -44,6 +46,29 @@ def parts(folder):
     yield model, cache, tokenizer
     cache.close()
     model.unload()
+
+
+def test_the_vocabulary_is_searched_only_for_dry_and_xtc(monkeypatch):
+    searched = []
+    monkeypatch.setattr("engine.exllamav2.settings.ids_containing", lambda _, texts: searched.append(tuple(texts)) or frozenset({7}))
+    settings, asked = ExLlamaV2Sampler.Settings(), SimpleNamespace(vocab_size=10)
+    tables = settings.tables(asked)
+    assert (searched, tables.dry_breakers, tables.xtc_protected) == ([], frozenset(), frozenset())
+    settings.dry_multiplier = 0.8
+    assert settings.tables(asked).dry_breakers == {7}
+    assert searched == [BREAKERS]
+    settings.xtc_probability = 0.5
+    assert settings.tables(asked).xtc_protected == {7}
+    assert searched == [BREAKERS, BREAKERS, ("\\n",)]
+    settings.dry_sequence_breakers, settings.xtc_ignore_tokens = {3}, frozenset({4})
+    tables = settings.tables(asked)
+    assert (len(searched), tables.dry_breakers, tables.xtc_protected) == (3, {3}, {4})
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_a_bias_over_the_vocabulary(kind):
+    settings = ExLlamaV2Sampler.Settings(token_bias=kind([0.0, -1.5, 0.0, float("-inf"), 2.0, 9.0]))
+    assert settings.tables(SimpleNamespace(vocab_size=5)).bias == ((1, -1.5), (3, float("-inf")), (4, 2.0))
 
 
 def test_basic_initialization(folder):
