@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from desktop.store.exchange import Broken, Event, Imported, Progress
+from desktop.store.exchange import Broken, Event, Imported, LeftOut, Progress
 
 __all__ = ["MOST_BROKEN", "Exported", "ImportReport"]
 
@@ -30,6 +30,7 @@ class Exported:
 class ImportReport:
     """Counts of conversations by outcome, what could not be read, and the latest changes.
 
+    `left_out` is what could be read and has no place here, added up over the files.
     `share` of the files is read (0 to 1). `changed` maps ids of conversations that came or grew since the last report to
     whether they are new; `first` is one to open, 0 for none.
     """
@@ -43,6 +44,7 @@ class ImportReport:
     messages: int = 0
     broken: tuple[Broken, ...] = ()
     broken_count: int = 0
+    left_out: tuple[LeftOut, ...] = ()
     changed: Mapping[int, bool] = field(default_factory=dict)
     first: int = 0
     trouble: str = ""
@@ -55,6 +57,8 @@ class ImportReport:
         if isinstance(event, Broken):
             kept = (*self.broken, event) if len(self.broken) < MOST_BROKEN else self.broken
             return dataclasses.replace(self, broken=kept, broken_count=self.broken_count + 1)
+        if isinstance(event, LeftOut):
+            return dataclasses.replace(self, left_out=_added(self.left_out, event))
         return self._with_imported(event)
 
     def told(self) -> ImportReport:
@@ -70,3 +74,10 @@ class ImportReport:
             self, changed=changed, first=self.first or (event.conversation_id if here else 0), messages=self.messages + event.messages,
             **{name: getattr(self, name) + 1},
         )  # fmt: skip
+
+
+def _added(found: tuple[LeftOut, ...], event: LeftOut) -> tuple[LeftOut, ...]:
+    for place, known in enumerate(found):
+        if (known.what, known.of) == (event.what, event.of):
+            return (*found[:place], dataclasses.replace(known, count=known.count + event.count), *found[place + 1 :])
+    return (*found, event)

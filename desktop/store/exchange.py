@@ -9,7 +9,7 @@ from typing import Any
 from desktop.store.personas import Persona
 from desktop.store.records import CHAT
 
-__all__ = ["Broken", "ConversationRecord", "Event", "Imported", "MessageRecord", "Progress"]
+__all__ = ["Broken", "ConversationRecord", "Event", "Imported", "LeftOut", "MessageRecord", "Progress"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class ConversationRecord:
     Parents stand before their children in `messages`, and siblings in the order they were made. Times are seconds since 1970,
     None where the file does not say. `folder` is the names of the folders it is in, outermost first; `persona` is who answers, with
     the id 0, None for nobody; `deleted_at` is when it was thrown away; `roles` is the cast (`roles.portable`); `kind` is that of
-    `Conversation`.
+    `Conversation`. `left_out` names what the file says of the conversation and this program has no place for, a sentence without its
+    full stop each: an import tells of it.
     """
 
     source: str
@@ -65,6 +66,7 @@ class ConversationRecord:
     deleted_at: float | None = None
     roles: Mapping[str, Any] = field(default_factory=dict)
     kind: str = CHAT
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +100,13 @@ class Broken:
     reason: str
 
 
-Event = Progress | Imported | Broken
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something readable that has no place here, as a sentence without its full stop, and of how many chats or files it is told."""
+
+    what: str
+    count: int
+    of: str = "chat"
+
+
+Event = Progress | Imported | Broken | LeftOut

@@ -66,7 +66,13 @@ class ImportWindow(QDialog):
         self.trouble.hide()
         self._layout = layout = QVBoxLayout(self)
         dialog_margins(layout)
-        for part in (self.heading, self.bar, self.so_far, self.trouble, self._make_counts(), self._make_broken()):
+        self.left_out = QLabel()
+        self.left_out.setProperty("tone", "muted")
+        self.left_out.setTextFormat(Qt.TextFormat.PlainText)
+        self.left_out.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.left_out.setWordWrap(True)
+        self.left_out.hide()
+        for part in (self.heading, self.bar, self.so_far, self.trouble, self._make_counts(), self.left_out, self._make_broken()):
             layout.addWidget(part)
         layout.addStretch(1)
         layout.addLayout(self._make_buttons())
@@ -137,6 +143,9 @@ class ImportWindow(QDialog):
             for label in labels:
                 label.setVisible(bool(count))
         self.counts.setVisible(any(getattr(report, name) for name in self._numbers))
+        told = [f"{found.what} ({found.count:,} {found.of}{'s' * (found.count != 1)})." for found in report.left_out]
+        self.left_out.setText("\n".join(told))
+        self.left_out.setVisible(bool(told))
         lines = [f"{found.place}: {found.reason}" for found in report.broken]
         if report.broken_count > MOST_BROKEN:
             lines.append(f"and {report.broken_count - MOST_BROKEN:,} more")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from desktop.store.database import Database
-from desktop.store.exchange import Broken, ConversationRecord, Event, Progress
+from desktop.store.exchange import Broken, ConversationRecord, Event, LeftOut, Progress
 from desktop.store.importers.fields import mapping
 from desktop.store.importers.formats import format_of, line_format_of
 from desktop.store.importers.gpt4all import MAGIC, read_chat
@@ -27,6 +29,7 @@ _MOST_NOTES = 100
 """Damaged messages told of one conversation; the rest are counted."""
 _HEAD = 1024
 _LONGEST = 200
+_OTHER_FILES = "Files of the archive that hold no chats (pictures, sounds, account data) were not imported"
 
 
 def import_conversations(
@@ -38,20 +41,18 @@ def import_conversations(
     imported stays. An entry of more than `most_bytes` is refused, and at most that much is held. Whatever is wrong with the file
     comes as `Broken`; only trouble with the store itself raises `StoreError`.
     """
-    try:
-        files = source_files(path)
-    except TROUBLE as error:
-        yield Broken(path.name, f"The file cannot be opened ({_short(error)}).")
-        return
-    run = _Run(Intake(database), cancel, most_bytes, sum(file.size for file in files), alone=len(files) == 1)
-    for file in files:
-        yield from run.file(file, path.name if run.alone and file.member is None else file.name)
-        if run.stopped:
+    with contextlib.ExitStack() as stack:
+        try:
+            files = stack.enter_context(source_files(path))
+        except TROUBLE as error:
+            yield Broken(path.name, f"The file cannot be opened ({_short(error)}).")
             return
-    if not run.found_any:
-        yield from run.held[:_MOST_NOTES]
-        yield Broken(path.name, "No conversations of a known program were found in it.")
-    yield Progress(run.total, run.total)
+        run = _Run(Intake(database), cancel, most_bytes, sum(file.size for file in files), alone=len(files) == 1)
+        for file in files:
+            yield from run.file(file, path.name if run.alone and file.member is None else file.name)
+            if run.stopped:
+                return
+    yield from run.end(path.name)
 
 
 @dataclass
@@ -77,13 +78,19 @@ class _Run:
     stopped: bool = False
     held: list[Broken] = field(default_factory=list)
     _found: bool = False
+    _others: int = 0
+    _left_out: Counter[str] = field(default_factory=Counter)
     _done: int = 0
     _told: float = 0.0
     _foreign: int = 0
     _group: _Group | None = None
 
     def file(self, source: SourceFile, name: str) -> Iterator[Event]:
-        """Everything in one file. In an archive, a file that holds nothing known is passed over."""
+        """Everything in one file. In an archive, a file that holds nothing known is passed over and counted."""
+        yield from self._progress(0)
+        if self.cancel():
+            self.stopped = True
+            return
         self._found, self._foreign, self._group = False, 0, None
         held, self.held = self.held, []
         try:
@@ -102,7 +109,19 @@ class _Run:
             if self._found and self._foreign:
                 yield Broken(name, f"Entries that are no conversations of a known program were passed over: {self._foreign:,}.")
         self.held = held if self._found else [*held, *self.held][:_MOST_NOTES]
+        self._others += not self._found
         self._done += source.size
+
+    def end(self, name: str) -> Iterator[Event]:
+        """What is to be told of the whole."""
+        if not self.found_any:
+            yield from self.held[:_MOST_NOTES]
+            yield Broken(name, "No conversations of a known program were found in it.")
+        elif self._others:
+            yield LeftOut(_OTHER_FILES, self._others, "file")
+        for what, count in self._left_out.items():
+            yield LeftOut(what, count)
+        yield Progress(self.total, self.total)
 
     # -- what files hold
 
@@ -113,16 +132,19 @@ class _Run:
             yield from self._save(lambda note: read_chat(data, note), name)
 
     def _database(self, source: SourceFile, name: str) -> Iterator[Event]:
-        with on_disk(source, self.cancel) as path:
-            for found in chat_rows(path, self.cancel, self.most_bytes) if path is not None else ():
-                if isinstance(found, tuple):
-                    yield from self._progress(source.size * found[0] // max(found[1], 1))
-                elif isinstance(found, Flaw):
-                    yield from self._flaw(Broken(f"{name}, {found.place}" if found.place else name, _sentence(found.reason)))
-                else:
-                    yield from self._entry(found, f"{name}, {found.place}", 0)
-                if self.cancel():
-                    break
+        try:
+            with on_disk(source, self.cancel) as path:
+                for found in chat_rows(path, self.cancel, self.most_bytes) if path is not None else ():
+                    if isinstance(found, tuple):
+                        yield from self._progress(source.size * found[0] // max(found[1], 1))
+                    elif isinstance(found, Flaw):
+                        yield from self._flaw(Broken(f"{name}, {found.place}" if found.place else name, _sentence(found.reason)))
+                    else:
+                        yield from self._entry(found, f"{name}, {found.place}", 0)
+                    if self.cancel():
+                        break
+        except Unreadable as error:
+            yield from self._flaw(Broken(name, _sentence(str(error))))
         self.stopped = self.cancel()
 
     def _entries(self, read: Callable[[int], bytes], name: str) -> Iterator[Event]:
@@ -192,7 +214,10 @@ class _Run:
         except Unreadable as error:
             yield Broken(place, _sentence(str(error)))
         else:
-            yield self.intake.save(record)
+            saved = self.intake.save(record)
+            if saved.messages:  # of what is here already it was told before
+                self._left_out.update(record.left_out)
+            yield saved
         yield from notes
         if count > _MOST_NOTES:
             yield Broken(place, f"{count - _MOST_NOTES:,} more of its messages could not be read.")
