@@ -6,7 +6,7 @@ so; for "llama" they follow from the scores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
@@ -25,7 +25,15 @@ from engine.text.definition import (
 from engine.text.pretokenizers import PRETOKENIZERS, Pretokenizer
 from engine.text.sentencepiece import Pieces, sentencepiece_json
 from engine.text.template_source import gguf_template
-from engine.text.vocabulary import CONTROL_BEGINNINGS, TokenizerFacts, end_of_turn_ids, has_tags, looks_like_control, unique
+from engine.text.vocabulary import (
+    CONTROL_BEGINNINGS,
+    TokenizerFacts,
+    end_of_turn_ids,
+    has_tags,
+    is_control_by_name,
+    looks_like_control,
+    unique,
+)
 
 _KEY = "tokenizer.ggml."
 _SPACED = ("gemma4", "sarvam-moe")  # merges are listed, but made of SentencePiece's pieces
@@ -47,7 +55,10 @@ def facts_from_gguf(metadata: Mapping[str, Any]) -> TokenizerFacts:
     else:
         definition, add_bos = _byte_level(metadata, tokens, types)
     bos, eos, special, stops = _roles(metadata, kind, tokens, types)
-    return TokenizerFacts(definition, special, bos, eos, bool(metadata.get(_KEY + "add_bos_token", add_bos)), stops, charsmap)
+    # Early files of Gemma 4 deny that a text begins with BOS; the model was trained with it, and llama.cpp overrides them too.
+    add_bos = kind == "gemma4" or bool(metadata.get(_KEY + "add_bos_token", add_bos))
+    before, after = stripping(metadata, special.values())
+    return TokenizerFacts(definition, special, bos, eos, add_bos, stops, charsmap, before, after)
 
 
 def stop_ids_from_gguf(metadata: Mapping[str, Any]) -> tuple[int, ...]:
@@ -108,9 +119,26 @@ def _special(tokens: Sequence[str], types: Sequence[int], ends: Sequence[int]) -
     for i, (text, kind) in enumerate(zip(tokens, types, strict=True)):
         if kind == NORMAL and not text.startswith(CONTROL_BEGINNINGS):  # nearly all
             continue
-        if kind in (UNKNOWN, CONTROL) or (kind != BYTE and looks_like_control(text, tags)) or (kind == USER_DEFINED and i in ends):
+        flagged = kind in (UNKNOWN, CONTROL) or (kind in (NORMAL, USER_DEFINED) and i in ends)
+        named = kind != BYTE and (is_control_by_name(text, tags) or (kind != NORMAL and looks_like_control(text, tags)))
+        if flagged or named:
             special.setdefault(text, i)
     return {i: text for text, i in special.items() if text}
+
+
+def stripping(metadata: Mapping[str, Any], special: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """The control tokens before and after which white space is dropped, which a GGUF file does not say.
+
+    The rules of `llama-vocab.cpp` ("Handle per token attributes"), by the names of tokenizer, architecture and model; they are
+    the flags "lstrip" and "rstrip" of these models' tokenizer.json. Phi 3's is wider here: newer files of Phi 3.5 name the
+    model "Phi 3.5 ...", which that rule misses, and their tokenizer is the same.
+    """
+    pre, architecture, name = (str(metadata.get(key, "")).lower() for key in (_KEY + "pre", "general.architecture", "general.name"))
+    if any(part in pre for part in ("jina-v2-de", "jina-v2-es", "jina-v2-code")) or architecture in ("nomic-bert-moe", "jina-bert-v3"):
+        return frozenset({"<mask>"}), frozenset()
+    if "phi-3" in name or "phi3" in name or (architecture == "phi3" and metadata.get(_KEY + "model") == "llama"):
+        return frozenset(), frozenset(special) - {"<unk>", "<s>", "<|endoftext|>"}
+    return (frozenset({"[MASK]"}) if "modern-bert" in name else frozenset()), frozenset()
 
 
 def _byte_level(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) -> tuple[dict[str, Any], bool]:

@@ -23,6 +23,8 @@ _GPT4O = (
     + _CASED_TAIL
 )
 # Cased letters, as DeepSeek's tokenizer.json lists them; written as escapes because composing them (NFC) would change the ranges.
+# llama.cpp cuts white space before U+3000 otherwise: its regular expressions see every white space beyond ASCII as U+000B, so
+# that U+3000 is no sign to them. The model was trained with the rule of its tokenizer.json, which is the one below.
 _DEEPSEEK_LETTERS = (
     r"\s?["
     "A-Za-z\xb5\xc0-\xd6\xd8-\xf6\xf8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376\u0377\u037b-\u037d\u037f"

@@ -20,6 +20,9 @@ from engine.text.vocabulary import TokenizerFacts, byte_level_alphabet, hide_spe
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REMEMBERED = 1 << 13
 """Tokens whose bytes are kept at hand: each token that is written is looked up several times, and few tokens make most texts."""
+_BLANKS = " \t\n\v\f\r"
+"""What C's isspace, by which llama.cpp strips, takes for white space."""
+_BLANK_RUN = re.compile(f"[{_BLANKS}]+")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -51,6 +54,7 @@ class Tokenizer:
         self.stop_token_ids = tuple(i for i in facts.stop_ids if i < self.vocab_size)
         self._secret = hide_specials(facts.definition, facts.special)
         self.special_pattern = special_pattern(self._secret)
+        self._strips_before, self._strips_after = facts.strips_before, facts.strips_after
         self._charsmap = Charsmap.maybe(facts.charsmap, [entry["content"] for entry in facts.definition["added_tokens"]])
         self._backend = build(facts.definition)
         for i, text in facts.special.items():
@@ -80,8 +84,19 @@ class Tokenizer:
 
     def encode_parts(self, text: str, literal: Mapping[int, str]) -> list[int]:
         """Token ids of `text` with its control tokens, where the characters (code points) in `literal` stand for plain text."""
-        text = self.special_pattern.sub(lambda match: self._secret[match[0]], text)
+        text = self._with_secrets(text)
         return self._encode(text.translate(literal) if literal else text)
+
+    def _with_secrets(self, text: str) -> str:
+        """`text` with the secret names of its control tokens, and without the white space that these drop."""
+        parts, at = [], 0
+        while match := self.special_pattern.search(text, at):
+            name, before = match[0], text[at : match.start()]
+            parts += [before.rstrip(_BLANKS) if name in self._strips_before else before, self._secret[name]]
+            at = match.end()
+            if name in self._strips_after and (blanks := _BLANK_RUN.match(text, at)):
+                at = blanks.end()
+        return "".join([*parts, text[at:]])
 
     def hear(self, tags: Iterable[Tag]) -> None:
         """Let the control tokens that thinking `tags` are made of be text; to be called before anything is decoded."""

@@ -21,10 +21,18 @@ _NEXT_TURN = ("<|user|>", "<|observation|>")
 _CONTROL_NAMES = frozenset(
     {"<s>", "</s>", "<unk>", "<pad>", "<bos>", "<eos>", "<mask>", "[PAD]", "[INST]", "[/INST]", "<start_of_turn>", "<end_of_turn>"}
 )
-CONTROL_BEGINNINGS = ("<", "[")
-"""What `looks_like_control` asks a text to begin with."""
+CONTROL_BEGINNINGS = ("<", "[", "_<", "▁<")
+"""What `is_control_by_name` asks a text to begin with."""
 
 _TAGS = frozenset({"<s>", "</s>"})
+
+
+_ORDINARY_NAMES = frozenset({"<s>", "<unk>", "<pad>", "<bos>", "<mask>"})
+_LATER_NAMES = frozenset(
+    {"_<EOT>", "[EOT]", "[EOS]", "[e~[", "<EOT>", "<turn|>", "<|tool_response>", "<end_of_utterance>", "<PRE>", "<SUF>", "<MID>", "<PAD>",
+     "<REPO>", "<reponame>", "▁<PRE>", "▁<SUF>", "▁<MID>"}
+    | {f"<fim{mark}{part}>" for mark in "-_" for part in ("prefix", "suffix", "middle", "pad")} | {"<fim-repo>"}
+)
 
 
 def looks_like_control(text: str, tags: bool = False) -> bool:
@@ -38,8 +46,22 @@ def looks_like_control(text: str, tags: bool = False) -> bool:
     return text in _CONTROL_NAMES or (len(text) > 4 and text[:2] in ("<|", "<｜") and text[-2:] in ("|>", "｜>"))
 
 
+def is_control_by_name(text: str, tags: bool = False) -> bool:
+    """The same for a token that a GGUF file does not flag at all, as llama.cpp sees it (`llama-vocab.cpp`, "auto-detect").
+
+    Ends of turns and the marks of code infilling are control tokens whatever their type. `<s>` and the like are not: a
+    byte-level vocabulary that was trained on web pages (Qwen's ids 128244 and 128245) has them as ordinary pieces.
+    """
+    return text in _LATER_NAMES or (text not in _ORDINARY_NAMES and looks_like_control(text, tags))
+
+
 def has_tags(texts: Container[str]) -> bool:
-    """Whether a vocabulary begins its texts with `<bos>`, so that its `<s>` is the HTML tag (Gemma)."""
+    """Whether a vocabulary begins its texts with `<bos>`, so that its `<s>` is the HTML tag (Gemma).
+
+    Gemma's tokenizer.json lists `</s>` (id 212) among its added tokens with `"special": false`, beside `</table>` and
+    `</h1>`: transformers makes it this one token in any text, does not drop it from a reply, and ends no reply at it. So do
+    we. llama.cpp takes every `</s>` for an end of reply, and keeps Gemma 4 from that by a rule of its own.
+    """
     return "<bos>" in texts
 
 
@@ -48,7 +70,8 @@ class TokenizerFacts:
     """All that `Tokenizer` needs. `definition` is a tokenizer.json as a dict; it is changed by `hide_specials`.
 
     `special` maps the id of each control token to its text. `stop_ids` end a turn. `charsmap` is SentencePiece's table of
-    character replacements, or empty.
+    character replacements, or empty. White space before (`strips_before`) and after (`strips_after`) the tokens of these
+    texts is dropped where control tokens are read.
     """
 
     definition: dict[str, Any]
@@ -58,6 +81,8 @@ class TokenizerFacts:
     add_bos: bool
     stop_ids: tuple[int, ...]
     charsmap: bytes = b""
+    strips_before: frozenset[str] = frozenset()
+    strips_after: frozenset[str] = frozenset()
 
 
 def unique(ids: Iterable[int | None]) -> tuple[int, ...]:
