@@ -366,8 +366,9 @@ class Backend(Protocol):
         """The shape and size of what `load_weight(tensor)` will hold, known before anything is loaded."""
         ...
 
-    def work_space(self, forward: Forward) -> tuple[int, int]:
-        """What a program of `forward` over weights that are outlines would take: bytes for each row of `max_rows`, and bytes besides.
+    def work_space(self, forward: Forward) -> tuple[int, int, int]:
+        """What a program of `forward` over weights that are outlines would take: bytes for each row of
+        `max_rows`, for each position of the context, and bytes besides.
 
         Its vectors may be empty. What is only reserved and not touched in replies does not count.
         """

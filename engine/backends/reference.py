@@ -49,9 +49,9 @@ class ReferenceBackend:
         """Four bytes for each value."""
         return ReferenceOutline(tensor.shape)
 
-    def work_space(self, forward: Forward) -> tuple[int, int]:
+    def work_space(self, forward: Forward) -> tuple[int, int, int]:
         """Not known: eager operations make and drop their results as they run."""
-        return 0, 0
+        return 0, 0, 0
 
     def load_weight(self, tensor: RawTensor) -> Weight:
         """Dequantised to float32."""

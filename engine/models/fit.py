@@ -128,10 +128,11 @@ def likely_target(
 def work_space(config: ModelConfig, backend: Backend, parts: Parts) -> WorkSpace:
     """What the passes of a decoder take, by recording one; its weights may be outlines, its vectors empty."""
     turn = rotary(config, PAGE_TOKENS, min(PAGE_TOKENS, config.context_length))
-    row, fixed = backend.work_space(lambda ops: parts(ops, turn))
+    row, position, fixed = backend.work_space(lambda ops: parts(ops, turn))
     tables = [table for table in (turn.main, turn.local) if table is not None]
     fixed += TOKEN_BYTES * config.vocab_size
-    return WorkSpace(prefill_rows(config, backend.name), row, sum(8 * table.cos.shape[1] for table in tables), fixed)
+    position += sum(8 * table.cos.shape[1] for table in tables)
+    return WorkSpace(prefill_rows(config, backend.name), row, position, fixed)
 
 
 def _saved(info: ModelInfo, load: LoadSettings) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import torch
 from engine.backends.arena import Buffer
 from engine.backends.base import AttentionShape
 from engine.backends.cache_types import CacheType
-from engine.backends.cuda import prefill_attention
-from engine.backends.cuda.call import Argument, Call, Given
+from engine.backends.cuda import prefill_pieces
+from engine.backends.cuda.call import Argument, Call, Given, Room
 from engine.backends.cuda.device import Device
+from engine.backends.cuda.prefill_attention import has_flash, prefill_attention
 from tests.simt.fake import FakeDevice
 from tests.simt.test_attention import Case, shape_of
 
@@ -24,7 +26,9 @@ class Step:
     def __init__(self, device: FakeDevice, case: Case, tensors: dict[Buffer, torch.Tensor]) -> None:
         self._device, self.rows, self.position, self.pages, self._tensors = device, case.rows, case.start, case.table, tensors
         self._table = device.upload(case.table)
+        self._scratch: dict[int, torch.Tensor] = {}
         self.scratch_bytes: dict[int, int] = {}
+        self.rooms: Mapping[int, Room] = {}
 
     @property
     def device(self) -> Device:
@@ -45,13 +49,17 @@ class Step:
         self._device.launch(call.kernel, call.blocks(self.rows), [self.address(argument) for argument in call.arguments])
 
     def scratch(self, size: int, place: int = 0) -> torch.Tensor:
-        self.scratch_bytes[place] = size
-        return self._device.empty(size)
+        assert size <= self.rooms[place].bytes(self.rows, self.position + self.rows)
+        self.scratch_bytes[place] = max(size, self.scratch_bytes.get(place, 0))
+        if place not in self._scratch:
+            room = self.rooms[place].bytes(self.rows, self.position + self.rows)
+            self._scratch[place] = self._device.empty(room)
+        return self._scratch[place][:size]
 
 
-def attended(case: Case) -> tuple[Any, Step]:
+def attended(case: Case, capability: int = 90) -> tuple[Any, Step]:
     """(rows, H D), and the step that it ran in."""
-    device, width = FakeDevice(), case.shape.heads * case.shape.head_dim
+    device, width = FakeDevice(capability=capability), case.shape.heads * case.shape.head_dim
     q, y = Buffer(width), Buffer(width)
     tensors = {b: device.zeros(case.rows * b.stride).view(torch.float32).view(case.rows, -1) for b in (q, y)}
     tensors[q][:, :width] = torch.from_numpy(case.q[:, :width])
@@ -59,7 +67,10 @@ def attended(case: Case) -> tuple[Any, Step]:
     sink = device.upload(case.sink)  # held while it is read
     sinks = sink.data_ptr() if case.sinks else 0
     step = Step(device, case, tensors)
-    call = prefill_attention.prefill_attention(case.kind, (stores[0].data_ptr(), stores[1].data_ptr()), q, y, case.shape, sinks)
+    flash = has_flash(device, case.shape)
+    addresses = stores[0].data_ptr(), stores[1].data_ptr()
+    call = prefill_attention(case.kind, addresses, q, y, case.shape, sinks, flash)
+    step.rooms = call.rooms
     list(device.prepare(call.kernels))
     with device.torch_work():
         call.run(step)
@@ -78,20 +89,63 @@ MANY = [
 ]
 
 
+@pytest.mark.parametrize("capability", [90, 75])
 @pytest.mark.parametrize(("kind", "shape", "start", "rows", "sinks", "close"), MANY)
-def test_many_rows(kind: tuple[str, str], shape: AttentionShape, start: int, rows: int, sinks: bool, close: float) -> None:
+def test_many_rows(
+    kind: tuple[str, str],
+    shape: AttentionShape,
+    start: int,
+    rows: int,
+    sinks: bool,
+    close: float,
+    capability: int,
+) -> None:
     case = Case(CacheType(*kind), shape, start, rows, 1, sinks)
-    found, step = attended(case)
+    found, _ = attended(case, capability)
     np.testing.assert_allclose(found, case.expected(), atol=close, rtol=close)
-    seen = min(start + rows, shape.window + rows - 1) if shape.window else start + rows
-    assert step.scratch_bytes[0] == seen * shape.kv_heads * shape.head_dim * (4 if "fp32" in kind else 2)
+
+
+WIDE = shape_of(1, 2, 264)
+
+
+WITHOUT_FLASH = [(75, shape_of(2, 2, 32)), (90, WIDE), (120, WIDE), (90, shape_of(2, 2, 20))]
+
+
+@pytest.mark.parametrize(("capability", "shape"), WITHOUT_FLASH)
+def test_where_torch_has_no_flash_attention(
+    capability: int, shape: AttentionShape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its float32 path, which has all scores at once, is never taken; and more positions take no more
+    memory."""
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", None)
+    monkeypatch.setattr(prefill_pieces, "PIECE", 64)
+    taken = []
+    for start in (130, 300):
+        case = Case(CacheType("fp16", "fp16"), shape, start, 20, 1, False)
+        found, step = attended(case, capability)
+        np.testing.assert_allclose(found, case.expected(), atol=3e-3, rtol=3e-3)
+        taken.append(step.scratch_bytes)
+    assert taken[0] == taken[1]
 
 
 @pytest.mark.parametrize("window", [0, 50])
-def test_scores_are_bounded(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at_once", [1, 7, 500])
+def test_pieces_and_rows_at_once_change_nothing(
+    window: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However little room scores have, the result is the same."""
     case = Case(CacheType("fp16", "fp16"), shape_of(2, 1, 16, window=window, cap=4.0), 40, 90, 1, True)
     whole, _ = attended(case)
-    monkeypatch.setattr(prefill_attention, "SCORE_BYTES", 5000)
-    parts, _ = attended(case)
-    np.testing.assert_allclose(parts, whole, atol=1e-6, rtol=1e-6)
+    np.testing.assert_allclose(whole, case.expected(), atol=2e-3, rtol=2e-3)
+    monkeypatch.setattr(prefill_pieces, "PIECE", 16)
+    monkeypatch.setattr(prefill_pieces, "SCORE_BYTES", 4 * 2 * 16 * at_once)
+    parts, step = attended(case)
+    np.testing.assert_allclose(parts, whole, atol=2e-6, rtol=2e-6)
+    assert max(step.scratch_bytes.values()) < 60_000
+
+
+def test_a_first_piece_that_a_row_does_not_see() -> None:
+    """Rows of one step, of which the last see nothing of the window's first positions."""
+    case = Case(CacheType("fp32", "fp32"), shape_of(2, 2, 8, window=5), 3000, 70, 1, False)
+    found, _ = attended(case)
+    np.testing.assert_allclose(found, case.expected(), atol=1e-5, rtol=1e-5)

@@ -48,10 +48,11 @@ class CpuBackend:
         """See `Backend.outline`."""
         return Composite(tensor, WeightOutline) if is_composite(tensor) else WeightOutline(in_blocks(tensor))
 
-    def work_space(self, forward: Forward) -> tuple[int, int]:
+    def work_space(self, forward: Forward) -> tuple[int, int, int]:
         """See `Backend.work_space`: the arena, constants, scratch."""
         recorder = Outline(CacheOutline(_cache_type("auto")), self.prompt_bits)
-        return recorder.work_space(forward(recorder), self.threads)
+        row, fixed = recorder.work_space(forward(recorder), self.threads)
+        return row, 0, fixed
 
     def load_weight(self, tensor: RawTensor) -> Weight:
         """Pack a matrix into tiles of 16 rows."""

@@ -62,7 +62,7 @@ class CudaBackend:
         self._split.note(tensor.name, seen.nbytes)
         return seen
 
-    def work_space(self, forward: Forward) -> tuple[int, int]:
+    def work_space(self, forward: Forward) -> tuple[int, int, int]:
         """See `Backend.work_space`: buffers, constants, scratch memory of products."""
         recorder = Outline(_cache_type("auto"), self._devices[0])
         return recorder.work_space(forward(recorder))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
@@ -98,13 +98,35 @@ class Bound(Protocol):
         ...
 
     def scratch(self, size: int, place: int = 0) -> torch.Tensor:
-        """uint8 (size,) on the device, until another operation asks for that `place`; it is not kept for this one alone."""
+        """uint8 (size,) on the device, until another operation asks for that `place`; it is not kept for this
+        one alone.
+
+        The size is at most what the call's `rooms` say of the place.
+        """
         ...
 
 
 @dataclass(frozen=True)
+class Room:
+    """Bytes of scratch memory that a call needs: `fixed` whatever the step, more for each of its rows and
+    each position it sees."""
+
+    fixed: int = 0
+    row: int = 0
+    position: int = 0
+
+    def bytes(self, rows: int, positions: int) -> int:
+        """For steps of up to so many rows that see up to so many positions."""
+        return self.fixed + self.row * rows + self.position * positions
+
+
+@dataclass(frozen=True)
 class TorchCall:
-    """What torch does in steps of more than `FEW_ROWS` rows, in place of kernels that are made for few. It may launch `kernels`."""
+    """What torch does in steps of more than `FEW_ROWS` rows, in place of kernels that are made for few. It
+    may launch `kernels`.
+
+    `rooms` is the scratch memory that it asks for, by place; a program takes it before the first step.
+    """
 
     run: Callable[[Bound], None]
     reads: tuple[object, ...]
@@ -112,6 +134,7 @@ class TorchCall:
     kernels: tuple[Kernel, ...] = ()
     on_logit_rows: bool = False
     copies: int = 1
+    rooms: Mapping[int, Room] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

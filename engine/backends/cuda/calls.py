@@ -22,7 +22,7 @@ def finish(recorder: Recorder, logits: Buffer) -> Recording:
     writer = _Writer(recorder, logits)
     few, many = writer.few(), writer.many()
     last = next(node.device for node in reversed(recorder.nodes) if not isinstance(node, Move))
-    return Recording(few, many, logits, last, recorder.positions, recorder.kept, writer.scratch, writer.row_scratch)
+    return Recording(few, many, logits, last, recorder.positions, recorder.kept)
 
 
 class _Writer:
@@ -32,7 +32,6 @@ class _Writer:
         self._nodes, self._processors = fused(recorder.nodes, logits), [device.processors for device in recorder.devices]
         self._wanted: dict[Buffer, dict[str, Buffer]] = {}
         self._floats: set[Buffer] = {logits}
-        self.scratch = self.row_scratch = 0
         for node in self._nodes:
             self._floats |= set(node.reads)
             if isinstance(node, Product | ExpertProduct):
@@ -128,12 +127,8 @@ class _Writer:
             return node.build(node.y, "none", None)
         if isinstance(node, Product):
             parts = [_part(each) for each in group if isinstance(each, Product)]
-            self.scratch = max(self.scratch, *(gemm.product_scratch(part.weight) for part in parts))
-            self.row_scratch = max(self.row_scratch, *(gemm.row_scratch(part.weight) for part in parts))
             return (gemm.product_call(parts, node.x),)
         if isinstance(node, ExpertProduct):
-            self.scratch = max(self.scratch, gemm.product_scratch(node.weight))
-            self.row_scratch = max(self.row_scratch, gemm.row_scratch(node.weight, experts=True) * node.x.copies)
             return (gemm.expert_product_call(node.table, node.x, node.ids, node.y, node.bias, node.bias_stride),)
         if isinstance(node, Turn):
             return (_turned(group),)

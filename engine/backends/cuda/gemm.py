@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.arena import Buffer
-from engine.backends.cuda.call import Argument, Blocks, Bound, Call, TorchCall
+from engine.backends.cuda.call import Argument, Blocks, Bound, Call, Room, TorchCall
 from engine.backends.cuda.device import Device
 from engine.backends.cuda.family import ROWS, UNPACK_COLUMNS, Packed
 from engine.backends.cuda.family_plain import Plain
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 UNPACKED_BYTES = 512 << 20
 """Of a matrix that is unpacked at a time, at most."""
-_WEIGHT, _X, _FACTORS, _RESULT = range(4)
+_WEIGHT, _X, _FACTORS, _CHOSEN, _RESULT = range(5)
 """Places of scratch memory."""
 
 
@@ -48,10 +48,19 @@ def product_scratch(weight: WeightOutline) -> int:
     return 0 if isinstance(weight.family, Plain) else 2 * ROWS * padded(weight.shape[1]) * _tiles_at_once(weight)
 
 
-def row_scratch(weight: WeightOutline, experts: bool = False) -> int:
-    """Bytes that they need for each row: x in another type, its factor; of experts, the results too."""
-    size = padded(weight.shape[1]) * (4 if dense_type(weight) == "fp32" else 2) + 4
-    return size + (4 * weight.shape[0] if experts else 0)
+def _rooms(weights: Sequence[WeightOutline], copies: int, experts: bool = False) -> dict[int, Room]:
+    """What products of many rows need besides: matrices that are unpacked; for each row x in another type and
+    its factor; of experts the rows of one, too, and its results."""
+    rooms = {_WEIGHT: Room(max(product_scratch(weight) for weight in weights))}
+    columns, kinds = padded(weights[0].shape[1]), {dense_type(weight) for weight in weights}
+    if kinds != {"fp32"}:
+        rooms[_X] = Room(row=copies * 2 * columns)
+    if "fp16" in kinds:
+        rooms[_FACTORS] = Room(row=copies * 4)
+    if experts:
+        rooms[_CHOSEN] = Room(row=copies * columns * (4 if "fp32" in kinds else 2))
+        rooms[_RESULT] = Room(row=copies * 4 * weights[0].shape[0])
+    return rooms
 
 
 def _dtype(kind: str) -> Any:
@@ -152,7 +161,9 @@ def product_call(parts: Sequence[Part], x: Buffer) -> TorchCall:
 
     residuals = [part.residual for part in parts if part.residual is not None]
     reads = (x, *residuals, *(part.weight for part in parts))
-    return TorchCall(run, reads, tuple(p.y for p in parts), _kernels([p.weight for p in parts]), x.on_logit_rows, x.copies)
+    weights = [part.weight for part in parts]
+    rooms, writes = _rooms(weights, x.copies), tuple(part.y for part in parts)
+    return TorchCall(run, reads, writes, _kernels(weights), x.on_logit_rows, x.copies, rooms)
 
 
 def _part(bound: Bound, part: Part, x: _Input) -> None:
@@ -200,7 +211,8 @@ def expert_product_call(
             bound.launch(Call(expert_biases_kernel(), row_blocks(bound.rows), arguments, (), (y,)))
 
     kernels = (*_kernels([table.first]), expert_biases_kernel())
-    return TorchCall(run, (x, ids, table), (y,), kernels, x.on_logit_rows, x.copies)
+    rooms = _rooms([table.first], x.copies, experts=True)
+    return TorchCall(run, (x, ids, table), (y,), kernels, x.on_logit_rows, x.copies, rooms)
 
 
 def _expert(bound: Bound, weight: WeightOutline, x: _Input, places: torch.Tensor, y: Buffer) -> None:
@@ -209,7 +221,9 @@ def _expert(bound: Bound, weight: WeightOutline, x: _Input, places: torch.Tensor
 
     count, width = len(places), weight.shape[0]
     with bound.device.torch_work():
-        some = x.rows.index_select(0, places)
+        columns, size = x.rows.shape[1], x.rows.element_size()
+        room = bound.scratch(count * columns * size, _CHOSEN)[: count * columns * size]
+        some = torch.index_select(x.rows, 0, places, out=room.view(x.rows.dtype).view(count, columns))
         result = bound.scratch(4 * count * width, _RESULT)[: 4 * count * width].view(torch.float32).view(count, width)
     _product(bound, weight, some, result, False)
     with bound.device.torch_work():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from engine.backends.arena import Buffer
 from engine.backends.base import KEPT_LOGITS, AttentionShape, Floats, Weight
 from engine.backends.cache_types import CacheType
-from engine.backends.cuda import prefill_attention
 from engine.backends.cuda.call import FEW_ROWS
 from engine.backends.cuda.calls import finish
 from engine.backends.cuda.device import Device
@@ -76,10 +76,17 @@ class Outline(Recorder):
         """See `Ops.expert_linear`."""
         return super().expert_linear(x, weights, routes, None if bias is None else _ones(len(weights), weights[0].shape[0]))
 
-    def work_space(self, logits: Buffer) -> tuple[int, int]:
-        """Bytes that a program has for each row of a step, and bytes whatever the rows: a walk's logits and attention's scores, too."""
+    def work_space(self, logits: Buffer) -> tuple[int, int, int]:
+        """Bytes that a program has for each row of a step, for each position of the context, and whatever
+        these are: buffers, scratch memory, constants, and a walk's logits."""
         recording = self.recording(logits)
         few, few_logits = row_bytes(recording.few, 0, logits)
         many, many_logits = row_bytes(recording.many, 0, logits)
-        buffers = FEW_ROWS * (few + few_logits + many_logits) + recording.scratch + self.kept_bytes
-        return many + recording.row_scratch, buffers + KEPT_LOGITS * 4 * logits.width + prefill_attention.SCORE_BYTES
+        rooms = recording.rooms(0).values()
+        row, position, fixed = (sum(max(size(room) for room in each) for each in rooms) for size in _SIZES)
+        fixed += FEW_ROWS * (few + few_logits + many_logits) + self.kept_bytes
+        fixed += KEPT_LOGITS * 4 * logits.width
+        return many + row, position, fixed
+
+
+_SIZES = attrgetter("row"), attrgetter("position"), attrgetter("fixed")

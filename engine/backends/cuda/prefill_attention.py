@@ -1,18 +1,24 @@
-"""Attention of many rows: keys and values that they see, gathered as dense numbers, and torch's products over them.
+"""Attention of many rows: keys and values that they see, gathered as plain numbers, and torch's products over
+them.
 
-Layers that see everything before them go through torch's fused attention in fp16. Soft caps, sinks and windows that cut, and stores of
-float32, take chunks of rows one after the other, in float32, with at most `SCORE_BYTES` of scores at a time.
+Layers that see everything before them go through torch's flash attention in fp16, where the device has it for
+their heads. Others, and those with soft caps, sinks, windows that cut or stores of float32, go through
+`prefill_pieces`: torch would take them in float32, too, but with the scores of all positions at once,
+gigabytes in long prompts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.backends.arena import Buffer
 from engine.backends.base import AttentionShape
 from engine.backends.cache_types import CacheType
+from engine.backends.cuda import prefill_pieces
 from engine.backends.cuda.append_gather import gather_call, gather_kernel
-from engine.backends.cuda.call import Bound, Call, TorchCall
+from engine.backends.cuda.call import Bound, Call, Room, TorchCall
+from engine.backends.cuda.device import Device
 from engine.backends.cuda.rows import THREADS as COPY_THREADS
 from engine.backends.cuda.rows import columns_kernel
 from engine.backends.cuda.store import KEYS, VALUES, touched
@@ -20,107 +26,142 @@ from engine.backends.cuda.store import KEYS, VALUES, touched
 if TYPE_CHECKING:
     import torch
 
-SCORE_BYTES = 128 << 20
-"""Of scores in float32; their masks and exponentials take as much again."""
-KEYS_PLACE, VALUES_PLACE, SINKS_PLACE = 0, 1, 2
+FLASH_CAPABILITY, FLASH_DIM = 80, 256
+"""What torch's flash attention needs: compute capability 8.0, and heads of up to so many dimensions."""
+_SINKS = prefill_pieces.PLACES
+_KEYS, _VALUES, _QUERIES = _SINKS + 1, _SINKS + 2, _SINKS + 3
 """Places of scratch memory."""
+Gather = Callable[[Bound, int, int, bool], tuple["torch.Tensor", "torch.Tensor"]]
 
 
-def prefill_attention(kind: CacheType, addresses: tuple[int, int], q: Buffer, y: Buffer, shape: AttentionShape, sinks: int) -> TorchCall:
+def has_flash(device: Device, shape: AttentionShape) -> bool:
+    """Whether torch's flash attention takes heads of this shape in fp16 on a device; not every build of torch
+    has it.
+
+    Heads that are no whole vectors do not count: torch would copy the keys and values of all positions to
+    wider ones.
+    """
+    if device.capability < FLASH_CAPABILITY or shape.head_dim > FLASH_DIM or shape.head_dim % 8:
+        return False
+    if device.torch_device.type != "cuda":
+        return True
+    import torch
+
+    with device.torch_work():
+        q, k = (
+            torch.empty((1, heads, 2, shape.head_dim), dtype=torch.float16, device=device.torch_device)
+            for heads in (shape.heads, shape.kv_heads)
+        )
+        wanted = torch.backends.cuda.SDPAParams(q, k, k, None, 0.0, True, shape.heads > shape.kv_heads)
+        return bool(torch.backends.cuda.can_use_flash_attention(wanted))
+
+
+def prefill_attention(
+    kind: CacheType,
+    addresses: tuple[int, int],
+    q: Buffer,
+    y: Buffer,
+    shape: AttentionShape,
+    sinks: int,
+    flash: bool,
+) -> TorchCall:
     """y = attention of q (T, H * D) over a layer's keys and values at `addresses`, the rows' own among them; any number of rows.
 
-    `sinks` is the address of H float32, or 0.
+    `sinks` is the address of H float32, or 0; `flash` whether the device `has_flash` for this shape.
     """
-    halves = "fp32" not in (kind.keys, kind.values)
-    kernels = [gather_kernel(side, name, shape.head_dim, halves) for side, name in ((KEYS, kind.keys), (VALUES, kind.values))]
+    halves = flash and "fp32" not in (kind.keys, kind.values) and not (shape.soft_cap or sinks)
+    gather = _gatherer(kind, addresses, shape)
 
     def run(bound: Bound) -> None:
-        first = max(0, bound.position - shape.window + 1) if shape.window else 0
-        count = bound.position + bound.rows - first
-        seen = []
-        for side, name, address, place in ((KEYS, kind.keys, addresses[0], KEYS_PLACE), (VALUES, kind.values, addresses[1], VALUES_PLACE)):
-            room = bound.scratch(count * shape.kv_heads * shape.head_dim * (2 if halves else 4), place)
-            bound.launch(gather_call(side, name, address, room.data_ptr(), shape, first, count, halves=halves))
-            seen.append(room)
+        count = bound.position + bound.rows
+        whole = halves and not 0 < shape.window < count
         sink = _sinks(bound, sinks, shape.heads) if sinks else None
+        if whole:
+            keys, values = gather(bound, 0, count, True)
         with bound.device.torch_work():
-            _attend(bound.tensor(q), bound.tensor(y), seen, halves, sink, shape)
+            query = bound.tensor(q).view(-1, shape.heads, shape.head_dim)
+            out = bound.tensor(y).view(-1, shape.heads, shape.head_dim)
+            if whole:
+                room = bound.scratch(2 * query.numel(), _QUERIES)[: 2 * query.numel()]
+                out.copy_(fused(query, keys, values, shape.scale, room))
+                return
+            work = prefill_pieces.Softmax(query, out, shape, bound.position, bound.scratch, sink)
+        for first, size in work.pieces():
+            keys, values = gather(bound, first, size, False)
+            with bound.device.torch_work():
+                work.take(first, keys, values)
+        with bound.device.torch_work():
+            work.end()
 
-    return TorchCall(run, (q, *touched(addresses)), (y,), (*kernels, columns_kernel()), q.on_logit_rows, q.copies)
+    forms = [halves] if halves and not shape.window else [False, halves] if halves else [False]
+    sides = ((KEYS, kind.keys), (VALUES, kind.values))
+    kernels = [gather_kernel(side, name, shape.head_dim, form) for side, name in sides for form in forms]
+    rooms: dict[int, Room] = {_SINKS: Room(4 * shape.heads)} if sinks else {}
+    if False in forms:
+        rooms |= prefill_pieces.rooms(shape)
+    if halves:
+        rooms[_QUERIES] = Room(row=2 * shape.heads * shape.head_dim)
+    number = shape.kv_heads * shape.head_dim
+    for place in (_KEYS, _VALUES):
+        rooms[place] = Room(4 * number * prefill_pieces.PIECE)
+        if halves:
+            most = 2 * number
+            rooms[place] = (
+                Room(max(rooms[place].fixed, most * shape.window)) if shape.window else Room(position=most)
+            )
+    return TorchCall(
+        run, (q, *touched(addresses)), (y,), (*kernels, columns_kernel()), q.on_logit_rows, q.copies, rooms
+    )
+
+
+def _gatherer(kind: CacheType, addresses: tuple[int, int], shape: AttentionShape) -> Gather:
+    """A function that gathers a layer's keys and values."""
+
+    def gather(bound: Bound, first: int, count: int, halves: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """(count, G, D) each, of the positions from `first` on, in fp16 or float32."""
+        import torch
+
+        def side(side: str, name: str, address: int, place: int) -> torch.Tensor:
+            room = bound.scratch(count * shape.kv_heads * shape.head_dim * (2 if halves else 4), place)
+            bound.launch(
+                gather_call(side, name, address, room.data_ptr(), shape, first, count, halves=halves)
+            )
+            return room.view(torch.float16 if halves else torch.float32).view(
+                count, shape.kv_heads, shape.head_dim
+            )
+
+        return side(KEYS, kind.keys, addresses[0], _KEYS), side(VALUES, kind.values, addresses[1], _VALUES)
+
+    return gather
 
 
 def _sinks(bound: Bound, address: int, heads: int) -> torch.Tensor:
-    """uint8: what lies at an address, as a tensor."""
-    room = bound.scratch(4 * heads, SINKS_PLACE)
-    arguments = (address, 0, 0, room.data_ptr(), 0, heads)
-    bound.launch(Call(columns_kernel(), lambda _: (1, -(-heads // COPY_THREADS), 1), arguments, (), ()))
-    return room
-
-
-def _attend(
-    q: torch.Tensor, y: torch.Tensor, seen: list[torch.Tensor], halves: bool, sinks: torch.Tensor | None, shape: AttentionShape
-) -> None:
-    """The products, by the way that the layer allows."""
+    """float32: what lies at an address, as a tensor."""
     import torch
 
-    number = torch.float16 if halves else torch.float32
-    keys, values = (part.view(number).view(-1, shape.kv_heads, shape.head_dim) for part in seen)
-    query = q.view(len(q), shape.heads, shape.head_dim)
-    out = y.view(len(y), shape.heads, shape.head_dim)
-    cut = shape.window and len(keys) > shape.window
-    if halves and not (cut or shape.soft_cap or sinks is not None):
-        out.copy_(fused(query, keys, values, shape.scale))
-    else:
-        chunked(query, keys, values, out, shape, None if sinks is None else sinks.view(torch.float32))
+    room = bound.scratch(4 * heads, _SINKS)
+    arguments = (address, 0, 0, room.data_ptr(), 0, heads)
+    bound.launch(Call(columns_kernel(), lambda _: (1, -(-heads // COPY_THREADS), 1), arguments, (), ()))
+    return room.view(torch.float32)
 
 
-def fused(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
-    """(T, H, D) by torch's fused attention: query (T, H, D) float32, keys and values (S, G, D) fp16, the last of them the rows' own."""
+def fused(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, room: torch.Tensor
+) -> torch.Tensor:
+    """(T, H, D) by torch's fused attention: query (T, H, D) float32, keys and values (S, G, D) fp16, the last
+    of them the rows' own.
+
+    `room` is memory for the queries as fp16.
+    """
     import torch
     from torch.nn.attention.bias import causal_lower_right
 
     # Times the scale before they are rounded: queries are large where scores are, and fp16 ends at 65504.
-    short = (query * scale).to(keys.dtype)
+    short = torch.mul(query, scale, out=room.view(keys.dtype).view(query.shape))
     q, k, v = (part.transpose(0, 1)[None] for part in (short, keys, values))
     ratio = query.shape[1] // keys.shape[1]
     bias = causal_lower_right(len(query), len(keys))
-    out: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0, enable_gqa=ratio > 1)
+    out: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=bias, scale=1.0, enable_gqa=ratio > 1
+    )
     return out[0].transpose(0, 1)
-
-
-def chunked(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor, shape: AttentionShape, sinks: torch.Tensor | None
-) -> None:
-    """The same into `out` in float32, with everything that `Ops.attention` knows."""
-    import torch
-
-    rows, heads, dim = query.shape
-    groups, before = keys.shape[1], len(keys) - rows
-    at = 0
-    while at < rows:
-        reach = len(keys) if not shape.window else shape.window
-        count = max(1, min(rows - at, SCORE_BYTES // (4 * heads * min(len(keys), reach + 512)), 512 if shape.window else rows))
-        low = max(0, before + at - shape.window + 1) if shape.window else 0
-        high = before + at + count
-        k, v = (part[low:high].transpose(0, 1).float() for part in (keys, values))  # (G, S, D)
-        part = (query[at : at + count] * shape.scale).view(count, groups, -1, dim).permute(1, 2, 0, 3)  # (G, R, t, D)
-        scores = (part.reshape(groups, -1, dim) @ k.transpose(1, 2)).view(groups, -1, count, high - low)
-        if shape.soft_cap:
-            scores = scores.div_(shape.soft_cap).tanh_().mul_(shape.soft_cap)
-        own = torch.arange(before + at, high, device=query.device)[:, None]
-        places = torch.arange(low, high, device=query.device)[None]
-        unseen = places > own
-        if shape.window:
-            unseen |= places <= own - shape.window
-        scores.masked_fill_(unseen, -torch.inf)
-        top = scores.amax(-1, keepdim=True)
-        sink = None if sinks is None else sinks.view(groups, -1, 1, 1)
-        top = top if sink is None else torch.maximum(top, sink)
-        weights = scores.sub_(top).exp_()
-        total = weights.sum(-1, keepdim=True)
-        total = total if sink is None else total + (sink - top).exp()
-        result = (weights.view(groups, -1, high - low) @ v).view(groups, -1, count, dim) / total
-        out[at : at + count] = result.permute(2, 0, 1, 3).reshape(count, heads, dim)
-        at += count
-
-

@@ -18,6 +18,7 @@ from engine.backends.cuda.nodes import Move
 from engine.backends.cuda.recording import Arena, Recording
 from engine.backends.cuda.store import CudaCache
 from engine.backends.cuda.walk import OneRow, Walks
+from engine.core import PAGE_TOKENS
 from engine.errors import DeviceLost
 
 if TYPE_CHECKING:
@@ -83,11 +84,14 @@ class CudaProgram:
         self._many = [Arena(device, i, recording.many, recording.logits, max_rows) for i, device in enumerate(devices)]
         self._states = [State(device, max_rows, cache.page_count) for device in devices]
         self._replays: dict[tuple[int, int], _Replay] = {}
-        self._scratch: dict[tuple[int, int], torch.Tensor] = {}
+        reach = min(recording.positions, cache.page_count * PAGE_TOKENS)
+        self._scratch: dict[tuple[int, int], torch.Tensor] = {
+            (number, place): device.empty(max(room.bytes(max_rows, reach) for room in rooms))
+            for number, device in enumerate(devices)
+            for place, rooms in recording.rooms(number).items()
+        }
         self._walks: Walks | None = None
         self._closed = False
-        for number in range(len(devices)):
-            self.scratch(number, recording.scratch, 0)
 
     def run(self, step: Step) -> Floats:
         """See `Program.run`."""
@@ -206,11 +210,9 @@ class CudaProgram:
 
     def scratch(self, number: int, size: int, place: int) -> torch.Tensor:
         """See `Bound.scratch`."""
-        key = number, place
-        if key not in self._scratch or self._scratch[key].nbytes < size:
-            self._scratch.pop(key, None)
-            self._scratch[key] = self._devices[number].empty(size)
-        return self._scratch[key][:size]
+        room = self._scratch[number, place]
+        assert size <= room.nbytes, "more scratch memory than the call said"
+        return room[:size]
 
     # -- both
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.backends.arena import Buffer, places_of
-from engine.backends.cuda.call import FEW_ROWS, Call, TorchCall
+from engine.backends.cuda.call import FEW_ROWS, Call, Room, TorchCall
 from engine.backends.cuda.device import Device
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.nodes import Move
@@ -23,8 +23,7 @@ Step = tuple[int, Call | TorchCall | Move]
 class Recording:
     """A whole pass, for few rows and for many. `logits` are made on device `last`; `positions` is the length of the shortest table.
 
-    `kept` are tensors and weights that the arguments have addresses in. `scratch` are the most bytes that products want on each
-    device, `row_scratch` those that they want for each row besides.
+    `kept` are tensors and weights that the arguments have addresses in.
     """
 
     few: list[Step]
@@ -33,8 +32,6 @@ class Recording:
     last: int
     positions: int
     kept: list[Any]
-    scratch: int = 0
-    row_scratch: int = 0
 
     def kernels(self, device: int) -> list[Kernel]:
         """All that may run on a device, each once."""
@@ -43,6 +40,15 @@ class Recording:
             if at == device and not isinstance(step, Move):
                 found |= dict.fromkeys([step.kernel] if isinstance(step, Call) else step.kernels)
         return list(found)
+
+    def rooms(self, device: int) -> dict[int, list[Room]]:
+        """What calls ask for as scratch memory on a device, by place."""
+        found: dict[int, set[Room]] = {}
+        for at, step in self.many:
+            if at == device and isinstance(step, TorchCall):
+                for place, room in step.rooms.items():
+                    found.setdefault(place, set()).add(room)
+        return {place: list(rooms) for place, rooms in found.items()}
 
 
 @dataclass(frozen=True)
