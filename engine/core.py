@@ -284,7 +284,8 @@ class ModelInfo:
     bytes of all but the head, then of the head. Of a loaded model, `backend` is the name of the one it runs on, `where` that
     one's `Backend.where`, `cache_bytes` what its cache has taken of a GPU, and `threads` how many compute on a processor; `thinking`
     are the (opening, closing) tags that it may think in, its template's own first, and `opens_thought` closes the thought that its
-    prompts leave open, "" where they do not.
+    prompts leave open, "" where they do not. `fallback_template` names the general format that stands in where the
+    files have no chat template ("gemma", "plain"; see `engine.text.fallback`), "" where they have one.
     """
 
     path: str
@@ -316,6 +317,7 @@ class ModelInfo:
     thinking: tuple[tuple[str, str], ...] = ()
     opens_thought: str = ""
     threads: int = 0
+    fallback_template: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,8 @@ class LoadSettings(Settings):
         choices=(("same", "As the other weights"), ("none", "No"), ("q8", "8 bits"), ("q6", "6 bits"), ("q4", "4 bits")), advanced=True,
     )
     chat_template: str = setting(
-        "", "Chat template", "A Jinja template in the place of the model's own; empty takes the model's.", advanced=True, multiline=True,
+        "", "Chat template", "A Jinja template in the place of the model's own; empty takes the model's, or a "
+        "general one where it has none.", advanced=True, multiline=True,
     )
 
 

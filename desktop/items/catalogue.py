@@ -7,7 +7,14 @@ from pathlib import Path
 
 from engine.core import ModelInfo
 
-__all__ = ["ModelEntry", "count_text", "entry", "model_name", "size_text"]
+__all__ = ["ModelEntry", "count_text", "entry", "model_name", "size_text", "template_text"]
+
+_FALLBACKS = {
+    "chatml": "ChatML", "llama3": "Llama 3", "gemma": "Gemma", "command": "Command R", "granite": "Granite",
+    "deepseek": "DeepSeek", "phi": "Phi", "roles": "<|user|>, <|assistant|>", "mistral": "Mistral",
+    "plain": "“User: … Assistant: …”",
+}
+"""What people call the formats of `engine.text.fallback`."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,15 @@ def count_text(parameters: int) -> str:
     if parameters >= 1_000_000_000:
         return f"{parameters / 1e9:.3g} B"
     return f"{parameters / 1e6:.3g} M" if parameters < 999_500_000 else "1 B"
+
+
+def template_text(info: ModelInfo, given: bool = False) -> str:
+    """The chat template that is used: the user's where one is `given`, the model's own, or what stands in."""
+    if given:
+        return "yours, in place of the model's own" if info.has_chat_template else "yours; the model has none"
+    if info.has_chat_template:
+        return "the model's own"
+    return f"none; the general form {_FALLBACKS.get(info.fallback_template, _FALLBACKS['plain'])} is used"
 
 
 def size_text(count: int) -> str:

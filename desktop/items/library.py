@@ -24,7 +24,7 @@ HEADER_HELP = {
     SPEED: "An estimate from the measured speed of this machine's memory; long conversations are slower.",
     BITS: "Bits for each weight, over all tensors.",
     CONTEXT: "Tokens the model can see at once.",
-    TEMPLATE: "Whether the model brings its own chat template.",
+    TEMPLATE: "Whether the model brings its own chat template. One without is a base model, for notebooks.",
 }
 ENTRY_ROLE = int(Qt.ItemDataRole.UserRole) + 1
 """The row's `ModelEntry`."""

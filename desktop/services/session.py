@@ -90,6 +90,12 @@ class ChatSession(NotebookSession):
         """The settings with which a model was asked for last."""
         return self._loaded_with
 
+    @property
+    def base_model(self) -> bool:
+        """Whether the loaded model has no chat template, neither its own nor the user's: it continues texts."""
+        given = self._loaded_with[0].chat_template.strip()
+        return self.model is not None and not self.model.has_chat_template and not given
+
     def reload_model(self) -> None:
         """Load the present model again, so that changed settings take effect, or the one that was asked for and is not there."""
         path = self.model.path if self.model is not None else self._asked_path

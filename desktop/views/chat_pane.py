@@ -17,7 +17,7 @@ from desktop.views.status import StatusLine
 from desktop.views.token_desk import TokenDesk
 from desktop.views.token_legend import TokenLegend
 from desktop.views.transcript import TranscriptView
-from desktop.views.welcome import WelcomePage
+from desktop.views.welcome import BASE_MODEL, WelcomePage
 from engine.core import ModelInfo, Stats
 from engine.settings import Settings, SpeculationSettings
 
@@ -25,6 +25,7 @@ __all__ = ["ChatPane"]
 
 SWITCH_OFF = "Switch drafting off"
 RELOAD = "Load the model again"
+NOTEBOOK = "New notebook"
 BUSY = ("prefill", "answering", "stopping")
 """States in which a reply is under way."""
 
@@ -42,6 +43,7 @@ class ChatPane(QWidget):
         super().__init__(parent)
         self._session = session
         self._reload_told = False
+        self._base_told = False  # of the loaded model
         self._awaited = False  # a reply was begun and its end was not told yet
         self.transcript = TranscriptView(session.messages)
         self.legend = TokenLegend()
@@ -101,6 +103,7 @@ class ChatPane(QWidget):
         self.transcript.action.connect(self._act)
         self.transcript.edited.connect(self._edited)
         self.welcome.example_chosen.connect(self._take_example)
+        self.welcome.notebook_requested.connect(session.new_notebook)
 
     # -- what the session says
 
@@ -143,7 +146,21 @@ class ChatPane(QWidget):
         if model is not None and self._reload_told:
             self.banner.hide_offer(RELOAD)
             self._reload_told = False
+        self.banner.hide_offer(NOTEBOOK)
+        self._base_told = False
         self.show_model()
+        self._tell_base_model()
+
+    def _tell_base_model(self) -> None:
+        """Once for each base model that is loaded: what it is good for. The empty page tells it better."""
+        session = self._session
+        if session.notebook or not session.messages.rowCount():
+            self.banner.hide_offer(NOTEBOOK)
+            return
+        if self._base_told or not session.base_model:
+            return
+        self._base_told = True
+        self.banner.show_notice(BASE_MODEL, "warning", offer=(NOTEBOOK, session.new_notebook))
 
     def _show_running(self, stats: Stats) -> None:
         self.status.show_stats(stats, "")
@@ -170,13 +187,14 @@ class ChatPane(QWidget):
         model = self._session.model
         self.transcript.set_thinking((model.thinking if model is not None else ()) or THINKING_TAGS)
         if model is not None:
-            self.welcome.show_ready(model.name)
+            self.welcome.show_ready(model.name, self._session.base_model)
         elif self._session.state != "loading":
             self.welcome.show_first_run()
 
     def _show_conversation(self, conversation: int) -> None:
         self.composer.switch_conversation(conversation)
         self.show_state(self._session.state)
+        self._tell_base_model()
         if self.isVisible():
             self.composer.setFocus()
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
-from desktop.items.catalogue import ModelEntry, count_text, size_text
+from desktop.items.catalogue import ModelEntry, count_text, size_text, template_text
 from desktop.items.library import speed_text
 from desktop.services.session import ChatSession
 from desktop.views.library_kept import KeptSettings
+from engine.settings import LoadSettings, Settings
 
 if TYPE_CHECKING:
     from engine.models.fit import Fit
@@ -64,6 +65,7 @@ class LibraryDetails(QScrollArea):
         self.remove.setToolTip("Its files stay where they are.")
         self.remove.clicked.connect(lambda: self.remove_wanted.emit(self._path()))
         self.kept = KeptSettings(session)
+        self.kept.changed.connect(self._show_facts)
         self._facts = QWidget()
         self._grid = QGridLayout(self._facts)
         self._grid.setContentsMargins(0, 0, 0, 0)
@@ -73,6 +75,7 @@ class LibraryDetails(QScrollArea):
         self._fill()
         session.model_changed.connect(lambda _info: self._show_loaded())
         session.state_changed.connect(lambda _state: self._show_loaded())
+        session.settings_changed.connect(self._settings_changed)
         self.kept.show_entry(None)
         self.show_entry(None, None)
 
@@ -130,6 +133,10 @@ class LibraryDetails(QScrollArea):
         self.load.setText("Unload" if loaded else "Load")
         self.load.setEnabled(self._entry is not None and not self._entry.trouble and self._session.state != "loading")
 
+    def _settings_changed(self, cls: type[Settings]) -> None:
+        if cls is LoadSettings:  # which chat template is used
+            self._show_facts()
+
     def _show_facts(self) -> None:
         while self._grid.count():
             item = self._grid.takeAt(0)
@@ -151,12 +158,12 @@ class LibraryDetails(QScrollArea):
         info, facts = entry.info, []
         if info is not None:
             bits = f"{info.bits_per_weight:.3g} bits"
-            template = "its own" if info.has_chat_template else "none; a usual form is used"
+            given = bool(self._session.settings_for(entry.path, LoadSettings).chat_template.strip())
             facts = [
                 ("Architecture", f"{info.architecture}, {count_text(info.parameters)} weights, {info.layers} layers"),
                 ("Format", info.format), ("Quantisation", f"{info.quantisation} ({bits})" if info.quantisation else bits),
                 ("Size", size_text(info.weights_bytes)),
-                ("Context", f"{info.context_length:,} tokens"), ("Chat template", template),
+                ("Context", f"{info.context_length:,} tokens"), ("Chat template", template_text(info, given)),
                 ("Licence", info.licence or "not stated"),
             ]  # fmt: skip
         return [*facts, ("Found in", entry.source or "opened before"), ("Path", entry.path)]

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from desktop.items.catalogue import ModelEntry
+from desktop.items.catalogue import ModelEntry, template_text
 from desktop.services.session import ChatSession
 from desktop.settings import Behaviour
 from desktop.views.ask_path import ask_open
@@ -39,9 +39,12 @@ def _value_text(value: Any) -> str:
 
 
 class KeptSettings(QWidget):
-    """Shows and keeps the settings of one model; they hold whenever it is loaded. `told(sentence)` is trouble with a file."""
+    """Shows and keeps the settings of one model; they hold whenever it is loaded. `told(sentence)` is trouble
+    with a file, `changed()` that other settings are kept.
+    """
 
     told = Signal(str)
+    changed = Signal()
 
     def __init__(self, session: ChatSession, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -60,8 +63,6 @@ class KeptSettings(QWidget):
             row = self.rows[name] = Row(setting_info(field), get_type_hints(cls)[name])
             row.editor.edited.connect(lambda value, cls=cls, name=name: self._keep(cls, name, value))
             row.reset.clicked.connect(lambda _checked=False, cls=cls, name=name: self._forget(cls, name))
-            if isinstance(row.editor, TextEditor):
-                row.editor.box.setPlaceholderText("the model's own")
             layout.addWidget(row)
         self.template_file = QPushButton("Template from a file…")
         self.template_file.clicked.connect(self._ask_for_template)
@@ -100,6 +101,8 @@ class KeptSettings(QWidget):
             own = name in self._session.preferences.kept(path, cls)
             saved = name in self._session.preferences.saved_names(cls)
             row.editor.set_value(getattr(settings, name))
+            if isinstance(row.editor, TextEditor):
+                row.editor.box.setPlaceholderText(template_text(self._entry.info))
             row.tell_source("model" if own else "saved default" if saved else "default", own)
         advised = self._entry.info.defaults
         kept = self._session.preferences.kept(path, SamplerSettings)
@@ -131,6 +134,7 @@ class KeptSettings(QWidget):
         if self._entry is not None:
             self._session.keep_for_model(self._entry.path, cls, values)
             self.refresh()
+            self.changed.emit()
 
     def _ask_for_template(self) -> None:
         kinds = "Templates (*.jinja *.jinja2 *.j2 *.txt);;All files (*)"

@@ -15,7 +15,6 @@ from PySide6.QtWidgets import (
     QPushButton,
     QScrollArea,
     QSizePolicy,
-    QStackedWidget,
     QVBoxLayout,
     QWidget,
 )
@@ -23,7 +22,7 @@ from PySide6.QtWidgets import (
 from desktop.items.catalogue import ModelEntry
 from desktop.views.icons import application_icon
 
-__all__ = ["STARTER_LABEL", "WelcomePage"]
+__all__ = ["BASE_MODEL", "STARTER_LABEL", "WelcomePage"]
 
 STARTER_LABEL, STARTER_SHORT = "Download starter model (SmolLM2, 98 MB)", "Download starter (98 MB)"
 RETRY_LABEL = "Try the download again"
@@ -34,6 +33,11 @@ USUAL_LINE = 16
 """Pixels of a line of text at its usual size."""
 MOST_FOUND = 3
 """So many of the models on this computer are offered; the library has them all."""
+BEGIN = "Write below, or start with one of these."
+BASE_MODEL = (
+    "This is a base model. It has no chat template: it can continue a text, but it was not trained to answer, "
+    "so replies in a chat may make no sense. Write with it in a notebook."
+)
 EXAMPLES = ("Explain how a rainbow forms", "Write a short poem about autumn rain", "Give me three ideas for dinner")
 
 
@@ -179,17 +183,28 @@ class _Ready(QWidget):
         layout.setSpacing(8)
         layout.addWidget(self.text)
         layout.addSpacing(8)
-        for example in EXAMPLES:
-            button = QPushButton(example)
+        self._examples = [QPushButton(example) for example in EXAMPLES]
+        for button, example in zip(self._examples, EXAMPLES, strict=True):
             button.clicked.connect(lambda _checked=False, text=example: self.example_chosen.emit(text))
             layout.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
+        self.notebook = QPushButton("New notebook")
+        self.notebook.setProperty("tone", "primary")
+        layout.addWidget(self.notebook, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addStretch(1)
+
+    def show_model(self, name: str, base: bool) -> None:
+        """What can be done with it: a base model writes in notebooks."""
+        self.text.setText(BASE_MODEL if base else f"{name} is ready on this computer. {BEGIN}")
+        self.notebook.setVisible(base)
+        for button in self._examples:
+            button.setVisible(not base)
 
 
 class WelcomePage(QWidget):
     """The page of an empty chat. `example_chosen(text)` offers a first message to the composer.
 
-    `model_chosen(path)`: one of those of `show_models` is to be loaded; `library_requested()`: all of them are wanted.
+    `notebook_requested()`: the loaded model is one for notebooks. `model_chosen(path)`: one of those of
+    `show_models` is to be loaded; `library_requested()`: all of them are wanted.
     """
 
     download_requested = Signal()
@@ -199,6 +214,7 @@ class WelcomePage(QWidget):
     library_requested = Signal()
     model_chosen = Signal(str)
     example_chosen = Signal(str)
+    notebook_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -213,9 +229,6 @@ class WelcomePage(QWidget):
         loading = QVBoxLayout(self.loading)
         loading.addWidget(self.loading_bar)
         loading.addStretch(1)
-        self._pages = QStackedWidget()
-        for page in (self.first_run, self.ready, self.loading):
-            self._pages.addWidget(page)
         self._column = column = QWidget()
         self._fit_column()
         inside = QVBoxLayout(column)
@@ -223,7 +236,10 @@ class WelcomePage(QWidget):
         inside.addStretch(2)
         inside.addWidget(self._mark)
         inside.addWidget(self.title)
-        inside.addWidget(self._pages)
+        # No stack: what is hidden in one would keep the page as wide as itself.
+        for part in (self.first_run, self.ready, self.loading):
+            inside.addWidget(part)
+        self._show_part(self.first_run)
         inside.addStretch(3)
         page = QWidget()
         page.setObjectName("welcomePage")
@@ -248,11 +264,16 @@ class WelcomePage(QWidget):
         self.first_run.library.clicked.connect(self.library_requested)
         self.first_run.found.chosen.connect(self.model_chosen)
         self.ready.example_chosen.connect(self.example_chosen)
+        self.ready.notebook.clicked.connect(self.notebook_requested)
+
+    def _show_part(self, shown: QWidget) -> None:
+        for part in (self.first_run, self.ready, self.loading):
+            part.setVisible(part is shown)
 
     def show_first_run(self) -> None:
         """No model is loaded."""
         self.title.setText("Welcome to Inglenook")
-        self._pages.setCurrentWidget(self.first_run)
+        self._show_part(self.first_run)
 
     def show_models(self, entries: Sequence[ModelEntry]) -> None:
         """What is on this computer."""
@@ -260,7 +281,7 @@ class WelcomePage(QWidget):
 
     def show_download(self, sentence: str, done: int, total: int) -> None:
         """The starter is being fetched: `done` of `total` bytes (0 while unknown)."""
-        self._pages.setCurrentWidget(self.first_run)
+        self._show_part(self.first_run)
         self.first_run.trouble.hide()
         self.first_run.progress.show_progress(sentence, done, total)
         self._set_busy(True)
@@ -276,13 +297,13 @@ class WelcomePage(QWidget):
         """A model is being loaded."""
         self.title.setText("Getting the model ready")
         self.loading_bar.show_progress(sentence, done, total)
-        self._pages.setCurrentWidget(self.loading)
+        self._show_part(self.loading)
 
-    def show_ready(self, model_name: str) -> None:
-        """A model is loaded."""
-        self.title.setText("What is on your mind?")
-        self.ready.text.setText(f"{model_name} is ready on this computer. Write below, or start with one of these.")
-        self._pages.setCurrentWidget(self.ready)
+    def show_ready(self, model_name: str, base: bool = False) -> None:
+        """A model is loaded; a `base` model has no chat template."""
+        self.title.setText("A model for notebooks" if base else "What is on your mind?")
+        self.ready.show_model(model_name, base)
+        self._show_part(self.ready)
 
     def _enlarge_title(self) -> None:
         font = self.font()

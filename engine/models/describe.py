@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     tensors = checkpoint.tensors.values()
     parameters = sum(int(np.prod(tensor.shape, dtype=np.int64)) for tensor in tensors)
     weights_bytes = sum(tensor.nbytes for tensor in tensors)
-    stop_token_ids, has_chat_template = _text_facts(checkpoint)
+    stop_token_ids, has_chat_template, fallback = _text_facts(checkpoint)
     backend = CpuBackend()
     plain = PlainCount(checkpoint, backend)
     seen = survey(checkpoint, backend, plain)
@@ -66,6 +67,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         advised_context=config.advised_context,
         plain=plain.found,
         work=work_space(config, backend, seen.parts),
+        fallback_template=fallback,
     )
 
 
@@ -76,12 +78,20 @@ def _name(checkpoint: Checkpoint, own: str) -> str:
     return own or checkpoint.path.resolve().name
 
 
-def _text_facts(checkpoint: Checkpoint) -> tuple[tuple[int, ...], bool]:
-    """The ids that end a turn, and whether there is a chat template; the tokenizer itself is not built."""
+def _text_facts(checkpoint: Checkpoint) -> tuple[tuple[int, ...], bool, str]:
+    """The ids that end a turn, whether there is a chat template, and what stands in; no tokenizer is built."""
+    from engine.text.fallback import fallback_format
     from engine.text.folder_tokenizer import facts_from_folder
-    from engine.text.gguf_tokenizer import stop_ids_from_gguf
+    from engine.text.gguf_tokenizer import roles_from_gguf
     from engine.text.template_source import folder_template, gguf_template
 
+    special: Mapping[int, str]
     if checkpoint.format == "gguf":
-        return stop_ids_from_gguf(checkpoint.metadata), gguf_template(checkpoint.metadata) is not None
-    return facts_from_folder(checkpoint.path).stop_ids, folder_template(checkpoint.path) is not None
+        special, stop_ids = roles_from_gguf(checkpoint.metadata)
+        template = gguf_template(checkpoint.metadata)
+    else:
+        facts = facts_from_folder(checkpoint.path)
+        special, stop_ids = facts.special, facts.stop_ids
+        template = folder_template(checkpoint.path)
+    fallback = "" if template is not None else fallback_format(set(special.values()))
+    return stop_ids, template is not None, fallback

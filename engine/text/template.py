@@ -23,6 +23,9 @@ from engine.text.tokenizer import Tokenizer
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 _PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFD))
 
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+"""Names under which a message says what its reply was reasoned with; the first that has something counts."""
+
 Turn = Message | Mapping[str, Any]
 """A message, or one as the templates see it: {"role", "content", "tool_calls" ...}, for what `Message` has no room for."""
 
@@ -125,7 +128,15 @@ class ChatTemplate:
 
 
 def _as_turn(message: Turn) -> dict[str, Any]:
-    return {"role": message.role, "content": message.content} if isinstance(message, Message) else dict(message)
+    """A message as the templates see it. Its reasoning, under whichever of the usual names it is given, can be read
+    as `reasoning_content` and as `thinking`: most templates read the first, those of gpt-oss and LFM2.5 the
+    second, and `transformers` fills both.
+    """
+    if isinstance(message, Message):
+        return {"role": message.role, "content": message.content}
+    turn = dict(message)
+    reasoning = next((turn[name] for name in _REASONING if turn.get(name) is not None), None)
+    return turn if reasoning is None else {"thinking": reasoning, **turn, "reasoning_content": reasoning}
 
 
 def _attempts(turns: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:

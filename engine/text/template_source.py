@@ -11,29 +11,35 @@ from engine.errors import BadCheckpoint
 
 
 def gguf_template(metadata: Mapping[str, Any]) -> str | None:
-    """The source under `tokenizer.chat_template`, or the named template "default"."""
+    """The source under `tokenizer.chat_template`, or the named template "default"; a blank one is none."""
     for key in ("tokenizer.chat_template", "tokenizer.chat_template.default"):
-        if isinstance(metadata.get(key), str):
-            return str(metadata[key])
+        if source := _written(metadata.get(key)):
+            return source
     return None
 
 
 def folder_template(folder: Path) -> str | None:
     """The source in chat_template.jinja, chat_template.json or tokenizer_config.json, in this order.
 
-    tokenizer_config.json may hold one source or a list of named ones, of which "default" (or else the first) counts.
+    tokenizer_config.json may hold one source or a list of named ones, of which "default" (or else the first)
+    counts. A blank source is none.
     """
-    if (folder / "chat_template.jinja").is_file():
-        return (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    file = folder / "chat_template.jinja"
+    if file.is_file() and (source := _written(file.read_text(encoding="utf-8"))):
+        return source
     for name in ("chat_template.json", "tokenizer_config.json"):
         value = read_json(folder / name).get("chat_template")
-        if isinstance(value, str):
-            return value
-        if isinstance(value, list) and value:
+        if isinstance(value, list):
             named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
-            source = named.get("default", next(iter(named.values()), None))
-            return source if isinstance(source, str) else None
+            value = named.get("default", next(iter(named.values()), None))
+        if source := _written(value):
+            return source
     return None
+
+
+def _written(source: object) -> str | None:
+    """A source that says something."""
+    return source if isinstance(source, str) and source.strip() else None
 
 
 def read_json(path: Path) -> dict[str, Any]:

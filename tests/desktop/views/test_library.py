@@ -433,3 +433,23 @@ def test_a_thousand_models(make) -> None:
         table.viewport().repaint()
         times.append(1000 * (time.thread_time() - begun))
     assert statistics.median(times) < 16
+
+
+def test_facts_and_field_agree_on_the_template_that_is_used(deck: Deck) -> None:
+    def fact() -> str:
+        cells = [details._grid.itemAt(place).widget() for place in range(details._grid.count())]
+        names = [cell.accessibleName() for cell in cells]
+        return next(name for name in names if name.startswith("Chat template:"))
+
+    deck.until_shown("m0", "m1", "m2")
+    local = deck.window.local
+    details, entry = local.details, local.models.entry(deck.path("m1"))
+    bare = dataclasses.replace(entry.info, has_chat_template=False, fallback_template="gemma")
+    for info, words in ((entry.info, "the model's own"), (bare, "none; the general form Gemma is used")):
+        details.show_entry(dataclasses.replace(entry, info=info), None)
+        assert fact() == f"Chat template: {words}"
+        assert details.kept.rows["chat_template"].editor.box.placeholderText() == words
+    details.kept._keep(LoadSettings, "chat_template", "{{ messages }}")
+    assert fact() == "Chat template: yours; the model has none"
+    details.kept._forget(LoadSettings, "chat_template")
+    assert fact() == "Chat template: none; the general form Gemma is used"

@@ -157,7 +157,13 @@ def test_describe_gguf_and_folder_of_the_same_model(tmp_path: Path) -> None:
         assert info.bits_per_weight == 32
         assert (info.layers, info.context_length, info.vocab_size, info.kv_bytes_per_token) == (2, 1024, 307, 2 * 2 * 2 * 2 * 32)
         assert info.has_chat_template
-    assert not describe(write_gguf(tmp_path / "n.gguf", tokenizer__chat_template=None)).has_chat_template
+        assert info.fallback_template == ""
+    bare = describe(write_gguf(tmp_path / "n.gguf", tokenizer__chat_template=None))
+    assert (bare.has_chat_template, bare.fallback_template) == (False, "chatml")
+    assert describe(write_gguf(tmp_path / "n.gguf", tokenizer__chat_template=" ")) == bare
+    for name in ("chat_template.jinja", "tokenizer_config.json"):
+        (tmp_path / "some-name" / name).unlink(missing_ok=True)
+    assert describe(tmp_path / "some-name").fallback_template == "chatml"
 
 
 def test_llama3_factors_and_config_give_the_same_table(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.errors import BadCheckpoint, EngineError, UnsupportedModel
-from engine.text.gguf_tokenizer import facts_from_gguf, stop_ids_from_gguf
+from engine.text.gguf_tokenizer import facts_from_gguf, roles_from_gguf
 from engine.weights.gguf_file import GgufFile
 from tests.tiny import write_gguf
 
@@ -30,8 +30,9 @@ def metadata(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("more", [{}, {"tokenizer.ggml.eot_token_id": 5, "tokenizer.ggml.fim_pad_token_id": 0xFFFFFFFF}])
 def test_the_same_ids(metadata: dict[str, Any], kind: dict[str, Any], more: dict[str, Any]) -> None:
     one = {**metadata, **kind, **more}
-    found = stop_ids_from_gguf(one)
-    assert found == facts_from_gguf(one).stop_ids
+    special, found = roles_from_gguf(one)
+    facts = facts_from_gguf(one)
+    assert (special, found) == (facts.special, facts.stop_ids)
     assert 2 in found
     assert (5 in found) == bool(more)
 
@@ -48,7 +49,7 @@ def test_the_same_refusals(metadata: dict[str, Any], change: dict[str, Any], kin
     with pytest.raises(kind) as whole:
         facts_from_gguf({**metadata, **change})
     with pytest.raises(kind) as ids:
-        stop_ids_from_gguf({**metadata, **change})
+        roles_from_gguf({**metadata, **change})
     assert str(ids.value) == str(whole.value)
 
 
@@ -58,4 +59,4 @@ def test_a_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     place = content.index(b"<|im_end|>")
     path.write_bytes(content[:place] + b"\xff" + content[place + 1 :])
     with pytest.raises(BadCheckpoint, match=rf"tiny\.gguf: a text of metadata key 'tokenizer.ggml.tokens' at byte {place} is not UTF-8"):
-        stop_ids_from_gguf(GgufFile(path).metadata)
+        roles_from_gguf(GgufFile(path).metadata)

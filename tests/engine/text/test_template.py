@@ -171,6 +171,43 @@ def test_sentencepiece_chat_has_one_bos() -> None:
         assert ids.count(ids[0]) == 1
 
 
+REASONING = """{% for m in messages %}[{{ m.role }}
+{%- if m.thinking is defined %} thinking={{ m.thinking }}{% endif %}
+{%- if m.reasoning_content is defined %} reasoning_content={{ m.reasoning_content }}{% endif %}
+{%- if m.reasoning is defined %} reasoning={{ m.reasoning }}{% endif %}]
+{%- if m.thinking is defined and loop.last %}<think>{{ m.thinking }}</think>{% endif %}{{ m.content }}{% endfor %}"""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {}, {"reasoning_content": "sum"}, {"thinking": "sum"}, {"reasoning": "sum"}, {"reasoning_content": ""},
+        {"reasoning_content": None}, {"thinking": "a", "reasoning_content": "b"}, {"thinking": None, "reasoning": "c"},
+        {"thinking": "", "reasoning": "c"}, {"reasoning_content": "a", "thinking": "b", "reasoning": "c"},
+    ],
+)  # fmt: skip
+def test_reasoning_has_the_names_of_transformers(tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    reply = {"role": "assistant", "content": "Four.", **fields}
+    turns: list[dict[str, Any]] = [{"role": "user", "content": "2+2?"}, reply]
+    expected = render_jinja_template(conversations=[turns], chat_template=REASONING)[0][0]
+    template = ChatTemplate(REASONING, None, None)
+    assert template.render(turns, add_generation_prompt=False) == expected
+    assert encode_chat(tokenizer, template, turns, add_generation_prompt=False)[0] == expected
+    assert set(turns[1]) == {"role", "content", *fields}, "what was given was changed"
+
+
+@pytest.mark.parametrize("blank", ["", " \n", [], [{"name": "default", "template": ""}]])
+def test_a_blank_template_is_none(tmp_path: Path, tokenizer: Tokenizer, blank: Any) -> None:
+    assert ChatTemplate.from_gguf({"tokenizer.chat_template": blank}, tokenizer).is_fallback
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": blank}), encoding="utf-8")
+    (tmp_path / "chat_template.jinja").write_text("\n", encoding="utf-8")
+    assert ChatTemplate.from_folder(tmp_path, tokenizer).is_fallback
+    (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": "one"}), encoding="utf-8")
+    assert ChatTemplate.from_folder(tmp_path, tokenizer).render([USER]) == "one"
+
+
 def test_fallback_is_chatml_and_says_so(tokenizer: Tokenizer) -> None:
     fallback = ChatTemplate.from_gguf({}, tokenizer)
     assert fallback.is_fallback
