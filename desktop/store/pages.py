@@ -6,21 +6,25 @@ section 4 (write-ahead log). Nothing here trusts a number of the file: what does
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["Value", "leaf_rows"]
+__all__ = ["Value", "index_records", "leaf_rows"]
 
 Value = int | float | str | bytes | None
 _LEAF = 0x0D
+_INDEX_INTERIOR, _INDEX_LEAF = 0x02, 0x0A
 _DEFAULT_PAGE = 4096
 _MAGIC = b"SQLite format 3\0"
 _WAL_MAGIC = (0x377F0682, 0x377F0683)
 _SIZES = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)
 """Bytes of the serial types 0 to 9."""
 _MOST_COLUMNS = 64
+_NO_CELL = (IndexError, struct.error, ValueError)
+"""What reading raises where there is no cell, or one with other bytes in it."""
 
 
 def leaf_rows(path: Path) -> Iterator[tuple[int, tuple[Value, ...]]]:
@@ -31,12 +35,28 @@ def leaf_rows(path: Path) -> Iterator[tuple[int, tuple[Value, ...]]]:
     """
     with path.open("rb") as file:
         pages = _Pages(file, path.with_name(path.name + "-wal"))
-        free = pages.free()
-        for number in range(1, pages.count + 1):
-            page = pages.read(number)
-            start = 100 if number == 1 else 0
-            if number not in free and len(page) == pages.size and page[start] == _LEAF:
-                yield from _rows(pages, page, start)
+        for page, start, _ in pages.of_kind(_LEAF):
+            for at in _cells(page, start, 8):
+                with contextlib.suppress(*_NO_CELL):
+                    length, at = _varint(page, at)
+                    rowid, at = _varint(page, at)
+                    payload = _payload(pages, page, at, length, pages.usable - 35)
+                    if payload is not None:
+                        yield _signed(rowid), _record(payload)
+
+
+def index_records(path: Path) -> Iterator[tuple[Value, ...]]:
+    """Every record in the pages of indexes, and of tables without rowids, which are kept as indexes are; otherwise as `leaf_rows`."""
+    with path.open("rb") as file:
+        pages = _Pages(file, path.with_name(path.name + "-wal"))
+        for page, start, kind in pages.of_kind(_INDEX_LEAF, _INDEX_INTERIOR):
+            inner = kind == _INDEX_INTERIOR  # its cells begin with the number of a page
+            for at in _cells(page, start, 12 if inner else 8):
+                with contextlib.suppress(*_NO_CELL):
+                    length, at = _varint(page, at + 4 * inner)
+                    payload = _payload(pages, page, at, length, (pages.usable - 12) * 64 // 255 - 23)
+                    if payload is not None:
+                        yield _record(payload)
 
 
 class _Pages:
@@ -63,6 +83,15 @@ class _Pages:
             return b""
         self._file.seek((number - 1) * self.size)
         return self._file.read(self.size)
+
+    def of_kind(self, *kinds: int) -> Iterator[tuple[bytes, int, int]]:
+        """The whole pages of these kinds that are not free: their bytes, where the header begins, and the kind."""
+        free = self.free()
+        for number in range(1, self.count + 1):
+            page = self.read(number)
+            start = 100 if number == 1 else 0
+            if number not in free and len(page) == self.size and page[start] in kinds:
+                yield page, start, page[start]
 
     def free(self) -> frozenset[int]:
         """The pages of the freelist."""
@@ -102,30 +131,23 @@ def _log(wal: Path, size: int) -> dict[int, int]:
     return newest
 
 
-def _rows(pages: _Pages, page: bytes, start: int) -> Iterator[tuple[int, tuple[Value, ...]]]:
+def _cells(page: bytes, start: int, header: int) -> Iterator[int]:
+    """Where the cells of a page begin."""
     (cells,) = struct.unpack_from(">H", page, start + 3)
-    for place in range(start + 8, min(start + 8 + 2 * cells, len(page) - 1), 2):
-        try:
-            at = struct.unpack_from(">H", page, place)[0]
-            length, at = _varint(page, at)
-            rowid, at = _varint(page, at)
-            payload = _payload(pages, page, at, length)
-            if payload is not None:
-                yield _signed(rowid), _record(payload)
-        except (IndexError, struct.error, ValueError):  # no cell, or one with other bytes in it
-            continue
+    for place in range(start + header, min(start + header + 2 * cells, len(page) - 1), 2):
+        yield struct.unpack_from(">H", page, place)[0]
 
 
-def _payload(pages: _Pages, page: bytes, at: int, length: int) -> bytes | None:
-    """The bytes of a record, those on overflow pages included; None when a page of them is missing."""
+def _payload(pages: _Pages, page: bytes, at: int, length: int, most: int) -> bytes | None:
+    """The bytes of a record, those on overflow pages included, where a page holds up to `most`; None when a page of them is missing."""
     usable = pages.usable
-    if length <= usable - 35:
+    if length <= most:
         return page[at : at + length] if at + length <= len(page) else None
     if length > pages.count * pages.size:
         return None
     least = (usable - 12) * 32 // 255 - 23
     local = least + (length - least) % (usable - 4)
-    local = local if local <= usable - 35 else least
+    local = local if local <= most else least
     parts = [page[at : at + local]]
     (following,) = struct.unpack_from(">I", page, at + local)
     left = length - local
