@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
-
+from engine.garbage import no_garbage_search
 from engine.text.template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from engine.weights.checkpoint import Checkpoint
@@ -13,7 +10,7 @@ from engine.weights.checkpoint import Checkpoint
 
 def open_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """Raises `ModelNotFound`, `UnsupportedModel`, `BadCheckpoint` for a tokenizer that is missing, of an unknown kind or broken."""
-    with _no_collection():
+    with no_garbage_search():
         if checkpoint.format == "gguf":
             return Tokenizer.from_gguf(dict(checkpoint.metadata))
         return Tokenizer.from_folder(checkpoint.path)
@@ -33,15 +30,3 @@ def _open_template(checkpoint: Checkpoint, template: str, tokenizer: Tokenizer) 
     if checkpoint.format == "gguf":
         return ChatTemplate.from_gguf(dict(checkpoint.metadata), tokenizer)
     return ChatTemplate.from_folder(checkpoint.path, tokenizer)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without the search for cycles, which takes a fifth of the time while millions of small objects are made, none of them in one."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()

@@ -21,6 +21,7 @@ from engine.backends.cuda.ptx import (
     static,
     thread,
     wait_for_others,
+    xor_f,
 )
 from engine.backends.cuda.targets import CAPABILITIES, BuildError, target
 from engine.backends.cuda.words import float32, int32, int64
@@ -53,6 +54,17 @@ def _changing(source: int, target: int) -> None:
     st_f32x4(target + 16 * int64(thread()), s, t, u, v)
 
 
+def _together(x: Any) -> Any:
+    return x + xor_f(x, 1)
+
+
+def _meeting(target: int) -> None:
+    """All lanes come to the shuffle, and one stores."""
+    total = _together(float32(1.0))
+    if thread() == 0:
+        st_f32(target, total)
+
+
 def changing() -> Kernel:
     return Kernel("changing", _changing, "ll", 32, 32)
 
@@ -69,8 +81,9 @@ def doubling() -> Kernel:
 @pytest.mark.parametrize(
     ("device", "expected"),
     [
-        (75, "sm_75"), (80, "sm_80"), (86, "sm_86"), (87, "sm_86"), (89, "sm_89"), (90, "sm_90"), (100, "sm_100"), (103, "sm_100"),
-        (120, "sm_120"), (121, "sm_120"), (110, "compute_100"), (130, "compute_120"), (200, "compute_120"),
+        (75, "sm_75"), (80, "sm_80"), (86, "sm_86"), (87, "compute_86"), (89, "sm_89"), (90, "sm_90"),
+        (100, "sm_100"), (101, "compute_100"), (103, "sm_100"), (110, "compute_100"), (120, "sm_120"),
+        (121, "sm_120"), (130, "compute_120"), (200, "compute_120"),
     ],
 )  # fmt: skip
 def test_target(device: int, expected: str) -> None:
@@ -108,6 +121,19 @@ def test_what_depends_on_the_device() -> None:
         assert len({r for p in products for r in ", ".join(p[1:4]).split(", ")}) == 4 + 4 + 2
         assert "{@" not in text
     assert texts[80].replace("sm_80", "sm_89") == texts[89]
+
+
+def test_every_function_is_convergent() -> None:
+    """Kernels, what they call, and what is only declared; LLVM's own intrinsics say it themselves."""
+    meeting = Kernel("meeting", _meeting, "l", 32, 32)
+    function, _ = build_module._numba_function(meeting)
+    library = build_module._front_end(meeting, function)
+    lines = [line for text in library.llvm_strs for line in text.splitlines()]
+    heads = [line for line in lines if re.match(r"(define|declare)\b", line)]
+    own = [line for line in heads if "@llvm." not in line and '@"llvm.' not in line]
+    assert any(line.startswith("define") for line in own)
+    assert any(line.startswith("declare") for line in own)
+    assert [line for line in own if "convergent" not in line] == []
 
 
 def test_nvvm_makes_one_text_of_a_generation() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -137,6 +138,41 @@ def test_a_graph_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     graph.launch()
     assert made.fake.graphs == [(0x9001, made.device.stream.cuda_stream)]
     assert len(made.fake.launches) == launches
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_garbage_is_searched_while_recording(monkeypatch: pytest.MonkeyPatch, enabled: bool) -> None:
+    """What a search deletes may call the driver; afterwards it is as before, after a recording that failed as
+    well."""
+    made, dropped = Made(monkeypatch), list[int]()
+    work, thresholds, was = checks.Sum(made.device), gc.get_threshold(), gc.isenabled()
+
+    class Cycle:
+        def __init__(self) -> None:
+            self.own = self
+
+        def __del__(self) -> None:
+            dropped.append(len(made.fake.recording))
+
+    def launches() -> None:
+        Cycle()
+        work.launch()
+        kept = [[i] for i in range(50)]  # each asks for a search
+        assert kept
+        if not enabled:
+            raise KeyError
+
+    try:
+        gc.enable() if enabled else gc.disable()
+        gc.set_threshold(1)
+        with nullcontext() if enabled else pytest.raises(KeyError):
+            made.device.record(launches)
+        assert gc.isenabled() == enabled
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.enable() if was else gc.disable()
+    gc.collect()
+    assert dropped == [0]
 
 
 def test_errors_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from engine.backends.base import Program, Step
+from engine.backends.base import Program, Step, WalkPlan
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.cuda.call import Call
 from engine.backends.cuda.program import CudaProgram
 from engine.backends.cuda.split import Split
+from engine.errors import EngineError
 from engine.models import Model
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
@@ -95,6 +98,43 @@ def test_more_logit_rows_than_ever_before(tmp_path: Path) -> None:
     np.testing.assert_allclose(every[-1:], one, atol=1e-4)  # torch adds up in another order for more rows
     np.testing.assert_array_equal(program.run(step(ids)), one)
     program.close()
+    model.close()
+
+
+def walking(program: Program) -> None:
+    """Two tokens of a reply that is under way."""
+    assert isinstance(program, CudaProgram)
+    walk = program.walk(WalkPlan(program._recording.logits.width, greedy=True))
+    assert walk is not None
+    walk.start([5], np.array([0, 1], np.int32), lambda place: 0.5)
+    walk.next(True)
+    walk.next(True)
+
+
+@pytest.mark.parametrize("way", ["closed", "dropped", "fails", "lost"])
+def test_a_program_leaves_no_cycle(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it ends, its memory is free again without a search for cycles."""
+    assert not gc.isenabled()
+    model, device = make(tmp_path)
+    cache = model.new_cache(300)
+    before = device.taken
+    program: Any = model.record(cache, 32)
+    walking(program)
+    with monkeypatch.context() as patched:
+        if way == "fails":
+            patched.setattr(device, "step", lambda: (_ for _ in ()).throw(EngineError("misaligned")))
+            with pytest.raises(EngineError, match="misaligned"):
+                program.close()
+        device.lost = way == "lost"
+        if way in ("closed", "lost"):
+            program.close()
+        device.lost = False
+    if way == "dropped":
+        device.synchronize()
+        del program
+    assert device.taken == before
+    if way == "fails":
+        device._queue.clear()
     model.close()
 
 

@@ -43,7 +43,6 @@ def build(kernel: Kernel, capabilities: Sequence[int] = CAPABILITIES) -> dict[in
     """Machine code of one kernel for each of the capabilities that it supports. Raises `BuildError` where it uses float64."""
     if getattr(cuda, "implementation", "") != "NVIDIA":
         raise BuildError("Numba's own old CUDA target was found in place of numba-cuda; install the package with its gpu extra anew.")
-    _dispatcher.get_current_device = _NoDevice
     wanted = [capability for capability in capabilities if capability >= kernel.least]
     if not wanted:
         return {}
@@ -74,11 +73,26 @@ def _numba_function(kernel: Kernel) -> tuple[FunctionType, dict[str, Op]]:
 
 
 def _front_end(kernel: Kernel, function: FunctionType) -> Any:
+    _dispatcher.get_current_device = _NoDevice
     signature = types.void(*(_NUMBA[letter] for letter in kernel.parameters))
     library, _ = _compiler._compile_pyfunc_with_fixup(
         function, signature, device=False, abi="numba", cc=(7, 5), fastmath=True, launch_bounds=(kernel.threads, kernel.blocks)
     )
+    _converge(library)
     return library
+
+
+def _converge(library: Any) -> None:
+    """Mark every function and declaration: the compiler must not move a call into a branch, or double it,
+    where threads may meet in it.
+
+    Numba marks none, so only the instructions themselves would hold it back, and only once they are inlined.
+    Source: LLVM Language Reference, "convergent": "front ends for such languages should mark all functions".
+    """
+    for module in library.modules:
+        for function in module.functions:
+            if not function.name.startswith("llvm."):  # whose own definition says it
+                function.attributes.add("convergent")
 
 
 def _first(capability: int) -> int:

@@ -14,6 +14,7 @@ from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.launch import Launcher
 from engine.core import Loading
 from engine.errors import EngineError, NotEnoughMemory
+from engine.garbage import no_garbage_search
 
 _cuda: Any = torch.cuda  # whose events and streams have no types
 
@@ -185,7 +186,7 @@ class TorchDevice:
         """See `device.Device`. Kernels must be prepared and memory be there before: neither can be had while recording."""
         self.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with self.torch_work():
+        with no_garbage_search(), self.torch_work():
             # Other threads may go on with the GPU: only this one is held to what a recording allows.
             graph.capture_begin(capture_error_mode="thread_local")
             whole = False

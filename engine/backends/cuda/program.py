@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -154,18 +155,11 @@ class CudaProgram:
             if first:
                 self._states[number].send()
             for call in calls:
-                self.launch_few(number, call, rows, logit_rows)
+                launch_few(device, self._few[number], self._states[number], call, rows, logit_rows)
             if target is not None:
                 device.copy(self._few[number].memory(self._recording.logits)[: target.nbytes], target)
 
         return device.record(launches)
-
-    def launch_few(self, number: int, call: Call, rows: int, logit_rows: int) -> None:
-        """Launch a call of a step of few rows."""
-        count = (logit_rows if call.on_logit_rows else rows) * call.copies
-        given = self._given(number, count, rows - logit_rows)
-        arguments = [self._value(argument, self._few[number], given) for argument in call.arguments]
-        self._devices[number].launch(call.kernel, call.blocks(count), arguments)
 
     def walk(self, plan: WalkPlan) -> Walk | None:
         """See `Walker.walk`: on one device only, where the token that is drawn is where the next step begins."""
@@ -175,15 +169,11 @@ class CudaProgram:
         if self._walks is None:
             position, tokens, pages = self._states[0].parts
             logits = self._few[0].memory(self._recording.logits)[: 4 * self._recording.logits.width]
-            row = OneRow(self._launch_one, tokens[:4], position, pages, logits, self._recording.positions)
+            calls = [call for _, call in self._recording.few if isinstance(call, Call)]
+            launch = partial(_launch_one, self._devices[0], self._few[0], self._states[0], calls)
+            row = OneRow(launch, tokens[:4], position, pages, logits, self._recording.positions)
             self._walks = Walks(self._devices[0], row)
         return self._walks.walk(plan)
-
-    def _launch_one(self) -> None:
-        """A step of one row, without its state and without telling its logits."""
-        for _, call in self._recording.few:
-            assert isinstance(call, Call)
-            self.launch_few(0, call, 1, 1)
 
     # -- many rows
 
@@ -216,22 +206,6 @@ class CudaProgram:
 
     # -- both
 
-    def _given(self, number: int, rows: int, first_row: int) -> dict[Given, int]:
-        state = self._states[number]
-        return {
-            Given.ROWS: rows,
-            Given.FIRST_ROW: first_row,
-            Given.POSITION: state.position,
-            Given.TOKENS: state.tokens,
-            Given.PAGES: state.pages,
-        }
-
-    @staticmethod
-    def _value(argument: Argument, arena: Arena, given: dict[Given, int]) -> int | float:
-        if isinstance(argument, Buffer):
-            return arena.address(argument)
-        return given[argument] if isinstance(argument, Given) else argument
-
     def _move(self, number: int, move: Move, arenas: list[Arena], rows: int) -> None:
         """Bring rows over from another device, when it has made them."""
         source, target = self._devices[move.source_device], self._devices[number]
@@ -244,15 +218,52 @@ class CudaProgram:
         if self._closed:
             return
         self._closed = True
-        with suppress(DeviceLost):  # on a device that is gone nothing is under way
-            if self._walks is not None:
-                self._walks.close()
-        self._walks = None  # whose row holds memory, and this program: a cycle that would stay until somebody looks for cycles
-        for device in self._devices:
-            with suppress(DeviceLost):
-                device.synchronize()
-        self._replays, self._few, self._many, self._scratch, self._states = {}, [], [], {}, []
-        self._recording.few, self._recording.many, self._recording.kept = [], [], []
+        walks, self._walks = self._walks, None
+        try:
+            if walks is not None:
+                with suppress(DeviceLost):  # on a device that is gone nothing is under way
+                    walks.close()
+            for device in self._devices:
+                with suppress(DeviceLost):
+                    device.synchronize()
+        finally:
+            self._replays, self._few, self._many, self._scratch, self._states = {}, [], [], {}, []
+            self._recording.few, self._recording.many, self._recording.kept = [], [], []
+
+
+def _given(state: State, rows: int, first_row: int) -> dict[Given, int]:
+    """What is known when an operation of so many rows runs."""
+    return {
+        Given.ROWS: rows,
+        Given.FIRST_ROW: first_row,
+        Given.POSITION: state.position,
+        Given.TOKENS: state.tokens,
+        Given.PAGES: state.pages,
+    }
+
+
+def _value(argument: Argument, arena: Arena, given: dict[Given, int]) -> int | float:
+    if isinstance(argument, Buffer):
+        return arena.address(argument)
+    return given[argument] if isinstance(argument, Given) else argument
+
+
+def launch_few(device: Device, arena: Arena, state: State, call: Call, rows: int, logit_rows: int) -> None:
+    """Launch a call of a step of few rows."""
+    count = (logit_rows if call.on_logit_rows else rows) * call.copies
+    given = _given(state, count, rows - logit_rows)
+    arguments = [_value(argument, arena, given) for argument in call.arguments]
+    device.launch(call.kernel, call.blocks(count), arguments)
+
+
+def _launch_one(device: Device, arena: Arena, state: State, calls: Sequence[Call]) -> None:
+    """A step of one row, without its state and without telling its logits.
+
+    A walk keeps this and not its program, which keeps the walk: they would be a cycle, whose memory on the
+    device stays until somebody looks for cycles.
+    """
+    for call in calls:
+        launch_few(device, arena, state, call, 1, 1)
 
 
 class BoundStep:
@@ -284,14 +295,12 @@ class BoundStep:
 
     def address(self, argument: Argument) -> int | float:
         """See `Bound`."""
-        given = self._program._given(self._number, self.rows, self._first_row)
-        return self._program._value(argument, self._program._many[self._number], given)
+        given = _given(self._program._states[self._number], self.rows, self._first_row)
+        return _value(argument, self._program._many[self._number], given)
 
     def launch(self, call: Call) -> None:
         """See `Bound`."""
-        given = self._program._given(self._number, self.rows, self._first_row)
-        arena = self._program._many[self._number]
-        arguments = [self._program._value(argument, arena, given) for argument in call.arguments]
+        arguments = [self.address(argument) for argument in call.arguments]
         self.device.launch(call.kernel, call.blocks(self.rows), arguments)
 
     def scratch(self, size: int, place: int = 0) -> torch.Tensor:

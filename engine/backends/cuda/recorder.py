@@ -235,9 +235,12 @@ class Recorder:
             wanted = None if to is None else (record, to)
             return attention.attention_calls(kind, addresses, q, y, wanted, shape, last, processors, out is not None)
 
-        flash = prefill_attention.has_flash(self.devices[device], shape)
+        flash = self._flash(device, shape)
         long = prefill_attention.prefill_attention(kind, addresses, q, y, shape, last, flash)
         return self._make(device, (q,), y, few, Operation((), (long,)))
+
+    def _flash(self, device: int, shape: AttentionShape) -> bool:
+        return prefill_attention.has_flash(self.devices[device], shape)
 
     def gated(self, gate: Buffer, up: Buffer, activation: str) -> Buffer:
         """See `Ops.gated`."""

@@ -8,6 +8,9 @@ from engine.errors import EngineError
 
 CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
 """Compute capabilities that kernels are built for, times ten: Turing to Blackwell. Code of one runs on later ones of its generation."""
+TEGRA = frozenset({72, 87, 101, 110})
+"""Compute capabilities of Jetson and its like: they take no machine code of other devices, whatever the
+generation."""
 
 
 class BuildError(EngineError):
@@ -46,10 +49,11 @@ class Target:
 def target(capability: int) -> Target:
     """For a device of this compute capability.
 
-    Machine code runs on its own generation (the tens) from its capability on, PTX on everything from its own on. Source: CUDA C++
-    Programming Guide, "Application Compatibility". Raises `BuildError` for devices before the first of `CAPABILITIES`.
+    Machine code runs on its own generation (the tens) from its capability on, but never on both desktop GPUs
+    and `TEGRA`; PTX runs on everything from its own on. Source: CUDA C++ Programming Guide, "Binary
+    Compatibility". Raises `BuildError` for devices before the first of `CAPABILITIES`.
     """
     before = [each for each in CAPABILITIES if each <= capability]
     if not before:
         raise BuildError(f"Kernels need compute capability {CAPABILITIES[0] / 10}; this GPU has {capability / 10}.")
-    return Target(before[-1], before[-1] // 10 == capability // 10)
+    return Target(before[-1], before[-1] // 10 == capability // 10 and capability not in TEGRA)
