@@ -1,8 +1,9 @@
-"""A user in a hurry, for the kill test and the soak: a whole window over a fast fake model, and random acts one after the other.
+"""A user in a hurry, for the kill test and the soak: a whole window over a model, and random acts one after the other.
 
-As a program (`python -m tests.bench.busy_user DATA LOG SEED`) it acts until it is killed. What it did is told line by line in LOG, a
-file of its own opened for appending: each act when the store has said yes to it, and how long the growing reply is on the screen.
-Notebooks get typed words `tNUMBER `, each told once, that no act takes away, and `REPLY` behind some of them.
+As a program (`python -m tests.bench.busy_user DATA LOG SEED FAVOURITE [MODEL]`) it acts until it is killed, in three of ten acts on its
+way to the FAVOURITE one; without a MODEL a fast fake one answers. What it did is written line by line to LOG, a file of its own opened for appending: each act when the store has accepted
+it, and the length and checksum of the growing reply that is on the screen. Notebooks get typed words `tNUMBER `, each logged once,
+that no act takes away, and the model's text behind some of them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import random
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from desktop.views.notebook_page import NotebookPage
 from engine.core import Downloaded
 from tests.desktop.fakes import EchoChat, EchoDoor
 
-__all__ = ["REPLY", "BusyUser", "open_desktop"]
+__all__ = ["REPLY", "BusyUser", "checksum", "open_desktop"]
 
 REPLY = " ".join(f"word{n}" + (".\n\n" if n % 40 == 39 else "") for n in range(900))
 LONGEST_DOCUMENT = 150_000
@@ -37,28 +39,40 @@ CAST = (Participant("Ada", "Ada counts."), Participant("Bo"))
 Tell = Callable[..., None]
 
 
-def open_desktop(app: Any, folder: Path, delay_s: float = 0.002) -> Desktop:
-    """A window whose model says `REPLY`, one word each `delay_s`."""
+def open_desktop(app: Any, folder: Path, delay_s: float = 0.002, model: Path | None = None) -> Desktop:
+    """A window over the `model` of that file, or over a fake one that says `REPLY`, one word each `delay_s`."""
+    if model is not None:
+        desktop = Desktop(app, folder)
+        desktop.start(model=model)
+        return desktop
     door = EchoDoor(EchoChat(reply=REPLY, delay_s=delay_s))
 
     def fetch(_folder: Path, _stop: object) -> Any:
         yield Downloaded("")
 
-    model = folder / "echo.gguf"
-    model.touch()
+    echo = folder / "echo.gguf"
+    echo.touch()
     desktop = Desktop(app, folder, Doors(door.open_chat, door.describe, fetch, door.draft_problem))
-    desktop.start(model=model)
+    desktop.start(model=echo)
     return desktop
 
 
-class BusyUser(QObject):
-    """Acts on `desktop` every `pause_ms`; `tell(kind, **facts)` is called when an act has been done."""
+def checksum(text: str) -> int:
+    """What tells one beginning of a text from another in the log."""
+    return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
-    def __init__(self, desktop: Desktop, seed: int, tell: Tell, pause_ms: int = 25) -> None:
+
+class BusyUser(QObject):
+    """Acts on `desktop` every `pause_ms`; `tell(kind, **facts)` is called when an act has been done.
+
+    `favourite` is a kind that shall be told of before long: some acts are steps on the way to it.
+    """
+
+    def __init__(self, desktop: Desktop, seed: int, tell: Tell, pause_ms: int = 25, favourite: str = "") -> None:
         super().__init__()
         self.desktop, self.session = desktop, desktop.session
         self.acts = 0
-        self._tell, self._draw = tell, random.Random(seed)
+        self._tell, self._draw, self._favourite = tell, random.Random(seed), favourite
         self._number = seed * 100_000
         self._stays = self._draw.choice((0.5, 0.5, 0.98))  # one in three writes and writes, as long as nobody disturbs
         self._typed: tuple[int, int] = (0, 0)  # a document and the last word typed into it
@@ -83,10 +97,16 @@ class BusyUser(QObject):
         session = self.session
         self.acts += 1
         self._look()
+        if session.state != "no_model" and self._favourite and self._draw.random() < 0.3:
+            self._towards(self._favourite)
+            return
         page = self.desktop.window.notebooks.open_page
         if page is not None and self._draw.random() < self._stays:
             self._work_on(page)
             return
+        items = session.messages.items()
+        if items and items[-1].running and self._draw.random() < self._stays:
+            return  # reads what the model writes
         acts = [
             (self._say, 8), (self._switch, 5), (self._search, 3), (self._rename, 2), (self._edit, 2), (self._import, 1), (self._stop, 1),
             (self._new, 1), (self._delete, 1), (self._scroll, 3), (self._new_notebook, 3), (self._cast, 4), (self._speak, 4),
@@ -94,10 +114,36 @@ class BusyUser(QObject):
         if session.state != "no_model":
             self._draw.choices([act for act, _ in acts], [weight for _, weight in acts])[0]()
 
+    def _towards(self, kind: str) -> None:
+        """The act that is told as `kind`, or one that it needs before it."""
+        page = self.desktop.window.notebooks.open_page
+        items = self.session.messages.items()
+        if kind in ("typed", "grown"):
+            if page is None:
+                self._new_notebook()
+            elif kind == "grown" and page.document is not None and page.editor.text() and self.session.state == "idle":
+                self._write_on(page)
+            else:
+                self._work_on(page)
+        elif kind in ("seen", "said", "cast", "edited") and self.session.notebook:
+            self._new()
+        elif kind in ("seen", "said") or (kind == "edited" and len(items) < 2):
+            if not (items and items[-1].running):
+                self._say()
+        elif kind == "deleted" and len(self._chats()) <= 5:
+            self._import()
+        else:
+            acts = {
+                "edited": self._edit, "renamed": self._rename, "imported": self._import, "deleted": self._delete, "cast": self._cast,
+                "notebook": self._new_notebook,
+            }  # fmt: skip
+            acts[kind]()
+
     def _look(self) -> None:
         items = self.session.messages.items()
         if items and items[-1].running:
-            self._tell("seen", id=items[-1].id, length=len(items[-1].text), speaker=items[-1].speaker)
+            text = items[-1].text
+            self._tell("seen", id=items[-1].id, length=len(text), checksum=checksum(text), speaker=items[-1].speaker)
         page = self.desktop.window.notebooks.open_page
         if page is not None and page.document is not None and page.editor.streaming:
             self._tell("grown", id=page.document.message_id, length=page.editor.length)
@@ -121,10 +167,7 @@ class BusyUser(QObject):
         text = page.editor.text()
         first = text.find(" ") + 1
         if text and self.session.state == "idle" and self._draw.random() < 0.1 and len(text) < LONGEST_DOCUMENT:
-            page.editor.put_cursor(self._draw.choice((first, len(text))))
-            page.write_on()
-            if page.editor.streaming:
-                self._tell("saved", id=page.document.message_id, number=self._typed[1] if self._typed[0] else 0)
+            self._write_on(page)
             return
         self._number += 1
         page.editor.put_cursor(self._draw.choice((0, first, len(text), len(text), len(text))))
@@ -133,6 +176,14 @@ class BusyUser(QObject):
                 QCoreApplication.sendEvent(page.editor, QKeyEvent(kind, 0, Qt.KeyboardModifier.NoModifier, sign))
         self._typed = (page.document.message_id, self._number)
         self._tell("typed", id=page.document.message_id, number=self._number)
+
+    def _write_on(self, page: NotebookPage) -> None:
+        """Let the model write behind the first word, or at the end."""
+        text = page.editor.text()
+        page.editor.put_cursor(self._draw.choice((text.find(" ") + 1, len(text))))
+        page.write_on()
+        if page.editor.streaming and page.document is not None:
+            self._tell("saved", id=page.document.message_id, number=self._typed[1] if self._typed[0] else 0)
 
     def _new_notebook(self) -> None:
         if self.session.new_notebook():
@@ -234,7 +285,7 @@ class BusyUser(QObject):
         bar.setValue(round(bar.maximum() * self._draw.random()))
 
 
-def main(folder: Path, log: Path, seed: int) -> None:
+def main(folder: Path, log: Path, seed: int, favourite: str, model: Path | None = None) -> None:
     """Act until killed."""
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -242,11 +293,11 @@ def main(folder: Path, log: Path, seed: int) -> None:
         os.write(out, (json.dumps({"time": time.time(), "kind": kind, **facts}) + "\n").encode())
 
     app = make_application(["inglenook"])
-    desktop = open_desktop(app, folder)
-    user = BusyUser(desktop, seed, tell)
+    desktop = open_desktop(app, folder, model=model)
+    user = BusyUser(desktop, seed, tell, favourite=favourite)
     tell("ready", acts=user.acts)
     app.exec()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4], *map(Path, sys.argv[5:]))

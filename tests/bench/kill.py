@@ -1,11 +1,13 @@
-"""`kill -9` at random moments under load: at most half a second of the running text is lost, and nothing else.
+"""`kill -9` under load, also while a reply grows: at most half a second of the running text is lost, and nothing else.
 
-    python -m tests.bench.kill [--kills 200] [--seed 1]
+    python -m tests.bench.kill [--kills 200] [--seed 1] [--model FILE]
 
 Each time the busy user works in a window over the same data until it is killed; then the store is compared with the user's own log,
-which an O_APPEND file keeps through the kill. Running text is a reply that grows, of one of several named roles too, a notebook that
-the model writes on, and what is being typed into one; what was typed before a notebook was left is told as saved. The last line is
-one JSON object; the exit code is 1 when something was lost.
+which an O_APPEND file keeps through the kill. Half of the kills wait for a reply that grows on the screen, the others in turn for each
+other act, and fall at a random moment after it. The starter model (or FILE) writes in half of the kills, a fast fake one in the others.
+Running text is a reply that grows, of one of several participants too, a notebook that the model writes on, and what is being typed into
+one; what was typed before a notebook was left is logged as saved. The last line is one JSON object; the exit code is 1 when something
+was lost, or when an act or a growing reply was met too seldom for the run to prove anything.
 """
 
 from __future__ import annotations
@@ -27,48 +29,83 @@ from typing import Any
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import FILE_NAME, Database
 from desktop.store.roles import Roles
-from tests.bench.busy_user import REPLY
+from tests.bench.busy_user import REPLY, checksum
+from tests.bench.starter import starter_model
 
 __all__ = ["Killing", "main"]
 
 PROMISE_S = 0.5
+ACTS = ("said", "edited", "renamed", "imported", "deleted", "cast", "notebook", "typed", "grown")
+"""What a kill waits for when it does not wait for a growing reply ("seen")."""
+PATIENCE_S = 60
+JUST_NOW_S = 0.1
+"""A reply that was seen to run so shortly before the kill was growing on the screen when it came."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class Killing:
-    """Kills over one data folder; `lost` says what was lost, one sentence each, and `counts` what was done meanwhile."""
+    """Kills over one data folder, while `model` writes in every other pair of them (None: a fake model in all).
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self._draw, self._round = folder, random.Random(seed), seed * 1000
+    `lost` says what was lost, one sentence each, `counts` what was done meanwhile, `met` how many kills followed the act that
+    they waited for, and "growing" in how many a reply was growing on the screen.
+    """
+
+    def __init__(self, folder: Path, seed: int, model: Path | None = None) -> None:
+        self.folder, self._draw, self._first, self._model = folder, random.Random(seed), seed * 1000, model
+        self._kills = 0
         self.lost: list[str] = []
+        self.met: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.longest_s: dict[str, float] = {"reply": 0.0, "notebook": 0.0, "typing": 0.0}
 
     def once(self) -> None:
-        """Start, kill at a random moment, compare."""
-        self._round += 1
-        log = self.folder / f"log{self._round}"
-        environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "INGLENOOK_DATA": str(self.folder)}
-        command = [sys.executable, "-m", "tests.bench.busy_user", str(self.folder), str(log), str(self._round)]
-        user = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 60
-        while not log.exists() or not log.read_bytes():
-            if user.poll() is not None or time.monotonic() > end:
-                user.kill()
-                raise SystemExit("the busy user did not start")
-            time.sleep(0.02)
-        time.sleep(self._draw.uniform(0.0, 2.0))
-        killed = time.time()
-        user.send_signal(signal.SIGKILL)
-        user.wait(30)
+        """Start, wait for an act, kill at a random moment after it, compare."""
+        number, self._kills = self._kills, self._kills + 1
+        wanted = "seen" if number % 2 == 0 else ACTS[number // 2 % len(ACTS)]
+        real = self._model is not None and number // 2 % 2 == 0
+        folder = self.folder / ("real" if real else "fake")  # the fake one's words are known, so its text is judged word by word
+        folder.mkdir(exist_ok=True)
+        log = self.folder / f"log{self._first + number}"
+        environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "INGLENOOK_DATA": str(folder)}
+        command = [sys.executable, "-m", "tests.bench.busy_user", str(folder), str(log), str(self._first + number), wanted]
+        user = subprocess.Popen([*command, *([str(self._model)] if real else [])], cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+        try:
+            self._wait(user, log, "ready")
+            met = self._wait(user, log, wanted)
+            time.sleep(self._draw.uniform(0.0, 1.0))
+        finally:
+            killed = time.time()
+            user.kill()
+            user.wait(30)
         if user.returncode != -signal.SIGKILL:
-            self.lost.append(f"run {self._round} ended by itself with {user.returncode}")
-        lines = log.read_text(encoding="utf-8").split("\n")[:-1]
-        self._compare([json.loads(line) for line in lines], killed)
+            self.lost.append(f"run {self._first + number} ended by itself with {user.returncode}")
+        told = [json.loads(line) for line in log.read_text(encoding="utf-8").split("\n")[:-1]]
+        self.met[wanted] += met
+        seen = [line["time"] for line in told if line["kind"] == "seen"]
+        self.met["growing"] += bool(seen) and seen[-1] > killed - JUST_NOW_S
+        self.met["real"] += real
+        self._compare(folder, told, killed, real)
 
-    def _compare(self, told: list[dict[str, Any]], killed: float) -> None:
+    def _wait(self, user: subprocess.Popen[bytes], log: Path, kind: str) -> bool:
+        """Whether the user's log told of such an act in time; one that is not even ready has failed."""
+        end = time.monotonic() + PATIENCE_S
+        sign = f'"kind": "{kind}"'.encode()
+        while not log.exists() or sign not in log.read_bytes():
+            if kind == "ready" and (user.poll() is not None or time.monotonic() > end):
+                raise SystemExit("the busy user did not start")
+            if user.poll() is not None or time.monotonic() > end:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def too_seldom(self) -> list[str]:
+        """What the kills met too seldom to prove anything, one sentence each."""
+        bars = {"seen": self._kills // 3, "growing": self._kills // 5, **dict.fromkeys(ACTS, self._kills // (4 * len(ACTS)))}
+        return [f"{what}: met in {self.met[what]} kills of at least {bar}" for what, bar in bars.items() if self.met[what] < bar]
+
+    def _compare(self, folder: Path, told: list[dict[str, Any]], killed: float, real: bool) -> None:
         self.counts.update(line["kind"] for line in told)
-        database = Database(self.folder / FILE_NAME)
+        database = Database(folder / FILE_NAME)
         try:
             if database.notices:
                 self.lost.append(f"the store says {database.notices}")
@@ -77,8 +114,8 @@ class Killing:
                 self.lost.append(f"the database is not sound: {sound}")
             ConversationStore(database)  # marks the reply that was cut as stopped
             self._compare_acts(database, told)
-            self._compare_reply(database, told, killed)
-            self._compare_notebooks(database, told, killed)
+            self._compare_reply(database, told, killed, real)
+            self._compare_notebooks(database, told, killed, real)
         finally:
             database.close()
 
@@ -110,7 +147,7 @@ class Killing:
             if row is None or (row[0] != title and not row[0].startswith("Title ")):
                 self.lost.append(f"the title {title!r} is gone")
 
-    def _compare_reply(self, database: Database, told: list[dict[str, Any]], killed: float) -> None:
+    def _compare_reply(self, database: Database, told: list[dict[str, Any]], killed: float, real: bool) -> None:
         for message, lines in _by_id(told, "seen").items():
             row = database.execute("SELECT text, state, speaker FROM messages WHERE id = ?", (message,)).fetchone()
             if row is None or row[1] == "running":
@@ -118,20 +155,21 @@ class Killing:
                 continue
             text, speaker = row[0], row[2]
             # The fake model leaves out as many words as the begun name before a role's reply has.
-            if not (REPLY.startswith(text) or (speaker and text in REPLY)):
+            known = real or REPLY.startswith(text) or (speaker and text in REPLY)
+            if not known or any(checksum(text[: line["length"]]) != line["checksum"] for line in lines if line["length"] <= len(text)):
                 self.lost.append(f"the reply {message} has text that nobody wrote")
             if speaker != lines[-1]["speaker"]:
                 self.lost.append(f"the reply {message} is by {speaker!r}, not by {lines[-1]['speaker']!r}")
             self._judge("reply", message, [line["time"] for line in lines if line["length"] > len(text)], killed)
 
-    def _compare_notebooks(self, database: Database, told: list[dict[str, Any]], killed: float) -> None:
+    def _compare_notebooks(self, database: Database, told: list[dict[str, Any]], killed: float, real: bool) -> None:
         typed, grown, saved = _by_id(told, "typed"), _by_id(told, "grown"), _by_id(told, "saved")
         for message in typed.keys() | grown.keys():
             row = database.execute("SELECT text FROM messages WHERE id = ?", (message,)).fetchone()
             if row is None:
                 self.lost.append(f"the document {message} is gone")
                 continue
-            if problem := wrong_in(row[0]):
+            if not real and (problem := wrong_in(row[0])):
                 self.lost.append(f"the document {message} has text that nobody wrote: {problem}")
             there = {int(number) for number in re.findall(r"t(\d+) ", row[0])}
             missing = [line for line in typed.get(message, ()) if line["number"] not in there]
@@ -173,20 +211,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--model", type=Path, help="a model file; without it the starter model, fetched when it is not there")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        killing = Killing(Path(name), options.seed)
+        killing = Killing(Path(name), options.seed, options.model or starter_model())
         for number in range(options.kills):
             killing.once()
             if number % 20 == 19:
-                print(f"{number + 1} kills, {len(killing.lost)} losses", flush=True)
-    for sentence in killing.lost[:20]:
+                print(f"{number + 1} kills, {len(killing.lost)} losses, met {dict(killing.met)}", flush=True)
+    seldom = killing.too_seldom()
+    for sentence in [*killing.lost[:20], *seldom]:
         print(sentence)
-    passed = not killing.lost
+    passed = not killing.lost and not seldom
     longest = {what: round(seconds, 3) for what, seconds in killing.longest_s.items()}
     print(f"{options.kills} kills; the most that was lost, in seconds: {longest}; passed: {passed}")
     result = {"kills": options.kills, "lost": len(killing.lost), "longest_s": longest, "passed": passed}
-    print(json.dumps({**result, "acts": dict(killing.counts)}))
+    print(json.dumps({**result, "met": dict(killing.met), "acts": dict(killing.counts)}))
     return 0 if passed else 1
 
 
