@@ -1,9 +1,9 @@
 """A user in a hurry, for the kill test and the soak: a whole window over a model, and random acts one after the other.
 
 As a program (`python -m tests.bench.busy_user DATA LOG SEED FAVOURITE [MODEL]`) it acts until it is killed, in three of ten acts on its
-way to the FAVOURITE one; without a MODEL a fast fake one answers. What it did is written line by line to LOG, a file of its own opened for appending: each act when the store has accepted
-it, and the length and checksum of the growing reply that is on the screen. Notebooks get typed words `tNUMBER `, each logged once,
-that no act takes away, and the model's text behind some of them.
+way to the FAVOURITE one; without a MODEL a fast fake one answers. What it did is written line by line to LOG, a file of its own opened
+for appending: each act when the store has accepted it, and the length and checksum of the growing reply that is on the screen.
+Notebooks get typed words `tNUMBER `, each logged once, that no act takes away, and the model's text behind some of them.
 """
 
 from __future__ import annotations
@@ -268,7 +268,8 @@ class BusyUser(QObject):
         self._importing = False
 
     def _stop(self) -> None:
-        self.session.stop()
+        if self.session.state != "loading":  # without a model there would be little left to do
+            self.session.stop()
 
     def _new(self) -> None:
         self.desktop.window.new_chat()
