@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 DRIVER = """
@@ -33,10 +32,8 @@ def run(arguments: list[str], deed: str = "None", **environment: str) -> subproc
 
 
 def test_it_starts_and_ends(tmp_path) -> None:
-    began = time.monotonic()
     done = run(["--data", str(tmp_path / "new folder")])
     assert (done.returncode, done.stdout) == (0, "told: \n")
-    assert time.monotonic() - began < 10
     log = (tmp_path / "new folder" / "logs" / "inglenook.log").read_text(encoding="utf-8")
     assert "Inglenook starts with the data in" in log
     assert "ERROR" not in log

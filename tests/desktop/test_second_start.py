@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -50,10 +49,8 @@ def test_a_second_start_hands_its_files_to_the_first_which_ends_well(tmp_path, q
         assert (second.returncode, out, err) == (0, "", "")
         assert first.stdout.readline() == f"took|{tmp_path / 'ünï.gguf'}|{tmp_path / 'below' / 'chats.json'}\n"
         first.send_signal(signal.SIGTERM)
-        began = time.monotonic()
         out, err = first.communicate(timeout=30)
         assert (first.returncode, out, err) == (0, "", "")
-        assert time.monotonic() - began < 5
     finally:
         first.kill()
         first.communicate()

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -103,10 +102,8 @@ def test_what_the_program_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_driver_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = threading.Event()
-    monkeypatch.setattr(driver, "_find", lambda: waiting.wait(5))
-    start = time.monotonic()
+    monkeypatch.setattr(driver, "_find", lambda: waiting.wait(1000))
     assert "did not answer within 0.05 seconds" in driver.find_gpus(0.05).reason
-    assert time.monotonic() - start < 2
     waiting.set()
 
 

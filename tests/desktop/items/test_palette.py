@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from desktop.items.synonyms import COMMAND_WORDS, SETTING_WORDS
 from desktop.settings import PANES
 from desktop.store.folding import fold
 from desktop.views.actions import COMMANDS
+from tests.work import calls_in
 
 
 def shelf(*titles: str, words: tuple[str, ...] = ()) -> Shelf:
@@ -78,7 +78,7 @@ def test_a_long_shelf_finds_what_a_short_one_does() -> None:
     assert best(found, "", 1) == ["Chat number 0"]
 
 
-def test_ten_thousand_titles_within_a_frame() -> None:
+def test_of_ten_thousand_titles_few_are_looked_at_closely() -> None:
     draw = random.Random(7)
     words = [
         "plan",
@@ -98,15 +98,9 @@ def test_ten_thousand_titles_within_a_frame() -> None:
     ]
     titles = [" ".join(draw.choice(words) for _ in range(draw.randint(2, 8))) for _ in range(10_000)]
     found = shelf(*titles)
-    worst = 0.0
-    for query in ("e", "ho", "holiday", "hp", "pyer", "python error", "xyzzy", "the plan boat", "lght", "zz", "aeiou", "e" * 30):
-        times = []
-        for _ in range(3):
-            start = time.thread_time()
-            found.find(query, 6)
-            times.append(time.thread_time() - start)
-        worst = max(worst, min(times))
-    assert worst < 0.016
+    assert calls_in(lambda: found.find("e", 6)) < 10 * len(titles)
+    for query in ("ho", "holiday", "hp", "pyer", "python error", "xyzzy", "the plan boat", "lght", "zz", "aeiou", "e" * 30):
+        assert calls_in(lambda query=query: found.find(query, 6)) < 2 * len(titles), query
 
 
 def test_every_synonym_belongs_to_something() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -110,10 +109,8 @@ def test_a_slow_search_leaves_the_window_free(qtbot: QtBot) -> None:
         catalogue.refresh([], [])
     gate.clear()
     begun.clear()
-    started = time.perf_counter()
     catalogue.refresh([], [])
-    assert time.perf_counter() - started < 0.1
-    assert catalogue.searching
+    assert catalogue.searching  # did not wait for the gate
     qtbot.waitUntil(begun.is_set)
     assert [entry.name for entry in catalogue.entries] == ["0", "1"]
     gate.set()

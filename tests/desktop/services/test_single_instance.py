@@ -115,10 +115,8 @@ def test_a_program_that_hangs_is_told_with_its_number(tmp_path, qapp) -> None:
     with socket.socket(socket.AF_UNIX) as hung:
         hung.bind(socket_name(tmp_path))
         hung.listen()
-        began = time.monotonic()
         with pytest.raises(StoreError, match=r"does not answer \(process 4711\)"):
             hand_over(AlreadyOpen(tmp_path, FOUND), Request(), wait_s=0.3)
-    assert time.monotonic() - began < 2
 
 
 def test_nobody_there_is_told_too_and_a_folder_that_becomes_free_is_taken(tmp_path, qapp) -> None:

@@ -15,7 +15,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QObject, QThread, Slot
 from pytestqt.qtbot import QtBot
 
-from desktop.services.worker import CROWDED, ROOMY, Gathered, StreamThread
+from desktop.services.worker import CROWDED, GATHER_MS, ROOMY, SLOWEST_MS, Gathered, StreamThread
 from engine.errors import ModelNotFound
 
 
@@ -309,29 +309,26 @@ def test_events_that_wait_come_with_the_next_that_are_gathered_the_last_of_them_
     assert worker.close(timeout_s=5)
 
 
-@pytest.mark.parametrize(("patience", "fewest", "most"), [(CROWDED, 3, 9), (ROOMY, 9, 26)])
-def test_what_showing_costs_decides_how_often_it_is_shown(qtbot: QtBot, patience: float, fewest: int, most: int) -> None:
+@pytest.mark.parametrize("patience", [CROWDED, ROOMY])
+@pytest.mark.parametrize("cost_s", [0.0, 0.002, 0.01, 0.5])
+def test_what_showing_costs_decides_how_long_the_next_text_waits(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, patience: float, cost_s: float
+) -> None:
     worker = StreamThread("pacing", gathered=Gathered(lambda event: isinstance(event, str), "".join))
     worker.patience = patience
-    listener = Listener(worker)
+    listener, clock, pauses = Listener(worker), [0.0], list[int]()
+    pause = worker._pause
+    monkeypatch.setattr("desktop.services.worker.time.thread_time", lambda: clock[0])
+    monkeypatch.setattr(worker, "_pause", lambda: pauses.append(pause()) or pauses[-1])
 
     def show(*_what: object) -> None:
-        end = time.thread_time() + 0.006
-        while time.thread_time() < end:
-            pass
+        clock[0] += cost_s
 
     worker.yielded.connect(show)
-
-    def generate(stop: threading.Event) -> Generator[object, None, None]:
-        end = time.monotonic() + 0.75
-        while time.monotonic() < end:
-            yield "x"
-            time.sleep(0.001)
-
-    job = worker.start(generate)
+    job = worker.start(lambda stop: (part for part in "x"))
     qtbot.waitUntil(lambda: listener.ended(job.id), timeout=5000)
-    assert fewest <= len(listener.events(job.id)) <= most
     assert worker.close(timeout_s=5)
+    assert max(pauses) == min(SLOWEST_MS, max(GATHER_MS, 1000 * patience * cost_s))
 
 
 def test_what_crossed_before_the_end_is_delivered_after_it(qtbot: QtBot) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sqlite3
-import time
 from pathlib import Path
 
 from hypothesis import settings
@@ -16,6 +15,7 @@ from desktop.store.database import MEMORY, Database
 from desktop.store.folding import fold, index_text
 from desktop.store.indexing import index_step
 from desktop.store.migrations import conversations_and_messages, full_text_search, message_tokens
+from tests.work import database_work
 
 OLD = (conversations_and_messages, full_text_search, message_tokens)
 
@@ -41,23 +41,21 @@ def found(store: ConversationStore, query: str) -> list[int]:
 def test_an_old_file_is_indexed_in_short_steps(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
     old_file(path, 3000)
-    started = time.perf_counter()
     database = Database(path)
     store = ConversationStore(database)
-    assert time.perf_counter() - started < 1.0
     assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     assert found(store, "number7") == [8, *range(71, 81), *range(701, 801)]  # not one is indexed
     steps, lefts = [], [3001]
     while True:
-        started = time.perf_counter()
-        progress = index_step(database)
-        steps.append(time.perf_counter() - started)
+        with database_work(database) as done:
+            progress = index_step(database)
+        steps.append(done[0])
         if progress.done:
             break
         assert progress.left < lefts[-1] or progress.left == 0
         lefts.append(progress.left)
     assert len(lefts) > 5
-    assert sorted(steps)[len(steps) // 2] < 0.2
+    assert max(steps) < sum(steps) / 3  # none is a large part of the whole
     assert database.execute("SELECT name FROM sqlite_master WHERE name LIKE 'message_search%'").fetchall() == []
     assert [hit.message_id for hit in store.search("number7", 1000)] == [*range(800, 700, -1), *range(80, 70, -1), 8]
     assert index_step(database).done

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
@@ -15,6 +13,7 @@ from desktop.settings import PANES, Appearance
 from desktop.views.actions import COMMANDS
 from engine.settings import LoadSettings, SamplerSettings, StopSettings
 from tests.desktop.desk import Hand, settled
+from tests.work import calls_in
 
 Key = Qt.Key
 CTRL, SHIFT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier
@@ -196,13 +195,10 @@ def test_keys_in_the_list_and_tab_narrow(hand, palette) -> None:
 
 def test_it_opens_at_once_and_fits_every_window(hand, palette) -> None:
     palette.close_palette()
-    times = []
-    for _ in range(3):
-        start = time.thread_time()
-        hand.window.commands.finder.toggle()
-        times.append(time.thread_time() - start)
-        palette.close_palette()
-    assert min(times) < 0.05
+    hand.window.commands.finder.toggle()
+    palette.close_palette()
+    assert calls_in(hand.window.commands.finder.toggle) < 20_000
+    palette.close_palette()
     size = hand.window.size()
     hand.window.commands.finder.toggle()
     hand.window.resize(420, 500)

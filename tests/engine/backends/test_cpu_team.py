@@ -131,10 +131,10 @@ def test_threads_come_back_one_by_one_once_the_neighbours_are_gone() -> None:
 def test_the_counter_counts_time() -> None:
     rate = ticks_per_second()
     read = KERNELS.team["ticks"]
-    begun, first = time.perf_counter(), read()
+    before, first, after = time.perf_counter(), read(), time.perf_counter()
     time.sleep(0.05)
-    seconds, counted = time.perf_counter() - begun, read() - first
-    assert counted / rate == pytest.approx(seconds, rel=0.1)
+    earliest, counted, latest = time.perf_counter() - after, read() - first, time.perf_counter() - before
+    assert 0.9 * earliest < counted / rate < 1.1 * latest  # whatever held this thread up between two looks
 
 
 @contextmanager
@@ -220,15 +220,15 @@ def one_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("one_cpu")
 def test_while_a_thread_of_this_process_asks_for_room_a_helper_leaves() -> None:
     counts = np.zeros(9, np.int64)
-    slow = np.array([0, ticks_per_second() * 20e-6, ticks_per_second() * 5e-3, 1], np.int64)
-    with _team(numba.cfunc(SIGNATURE)(_slow_in_helpers), slow, 4, 50, KERNELS.team, 2) as (team, replay):
+    slow = np.array([ticks_per_second() * 20e-6, 0, 0], np.int64)
+    with _team(numba.cfunc(SIGNATURE)(_slow_and_counted), slow, 4, 50, KERNELS.team, 2) as (team, replay):
         team._scratch[1].view(np.int64)[0] = 1
         room.ask()
         replay()  # the helper may still be at a tile of the replay before
-        begun = time.perf_counter()
+        slow[1:] = 0
         for _ in range(5):
             replay()
-        assert time.perf_counter() - begun < 5 * 4 * 50 * 20e-6 + 0.1  # no tile was a helper's, which takes 5 ms
+        assert slow[1:].tolist() == [5 * 4 * 50, 0]  # no tile was a helper's
         assert team.active == 2  # nothing was given up
     with _team(numba.cfunc(SIGNATURE)(_count), counts, 50, 9, KERNELS.team, 3) as (_, replay):
         for turn in range(3000):

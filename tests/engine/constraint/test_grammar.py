@@ -216,9 +216,9 @@ def test_hard_expressions_take_bounded_time(pattern: str) -> None:
     longest = 0.0
     draw = random.Random(0)
     for _ in range(200):
-        start = time.perf_counter()
+        start = time.process_time()
         mask = one.mask()
-        longest = max(longest, time.perf_counter() - start)
+        longest = max(longest, time.process_time() - start)
         assert mask.any()
         if one.ended:
             break

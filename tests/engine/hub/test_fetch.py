@@ -141,8 +141,9 @@ def test_lasting_server_trouble_is_told(index: Index, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stall_at", [0, 50_000])
-def test_stop_ends_a_stalled_download_at_once(index: Index, tmp_path: Path, stall_at: int) -> None:
-    """The server sends nothing more; the stop must not wait for the time-out. What came is kept and continued."""
+def test_stop_ends_a_stalled_download(index: Index, tmp_path: Path, stall_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server sends nothing more, and there is no time-out to wait for. What came is kept and continued."""
+    monkeypatch.setenv("PIP_DEFAULT_TIMEOUT", "10000")
     index.stall_at, stop = stall_at, threading.Event()
 
     def stop_it() -> None:
@@ -154,9 +155,7 @@ def test_stop_ends_a_stalled_download_at_once(index: Index, tmp_path: Path, stal
     stopper.start()
     with pytest.raises(DownloadError, match="it was stopped"):
         fetch(tmp_path, stop=stop)
-    ended = time.monotonic()
     stopper.join()
-    assert time.monotonic() - ended < 1.0
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= stall_at
     assert not (tmp_path / "tiny.gguf").exists()
     index.stall_at = None

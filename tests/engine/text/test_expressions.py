@@ -194,10 +194,8 @@ def test_bad_expressions(pattern: str, words: str) -> None:
 def test_a_runaway_expression_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expressions, "_SECONDS", 0.2)
     matcher = StopMatcher([], [r"(?:a|a)+!"])
-    begin = time.monotonic()
-    with pytest.raises(BadSetting, match="takes too long"):
+    with pytest.raises(BadSetting, match="takes too long"):  # by itself it would take longer than the universe is old
         matcher.feed("a" * 60 + "b")
-    assert time.monotonic() - begin < 30
 
 
 @pytest.mark.parametrize("pattern", [".*foo", r"\bend\b", r"(?:a|b|\w)+!", r"\d{4}-\d\d", r"(?m)^\s*User:"])

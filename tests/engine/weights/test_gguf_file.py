@@ -139,10 +139,10 @@ HOSTILE: dict[str, tuple[bytes, type[EngineError], str]] = {
 
 @pytest.mark.parametrize(("raw", "error", "message"), HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_headers_fail_at_once(tmp_path: Path, raw: bytes, error: type[EngineError], message: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(error, match=message) as caught:
         opened(raw, tmp_path)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert "m.gguf" in str(caught.value)
     assert len(str(caught.value)) < 1000
 
@@ -168,7 +168,7 @@ def _look(raw: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.gguf"
         path.write_bytes(raw)
-        started = time.perf_counter()
+        started = time.process_time()
         with contextlib.suppress(EngineError):
             describe(path)
             checkpoint = open_checkpoint(path)
@@ -176,7 +176,7 @@ def _look(raw: bytes) -> None:
                 checkpoint.metadata[name]
             for tensor in checkpoint.tensors.values():
                 assert tensor.dequantise().shape == tensor.shape
-        assert time.perf_counter() - started < 5
+        assert time.process_time() - started < 5
 
 
 _relaxed = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])

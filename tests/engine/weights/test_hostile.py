@@ -77,7 +77,7 @@ def look(files: Files) -> None:
         folder = Path(name)
         for file, content in files.items():
             (folder / file).write_bytes(content)
-        started = time.perf_counter()
+        started = time.process_time()
         with contextlib.suppress(EngineError):
             checkpoint = open_checkpoint(folder)
             assert isinstance(quantisation_name(checkpoint) + licence(checkpoint), str)
@@ -89,7 +89,7 @@ def look(files: Files) -> None:
                 if len(tensor.shape) > 1 and tensor.shape[0]:
                     assert tensor.rows(0, 1).take([0]).dequantise().shape == (1, *tensor.shape[1:])
             checkpoint.close()
-        assert time.perf_counter() - started < MOST_SECONDS
+        assert time.process_time() - started < MOST_SECONDS
 
 
 WILD = (0, 1, 2, 31, 127, 255, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 60, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)

@@ -106,10 +106,10 @@ HOSTILE: dict[str, tuple[bytes, type[EngineError], str]] = {
 
 @pytest.mark.parametrize(("raw", "error", "message"), HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_headers_fail_at_once(tmp_path: Path, raw: bytes, error: type[EngineError], message: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(error, match=message) as caught:
         open_checkpoint(folder_of(tmp_path, raw))
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert len(str(caught.value)) < 1000
 
 
@@ -188,7 +188,7 @@ def test_flipped_bytes(file: str, flips: list[tuple[int, int]]) -> None:
         for at, mask in flips:
             raw[at % len(raw)] ^= mask
         (folder / file).write_bytes(raw)
-        started = time.perf_counter()
+        started = time.process_time()
         with contextlib.suppress(EngineError):
             describe(folder)
-        assert time.perf_counter() - started < 5
+        assert time.process_time() - started < 5

@@ -161,9 +161,9 @@ def test_hostile_texts_take_no_longer_than_others(database: Database, tmp_path: 
     value["chat"]["history"]["messages"]["2"]["content"] = '<details type="reasoning">' * 40_000
     path = written(tmp_path / "a", [value, files.chatgpt(1, "\ue200" * 300_000), files.chatgpt(2, '{"title": ' * 100_000)])
     path.write_bytes(path.read_bytes().replace(b"Sky 2", b"Sky \x01"))  # and search for the next one goes through it
-    begin = time.monotonic()
+    begin = time.process_time()
     assert len(imported(run(database, path))) == 2
-    assert time.monotonic() - begin < 20
+    assert time.process_time() - begin < 20  # of the processor; measured: about 1
 
 
 def test_an_entry_that_is_too_large(database: Database, tmp_path: Path) -> None:

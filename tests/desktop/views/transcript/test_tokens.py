@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from bisect import bisect_left
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -22,6 +20,7 @@ from desktop.views.transcript.token_colours import ENTROPY, PROBABILITY, strengt
 from desktop.views.transcript.token_row import TokenRow
 from engine.core import TokenInfo
 from tests.desktop.fakes import echo_token
+from tests.work import calls_in
 
 Show = Callable[..., tuple[TranscriptView, MessagesModel]]
 
@@ -196,23 +195,30 @@ def test_only_what_is_near_the_screen_is_asked_for(show: Show) -> None:
 
 
 @pytest.mark.gui
-def test_a_long_reply_grows_within_the_time_of_a_frame(show: Show) -> None:
-    words = [f" word{number}" + (".\n" if number % 60 == 59 else "") for number in range(4000)]
-    view, model = show([reply(words[:3500], running=True)], width=820, height=800)
-    trace = traced(words[:3500], drafted=True)
+def test_a_token_costs_the_same_in_a_long_reply_as_in_a_short_one(show: Show) -> None:
+    costs = [_most_calls_of_a_token(show, length) for length in (200, 3500)]
+    assert costs[1] < 1.5 * costs[0] + 100
+
+
+def _most_calls_of_a_token(show: Show, length: int) -> int:
+    """Of the hundred after the first `length`, but for the few with which a paragraph begins or a picture is painted anew."""
+    words = [f" word{number}" + (".\n" if number % 60 == 59 else "") for number in range(length + 100)]
+    view, model = show([reply(words[:length], running=True)], width=820, height=800)
+    trace = traced(words[:length], drafted=True)
     model.trace = lambda message: trace
     view.inspection.set_mode(PROBABILITY)
     view.grab()
-    times = []
-    for word in words[3500:]:
+    costs = []
+    for word in words[length:]:
         trace.append(echo_token(word, 5, drafted=True))
-        started = time.thread_time()
-        model.append_text(2, word)
-        view.flush()
-        times.append(time.thread_time() - started)
-    times.sort()
+
+        def grow(word: str = word) -> None:
+            model.append_text(2, word)
+            view.flush()
+
+        costs.append(calls_in(grow))
     assert view.at_end()
-    assert times[bisect_left(times, times[-1]) - 5] < 0.010
+    return sorted(costs)[-6]
 
 
 @pytest.mark.gui
