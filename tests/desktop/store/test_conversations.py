@@ -278,5 +278,5 @@ def test_a_checkpoint_costs_the_same_however_long_the_text_is(store: Conversatio
             calls = calls_in(lambda length=length: store.checkpoint(reply, text[:length]))
         costs.append((done[0], calls))
     for each in zip(*costs, strict=True):
-        assert max(each) - min(each) <= 10, "the text is neither indexed nor read"
+        assert max(each) - min(each) <= 30, "the text is neither indexed nor read"
     assert max(costs) < (200, 100)
