@@ -22,12 +22,13 @@ from PySide6.QtGui import (
     QPen,
     QTextBlock,
     QTextDocument,
+    QTextFormat,
     QTextOption,
     QTextTable,
 )
 
 from desktop.services.pdf_inlays import FormulaHandler, put_inlays
-from desktop.store.exporters.print import Piece, sheet
+from desktop.store.exporters.print import GRID, Piece, sheet
 
 __all__ = ["Mark", "Press"]
 
@@ -40,6 +41,7 @@ SMALLEST = 0.6
 """The size of letters in a wide table against others, before words are parted."""
 KEPT_WHOLE = 0.2
 """What is no longer than this part of a page is not cut."""
+_RULE = QTextFormat.Property.BlockTrailingHorizontalRulerWidth
 _CELL = 7.5
 """From a table's edge to the text of its first cell: the padding, and what Qt adds for borders that are one."""
 HEAD_ABOVE = 30.0
@@ -72,7 +74,9 @@ class _Laid:
 
     @property
     def tables(self) -> list[QRectF]:
-        """Where its tables are, in the document's own measure."""
+        """Where its tables are, in the document's own measure; not those that are the ground of code or the bar of a quote."""
+        if GRID not in self.piece.html:
+            return []
         frames = self.document.rootFrame().childFrames()
         return [_edges(self.document, frame) for frame in frames if isinstance(frame, QTextTable)]
 
@@ -196,7 +200,7 @@ class Press:
         width = self._width - aside * (2 if piece.ground else 1)
         document = self._document(piece, width)
         wide = document.size().width()
-        if "<table" in piece.html and wide > width:  # smaller letters, then words in two
+        if GRID in piece.html and wide > width:  # smaller letters, then words in two
             share = max(SMALLEST, width / wide)
             if share * wide > width + 1:
                 document.setDefaultTextOption(self._option)
@@ -214,7 +218,7 @@ class Press:
         document.setDocumentMargin(0)
         document.setIndentWidth(22)
         document.setDefaultStyleSheet(self._sheets["<pre" in piece.html])
-        document.setDefaultTextOption(self._words if "<table" in piece.html else self._option)
+        document.setDefaultTextOption(self._words if GRID in piece.html else self._option)
         document.documentLayout().setPaintDevice(self._writer)
         document.setLayoutEnabled(False)
         document.setHtml(piece.html)
@@ -258,7 +262,8 @@ def _lines(document: QTextDocument, first: QTextBlock, end: QTextBlock) -> list[
     layout, block = document.documentLayout(), first
     while block.isValid() and block != end:
         top, text = layout.blockBoundingRect(block).top(), block.layout()
-        lines = (text.lineAt(number) for number in range(text.lineCount()))
+        hidden = block.length() == 1 and not block.blockFormat().hasProperty(_RULE)  # Qt lays one over the end of each inner table
+        lines = (text.lineAt(number) for number in range(0 if hidden else text.lineCount()))
         found += [(top + line.y(), top + line.y() + line.height()) for line in lines]
         block = block.next()
     return found

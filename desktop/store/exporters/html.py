@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from html import escape
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 from desktop.blocks.latex import math_ml
 from desktop.blocks.spans import SpanKind
 from desktop.store.exchange import ConversationRecord, MessageRecord
+from desktop.store.exporters.addresses import add_addresses
+from desktop.store.exporters.directions import add_directions
+from desktop.store.exporters.footnotes import add_footnotes
 from desktop.store.exporters.formulas import INLINE, ROW, add_formulas
 from desktop.store.exporters.reading import label, pieces, shown_path, when
 from desktop.store.exporters.tasks import add_tasks
@@ -24,18 +28,26 @@ __all__ = ["code_style", "highlighted", "html_page", "make_renderer", "renderer"
 _STYLE = """
 body { font-family: system-ui, sans-serif; color: #1c1c1e; background: #fff; }
 body { max-width: 46em; margin: 32px auto; padding: 0 16px; }
-h1 { font-size: 24px; }
-h2 { font-size: 15px; margin: 28px 0 6px; }
-.date, h2, .thoughts { color: #5c5c66; }
-.user { background: #f0f1f4; border-radius: 10px; padding: 11px 16px; white-space: pre-wrap; overflow-wrap: anywhere; }
-.system, .document { white-space: pre-wrap; overflow-wrap: anywhere; }
-.system, .thoughts, blockquote { border-left: 3px solid #c4c6d0; padding-left: 16px; margin: 10px 0; }
+article > h1 { font-size: 26px; }
+article > h2 { font-size: 15px; margin: 28px 0 6px; }
+h1, h2, h3, h4, h5, h6 { line-height: 1.3; margin: 1.2em 0 0.5em; }
+.text h1, .thoughts h1 { font-size: 1.45em; }
+.text h2, .thoughts h2 { font-size: 1.25em; }
+.text h3, .thoughts h3 { font-size: 1.1em; }
+h4, h5, h6 { font-size: 1em; }
+.date, article > h2, .thoughts { color: #5c5c66; }
+.text, .thoughts { overflow-wrap: break-word; }
+.user { background: #f0f1f4; border-radius: 10px; padding: 11px 16px; }
+.user, .system, .document { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; }
+.system, .thoughts, blockquote { border-inline-start: 3px solid #c4c6d0; padding-inline-start: 16px; margin: 10px 0; }
 pre, code { font-family: Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: 14px; }
 pre { background: #f6f7f9; border: 1px solid #dcdde3; border-radius: 8px; padding: 11px 16px; overflow-x: auto; }
-pre { direction: ltr; text-align: left; }
-ul > .task { list-style: none; margin-left: -1.3em; }
+pre, code { direction: ltr; text-align: left; unicode-bidi: isolate; }
+ul > .task { list-style: none; margin-inline-start: -1.3em; }
 img { max-width: 100%; }
+.wide { overflow-x: auto; margin: 14px 0; }
 table { border-collapse: collapse; }
+.notes { border-top: 1px solid #c4c6d0; margin-top: 20px; padding-top: 8px; font-size: 0.9em; }
 th, td { border: 1px solid #c4c6d0; padding: 4px 10px; }
 .formula { overflow-x: auto; overflow-y: hidden; margin: 14px 0; text-align: center; }
 .formula code { white-space: pre-wrap; }
@@ -45,18 +57,19 @@ mtd[columnalign="right"] { text-align: right; }
 _DARK = """
 :root { color-scheme: dark; }
 body { color: #ececf0; background: #1b1b1f; }
-.date, h2, .thoughts { color: #a9a9b4; }
+.date, article > h2, .thoughts { color: #a9a9b4; }
 a { color: #8ab4ff; }
 .user { background: #2a2b31; }
 pre { background: #232429; border-color: #3a3b43; }
-.system, .thoughts, blockquote, th, td { border-color: #4a4b55; }
+.system, .thoughts, .notes, blockquote, th, td { border-color: #4a4b55; }
 """
 _PRINT = """
 @media all { body { line-height: 1.55; } }
 @media print {
 body { max-width: none; margin: 0; }
-pre { white-space: pre-wrap; }
-h2 { break-after: avoid; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+.wide, .formula { overflow-x: visible; }
+h1, h2, h3, h4, h5, h6 { break-after: avoid; }
 .user { break-inside: avoid; }
 }
 """
@@ -66,10 +79,11 @@ _MOST_HIGHLIGHTED = 100_000
 def html_page(conversations: Iterable[ConversationRecord], title: str = "") -> Iterator[str]:
     """Pieces of the page's text, one conversation at a time. Without a title, the first conversation gives it."""
     is_first = True
+    pages = itertools.count(1)
     for conversation in conversations:
         if is_first:
             yield _head(title or conversation.title or "Conversation")
-        yield ("" if is_first else "<hr>\n") + "".join(_article(conversation))
+        yield ("" if is_first else "<hr>\n") + "".join(_article(conversation, pages))
         is_first = False
     if is_first:
         yield _head(title or "Conversations")
@@ -79,13 +93,13 @@ def html_page(conversations: Iterable[ConversationRecord], title: str = "") -> I
 def _head(title: str) -> str:
     return (
         '<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(' '.join(title.split()))}</title>\n<style>{_style()}</style>\n</head>\n<body>\n"
     )
 
 
-def _article(conversation: ConversationRecord) -> Iterator[str]:
+def _article(conversation: ConversationRecord, pages: Iterator[int]) -> Iterator[str]:
     title = " ".join(conversation.title.split()) or "Conversation"
     yield f'<article>\n<h1 dir="auto">{escape(title)}</h1>\n'
     if made := when(conversation.created_at):
@@ -96,34 +110,38 @@ def _article(conversation: ConversationRecord) -> Iterator[str]:
         if conversation.kind == NOTEBOOK:
             yield f'<div class="document" dir="auto">{_plain(message.text)}</div>\n'
         else:
-            yield from _message(message)
+            yield from _message(message, pages)
     yield "</article>\n"
 
 
-def _message(message: MessageRecord) -> Iterator[str]:
+def _message(message: MessageRecord, pages: Iterator[int]) -> Iterator[str]:
+    """`pages` numbers the pieces of text: footnotes of each are told apart by that."""
     made = when(message.created_at)
-    yield f"<h2>{escape(label(message))}" + (f" · {made}" if made else "") + "</h2>\n"
+    yield f"<h2><bdi>{escape(label(message))}</bdi>" + (f" · {made}" if made else "") + "</h2>\n"
     if message.role == "user":
         yield f'<div class="user" dir="auto">{_plain(message.text)}</div>\n'
         return
     for is_thought, text in pieces(message.text):
         kind = "thoughts" if is_thought else "text"
-        yield f'<div class="{kind}" dir="auto">\n{_rendered(text)}</div>\n'
+        yield f'<div class="{kind}">\n{_rendered(text, next(pages))}</div>\n'
 
 
 def _plain(text: str) -> str:
     return escape(text.strip("\n"))
 
 
-def _rendered(text: str) -> str:
+def _rendered(text: str, page: int) -> str:
     """Markdown as HTML; HTML within it is shown as text, and pictures from elsewhere as links."""
-    return str(renderer().render(text)).replace("\n</code></pre>", "</code></pre>")
+    return str(renderer().render(text, {"page": page})).replace("\n</code></pre>", "</code></pre>")
 
 
 @lru_cache(maxsize=1)
 def renderer() -> MarkdownIt:
     """Markdown to HTML as web pages have it."""
-    return make_renderer()
+    found = add_directions(make_renderer())
+    found.add_render_rule("table_open", _table_open)
+    found.add_render_rule("table_close", lambda *_: "</table>\n</div>\n")
+    return found
 
 
 def make_renderer() -> MarkdownIt:
@@ -132,9 +150,14 @@ def make_renderer() -> MarkdownIt:
 
     found = MarkdownIt("commonmark", {"html": False, "highlight": highlighted}).enable(["table", "strikethrough"])
     found.add_render_rule("image", _picture)
-    add_formulas(add_tasks(found)).add_render_rule(INLINE, _formula)
+    add_formulas(add_footnotes(add_addresses(add_tasks(found)))).add_render_rule(INLINE, _formula)
     found.add_render_rule(ROW, _formula_row)
     return found
+
+
+def _table_open(renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
+    """A wide one scrolls by itself; one that runs from right to left stands at the right."""
+    return f'<div class="wide"{renderer.renderAttrs(tokens[index])}>\n<table>\n'
 
 
 def _formula(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:

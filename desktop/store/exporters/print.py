@@ -16,6 +16,7 @@ from unicodedata import bidirectional
 
 from desktop.blocks.spans import Span
 from desktop.store.exchange import ConversationRecord, MessageRecord
+from desktop.store.exporters.footnotes import NOTE_BACK, NOTE_REF
 from desktop.store.exporters.formulas import INLINE, ROW
 from desktop.store.exporters.html import code_style, highlighted, make_renderer
 from desktop.store.exporters.reading import label, pieces, shown_path, when
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-__all__ = ["FORMULA", "Piece", "first_words", "print_pieces", "sheet"]
+__all__ = ["FORMULA", "GRID", "Piece", "first_words", "print_pieces", "sheet"]
 
 SHEET = """
 body, p, li, td, th { color: #1c1c1e; line-height: 132%; }
@@ -36,6 +37,7 @@ li p { margin: 0; }
 .h3 { font-size: 10.5pt; font-weight: bold; line-height: 115%; }
 .date { color: #5c5c66; font-size: 8.5pt; }
 .who { font-size: 9pt; font-weight: bold; color: #5c5c66; }
+.notes p, .notes li { font-size: 8.5pt; }
 .thoughts p, .thoughts li, .thoughts td { color: #5c5c66; }
 ul, ol { margin: 0; }
 blockquote { margin: 0; }
@@ -48,8 +50,11 @@ table.grid th, table.grid td { border: 1px solid #c4c6d0; font-size: 9pt; }
 table.grid th { background-color: #f1f2f5; }
 a { color: #1f56b3; }
 """
-TYPED, CODE = "#f0f1f4", "#f6f7f9"
-"""Grounds of what the user typed and of code."""
+TYPED, CODE, LINE = "#f0f1f4", "#f6f7f9", "#c4c6d0"
+"""Grounds of what the user typed and of code, and the colour of bars."""
+GRID = 'class="grid"'
+"""By this the tables of the text are told from others."""
+_BOX = '<table width="100%" cellspacing="0" border="0" style="margin-top: 5px; margin-bottom: 6px" '
 FORMULA = "formula:"
 """The address of a picture in whose place the formula of this number is to be drawn."""
 CODE_LINES = 30
@@ -175,7 +180,7 @@ def _rendered(text: str) -> Iterator[Piece]:
 def _piece(tokens: Sequence[Token]) -> Piece:
     found, formulas = _printer(), dict[str, list[Span]](formulas=[])
     html = str(found.renderer.render(tokens, found.options, formulas))
-    html = html.replace("<table>", '<table class="grid" cellspacing="0" cellpadding="5">')
+    html = html.replace("<table>", f'<table {GRID} cellspacing="0" cellpadding="5">')
     html = html.replace("\n</code></pre>", "</code></pre>")
     html = _HEADING.sub(lambda head: f'<p class="h{min(int(head[1]), 3)}">{head[2]}</p>', html)  # Qt's own sizes are large
     return Piece(html, formulas=tuple(formulas["formulas"]))
@@ -220,12 +225,15 @@ def _upright_table(tokens: Sequence[Token]) -> Iterator[Piece]:
 
 def _list(tokens: Sequence[Token]) -> Iterator[Piece]:
     """The list; a long one as several that go on where the one before ends."""
-    level = tokens[0].level + 1
-    ends = [place + 1 for place, token in enumerate(tokens) if token.type == "list_item_close" and token.level == level]
+    depth, ends = 0, []
+    for place, token in enumerate(tokens):
+        depth += token.nesting
+        if depth == 1 and token.type == "list_item_close":
+            ends.append(place + 1)
     first, begin = int(tokens[0].attrs.get("start", 1)), 1
     for number in range(0, len(ends), LIST_ITEMS):
         end = ends[min(number + LIST_ITEMS, len(ends)) - 1]
-        head = tokens[0] if not number or tokens[0].tag == "ul" else tokens[0].copy(attrs={"start": first + number})
+        head = tokens[0] if not number or tokens[0].tag == "ul" else tokens[0].copy(attrs=tokens[0].attrs | {"start": first + number})
         yield replace(_piece([head, *tokens[begin:end], tokens[-1]]), before=0.0 if number else 8.0)
         begin = end
 
@@ -244,7 +252,31 @@ def _printer() -> MarkdownIt:
     found = make_renderer()
     found.add_render_rule(INLINE, _formula)
     found.add_render_rule(ROW, _formula_row)
+    found.add_render_rule("fence", _inner_code)
+    found.add_render_rule("code_block", _inner_code)
+    found.add_render_rule("blockquote_open", _quote_open)
+    found.add_render_rule("blockquote_close", _quote_close)
+    found.add_render_rule(NOTE_REF, lambda _renderer, tokens, index, *_: f"<sup>{int(tokens[index].meta['id']) + 1}</sup>")
+    found.add_render_rule(NOTE_BACK, lambda *_: "")
     return found
+
+
+def _inner_code(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
+    """Code within a list, a quote or a note: a table of one cell, since a ground stands behind whole pieces only."""
+    code, language = tokens[index].content, tokens[index].info.split()
+    body = (highlighted(code, language[0] if language else "") or escape(code)).rstrip("\n")
+    return f'{_BOX}bgcolor="{CODE}" cellpadding="7"><tr><td><pre dir="ltr">{body}</pre></td></tr></table>'
+
+
+def _quote_open(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
+    """A quote within something has its bar as a narrow cell; beside one that is a piece of its own the bar is drawn."""
+    if not tokens[index].level:
+        return "<blockquote>"
+    return f'{_BOX}cellpadding="0"><tr><td width="3" bgcolor="{LINE}"></td><td width="13"></td><td><blockquote>'
+
+
+def _quote_close(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
+    return "</blockquote></td></tr></table>" if tokens[index].level else "</blockquote>"
 
 
 def _formula(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, env: dict[str, list[Span]]) -> str:

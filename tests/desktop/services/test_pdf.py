@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,13 +12,13 @@ from typing import Any
 import pytest
 from pypdf import PdfReader
 from PySide6.QtCore import QFile, QIODevice
-from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPalette, QPdfWriter
+from PySide6.QtGui import QColor, QGuiApplication, QImage, QPainter, QPalette, QPdfWriter
 
 from desktop.services.pdf import page_size, write_pdf
 from desktop.services.press import Press
 from desktop.store.errors import StoreError
 from desktop.store.exchange import ConversationRecord, MessageRecord
-from desktop.store.exporters.print import LIST_ITEMS, TABLE_ROWS, first_words, print_pieces
+from desktop.store.exporters.print import CODE, LIST_ITEMS, TABLE_ROWS, first_words, print_pieces
 
 WORDS = "word " * 30
 REPLY = f"## A heading\n\n{WORDS}\n\nSo:\n\n- one\n- two `code`\n\n```python\nx = 1\n```\n\n> quoted\n\n|a|b|\n|-|-|\n|1|2|\n"
@@ -165,3 +167,26 @@ def test_a_full_disk_leaves_what_was_there(qapp: QGuiApplication, tmp_path: Path
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (tmp_path / "a.pdf").read_text() == "old"
     assert {path.name for path in tmp_path.iterdir()} == {"a.pdf", "b.pdf"}
+
+
+def test_addresses_are_links_and_code_in_a_list_has_its_ground(qapp: QGuiApplication, tmp_path: Path) -> None:
+    code = "\n".join(f"   row_{n} = {n}" for n in range(80))
+    reply = f"See https://a.org/x and www.b.org[^1].\n\n1. first\n\n   ```python\n{code}\n   ```\n\n2. last\n\n[^1]: A note.\n"
+    reader = printed(tmp_path / "a.pdf", "Hi", reply)
+    found = [note.get_object()["/A"]["/URI"] for page in reader.pages for note in page.get("/Annots") or []]
+    assert found == ["https://a.org/x", "http://www.b.org"]
+    text = "\n".join(page.extract_text() for page in reader.pages)
+    assert [n for n in range(80) if f"row_{n} " not in text] == []
+    assert "[^1]" not in text
+    assert "A note." in " ".join(text.split())
+    assert len(reader.pages) == 2
+
+
+@pytest.mark.skipif(shutil.which("pdftoppm") is None, reason="pdftoppm is not installed: pages are not looked at")
+def test_the_ground_of_code_in_a_list_is_seen(qapp: QGuiApplication, tmp_path: Path) -> None:
+    printed(tmp_path / "a.pdf", "Hi", "1. first\n\n   ```\n   x = 1\n   ```\n\n2. last\n")
+    subprocess.run(["pdftoppm", "-r", "50", "-png", "-singlefile", "a.pdf", "a"], cwd=tmp_path, check=True, timeout=60)
+    image = QImage(str(tmp_path / "a.png"))
+    grounds = [y for y in range(image.height()) if image.pixelColor(image.width() * 3 // 4, y) == QColor(CODE)]
+    assert 10 < len(grounds) < 40  # one line of code with its room
+    assert grounds == list(range(grounds[0], grounds[-1] + 1))

@@ -1,0 +1,84 @@
+"""Bare addresses in Markdown that is exported become links, as in GitHub Flavored Markdown (its section 6.9).
+
+markdown-it's own rule, with `linkify-it-py`, takes a time that grows with the square of a hostile text (48 KB of "http://a": 7 s);
+here each letter is looked at a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_core import StateCore
+    from markdown_it.token import Token
+
+__all__ = ["add_addresses"]
+
+_ENDS = r"\s<>\"“”‘’«»「」『』（）《》【】、。，；：！？"
+"""In Chinese and Japanese no space follows an address."""
+_ADDRESS = re.compile(
+    rf"""(?<![A-Za-z0-9_./@+-])(?:
+        (?: https?:// (?=[\w\[]) | ftp:// (?=\w) | mailto: (?=[\w.+-]{{1,64}}@) | (?P<www> www\. (?=[\w-]{{1,63}}\.[^\W\d_]{{2}}) ) )
+        [^{_ENDS}]{{1,2000}}
+    | (?P<mail> [A-Za-z0-9_.+-]{{1,64}} @ (?: [A-Za-z0-9-]{{1,63}} \. ){{1,8}} [A-Za-z]{{2,24}} (?![\w@-]) )
+    )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_TRAILING = frozenset("?!.,:;*_~'")
+_PAIRS = {")": "(", "]": "[", "}": "{"}
+
+
+def add_addresses(markdown: MarkdownIt) -> MarkdownIt:
+    """Teach it bare addresses of pages and mail; names of files like "main.py" are none."""
+    markdown.core.ruler.after("inline", "addresses", _mark)
+    return markdown
+
+
+def _mark(state: StateCore) -> None:
+    for token in state.tokens:
+        if token.type == "inline" and token.children and _ADDRESS.search(token.content):
+            token.children = list(_linked(state, token.children))
+
+
+def _linked(state: StateCore, children: list[Token]) -> Iterator[Token]:
+    """The same with links around the addresses in what is no link yet."""
+    links = 0
+    for child in children:
+        links += child.nesting if child.type in ("link_open", "link_close") else 0
+        if child.type == "text" and not links:
+            yield from _cut(state, child)
+        else:
+            yield child
+
+
+def _cut(state: StateCore, child: Token) -> Iterator[Token]:
+    from markdown_it.token import Token
+
+    text, done = child.content, 0
+    for match in _ADDRESS.finditer(text):
+        words = _trimmed(match[0])
+        address = state.md.normalizeLink(("http://" if match["www"] else "mailto:" if match["mail"] else "") + words)
+        if not state.md.validateLink(address):
+            continue
+        if match.start() > done:
+            yield Token("text", "", 0, content=text[done : match.start()], level=child.level)
+        yield Token("link_open", "a", 1, attrs={"href": address}, level=child.level, markup="linkify", info="auto")
+        yield Token("text", "", 0, content=words, level=child.level + 1)
+        yield Token("link_close", "a", -1, level=child.level, markup="linkify", info="auto")
+        done = match.start() + len(words)
+    if done < len(text):
+        yield Token("text", "", 0, content=text[done:], level=child.level)
+
+
+def _trimmed(words: str) -> str:
+    """Without what ends the sentence around it; a closing bracket stays where its opening one is within."""
+    surplus = {closing: words.count(closing) - words.count(opening) for closing, opening in _PAIRS.items()}
+    end = len(words)
+    while end and (words[end - 1] in _TRAILING or surplus.get(words[end - 1], 0) > 0):
+        if words[end - 1] in surplus:
+            surplus[words[end - 1]] -= 1
+        end -= 1
+    return words[:end]
