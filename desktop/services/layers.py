@@ -98,6 +98,14 @@ class SettingsLayers:
         self.look_up_preset()
         return problems
 
+    def standing(self) -> tuple[Any, ...]:
+        """The layers of the conversation that is open now, for `stand`."""
+        return self._own, self._preset, self._preset_values, self._around
+
+    def stand(self, standing: tuple[Any, ...]) -> None:
+        """Go back to the layers of a conversation that was open before; nothing is read for that."""
+        self._own, self._preset, self._preset_values, self._around = standing
+
     def choose_preset(self, preset: Preset) -> None:
         """Put the values of a preset into the conversation's layer: those it names and those that differ below."""
         wanted = preset.over(self.settings(SamplerSettings)).to_json()

@@ -31,6 +31,8 @@ class MessageQueue(QObject):
         self._held: set[int] = set()
         self._unhindered: set[int] = set()
         self._ended: tuple[int, int] | None = None
+        self._sending = 0
+        self._sent: set[int] = set()
         self._turn = QueueTurn(session, self)
         self._turn.ready.connect(self._on_ready)
         self._turn.too_long.connect(self._on_too_long)
@@ -94,17 +96,34 @@ class MessageQueue(QObject):
             self._send(found)
 
     def _send(self, waiting: Queued) -> None:
-        if self._session.submit_in(waiting.conversation_id, waiting.text, waiting.opening):
-            self._held.discard(waiting.conversation_id)
-            self.remove(waiting.id)
+        """Send a message, which waits no more from then on, also where the store cannot forget it now: it is never sent twice."""
+        self._sending = waiting.id
+        try:
+            if self._session.submit_in(waiting.conversation_id, waiting.text, waiting.opening):
+                self._held.discard(waiting.conversation_id)
+                self._sent.add(waiting.id)
+        finally:
+            self._sending = 0
+        self._forget_sent()
+        self._read()
+
+    def _forget_sent(self) -> None:
+        for number in tuple(self._sent):
+            try:
+                self._store.remove(number)
+            except StoreError as error:
+                self._session.notice.emit(str(error), "error")
+            else:
+                self._sent.discard(number)
 
     def _found(self, number: int) -> Queued | None:
         return next((waiting for waiting in self._all if waiting.id == number), None)
 
     def _read(self) -> None:
         try:
-            self._all = list(self._store.all())
+            self._all = [waiting for waiting in self._store.all() if waiting.id not in (*self._sent, self._sending)]
         except StoreError as error:
+            self._all = [waiting for waiting in self._all if waiting.id not in self._sent]
             self._session.notice.emit(str(error), "error")
         self.changed.emit()
 
@@ -114,13 +133,14 @@ class MessageQueue(QObject):
 
     @Slot(str)
     def _on_state(self, state: str) -> None:
-        if state != "idle" or not self._all:
+        if state != "idle" or self._sending or not (self._all or self._sent):
             return
+        self._forget_sent()
         self._read()  # a chat may have been thrown away
         if self._ended is not None:
             conversation, message = self._ended
             self._ended = None
-            complete = self._session.library.of(message).message(message).state == "complete"
+            complete = self._is_complete(message)
             if not complete and conversation not in self._unhindered:
                 self._held.add(conversation)
             elif complete:
@@ -128,6 +148,13 @@ class MessageQueue(QObject):
             self._unhindered.discard(conversation)
         self._go_on()
         self.changed.emit()
+
+    def _is_complete(self, message: int) -> bool:
+        try:
+            return self._session.library.of(message).message(message).state == "complete"
+        except StoreError as error:
+            self._session.notice.emit(str(error), "error")
+            return False
 
     def _go_on(self) -> None:
         free = next((waiting for waiting in self._all if waiting.conversation_id not in self._held), None)
@@ -143,6 +170,8 @@ class MessageQueue(QObject):
         if cut:
             self._session.notice.emit("The files of the waiting message were cut to their beginnings, so that it fits.", "info")
         self._send(waiting)
+        if self._session.state == "idle":  # nobody answers it, or it was refused and waits for the user: others need not
+            self._go_on()
         self.changed.emit()
 
     @Slot(object, str)

@@ -100,15 +100,19 @@ class ReplyRunner(QObject):
         tail: str = "",
     ) -> None:  # fmt: skip
         """Start a reply into `message` (state "running" in the store), after the text it has. Only while the engine is idle.
+        Raises `StoreError` when what is known of its text cannot be read: no reply runs then.
         A `tail` is text of a document that stays behind what is written.
 
         `source` is the reply which that text comes from, as it was before: the same one, or another that it was branched off.
         `leading` takes the speaker's name off its beginning.
         """
+        # First what can fail: where it does, no reply runs.
+        behind = self._shelf.behind(source, message.text, tail) if tail and source is not None else TokenTrace()
+        tokens = self._shelf.begin(message, source, request.continue_ids, model_key(self.engine.model))
         self._reply = GrowingReply(message.conversation_id, message.id, message.text, self)
         if tail and source is not None:
-            self._reply.tail, self._reply.tail_tokens = tail, self._shelf.behind(source, message.text, tail)
-        self._reply.tokens = self._shelf.begin(message, source, request.continue_ids, model_key(self.engine.model))
+            self._reply.tail, self._reply.tail_tokens = tail, behind
+        self._reply.tokens = tokens
         self._reply.opened = "" if request.plain else leading.opened if leading is not None else self._opened(message, source)
         self._reply.leading = leading
         self._reply.is_document = request.plain

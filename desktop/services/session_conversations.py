@@ -50,6 +50,7 @@ class ConversationSession(PlacedSession):
     title_changed = Signal(str)
     undo_available = Signal(bool, str)
     library_changed = Signal()
+    _PLACE = (*PlacedSession._PLACE, "_kind_of", "_kind")
 
     def __init__(
         self, library: Library, preferences: Preferences, open_chat: OpenChat, describe: Describe, parent: QObject | None = None
@@ -100,8 +101,6 @@ class ConversationSession(PlacedSession):
     def stop(self) -> None:
         """End the running reply within one token, or the loading of a model at its next step."""
         self._runner.engine.stop()
-
-    # -- conversations ------------------------------------------------------------------------------------------------
 
     @told
     def restore(self, first: int = -1) -> bool:
@@ -183,8 +182,9 @@ class ConversationSession(PlacedSession):
             self.stop()
         if self._conversation in ids and is_temporary(self._conversation):
             return self.new_conversation()  # which forgets it
-        for number in ids:
-            self.library.of(number).delete(number)
+        with self.library.database.transaction():  # all of them, or none with nothing to take back
+            for number in ids:
+                self.library.of(number).delete(number)
         self.conversations.remove_all(ids)
         what = "delete conversation" if len(ids) == 1 else f"delete {len(ids):,} conversations"
         self._undo.push(what, lambda: self._restore_conversations(tuple(ids)))
@@ -241,8 +241,6 @@ class ConversationSession(PlacedSession):
             self.notice.emit(str(error), "error")
             return ()
 
-    # -- messages -----------------------------------------------------------------------------------------------------
-
     @told
     def delete_message(self, message_id: int) -> bool:
         """Take a message and what follows it away (undoable); a reply that runs among them is stopped."""
@@ -277,9 +275,15 @@ class ConversationSession(PlacedSession):
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _open(self, conversation_id: int) -> bool:
-        before, self._kind_of = self._conversation, 0
-        self._enter(conversation_id)
-        self.messages.reset(self._items())
+        before, standing = self._conversation, self._standing()
+        try:
+            self._kind_of = 0
+            self._enter(conversation_id)
+            items = self._items()
+        except StoreError:
+            self._go_back(standing)
+            raise
+        self.messages.reset(items)
         self.conversation_changed.emit(conversation_id)
         self.title_changed.emit(self.title)
         self._tell_stats()
@@ -311,8 +315,8 @@ class ConversationSession(PlacedSession):
 
     def _tell_stats(self) -> None:
         """The figures of the last reply; of one that runs here, those so far."""
-        last = next((m for m in reversed(self._of_open.path(self._conversation)) if m.role == "assistant"), None)
-        saved = last.stats if last is not None else {}
+        path = self._of_open.path(self._conversation)
+        saved = next((message.stats for message in reversed(path) if message.role == "assistant"), {})
         self.stats_changed.emit(stats_of(saved), reason_text(saved))
         if self.replying_in == self._conversation and self._runner.stats is not None:
             self.running_changed.emit(self._runner.stats)
@@ -388,9 +392,9 @@ class ConversationSession(PlacedSession):
 
     @Slot()
     def _on_saved_again(self) -> None:
-        self.notice.emit("Everything is saved again.", "info")
+        self._say(self.notice, "Everything is saved again.", "info")
 
     @Slot(str, str)
     def _on_trouble(self, sentence: str, details: str) -> None:
         self.error_details = details
-        self.notice.emit(sentence, "error")
+        self._say(self.notice, sentence, "error")

@@ -127,7 +127,7 @@ class NotebookSession(TurnSession):
         """
         if not self.notebook or not self._ready():
             return False
-        self.follow_place()
+        self._look_around()
         self._runner.unsaved.save()
         if self._runner.unsaved.find(self._stored_document().id) is not None:
             self.notice.emit("The last stretch is not saved yet: make room on the disk, then write on.", "error")
@@ -142,8 +142,13 @@ class NotebookSession(TurnSession):
         if self.model is not None:
             self._of_open.set_model_path(self._conversation, self.model.path)
         self._of_open.resume(source.id)
-        self._runner.begin(request, dataclasses.replace(source, text=head), source, tail=tail)
-        self._touched(self._conversation)
+        try:
+            self._runner.begin(request, dataclasses.replace(source, text=head), source, tail=tail)
+        except StoreError:
+            with contextlib.suppress(StoreError):
+                self._of_open.finish(source.id, head + tail, "complete", source.stats)
+            raise
+        self._show_begun()
         return True
 
     def document_request(self, head: str, ids: Sequence[int] = ()) -> ChatRequest:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Signal
 
-from desktop.services.session_settings import SettingsSession, told
+from desktop.services.session_settings import SettingsSession, Standing, told
 from desktop.services.stack import FROM_FOLDER, FROM_PERSONA, around_of
 from desktop.settings import CONVERSATION_SETTINGS
 from desktop.store.inherited import Layer, layers_of, system_prompt_of
@@ -51,6 +51,7 @@ class PlacedSession(SettingsSession):
 
     prompt_changed = Signal(object)
     persona_changed = Signal(object)
+    _PLACE = (*SettingsSession._PLACE, "_prompt", "_persona", "_problems")
 
     def __init__(self, library: Library, preferences: Preferences, parent: QObject | None = None) -> None:
         super().__init__(library, preferences, parent)
@@ -107,6 +108,14 @@ class PlacedSession(SettingsSession):
         edited = super().presets_edited(old, new)
         return self.follow_place() and edited
 
+    def _go_back(self, standing: Standing) -> None:
+        """Another conversation could not be opened: everything is told again of the one that is still shown."""
+        self._stand(standing)
+        self.prompt_changed.emit(self._prompt)
+        self.persona_changed.emit(self._persona)
+        for cls in CONVERSATION_SETTINGS:
+            self.settings_changed.emit(cls)
+
     def _look_around(self, entering: bool = False) -> None:
         layers = layers_of(self.library.database, self._of_open.get(self._conversation))
         around, problems = around_of(layers, CONVERSATION_SETTINGS, lambda name: find_preset(self.preferences, name))
@@ -114,7 +123,7 @@ class PlacedSession(SettingsSession):
             if not entering:
                 self.settings_changed.emit(cls)
         for problem in problems if problems != self._problems else ():
-            self.notice.emit(f"A setting of a folder was left out: {problem}", "warning")
+            self._say(self.notice, f"A setting of a folder was left out: {problem}", "warning")
         self._problems = problems
         found = next((layer for layer in layers if layer.source == "persona"), None)
         persona = PersonaStore(self.library.database).get(found.id) if found is not None else None

@@ -12,7 +12,7 @@ from desktop.items.voices import Said, Scene, Voice, next_voice
 from desktop.services.model_slot import Describe, OpenChat
 from desktop.services.session_conversations import ConversationSession
 from desktop.services.session_place import prompt_of
-from desktop.services.session_settings import told
+from desktop.services.session_settings import Standing, told
 from desktop.services.stack import around_of
 from desktop.settings import CONVERSATION_SETTINGS
 from desktop.store.inherited import layers_of
@@ -35,6 +35,7 @@ class RoleSession(ConversationSession):
     """
 
     roles_changed = Signal()
+    _PLACE = (*ConversationSession._PLACE, "_roles", "_voices")
 
     def __init__(
         self, library: Library, preferences: Preferences, open_chat: OpenChat, describe: Describe, parent: QObject | None = None
@@ -89,6 +90,10 @@ class RoleSession(ConversationSession):
         return found, [*[0] * (len(found) - len(said)), *(item.id for item in shown)]
 
     # -- parts
+
+    def _go_back(self, standing: Standing) -> None:
+        super()._go_back(standing)
+        self.roles_changed.emit()
 
     def _look_around(self, entering: bool = False) -> None:
         super()._look_around(entering)

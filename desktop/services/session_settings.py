@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, QTimer, Signal, SignalInstance, Slot
 
 from desktop.services.layers import SettingsLayers
 from desktop.settings import CONVERSATION_SETTINGS, Behaviour
@@ -17,12 +17,15 @@ from desktop.store.presets import Preset
 from desktop.store.temporary import Library
 from engine.settings import SamplerSettings, Settings
 
-__all__ = ["SettingsSession", "told"]
+__all__ = ["SettingsSession", "Standing", "told"]
 
 SAVE_MS = 250
 """Preferences are written at most four times a second: writing waits for the disk, and a slider changes at every step."""
 P = ParamSpec("P")
 Q = TypeVar("Q", bound="SettingsSession")
+Standing = tuple[dict[str, Any], tuple[Any, ...]]
+"""What is known of the open conversation: attributes by name, and its layers of settings."""
+Held = tuple[SignalInstance, tuple[object, ...]]
 S = TypeVar("S", bound=Settings)
 
 
@@ -34,7 +37,7 @@ def told(method: Callable[Concatenate[Q, P], bool]) -> Callable[Concatenate[Q, P
         try:
             return method(self, *args, **kwargs)
         except StoreError as error:
-            self.notice.emit(str(error), "error")
+            self._say(self.notice, str(error), "error")
             return False
 
     return wrapper
@@ -50,6 +53,8 @@ class SettingsSession(QObject):
 
     notice = Signal(str, str)
     settings_changed = Signal(object)
+    _PLACE: ClassVar[tuple[str, ...]] = ("_conversation",)
+    """What is known of the open conversation: the names of these attributes, each set as a whole."""
 
     def __init__(self, library: Library, preferences: Preferences, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -57,6 +62,7 @@ class SettingsSession(QObject):
         self.library = library
         self._layers = SettingsLayers(preferences)
         self._conversation = 0
+        self._held: list[Held] | None = None
         self._save_timer = QTimer(self)
         self._save_timer.setSingleShot(True)
         self._save_timer.setInterval(SAVE_MS)
@@ -166,13 +172,35 @@ class SettingsSession(QObject):
         self.preferences.save()
         return True
 
+    def _say(self, signal: SignalInstance, *values: object) -> None:
+        """Tell the user something now, or, while another conversation is acted in, as soon as that is over: no signal gets out then."""
+        if self._held is None:
+            signal.emit(*values)
+        else:
+            self._held.append((signal, values))
+
+    def _hold(self) -> list[Held]:
+        """Hold back what is said from now on; returns where it is kept."""
+        self._held = []
+        return self._held
+
+    def _standing(self) -> Standing:
+        """What is known of the open conversation, for `_stand`."""
+        return {name: getattr(self, name) for name in self._PLACE}, self._layers.standing()
+
+    def _stand(self, standing: Standing) -> None:
+        """Go back to the conversation that was open before. Nothing is read for that, so that it cannot fail, and nothing is told."""
+        for name, value in standing[0].items():
+            setattr(self, name, value)
+        self._layers.stand(standing[1])
+
     def _enter(self, conversation_id: int) -> None:
-        """Take over the settings of another conversation. Raises `StoreError` when there is none."""
+        """Take over the settings of another conversation. Raises `StoreError` when there is none; what is known may be of both then."""
         problems = self._layers.enter(self.library.of(conversation_id).get(conversation_id).settings)
         self._conversation = conversation_id
         self._look_around(entering=True)
         for problem in problems:
-            self.notice.emit(f"A setting of this conversation was replaced by its default: {problem}", "warning")
+            self._say(self.notice, f"A setting of this conversation was replaced by its default: {problem}", "warning")
         for cls in CONVERSATION_SETTINGS:
             self.settings_changed.emit(cls)
 

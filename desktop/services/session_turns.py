@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 
@@ -84,11 +85,10 @@ class TurnSession(RoleSession):
         """
         if not text.strip() or not self._ready():
             return False
-        items = self.messages.items()
-        above = items[-1].id if items else None
-        message = self._of_open.add_message(
-            self._conversation, above, "user", text.strip("\n").rstrip(), speaker=self._signature()
-        )  # fmt: skip
+        path = self._of_open.path(self._conversation)  # what is shown may be older, where it could not be read
+        above = path[-1].id if path else None
+        said = text.strip("\n").rstrip()
+        message = self._of_open.add_message(self._conversation, above, "user", said, speaker=self._signature())
         try:
             chosen = self.voice(answers)
             who = chosen.spoken if chosen is not None else self._next(self._of_open.path(self._conversation))
@@ -101,8 +101,9 @@ class TurnSession(RoleSession):
                 begun = self._of_open.add_message(self._conversation, message.id, "assistant", opening, "running", who)
             return self._begin(message.id, begun, who=who)
         except StoreError as error:  # the message is saved and not the reply: it is shown, to be answered later
-            self._show_path()
-            self.notice.emit(str(error), "error")
+            self._say(self.notice, str(error), "error")
+            with contextlib.suppress(StoreError):
+                self._show_path()
             return True
 
     def save_replies(self) -> dict[int, str]:
@@ -152,23 +153,23 @@ class TurnSession(RoleSession):
         shown = self._conversation
         if conversation_id == shown:
             return act()
-        rows = self.messages
+        rows, standing, held = self.messages, self._standing(), self._hold()
         blocked = self.blockSignals(True)  # the open conversation's settings and messages are shown all the while
         self.messages = MessagesModel()
         try:
+            self._kind_of = 0
             self._enter(conversation_id)
             self.messages.reset(self._items())
             sent = act()
-            self._enter(shown)
         except StoreError as error:
-            sent, trouble = False, str(error)
-        else:
-            trouble = ""
+            sent = False
+            self._say(self.notice, str(error), "error")
         finally:
-            self.messages = rows
+            self.messages, self._held = rows, None
+            self._stand(standing)
             self.blockSignals(blocked)
-        if trouble:
-            self.notice.emit(trouble, "error")
+            for signal, values in held:
+                signal.emit(*values)
         if acts:
             self.state_changed.emit(self.state)
         return sent
@@ -275,12 +276,12 @@ class TurnSession(RoleSession):
         if self.state == "idle" and self._conversation:
             trouble = self._draft_trouble()
             if trouble:
-                self.draft_refused.emit(f"{trouble} Your text is kept.")
+                self._say(self.draft_refused, f"{trouble} Your text is kept.")
             return not trouble
         elsewhere = self.replying_in not in (0, self._conversation)
         where = f" in “{self.library.of(self.replying_in).get(self.replying_in).title}”" if elsewhere else ""
         self.refused = (self.state, _REFUSALS.get(self.state, _REFUSALS["stopping"]).format(where=where))
-        self.notice.emit(self.refused[1], "warning")
+        self._say(self.notice, self.refused[1], "warning")
         return False
 
     def _draft_trouble(self) -> str:
@@ -320,9 +321,10 @@ class TurnSession(RoleSession):
         """Start a reply of `who` (None: whose turn it is) under `parent_id`, or at the end of `continued`, whose exact token ids are `ids`
         where they are known.
 
-        The text of `continued` comes from the reply `source`, which is itself unless it was branched off.
+        The text of `continued` comes from the reply `source`, which is itself unless it was branched off. Raises `StoreError` where
+        nothing was begun; what cannot be read after that is told.
         """
-        self.follow_place()
+        self._look_around()
         path = self._of_open.path(self._conversation)
         last = continued.id if continued is not None and (ids or continued.text.strip()) else parent_id
         end = [message.id for message in path].index(last) + 1 if last is not None else 0
@@ -344,7 +346,17 @@ class TurnSession(RoleSession):
         else:
             self._of_open.resume(continued.id)
             message = continued
-        self._runner.begin(request, message, source or continued, leading)
+        try:
+            self._runner.begin(request, message, source or continued, leading)
+        except StoreError:
+            with contextlib.suppress(StoreError):  # else the next start ends it
+                self._of_open.finish(message.id, message.text, "stopped", message.stats)
+            raise
+        self._show_begun()
+        return True
+
+    @told
+    def _show_begun(self) -> bool:
         self._touched(self._conversation)
         self._show_path()
         return True

@@ -164,7 +164,7 @@ class ConversationStore:
                 self._database.execute(
                     "UPDATE conversations SET title = ? WHERE id = ? AND auto_title AND title = ''", (auto_title(text), conversation_id)
                 )
-        return self.message(message_id)
+            return self.message(message_id)  # what cannot be read is not written: an error means that nothing was added
 
     def checkpoint(self, message_id: int, text: str) -> None:
         """Save the text so far of a running reply: one small write."""
@@ -213,7 +213,7 @@ class ConversationStore:
             if tokens:
                 self._database.execute("INSERT OR REPLACE INTO message_tokens (message_id, data) VALUES (?, ?)", (message_id, tokens))
             self._touch(self.message(message_id).conversation_id, now)
-        return self.message(message_id)
+            return self.message(message_id)
 
     def tokens(self, message_id: int) -> bytes:
         """The packed tokens of a reply; empty where none were kept."""
