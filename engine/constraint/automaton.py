@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 
 import numpy as np
 
@@ -66,6 +68,23 @@ class TextAutomaton:
         """Whether a token with these bytes (not empty) may follow."""
         after = self.step(state, data)
         return after is not None and self._alive(after)
+
+    def shortest(self, state: State) -> bytes:
+        """The fewest bytes from here to the end of a text, of several the first in their order."""
+        ways, before = deque([state]), {state.items: (state.items, b"")}
+        while True:  # every state leads to the end of a text
+            here = ways.popleft()
+            if here.done:
+                break
+            for byte, after in sorted(self._next(here).items(), key=itemgetter(0)):
+                if after.items not in before:
+                    before[after.items] = here.items, bytes((byte,))
+                    ways.append(after)
+        found, items = list[bytes](), here.items
+        while items != state.items:
+            items, byte_before = before[items]
+            found.append(byte_before)
+        return b"".join(reversed(found))
 
     def mask(self, state: State) -> Mask:
         """The tokens that may follow, stop tokens only where a text is complete; not to be written to."""

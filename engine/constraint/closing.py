@@ -1,4 +1,4 @@
-"""Bringing a JSON text to its end while there is room: of what the grammar allows, the tokens that close something.
+"""Bringing a JSON text to its end while there is room: where it stands, and of what the grammar allows the tokens that close something.
 
 A small model can nest, list and describe without end, and the limit of tokens would cut the text in the middle. Near that
 limit the mask is narrowed: strings are closed, lists and objects too, and no new ones are opened where anything else can stand.
@@ -16,35 +16,69 @@ import numpy as np
 from engine.constraint.filter import Mask
 from engine.constraint.vocabulary import Vocabulary
 
-_BASE, _PER_LEVEL = 64, 8
-"""Tokens kept for the end of a text: what may still be required, and for each open list or object what stands behind it."""
+_LONGEST_NAME = 64
+"""Of a property's name so many bytes are kept, which tell it from others."""
+
+
+Open = int | bytes | tuple[str, bytes]
+"""One open list or object, see `JsonPlace.path`."""
+Path = tuple[Open, ...]
 
 
 class JsonPlace(NamedTuple):
-    """Where a JSON text stands: how many lists and objects are open, whether in a string or behind a backslash, its last byte."""
+    """Where a JSON text stands.
 
-    depth: int = 0
+    `path` has for each open list how many values are complete, and for each open object the name of the value that comes or is
+    there (its bytes and the quote that ends it), while a name is still to come a pair of nothing and the name before. `size`
+    counts the bytes of the string, number or word that is being written, `name` has the last of them where it is a property's
+    name; `last` is the last byte of the text.
+    """
+
+    path: Path = ()
+    size: int = 0
+    name: bytes = b""
     in_string: bool = False
     escaped: bool = False
     last: int = 0
 
-    def after(self, data: bytes) -> JsonPlace:
-        """The place behind some more bytes of the text."""
-        depth, in_string, escaped, last = self
-        for byte in data:
-            if in_string:
-                in_string, escaped = escaped or byte != 0x22, not escaped and byte == 0x5C
-            elif byte == 0x22:
-                in_string = True
-            else:
-                depth += (byte in b"[{") - (byte in b"]}")
-            last = byte
-        return JsonPlace(depth, in_string, escaped, last)
+    @property
+    def depth(self) -> int:
+        """How many lists and objects are open."""
+        return len(self.path)
 
     @property
-    def reserve(self) -> int:
-        """From how many tokens left on the text is brought to its end."""
-        return _BASE + _PER_LEVEL * self.depth
+    def key(self) -> tuple[object, ...]:
+        """The same for two texts that stand alike, but for what is in the string or number they are in."""
+        return self.path, self.size, self.name, self.in_string, self.escaped
+
+    def after(self, data: bytes) -> JsonPlace:
+        """The place behind some more bytes of the text."""
+        path, size, name, in_string, escaped, last = self
+        for byte in data:
+            if in_string:
+                naming = bool(path) and isinstance(path[-1], tuple)
+                in_string, escaped = escaped or byte != 0x22, not escaped and byte == 0x5C
+                size = size + 1 if in_string or naming else 0
+                name = (name + bytes((byte,)))[-_LONGEST_NAME:] if naming else b""
+            elif byte == 0x22:
+                in_string, size, name = True, 1, b""
+            elif byte in b"[{":
+                path, size = (*path, 0 if byte == 0x5B else ("", b"")), 0
+            elif byte in b"]}":
+                path, size = path[:-1], 0
+            elif byte in b",:" and path:
+                path, size, name = (*path[:-1], _beyond(path[-1], name)), 0, b""
+            elif byte not in b" \t\r\n":
+                size += 1
+            last = byte
+        return JsonPlace(path, size, name, in_string, escaped, last)
+
+
+def _beyond(top: Open, name: bytes) -> Open:
+    """What stands for a list or object after a comma or colon in it."""
+    if isinstance(top, int):
+        return top + 1
+    return name if isinstance(top, tuple) else ("", top)
 
 
 class JsonCloser:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from engine.constraint.vocabulary import Vocabulary
 
 Mask = npt.NDArray[np.uint32]
 """(ceil(V / 32),) packed bits: bit i % 32 of word i // 32 is set where token i is allowed."""
@@ -55,9 +58,21 @@ class Filter(Protocol):
 
 
 @runtime_checkable
-class Hastening(Protocol):
-    """What a filter may have besides: it can bring its text to an end before the limit of tokens cuts it off."""
+class Finishing(Protocol):
+    """What a filter may have besides: it can tell how its text is completed, so that the limit of tokens does not cut it."""
 
-    def hasten(self, mask: Mask, remaining: int) -> Mask:
-        """The tokens of `mask`, at least one where it has any, to be chosen from with `remaining` tokens left to write."""
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens as bytes."""
+        ...
+
+    def completion(self, after: bytes, known: bytes | None = None) -> bytes | None:
+        """A short way to complete the text once the bytes `after` follow it, empty where it is complete then; None for not known.
+
+        `known` is what completed the text before `after`: what is still right of it may be given again.
+        """
+        ...
+
+    def hastened(self, mask: Mask) -> Mask:
+        """The tokens of `mask` that lead towards the end, at least one where it has any; all of it where none is better."""
         ...

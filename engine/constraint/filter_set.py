@@ -7,32 +7,37 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
 
-from engine.constraint.filter import Filter, Hastening, Mask
+from engine.constraint.budget import Budget
+from engine.constraint.filter import Filter, Mask
 from engine.errors import BadSetting
 
 
 class FilterSet:
     """All of `filters` on one sequence: a token must be allowed by each. Empty, it allows everything and is false.
 
-    With `prefer_end` the reply is over as soon as it may be. `prepare` computes the next mask on a thread of its own, which
+    With `prefer_end` the reply is over as soon as it may be. `drawable` is a mask of the tokens that can be drawn at all (None: all),
+    which only the ways to the end look at. `prepare` computes the next mask on a thread of its own, which
     starts with the first call and ends with `close`; between the two the set is used by one thread, as the filters are.
     """
 
-    def __init__(self, filters: Sequence[Filter], *, prefer_end: bool = False) -> None:
+    def __init__(self, filters: Sequence[Filter], *, prefer_end: bool = False, drawable: Mask | None = None) -> None:
         self._filters = tuple(filters)
+        self._budget = Budget(self._filters, drawable)
         self._prefer_end = prefer_end
         self._worker: ThreadPoolExecutor | None = None
         self._coming: Future[Mask | None] | None = None
         self._known = False
         self._mask: Mask | None = None
+        self._whole: Mask | None = None
         self.remaining: int | None = None
-        """How many tokens may still be written, set before a mask is computed; near the end filters hasten. None: no limit."""
+        """How many tokens may still be written, set before a mask is computed; near the end it is narrowed. None: no limit."""
 
     def begin(self, prefix: bytes = b"") -> None:
         """A new reply starts, with the bytes of a healed token first; see `Filter.begin`."""
         self._forget()
         for one in self._filters:
             one.begin(prefix)
+        self._budget.begin()
 
     def prepare(self) -> None:
         """Start computing the next mask in the background; `mask` then waits for it. Nothing when it is known or on its way."""
@@ -65,6 +70,7 @@ class FilterSet:
             for one in done:
                 one.rollback(1)
             raise
+        self._budget.accept(token)
         self._forget()
 
     def rollback(self, tokens: int) -> None:
@@ -73,6 +79,28 @@ class FilterSet:
             self._forget()
             for one in self._filters:
                 one.rollback(tokens)
+            self._budget.rollback(tokens)
+
+    def needed(self) -> int:
+        """How many tokens the shortest reply from here has, as far as that is known; else 0."""
+        self._settle()
+        ending = self._budget.ending()
+        return len(ending.tokens) if ending is not None else 0
+
+    def fits(self, token: int) -> bool:
+        """Whether the reply can still end within what remains once this allowed token is taken."""
+        self._settle()
+        return self.remaining is None or self._budget.fits(token, self.remaining)
+
+    def forced(self) -> Mask | None:
+        """The mask with nothing but the next token of the known way to the end, where there is one."""
+        mask = self.whole_mask()
+        return None if mask is None else self._budget.forced(mask)
+
+    def whole_mask(self) -> Mask | None:
+        """The mask without regard to how many tokens remain."""
+        self.mask()
+        return self._whole
 
     @property
     def may_end(self) -> bool:
@@ -112,17 +140,15 @@ class FilterSet:
         return self._known and self._mask is not None and not self._mask.any()
 
     def _computed(self) -> Mask | None:
+        self._whole = None
         masks = [mask for mask in (one.mask() for one in self._filters) if mask is not None]
         if any(mask.dtype != np.uint32 or mask.shape != masks[0].shape or mask.ndim != 1 for mask in masks):
             raise BadSetting("A filter's mask has a wrong form; it must be uint32, one bit for each token of the vocabulary.")
         if not masks:
             return None
         both: Mask = np.bitwise_and.reduce(masks) if len(masks) > 1 else masks[0]
-        if self.remaining is not None:
-            for one in self._filters:
-                if isinstance(one, Hastening):
-                    both = one.hasten(both, self.remaining)
-        return both
+        self._whole = both
+        return both if self.remaining is None else self._budget.narrowed(both, self.remaining)
 
     def _settle(self) -> None:
         """Wait until no filter is in use by the other thread. What it found, also an error, is kept for `mask`."""

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from engine.constraint.closing import JsonPlace, closer_of
+from engine.constraint.completion import Completer
 from engine.constraint.filter import Mask
 from engine.constraint.grammar_source import GrammarSource, json_source, lark_source, limits, regex_source, schema_source
 from engine.constraint.llguidance_tokens import byte_tokens, llguidance_tokenizer
 from engine.constraint.roomy import with_room
-from engine.constraint.vocabulary import vocabulary_of
+from engine.constraint.vocabulary import Vocabulary, vocabulary_of
 from engine.errors import BadSetting
 from engine.text.tokenizer import Tokenizer
 
@@ -48,6 +49,9 @@ class GrammarFilter:
         self._pending = b""
         self._stopped = False
         self._places = [JsonPlace()]
+        self._text, self._ends = bytearray(), [0]  # what follows the grammar, and its length after each token
+        self._completer: Completer | None = None
+        self._followed = 0  # how much of the text the completer was given
         self._mask: Mask | None = None
         self._first = self.mask()
         if not (self._first.any() or self.may_end):
@@ -99,9 +103,12 @@ class GrammarFilter:
                 raise BadSetting(self._too_complex())
             raise _not_allowed(token)
         self._steps.append(_Step(self._pending, given))
+        data = self._vocabulary.texts[token]
+        self._text += data[len(self._pending) :]
+        self._ends.append(len(self._text))
         if self._source.is_json:
-            self._places.append(self._places[-1].after(self._vocabulary.texts[token][len(self._pending) :]))
-        self._pending = self._pending[len(self._vocabulary.texts[token]) :]
+            self._places.append(self._places[-1].after(data[len(self._pending) :]))
+        self._pending = self._pending[len(data) :]
         self._stopped = token in self._vocabulary.stop_ids
         self._mask = None
 
@@ -112,17 +119,42 @@ class GrammarFilter:
         if not tokens:
             return
         gone = self._steps[-tokens:]
-        del self._steps[-tokens:], self._places[len(self._steps) + 1 :]
+        del self._steps[-tokens:], self._places[len(self._steps) + 1 :], self._ends[len(self._steps) + 1 :]
+        del self._text[self._ends[-1] :]
+        self._followed = min(self._followed, len(self._text))
         self._pending, self._stopped, self._mask = gone[0].pending, False, None
         if not self._matcher.rollback(sum(len(step.given) for step in gone)):
             self._recover()
 
-    def hasten(self, mask: Mask, remaining: int) -> Mask:
-        """The tokens of `mask` that bring a JSON text to its end, where no more than it may need are left to write."""
-        place = self._places[-1]
-        if not self._source.is_json or self._pending or self._stopped or remaining > place.reserve:
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens as bytes."""
+        return self._vocabulary
+
+    def completion(self, after: bytes, known: bytes | None = None) -> bytes | None:
+        """As short a text as a search finds that completes this one once `after` follows; None where it finds none."""
+        if self._stopped:
+            return None if after else b""
+        pending = self._pending
+        if len(after) < len(pending):
+            if not pending.startswith(after):
+                return None
+            rest = self.completion(pending)
+            return None if rest is None else pending[len(after) :] + rest
+        if not after.startswith(pending):
+            return None
+        after = after[len(pending) :]
+        if self._completer is None:
+            self._completer = Completer(self._source)
+        self._completer.follow(self._followed, bytes(self._text[self._followed :]))
+        self._followed = len(self._text)
+        return self._completer.shortest(after, self._places[-1].after(after) if self._source.is_json else self._places[-1], known)
+
+    def hastened(self, mask: Mask) -> Mask:
+        """The tokens of `mask` that bring a JSON text to its end."""
+        if not self._source.is_json or self._pending or self._stopped:
             return mask
-        return closer_of(self._vocabulary).narrowed(mask, place)
+        return closer_of(self._vocabulary).narrowed(mask, self._places[-1])
 
     @property
     def may_end(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from engine.constraint.automaton import State, TextAutomaton, Unit
 from engine.constraint.filter import Mask
-from engine.constraint.vocabulary import vocabulary_of
+from engine.constraint.vocabulary import Vocabulary, vocabulary_of
 from engine.errors import BadSetting
 from engine.text.tokenizer import Tokenizer
 
@@ -68,6 +68,23 @@ class TextFilter:
         """Whether a text is complete and no longer one can follow."""
         state = self._walk[-1]
         return state is None or (state.done and not self._free and not (self._automaton.mask(state) & self._vocabulary.text).any())
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens as bytes."""
+        return self._vocabulary
+
+    def completion(self, after: bytes, known: bytes | None = None) -> bytes | None:
+        """The shortest text that completes this one once `after` follows it; None where that is not allowed."""
+        state = self._walk[-1]
+        if state is None:
+            return None if after else b""
+        behind = self._automaton.step(state, after)
+        return None if behind is None else self._automaton.shortest(behind)
+
+    def hastened(self, mask: Mask) -> Mask:
+        """All of `mask`: every token leads towards the end of a text."""
+        return mask
 
     def can_begin(self, data: bytes) -> bool:
         """Whether a reply may begin with these bytes. Asked before anything is accepted."""

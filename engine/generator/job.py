@@ -13,18 +13,17 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.backends.base import KEPT_LOGITS, Floats
 from engine.constraint.filter import Mask
 from engine.constraint.filter_set import FilterSet
 from engine.core import Alternative, TokenInfo
 from engine.errors import BadSetting, NothingAllowed
+from engine.generator.choice import Where, check_budget, choose_token, drawable_tokens
 from engine.generator.held import HeldTokens, WrittenToken
 from engine.generator.plan import Plan
 from engine.sampling.sampler import Sampled, Sampler
 from engine.speculation.drafter import Proposal
-from engine.speculation.verify import choose
 from engine.text.bans import BannedStrings
 from engine.text.conditions import StopRules
 from engine.text.detokenizer import Detokenizer
@@ -97,7 +96,8 @@ class Job:
         self._fed = 0  # characters given to the ban gate
         self._blocked: dict[int, set[int]] = {}
         self._accepted = 0  # tokens the filters have taken in
-        self._filters = FilterSet(plan.filters, prefer_end=plan.prefer_end) if plan.filters else None
+        drawable = drawable_tokens(plan.tables, tokenizer) if plan.filters else None
+        self._filters = FilterSet(plan.filters, prefer_end=plan.prefer_end, drawable=drawable) if plan.filters else None
         self._healed = healed
         self._follow(plan.rules)
 
@@ -140,6 +140,7 @@ class Job:
                     "write it anew, or set the format to free."
                 )
             self._filters.accept(token)
+        check_budget(self._filters, self.plan.rules.max_tokens, self.context_length + 1 - len(self.ids))
         self._prepare_mask()
 
     def close(self) -> None:
@@ -160,7 +161,9 @@ class Job:
         only = self._healing if place == self._begin else None
         rejected = self._blocked.get(place, _NONE) if self._blocked else _NONE
         try:
-            sampled, accepted = self._sampled(logits, proposal, mask, only, rejected)
+            blocked = self._blocked_now(rejected) if rejected or self.banned or place < self._welcome else _NONE
+            where = Where(logits, self.ids, only, blocked, len(rejected))
+            sampled, accepted = choose_token(self._sampler, where, self.plan.wanted, proposal, mask, self._filters)
         except NothingAllowed as error:
             if self._marks and (rejected or self._stuck):  # the way on from here is closed: go back further
                 return self._rewind(len(self._marks) - 1)
@@ -204,20 +207,6 @@ class Job:
     def keep_logits(self) -> None:
         """The device is about to lose the logits that marks rely on: fetch them."""
         self._marks = [replace(mark, logits=mark.logits()) if callable(mark.logits) else mark for mark in self._marks]
-
-    def _sampled(
-        self, logits: Floats, proposal: Proposal | None, mask: Mask | None, only: npt.NDArray[np.int64] | None, rejected: Set[int]
-    ) -> tuple[Sampled, bool]:
-        """The token at this place, and whether it is the proposed one."""
-        sampler, wanted, attempt = self._sampler, self.plan.wanted, len(rejected)
-        blocked = self._blocked_now(rejected) if rejected or self.banned or len(self.ids) < self._welcome else _NONE
-        if proposal is None:
-            return sampler.sample(
-                logits, self.ids, mask=mask, only=only, blocked=blocked, attempt=attempt, top=wanted.top, alternatives=wanted.alternatives
-            ), False
-        look, place = sampler.look(logits, self.ids, mask=mask, only=only, blocked=blocked), len(self.ids)
-        token, accepted = choose(look.distribution, proposal, lambda purpose: sampler.uniform(place, purpose, attempt))
-        return sampler.take(look, token, top=wanted.top, alternatives=wanted.alternatives), accepted
 
     def feed(self, sampled: Sampled, logits: Floats | None = None, *, drafted: bool = False, mark: _Mark | None = None) -> Emission:
         """Take in a token: what may be shown now, and whether the sequence has ended."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.constraint.closing import JsonCloser, JsonPlace
-from engine.constraint.grammar import GrammarFilter
 from engine.constraint.vocabulary import allowed_ids, vocabulary_of
 from tests.engine.generator.fakes import tokenizer
 
@@ -23,9 +20,23 @@ VALUES = st.recursive(
 def test_the_place_after_any_cut(value, cut):
     data = json.dumps(value, ensure_ascii=False).encode()
     place = JsonPlace().after(data[:cut]).after(data[cut:])
-    assert place == JsonPlace(0, False, False, data[-1])
+    assert place == JsonPlace().after(data)
+    assert (place.depth, place.in_string, place.escaped, place.last) == (0, False, False, data[-1])
     inside = JsonPlace().after(b'[{"a": "' + json.dumps(json.dumps(value))[1:-1].encode())
     assert (inside.depth, inside.in_string) == (2, True)
+
+
+def test_the_path_tells_where_a_value_stands():
+    def path(text):
+        return JsonPlace().after(text).path
+
+    assert path(b'{"a": [1, {"b') == (b'a"', 1, ("", b""))
+    assert path(b'{"a": [1, {"b": 2, ') == (b'a"', 1, ("", b'b"'))
+    assert path(b'{"a": [1, {"b": 2}, 3], "c": ') == (b'c"',)
+    assert path(b'[",:[]{}\\\"", [') == (1, 0)
+    assert JsonPlace().after(b'["ab').key != JsonPlace().after(b'["a').key
+    assert JsonPlace().after(b'["ab", 1').key == JsonPlace().after(b'["c", 2').key
+    assert JsonPlace().after(b'{"ab').key != JsonPlace().after(b'{"cd').key
 
 
 def test_what_comes_first():
@@ -44,21 +55,3 @@ def test_what_comes_first():
     assert texts(JsonPlace().after(b"["), only) == {b"{"}
     only = vocabulary.mask_of(i for i, text in enumerate(vocabulary.texts) if text in (b"2", b"."))
     assert texts(JsonPlace().after(b"[1"), only) == {b"2", b"."}
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_random_walks_end_within_the_reserve(seed):
-    draw, constraint = random.Random(seed), GrammarFilter.json(tokenizer())
-    constraint.begin(b"")
-    vocabulary, left, ids = vocabulary_of(tokenizer()), 140, list[int]()
-    while not constraint.ended:
-        allowed = allowed_ids(constraint.hasten(constraint.mask(), left))
-        token = int(draw.choice(allowed))
-        constraint.accept(token)
-        ids.append(token)
-        left -= 1
-        if draw.random() < 0.1 and len(ids) > 3:
-            constraint.rollback(2)
-            del ids[-2:]
-    assert left >= 0
-    json.loads(b"".join(vocabulary.texts[i] for i in ids))

@@ -1,0 +1,222 @@
+"""The shortest way to complete a text of a grammar, found byte by byte.
+
+A grammar is only known by what it allows next, so the way is searched for: cheapest first, a byte costs 1. What stands at one place of
+a JSON text after one history of bytes is taken to be worth what it is after another: the later one waits, it is not dropped.
+"""
+
+from __future__ import annotations
+
+import heapq
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+
+from engine.constraint.closing import JsonPlace, Path
+from engine.constraint.grammar_source import GrammarSource, limits
+from engine.constraint.roomy import with_room
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+MOST_STEPS = 20_000
+"""Places that one search looks at (about 10 microseconds each)."""
+_TURN = 16
+"""One way in so many is one that had to wait."""
+_MANY = 24
+"""Where more bytes than this are allowed, most of them wait."""
+_NAMES = 12
+"""Where no more bytes than this are allowed in a property's name, each may lead to another property."""
+_TRIED_FIRST = b"a1023456789AbTZz.:-_@/ \""
+"""These come first, of letters one of which many make a token, and 1 before 0: there is no year, month or day 0."""
+_TURN_OF_BYTE = np.array([_TRIED_FIRST.find(byte) % 256 for byte in range(256)])
+_BLANKS, _CLOSING = b" \t\r\n", b"]}"
+
+
+class _Bytes:
+    """A vocabulary of single bytes, as llguidance's constructor asks for it."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+    eos_token_id = 256
+    special_token_ids: list[int] = []
+
+    def __init__(self) -> None:
+        self.tokens = [*(bytes([byte]) if byte != 0xFF else b"" for byte in range(256)), b""]
+
+    def __call__(self, text: str) -> list[int]:
+        return list(text.encode())
+
+
+@cache
+def _byte_tokenizer() -> LLTokenizer:
+    from llguidance import LLTokenizer, TokenizerWrapper
+
+    return LLTokenizer(cast("TokenizerWrapper", _Bytes()), slices=[])
+
+
+class _Way(NamedTuple):
+    """The end of one way so far: what may come next, and whether the text is complete. Of equally long ways that comes first which
+    goes on from the latest, by the letter tried first (`number`)."""
+
+    cost: int
+    number: tuple[int, int]
+    data: bytes
+    place: JsonPlace
+    allowed: list[int]
+    complete: bool
+
+
+class Completer:
+    """Follows one text of a grammar, `extend` and `cut`, and finds how it can be completed. Used by one thread at a time."""
+
+    def __init__(self, source: GrammarSource) -> None:
+        self._source = source
+        self._text = bytearray()
+        self._ahead = b""  # what the matcher was given beyond the text
+        self._matcher = self._new_matcher()
+
+    def follow(self, length: int, data: bytes) -> None:
+        """The text is its first `length` bytes as known so far, then `data`."""
+        if length == len(self._text) and not data:
+            return
+        self._move(b"")
+        if length < len(self._text):
+            if not self._matcher.rollback(len(self._text) - length):
+                self._renew()
+            del self._text[length:]
+        self._text += data
+        if data and not self._matcher.consume_tokens(list(data)):
+            self._renew()
+
+    def completes(self, data: bytes) -> bool:
+        """Whether the text is complete with `data` after it."""
+        return self._valid(data) and self._move(data) and self._matcher.is_accepting()
+
+    def shortest(self, after: bytes, place: JsonPlace, known: bytes | None = None) -> bytes | None:
+        """What completes the text once `after` follows it; None where nothing was found. `place` is the one behind `after`.
+
+        What is `known` to have completed the text before is taken again where it still does.
+        """
+        if not self._valid(after):
+            return None
+        if known is not None and self.completes(after + known):
+            return known
+        return self._searched(after, place)
+
+    def _searched(self, after: bytes, place: JsonPlace) -> bytes | None:
+        """Ways in the order of their lengths; now and then one of those that wait, which are no better as far as can be seen."""
+        first = self._way(after, place, (0, 0))
+        ways, waiting, seen, passed = [first] if first is not None else [], list[_Way](), set[tuple[object, ...]](), set[Path]()
+        steps = expanded = 0
+        while (ways or waiting) and steps < MOST_STEPS:
+            expanded += 1
+            turn = not ways or (waiting and expanded % _TURN == 0)
+            way = heapq.heappop(waiting if turn else ways)
+            if way.complete:
+                return way.data[len(after) :]
+            path = way.place.path
+            if not turn and passed and any(path[:depth] in passed for depth in range(1, len(path) + 1)):
+                heapq.heappush(waiting, way)  # another way has got beyond this value
+                continue
+            if not self._move(way.data):
+                return None
+            allowed = way.allowed
+            if len(allowed) > _MANY and allowed[0] in _TRIED_FIRST:
+                heapq.heappush(waiting, way._replace(allowed=[byte for byte in allowed if byte not in _TRIED_FIRST]))
+                allowed = [byte for byte in allowed if byte in _TRIED_FIRST]
+            for i, byte in enumerate(allowed):
+                steps += 1
+                letter = bytes((byte,))
+                place = way.place.after(letter) if self._source.is_json else way.place
+                found = self._way(way.data + letter, place, (-expanded, i))
+                if found is None:
+                    return None
+                stands = place.key if len(way.allowed) <= _NAMES else place._replace(name=b"").key
+                key = (stands if self._source.is_json else len(found.data), found.complete, bytes(found.allowed))
+                new = key not in seen
+                heapq.heappush(ways if new else waiting, found)
+                if new:
+                    seen.add(key)
+                    if path and path != place.path and len(place.path) <= len(path) and byte in b",]}":
+                        passed.add(path)
+        return None
+
+    def _way(self, data: bytes, place: JsonPlace, number: tuple[int, int]) -> _Way | None:
+        """What follows `data`; None when the grammar is too complex to tell."""
+        if not self._move(data):
+            return None
+        complete = self._matcher.is_accepting()
+        allowed = self._allowed()
+        if allowed is not None and self._source.is_json:
+            allowed = _sensible(allowed, place)
+        return None if allowed is None else _Way(len(data), number, data, place, allowed, complete)
+
+    def _allowed(self) -> list[int] | None:
+        """The bytes that may follow; None when the grammar is too complex to tell."""
+        from llguidance.numpy import fill_next_token_bitmask
+
+        bits = np.zeros((1, 9), np.int32)
+        fill_next_token_bitmask(self._matcher, bits)
+        if self._matcher.is_error():
+            stuck = "NoExtension" in self._matcher.get_error()
+            self._renew()
+            return [] if stuck else None
+        allowed = np.flatnonzero(np.unpackbits(bits[0, :8].view(np.uint8), bitorder="little"))
+        return [int(byte) for byte in allowed[np.argsort(_TURN_OF_BYTE[allowed], kind="stable")]]
+
+    def _valid(self, data: bytes) -> bool:
+        """Whether `data` may follow the text."""
+        if 0xFF in data:
+            return False
+        if data.startswith(self._ahead):
+            rest = data[len(self._ahead) :]
+        else:
+            self._move(b"")
+            rest = data
+        return not rest or self._matcher.validate_tokens(list(rest)) == len(rest)
+
+    def _move(self, ahead: bytes) -> bool:
+        """Have the matcher stand behind the text and `ahead`; false where it cannot go on."""
+        here = self._ahead
+        if here == ahead:
+            return not self._matcher.is_error()
+        same = _common(here, ahead)
+        moved = same == len(here) or self._matcher.rollback(len(here) - same)
+        moved = moved and (same == len(ahead) or self._matcher.consume_tokens(list(ahead[same:])))
+        self._ahead = ahead
+        if not moved:
+            self._renew()
+        return moved
+
+    def _renew(self) -> None:
+        """A new matcher behind the text: an error cannot be left."""
+        self._ahead = b""
+        self._matcher = self._new_matcher()
+        self._matcher.consume_tokens(list(self._text))
+
+    def _new_matcher(self) -> LLMatcher:
+        from llguidance import LLMatcher
+
+        return with_room(lambda: LLMatcher(_byte_tokenizer(), self._source.text, log_level=0, limits=limits()))
+
+
+def _sensible(allowed: list[int], place: JsonPlace) -> list[int]:
+    """Of the allowed bytes of a JSON text those of a short way: nothing is shorter than to close what can be closed."""
+    if place.in_string:
+        if 0x22 in allowed and not place.escaped:
+            return [0x22]
+        return [byte for byte in allowed if byte < 0x80 and byte != 0x5C] or allowed
+    closing = [byte for byte in allowed if byte in _CLOSING]
+    return closing or [byte for byte in allowed if byte not in _BLANKS] or allowed
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """The length of the common beginning."""
+    if other.startswith(one) or one.startswith(other):
+        return min(len(one), len(other))
+    low, high = 0, min(len(one), len(other)) - 1  # equal up to `low`, not up to `high` + 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
+    return low

@@ -1,0 +1,109 @@
+"""Choosing one token of a sequence: from the sampler's distribution, a draft checked, and so that a reply in a format can end in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.base import Floats
+from engine.constraint.filter import Mask
+from engine.constraint.filter_set import FilterSet
+from engine.constraint.vocabulary import vocabulary_of
+from engine.errors import BadSetting, NothingAllowed
+from engine.generator.plan import Wanted
+from engine.sampling.sampler import Sampled, Sampler
+from engine.sampling.tables import TokenTables
+from engine.speculation.drafter import Proposal
+from engine.speculation.verify import choose
+from engine.text.tokenizer import Tokenizer
+
+_MOST_TRIED = 3
+"""Tokens drawn at one place after which the reply could not end in time; then the next one of the known way to the end is taken."""
+
+
+class Where(NamedTuple):
+    """One place of a sequence: the `logits` (V,) float32 of the token after `ids`, `only` which ids may be drawn (None: all), which
+    are `blocked`, and how many of these led to a banned text before (`attempt`)."""
+
+    logits: Floats
+    ids: Sequence[int]
+    only: npt.NDArray[np.int64] | None
+    blocked: Set[int]
+    attempt: int
+
+
+def choose_token(
+    sampler: Sampler, where: Where, wanted: Wanted, proposal: Proposal | None, mask: Mask | None, filters: FilterSet | None
+) -> tuple[Sampled, bool]:
+    """The token at a place, and whether it is the proposed one. `mask` is that of the filters, after which they can still end in time.
+
+    Raises `NothingAllowed` where nothing can be drawn.
+    """
+    if filters is None or mask is None:
+        return _drawn(sampler, where, wanted, proposal, mask)
+    before = sampler.snapshot()
+    for tried in range(_MOST_TRIED + 1):
+        try:
+            sampled, accepted = _drawn(sampler, where, wanted, proposal, mask, tried)
+        except NothingAllowed:
+            whole = filters.whole_mask()
+            if mask is whole:
+                raise
+            return _drawn(sampler, where, wanted, None, whole, tried)  # what is banned stays banned, even if the end is missed
+        if mask is None or tried == _MOST_TRIED or filters.fits(sampled.id):
+            break
+        sampler.restore(before)
+        proposal, mask = None, filters.forced() if tried == _MOST_TRIED - 1 else _without(mask, sampled.id)
+    return sampled, accepted
+
+
+def _drawn(
+    sampler: Sampler, where: Where, wanted: Wanted, proposal: Proposal | None, mask: Mask | None, tried: int = 0
+) -> tuple[Sampled, bool]:
+    """As `choose_token`; each of several tries at one place has a random number of its own."""
+    logits, ids, only, blocked, attempt = where
+    attempt += tried << 32
+    if proposal is None:
+        return sampler.sample(
+            logits, ids, mask=mask, only=only, blocked=blocked, attempt=attempt, top=wanted.top, alternatives=wanted.alternatives
+        ), False
+    look, place = sampler.look(logits, ids, mask=mask, only=only, blocked=blocked), len(ids)
+    token, accepted = choose(look.distribution, proposal, lambda purpose: sampler.uniform(place, purpose, attempt))
+    return sampler.take(look, token, top=wanted.top, alternatives=wanted.alternatives), accepted
+
+
+def drawable_tokens(tables: TokenTables, tokenizer: Tokenizer) -> Mask | None:
+    """The tokens that bans and allowed tokens leave; None for all."""
+    banned = tables.banned.union(token for token, amount in tables.bias if amount == -np.inf)
+    if not banned and tables.allowed is None:
+        return None
+    allowed = range(tokenizer.vocab_size) if tables.allowed is None else tables.allowed
+    return vocabulary_of(tokenizer).mask_of(token for token in allowed if token not in banned and 0 <= token < tokenizer.vocab_size)
+
+
+def check_budget(filters: FilterSet, limit: int, room: int) -> None:
+    """Raise `BadSetting` where what the filters ask for cannot be complete in time.
+
+    `limit` tokens may be written (0: no limit), for `room` of them the context has space.
+    """
+    needed = filters.needed()
+    if limit and needed > limit:
+        raise BadSetting(
+            f"The shortest reply in the format that is asked for has {needed} tokens, but a reply may have {limit}; "
+            "allow longer replies, or ask for less."
+        )
+    if needed > room:
+        raise BadSetting(
+            f"The shortest reply in the format that is asked for has {needed} tokens, but the context has room for {room}; "
+            "shorten the conversation, choose a larger context length, or ask for less."
+        )
+
+
+def _without(mask: Mask, token: int) -> Mask:
+    """A copy of a mask that does not allow one token."""
+    left = mask.copy()
+    left[token // 32] &= ~np.uint32(1 << token % 32)
+    return left
