@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import gc
 import logging
 import threading
@@ -11,7 +10,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from engine.core import (
     ChatEvent,
@@ -27,7 +26,7 @@ from engine.core import (
     Text,
     Trimmed,
 )
-from engine.errors import Cancelled, DeviceLost, EngineError, NotEnoughMemory
+from engine.errors import Cancelled, DeviceLost
 from engine.folders import cache_dir
 from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.draft_slot import DraftSlot
@@ -37,11 +36,8 @@ from engine.settings import CacheSettings, LoadSettings
 from engine.text.template import ChatTemplate
 
 if TYPE_CHECKING:
-    from engine.backends.base import Backend
-    from engine.backends.choice import Target
     from engine.generator.streaming import StreamingGenerator
-    from engine.models.base import Model
-    from engine.weights.checkpoint import Checkpoint
+    from engine.models.place import Replaced
 
 _LOADING_THRESHOLD = 50_000
 """Objects made before cycles are searched for while a model is loaded, a few megabytes; Python's own number is 700."""
@@ -147,7 +143,6 @@ class LocalChat:
 
     def close(self) -> None:
         """Release the model's memory and threads; the chat cannot answer afterwards."""
-        from engine.backends.trim import give_memory_back
         from engine.models.saved import save_cache
 
         self.generator.close()
@@ -158,7 +153,6 @@ class LocalChat:
             self._kept = ""
         self.generator.cache.close()
         self.generator.model.close()
-        give_memory_back()
 
 
 def _as_it_was(told: Rendered, scale: float) -> Prompt:
@@ -171,19 +165,6 @@ def _tell(notice: str) -> None:
     """What concerns saved caches, or devices that were passed over, is no trouble of the conversation: it goes to the log."""
     if notice:
         logging.getLogger(__name__).info(notice)
-
-
-class Replaced(Protocol):
-    """A chat that goes when another one comes."""
-
-    @property
-    def info(self) -> ModelInfo | None:
-        """Tells what its memory is worth."""
-        ...
-
-    def close(self) -> None:
-        """Release the model's memory."""
-        ...
 
 
 def open_chat(
@@ -238,10 +219,10 @@ def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: 
     from engine.backends.trim import give_memory_back
     from engine.generator.streaming import StreamingGenerator
     from engine.models.describe import describe_checkpoint
+    from engine.models.estimate import chosen_context
     from engine.models.open_text import open_text
-    from engine.models.paged import PagedCache, chosen_context
+    from engine.models.place import on_a_device
     from engine.models.saved import fingerprint, restore_cache
-    from engine.sampling import kernels
     from engine.weights.checkpoint import open_checkpoint
 
     yield Loading("Reading the headers", 0, 1)
@@ -250,14 +231,11 @@ def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: 
         info = describe_checkpoint(checkpoint)
         chosen_context(cache, info.context_length)  # a context that cannot be is told before the weights are read
         tokenizer, template = open_text(checkpoint, load.chat_template)
-        model, target = yield from _on_a_device(checkpoint, info, load, cache, replaces)
+        found = yield from on_a_device(checkpoint, info, load, cache, replaces)
     finally:
         checkpoint.close()
+    paged, target = found.paged, found.target
     give_memory_back()
-    yield Loading("Preparing the sampler", 0, 1)
-    kernels.prepare(model.config.vocab_size)  # now, so that no reply waits for it
-    yield Loading("Making room for the context", 0, 1)
-    paged = PagedCache(model, cache)
     kept = ""
     if cache.keep_on_disk:
         kept = fingerprint(path)
@@ -267,77 +245,12 @@ def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: 
     thinking = template.thinking(tokenizer)[0]
     threads = (load.threads or default_threads()) if target.backend == "cpu" else 0
     info = dataclasses.replace(
-        info, backend=target.backend, where=target.where, threads=threads, thinking=thinking, opens_thought=template.opens(thinking)
-    )
+        info, backend=target.backend, where=target.where, threads=threads, thinking=thinking, opens_thought=template.opens(thinking),
+        notice=found.notice,
+    )  # fmt: skip
     if target.where:
-        info = dataclasses.replace(info, cache_bytes=paged.store.nbytes)
-    return LocalChat(info, StreamingGenerator(model, paged, tokenizer), template, settled(load, target), kept)
-
-
-def _on_a_device(
-    checkpoint: Checkpoint, info: ModelInfo, load: LoadSettings, cache: CacheSettings, replaces: Replaced | None
-) -> Generator[Loading, None, tuple[Model, Target]]:
-    """The model, loaded onto the first device that it fits on.
-
-    The headers tell beforehand, roughly; where a device then says that it has too little room after all, the next one is taken.
-    """
-    from engine.backends import backend_on
-    from engine.backends.choice import targets
-    from engine.models import preparation, read_model
-    from engine.models.estimate import cache_dtype
-    from engine.models.fit import finds_room
-
-    room = _Room(info, cache, replaces)
-    fits = finds_room(info, cache, load, room.leaving)
-    *others, last = targets(load)
-    for target in [*filter(fits, others), last]:
-        try:
-            backend = backend_on(target, load)
-        except EngineError as error:  # a GPU that does not start
-            if target is last:
-                raise
-            _tell(f"{target.where} is not used for {Path(info.path).name}: {error}")
-            continue
-        try:
-            prepare, make_room = preparation(checkpoint, load), functools.partial(room.make, backend)
-            return (yield from read_model(checkpoint, backend, cache_dtype(cache), prepare, make_room)), target
-        except (NotEnoughMemory, DeviceLost) as error:
-            if target is last:
-                raise
-            _tell(f"{target.where} is not used for {Path(info.path).name}: {error}")
-    raise AssertionError("the last device either loads the model or says why not")
-
-
-class _Room:
-    """Memory for a model to come, where another one may have to go first."""
-
-    def __init__(self, info: ModelInfo, cache: CacheSettings, replaces: Replaced | None) -> None:
-        self._info, self._cache, self._replaces = info, cache, replaces
-
-    @property
-    def leaving(self) -> ModelInfo | None:
-        """The model that goes; None where there is none, or when it has gone."""
-        return self._replaces.info if self._replaces is not None else None
-
-    def make(self, backend: Backend, weights: int) -> None:
-        """Let that model go when there is memory for `weights` bytes and a context without it. Raises `NotEnoughMemory` otherwise."""
-        from engine.backends.trim import give_memory_back
-        from engine.models.estimate import cache_bytes, chosen_context
-        from engine.models.fit import freed_bytes, work_bytes
-        from engine.models.load import check_memory
-
-        name, free = Path(self._info.path).name, backend.free_memory() + freed_bytes(self.leaving, backend.where)
-        check_memory(name, weights, free, backend.where)
-        # A GPU has no memory that is only lent: what the passes take besides must be there, too.
-        length = chosen_context(self._cache, self._info.context_length, self._info.advised_context)
-        work = work_bytes(self._info, length, backend.name) if backend.where else 0
-        context = cache_bytes(self._info, self._cache, backend.name, busy=weights + work, free=free, where=backend.where)
-        if not context.fits:
-            raise NotEnoughMemory(f"{name} leaves too little memory beside its weights. {context.sentence}")
-        if self._replaces is not None:
-            self._replaces.close()
-            self._replaces = None
-        give_memory_back()  # what reading the headers and making the tokenizer took
+        info = dataclasses.replace(info, gpu_bytes=paged.model.resident_bytes, cache_bytes=paged.store.nbytes)
+    return LocalChat(info, StreamingGenerator(paged.model, paged, tokenizer), template, settled(load, target), kept)
 
 
 def finished(loading: Generator[Loading, None, LocalChat]) -> LocalChat:

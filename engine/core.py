@@ -281,11 +281,14 @@ class ModelInfo:
     weights will take in memory once loaded on the CPU, `read_bytes` what one decoded token reads of them; `defaults` are the
     sampler settings that the model's makers advise: (field of `SamplerSettings`, value); beyond `advised_context` tokens the
     model gets worse; `plain` are the weights that can be quantised while loading and the bytes they take as they are: numbers and
-    bytes of all but the head, then of the head. Of a loaded model, `backend` is the name of the one it runs on, `where` that
+    bytes of all but the head, then of the head. `work` is what passes take besides on the CPU; `gpu_bytes` and `gpu_work` are
+    `resident_bytes` and `work` on a GPU. Of a loaded model, `backend` is the name of the one it runs on, `where` that
     one's `Backend.where`, `cache_bytes` what its cache has taken of a GPU, and `threads` how many compute on a processor; `thinking`
     are the (opening, closing) tags that it may think in, its template's own first, and `opens_thought` closes the thought that its
     prompts leave open, "" where they do not. `fallback_template` names the general format that stands in where the
-    files have no chat template ("gemma", "plain"; see `engine.text.fallback`), "" where they have one.
+    files have no chat template ("gemma", "plain"; see `engine.text.fallback`), "" where they have one. `notice` is a
+    sentence for people where it runs otherwise than was to be expected, as on the CPU though there is a GPU,
+    or ""; `report` is more of it, to be copied.
     """
 
     path: str
@@ -318,6 +321,10 @@ class ModelInfo:
     opens_thought: str = ""
     threads: int = 0
     fallback_template: str = ""
+    gpu_bytes: int = 0
+    gpu_work: WorkSpace = WorkSpace()
+    notice: str = ""
+    report: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ Each message says what was found, what was expected and what to do. Anything els
 
 from __future__ import annotations
 
+import traceback
+
 
 class EngineError(Exception):
     """Base of all known trouble. `str(error)` is one sentence for the user's eyes."""
@@ -75,3 +77,10 @@ class BenchmarkError(EngineError):
 
 class Cancelled(EngineError):
     """Loading was stopped by the user before it was done. (A stopped reply is no error: it ends with reason "cancelled".)"""
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """Let go of the local variables of the functions that an error came through: they may hold gigabytes as long as it is looked at."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

@@ -173,6 +173,9 @@ class ChatSession(NotebookSession):
         self.drafts.set_target(info.path if info is not None else "")
         self._check_draft()
         self.model_changed.emit(info)
+        if info is not None and info.notice:
+            self.error_details = info.report
+            self.notice.emit(info.notice, "warning")
 
     def _take_model(self, info: ModelInfo | None) -> None:
         """The settings of the loaded model, or of none."""

@@ -201,7 +201,7 @@ class ChatPane(QWidget):
     def show_notice(self, text: str, level: str) -> None:
         """Show what the session has to say; the details of a bug, and the offer to load the model again, go with it once."""
         session = self._session
-        details, session.error_details = (session.error_details if level == "error" else ""), ""
+        details, session.error_details = (session.error_details if level != "info" else ""), ""
         self._reload_told, session.reload_offered = level == "error" and session.reload_offered, False
         offer = (RELOAD, session.reload_model) if self._reload_told else None
         self.banner.show_notice(text, level, details=details, offer=offer)

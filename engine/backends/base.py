@@ -355,6 +355,10 @@ class Backend(Protocol):
         """Bytes that weights, caches and passes can still have on this device."""
         ...
 
+    def trim(self) -> None:
+        """Give back to the system what was freed and is kept for later use, as when a model has gone. Raises nothing."""
+        ...
+
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
         """Get ready to record `forward` over a cache of this type, compiling what it needs; yields progress if that takes time.
 

@@ -61,11 +61,14 @@ def find_gpus() -> Gpus:
 
 def usable_gpus() -> Usable:
     """The GPUs of this machine that models can run on. Imports neither torch nor Numba and makes no context on a device."""
-    found = find_gpus()
-    gpus = tuple(
-        Gpu(gpu.index, gpu.name, gpu.total_memory, gpu.total_memory if gpu.free_memory is None else gpu.free_memory) for gpu in found.gpus
-    )
-    return Usable(gpus, found.reason or " ".join(found.refused))
+    from engine.backends.cuda.kept import kept_unused
+
+    found, gpus = find_gpus(), list[Gpu]()
+    for gpu in found.gpus:
+        # As `cuda.device.Device.free_memory` counts it, so that both say the same of one GPU.
+        free = gpu.total_memory if gpu.free_memory is None else min(gpu.total_memory, gpu.free_memory + kept_unused(gpu.index))
+        gpus.append(Gpu(gpu.index, gpu.name, gpu.total_memory, free))
+    return Usable(tuple(gpus), found.reason or " ".join(found.refused))
 
 
 def gpu_numbers(settings: LoadSettings) -> tuple[int, ...]:

@@ -28,6 +28,7 @@ from engine.backends.base import (
 from engine.backends.cache_rounding import limited, rounded, steered
 from engine.backends.cache_types import WHOLE_KEYS, cache_type
 from engine.backends.main_memory import free_memory
+from engine.backends.trim import give_memory_back
 from engine.core import PAGE_TOKENS, Loading
 
 
@@ -40,6 +41,10 @@ class ReferenceBackend:
     def free_memory(self) -> int:
         """See `Backend.free_memory`."""
         return free_memory()
+
+    def trim(self) -> None:
+        """See `Backend.trim`."""
+        give_memory_back()
 
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
         """Nothing to compile."""

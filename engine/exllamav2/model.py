@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.core import ModelInfo
-from engine.errors import EngineError
+from engine.errors import EngineError, forget_frames
 from engine.settings import CacheSettings, LoadSettings
 
 if TYPE_CHECKING:
@@ -82,13 +82,18 @@ class ExLlamaV2:
             try:
                 settings = self.config.load_settings
                 fits = finds_room(describe_checkpoint(checkpoint), CacheSettings(context_length=self.config.max_seq_len), settings)
-                loading = read_model(checkpoint, make_backend(settings, fits), prepare=preparation(checkpoint, settings))
-                while True:
+                backend = make_backend(settings, fits)
+                loading = read_model(checkpoint, backend, prepare=preparation(checkpoint, settings))
+                while self._model is None:
                     try:
                         progress = next(loading)
                     except StopIteration as end:
                         self._model = end.value
                         break
+                    except BaseException as error:
+                        forget_frames(error)  # which hold what was loaded
+                        backend.trim()
+                        raise
                     if callback is not None:
                         callback(progress.done, progress.total)
                     yield 100.0 * progress.done / max(progress.total, 1)

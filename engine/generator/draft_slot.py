@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.core import Loading
-from engine.errors import BadSetting, Cancelled
+from engine.errors import BadSetting, Cancelled, forget_frames
 from engine.settings import LoadSettings, SpeculationSettings
 from engine.text.tokenizer import Tokenizer
 
@@ -56,19 +56,28 @@ class DraftSlot:
             problem = draft_problem(self._tokenizer, open_tokenizer(checkpoint))
             if problem:
                 raise BadSetting(f"{Path(path).name} cannot draft for this model: {problem}")
-            loading = read_model(checkpoint, make_backend(self._load), prepare=preparation(checkpoint, self._load))
-            while True:
-                try:
-                    progress = next(loading)
-                except StopIteration as end:
-                    model: Model = end.value
-                    break
-                yield Loading(f"Draft model: {progress.stage}", progress.done, progress.total)
-                if stop.is_set():
-                    loading.close()
-                    raise Cancelled("Loading the draft model was stopped.")
+            backend = make_backend(self._load)
+            try:
+                yield from self._set(read_model(checkpoint, backend, prepare=preparation(checkpoint, self._load)), stop)
+            except BaseException as error:
+                forget_frames(error)  # which hold what was loaded
+                backend.trim()
+                raise
         finally:
             checkpoint.close()
+
+    def _set(self, loading: Generator[Loading, None, Model], stop: threading.Event) -> Generator[Loading, None, None]:
+        """Load the model and give it to the drafters."""
+        while True:
+            try:
+                progress = next(loading)
+            except StopIteration as end:
+                model: Model = end.value
+                break
+            yield Loading(f"Draft model: {progress.stage}", progress.done, progress.total)
+            if stop.is_set():
+                loading.close()
+                raise Cancelled("Loading the draft model was stopped.")
         try:
             self._drafters.set_model(model)
         except BaseException:

@@ -38,7 +38,7 @@ def info_from_json(data: object) -> ModelInfo:
         values["defaults"] = tuple((str(name), value) for name, value in values["defaults"])
         values["plain"] = tuple(int(number) for number in values["plain"])
         values["thinking"] = tuple((str(begin), str(finish)) for begin, finish in values.get("thinking", ()))
-        values["work"] = WorkSpace(**values["work"])
+        values["work"], values["gpu_work"] = WorkSpace(**values["work"]), WorkSpace(**values["gpu_work"])
         info = ModelInfo(**values)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError("not the facts of a model") from error

@@ -53,8 +53,13 @@ class Model:
 
     def forward(self, ops: Ops) -> Array:
         """The whole pass: logits (logit_rows, V) of the step's tokens."""
+        return self.parts(ops, self._rotary[2])
+
+    @property
+    def parts(self) -> Parts:
+        """The decoder: what its passes are built of."""
         assert self._parts is not None, "the model is closed"
-        return self._parts(ops, self._rotary[2])
+        return self._parts
 
     def prepare(self, cache_dtype: str = "auto") -> Iterator[Loading]:
         """Get the backend ready to record the pass over caches of this type; yields progress. Raises `BadSetting` for an unknown one."""
@@ -94,6 +99,7 @@ class Model:
     def close(self) -> None:
         """Let go of the weights; programs that were recorded keep theirs until they are closed."""
         self._parts, self.slots, self._rotary = None, {}, (0, 0, Rotary())
+        self.backend.trim()
 
     def _turn_to(self, positions: int, context: int) -> None:
         """Make the rotary tables, unless those at hand do."""

@@ -33,6 +33,7 @@ def describe(path: str | Path) -> ModelInfo:
 def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     """As `describe`, of an open checkpoint."""
     from engine.backends.cpu import CpuBackend  # Numba comes in here
+    from engine.backends.cuda.outline import UsualGpu
 
     config = read_config(checkpoint)
     tensors = checkpoint.tensors.values()
@@ -42,7 +43,10 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     backend = CpuBackend()
     plain = PlainCount(checkpoint, backend)
     seen = survey(checkpoint, backend, plain)
+    gpu = UsualGpu()
+    on_gpu = survey(checkpoint, gpu)
     assert seen.parts is not None
+    assert on_gpu.parts is not None
     return ModelInfo(
         path=str(checkpoint.path),
         name=_name(checkpoint, config.name),
@@ -68,6 +72,8 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         plain=plain.found,
         work=work_space(config, backend, seen.parts),
         fallback_template=fallback,
+        gpu_bytes=on_gpu.bytes,
+        gpu_work=work_space(config, gpu, on_gpu.parts),
     )
 
 

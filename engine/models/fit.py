@@ -11,14 +11,18 @@ from engine.core import PAGE_TOKENS, ModelInfo, WorkSpace
 from engine.errors import BadSetting
 from engine.models.base import rotary
 from engine.models.estimate import cache_bytes, free_words, gigabytes
-from engine.models.paged import GPU_ROWS, prefill_rows
 from engine.settings import CacheSettings, LoadSettings
 
 if TYPE_CHECKING:
-    from engine.backends.base import Backend
+    from engine.backends.outlines import Outlines
     from engine.models.config import ModelConfig
     from engine.models.layers import Parts
 
+MIN_ROWS, MAX_ROWS = 32, 512
+STEP_FLOPS = 3e11
+"""Work in one prefill step: about half a second on two cores, so that a stop is obeyed soon even with a large model."""
+GPU_ROWS = 1024
+"""Rows of one prefill step on a GPU: each step reads and unpacks all weights anew, which few rows would not repay."""
 TIGHT = 0.9
 """From this part of the free memory on a model fits only just: other programs want some, too."""
 TOKEN_BYTES = 480
@@ -70,7 +74,7 @@ def fit(
     sees counts as the model's own.
     """
     saved = _saved(info, load)
-    weights = (info.resident_bytes or info.weights_bytes) - saved
+    weights = _resident(info, backend == "cuda") - saved
     try:
         context = cache_bytes(info, cache, backend, free=free)
     except BadSetting:
@@ -91,11 +95,10 @@ def fit(
 
 
 def work_bytes(info: ModelInfo, context: int, backend: str) -> int:
-    """Bytes of a model's passes over conversations of up to `context` tokens, in steps of as many rows as a backend of this name takes.
-
-    What a row takes is known of the CPU's; a GPU's is about that.
-    """
-    return (dataclasses.replace(info.work, rows=GPU_ROWS) if backend == "cuda" else info.work).bytes(context)
+    """Bytes of a model's passes over conversations of up to `context` tokens, on a backend of this name."""
+    if backend != "cuda":
+        return info.work.bytes(context)
+    return (info.gpu_work if info.gpu_work.rows else dataclasses.replace(info.work, rows=GPU_ROWS)).bytes(context)
 
 
 def finds_room(info: ModelInfo, cache: CacheSettings, load: LoadSettings, leaving: ModelInfo | None = None) -> Fits:
@@ -112,7 +115,12 @@ def freed_bytes(leaving: ModelInfo | None, where: str) -> int:
     """Bytes that become free on a device (`Backend.where`) when a loaded model goes."""
     if leaving is None or leaving.where != where:
         return 0
-    return (leaving.resident_bytes or leaving.weights_bytes) + leaving.cache_bytes
+    return _resident(leaving, bool(where)) + leaving.cache_bytes
+
+
+def _resident(info: ModelInfo, on_gpu: bool) -> int:
+    """What the weights take in memory."""
+    return (info.gpu_bytes if on_gpu else 0) or info.resident_bytes or info.weights_bytes
 
 
 def likely_target(
@@ -125,12 +133,27 @@ def likely_target(
         return Target("cuda", where="the chosen GPU")
 
 
-def work_space(config: ModelConfig, backend: Backend, parts: Parts) -> WorkSpace:
-    """What the passes of a decoder take, by recording one; its weights may be outlines, its vectors empty."""
+def prefill_rows(config: ModelConfig, backend: str = "cpu") -> int:
+    """Rows of one prefill step: a power of two, fixed by the model's size and the backend so that results repeat exactly."""
+    if backend == "cuda":
+        return GPU_ROWS
+    attention = 2 * (config.heads + config.kv_heads) * config.head_dim
+    weights = config.layers * config.width * (attention + 3 * config.ffn_width)
+    rows = MAX_ROWS
+    while rows > MIN_ROWS and 2.0 * weights * rows > STEP_FLOPS:
+        rows //= 2
+    return rows
+
+
+def work_space(config: ModelConfig, backend: Outlines, parts: Parts) -> WorkSpace:
+    """What the passes of a decoder take, by recording one; its weights may be outlines, its vectors empty.
+
+    In the machine's own memory the tokenizer counts, too.
+    """
     turn = rotary(config, PAGE_TOKENS, min(PAGE_TOKENS, config.context_length))
     row, position, fixed = backend.work_space(lambda ops: parts(ops, turn))
     tables = [table for table in (turn.main, turn.local) if table is not None]
-    fixed += TOKEN_BYTES * config.vocab_size
+    fixed += 0 if backend.name == "cuda" else TOKEN_BYTES * config.vocab_size
     position += sum(8 * table.cos.shape[1] for table in tables)
     return WorkSpace(prefill_rows(config, backend.name), row, position, fixed)
 

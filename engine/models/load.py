@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from engine.backends.base import Backend, RawTensor
+from engine.backends.outlines import Outlines
 from engine.core import Loading
 from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.base import Model, Weights, gigabytes
@@ -18,6 +19,7 @@ from engine.models.gpt_oss import GPT_OSS
 from engine.models.granite import GRANITE
 from engine.models.internlm2 import INTERNLM2
 from engine.models.keys import Keys
+from engine.models.layers import Parts
 from engine.models.llama import LLAMA
 from engine.models.lora import adapter_slots
 from engine.models.minicpm import MINICPM
@@ -67,7 +69,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     return family.from_hf(Keys(checkpoint.metadata["config"], "config.json"))
 
 
-def survey(checkpoint: Checkpoint, backend: Backend, prepare: Prepare | None = None) -> Survey:
+def survey(checkpoint: Checkpoint, backend: Outlines, prepare: Prepare | None = None) -> Survey:
     """What loading will take, from the headers alone. Raises `BadCheckpoint` and `UnsupportedModel`."""
     family, config = find_architecture(checkpoint), read_config(checkpoint)
     seen = Survey(checkpoint.tensors, backend, prepare)
@@ -86,12 +88,12 @@ def read_model(
     backend: Backend,
     cache_dtype: str = "auto",
     prepare: Prepare | None = None,
-    make_room: Callable[[int], None] | None = None,
+    make_room: Callable[[Survey], None] | None = None,
 ) -> Generator[Loading, None, Model]:
     """Load all weights (`model = yield from read_model(...)`) layer by layer; then the backend prepares what they need.
 
     `cache_dtype` is the type of the caches to come, so that what they need is compiled here, with progress; `prepare` may change
-    each matrix first. `make_room` is told the weights' bytes when all headers were found good, before any weight is read; without
+    each matrix first. `make_room` is told what was seen when all headers were found good, before any weight is read; without
     it free memory is checked. The checkpoint is not needed afterwards. Raises `BadCheckpoint`, `UnsupportedModel` and `NotEnoughMemory`.
     """
     family, config = find_architecture(checkpoint), read_config(checkpoint)
@@ -100,7 +102,7 @@ def read_model(
     if make_room is None:
         check_memory(checkpoint.path.name, seen.bytes, backend.free_memory(), backend.where)
     else:
-        make_room(seen.bytes)
+        make_room(seen)
     yield Loading("Loading the weights", 0, config.layers)
     loader = Loader(checkpoint.tensors, backend, prepare)
     layers = family.build(loader, config, names)
@@ -108,11 +110,13 @@ def read_model(
         try:
             done = next(layers)
         except StopIteration as end:
-            slots = adapter_slots(family, config, names, loader.linears)
-            model = Model(config, backend, end.value, Weights(seen.parameters, loader.bytes, loader.expert_bytes, slots))
-            yield from model.prepare(cache_dtype)
-            return model
+            parts: Parts = end.value
+            break  # an error raised in here would hold the weights by what it came after
         yield Loading("Loading the weights", done, config.layers)
+    slots = adapter_slots(family, config, names, loader.linears)
+    model = Model(config, backend, parts, Weights(seen.parameters, loader.bytes, loader.expert_bytes, slots))
+    yield from model.prepare(cache_dtype)
+    return model
 
 
 def check_memory(name: str, needed: int, free: int, where: str = "") -> None:

@@ -9,40 +9,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Floats, Ints, Step, Walk, Walker, WalkPlan
+from engine.backends.base import Floats, Ints, KVCache, Program, Step, Walk, Walker, WalkPlan
 from engine.cache.disk import PageFile
 from engine.cache.pages import Lease, PageTable, pages_for
 from engine.cache.readings import Readings
 from engine.core import PAGE_TOKENS
-from engine.errors import ContextTooLong
+from engine.errors import ContextTooLong, NotEnoughMemory
 from engine.models.estimate import cache_dtype, chosen_context, further_pages
+from engine.models.fit import prefill_rows, work_space
 from engine.settings import CacheSettings
 
 if TYPE_CHECKING:
     from engine.models.base import Model
-    from engine.models.config import ModelConfig
 
-__all__ = ["PagedCache", "chosen_context", "prefill_rows"]
-
-MIN_ROWS, MAX_ROWS = 32, 512
-STEP_FLOPS = 3e11
-"""Work in one prefill step: about half a second on two cores, so that a stop is obeyed soon even with a large model."""
-
-
-GPU_ROWS = 1024
-"""Rows of one prefill step on a GPU: each step reads and unpacks all weights anew, which few rows would not repay."""
-
-
-def prefill_rows(config: ModelConfig, backend: str = "cpu") -> int:
-    """Rows of one prefill step: a power of two, fixed by the model's size and the backend so that results repeat exactly."""
-    if backend == "cuda":
-        return GPU_ROWS
-    attention = 2 * (config.heads + config.kv_heads) * config.head_dim
-    weights = config.layers * config.width * (attention + 3 * config.ffn_width)
-    rows = MAX_ROWS
-    while rows > MIN_ROWS and 2.0 * weights * rows > STEP_FLOPS:
-        rows //= 2
-    return rows
+__all__ = ["PagedCache", "chosen_context"]
 
 
 class PagedCache:
@@ -58,12 +38,9 @@ class PagedCache:
         self.model = model
         self.settings = settings
         self.context_length = chosen_context(settings, model.config.context_length, model.config.advised_context)
-        dtype = cache_dtype(settings)
-        further = further_pages(self.context_length, model.page_bytes(dtype), settings.memory, model.backend.free_memory())
-        self.store = model.new_cache(self.context_length, dtype, further)
-        self.table = PageTable(self.store.page_count)
         self.rows = min(prefill_rows(model.config, model.backend.name), self.context_length)
-        self.program = model.record(self.store, self.rows, self.context_length)
+        self.store, self.program = self._memory()
+        self.table = PageTable(self.store.page_count)
         self._positions = np.arange(self.context_length, dtype=np.int32)
         self._pages = np.empty(pages_for(self.context_length) + 1, np.int32)
         self._listed: list[int] = []  # what `_pages` begins with, and the part of it
@@ -72,6 +49,25 @@ class PagedCache:
         self.readings = Readings()
         self.key = ""
         """What keys and values depend on besides ids, as adapters; see `record_again`."""
+
+    def _memory(self) -> tuple[KVCache, Program]:
+        """Keys and values, and the pass over them. A device of its own has no memory that is only lent: pages for further conversations
+        are of what the pass leaves, and are done without where that turns out to be less than was foretold.
+        """
+        model, settings, dtype = self.model, self.settings, cache_dtype(self.settings)
+        free, own = model.backend.free_memory(), model.backend.name == "cuda"
+        if own:
+            free -= work_space(model.config, model.backend, model.parts).bytes(self.context_length)
+        further = further_pages(self.context_length, model.page_bytes(dtype), settings.memory, max(0, free))
+        while True:
+            try:
+                store = model.new_cache(self.context_length, dtype, further)
+                return store, model.record(store, self.rows, self.context_length)
+            except NotEnoughMemory:
+                if settings.memory or not further or not own:
+                    raise
+            further = 0
+            model.backend.trim()
 
     def record_again(self, key: str) -> None:
         """The model computes otherwise from now on, as with adapters: record it anew. What is cached counts again under the same `key`.

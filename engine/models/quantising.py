@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.backends.base import Backend, RawTensor
+from engine.backends.base import RawTensor
+from engine.backends.outlines import Outlines
 from engine.models.load import Prepare, find_architecture
 from engine.settings import LoadSettings
 from engine.weights.checkpoint import Checkpoint
@@ -25,7 +26,7 @@ class PlainCount:
     `found` as `core.ModelInfo.plain` has it.
     """
 
-    def __init__(self, checkpoint: Checkpoint, backend: Backend) -> None:
+    def __init__(self, checkpoint: Checkpoint, backend: Outlines) -> None:
         self._head, self._backend = head_tensor(checkpoint), backend
         self._found = [0, 0, 0, 0]
 

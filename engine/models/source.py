@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import Backend, Floats, RawTensor, Weight
+from engine.backends.outlines import Outlines
 from engine.errors import BadCheckpoint
 from engine.models.layers import Linear, Norm, Parts
 from engine.weights.transposed import transposed
@@ -103,7 +104,9 @@ class Survey:
     `Loader`. Raises `BadCheckpoint` for a tensor of the wrong shape.
     """
 
-    def __init__(self, tensors: Mapping[str, RawTensor], backend: Backend, prepare: Callable[[RawTensor], RawTensor] | None = None) -> None:
+    def __init__(
+        self, tensors: Mapping[str, RawTensor], backend: Outlines, prepare: Callable[[RawTensor], RawTensor] | None = None
+    ) -> None:
         self._tensors, self._backend, self._prepare = tensors, backend, prepare
         self.linears: dict[str, Linear] = {}
         self.missing: list[str] = []

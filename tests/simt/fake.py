@@ -58,6 +58,8 @@ class FakeDevice:
     ) -> None:
         self.name, self.index, self.capability, self.processors = f"fake {index}", index, capability, processors
         self.total_memory, self.taken, self.interpret = total_memory, 0, interpret
+        self.kept = 0  # freed bytes that are not given back to the driver
+        self.records = 0
         self.memory = Memory()
         self.done = self._given = self.graph_launches = 0
         self._queue: list[Work] = []
@@ -82,12 +84,19 @@ class FakeDevice:
         address = self.memory.add_room(array)
         taken = size if on_device else 0
         self.taken += taken
+        self.kept = max(0, self.kept - taken)
         weakref.finalize(array, self._free, address, taken).atexit = False
         return array, torch.from_numpy(array)
 
     def _free(self, address: int, taken: int) -> None:
         self.taken -= taken
+        self.kept += taken
         self.memory.remove(address)
+
+    def trim(self) -> None:
+        if not self.lost:
+            self.synchronize()
+        self.kept = 0
 
     def empty(self, size: int) -> torch.Tensor:
         array, tensor = self._place(size)
@@ -162,6 +171,7 @@ class FakeDevice:
     def record(self, launches: Callable[[], None]) -> FakeGraph:
         assert self._recording is None
         self._recording = []
+        self.records += 1
         try:
             launches()
             return FakeGraph(self, self._recording)

@@ -54,6 +54,7 @@ class FakeCuda:
         self.loaded: set[int] = set()
         self.launches: list[dict[str, Any]] = []
         self.graphs: list[tuple[int, int]] = []
+        self.peer_copies: list[tuple[int, int, int]] = []
         self.recording: dict[int, list[Callable[[], None]]] = {}
         self.graph_work: dict[int, list[Callable[[], None]]] = {}
         self._contexts = threading.local()
@@ -197,6 +198,15 @@ class FakeCuda:
         self.now(stream, lambda: ctypes.memmove(target, source, size) and None)
         return 0
 
+    def _cuMemcpyPeerAsync(
+        self, target: int, target_context: int, source: int, source_context: int, size: int, stream: int
+    ) -> int:
+        if not self._stack() or not {target_context, source_context} <= {1040 + i for i in range(self.devices)}:
+            return INVALID_CONTEXT
+        self.peer_copies.append((target_context, source_context, size))
+        self.now(stream, lambda: ctypes.memmove(target, source, size) and None)
+        return 0
+
     def _cuGraphLaunch(self, graph: int, stream: int) -> int:
         if graph not in self.graph_work:
             return INVALID_HANDLE
@@ -227,5 +237,6 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuLaunchKernel": (c_void_p, *[c_uint] * 6, c_uint, c_void_p, POINTER(c_void_p), POINTER(c_void_p)),
     "cuLaunchKernelEx": (c_void_p, c_void_p, POINTER(c_void_p), POINTER(c_void_p)),
     "cuMemcpyAsync": (c_uint64, c_uint64, c_size_t, c_void_p),
+    "cuMemcpyPeerAsync": (c_uint64, c_void_p, c_uint64, c_void_p, c_size_t, c_void_p),
     "cuGraphLaunch": (c_void_p, c_void_p),
 }

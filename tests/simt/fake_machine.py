@@ -23,7 +23,9 @@ class FakeMachine:
     backends: list[CudaBackend] = field(default_factory=list)
 
     def usable(self) -> Usable:
-        return Usable(tuple(Gpu(device.index, device.name, device.total_memory, device.free_memory()) for device in self.devices))
+        """As the driver sees it: to it, what torch keeps is taken."""
+        gpus = (Gpu(each.index, each.name, each.total_memory, each.free_memory() - each.kept) for each in self.devices)
+        return Usable(tuple(gpus))
 
     def backend_on(self, target: Target, settings: LoadSettings) -> Backend:
         if target.backend != "cuda":

@@ -274,3 +274,29 @@ def test_structures_are_those_of_the_header() -> None:
         assert (attribute.id, attribute.value) == (launch._PROGRAMMATIC_STREAM_SERIALIZATION, 1)
     assert ctypes.sizeof(launch.LaunchAttribute) == 72
     assert ctypes.sizeof(launch.LaunchConfig) == 56
+
+
+def test_a_torch_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`addmm` with another output type in place came with 2.13: said before a reply stumbles over it."""
+    for version, usable in (((2, 12), False), ((2, 13), True), ((3, 0), True)):
+        monkeypatch.setattr(driver, "torch_version", lambda version=version: version)
+        gpus = found(monkeypatch, FakeCuda())
+        assert bool(gpus.gpus) is usable
+        if not usable:
+            assert gpus.reason == (
+                "A GPU was found, but PyTorch 2.12 is too old for it: 2.13 or later is needed; update PyTorch."
+            )
+
+
+def test_torch_tells_its_version(tmp_path: Path) -> None:
+    import torch
+
+    assert driver.torch_version() == tuple(map(int, torch.__version__.split(".")[:2]))
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('not to be imported')")
+    code = "from engine.backends.cuda.driver import torch_version; print(torch_version())"
+    for text, version in (("__version__ = '2.9.1+cu130'", (2, 9)), ("x = 1", (0, 0)), ("__version__: str = '2.13.0a0'", (2, 13))):
+        (tmp_path / "torch" / "version.py").write_text(text + "\n")
+        program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+        assert done.stdout.strip() == str(version)

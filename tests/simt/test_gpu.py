@@ -222,6 +222,49 @@ def test_copies_must_be_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         device.copy(device.empty(16).view(4, 4)[:, :2], device.empty(8))
 
 
+def test_copies_between_gpus_name_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pointer of another context is not everywhere told apart by itself."""
+    made = Made(monkeypatch)
+    made.fake.devices = 2
+    given = torch.arange(64, dtype=torch.uint8)
+    source: Any = SimpleNamespace(
+        device=torch.device("cuda", 1), nbytes=64, is_contiguous=lambda: True, data_ptr=given.data_ptr
+    )
+    target = made.device.empty(64)
+    for _ in range(2):
+        made.device.copy(source, target)
+        assert target.tolist() == list(range(64))
+    assert made.fake.peer_copies == [(1040, 1041, 64)] * 2
+    made.device.copy(given, made.device.empty(64))
+    assert len(made.fake.peer_copies) == 2
+
+
+def test_one_stream_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that was freed on one stream cannot be had again on another."""
+    made = Made(monkeypatch)
+    again = TorchDevice(0, library=made.device.launcher._library)
+    assert again.stream is made.device.stream
+    assert made.torch.streams == 0x5001
+
+
+def test_trim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this order; and a device that is gone is no trouble."""
+    made, done = Made(monkeypatch), list[str]()
+    device = made.device
+    device.upload(np.zeros(9, np.uint8))
+    monkeypatch.setattr(device.stream, "synchronize", lambda: (made.torch.check(), done.append("waited")))
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: done.append("cuBLAS"), raising=False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("emptied"))
+    device.trim()
+    assert done == ["waited", "cuBLAS", "emptied"]
+    assert device._staging == []
+    error = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+    error.error_code = 700
+    made.torch.failing = error
+    device.trim()
+    assert len(done) == 3
+
+
 # --- what runs on GPUs, as far as it runs without ---
 
 

@@ -16,6 +16,7 @@ from engine.backends.cpu.store import CpuCache
 from engine.backends.cpu.tape import Tape
 from engine.backends.cpu.weight import CpuWeight, WeightOutline
 from engine.backends.main_memory import free_memory
+from engine.backends.trim import give_memory_back
 from engine.core import Loading
 
 __all__ = ["CpuBackend", "default_threads"]
@@ -37,6 +38,10 @@ class CpuBackend:
     def free_memory(self) -> int:
         """See `Backend.free_memory`."""
         return free_memory()
+
+    def trim(self) -> None:
+        """See `Backend.trim`."""
+        give_memory_back()
 
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
         """Compile the kernels that `forward` calls, or take them from the disk cache."""

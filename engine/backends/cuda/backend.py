@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
-from engine.backends.cache_types import CacheType, cache_type
 from engine.backends.composite import Composite, is_composite
 from engine.backends.cuda.calls import finish
 from engine.backends.cuda.device import Device
-from engine.backends.cuda.outline import Outline
+from engine.backends.cuda.outline import Outline, kept_as, outline, work_space
 from engine.backends.cuda.program import CudaProgram
 from engine.backends.cuda.recorder import Recorder
 from engine.backends.cuda.split import Split
 from engine.backends.cuda.store import CudaCache
 from engine.backends.cuda.walk import walk_kernels
-from engine.backends.cuda.weight import CudaWeight, WeightOutline
+from engine.backends.cuda.weight import CudaWeight
+from engine.backends.trim import give_memory_back
 from engine.core import Loading
 
 
@@ -29,6 +29,9 @@ class CudaBackend:
     name = "cuda"
 
     def __init__(self, devices: Sequence[Device], *, even: bool = False, where: str = "", keep_free: int = 0) -> None:
+        # What torch imports with it keeps the frames of whoever imports first: not of a reply, whose frames hold a model's memory.
+        import torch.nn.attention.bias  # noqa: F401
+
         assert devices
         self._devices, self._keep_free = list(devices), keep_free
         self.where = where or " and ".join(device.name for device in devices)
@@ -44,28 +47,28 @@ class CudaBackend:
         """See `Backend.free_memory`: of all devices together."""
         return sum(max(0, device.free_memory() - self._keep_free) for device in self._devices)
 
+    def trim(self) -> None:
+        """See `Backend.trim`."""
+        for device in self._devices:
+            device.trim()
+        give_memory_back()
+
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
         """Compile the kernels that `forward` calls, or take them from the disk, and load them."""
         for device in self._devices[: self._split.used]:
-            recorder = Outline(_cache_type(cache_dtype), device)
+            recorder = Outline(kept_as(cache_dtype), device)
             logits = forward(recorder)
             yield from device.prepare([*recorder.recording(logits).kernels(0), *walk_kernels(logits.width)])
 
     def outline(self, tensor: RawTensor) -> Weight:
         """See `Backend.outline`."""
-        capability = min(device.capability for device in self._devices)
-
-        def outline(tensor: RawTensor) -> WeightOutline:
-            return WeightOutline(tensor, capability)
-
-        seen = Composite(tensor, outline) if is_composite(tensor) else outline(tensor)
+        seen = outline(tensor, min(device.capability for device in self._devices))
         self._split.note(tensor.name, seen.nbytes)
         return seen
 
     def work_space(self, forward: Forward) -> tuple[int, int, int]:
         """See `Backend.work_space`: buffers, constants, scratch memory of products."""
-        recorder = Outline(_cache_type("auto"), self._devices[0])
-        return recorder.work_space(forward(recorder))
+        return work_space(forward, self._devices[0])
 
     def load_weight(self, tensor: RawTensor) -> Weight:
         """Pack a matrix into tiles, on the device of its layer."""
@@ -81,15 +84,10 @@ class CudaBackend:
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
         """See `Backend.new_cache`."""
         self._layers = [self._split.layer(layer) for layer in range(layers)]
-        return CudaCache([self._devices[number] for number in self._layers], shape, page_count, _cache_type(dtype))
+        return CudaCache([self._devices[number] for number in self._layers], shape, page_count, kept_as(dtype))
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
         """See `Backend.record`."""
         assert isinstance(cache, CudaCache)
         recorder = Recorder(cache, self._devices, self._layers)
         return CudaProgram(finish(recorder, forward(recorder)), cache, max_rows, self._devices[: self._split.used])
-
-
-def _cache_type(dtype: str) -> CacheType:
-    """What "auto" means here: fp16, at an error far below the sampler's grain."""
-    return cache_type(dtype, automatic="fp16")

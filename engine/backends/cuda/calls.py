@@ -29,7 +29,7 @@ class _Writer:
     """`wanted[x]` are the records of x that products read, by their kind."""
 
     def __init__(self, recorder: Recorder, logits: Buffer) -> None:
-        self._nodes, self._processors = fused(recorder.nodes, logits), [device.processors for device in recorder.devices]
+        self._nodes, self._processors = fused(recorder.nodes, logits), recorder.processors
         self._wanted: dict[Buffer, dict[str, Buffer]] = {}
         self._floats: set[Buffer] = {logits}
         for node in self._nodes:

@@ -52,7 +52,11 @@ class Device(Protocol):
         ...
 
     def free_memory(self) -> int:
-        """Bytes that can still be had, those that torch keeps for later use included."""
+        """Bytes that can still be had: what the driver calls free, and what torch keeps in this process and nothing uses."""
+        ...
+
+    def trim(self) -> None:
+        """Give back to the driver what was freed and is kept for later use, when the device has done all its work. Raises nothing."""
         ...
 
     def empty(self, size: int) -> torch.Tensor:

@@ -24,6 +24,8 @@ from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 MINIMUM_DRIVER = 13000
 """What the driver must say of itself: CUDA 13.0, which R580 is the first to support. Machine code of a 13 toolkit needs it."""
 MINIMUM_CAPABILITY = 75
+MINIMUM_TORCH = (2, 13)
+"""The first whose `addmm` adds float32 to a product of fp16 or bf16 in place (`gemm`)."""
 DRIVER_SECONDS = 20.0
 """A driver that takes longer to answer is given up. Starting one that no other program uses can take a few seconds."""
 
@@ -48,6 +50,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, POINTER(c_void_p), POINTER(c_void_p)),
     "cuLaunchKernelEx": (c_void_p, c_void_p, POINTER(c_void_p), POINTER(c_void_p)),
     "cuMemcpyAsync": (c_uint64, c_uint64, c_size_t, c_void_p),
+    "cuMemcpyPeerAsync": (c_uint64, c_void_p, c_uint64, c_void_p, c_size_t, c_void_p),
     "cuGraphLaunch": (c_void_p, c_void_p),
 }
 
@@ -245,6 +248,10 @@ def _program_trouble() -> str:
         return "A GPU was found, but PyTorch is not installed; install the program anew."
     if not built_for:
         return "A GPU was found, but this installation of PyTorch is the CPU build; install its CUDA 13 build to use the GPU."
+    version = torch_version()
+    if version < MINIMUM_TORCH:
+        found, least = (".".join(map(str, each)) for each in (version, MINIMUM_TORCH))
+        return f"A GPU was found, but PyTorch {found} is too old for it: {least} or later is needed; update PyTorch."
     if not gpu_parts():
         return 'A GPU was found, but the parts that compile its kernels are not installed: pip install "inglenook[gpu]".'
     return ""
@@ -252,9 +259,20 @@ def _program_trouble() -> str:
 
 def torch_build() -> str | None:
     """The CUDA version that the installed torch was built for, "" for a build without CUDA, None without torch. Does not import it."""
+    return _torch_fact("cuda")
+
+
+def torch_version() -> tuple[int, int]:
+    """The installed torch's version, its first two numbers; (0, 0) without torch. Does not import it."""
+    found = re.match(r"(\d+)\.(\d+)", _torch_fact("__version__") or "")
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _torch_fact(name: str) -> str | None:
+    """A text of torch's `version.py`, "" where it has none, None without torch."""
     loaded = sys.modules.get("torch")
     if loaded is not None:
-        return str(loaded.version.cuda or "")
+        return str(getattr(loaded.version, name, None) or "")
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.origin:
         return None
@@ -263,8 +281,8 @@ def torch_build() -> str | None:
     except OSError:
         import torch
 
-        return str(torch.version.cuda or "")
-    found = re.search(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)['\"]", text, flags=re.M)
+        return str(getattr(torch.version, name, None) or "")
+    found = re.search(rf"^{name}\b[^=\n]*=\s*['\"]([\w.+]+)['\"]", text, flags=re.M)
     return found[1] if found else ""
 
 

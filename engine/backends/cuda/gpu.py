@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 
-from engine.backends.cuda.driver import LOST, OUT_OF_MEMORY, Driver, lost
+from engine.backends.cuda.driver import LOST, OUT_OF_MEMORY, Driver, driver, lost
+from engine.backends.cuda.kept import kept_unused
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.launch import Launcher
 from engine.core import Loading
@@ -21,6 +24,19 @@ _cuda: Any = torch.cuda  # whose events and streams have no types
 ALIGNMENT = 256
 STAGING_BYTES = 1 << 25
 """Of each of two pieces of pinned memory through which weights go to the device: one is filled while the other is sent."""
+
+
+_STREAMS: WeakKeyDictionary[Driver, dict[int, Any]] = WeakKeyDictionary()
+"""Each GPU's one stream in this process: memory that torch keeps can only be had again on the stream that it was freed on."""
+_STREAMS_LOCK = threading.Lock()
+
+
+def _stream_of(library: Driver, index: int) -> Any:
+    with _STREAMS_LOCK:
+        streams = _STREAMS.setdefault(library, {})
+        if index not in streams:
+            streams[index] = _cuda.Stream(device=index)
+        return streams[index]
 
 
 @contextmanager
@@ -94,9 +110,10 @@ class TorchDevice:
 
     def __init__(self, index: int = 0, *, early: bool = False, library: Driver | None = None) -> None:
         self.index = index
+        library = library or driver()
         try:
             properties = _cuda.get_device_properties(index)
-            self.stream = _cuda.Stream(device=index)
+            self.stream = _stream_of(library, index)
         except (RuntimeError, AssertionError) as error:
             raise EngineError(f"PyTorch cannot start GPU {index}: {str(error).partition(chr(10))[0]}") from error
         self.name = str(properties.name)
@@ -104,6 +121,7 @@ class TorchDevice:
         self.processors = int(properties.multi_processor_count)
         self.total_memory = int(properties.total_memory)
         self.launcher = Launcher(index, self.capability, early=early, library=library)
+        self._library, self._others = library, dict[int, Launcher]()
         self._staging: list[tuple[torch.Tensor, Any]] = []
 
     @property
@@ -115,8 +133,15 @@ class TorchDevice:
         """See `device.Device`."""
         with _translated(self):
             free, _ = torch.cuda.mem_get_info(self.index)
-            kept = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(self.index)
-        return int(free) + int(kept)
+        return int(free) + kept_unused(self.index)
+
+    def trim(self) -> None:
+        """See `device.Device`: torch's kept blocks, the work space of cuBLAS (which torch makes anew when it multiplies), staging."""
+        self._staging = []
+        with suppress(EngineError), _translated(self), torch.cuda.device(self.index):
+            self.stream.synchronize()
+            torch._C._cuda_clearCublasWorkspaces()
+            torch.cuda.empty_cache()
 
     @contextmanager
     def torch_work(self) -> Iterator[None]:
@@ -164,7 +189,17 @@ class TorchDevice:
         """See `device.Device`. Both are contiguous; memory of the host must be pinned."""
         if source.nbytes != target.nbytes or not (source.is_contiguous() and target.is_contiguous()):
             raise ValueError(f"{source.nbytes} bytes cannot be copied to {target.nbytes}: expected the same number, in one piece each")
-        self.launcher.copy(target.data_ptr(), source.data_ptr(), source.nbytes, self.stream.cuda_stream)
+        at = target.data_ptr(), source.data_ptr(), source.nbytes, self.stream.cuda_stream
+        if source.device.type == "cuda" and source.device.index != self.index:
+            self.launcher.copy_from(self._other(source.device.index), *at)
+        else:
+            self.launcher.copy(*at)
+
+    def _other(self, index: int) -> Launcher:
+        """Of another GPU, whose memory is copied from."""
+        if index not in self._others:
+            self._others[index] = Launcher(index, self.capability, library=self._library)
+        return self._others[index]
 
     def read(self, source: torch.Tensor) -> Any:
         """See `device.Device`."""

@@ -122,6 +122,7 @@ class Launcher:
         self._library.call("cuDeviceGet", ctypes.byref(device), index)
         # The context that torch uses, too. It is kept until the process ends, as torch keeps it.
         self._library.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device.value)
+        self.context = context
         self._here = _Current(self._library, context)
         self._functions: dict[Kernel, tuple[c_void_p, Arguments]] = {}
         self._attribute = LaunchAttribute(_PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1)
@@ -159,6 +160,14 @@ class Launcher:
         if size:
             with self._here:
                 self._library.call("cuMemcpyAsync", target, source, size, stream)
+
+    def copy_from(self, other: Launcher, target: int, source: int, size: int, stream: int) -> None:
+        """Copy bytes here from another device's memory, in order with this device's `stream`."""
+        if size:
+            with self._here:
+                self._library.call(
+                    "cuMemcpyPeerAsync", target, self.context, source, other.context, size, stream
+                )
 
     def launch_graph(self, graph: int, stream: int) -> None:
         """Run an instantiated graph."""

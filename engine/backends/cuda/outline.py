@@ -1,4 +1,4 @@
-"""What a forward pass will need beside its weights and its cache, from headers alone."""
+"""What a model will need of a GPU, from headers alone: its weights, and what a pass takes beside them and its cache."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 
 from engine.backends.arena import Buffer
-from engine.backends.base import KEPT_LOGITS, AttentionShape, Floats, Weight
-from engine.backends.cache_types import CacheType
+from engine.backends.base import KEPT_LOGITS, AttentionShape, Floats, Forward, RawTensor, Weight
+from engine.backends.cache_types import CacheType, cache_type
+from engine.backends.composite import Composite, is_composite
+from engine.backends.cuda import prefill_attention
 from engine.backends.cuda.call import FEW_ROWS
 from engine.backends.cuda.calls import finish
 from engine.backends.cuda.device import Device
 from engine.backends.cuda.recorder import NoStore, RecordedRoutes, Recorder
 from engine.backends.cuda.recording import Recording, row_bytes
-from engine.backends.cuda.weight import WeightOutline
+from engine.backends.cuda.weight import ExpertTable, WeightOutline, expert_tables
 
 
 def _ones(*shape: int) -> Floats:
@@ -37,8 +39,11 @@ class _EveryLayer(Sequence[int]):
 class Outline(Recorder):
     """Records a pass as if all were on one device; its vectors may be empty, and nothing is kept but counted."""
 
-    def __init__(self, kind: CacheType, device: Device) -> None:
-        super().__init__(NoStore(kind), [device], _EveryLayer())
+    def __init__(self, kind: CacheType, device: Device | None = None) -> None:
+        """Without a device for a usual one."""
+        super().__init__(NoStore(kind), () if device is None else (device,), _EveryLayer())
+        if device is None:
+            self.processors = [_PROCESSORS]
         self.kept_bytes = 0
 
     def recording(self, logits: Buffer) -> Recording:
@@ -55,6 +60,14 @@ class Outline(Recorder):
 
     def _weight_device(self, weight: WeightOutline) -> int:
         return 0
+
+    def _flash(self, device: int, shape: AttentionShape) -> bool:
+        if not self.devices:
+            return prefill_attention.takes_flash(_CAPABILITY, shape)
+        return super()._flash(device, shape)
+
+    def _expert_tables(self, device: int, weights: Sequence[WeightOutline]) -> list[ExpertTable]:
+        return expert_tables(None, weights)
 
     def _norm(self, kind: str, x: Buffer, weight: Floats, bias: Floats | None, eps: float, heads: int) -> Buffer:
         size = weight.size or x.width // heads
@@ -90,3 +103,41 @@ class Outline(Recorder):
 
 
 _SIZES = attrgetter("row"), attrgetter("position"), attrgetter("fixed")
+
+
+def kept_as(dtype: str) -> CacheType:
+    """A cache type on a GPU: "auto" is fp16 here, at an error far below the sampler's grain."""
+    return cache_type(dtype, automatic="fp16")
+
+
+def outline(tensor: RawTensor, capability: int) -> Weight:
+    """See `Backend.outline`, for a GPU of this compute capability (times ten)."""
+
+    def one(tensor: RawTensor) -> WeightOutline:
+        return WeightOutline(tensor, capability)
+
+    return Composite(tensor, one) if is_composite(tensor) else one(tensor)
+
+
+def work_space(forward: Forward, device: Device | None = None) -> tuple[int, int, int]:
+    """See `Backend.work_space`, on this device; without one, on a usual one."""
+    recorder = Outline(kept_as("auto"), device)
+    return recorder.work_space(forward(recorder))
+
+
+class UsualGpu:
+    """What a model takes on a GPU, where none was chosen yet or none is there: as on one of compute capability 8.0 and up."""
+
+    name = "cuda"
+
+    def outline(self, tensor: RawTensor) -> Weight:
+        """See `Backend.outline`."""
+        return outline(tensor, _CAPABILITY)
+
+    def work_space(self, forward: Forward) -> tuple[int, int, int]:
+        """See `Backend.work_space`."""
+        return work_space(forward)
+
+
+_CAPABILITY, _PROCESSORS = 80, 64
+"""Of a usual GPU. The multiprocessors change little of what is taken."""

@@ -34,6 +34,11 @@ _KEYS, _VALUES, _QUERIES = _SINKS + 1, _SINKS + 2, _SINKS + 3
 Gather = Callable[[Bound, int, int, bool], tuple["torch.Tensor", "torch.Tensor"]]
 
 
+def takes_flash(capability: int, shape: AttentionShape) -> bool:
+    """Whether a GPU of this compute capability (times ten) would, with a build of torch that has it."""
+    return capability >= FLASH_CAPABILITY and shape.head_dim <= FLASH_DIM and shape.head_dim % 8 == 0
+
+
 def has_flash(device: Device, shape: AttentionShape) -> bool:
     """Whether torch's flash attention takes heads of this shape in fp16 on a device; not every build of torch
     has it.
@@ -41,7 +46,7 @@ def has_flash(device: Device, shape: AttentionShape) -> bool:
     Heads that are no whole vectors do not count: torch would copy the keys and values of all positions to
     wider ones.
     """
-    if device.capability < FLASH_CAPABILITY or shape.head_dim > FLASH_DIM or shape.head_dim % 8:
+    if not takes_flash(device.capability, shape):
         return False
     if device.torch_device.type != "cuda":
         return True

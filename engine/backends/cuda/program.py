@@ -93,6 +93,9 @@ class CudaProgram:
         }
         self._walks: Walks | None = None
         self._closed = False
+        # Now, not in a reply: what a step of one row replays, with its draw and without.
+        self._replays[1, 1] = self._record(1, 1)
+        self.walk(WalkPlan(recording.logits.width, greedy=True))
 
     def run(self, step: Step) -> Floats:
         """See `Program.run`."""

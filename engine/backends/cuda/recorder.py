@@ -35,7 +35,7 @@ from engine.backends.cuda.nodes import (
     Turn,
 )
 from engine.backends.cuda.rope import HeadNorm
-from engine.backends.cuda.weight import WeightOutline, expert_tables
+from engine.backends.cuda.weight import ExpertTable, WeightOutline, expert_tables
 
 
 class Store(Protocol):
@@ -76,6 +76,7 @@ class Recorder:
 
     def __init__(self, store: Store, devices: Sequence[Device], layer_devices: Sequence[int]) -> None:
         self.store, self.devices, self.layer_devices = store, list(devices), layer_devices
+        self.processors = [device.processors for device in devices]
         self.nodes: list[Node] = []
         self.kept: list[Any] = []
         self.positions = 1 << 31
@@ -229,7 +230,7 @@ class Recorder:
         self.nodes.append(Ready(device=device, reads=(q, k, v), operation=append.append_calls(kind, addresses, q, k, v, shape)))
         y = self._new(device, shape.heads * shape.head_dim)
         last = 0 if sinks is None else self._vector(sinks, device)
-        processors = self.devices[device].processors
+        processors = self.processors[device]
 
         def few(out: Buffer | None, record: str, to: Buffer | None) -> tuple[Call, ...]:
             wanted = None if to is None else (record, to)
@@ -313,12 +314,15 @@ class Recorder:
         x, ids = self._at(x, device), self._at(routes.ids, device)
         y = self._new(device, packed[0].shape[0], x)
         added = 0 if bias is None else self._vector(bias, device)
-        for table in expert_tables(self.devices[device], packed):
+        for table in self._expert_tables(device, packed):
             self.kept.append(table)
             self.nodes.append(
                 ExpertProduct(device=device, reads=(ids,), x=x, table=table, ids=ids, y=y, bias=added, bias_stride=4 * y.width)
             )
         return y
+
+    def _expert_tables(self, device: int, weights: Sequence[WeightOutline]) -> list[ExpertTable]:
+        return expert_tables(self.devices[device], weights)
 
     def gather(self, x: Buffer, routes: RecordedRoutes, residual: Buffer) -> Buffer:
         """See `Ops.gather`."""

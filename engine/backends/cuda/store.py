@@ -127,6 +127,8 @@ class CudaCache:
             with suppress(DeviceLost):  # on a device that is gone nothing is under way
                 device.synchronize()
         self._layers, self._host, self._sent = [], None, []
+        for device in self._each_device():
+            device.trim()
 
     def copy_page(self, source: int, target: int) -> None:
         """See `KVCache.copy_page`; returns at once."""

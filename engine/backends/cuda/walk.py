@@ -123,6 +123,7 @@ class DeviceWalk:
         if self._edits:
             self._send_bias(plan.bias)
         self._uploads.send(sampling_layout.plan_words(plan, self._separate, self._shape.wanted), self._plan_words)
+        self._graph()  # recorded here, before the reply waits for a token
 
     def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
         """As in the protocol."""

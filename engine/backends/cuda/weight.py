@@ -122,18 +122,21 @@ class ExpertTable:
     `weights` are all of the stack, of equal shape; `first` is one of the family.
     """
 
-    def __init__(self, device: Device, weights: Sequence[WeightOutline], first: WeightOutline) -> None:
+    def __init__(self, device: Device | None, weights: Sequence[WeightOutline], first: WeightOutline) -> None:
+        """Without a device for outlines."""
         assert all(w.shape == first.shape for w in weights)
         self.first, self.weights = first, weights
-        self._data = device.upload(np.array([w.address if w.family is first.family else 0 for w in weights], np.int64))
+        self._data: torch.Tensor | None = None
+        if device is not None:
+            self._data = device.upload(np.array([w.address if w.family is first.family else 0 for w in weights], np.int64))
 
     @property
     def address(self) -> int:
-        """Of the table, on the device."""
-        return int(self._data.data_ptr())
+        """Of the table, on the device; none of an outline's."""
+        return 0 if self._data is None else int(self._data.data_ptr())
 
 
-def expert_tables(device: Device, weights: Sequence[WeightOutline]) -> list[ExpertTable]:
+def expert_tables(device: Device | None, weights: Sequence[WeightOutline]) -> list[ExpertTable]:
     """A table for each family among the experts' matrices."""
     firsts = {w.family.name: w for w in reversed(weights)}
     return [ExpertTable(device, weights, first) for first in firsts.values()]

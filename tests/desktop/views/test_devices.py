@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
 
 from desktop.app import Doors
@@ -15,7 +17,7 @@ from engine.core import ModelInfo
 from engine.errors import EngineError
 from engine.settings import CacheSettings, LoadSettings
 from tests.desktop.desk import Hand, no_fetch
-from tests.desktop.fakes import EchoDoor
+from tests.desktop.fakes import ECHO_INFO, EchoDoor
 
 pytestmark = pytest.mark.gui
 GB = 10**9
@@ -147,6 +149,22 @@ def test_the_menu_tries_a_model_again_whose_device_failed(hand) -> None:
     next(action for action in picker.device_actions() if action.text() == "Automatic").trigger()
     one.qtbot.wait(50)
     assert (one.session.state, one.session.settings(LoadSettings)) == ("no_model", LoadSettings())
+
+
+def test_a_model_that_runs_otherwise_than_expected_says_so(hand, tmp_path) -> None:
+    """A sentence that stays, and the report behind its Copy button."""
+    one = hand(lambda: ONE)
+    words = "m.gguf runs on the processor (CPU), because NVIDIA H200 could not be used: 1 GB is free."
+    one.door.describe = lambda path: replace(ECHO_INFO, path=str(path), notice=words, report="linear q4k: wrong")
+    one.session.open_model("/models/m.gguf")
+    one.wait_for("idle")
+    banner = one.window.chat.banner
+    assert banner.isVisible()
+    assert (banner.text.text(), banner.property("level")) == (words, "warning")
+    banner.copy.click()
+    copied = QGuiApplication.clipboard().text()
+    assert words in copied
+    assert "linear q4k: wrong" in copied
 
 
 INFO = ModelInfo(

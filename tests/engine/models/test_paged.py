@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from engine.cache.pages import Lease
 from engine.core import PAGE_TOKENS as P
 from engine.errors import BadSetting, ContextTooLong
-from engine.models.paged import GPU_ROWS, PagedCache, chosen_context, prefill_rows
+from engine.models.fit import GPU_ROWS, prefill_rows
+from engine.models.paged import PagedCache, chosen_context
 from engine.settings import CacheSettings
 from tests.engine.generator.fakes import FakeModel, make, random_logits
 from tests.engine.models.oracle import load
