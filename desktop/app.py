@@ -46,12 +46,14 @@ from desktop.store.database import FILE_NAME as DATABASE
 from desktop.store.database import Database, StoreError, data_folder
 from desktop.store.preferences import FILE_NAME as PREFERENCES
 from desktop.store.preferences import Preferences
+from desktop.store.privacy import close_data
 from desktop.store.temporary import Library
 from desktop.views.drop import is_model
 from desktop.views.forward import bring_forward
 from desktop.views.icons import application_icon
 from desktop.views.main_window import MainWindow
 from desktop.views.theme import Theme
+from engine.folders import private_file
 
 __all__ = ["Desktop", "Doors", "make_application", "run"]
 
@@ -110,17 +112,22 @@ class Desktop(QObject):
         self._lock = lock or take_lock(folder)
         self._first: FirstInstance | None = None
         try:
+            exposed = close_data(folder)
             self._database = Database(folder / DATABASE)
             preferences = Preferences(folder / PREFERENCES)
             self._library = Library(self._database)
         except StoreError:
             self._lock.unlock()
             raise
+        if exposed:
+            self._library.kept.notices += (exposed,)
         self.services = self._make_services(folder, preferences, doors)
         self.session = self.services.session
         self.theme = Theme(app, self)
         look = self.session.settings(Appearance)
         self.theme.prepare(look.theme, look.text_scale)
+        with contextlib.suppress(OSError):  # Qt keeps the rights of the file that it replaces
+            private_file(folder / "window.ini")
         places = QSettings(str(folder / "window.ini"), QSettings.Format.IniFormat)
         self.window = MainWindow(self.services, self.theme, places, self.close)
         self.painted = False
@@ -261,6 +268,7 @@ def run(
 ) -> int:
     """Run the desktop until its window is closed, or hand all this to the one that is open; returns the exit code."""
     sys.setswitchinterval(SWITCH_S)
+    os.umask(0o077)  # what is written from now on, exports included, is for this user's eyes
     if data is not None:
         os.environ["INGLENOOK_DATA"] = str(data.expanduser().resolve())
     app = make_application(sys.argv[:1])

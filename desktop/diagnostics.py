@@ -11,12 +11,15 @@ import logging
 import sys
 import threading
 import traceback
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
 from PySide6.QtCore import QMessageLogContext, QObject, QtMsgType, Signal, qInstallMessageHandler
+
+from engine.folders import private_file, private_folder
 
 __all__ = ["CRASH_FILE", "Diagnostics"]
 
@@ -47,7 +50,7 @@ class Diagnostics(QObject):
 
     def __init__(self, folder: Path, debug: bool = False, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         self.log_file = folder / "inglenook.log"
         self._mark = folder / "running"
         self.last_run = _last_run(self._mark, folder / CRASH_FILE)
@@ -55,7 +58,7 @@ class Diagnostics(QObject):
         self._root = logging.getLogger()
         self._level_before = self._root.level
         self._handlers: list[logging.Handler] = [
-            RotatingFileHandler(self.log_file, maxBytes=_LOG_BYTES, backupCount=_OLD_LOGS, encoding="utf-8", delay=True)
+            _PrivateLog(self.log_file, maxBytes=_LOG_BYTES, backupCount=_OLD_LOGS, encoding="utf-8", delay=True)
         ]
         if debug and sys.stderr is not None:
             self._handlers.append(logging.StreamHandler())
@@ -67,7 +70,7 @@ class Diagnostics(QObject):
         for chatty in ("numba", "matplotlib", "asyncio", "qasync", "markdown_it"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
         self._crash_file = _begin_crash_file(folder / CRASH_FILE)
-        self._mark.write_text(_boot(), encoding="utf-8")
+        private_file(self._mark).write_text(_boot(), encoding="utf-8")
         self._faults_before = faulthandler.is_enabled()
         faulthandler.enable(self._crash_file)
         self._hooks_before = (sys.excepthook, threading.excepthook, sys.unraisablehook)
@@ -117,6 +120,14 @@ class Diagnostics(QObject):
         logging.getLogger("qt").log(_LEVELS.get(kind, logging.WARNING), "%s", message)
 
 
+class _PrivateLog(RotatingFileHandler):
+    """A log, with its older parts, that only this user can read."""
+
+    def _open(self) -> TextIOWrapper:
+        private_file(Path(self.baseFilename))
+        return super()._open()
+
+
 def _last_run(mark: Path, crash_file: Path) -> str | None:
     """What the last run left; None when it ended well, or was ended without a trace by the computer's own end."""
     try:
@@ -137,7 +148,7 @@ def _begin_crash_file(path: Path) -> IO[str]:
     """An empty crash file for this run; the last one that had something in it is kept beside it."""
     if path.exists() and path.stat().st_size:
         path.replace(path.with_name(_OLD_CRASH))
-    return path.open("w", encoding="utf-8")
+    return private_file(path).open("w", encoding="utf-8")
 
 
 def _boot() -> str:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from desktop.store.database import BUSY_TIMEOUT_S, Damaged, Database, DiskFull, StoreError, check_file, set_aside
 from desktop.store.errors import translated
 from desktop.store.soundness import BESIDE, request_check
+from engine.folders import private_file, private_folder
 
 __all__ = [
     "TIERS", "Backup", "Backups", "Tier", "count_conversations", "forget_restore", "prepare_restore", "put_in_place", "restore_backup",
@@ -94,13 +95,14 @@ class Backups:
         target = self.folder / f"{self.path.stem}-{datetime.fromtimestamp(now, UTC).strftime(_STAMP)}{self.path.suffix}"
         part = target.with_name(target.name + ".part")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            private_folder(self.folder)
             for stale in self.folder.glob("*.part*"):
                 stale.unlink()
             size = self.path.stat().st_size
             self._bound(size)
             if shutil.disk_usage(self.folder).free < size + SPARE:
                 raise DiskFull(f"There is no room for a copy of the conversations in {self.folder}: it needs {size >> 20} MiB.")
+            private_file(part)
             if not self._copy(part, cancelled, progress):
                 part.unlink(missing_ok=True)
                 return None
@@ -191,7 +193,7 @@ def prepare_restore(backup: Path, path: Path) -> Path:
     """
     part = path.with_name(path.name + ".restored")
     try:
-        shutil.copyfile(backup, part)
+        shutil.copyfile(backup, private_file(part))
         damage = check_file(part)
         if damage:
             raise StoreError(f"The copy {backup.name} is damaged itself ({damage}): choose an earlier one.")

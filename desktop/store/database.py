@@ -20,7 +20,7 @@ from desktop.store.folding import index_text
 from desktop.store.migrations import MIGRATIONS
 from desktop.store.soundness import check_done, check_requested, known_whole, note_whole, request_check
 from desktop.store.turns import is_write, turn_of
-from engine.folders import DATA_VARIABLE, data_dir
+from engine.folders import DATA_VARIABLE, data_dir, private_file, private_folder
 
 __all__ = [
     "DATA_VARIABLE", "FILE_NAME", "MEMORY", "Damaged", "Database", "DiskFull", "StoreError", "check_file", "data_folder", "set_aside",
@@ -44,13 +44,14 @@ Migration = Callable[[sqlite3.Connection], None]
 
 
 def data_folder(folder: Path | None = None) -> Path:
-    """The folder of all user data, made when missing: the argument, else $INGLENOOK_DATA, else the system's place.
+    """The folder of all user data, made when missing and closed to other users: the argument, else $INGLENOOK_DATA, else the system's
+    place.
 
     Raises `StoreError` when it cannot be made.
     """
     place = folder or data_dir()
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        private_folder(place)
     except OSError as error:
         raise StoreError(
             f"The data folder {place} cannot be made ({error.strerror}): choose another one with {DATA_VARIABLE} or make room there."
@@ -181,6 +182,9 @@ def _open(path: Path, migrations: Sequence[Migration]) -> tuple[sqlite3.Connecti
     """A connection to the file, up to date, and whether it is known to be whole."""
     existed = path.exists() and path.stat().st_size > 0
     whole = not existed or known_whole(path)
+    if path != MEMORY:
+        with contextlib.suppress(OSError):  # SQLite tells what is wrong; its log gets the rights of the file
+            private_file(path)
     with translated(path):
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
@@ -252,6 +256,7 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mi
 def _back_up(connection: sqlite3.Connection, target: Path) -> None:
     """Copy the open database to `target`; a copy left there by an interrupted migration is replaced."""
     target.unlink(missing_ok=True)
+    private_file(target)
     copy = sqlite3.connect(target)
     try:
         connection.backup(copy)

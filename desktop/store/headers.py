@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.core import ModelInfo
+from engine.folders import private_file, private_folder
 
 __all__ = ["FILE_NAME", "HeaderStore"]
 
@@ -75,7 +76,8 @@ class HeaderStore:
 
     def _open(self) -> sqlite3.Connection:
         if self._database is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(self._path.parent)
+            private_file(self._path)
             self._database = sqlite3.connect(self._path, timeout=0.2, isolation_level=None)
             self._database.execute("PRAGMA synchronous = OFF")
             self._database.execute("PRAGMA journal_mode = MEMORY")

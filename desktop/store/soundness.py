@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from engine.folders import private_file
+
 __all__ = ["BESIDE", "check_done", "check_requested", "known_whole", "note_whole", "request_check"]
 
 _CHECK, _WHOLE = ".check", ".whole"
@@ -19,7 +21,7 @@ BESIDE = (_CHECK, _WHOLE)
 def request_check(path: Path) -> None:
     """Have the whole file checked when it is opened next, however large it is; for damage met in mid-work."""
     with contextlib.suppress(OSError):
-        _beside(path, _CHECK).touch()
+        private_file(_beside(path, _CHECK))
 
 
 def check_requested(path: Path) -> bool:
@@ -36,7 +38,7 @@ def note_whole(path: Path) -> None:
     """The file was closed and is whole, as it lies there now. Nothing is noted while a log beside it holds a part of it."""
     with contextlib.suppress(OSError):
         if not _has_log(path):
-            _beside(path, _WHOLE).write_text(_state(path), encoding="ascii")
+            private_file(_beside(path, _WHOLE)).write_text(_state(path), encoding="ascii")
 
 
 def known_whole(path: Path) -> bool:

@@ -17,6 +17,7 @@ from engine.cache.chains import Kept, take_up, worth_keeping
 from engine.cache.disk import PART_SUFFIX, SUFFIX, Bytes, PageFile, Unusable, write_pages
 from engine.core import PAGE_TOKENS
 from engine.errors import BadCheckpoint
+from engine.folders import private_folder
 from engine.models.estimate import gigabytes
 from engine.weights.gguf_file import split_parts
 
@@ -64,7 +65,7 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
         if saved is not None and path.exists() and [page.unread for page in kept] == list(range(len(saved.records))):
             os.utime(path)  # not one page was needed, nor one added
             return ""
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)  # what was said can be told from it
         free = shutil.disk_usage(folder).free
         if needed + SPARE_DISK_BYTES > free:
             return (

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.folders import cache_dir
+from engine.folders import code_folder
 from engine.sampling import passes
 
 LEAST = 1 << 16
@@ -206,11 +206,8 @@ def _compiled(function: Any, signature: Any, flags: tuple[str, ...], **called: C
 
     from engine import compiled
 
-    folder, before, kept = cache_dir() / "sampling", config.CACHE_DIR, True
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        kept = False
+    folder, before = code_folder("sampling"), config.CACHE_DIR
+    kept = folder is not None
     try:
         config.CACHE_DIR = str(folder) if kept else before
         options = {"nogil": True, "error_model": "numpy", "fastmath": set(flags)}

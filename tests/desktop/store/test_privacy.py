@@ -1,0 +1,131 @@
+"""Nobody else on the computer can read what the program keeps, in old installations either."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from desktop.diagnostics import Diagnostics
+from desktop.store.backups import Backups, restore_backup
+from desktop.store.conversations import ConversationStore
+from desktop.store.database import Database, data_folder
+from desktop.store.preferences import Preferences
+from desktop.store.privacy import close_data
+from desktop.store.soundness import request_check
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="rights are POSIX's")
+
+
+def open_to_others(folder: Path) -> set[str]:
+    """What others may do anything with, by its path in the folder."""
+    found = [folder, *folder.rglob("*")]
+    return {str(path.relative_to(folder)) for path in found if stat.S_IMODE(path.lstat().st_mode) & 0o077}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGLENOOK_CACHE", str(tmp_path / "cache"))
+
+
+def test_everything_is_made_closed(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        folder = data_folder(tmp_path / "above" / "data")
+        database = Database(folder / "conversations.sqlite3")
+        store = ConversationStore(database)
+        store.add_message(store.create().id, None, "user", "private words")
+        assert (folder / "conversations.sqlite3-wal").exists()
+        assert Backups(database.path).make() is not None
+        request_check(database.path)
+        Preferences(folder / "preferences.json").remember_model("/models/a.gguf")
+        log = Diagnostics(folder / "logs")
+        log._log.error("something")
+        assert open_to_others(tmp_path / "above") == set()
+        log.close()
+        database.close()
+        backup = next((folder / "backups").iterdir())
+        restore_backup(backup, database.path)
+        data = bytearray(database.path.read_bytes())
+        data[100:4096] = bytes(3996)
+        database.path.write_bytes(data)
+        Database(database.path).close()  # set aside, and begun anew
+        assert len(list(folder.iterdir())) > 5
+        assert open_to_others(tmp_path / "above") == set()
+    finally:
+        os.umask(before)
+
+
+def test_an_older_installation_is_closed_at_the_start(tmp_path: Path) -> None:
+    folder, foreign = tmp_path / "data", tmp_path / "elsewhere"
+    names = (
+        "conversations.sqlite3",
+        "conversations.sqlite3.damaged-20250101-000000",
+        "conversations.before-full_text_search.sqlite3",
+        "preferences.json",
+        "preferences.json.damaged-1",
+        "window.ini",
+        "model-hashes.json",
+        "inglenook.lock",
+        "logs/inglenook.log.1",
+        "backups/conversations-1.sqlite3",
+        "models/starter/model.gguf",
+    )
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("words")
+        (folder / name).chmod(0o664)
+    foreign.write_text("not ours")
+    (folder / "models" / "link.gguf").symlink_to(foreign)
+    (folder / "notes of the user.txt").write_text("the user chose a folder that was there")
+    for path in (
+        folder,
+        folder / "logs",
+        folder / "backups",
+        folder / "models",
+        folder / "models" / "starter",
+    ):
+        path.chmod(0o775)
+    for path in (foreign, folder / "notes of the user.txt"):
+        path.chmod(0o644)
+    assert close_data(folder) == ""
+    assert open_to_others(folder) - {"models/link.gguf"} == {"notes of the user.txt"}
+    assert stat.S_IMODE(foreign.stat().st_mode) == 0o644
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_stays_open_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a disk that knows no rights."""
+    monkeypatch.setattr("engine.folders._close", lambda path: None)
+    tmp_path.chmod(0o755)
+    assert "Other users of this computer can open your chats" in close_data(tmp_path)
+
+
+START = """
+import os, sys
+from pathlib import Path
+from PySide6.QtCore import QTimer
+from desktop import app
+start = app.Desktop.start
+
+def started(self, *rest):
+    start(self, *rest)
+    QTimer.singleShot(300, self.end_wanted.emit)
+
+app.Desktop.start = started
+os.umask(0o022)
+raise SystemExit(app.run(data=Path(sys.argv[1])))
+"""
+
+
+def test_a_whole_run_leaves_nothing_open(tmp_path: Path) -> None:
+    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-c", START, str(tmp_path / "data")]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "data" / "window.ini").exists()
+    assert open_to_others(tmp_path / "data") == set()
