@@ -88,11 +88,14 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class PromptSize:
-    """Tokens: of the whole `prompt`, what the context holds, and what is kept free of it for the reply."""
+    """Tokens: of the whole `prompt`, what the context holds, and what is kept free of it for the reply; not `exact`
+    where the prompt was too long to be counted to its end.
+    """
 
     prompt: int
     context: int
     reply: int
+    exact: bool = True
 
     @property
     def over(self) -> int:

@@ -23,7 +23,7 @@ __all__ = ["STATES", "EngineRoom"]
 STATES = ("no_model", "loading", "idle", "prefill", "answering", "stopping")
 
 _LOAD, _UNLOAD, _ANSWER, _ASIDE = "load", "unload", "answer", "aside"
-"""Jobs that the state does not tell of."""
+"""Kinds of jobs; of the last kind the state does not tell."""
 
 
 def _is_text(event: object) -> bool:
@@ -67,8 +67,10 @@ class EngineRoom(QObject):
         self._jobs: dict[int, tuple[str, Job, str]] = {}
         self._asked: dict[int, tuple[Callable[[Any], None], Callable[[Any, str], None]]] = {}
         self._has_text = False
-        self._state = "no_model"
+        self._state, self._telling = "no_model", False
         self._model: ModelInfo | None = None
+        self.stopped_by = ""
+        """What ended the last reply before its time: "user", "load", "unload" or "close"; "" for nothing."""
 
     @property
     def state(self) -> str:
@@ -85,21 +87,27 @@ class EngineRoom(QObject):
         """The loaded model."""
         return self._model
 
+    @property
+    def opening(self) -> str:
+        """The path of the model that is being loaded, or will be when what runs has stopped; "" for none."""
+        wanted = [path for kind, job, path in self._jobs.values() if kind == _LOAD and not job.stopping]
+        return wanted[-1] if wanted else ""
+
     def open_model(self, path: Path, load: LoadSettings, cache: CacheSettings) -> None:
         """Load a model in place of the present one; whatever runs is stopped first."""
-        self.stop()
+        self._stop("load")
         self._start(_LOAD, lambda stop: self._slot.load(path, load, cache, stop), str(path))
 
     def unload_model(self) -> None:
         """Release the model; whatever runs is stopped first."""
-        self.stop()
+        self._stop("unload")
         self._start(_UNLOAD, self._slot.unload)
 
     def answer(self, request: ChatRequest) -> None:
         """Run a reply. Only in state "idle"."""
         if self._state != "idle":
             raise RuntimeError(f"A reply cannot start in state {self._state!r}.")
-        self._has_text = False
+        self._has_text, self.stopped_by = False, ""
         self._start(_ANSWER, lambda stop: self._slot.answer(request, stop))
 
     def run_aside(self, make_generator: MakeGenerator) -> None:
@@ -118,13 +126,18 @@ class EngineRoom(QObject):
 
     def stop(self) -> None:
         """Ask everything that runs or waits to end; a reply still ends with its `Done`."""
+        self._stop("user")
+
+    def _stop(self, cause: str) -> None:
+        if any(kind == _ANSWER and not job.stopping for kind, job, _ in self._jobs.values()):
+            self.stopped_by = cause
         for _, job, _ in self._jobs.values():
             job.stop()
         self._update()
 
     def close(self) -> bool:
         """Stop all, release the model and join the thread; False when it did not end in time."""
-        self.stop()
+        self._stop("close")
         self._room.end()
         in_time = self._worker.close(last=self._slot.unload)
         self._worker.deliver()  # the last texts, and usually the reply's end
@@ -137,12 +150,25 @@ class EngineRoom(QObject):
         return job.id
 
     def _update(self) -> None:
-        """Tell the state when it has changed."""
+        """Tell the state when it has changed.
+
+        Whoever hears of one may bring about the next, as a message does that waited for "idle": that is told when all
+        have heard of the first, or the last to hear would take the older one for the present.
+        """
         state = self._current_state()
-        if state != self._state:
-            self._state = state
-            self._room.on = self._worker.patience == CROWDED and state in ("prefill", "answering")
-            self.state_changed.emit(state)
+        if state == self._state:
+            return
+        self._state = state
+        self._room.on = self._worker.patience == CROWDED and state in ("prefill", "answering")
+        if self._telling:
+            return
+        self._telling, told = True, ""
+        try:
+            while told != self._state:
+                told = self._state
+                self.state_changed.emit(told)
+        finally:
+            self._telling = False
 
     def _look_at_model(self) -> None:
         """A load or unload is over: tell the model when it is another one. If the next load has begun, its end tells again."""

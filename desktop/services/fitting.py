@@ -8,7 +8,7 @@ from collections.abc import Callable
 from desktop.store.attached import Attachment, cut, cut_inside, join, lines_of
 from engine.core import ChatRequest, ChatSource, Message, PromptSize
 
-__all__ = ["fitted", "shortened", "size_of"]
+__all__ = ["fitted", "over_text", "shortened", "size_of"]
 
 _CHARACTERS = 8
 """More characters than a token of most texts has: what is longer than that cannot fit and need not be counted."""
@@ -25,9 +25,16 @@ def size_of(request: ChatRequest) -> Callable[[ChatSource], PromptSize]:
             return source.size(request)
         part = Message("user", text[:most])
         size = source.size(dataclasses.replace(request, messages=(*request.messages[:place], part, *request.messages[place + 1 :])))
-        return dataclasses.replace(size, prompt=size.prompt * len(text) // most)
+        return dataclasses.replace(size, prompt=size.prompt * len(text) // most, exact=False)
 
     return answer
+
+
+def over_text(size: PromptSize) -> str:
+    """By how much a prompt is too long: "1 token", "1,234 tokens", "about 120,000 tokens"."""
+    if not size.exact:
+        return f"about {float(f'{size.over:.2g}'):,.0f} tokens"
+    return f"{size.over:,} {'token' if size.over == 1 else 'tokens'}"
 
 
 def fitted(request: ChatRequest, files: tuple[Attachment, ...], text: str) -> Callable[[ChatSource], tuple[Attachment, ...]]:

@@ -90,10 +90,12 @@ class MessageQueue(QObject):
         self._read()
 
     def send(self, number: int) -> None:
-        """Send a message now, as it is; the others of its chat go on after its reply."""
+        """Send a message now if it fits; the others of its chat go on after its reply."""
         found = self._found(number)
-        if found is not None:
-            self._send(found)
+        if found is not None and self._session.state == "idle":
+            self._turn.begin(found, wanted=True)
+        elif found is not None:
+            self._send(found)  # which says why it cannot be sent
 
     def _send(self, waiting: Queued) -> None:
         """Send a message, which waits no more from then on, also where the store cannot forget it now: it is never sent twice."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.services.fitting import fitted, size_of
+from desktop.services.fitting import fitted, over_text, size_of
 from desktop.services.session import ChatSession
 from desktop.store.attached import join, split
 from desktop.store.database import StoreError
@@ -34,14 +34,16 @@ class QueueTurn(QObject):
     def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._session = session
-        self._number = 0
+        self._number, self._wanted = 0, False
         self._whole: Queued | None = None
         self._waiting: Queued | None = None
         session.asked.connect(self._on_asked)
 
-    def begin(self, waiting: Queued) -> None:
-        """Find out whether `waiting` fits, in place of what was asked before; a signal tells, at once for a short message."""
-        self._whole, self._number = waiting, 0
+    def begin(self, waiting: Queued, wanted: bool = False) -> None:
+        """Find out whether `waiting` fits, in place of what was asked before; a signal tells, at once for a short
+        message. One that the user `wanted` to be sent may take the room that is kept free for the reply.
+        """
+        self._whole, self._number, self._wanted = waiting, 0, wanted
         if self._may_be_long(waiting):
             self._count(waiting)
         else:
@@ -80,11 +82,12 @@ class QueueTurn(QObject):
         files, place = split(waiting.text)
         if isinstance(answer, tuple):
             self._count(replace(waiting, text=join(answer, waiting.text[place:])))
-        elif not isinstance(answer, PromptSize) or answer.over <= 0:
+        elif not isinstance(answer, PromptSize) or answer.over <= (answer.reply if self._wanted else 0):
             self.ready.emit(waiting, waiting is not self._whole)
         elif files and waiting is self._whole and (request := self._request(waiting)) is not None:
             held = tuple(attachment for _, attachment in files)
             self._number = self._session.ask(fitted(request, held, waiting.text[place:]))
         else:
-            over = f"{answer.over:,} {'token' if answer.over == 1 else 'tokens'}"
-            self.too_long.emit(self._whole, f"The waiting message is {over} too long for the context: edit it, or send it as it is.")
+            helps = "make it shorter" + ("" if answer.prompt > answer.context else ", or send it as it is")
+            sentence = f"The waiting message is {over_text(answer)} too long for the context: {helps}."
+            self.too_long.emit(self._whole, sentence)

@@ -19,8 +19,12 @@ _REASONS = {
     "max_tokens": "stopped at the token limit",
     "time_limit": "stopped at the time limit",
     "context_full": "stopped because the context is full",
-    "cancelled": "stopped by you",
 }
+_STOPPED = {
+    "load": "stopped to load a model", "unload": "stopped to unload the model",
+    "close": "stopped when Inglenook was closed",
+}  # fmt: skip
+"""Words for replies that something else than the user's word ended; see `EngineRoom.stopped_by`."""
 _TRIGGERED = {
     "stop_token": ("finished", "stopped at {}"),
     "stop_string": ("stopped at a stop string", "stopped at “{}”"),
@@ -63,6 +67,8 @@ def reason_text(saved: Mapping[str, Any]) -> str:
     if reason in _TRIGGERED:
         without, with_trigger = _TRIGGERED[reason]
         return with_trigger.format(trigger) if trigger else without
+    if reason == "cancelled":
+        return _STOPPED.get(str(saved.get("stopped_by", "")), "stopped by you")
     return _REASONS.get(reason, "")
 
 

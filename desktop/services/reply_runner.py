@@ -237,6 +237,8 @@ class ReplyRunner(QObject):
         cancelled = reply.done is None or reply.done.reason == "cancelled"
         state = "failed" if sentence else "stopped" if cancelled else "complete"
         saved = record(reply.done, reply.trimmed, sentence, self._model_name, reply.avoided)
+        if cancelled and not sentence and self.engine.stopped_by not in ("", "user"):
+            saved["stopped_by"] = self.engine.stopped_by
         if reply.opened:
             saved["opened"] = reply.opened
         if reply.cut_tokens:

@@ -68,6 +68,7 @@ class ChatSession(NotebookSession):
         self._engine.load_failed.connect(self._on_load_failed)
         self._engine.aside_ended.connect(self.measured)
         self._question = 0
+        self._template_given = False
 
     def close(self) -> bool:
         """Save what runs, release the model and end the engine's thread; False when that did not end in time."""
@@ -91,10 +92,14 @@ class ChatSession(NotebookSession):
         return self._loaded_with
 
     @property
+    def opening(self) -> str:
+        """The path of the model that is being loaded; "" for none."""
+        return self._engine.opening
+
+    @property
     def base_model(self) -> bool:
         """Whether the loaded model has no chat template, neither its own nor the user's: it continues texts."""
-        given = self._loaded_with[0].chat_template.strip()
-        return self.model is not None and not self.model.has_chat_template and not given
+        return self.model is not None and not self.model.has_chat_template and not self._template_given
 
     def reload_model(self) -> None:
         """Load the present model again, so that changed settings take effect, or the one that was asked for and is not there."""
@@ -166,6 +171,7 @@ class ChatSession(NotebookSession):
 
     @Slot(object)
     def _on_model(self, info: ModelInfo | None) -> None:
+        self._template_given = bool(self._loaded_with[0].chat_template.strip())
         if info is not None:
             self._remember_model(info.path)
         self._take_model(info)

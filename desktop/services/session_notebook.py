@@ -151,6 +151,10 @@ class NotebookSession(TurnSession):
         self._show_begun()
         return True
 
+    def may_write(self) -> bool:
+        """Whether the model can write now; if not, a notice says why."""
+        return self._ready()
+
     def document_request(self, head: str, ids: Sequence[int] = ()) -> ChatRequest:
         """What `write_on` asks for."""
         request = self._request((Message("document", head),), False, tuple(ids))

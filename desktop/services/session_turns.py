@@ -36,9 +36,9 @@ from engine.settings import (
 __all__ = ["TurnSession"]
 
 _REFUSALS = {
-    "no_model": "No model is loaded: open one first, then send again. Your text is kept.",
-    "loading": "The model is still loading: send again when it is ready. Your text is kept.",
-    "stopping": "The last task is still being stopped: send again in a moment. Your text is kept.",
+    "no_model": "No model is loaded: open one first, then {verb} again. Your text is kept.",
+    "loading": "The model is still loading: {verb} again when it is ready. Your text is kept.",
+    "stopping": "The last task is still being stopped: {verb} again in a moment. Your text is kept.",
     "prefill": "A reply is still being prepared{where}: stop it with Esc or wait. Your text is kept.",
     "answering": "A reply is still being written{where}: stop it with Esc or wait. Your text is kept.",
 }
@@ -280,7 +280,8 @@ class TurnSession(RoleSession):
             return not trouble
         elsewhere = self.replying_in not in (0, self._conversation)
         where = f" in “{self.library.of(self.replying_in).get(self.replying_in).title}”" if elsewhere else ""
-        self.refused = (self.state, _REFUSALS.get(self.state, _REFUSALS["stopping"]).format(where=where))
+        sentence = _REFUSALS.get(self.state, _REFUSALS["stopping"])
+        self.refused = (self.state, sentence.format(where=where, verb="try" if self.notebook else "send"))
         self._say(self.notice, self.refused[1], "warning")
         return False
 

@@ -33,11 +33,13 @@ BUSY = ("prefill", "answering", "stopping")
 class ChatPane(QWidget):
     """Shows and drives the open conversation of `session`. `header` is put at the top.
 
-    `origin_wanted(message)`: what produced a reply was asked for.
+    `origin_wanted(message)`: what produced a reply was asked for. `reload_requested()`: the model is to be loaded
+    again.
     """
 
     busy_changed = Signal(bool)
     origin_wanted = Signal(int)
+    reload_requested = Signal()
 
     def __init__(self, session: ChatSession, header: QWidget, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -203,7 +205,7 @@ class ChatPane(QWidget):
         session = self._session
         details, session.error_details = (session.error_details if level != "info" else ""), ""
         self._reload_told, session.reload_offered = level == "error" and session.reload_offered, False
-        offer = (RELOAD, session.reload_model) if self._reload_told else None
+        offer = (RELOAD, self.reload_requested.emit) if self._reload_told else None
         self.banner.show_notice(text, level, details=details, offer=offer)
 
     def _undo_changed(self, available: bool, _what: str) -> None:

@@ -66,7 +66,7 @@ class LibraryDesk(QObject):
     def _connect(self, window: LibraryWindow) -> None:
         local, session = window.local, self._session
         local.load_wanted.connect(self._load)
-        local.unload_wanted.connect(session.unload_model)
+        local.unload_wanted.connect(self._desk.unload)
         local.stop_wanted.connect(session.stop_loading)
         local.show_wanted.connect(self._show_file)
         local.remove_wanted.connect(self._remove)
@@ -121,7 +121,7 @@ class LibraryDesk(QObject):
     def _load(self, path: str) -> None:
         if self.window is not None:
             self.window.tell("")
-        self._session.open_model(path)
+        self._desk.load(path)
 
     def _show_file(self, path: str) -> None:
         self._shower.show(Path(path))

@@ -54,8 +54,8 @@ class MainWindow(WindowParts):
             "open_file": desk.ask_for_file,
             "open_folder": desk.ask_for_folder,
             "starter": desk.get_starter,
-            "unload": session.unload_model,
-            "reload": session.reload_model,
+            "unload": desk.unload,
+            "reload": desk.reload,
             "import_chats": self.exchange.ask_for_files,
             "export_chat": self.exchange.export_open,
             "export_all": self.exchange.export_all,
@@ -98,7 +98,8 @@ class MainWindow(WindowParts):
 
     def _connect(self) -> None:
         session, sidebar, inspector = self.session, self.sidebar, self.inspector
-        session.model_changed.connect(self._show_model)
+        session.model_changed.connect(lambda _model: self._show_model())
+        session.state_changed.connect(lambda _state: self._show_model())
         session.conversation_changed.connect(self._show_conversation)
         session.title_changed.connect(self._show_title)
         session.settings_changed.connect(self._show_settings)
@@ -123,14 +124,18 @@ class MainWindow(WindowParts):
         self.desk.fetch_ended.connect(self._end_fetching)
         self.theme.changed.connect(self._fit_text)
         self.writing.begin(self)
-        self._show_model(session.model)
+        self._show_model()
         self._show_undo(False, "")
         self._show_busy(session.state not in ("no_model", "idle"))
 
     # -- what the session says
 
-    def _show_model(self, model: Any) -> None:
-        self.picker.show_model(model.path if model else "", model.name if model else "")
+    def _show_model(self) -> None:
+        model, opening = self.session.model, self.session.opening
+        if opening:
+            self.picker.show_loading(opening)
+        else:
+            self.picker.show_model(model.path if model else "", model.name if model else "")
 
     def _show_conversation(self, conversation: int) -> None:
         self.sidebar.set_open(conversation)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Signal
-from PySide6.QtWidgets import QApplication
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtWidgets import QApplication, QMessageBox
 
+from desktop.items.catalogue import model_name
 from desktop.services.catalogue import CatalogueService
 from desktop.services.download import DownloadService
 from desktop.services.session import ChatSession
@@ -54,10 +55,10 @@ class ModelDesk(QObject):
             view.open_file_requested.connect(self.ask_for_file)
             view.open_folder_requested.connect(self.ask_for_folder)
         picker.entries_wanted.connect(self.look_for_models)
-        picker.chosen.connect(self._session.open_model)
-        welcome.model_chosen.connect(self._session.open_model)
+        picker.chosen.connect(self.load)
+        welcome.model_chosen.connect(self.load)
         picker.starter_requested.connect(self.get_starter)
-        picker.unload_requested.connect(self._session.unload_model)
+        picker.unload_requested.connect(self.unload)
         welcome.download_requested.connect(self.get_starter)
         welcome.cancel_requested.connect(self._download.cancel)
         self._catalogue.changed.connect(picker.show_entries)
@@ -77,7 +78,35 @@ class ModelDesk(QObject):
 
     def open(self, path: Path) -> None:
         """Load the model at `path`; a folder that holds one GGUF file and no config.json stands for that file."""
-        self._session.open_model(meant_model(path))
+        self.load(meant_model(path))
+
+    def load(self, path: str | Path) -> None:
+        """Load the model at exactly this path; where that ends a reply, after a question."""
+        stop = "Stop the reply and load"
+        self._ask_first(f"Load {model_name(path)}?", stop, lambda: self._session.open_model(path))
+
+    def unload(self) -> None:
+        """Release the model; where that ends a reply, after a question."""
+        self._ask_first("Unload the model?", "Stop the reply and unload", self._session.unload_model)
+
+    def reload(self) -> None:
+        """Load the present model again; where that ends a reply, after a question."""
+        self._ask_first("Load the model again?", "Stop the reply and load", self._session.reload_model)
+
+    def _ask_first(self, question: str, stop: str, act: Callable[[], object]) -> None:
+        if self._session.state not in ("prefill", "answering"):
+            act()
+            return
+        plain = QMessageBox.StandardButton.NoButton
+        box = QMessageBox(QMessageBox.Icon.NoIcon, "Inglenook", question, plain, QApplication.activeWindow())
+        box.setObjectName("endsReply")
+        box.setTextFormat(Qt.TextFormat.PlainText)
+        box.setInformativeText("A reply is being written. It would end here; what it has so far is kept.")
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        button = box.addButton(stop, QMessageBox.ButtonRole.DestructiveRole)
+        box.setDefaultButton(box.addButton("Keep the reply", QMessageBox.ButtonRole.RejectRole))
+        button.clicked.connect(act)
+        box.open()
 
     def get_starter(self) -> None:
         """Fetch the starter model (nothing is fetched when it is there already) and load it; while that runs, cancel it."""
@@ -123,7 +152,7 @@ class ModelDesk(QObject):
 
     def _fetched(self, path: str) -> None:
         self._end()
-        self._session.open_model(path)
+        self.load(path)
 
     def _fetch_failed(self, sentence: str, details: str) -> None:
         self._end(sentence)

@@ -9,7 +9,7 @@ from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QPalette
 from PySide6.QtWidgets import QMenu, QSizePolicy, QToolButton, QWidget
 
-from desktop.items.catalogue import ModelEntry
+from desktop.items.catalogue import ModelEntry, model_name
 from desktop.views.icons import tinted
 from desktop.views.reading import isolated
 
@@ -66,11 +66,19 @@ class ModelPicker(QToolButton):
     def show_model(self, path: str, name: str) -> None:
         """Show the loaded model, or with empty names that there is none."""
         self._path = path
-        short = name if len(name) <= _NAME_CHARACTERS else name[: _NAME_CHARACTERS - 1] + "…"
-        self.setText(f"{short or 'Choose a model'}  ▾")
+        self.setText(f"{_shortened(name) or 'Choose a model'}  ▾")
         self.setToolTip(f"{name}\n{path}" if path else "Choose a model")
         self.setAccessibleName(f"Model: {name}" if name else "Choose a model")
         self._unload.setEnabled(bool(path))
+
+    def show_loading(self, path: str) -> None:
+        """Show which model is being loaded, in the place of the one before."""
+        name = next((entry.name for entry in self._shown[1] if entry.path == path), model_name(path))
+        self.show_model(path, name)
+        self.setText(f"Loading {_shortened(name)} …  ▾")
+        self.setToolTip(f"Loading {name}\n{path}")
+        self.setAccessibleName(f"Loading model: {name}")
+        self._unload.setEnabled(False)
 
     def show_fetching(self, running: bool) -> None:
         """Offer to cancel the download while it runs."""
@@ -135,3 +143,7 @@ class ModelPicker(QToolButton):
         side = round(self.fontMetrics().height() * 1.15)
         self.setIcon(tinted("model", colour, colour))
         self.setIconSize(QSize(side, side))
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _NAME_CHARACTERS else name[: _NAME_CHARACTERS - 1] + "…"

@@ -50,6 +50,7 @@ class NotebookPage(QWidget):
         self._written: tuple[QTextCursor, QTextCursor] | None = None
         self._written_revision = -1
         self._notice = ""
+        self._waits_for = ""  # the model that writes on here as soon as it is loaded
         self._save, self._settle = self._timer(SAVE_MS), self._timer(_SETTLE_MS)
         self._save.timeout.connect(self.flush)
         self._settle.timeout.connect(self._settled)
@@ -68,7 +69,7 @@ class NotebookPage(QWidget):
         self.editor.cursorPositionChanged.connect(self._show_note)
         self.editor.write_wanted.connect(self.write_on)
         self.bar.write.connect(self.write_on)
-        self.bar.stop.connect(self._session.stop)
+        self.bar.stop.connect(self._stop)
         self.bar.undo.connect(self.undo_writing)
         self.bar.again.connect(self.write_again)
         self.tokens.branch.connect(self._branch)
@@ -151,8 +152,14 @@ class NotebookPage(QWidget):
     def _show_state(self, state: str) -> None:
         if self.document is None:
             return
-        busy = state not in ("idle", "no_model")
-        self.bar.show_state(writing=self.editor.streaming, stretch=self._written is not None, busy=busy and not self.editor.streaming)
+        if self._waits_for and state not in ("stopping", "loading"):
+            waited_for, self._waits_for = self._waits_for, ""
+            if state == "idle" and self._session.model is not None and self._session.model.path == waited_for:
+                self.write_on()
+                return
+        busy = state not in ("idle", "no_model", "loading")
+        writing = self.editor.streaming or bool(self._waits_for)
+        self.bar.show_state(writing=writing, stretch=self._written is not None, busy=busy and not writing)
         self._show_note()
 
     def _show_note(self) -> None:
@@ -162,6 +169,8 @@ class NotebookPage(QWidget):
         behind = editor.length - editor.textCursor().selectionEnd()
         if self._notice:
             self.bar.show_note(self._notice, warning=True)
+        elif self._waits_for:
+            self.bar.show_note("The model is still loading; it writes on here as soon as it is ready.")
         elif editor.streaming:
             self.bar.show_note("The model writes. You can scroll, select and copy meanwhile.")
         elif behind and self._session.state == "idle":
@@ -190,9 +199,21 @@ class NotebookPage(QWidget):
     # -- what the user does
 
     def write_on(self) -> None:
-        """Have the model write on at the cursor."""
+        """Have the model write on at the cursor; one that is being loaded, as soon as it is ready."""
         place = self.editor.textCursor().selectionEnd()
-        self._begin(place)
+        if self._session.opening and place and not self.editor.streaming:
+            self._waits_for, self._notice = self._session.opening, ""
+            self._show_state(self._session.state)
+        else:
+            self._begin(place)
+
+    def _stop(self) -> None:
+        """Stop writing, or waiting for the model."""
+        if self._waits_for:
+            self._waits_for = ""
+            self._show_state(self._session.state)
+        else:
+            self._session.stop()
 
     def _begin(
         self, place: int, joins: bool = False, ids: tuple[int, ...] = (), other_seed: bool = False, trace: TokenTrace | None = None
@@ -237,7 +258,7 @@ class NotebookPage(QWidget):
 
     def write_again(self) -> None:
         """Another stretch in the place of the last one."""
-        if self._written is None or self.editor.streaming or self._session.state != "idle":
+        if self._written is None or self.editor.streaming or not self._session.may_write():
             return
         first, last = self._written
         place = first.position()
@@ -248,7 +269,7 @@ class NotebookPage(QWidget):
     def _branch(self, token: int, head: str, ids: tuple[int, ...], other: Alternative) -> None:
         start, _ = self.editor.token_range(token)
         trace = self.editor.trace
-        if start < 0 or trace is None or self._session.state != "idle":
+        if start < 0 or trace is None or not self._session.may_write():
             return
         self.editor.replace(start, self.editor.length, head[trace.starts[token] :])
         if not self._begin(self.editor.length, joins=True, ids=ids, trace=trace.chosen(token, other, self.editor.text())):
@@ -286,6 +307,7 @@ class NotebookPage(QWidget):
             self._saver.save(self.document.message_id, self.editor.text(), settled=True)
 
     def _leave(self) -> None:
+        self._waits_for = ""
         self._settle.stop()
         self._settled()
         self._dirty = self._unsettled = False

@@ -31,9 +31,11 @@ class SettingsDesk(QObject):
 
     Signals:
         notice(str sentence, str level, bool undoable): what a preset's deed came to, or that defaults were saved.
+        reload_requested(): the model is to be loaded again, with the settings as they are now.
     """
 
     notice = Signal(str, str, bool)
+    reload_requested = Signal()
 
     def __init__(
         self, session: ChatSession, inspector: Inspector, checks: CheckService, devices: DeviceService, parent: QObject | None = None
@@ -51,7 +53,7 @@ class SettingsDesk(QObject):
         inspector.set_extra(CacheSettings, self.memory, below=True)
         for cls, strip in self.reload_strips.items():
             inspector.set_extra(cls, strip, below=True)
-            strip.requested.connect(session.reload_model)
+            strip.requested.connect(self.reload_requested)
         forms = inspector.forms
         self._checked = (
             ConstraintFields(forms[ConstraintSettings], checks),

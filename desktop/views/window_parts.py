@@ -72,6 +72,8 @@ class WindowParts(QMainWindow):
         self.desk = ModelDesk(session, services.catalogue, services.download, services.models, self)
         self.library = LibraryDesk(session, self.desk, services.catalogue, services.judge, services.hub, self)
         self.settings_desk = SettingsDesk(session, inspector, services.checks, services.devices, self)
+        self.settings_desk.reload_requested.connect(self.desk.reload)
+        self.chat.reload_requested.connect(self.desk.reload)
         self.device_desk = DeviceDesk(session, services.devices, inspector, self.picker, self)
         self.drafting = DraftDesk(session, self.desk, inspector, self)
         self.shelf_desk = SidebarDesk(services.shelf, self.sidebar, self.chat, self._geometry, self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject
@@ -10,6 +11,7 @@ from PySide6.QtWidgets import QWidget
 
 from desktop.items.slash import unescaped
 from desktop.services.attachments import estimated
+from desktop.services.fitting import over_text
 from desktop.services.session import ChatSession
 from desktop.services.writing import Writing
 from desktop.store.attached import join, split
@@ -161,15 +163,31 @@ class WritingDesk(QObject):
             else:
                 self.offers.offer(_TOO_LONG, "Cut to fit: a click on a file shows what is left of it.", "", None)
             return
-        over = f"{size.over:,} {'token' if size.over == 1 else 'tokens'}"
+        over = over_text(size)
         if self._cut:
             words = f"Even with the files cut to their beginnings it is {over} too long: remove some, or choose a larger context length."
-            self.offers.offer(_TOO_LONG, words, "", None, "warning", ("Send anyway", self._send_anyway))
+            self.offers.offer(_TOO_LONG, words, "", None, "warning", self._other_way(size))
             return
-        room = f"it has {size.prompt:,}, the context holds {size.context:,}"
-        room += f" and {size.reply:,} of them are for the reply." if size.reply else "."
-        words = f"This message is {over} too long: {room}"
-        self.offers.offer(_TOO_LONG, words, "Trim to fit", self._trim, "warning", ("Send anyway", self._send_anyway))
+        drops = self._session.settings(StopSettings).when_full == "drop_oldest"
+        what = "This message" if drops else "With this message the conversation"
+        words = f"{what} is {over} too long:"
+        words += f" it has {size.prompt:,}," if size.exact else ""
+        words += f" the context holds {size.context:,}"
+        words += f" and {size.reply:,} of them are for the reply." if size.reply else "."
+        self.offers.offer(_TOO_LONG, words, "Trim to fit", self._trim, "warning", self._other_way(size))
+
+    def _other_way(self, size: PromptSize) -> tuple[str, Callable[[], object]] | None:
+        """What else can be done with a message that is too long; what does not fit at all would only fail."""
+        if size.prompt <= size.context:
+            return "Send anyway", self._send_anyway
+        if self._session.settings(StopSettings).when_full == "stop" and self._session.messages.rowCount():
+            return "Drop the oldest turns", self._drop_oldest
+        return None
+
+    def _drop_oldest(self) -> None:
+        """Let this chat forget its beginning where it is full, and send."""
+        self._session.set_settings(replace(self._session.settings(StopSettings), when_full="drop_oldest"))
+        self.send(self._chat.composer.text())
 
     def _trim(self) -> None:
         composer = self._chat.composer

@@ -63,7 +63,8 @@ class OldestFirst:
         if len(ids) > self.context_length:
             raise ContextTooLong(
                 f"The last message is too long: with the system prompt it takes {len(ids)} tokens, but the context holds "
-                f"{self.context_length}; shorten it by {len(ids) - self.context_length} tokens or choose a larger context length."
+                f"{self.context_length} and {room} of them are for the reply; shorten it by "
+                f"{len(ids) + room - self.context_length} tokens or choose a larger context length."
             )
         self._left_out = _first(messages, groups, count)
         return len(self._left_out), ids

@@ -14,6 +14,7 @@ from desktop.store.prompts import Prompt
 from desktop.views.attachment_preview import AttachmentPreview
 from desktop.views.prompt_form import PromptForm
 from desktop.views.transcript.rows import RowKind
+from engine.settings import StopSettings
 from tests.desktop.desk import Hand
 
 Key, Held = Qt.Key, Qt.KeyboardModifier
@@ -349,6 +350,11 @@ def test_a_long_message_without_files_is_cut_or_sent_anyway_and_warned_of_before
     assert hand.box.toPlainText() == long
     send(hand)
     hand.qtbot.waitUntil(offers.isVisible)
+    assert "5,001" in offers.words.text()
+    assert not offers.other.isVisible()  # it would only fail
+    hand.window.chat.composer.set_text("word " * 4089 + "end")  # leaves the reply 6 tokens, not 16
+    send(hand)
+    hand.qtbot.waitUntil(lambda: "10 tokens too long" in offers.words.text())
     hand.door.chat.hold = threading.Event()
     hand.click("Send anyway")
     hand.qtbot.waitUntil(lambda: len(hand.items()) == 2)
@@ -414,8 +420,54 @@ def test_a_waiting_message_is_counted_again_when_its_turn_comes(hand) -> None:
     assert "waits" in desk(hand).rows.title.text()
     assert len(hand.items()) == 4
     hand.door.chat.reply = "done"
-    hand.click("Send", desk(hand).rows)
+    hand.window.chat.banner.hide()
+    hand.click("Send", desk(hand).rows)  # it would only fail: it waits on, and why is said again
+    hand.qtbot.waitUntil(hand.window.chat.banner.isVisible)
+    assert hand.window.chat.banner.text.text().endswith("too long for the context: make it shorter.")
+    (row,) = queue.waiting(hand.session.conversation)
+    queue.remove(row.id)
+    queue.add("word " * 4089 + "end")
+    hand.qtbot.waitUntil(lambda: len(desk(hand).rows.rows) == 1)
+    hand.click("Send", desk(hand).rows)  # only the reply's room lacks
     hand.qtbot.waitUntil(lambda: hand.texts()[-1] == "done" and len(hand.items()) == 6)
+
+
+def test_a_full_chat_that_stops_offers_to_forget_its_beginning(hand) -> None:
+    offers = desk(hand).offers
+    hand.session.set_settings(StopSettings(when_full="stop"))
+    hand.door.chat.reply = "word " * 2000
+    hand.say("first")
+    hand.door.chat.reply = None
+    hand.window.chat.composer.set_text("word " * 3000)
+    send(hand)
+    hand.qtbot.waitUntil(offers.isVisible)
+    words = "With this message the conversation is 905 tokens too long: it has 5,001, the context holds 4,096."
+    assert offers.words.text() == words
+    hand.click("Drop the oldest turns")
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 4)
+    assert hand.session.settings(StopSettings).when_full == "drop_oldest"
+    assert hand.box.toPlainText() == ""
+    hand.wait_for("idle")
+
+
+def test_a_reply_can_be_stopped_while_a_message_that_waited_is_read(hand) -> None:
+    """Whoever hears late that the model is ready must not show it as the present state."""
+    hand.door.load_delay_s, hand.door.chat.hold = 0.2, threading.Event()
+    hand.window.desk.open(hand.folder / "echo.gguf")
+    hand.wait_for("loading")
+    hand.type("early")
+    send(hand)
+    hand.wait_for("prefill")
+    assert hand.button("Stop the reply").isVisible()
+    hand.type("later")
+    send(hand)
+    hand.door.chat.hold.set()
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 2)
+    hand.door.chat.hold = threading.Event()
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 4 and hand.session.state == "prefill")
+    assert hand.button("Stop the reply").isVisible()
+    hand.click("Stop the reply")
+    hand.wait_for("idle")
 
 
 def test_what_is_unsent_goes_along_when_a_temporary_chat_is_kept(hand) -> None:

@@ -9,6 +9,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from desktop.items.conversations import ID_ROLE
+from desktop.services.replies import message_item
 from desktop.settings import Appearance
 from desktop.store.database import StoreError
 from engine.errors import NotEnoughMemory
@@ -73,8 +74,47 @@ def test_another_model_in_mid_reply(talking: Desk) -> None:
     talking.until_idle()
     assert talking.session.model is not None
     assert talking.session.model.name == "other"
-    assert talking.session.messages.items()[1].footer.endswith("stopped by you")
+    assert talking.session.messages.items()[1].footer.endswith("stopped to load a model")
     assert talking.states()[-3:] == ["stopping", "loading", "idle"]
+
+
+@pytest.mark.parametrize(
+    ("acts", "words"),
+    [
+        (("stop",), "stopped by you"), (("unload_model",), "stopped to unload the model"),
+        (("stop", "unload_model"), "stopped by you"), (("reload_model", "stop"), "stopped to load a model"),
+        (("close",), "stopped when Inglenook was closed"),
+    ],
+)  # fmt: skip
+def test_a_reply_says_what_stopped_it(talking: Desk, acts: tuple[str, ...], words: str) -> None:
+    talking.chat.reply = "word " * 3000
+    talking.chat.delay_s = 0.002
+    talking.session.submit("go")
+    talking.qtbot.waitUntil(lambda: talking.session.state == "answering")
+    for act in acts:
+        getattr(talking.session, act)()
+    if acts != ("close",):
+        talking.until_idle()
+    assert message_item(talking.store.message(talking.ids()[1])).footer.endswith(words)
+
+
+def test_every_state_is_told_to_all_before_the_next(talking: Desk) -> None:
+    """The first to hear that the model is free asks it anew."""
+    again = iter(("two", "three"))
+    first, last = [], []
+
+    def hear(state: str) -> None:
+        first.append(state)
+        if state == "idle" and (text := next(again, "")):
+            talking.session.submit(text)
+
+    talking.session.state_changed.connect(hear)
+    talking.session.state_changed.connect(last.append)
+    talking.session.submit("one")
+    talking.qtbot.waitUntil(lambda: len(talking.texts()) == 6 and talking.session.state == "idle")
+    assert first == last
+    assert last[-1] == "idle"
+    assert last.count("prefill") == 3
 
 
 def test_the_last_of_many_models_wins(desk: Desk) -> None:
