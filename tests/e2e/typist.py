@@ -1,12 +1,15 @@
-"""A process of its own for the kill test: opens the desktop, types a message, and prints how much of the reply is on the screen.
+"""A process of its own for faults from outside: opens the desktop, types a message, and prints how much of the reply is on the screen.
 
-Run as `python -m tests.e2e.typist DATA (MODEL | echo)`; each line of the output is "seconds chat messages characters", seconds of
-the monotonic clock that all processes of a machine share. A reply that ends is followed by the same question in a new chat.
+Run as `python -m tests.e2e.typist DATA (MODEL | echo) [--signals] [--no-more-memory-at N]`; each line of the output is "seconds chat
+messages characters", seconds of the monotonic clock that all processes of a machine share. A reply that ends is followed by the same
+question in a new chat. With `--signals` the process answers signals as the program does. With `--no-more-memory-at` the first reply
+that has N characters is the last thing that memory is to be had for; three seconds later the process is ended.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import signal
 import time
 from pathlib import Path
 
@@ -14,13 +17,22 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtTest import QTest
 
 from desktop.app import Desktop, Doors, make_application
+from desktop.farewell import Farewell
 from tests.desktop.desk import no_fetch
 from tests.desktop.fakes import EchoChat, EchoDoor
 
 QUESTION = "Tell me a long story about a lighthouse keeper, with many chapters."
 
 
-def main(data: Path, model: str) -> None:
+def take_all_memory() -> None:
+    """From now on the process gets no more address space than it has."""
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize(), resource.RLIM_INFINITY))
+
+
+def main(data: Path, model: str, signals: bool = False, memory_ends_at: int = 0) -> None:
     """Type a question whenever the model is ready, and report until killed."""
     app = make_application(["inglenook"])
     if model == "echo":
@@ -29,12 +41,14 @@ def main(data: Path, model: str) -> None:
     else:
         desktop = Desktop(app, data)
     desktop.start(model=Path(model))
+    farewell = Farewell(desktop.end_wanted.emit, lambda: None) if signals else None
     session, box = desktop.session, desktop.window.chat.composer.box
 
     chat = 0
+    full = False
 
     def report() -> None:
-        nonlocal chat
+        nonlocal chat, full
         if session.state == "idle" and not session.replying_in:
             chat += 1
             session.new_conversation()
@@ -44,12 +58,24 @@ def main(data: Path, model: str) -> None:
         items = session.messages.items()
         if items:
             print(f"{time.monotonic():.4f} {chat} {len(items)} {len(items[-1].text)}", flush=True)
+            if memory_ends_at and not full and len(items[-1].text) >= memory_ends_at:
+                full = True
+                signal.alarm(3)  # the kernel's own: it ends a process that hangs, too
+                take_all_memory()
 
     timer = QTimer()
     timer.timeout.connect(report)
     timer.start(20)
     app.exec()
+    if farewell is not None:
+        farewell.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("--signals", action="store_true")
+    parser.add_argument("--no-more-memory-at", type=int, default=0)
+    given = parser.parse_args()
+    main(given.data, given.model, given.signals, given.no_more_memory_at)
