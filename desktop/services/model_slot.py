@@ -138,7 +138,9 @@ class ModelSlot:
         self.shaken = False
         try:
             yield
-        except Exception as error:
+        except GeneratorExit:  # whoever asked wants no more
+            raise
+        except BaseException as error:
             self.shaken = isinstance(error, DeviceLost | NotEnoughMemory) or not isinstance(error, EngineError)
             raise
 

@@ -13,11 +13,13 @@ The thread rules of the program:
 6. CPU kernels release the GIL, or the window would freeze.
 7. No `exec()` in coroutines; tokens never travel by asyncio.
 
-Order of signals for each job: any number of `yielded`, then exactly one of `finished` and `failed`.
+Order of signals for each job: any number of `yielded`, then exactly one of `finished` and `failed`, whatever the job raises: foreign
+code raises what is no `Exception` as well (a panic of a Rust library). A thread that dies is replaced by one that goes on with the queue.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import queue
@@ -73,11 +75,26 @@ CROWDED, ROOMY = 60.0, 4.0
 
 def is_no_memory(error: BaseException) -> bool:
     """Whether memory ran out, on the computer or on a GPU; PyTorch says so with a RuntimeError for some of its allocators."""
-    words = str(error)
+    words = _text(error)
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError)
         and (type(error).__name__ == "OutOfMemoryError" or "not enough memory" in words or "out of memory" in words)
     )
+
+
+def _text(error: BaseException) -> str:
+    """Its message, which may be one that Qt cannot take (half a surrogate pair from a file's name), or none at all."""
+    try:
+        return str(error).encode("utf-8", "replace").decode()
+    except Exception:  # noqa: BLE001 - __str__ is the code of whoever raised it
+        return type(error).__name__
+
+
+def _traceback() -> str:
+    try:
+        return traceback.format_exc().encode("utf-8", "replace").decode()
+    except Exception:  # noqa: BLE001 - the same
+        return ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +149,15 @@ class StreamThread(QObject):
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._open: dict[int, Job] = {}
         self._closed = False
-        # A daemon, so that a job that hangs in foreign code cannot keep the process alive after close() gave up on it.
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
+        self._name = name
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start the thread, or the one that takes the place of one that died."""
+        with self._lock:
+            # A daemon, so that a job that hangs in foreign code cannot keep the process alive after close() gave up on it.
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
 
     def start(self, make_generator: MakeGenerator) -> Job:
         """Queue a generator. Raises RuntimeError after `close`."""
@@ -158,10 +181,16 @@ class StreamThread(QObject):
                 self._jobs.put(Job(next(self._numbers), last))
             self._jobs.put(None)
         self._again.stop()  # what still crosses is for whoever calls `deliver`
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            log.error("thread %s did not end within %.0f s", self._thread.name, timeout_s)
-        return not self._thread.is_alive()
+        until = time.monotonic() + timeout_s
+        while (thread := self._now()).is_alive() and (left := until - time.monotonic()) > 0:
+            thread.join(left)  # another may have taken its place
+        if thread.is_alive():
+            log.error("thread %s did not end within %.0f s", self._name, timeout_s)
+        return not thread.is_alive()
+
+    def _now(self) -> threading.Thread:
+        with self._lock:
+            return self._thread
 
     @Slot()
     def deliver(self) -> None:
@@ -222,10 +251,18 @@ class StreamThread(QObject):
             self._arrived.emit()
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            self._run(job)
-            self._open.pop(job.id, None)
-            del job  # its generator may hold a model
+        job: Job | None = None
+        try:
+            while (job := self._jobs.get()) is not None:
+                self._run(job)
+                self._open.pop(job.id, None)
+                job = None  # its generator may hold a model
+        except BaseException as error:  # raised into the thread from outside, between two jobs or while one was told of
+            log.exception("thread %s died and is replaced", self._name)
+            self._begin()
+            if job is not None and self._open.pop(job.id, None) is not None:
+                with contextlib.suppress(RuntimeError):  # this object is gone, and whoever listened with it
+                    self._cross(self.failed, job.id, UNEXPECTED.format(kind=type(error).__name__), "")
 
     def _run(self, job: Job) -> None:
         if job.stopping:
@@ -233,17 +270,20 @@ class StreamThread(QObject):
             return
         # The one broad except of the program: whatever escapes here is a bug that would end the thread silently and leave
         # the window waiting for ever; so it is logged and told instead. The exception itself does not cross (rule 4).
+        signal, values = self.finished, tuple[object, ...]()
         try:
-            result = self._drive(job)
+            values = (self._drive(job),)
         except EngineError as error:
-            log.warning("job %d: %s", job.id, error)
-            self._cross(self.failed, job.id, str(error), "")
-        except Exception as error:  # noqa: BLE001
-            details = traceback.format_exc()
+            sentence = _text(error)
+            log.warning("job %d: %s", job.id, sentence)
+            signal, values = self.failed, (sentence, "")
+        except BaseException as error:  # noqa: BLE001
+            details = _traceback()
             log.error("job %d failed\n%s", job.id, details)
-            self._cross(self.failed, job.id, NO_MEMORY if is_no_memory(error) else UNEXPECTED.format(kind=type(error).__name__), details)
-        else:
-            self._cross(self.finished, job.id, result)
+            sentence = NO_MEMORY if is_no_memory(error) else UNEXPECTED.format(kind=type(error).__name__)
+            signal, values = self.failed, (sentence, details)
+        self._open.pop(job.id, None)
+        self._cross(signal, job.id, *values)
 
     def _drive(self, job: Job) -> object:
         generator = job.make_generator(job.stop_event)

@@ -13,14 +13,14 @@ _lock = threading.Lock()
 
 
 def with_room(call: Callable[[], T]) -> T:
-    """What `call` returns, or the `Exception` it raises, from a thread with a stack of 64 MiB that ends with it."""
+    """What `call` returns, or what it raises, from a thread with a stack of 64 MiB that ends with it."""
     results: list[T] = []
-    errors: list[Exception] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
             results.append(call())
-        except Exception as error:  # noqa: BLE001 - handed on below, whatever it is
+        except BaseException as error:  # noqa: BLE001 - handed on below; a panic of the Rust library is no Exception
             errors.append(error)
 
     with _lock:

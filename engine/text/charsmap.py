@@ -14,6 +14,9 @@ import numpy as np
 
 from engine.errors import BadCheckpoint
 
+_LONGEST = 1024
+"""Bytes that a match may become; 33 are the most that NFKC makes of a character."""
+
 
 class Charsmap:
     """`normalize(text)`; `kept` are texts (user-defined tokens) that stay as they are. Raises `BadCheckpoint`."""
@@ -21,15 +24,36 @@ class Charsmap:
     def __init__(self, data: bytes, kept: Iterable[str] = ()) -> None:
         size = int.from_bytes(data[:4], "little")
         if len(data) < 4 or size % 4 or not 1024 <= size <= len(data) - 4:
-            raise BadCheckpoint("The tokenizer's table of character replacements (precompiled_charsmap) is broken; fetch the model again.")
+            raise _broken()
         self._units: list[int] = np.frombuffer(data, "<u4", size // 4, 4).tolist()
         self._texts = data[4 + size :]
+        if max(map(len, self._texts.split(b"\0"))) > _LONGEST:
+            raise _broken()
         self._kept = re.compile("|".join(map(re.escape, sorted(filter(None, kept), key=len, reverse=True))) or "(?!)")
         root = self._offset(self._units[0])
         # Characters whose first byte begins no entry are skipped in runs, which end where a character ends.
         begins = {byte for byte in range(1, 256) if root ^ byte < len(self._units) and self._units[root ^ byte] & 0x800000FF == byte}
         self._root = root
         self._plain = re.compile(b"[" + b"".join(b"\\x%02x" % byte for byte in range(256) if byte not in begins) + b"]+")
+
+    def check(self) -> None:
+        """Look at every unit, used or not: a reader that follows offsets without looking stays inside the table."""
+        try:
+            self._texts.decode()
+        except UnicodeDecodeError:
+            raise _broken() from None
+        units = np.array(self._units, np.int64)
+        nodes = np.flatnonzero(units >> 31 == 0)
+        bases = nodes ^ ((units[nodes] >> 10) << ((units[nodes] & 0x200) >> 6))
+        leaves = bases[units[nodes] >> 8 & 1 == 1]
+        inside = bool(((bases | 0xFF) < len(units)).all()) and bool((units[leaves] >> 31 == 1).all())
+        starts = units[leaves] & 0x7FFFFFFF if inside else np.zeros(0, np.int64)
+        whole = inside and bool((starts < len(self._texts)).all()) and self._texts.endswith(b"\0")
+        if whole:
+            first = np.frombuffer(self._texts, np.uint8)[starts]
+            whole = bool((first & 0xC0 != 0x80).all())  # a replacement begins where a character does
+        if not whole:
+            raise _broken()
 
     @classmethod
     def maybe(cls, data: bytes, kept: Iterable[str] = ()) -> Self | None:
@@ -78,6 +102,10 @@ class Charsmap:
     @staticmethod
     def _offset(unit: int) -> int:
         return (unit >> 10) << ((unit & 0x200) >> 6)
+
+
+def _broken() -> BadCheckpoint:
+    return BadCheckpoint("The tokenizer's table of character replacements (precompiled_charsmap) is broken; fetch the model again.")
 
 
 def _character(first: int) -> int:

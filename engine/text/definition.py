@@ -70,18 +70,32 @@ def build(definition: Mapping[str, Any]) -> Any:
 
     The model is handed over as Python objects: as JSON a quarter of a million tokens take several times as long.
     """
+    from engine.text.definition_check import doubtful_steps
+    from engine.text.definition_trial import try_definition
+
+    doubtful = doubtful_steps(definition)
+    if doubtful:
+        try_definition(definition, doubtful)
     from tokenizers import AddedToken, Tokenizer
 
-    bare = {key: value for key, value in definition.items() if key not in ("model", "added_tokens")}
-    shell = {**bare, "added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}}
+    # Tokens are decoded by ourselves, and what is added at the ends of a text is a fact of its own.
+    shell = tokenizer_json({"type": "BPE", "vocab": {}, "merges": []})
+    shell |= {name: definition.get(name) for name in ("normalizer", "pre_tokenizer")}
     try:
         tokenizer = Tokenizer.from_str(json.dumps(shell))
         tokenizer.model = _model(definition["model"])
         # All at once: each call builds the search for them anew.
         tokenizer.add_tokens([AddedToken(entry["content"], **_flags(entry)) for entry in definition["added_tokens"]])
         return tokenizer
-    except Exception as error:  # the library raises nothing more precise
+    except BaseException as error:
+        if not is_from_library(error):
+            raise
         raise BadCheckpoint(f"The tokenizer cannot be built ({error}); the model's files are broken or incomplete.") from error
+
+
+def is_from_library(error: BaseException) -> bool:
+    """Whether the library raised it, which knows only `Exception` and, where it panics, one that is none."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _flags(entry: Mapping[str, Any]) -> dict[str, bool]:
@@ -95,6 +109,9 @@ def _model(model: Mapping[str, Any]) -> Any:
         vocab = [(str(text), float(score)) for text, score in model["vocab"]]
         return models.Unigram(vocab, model.get("unk_id"), bool(model.get("byte_fallback")))
     merges = joined_merges(model["order"]) if "order" in model else list(model.get("merges") or ())
+    prefix = model.get("continuing_subword_prefix") or ""
+    if not all(right.startswith(prefix) for _, right in merges):  # the library cuts so many bytes off without looking
+        raise ValueError("merges lack the prefix of parts of words")
     options = {name: model[name] for name in _BPE if model.get(name) is not None}
     return models.BPE(model["vocab"], merges, **options)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
 from engine.text.definition import added_token
+from engine.text.definition_check import MOST_IDS, check_definition, expected_form
 from engine.text.rank_files import is_tiktoken, merges_json, read_bytes, tekken_json, tiktoken_json
 from engine.text.sentencepiece import Pieces, sentencepiece_json
 from engine.text.sentencepiece_file import parse_sentencepiece
@@ -20,7 +21,6 @@ from engine.text.template_source import folder_template, read_json
 from engine.text.vocabulary import TokenizerFacts, end_of_turn_ids, has_tags, looks_like_control, unique
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
-_MOST_IDS = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,14 @@ class _Found:
 
 def facts_from_folder(folder: Path) -> TokenizerFacts:
     """Read a folder's tokenizer. Raises `ModelNotFound`, `UnsupportedModel` and `BadCheckpoint`."""
+    with expected_form():
+        return _facts(folder)
+
+
+def _facts(folder: Path) -> TokenizerFacts:
     found = _find(folder)
     definition = found.definition
+    check_definition(definition)
     # A limit on length or a padding rule that was saved by accident would silently change every prompt.
     definition["truncation"] = definition["padding"] = None
     _add_configured(folder, definition)
@@ -49,7 +55,7 @@ def facts_from_folder(folder: Path) -> TokenizerFacts:
     explicit = read_json(folder / "tokenizer_config.json").get("add_bos_token")
     implied = found.add_bos or _first_added(processor) == named.get("bos_token")
     add_bos = bool(explicit) if explicit is not None else implied
-    ends = [i for i in _generation_ends(folder) if 0 <= i < _MOST_IDS]
+    ends = [i for i in _generation_ends(folder) if 0 <= i < MOST_IDS]
     stops = unique([*ends, eos, *end_of_turn_ids(special, folder_template(folder))])
     return TokenizerFacts(definition, special, bos, eos, add_bos and bos is not None, stops, found.charsmap)
 
@@ -92,7 +98,7 @@ def _checked(definition: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_entry(entry: Any) -> bool:
-    return _named_entry(entry) and isinstance(entry.get("id"), int) and 0 <= entry["id"] < _MOST_IDS
+    return _named_entry(entry) and isinstance(entry.get("id"), int) and 0 <= entry["id"] < MOST_IDS
 
 
 def _ranks(definition: dict[str, Any], folder: Path) -> _Found:

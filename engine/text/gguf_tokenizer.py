@@ -22,6 +22,7 @@ from engine.text.definition import (
     own_names,
     tokenizer_json,
 )
+from engine.text.definition_check import expected_form
 from engine.text.pretokenizers import PRETOKENIZERS, Pretokenizer
 from engine.text.sentencepiece import Pieces, sentencepiece_json
 from engine.text.template_source import gguf_template
@@ -44,6 +45,11 @@ _NO_TOKEN = (-1, 0xFFFFFFFF)
 
 def facts_from_gguf(metadata: Mapping[str, Any]) -> TokenizerFacts:
     """Read the tokenizer of a GGUF file. Raises `UnsupportedModel` and `BadCheckpoint`."""
+    with expected_form():
+        return _facts(metadata)
+
+
+def _facts(metadata: Mapping[str, Any]) -> TokenizerFacts:
     kind = _kind(metadata)
     tokens, types = _tokens(metadata)
     charsmap = b""
@@ -65,11 +71,12 @@ def roles_from_gguf(metadata: Mapping[str, Any]) -> tuple[dict[int, str], tuple[
     """`special` and `stop_ids` of `facts_from_gguf(metadata)` in a quarter of the time: merges and scores are not
     read. Raises the same for the rest.
     """
-    kind = _kind(metadata)
-    if kind == "gpt2" and metadata.get(_KEY + "pre") not in _SPACED:
-        _rule(metadata)
-    _, _, special, stops = _roles(metadata, kind, *_tokens(metadata))
-    return special, stops
+    with expected_form():
+        kind = _kind(metadata)
+        if kind == "gpt2" and metadata.get(_KEY + "pre") not in _SPACED:
+            _rule(metadata)
+        _, _, special, stops = _roles(metadata, kind, *_tokens(metadata))
+        return special, stops
 
 
 def _kind(metadata: Mapping[str, Any]) -> str:

@@ -16,13 +16,13 @@ from typing import Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.text.definition import added_token, byte_level_parts, tokenizer_json, unreachable
+from engine.text.definition_check import MOST_IDS
 from engine.text.pretokenizers import PRETOKENIZERS, Pretokenizer
 from engine.text.template_source import read_json
 from engine.text.vocabulary import byte_level_alphabet
 
 SIZE_LIMIT = 64 << 20
 """Bytes of a file that are read; the largest known has 20 MB (tekken.json)."""
-_MOST_IDS = 1 << 21
 _LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\s*")
 _RULES = (
     (r"qwen3_5|qwen3_next|qwen35", "qwen35"), (r"qwen", "qwen2"), (r"starcoder|gpt_bigcode|smollm|codeshell|refact", "starcoder"),
@@ -43,7 +43,7 @@ _LLAMA3 = (
 def merges_json(folder: Path) -> dict[str, Any]:
     """The definition from vocab.json and merges.txt."""
     vocab = read_json(folder / "vocab.json")
-    if not vocab or not all(isinstance(i, int) and 0 <= i < _MOST_IDS for i in vocab.values()):
+    if not vocab or not all(isinstance(i, int) and 0 <= i < MOST_IDS for i in vocab.values()):
         raise BadCheckpoint("vocab.json holds no table of tokens and their ids; fetch the file again.")
     lines = read_bytes(folder / "merges.txt").decode("utf-8", "replace").splitlines()
     pairs = [line.split(" ") for line in lines if line and not line.startswith("#version")]
@@ -66,7 +66,7 @@ def tekken_json(path: Path) -> dict[str, Any]:
         named = {int(entry["rank"]): str(entry["token_str"]) for entry in data.get("special_tokens") or _deprecated_specials()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadCheckpoint("tekken.json has a broken entry; fetch the file again.") from error
-    if not 0 <= count < 1 << 16 or not 0 < size < _MOST_IDS:
+    if not 0 <= count < 1 << 16 or not 0 < size < MOST_IDS:
         raise BadCheckpoint(f"tekken.json claims {size} tokens, {count} of them control tokens, which cannot be; fetch the file again.")
     special = [named.get(i, f"<SPECIAL_{i}>") for i in range(count)]
     rule = replace(PRETOKENIZERS["tekken"], patterns=(config["pattern"],))
@@ -84,7 +84,7 @@ def tiktoken_json(path: Path, folder: Path) -> dict[str, Any]:
             ranks[int(rank)] = base64.b64decode(text, validate=True)
         except (ValueError, binascii.Error) as error:
             raise BadCheckpoint(f"{path.name} has a line that is not a token and its rank; fetch the file again.") from error
-    if not ranks or not 0 <= min(ranks) <= max(ranks) < _MOST_IDS:
+    if not ranks or not 0 <= min(ranks) <= max(ranks) < MOST_IDS:
         raise BadCheckpoint(f"{path.name} holds no tokens, or ranks that cannot be; fetch the file again.")
     named = {"qwen": _QWEN, "llama": _LLAMA3}.get(str(read_json(folder / "config.json").get("model_type")), ())
     rule = replace(_rule(folder, path.name), ignore_merges=True)

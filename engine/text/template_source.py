@@ -9,6 +9,9 @@ from typing import Any
 
 from engine.errors import BadCheckpoint
 
+MOST_BYTES = 128 << 20
+"""Of a file beside the weights; the largest known, a tokenizer.json, has 34 MB."""
+
 
 def gguf_template(metadata: Mapping[str, Any]) -> str | None:
     """The source under `tokenizer.chat_template`, or the named template "default"; a blank one is none."""
@@ -25,7 +28,7 @@ def folder_template(folder: Path) -> str | None:
     counts. A blank source is none.
     """
     file = folder / "chat_template.jinja"
-    if file.is_file() and (source := _written(file.read_text(encoding="utf-8"))):
+    if file.is_file() and (source := _written(_read_text(file))):
         return source
     for name in ("chat_template.json", "tokenizer_config.json"):
         value = read_json(folder / name).get("chat_template")
@@ -47,9 +50,22 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(_read_text(path))
+    except RecursionError:
+        raise BadCheckpoint(f"{path.name} is nested deeper than any known file; fetch it again.") from None
     except ValueError as error:
         raise BadCheckpoint(f"{path.name} is not valid JSON ({error}); fetch the file again.") from error
     if not isinstance(data, dict):
         raise BadCheckpoint(f"{path.name} holds a JSON {type(data).__name__}, but an object was expected; fetch the file again.")
     return data
+
+
+def _read_text(path: Path) -> str:
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise BadCheckpoint(f"{path.name} is larger than the {MOST_BYTES} bytes that can be read; fetch the file again.")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadCheckpoint(f"{path.name} cannot be read ({error.strerror or error}); look at its permissions.") from error
+    except UnicodeDecodeError as error:
+        raise BadCheckpoint(f"{path.name} is not UTF-8 text; fetch the file again.") from error

@@ -11,7 +11,8 @@ from typing import Any, Self
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.text.channels import ChannelTokens
 from engine.text.charsmap import Charsmap
-from engine.text.definition import SPACE, build
+from engine.text.definition import SPACE, build, is_from_library
+from engine.text.definition_check import expected_form
 from engine.text.folder_tokenizer import facts_from_folder
 from engine.text.gguf_tokenizer import facts_from_gguf
 from engine.text.thinking import Tag
@@ -43,7 +44,8 @@ class Tokenizer:
         self.silent_ids = self.special_ids
         """The control tokens that are no text; `hear` makes it fewer."""
         self.channels = ChannelTokens.among({text: i for i, text in facts.special.items()})
-        self._bytes_of, self.strips_leading_space = _decoding(facts.definition.get("decoder"))
+        with expected_form():
+            self._bytes_of, self.strips_leading_space = _decoding(facts.definition.get("decoder"))
         self._texts = token_texts(facts)
         self.token_bytes: Callable[[int], bytes] = functools.lru_cache(_REMEMBERED)(self._token_bytes)
         """The bytes that a token adds to a text; a control token's own name; nothing for an id without a token."""
@@ -114,7 +116,12 @@ class Tokenizer:
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         if self._charsmap is not None:
             text = self._charsmap.normalize(text)
-        return list(self._backend.encode(text, add_special_tokens=False).ids)
+        try:
+            return list(self._backend.encode(text, add_special_tokens=False).ids)
+        except BaseException as error:
+            if not is_from_library(error):
+                raise
+            raise BadCheckpoint(f"The model's tokenizer cannot read this text ({error}); fetch the model again.") from error
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """The text of `ids`. Bytes that are no UTF-8 become U+FFFD, one for each maximal invalid part; unknown ids are nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict, deque
 from typing import NamedTuple
@@ -12,6 +13,8 @@ from desktop.views.transcript.local_picture import read_picture
 from desktop.views.transcript.math_picture import Picture, render_math
 
 __all__ = ["PictureKey", "Pictures"]
+
+log = logging.getLogger(__name__)
 
 _POLL_MS = 12
 _KEPT_BYTES = 64 * 1024 * 1024
@@ -63,8 +66,15 @@ class _Workshop:
                     self._working = False
                     return
                 key = self._waiting.pop()
-            made = render_math(key.source, key.size, key.colour, key.display, key.ratio) if key.size else None
-            self.done.append((key, made if key.size else read_picture(key.source, key.width, key.ratio)))
+            made: Picture | None = None
+            try:
+                if key.size:
+                    made = render_math(key.source, key.size, key.colour, key.display, key.ratio)
+                else:
+                    made = read_picture(key.source, key.width, key.ratio)
+            except Exception:
+                log.exception("a picture could not be made")  # the others still can
+            self.done.append((key, made))
 
 
 class Pictures(QObject):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from desktop.services.model_slot import ModelSlot
-from engine.core import ChatRequest, Done, Message
+from engine.core import ChatRequest, Done, Loading, Message
 from engine.errors import EngineError
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from tests.desktop.fakes import EchoDoor
@@ -118,3 +118,22 @@ def test_the_window_tells_that_the_old_model_goes_on() -> None:
     assert answers(slot)
     finish(slot.unload(threading.Event()))
     assert door.chat.closed
+
+
+def test_a_panic_while_a_model_is_loaded_asks_for_a_fresh_start() -> None:
+    """It is no Exception, and says nothing of what state it left; a reader who goes away says nothing at all."""
+    class Panic(BaseException):
+        pass
+
+    def open_chat(*_: object) -> Generator[Loading, None, Any]:
+        yield Loading("Reading the headers", 0, 1)
+        raise Panic
+
+    slot = ModelSlot(open_chat, EchoDoor().describe)
+    leaving = slot.load(Path("a.gguf"), LOAD, CACHE, threading.Event())
+    next(leaving)
+    leaving.close()
+    assert not slot.shaken
+    with pytest.raises(Panic):
+        finish(slot.load(Path("a.gguf"), LOAD, CACHE, threading.Event()))
+    assert slot.shaken

@@ -134,6 +134,8 @@ def test_a_call_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
     assert with_room(lambda: threading.current_thread().name) == "grammar"
     with pytest.raises(BadSetting, match="inside"):
         with_room(lambda: (_ for _ in ()).throw(BadSetting("inside")))
-    assert sizes == [64 << 20, before] * 2
+    with pytest.raises(KeyboardInterrupt):  # as a Rust library's panic is no Exception
+        with_room(lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert sizes == [64 << 20, before] * 3
     assert real() == before
     assert json_source().name == "JSON"
