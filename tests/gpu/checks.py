@@ -192,9 +192,5 @@ CHECKS: tuple[Callable[[Device], None], ...] = (
 
 
 def missing(ran: set[str], kernels: list[Kernel]) -> list[str]:
-    """Kernels of whose body no form ran; `ran` has bodies as `module.name`."""
-    return sorted({body_name(kernel) for kernel in kernels} - ran)
-
-
-def body_name(kernel: Kernel) -> str:
-    return f"{kernel.body.__module__}.{kernel.body.__qualname__}"
+    """Forms that did not run: each is machine code of its own. `ran` has the names of those that did."""
+    return sorted({kernel.name for kernel in kernels} - ran)

@@ -18,11 +18,16 @@ import pytest
 from engine.backends.cuda.device import Device
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.registry import all_kernels
-from tests.gpu.checks import body_name, missing
+from tests.gpu.checks import missing
 from tests.simt import agree
 
 REPORT = "INGLENOOK_ON_DEVICE_REPORT"
 """Names a file for what ran, as JSON."""
+
+
+FAKE = "INGLENOOK_FAKE_DEVICE"
+"""Where this is "1", the tests' fake device stands for the GPU: what is launched, and told, can be seen
+without one."""
 
 
 class OnDevice:
@@ -39,18 +44,31 @@ class OnDevice:
         if kernel.least > self.device.capability:
             pytest.skip(f"{kernel.name} needs compute capability {kernel.least / 10}")
         list(self.device.prepare([kernel]))
-        tensors = [self.device.upload(np.ascontiguousarray(array)) for array in arrays]
+        tensors = [
+            self.device.zeros(8 * len(a.entries))
+            if isinstance(a, agree.Table)
+            else self.device.upload(np.ascontiguousarray(a))
+            for a in arrays
+        ]
+        places = [tensor.data_ptr() for tensor in tensors]
+        for tensor, array in zip(tensors, arrays, strict=True):
+            if isinstance(array, agree.Table):
+                self.device.copy(self.device.upload(array.addresses(places)), tensor)
+                self.device.synchronize()
         values = [tensors[a.array].data_ptr() + a.offset if isinstance(a, agree.At) else a for a in arguments]
         self.device.launch(kernel, blocks, values)
-        out = [self.device.read(t).view(a.dtype).reshape(a.shape) for t, a in zip(tensors, arrays, strict=True)]
+        out = [
+            a if isinstance(a, agree.Table) else self.device.read(t).view(a.dtype).reshape(a.shape)
+            for t, a in zip(tensors, arrays, strict=True)
+        ]
         self.launches += 1
-        self.ran.add(body_name(kernel))
+        self.ran.add(kernel.name)
         return out
 
     def told(self) -> str:
         """One line for people, and one with what did not run, if any."""
         left = missing(self.ran, list(all_kernels()))
-        line = f"{self.launches} launches of {len(self.ran)} kernels on {self.device.name}"
+        line = f"{self.launches} launches of {len(self.ran)} forms of kernels on {self.device.name}"
         return f"{line}\nnot launched: {', '.join(left)}" if left else line
 
 
@@ -60,6 +78,15 @@ _runner: OnDevice | None = None
 def pytest_sessionstart() -> None:
     """Puts the device in the interpreter's place, once the tests' own environment stands."""
     global _runner
+    _runner = OnDevice(_device())
+    agree.interpreted, agree.CONTRACTED = _runner.interpreted, True
+
+
+def _device() -> Device:
+    if os.environ.get(FAKE) == "1":
+        from tests.simt.fake import FakeDevice
+
+        return FakeDevice(total_memory=1 << 36, capability=120)
     from engine.backends.cuda.driver import find_gpus
 
     found = find_gpus()
@@ -67,8 +94,7 @@ def pytest_sessionstart() -> None:
         pytest.exit(found.reason, returncode=5)
     from engine.backends.cuda.gpu import TorchDevice
 
-    _runner = OnDevice(TorchDevice(found.gpus[0].index, early=os.environ.get("INGLENOOK_EARLY") == "1"))
-    agree.interpreted = _runner.interpreted
+    return TorchDevice(found.gpus[0].index, early=os.environ.get("INGLENOOK_EARLY") == "1")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

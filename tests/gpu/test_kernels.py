@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,19 +19,35 @@ from tests.gpu.on_device import REPORT
 ROOT = Path(__file__).parents[2]
 
 
+def run_on_device(
+    report: Path, variables: dict[str, str], tests: list[str]
+) -> tuple[subprocess.CompletedProcess[str], Any]:
+    """The interpreter's tests, with a device in its place: how they ended, and what ran."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.gpu.on_device",
+        *tests,
+    ]
+    command += ["-m", "slow or not slow", "--ignore=tests/simt/test_gate.py", "--timeout=1200"]
+    environ = {**os.environ, REPORT: str(report), **variables}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+    return done, json.loads(report.read_text("utf-8")) if report.exists() else {}
+
+
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("early", ["0", "1"])
 def test_kernels_on_the_device(gpus: tuple[GpuInfo, ...], tmp_path: Path, early: str) -> None:
     """Both with and without early launches; every registered kernel must have run."""
-    report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.gpu.on_device", "tests/simt"]
-    command += ["-m", "slow or not slow", "--ignore=tests/simt/test_gate.py", "--timeout=1200"]
-    environ = {**os.environ, REPORT: str(report), "INGLENOOK_EARLY": early}
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+    done, ran = run_on_device(tmp_path / "report.json", {"INGLENOOK_EARLY": early}, ["tests/simt"])
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     print(done.stdout[-500:])
-    ran = json.loads(report.read_text("utf-8"))
     assert ran["launches"] > 0
     assert missing(set(ran["ran"]), [kernel for kernel in all_kernels() if kernel.least <= gpus[0].capability]) == []

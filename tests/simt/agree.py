@@ -19,6 +19,23 @@ class At:
         self.array, self.offset = array, offset
 
 
+class Table:
+    """In the place of an array: the addresses of other arrays, int64, by their numbers; 0 for None. It comes
+    back as it is."""
+
+    def __init__(self, *entries: int | None) -> None:
+        self.entries = entries
+
+    def addresses(self, of: Sequence[int]) -> Any:
+        """With the arrays at these addresses."""
+        return np.array([0 if entry is None else of[entry] for entry in self.entries], np.int64)
+
+
+CONTRACTED = False
+"""Whether sums of products are rounded once, and roots approximate, as a device does it: results may then be
+one step off."""
+
+
 def interpreted(kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[Any], arrays: Sequence[Any], reverse: bool) -> list[Any]:
     """The arrays after the kernel's body. Where there is a GPU, `tests/gpu` puts it in the place of the interpreter."""
 
@@ -38,14 +55,19 @@ def both(
     if twice:
         again = interpreted(kernel, blocks, arguments, arrays, True)
         for i, (one, other) in enumerate(zip(first, again, strict=True)):
-            assert one.tobytes() == other.tobytes(), f"array {i} depends on the order in which warps run"
+            same = one is other if isinstance(one, Table) else one.tobytes() == other.tobytes()
+            assert same, f"array {i} depends on the order in which warps run"
     return first, _after(lambda memory, values: MODELS[kernel.model](memory, blocks, dict(kernel.constants), *values), arguments, arrays)
 
 
 def _after(execute: Callable[[Memory, list[Any]], None], arguments: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
-    copies = [aligned(array) for array in arrays]
-    execute(Memory(*copies), [copies[a.array].ctypes.data + a.offset if isinstance(a, At) else a for a in arguments])
-    return copies
+    copies = [np.zeros(len(a.entries), np.int64) if isinstance(a, Table) else aligned(a) for a in arrays]
+    addresses = [copy.ctypes.data for copy in copies]
+    for copy, array in zip(copies, arrays, strict=True):
+        if isinstance(array, Table):
+            copy[:] = array.addresses(addresses)
+    execute(Memory(*copies), [addresses[a.array] + a.offset if isinstance(a, At) else a for a in arguments])
+    return [array if isinstance(array, Table) else copy for copy, array in zip(copies, arrays, strict=True)]
 
 
 def aligned(array: Any) -> Any:

@@ -95,10 +95,12 @@ class Case:
         scalars = [self.rows, ratio, shape.scale, shape.soft_cap, shape.window]
         return kernel, blocks, [At(0), At(1), At(2), 4 * self.q.shape[1], At(5), 4 * size, At(3), At(4), *scalars], arrays
 
-    def combine(self, partial: Any, record: str = "") -> tuple[Kernel, tuple[int, int, int], list[Any], list[Any]]:
+    def combine(
+        self, partial: Any, record: str = "", floats: bool = True
+    ) -> tuple[Kernel, tuple[int, int, int], list[Any], list[Any]]:
         """The same; rows are array 1, records 2."""
         shape, width = self.shape, self.q.shape[1]
-        kernel = combine_kernel(shape.head_dim, self.kind.values in QUANTISED, True, record)
+        kernel = combine_kernel(shape.head_dim, self.kind.values in QUANTISED, floats, record)
         y, room = np.zeros((self.rows, width), np.float32), np.zeros((self.rows, width + 128), np.float32)
         arrays = [partial, y, room, self.sink, np.array([self.start], np.int32)]
         sinks = At(3) if self.sinks else 0
@@ -106,10 +108,13 @@ class Case:
         arguments = [At(0), partial.strides[0], At(1), 4 * width, At(2), room.strides[0], sinks, At(4), *scalars]
         return kernel, (-(-shape.heads // kernel.constants["HEADS"]), self.rows, 1), arguments, arrays
 
+    def attended(self) -> Any:
+        """Partial results as the model makes them."""
+        return by_model(*self.attend())[5]
+
     def modelled(self) -> Any:
         """(rows, H D) as both models make it."""
-        partial = by_model(*self.attend())[5]
-        return by_model(*self.combine(partial))[1][:, : self.shape.heads * self.shape.head_dim]
+        return by_model(*self.combine(self.attended()))[1][:, : self.shape.heads * self.shape.head_dim]
 
 
 def by_model(kernel: Kernel, blocks: tuple[int, int, int], arguments: list[Any], arrays: list[Any]) -> list[Any]:
@@ -157,7 +162,16 @@ BODIES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "shape", "start", "rows", "splits", "sinks"), BODIES)
+REGISTERED = [
+    pytest.param(kind, shape_of(4, 1, dim), 70, 2, 2, False, marks=pytest.mark.slow)
+    for kind, dim in (
+        (("fp16", "fp16"), 128), (("fp16", "fp16"), 256), (("q8", "q8"), 128), (("q8", "q4"), 128), (("q4", "q4"), 128),
+        (("fp8", "fp8"), 80), (("fp32", "fp32"), 128),
+    )
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "shape", "start", "rows", "splits", "sinks"), [*BODIES, *REGISTERED])
 def test_bodies(kind: tuple[str, str], shape: AttentionShape, start: int, rows: int, splits: int, sinks: bool) -> None:
     """Weights are rounded to fp16, and quantised values to fp16 with their scales: about 2^-11 of what they are."""
     case = Case(CacheType(*kind), shape, start, rows, splits, sinks)
@@ -173,6 +187,9 @@ def test_bodies(kind: tuple[str, str], shape: AttentionShape, start: int, rows: 
         (shape_of(3, 1, 64, window=70), "fp16", "pairs"),
         (shape_of(1, 3, 24), "q8", ""),
         (shape_of(2, 1, 33), "fp16", ""),
+        (shape_of(2, 1, 64), "fp16", ""),
+        (shape_of(2, 1, 80), "fp16", "pairs"),
+        (shape_of(2, 1, 128), "q8", "halves"),
     ],
 )
 def test_joining(shape: AttentionShape, values: str, record: str) -> None:
@@ -188,6 +205,17 @@ def test_joining(shape: AttentionShape, values: str, record: str) -> None:
         for found, row in zip(interpreted[2], interpreted[1][:, :width], strict=True):
             expected = encoded(record, row)
             assert found.view(np.uint8)[: expected.nbytes].tobytes() == expected.tobytes()
+
+
+def test_joining_to_a_record_alone() -> None:
+    """Where only products read the rows, nothing else is written, and the record is that of both."""
+    case = Case(CacheType("fp16", "fp16"), shape_of(2, 1, 128), 130, 2, 4)
+    partial = case.attended()
+    (_, rows, kept, *_), _ = both(*case.combine(partial, "halves"), twice=False)
+    (_, none, alone, *_), _ = both(*case.combine(partial, "halves", floats=False), twice=False)
+    assert rows.any()
+    assert not none.any()
+    assert alone.tobytes() == kept.tobytes()
 
 
 SHAPES = [shape_of(1, 2, 64), shape_of(4, 1, 40, window=100), shape_of(7, 1, 16, cap=5.0), shape_of(2, 2, 80, window=300, cap=20.0)]

@@ -29,7 +29,7 @@ def routed(logits: Any, routing: Routing) -> list[tuple[Any, Any]]:
     return [(o[ids].view(np.int32)[:, :used], o[weights][:, :used]) for o in out]
 
 
-@pytest.mark.parametrize(("count", "used"), [(8, 2), (60, 4), (128, 8), (37, 37), (512, 10)])
+@pytest.mark.parametrize(("count", "used"), [(8, 2), (60, 4), (128, 8), (37, 37), (256, 8), (512, 10)])
 @pytest.mark.parametrize("normalise", [True, False])
 def test_route(count: int, used: int, normalise: bool) -> None:
     routing = Routing(count, used, normalise)

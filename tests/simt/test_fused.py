@@ -25,8 +25,15 @@ def numbers(seed: int, *shape: int) -> Any:
 @pytest.mark.parametrize("post", [True, False])
 @pytest.mark.parametrize(
     ("kind", "width", "record", "floats"),
-    [("rms", 70, "none", True), ("layer", 131, "halves", True), ("rms", 260, "pairs", False), ("rms", 1030, "halves", False)],
-)
+    [
+        ("rms", 70, "none", True), ("layer", 131, "halves", True), ("rms", 260, "pairs", False), ("rms", 1030, "halves", False),
+        *(
+            pytest.param("rms", width, record, record == "none", marks=pytest.mark.slow)
+            for width in (4001, 8100)
+            for record in ("none", "halves", "pairs")
+        ),
+    ],
+)  # fmt: skip
 def test_a_norm_behind_the_sum(kind: str, width: int, record: str, floats: bool, post: bool) -> None:
     z, x, first, weight, bias = numbers(1, 2, width), numbers(2, 2, width), *(numbers(i, width) for i in (3, 4, 5))
     a, b, total, y = Buffer(width), Buffer(width), Buffer(width), Buffer(width) if floats else None

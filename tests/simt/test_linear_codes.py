@@ -11,7 +11,7 @@ from engine.backends.cuda import linear_codes
 from engine.backends.cuda.families import family_of
 from engine.backends.cuda.family import UNPACK_COLUMNS
 from engine.backends.cuda.weight import CudaWeight
-from tests.simt.agree import At, both
+from tests.simt.agree import At, Table, both
 from tests.simt.fake import FakeDevice
 from tests.simt.linear_cases import BLOCKS_OF_32, BLOCKS_OF_256, GROUPED, columns_of, recorded, records, tensor
 
@@ -34,6 +34,26 @@ def packed(type_name: str, rows: int, columns: int, seed: int = 0) -> tuple[Any,
 @pytest.mark.parametrize("type_name", EVERY)
 def test_products(type_name: str) -> None:
     """Three rows, 35 outputs in two kinds of tiles: the body is its twin but for sums in float32, and both are the matrix's product."""
+    family: Any = family_of(type_name)
+    products(type_name, 2, max(2, family.span))
+
+
+REGISTERED = {
+    "Q4_0": ((1, 8), (1, 12), (2, 4)), "Q4_K": ((1, 8), (1, 12)), "Q2_K": ((1, 8),), "Q6_K": ((1, 8),), "Q8_0": ((1, 8),),
+    "MXFP4": ((1, 8),), "GROUPED4_128": ((1, 8),), "GROUPED8_32_F32": ((1, 8),),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("type_name", "tiles", "warps"), [(name, *sizes) for name, forms in REGISTERED.items() for sizes in forms]
+)
+def test_products_as_models_ask_for_them(type_name: str, tiles: int, warps: int) -> None:
+    products(type_name, tiles, warps)
+
+
+def products(type_name: str, each: int, warps: int) -> None:
+    """Of a form: `each` tiles a warp, so many warps."""
     outputs, rows, columns = 35, 3, columns_of(type_name)
     values, tiles, family = packed(type_name, outputs, columns)
     x = np.random.default_rng(5).standard_normal((rows, columns)).astype(np.float32)
@@ -41,10 +61,11 @@ def test_products(type_name: str) -> None:
     record = records(x)
     y, bias = np.zeros((rows, 48), np.float32), np.random.default_rng(6).standard_normal(outputs).astype(np.float32)
     residual = np.random.default_rng(7).standard_normal((rows, 48)).astype(np.float32)
-    kernel = linear_codes.kernel(family, 2, max(2, family.span))
+    kernel = linear_codes.kernel(family, each, warps)
     none = [0] * 7
     arguments = [At(0), At(2), 192, At(3), At(4), 192, outputs, *none, *none, At(1), record.shape[1], rows, columns]
-    found, expected = both(kernel, (2, 1, 1), arguments, [tiles, record, y, bias, residual], twice=False)
+    blocks = -(-outputs // (16 * each))
+    found, expected = both(kernel, (blocks, 1, 1), arguments, [tiles, record, y, bias, residual], twice=False)
     exact = recorded(x) @ values.T.astype(np.float64)
     bound = np.abs(recorded(x)) @ np.abs(values).T
     wanted = exact + bias + residual[:, :outputs]
@@ -53,6 +74,36 @@ def test_products(type_name: str) -> None:
     many = np.abs(recorded(x)).sum(1)[:, None] * np.abs(values).max(1) * 8
     assert (np.abs(found[2][:, :outputs] - wanted) <= 3e-7 * (bound + many) + 1e-6).all()
     assert (found[2][:, outputs:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("type_name", "warps"), [("Q4_0", 2), pytest.param("MXFP4", 8, marks=pytest.mark.slow)]
+)
+def test_experts(type_name: str, warps: int) -> None:
+    """Each row's own matrix and bias; rows of an expert of another layout are left alone."""
+    outputs, columns, used = 20, 64, 2
+    matrices = [packed(type_name, outputs, columns, seed) for seed in range(2)]
+    x = np.random.default_rng(2).standard_normal((4, columns)).astype(np.float32)
+    record, ids = records(x), np.array([[1, 2, 0], [0, 1, 0]], np.int32)
+    biases = np.random.default_rng(3).standard_normal((3, 24)).astype(np.float32)
+    arrays = [
+        record,
+        ids,
+        biases,
+        np.full((4, 24), 7, np.float32),
+        Table(5, 6, None),
+        *(tiles for _, tiles, _ in matrices),
+    ]
+    kernel = linear_codes.kernel(matrices[0][2], 1, warps, experts=True)
+    arguments = [At(4), outputs, At(3), 96, At(2), 96, At(1), 12, used, At(0), record.shape[1], columns]
+    for out in both(kernel, (2, 4, 1), arguments, arrays, twice=False):
+        for row, expert in ((0, 1), (2, 0), (3, 1)):
+            values = matrices[expert][0].astype(np.float64)
+            bound = np.abs(recorded(x)[row]).sum() * np.abs(values).max() * 8
+            wanted = values @ recorded(x)[row] + biases[expert, :outputs]
+            assert (np.abs(out[3][row, :outputs] - wanted) <= 1e-6 * bound + 1e-5).all()
+        assert (out[3][1] == 7).all()
+        assert (out[3][:, outputs:] == 7).all()
 
 
 @pytest.mark.parametrize("type_name", EVERY)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,18 @@ def numbers(*shape: int, spread: float = 1.0, centre: float = 0.0) -> Any:
     return (np.random.default_rng(sum(shape)).standard_normal(shape) * spread + centre).astype(np.float32)
 
 
+WIDE = [(width, "none", True) for width in (4001, 8100, 8195)]
+WIDE += [(8100, "halves", True), (8100, "pairs", False), (8195, "halves", True)]
+
+
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 @pytest.mark.parametrize(
     ("width", "record", "floats"),
-    [(1, "none", True), (70, "halves", True), (515, "pairs", False), (1030, "halves", False), (1344, "pairs", True)],
-)
+    [
+        (1, "none", True), (70, "halves", True), (515, "pairs", False), (1030, "halves", False), (1344, "pairs", True),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in WIDE),
+    ],
+)  # fmt: skip
 def test_norms(kind: str, width: int, record: str, floats: bool) -> None:
     rows = 2 if width < 600 else 1
     x, weight, bias = numbers(rows, width, spread=3.0, centre=0.5), numbers(width), numbers(width, centre=1.0)
@@ -64,6 +72,9 @@ def test_long_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         norms.norm_kernel.cache_clear()
     assert call.kernel.name == f"{kind}_norm_long_halves"
+    call = replace(
+        call, kernel=replace(call.kernel, name=f"{kind}_norm_long_halves_by_64")
+    )  # other code than that of models
     arrays = {a: laid_out(x), y: empty(y, 2), record: empty(record, 2), TABLES[0]: weight, TABLES[1]: bias}
     expected = expected_of(kind, x, weight, bias, 1e-6)
     for out in played(call, arrays, 2):

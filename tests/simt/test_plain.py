@@ -12,7 +12,7 @@ from engine.backends.cuda.family_plain import BF16, FP16, FP32, Fp8, embed_kerne
 from engine.backends.cuda.linear_plain import experts_kernel, linear_kernel
 from engine.backends.cuda.records import padded
 from engine.errors import BadCheckpoint
-from tests.simt.agree import At, aligned, both
+from tests.simt.agree import At, Table, both
 from tests.simt.models.plain import bf16_floats
 
 KINDS: dict[str, tuple[Family, int]] = {
@@ -109,6 +109,7 @@ def linear(kind: str, shapes: tuple[int, ...], columns: int, x: Any, tiles: int 
         ("bf16", 1, 31, 1, 1), ("fp16", 17, 64, 3, 1), ("fp32", 17, 1, 2, 1), ("fp8_32", 1, 32, 2, 1),
         pytest.param("bf16", 40, 200, 8, 2, marks=pytest.mark.slow), pytest.param("fp16", 40, 200, 8, 2, marks=pytest.mark.slow),
         pytest.param("fp32", 20, 299, 8, 1, marks=pytest.mark.slow), pytest.param("fp8_128", 17, 128, 8, 1, marks=pytest.mark.slow),
+        pytest.param("fp8_128", 40, 128, 3, 2, marks=pytest.mark.slow),
         pytest.param("fp8_32", 33, 96, 2, 2, marks=pytest.mark.slow),
     ],
 )  # fmt: skip
@@ -143,39 +144,38 @@ def test_rows_do_not_meet(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bf16", "fp16", "fp32", "fp8_32"])
+@pytest.mark.parametrize("kind", list(KINDS))
 def test_experts(kind: str) -> None:
+    """Each row's own matrix and bias; rows of an expert of another layout are left alone."""
     family, unit = KINDS[kind]
-    columns, features, used, tokens, stack = 96, 17, 2, 2, 3
+    columns, features, used, tokens, stack = 128 if unit == 128 else 96, 17, 2, 2, 3
     rng = np.random.default_rng(4)
     x = rng.standard_normal((tokens * used, columns)).astype(np.float32)
     matrices = [matrix(kind, features, columns, seed) for seed in range(stack)]
-    packed = [aligned(each) for each, _ in matrices]
-    # The table's addresses must be those of arrays that do not move: the last expert is of another layout.
     ids = np.array([[1, 2, 0], [0, 1, 0]], np.int32)
     biases = rng.standard_normal((stack, 20)).astype(np.float32)
-    y = np.full((tokens * used, 20), 7, np.float32)
+    rows = record(family.record, x)
+    arrays = [
+        rows,
+        ids,
+        biases,
+        np.full((tokens * used, 20), 7, np.float32),
+        Table(5, 6, None),
+        matrices[0][0],
+        matrices[1][0],
+    ]
     kernel = experts_kernel("fp8" if unit else kind, unit, 1)
-    from tests.simt.interpreter import Memory, run
-    from tests.simt.models import MODELS
-
-    results = []
-    for execute in (run, None):
-        arrays = [aligned(each) for each in (record(family.record, x), ids, biases, y)]
-        table = np.array([packed[0].ctypes.data, packed[1].ctypes.data, 0], np.int64)
-        memory = Memory(*arrays, *packed, table)
-        a = [each.ctypes.data for each in arrays]
-        arguments = [table.ctypes.data, features, a[3], 80, a[2], 80, a[1], 12, used, a[0], arrays[0].shape[1], columns]
-        if execute:
-            execute(kernel, (2, tokens * used, 1), arguments, memory)
-        else:
-            MODELS[kernel.model](memory, (2, tokens * used, 1), dict(kernel.constants), *arguments)
-        results.append(arrays[3])
-    np.testing.assert_allclose(results[0], results[1], rtol=0, atol=1e-4)
-    assert (results[0][1] == 7).all()
+    arguments = [At(4), features, At(3), 80, At(2), 80, At(1), 12, used, At(0), rows.shape[1], columns]
+    (_, _, _, found, *_), (_, _, _, modelled, *_) = both(
+        kernel, (2, tokens * used, 1), arguments, arrays, twice=False
+    )
+    np.testing.assert_allclose(found, modelled, rtol=0, atol=1e-4)
+    assert (found[1] == 7).all()
     for row, expert in ((0, 1), (2, 0), (3, 1)):
         want = x[row].astype(np.float64) @ matrices[expert][1].T + biases[expert, :features]
-        np.testing.assert_allclose(results[1][row, :features], want, rtol=0, atol=LOST[family.record] * 4 * 10 * np.abs(x[row]).max())
+        np.testing.assert_allclose(
+            modelled[row, :features], want, rtol=0, atol=LOST[family.record] * 4 * 10 * np.abs(x[row]).max()
+        )
 
 
 @pytest.mark.parametrize("unit", [128, 32])

@@ -41,7 +41,9 @@ def turned(parts: list[Turned], rotary: RotaryTable, inputs: list[Any], weights:
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize(("half", "width"), [(4, 8), (32, 64), (20, 80), (48, 128), (1, 35)])
+@pytest.mark.parametrize(
+    ("half", "width"), [(4, 8), (32, 64), (20, 80), (48, 128), (1, 35), (64, 128), (128, 256)]
+)
 def test_queries_and_keys_turn_together(half: int, width: int, interleaved: bool) -> None:
     rotary = table(half, interleaved)
     q, k = numbers(ROWS, 5 * width), numbers(ROWS, 2 * width)
@@ -55,7 +57,13 @@ def test_queries_and_keys_turn_together(half: int, width: int, interleaved: bool
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize(("half", "width", "interleaved"), [(32, 64, False), (5, 44, True)])
+@pytest.mark.parametrize(
+    ("half", "width", "interleaved"),
+    [
+        (32, 64, False), (5, 44, True), (64, 128, False),
+        pytest.param(128, 256, False, marks=pytest.mark.slow), pytest.param(64, 128, True, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_heads_are_normed_first(kind: str, shared: bool, half: int, width: int, interleaved: bool) -> None:
     rotary, ops = table(half, interleaved), reference()
     q, k = numbers(ROWS, 3 * width, centre=0.5), numbers(ROWS, 2 * width, centre=-1.0)

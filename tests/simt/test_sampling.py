@@ -37,7 +37,13 @@ def padded(array: Any, stride: int) -> Any:
     return out
 
 
-@pytest.mark.parametrize(("size", "inside", "group", "edits"), [(2049, 2049, 4, 1), (4093, 4000, 16, 1), (2052, 2050, 64, 0)])
+SURVEYS = [
+    (2049, 2049, 4, 1), (4093, 4000, 16, 1), (2052, 2050, 64, 0),
+    pytest.param(4093, 4000, 16, 0, marks=pytest.mark.slow), pytest.param(2052, 2050, 64, 1, marks=pytest.mark.slow),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "inside", "group", "edits"), SURVEYS)
 def test_survey(size: int, inside: int, group: int, edits: int) -> None:
     shape, rng = Shape(size, -(-size // 2048), group), np.random.default_rng(size)
     logits = scores(size)

@@ -213,7 +213,8 @@ def gather_call(
 
 def forms() -> Iterator[Kernel]:
     """What models ask for; long prompts need them."""
-    yield gather_kernel(KEYS, "fp16", 128, True)
-    for side in (KEYS, VALUES):
-        for name in ("q8", "q4"):
-            yield gather_kernel(side, name, 128, True)
+    for halves in (True, False):  # float32 where there is no flash attention
+        yield gather_kernel(KEYS, "fp16", 128, halves)
+        for side in (KEYS, VALUES):
+            for name in ("q8", "q4"):
+                yield gather_kernel(side, name, 128, halves)
