@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,17 @@ import torch
 
 from engine.backends.arena import Buffer
 from engine.backends.cuda import gemm
-from engine.backends.cuda.call import Call, Given, TorchCall
+from engine.backends.cuda.call import Call, Given, Room, TorchCall
 from engine.backends.cuda.gemm import expert_product_call, product_call, product_scratch
 from engine.backends.cuda.gemm_rows import after_kernel, before_kernel, expert_biases_kernel, halves_kernel
+from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.linear import Part
+from engine.backends.cuda.records import padded
 from engine.backends.cuda.weight import CudaWeight, expert_tables
 from engine.weights.tensor import FileTensor
 from tests.simt.agree import At, both
 from tests.simt.fake import FakeDevice
+from tests.simt.linear_cases import tensor as packed_tensor
 from tests.simt.test_plain import bf16_bits
 
 
@@ -29,6 +33,7 @@ class Step:
         self.position, self.pages = 0, np.zeros(1, np.int32)
         self._memory: dict[Buffer, torch.Tensor] = {}
         self._scratch: dict[int, torch.Tensor] = {}
+        self._rooms: Mapping[int, Room] = {}
 
     def _bytes(self, buffer: Buffer) -> torch.Tensor:
         if buffer not in self._memory:
@@ -46,12 +51,13 @@ class Step:
         self.device.launch(call.kernel, call.blocks(self.rows), [self.address(a) for a in call.arguments])
 
     def scratch(self, size: int, place: int = 0) -> torch.Tensor:
+        assert size <= self._rooms[place].bytes(self._step_rows, 0), "more than was said"
         if place not in self._scratch or self._scratch[place].nbytes < size:
             self._scratch[place] = self.device.empty(size)
         return self._scratch[place]
 
     def run(self, call: TorchCall) -> None:
-        self.rows = self._step_rows * call.copies
+        self.rows, self._rooms = self._step_rows * call.copies, call.rooms
         list(self.device.prepare(call.kernels))
         call.run(self)
         self.device.synchronize()
@@ -89,11 +95,13 @@ def near(found: Any, x: Any, w: Any, plus: Any, kind: str) -> None:
     assert (np.abs(found - (exact + plus)) <= bound).all()
 
 
-@pytest.mark.parametrize("kind", ["BF16", "F16", "F32", "Q8_0"])
-def test_products_of_many_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "rows"), [("BF16", 11), ("F16", 11), ("F32", 11), ("Q8_0", 11), ("Q8_0", 67)]
+)
+def test_products_of_many_rows(kind: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two matrices, one with bias and residual, rows of very different sizes; an unpacked one goes in pieces."""
     monkeypatch.setattr(gemm, "UNPACKED_BYTES", 2 * 16 * 128)
-    device, rows, columns, rng = FakeDevice(), 11, 96 if kind == "Q8_0" else 70, np.random.default_rng(1)
+    device, columns, rng = FakeDevice(), 96 if kind == "Q8_0" else 70, np.random.default_rng(1)
     step, x = Step(device, rows), Buffer(columns)
     sizes = np.exp2(rng.integers(-30, 30, (rows, 1))).astype(np.float32)
     values = rng.standard_normal((rows, columns)).astype(np.float32) * sizes
@@ -104,16 +112,19 @@ def test_products_of_many_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> No
     parts = [Part(weights[0], Buffer(37), kept.data_ptr(), r), Part(weights[1], Buffer(16))]
     step.put(x, values)
     step.put(r, residual)
-    step.run(product_call(parts, x))
+    step.run(product_call(parts, x, device.processors))
     near(step.tensor(parts[0].y).numpy(), values, files[0].dequantise(), bias + residual, kind)
     near(step.tensor(parts[1].y).numpy(), values, files[1].dequantise(), np.zeros(16), kind)
     assert product_scratch(weights[0]) == (2 * 16 * 128 if kind == "Q8_0" else 0)
 
 
-def test_experts_of_several_families() -> None:
-    device, tokens, columns, rng = FakeDevice(), 10, 64, np.random.default_rng(2)
+@pytest.mark.parametrize("tokens", [10, 150])
+def test_experts_of_several_families(tokens: int) -> None:
+    device, columns, rng = FakeDevice(), 64, np.random.default_rng(2)
     step, x, ids, y = Step(device, tokens), Buffer(columns, copies=2), Buffer(2), Buffer(19, copies=2)
-    values = rng.standard_normal((2 * tokens, columns)).astype(np.float32) * np.exp2(rng.integers(-20, 20, (20, 1))).astype(np.float32)
+    values = rng.standard_normal((2 * tokens, columns)).astype(np.float32) * np.exp2(
+        rng.integers(-20, 20, (2 * tokens, 1))
+    ).astype(np.float32)
     kinds = ["F16", "BF16", "F32", "Q8_0", "F16"]
     files = [make(kind, 19, columns, e) for e, kind in enumerate(kinds)]
     chosen = np.stack([rng.choice(4, 2, replace=False) for _ in range(tokens)]).astype(np.int32)  # nobody takes the last
@@ -124,11 +135,69 @@ def test_experts_of_several_families() -> None:
     tables = expert_tables(device, [CudaWeight(device, file) for file in files])
     assert len(tables) == 4
     for table in tables:
-        step.run(expert_product_call(table, x, ids, y, kept.data_ptr(), 128))
+        step.run(expert_product_call(table, x, ids, y, device.processors, kept.data_ptr(), 128))
     found = step.tensor(y).numpy()
     for row, expert in enumerate(chosen.reshape(-1)):
         file = files[expert].dequantise()
         near(found[row : row + 1], values[row : row + 1], file, biases[expert : expert + 1, :19], kinds[expert])
+
+
+class Traffic:
+    """Counts the bytes of a matrix that a step's launches move."""
+
+    def __init__(self, device: FakeDevice, weight: CudaWeight, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes, self.launched = 0, list[str]()
+        launch, dense = device.launch, 2 * 16 * weight.tiles * padded(weight.shape[1])
+
+        def counted(kernel: Kernel, blocks: tuple[int, int, int], arguments: Any) -> None:
+            self.launched.append(kernel.model)
+            if kernel.model == "linear_codes":
+                self.bytes += weight.nbytes
+            elif kernel.model == "unpack_codes":  # read, written, and read by torch
+                self.bytes += weight.nbytes + 2 * dense
+            launch(kernel, blocks, arguments)
+
+        monkeypatch.setattr(device, "launch", counted)
+
+
+@pytest.mark.parametrize(("kind", "most"), [("Q4_0", 64), ("Q8_0", 32)])
+def test_a_few_more_rows_take_several_short_passes(
+    kind: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as they move fewer bytes than unpacking, and never more; what comes out is the product either
+    way."""
+    device, columns = FakeDevice(), 256
+    rng = np.random.default_rng(4)
+    weight = CudaWeight(device, packed_tensor(kind, 40, columns))
+    dense = 2 * 16 * weight.tiles * padded(columns)
+    values = packed_tensor(kind, 40, columns).dequantise().astype(np.float64)
+    for rows in (9, 16, most, most + 1, 200):
+        step, x, y = Step(device, rows), Buffer(columns), Buffer(40)
+        given = rng.standard_normal((rows, columns)).astype(np.float32)
+        with monkeypatch.context() as patched:
+            traffic = Traffic(device, weight, patched)
+            step.put(x, given)
+            step.run(product_call([Part(weight, y)], x, device.processors))
+        passes = -(-rows // 8)
+        assert traffic.launched.count("linear_codes") == (passes if rows <= most else 0)
+        assert traffic.launched.count("unpack_codes") == (0 if rows <= most else 1)
+        assert traffic.bytes == min(passes * weight.nbytes, weight.nbytes + 2 * dense)
+        exact = given @ values.T
+        assert np.abs(step.tensor(y).numpy() - exact).max() < 2e-3 * np.abs(exact).max()
+
+
+def test_passes_add_bias_and_residual_and_may_write_over_it() -> None:
+    device, rows, columns, rng = FakeDevice(), 21, 96, np.random.default_rng(5)
+    weight = CudaWeight(device, packed_tensor("Q4_0", 33, columns))
+    step, x, y = Step(device, rows), Buffer(columns), Buffer(33)
+    given, before = (rng.standard_normal((rows, n)).astype(np.float32) for n in (columns, 33))
+    bias = rng.standard_normal(33).astype(np.float32)
+    kept = device.upload(bias)
+    step.put(x, given)
+    step.put(y, before)
+    step.run(product_call([Part(weight, y, kept.data_ptr(), y)], x, device.processors))
+    exact = given @ packed_tensor("Q4_0", 33, columns).dequantise().T.astype(np.float64) + bias + before
+    assert np.abs(step.tensor(y).numpy() - exact).max() < 1e-2
 
 
 def test_kernels_around_products() -> None:

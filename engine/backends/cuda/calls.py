@@ -127,9 +127,14 @@ class _Writer:
             return node.build(node.y, "none", None)
         if isinstance(node, Product):
             parts = [_part(each) for each in group if isinstance(each, Product)]
-            return (gemm.product_call(parts, node.x),)
+            return (gemm.product_call(parts, node.x, self._processors[node.device]),)
         if isinstance(node, ExpertProduct):
-            return (gemm.expert_product_call(node.table, node.x, node.ids, node.y, node.bias, node.bias_stride),)
+            processors = self._processors[node.device]
+            return (
+                gemm.expert_product_call(
+                    node.table, node.x, node.ids, node.y, processors, node.bias, node.bias_stride
+                ),
+            )
         if isinstance(node, Turn):
             return (_turned(group),)
         assert isinstance(node, Move | HeadsNormed | Cut | Sum)

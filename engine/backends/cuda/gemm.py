@@ -1,4 +1,5 @@
-"""Products of more than eight rows: torch multiplies, with float32 sums, what its matrix units take: bf16, fp16 or float32.
+"""Products of more than eight rows: a few more go through the kernels of eight (`gemm_passes`); else torch
+multiplies, with float32 sums, what its matrix units take: bf16, fp16 or float32.
 
 Matrices of plain numbers are multiplied where they lie; others are unpacked to fp16 first, a piece at a time, into memory that all
 share. x becomes bf16, rounded; or fp16, whose rows are brought near 1 by a power of two only where they have to be, so that the
@@ -18,6 +19,14 @@ from engine.backends.cuda.call import Argument, Blocks, Bound, Call, Room, Torch
 from engine.backends.cuda.device import Device
 from engine.backends.cuda.family import ROWS, UNPACK_COLUMNS, Packed
 from engine.backends.cuda.family_plain import Plain
+from engine.backends.cuda.gemm_passes import (
+    MOST_ROWS,
+    multiply_in_passes,
+    passes_kernels,
+    record_room,
+    short_passes,
+    write_record,
+)
 from engine.backends.cuda.gemm_rows import after_kernel, before_kernel, expert_biases_kernel, halves_kernel, row_blocks
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.linear import Part
@@ -29,7 +38,7 @@ if TYPE_CHECKING:
 
 UNPACKED_BYTES = 512 << 20
 """Of a matrix that is unpacked at a time, at most."""
-_WEIGHT, _X, _FACTORS, _CHOSEN, _RESULT = range(5)
+_WEIGHT, _X, _FACTORS, _CHOSEN, _RESULT, _RECORD = range(6)
 """Places of scratch memory."""
 
 
@@ -51,14 +60,15 @@ def product_scratch(weight: WeightOutline) -> int:
 def _rooms(weights: Sequence[WeightOutline], copies: int, experts: bool = False) -> dict[int, Room]:
     """What products of many rows need besides: matrices that are unpacked; for each row x in another type and
     its factor; of experts the rows of one, too, and its results."""
-    rooms = {_WEIGHT: Room(max(product_scratch(weight) for weight in weights))}
+    rooms = {_WEIGHT: Room(max(product_scratch(weight) for weight in weights)), _RECORD: record_room(weights)}
     columns, kinds = padded(weights[0].shape[1]), {dense_type(weight) for weight in weights}
     if kinds != {"fp32"}:
         rooms[_X] = Room(row=copies * 2 * columns)
     if "fp16" in kinds:
         rooms[_FACTORS] = Room(row=copies * 4)
     if experts:
-        rooms[_CHOSEN] = Room(row=copies * columns * (4 if "fp32" in kinds else 2))
+        short = 0 if kinds == {"fp32"} else MOST_ROWS * 4 * columns
+        rooms[_CHOSEN] = Room(short, row=copies * columns * (4 if "fp32" in kinds else 2))
         rooms[_RESULT] = Room(row=copies * 4 * weights[0].shape[0])
     return rooms
 
@@ -138,9 +148,15 @@ def _product(bound: Bound, weight: WeightOutline, x: torch.Tensor, y: torch.Tens
             _multiply(bound.device, x, dense[:last, :k], y[:, first * ROWS : first * ROWS + last], add)
 
 
-def _kernels(weights: Sequence[WeightOutline]) -> tuple[Kernel, ...]:
+def _kernels(weights: Sequence[WeightOutline], processors: int) -> tuple[Kernel, ...]:
     kinds = {w.family.name: w.family.unpack() for w in weights if isinstance(w.family, Packed)}
-    return (halves_kernel(), before_kernel(), after_kernel(), *kinds.values())
+    return (
+        halves_kernel(),
+        before_kernel(),
+        after_kernel(),
+        *kinds.values(),
+        *passes_kernels(weights, processors),
+    )
 
 
 def _grid(chunks: int, tiles: int) -> Blocks:
@@ -148,12 +164,24 @@ def _grid(chunks: int, tiles: int) -> Blocks:
     return lambda _: (chunks, tiles, 1)
 
 
-def product_call(parts: Sequence[Part], x: Buffer) -> TorchCall:
+def product_call(parts: Sequence[Part], x: Buffer, processors: int) -> TorchCall:
     """For more than eight rows, what `linear.linear_call` is for few; x are float32 rows. Matrices may be of several families."""
 
     def run(bound: Bound) -> None:
         inputs: dict[str, _Input] = {}
-        for part in sorted(parts, key=lambda part: dense_type(part.weight)):
+        records: dict[str, tuple[Argument, int]] = {}
+        long = []
+        for part in parts:
+            if not short_passes(part.weight, bound.rows):
+                long.append(part)
+                continue
+            kind = part.weight.family.record
+            if kind not in records:
+                records = {kind: write_record(bound, kind, (x, x.stride), x.width, bound.rows, _RECORD)}
+            residual = (0, 0) if part.residual is None else (part.residual, part.residual.stride)
+            y = part.y, part.y.stride
+            multiply_in_passes(bound, part.weight, records[kind], bound.rows, y, part.bias_address, residual)
+        for part in sorted(long, key=lambda part: dense_type(part.weight)):
             kind = dense_type(part.weight)
             if kind not in inputs:
                 inputs = {kind: _input(bound, x, kind, bound.rows)}
@@ -163,7 +191,7 @@ def product_call(parts: Sequence[Part], x: Buffer) -> TorchCall:
     reads = (x, *residuals, *(part.weight for part in parts))
     weights = [part.weight for part in parts]
     rooms, writes = _rooms(weights, x.copies), tuple(part.y for part in parts)
-    return TorchCall(run, reads, writes, _kernels(weights), x.on_logit_rows, x.copies, rooms)
+    return TorchCall(run, reads, writes, _kernels(weights, processors), x.on_logit_rows, x.copies, rooms)
 
 
 def _part(bound: Bound, part: Part, x: _Input) -> None:
@@ -183,7 +211,13 @@ def _part(bound: Bound, part: Part, x: _Input) -> None:
 
 
 def expert_product_call(
-    table: ExpertTable, x: Buffer, ids: Buffer, y: Buffer, bias_address: int = 0, bias_stride: int = 0
+    table: ExpertTable,
+    x: Buffer,
+    ids: Buffer,
+    y: Buffer,
+    processors: int,
+    bias_address: int = 0,
+    bias_stride: int = 0,
 ) -> TorchCall:
     """For more than eight rows, what `linear.expert_call` is for few: row r of y = row r of x (`copies`: experts a row uses) times the
     matrix of the expert that ids (rows, used), int32, name for it, + that expert's row of biases, float32 at an address.
@@ -202,17 +236,48 @@ def expert_product_call(
             order = np.argsort(chosen, kind="stable")
             places = torch.from_numpy(order).to(bound.device.torch_device)
         ends = np.searchsorted(chosen[order], np.arange(len(weights) + 1))
-        rows = _input(bound, x, kind, bound.rows)
+        rows: _Input | None = None
         for e, weight in enumerate(weights):
-            if weight.family is table.first.family and ends[e] < ends[e + 1]:
-                _expert(bound, weight, rows, places[int(ends[e]) : int(ends[e + 1])], y)
+            count = int(ends[e + 1] - ends[e])
+            if weight.family is not table.first.family or not count:
+                continue
+            own = places[int(ends[e]) : int(ends[e + 1])]
+            if short_passes(weight, count):
+                _expert_in_passes(bound, weight, x, own, y)
+            else:
+                rows = rows or _input(bound, x, kind, bound.rows)
+                _expert(bound, weight, rows, own, y)
         if bias_address:
             arguments = (y, y.stride, ids, ids.stride, ids.width, bias_address, bias_stride, y.width, table.address)
             bound.launch(Call(expert_biases_kernel(), row_blocks(bound.rows), arguments, (), (y,)))
 
-    kernels = (*_kernels([table.first]), expert_biases_kernel())
+    kernels = (*_kernels([table.first], processors), expert_biases_kernel())
     rooms = _rooms([table.first], x.copies, experts=True)
     return TorchCall(run, (x, ids, table), (y,), kernels, x.on_logit_rows, x.copies, rooms)
+
+
+def _expert_in_passes(
+    bound: Bound, weight: WeightOutline, x: Buffer, places: torch.Tensor, y: Buffer
+) -> None:
+    """The same as `_expert` for few rows, which are `x` itself."""
+    import torch
+
+    count, width, stride = len(places), weight.shape[0], x.stride
+    with bound.device.torch_work():
+        rows = bound.tensor(x).as_strided((bound.rows, stride // 4), (stride // 4, 1))
+        room = (
+            bound.scratch(count * stride, _CHOSEN)[: count * stride]
+            .view(torch.float32)
+            .view(count, stride // 4)
+        )
+        torch.index_select(rows, 0, places, out=room)
+    record = write_record(bound, weight.family.record, (room.data_ptr(), stride), x.width, count, _RECORD)
+    result = (
+        bound.scratch(4 * count * width, _RESULT)[: 4 * count * width].view(torch.float32).view(count, width)
+    )
+    multiply_in_passes(bound, weight, record, count, (result.data_ptr(), 4 * width))
+    with bound.device.torch_work():
+        bound.tensor(y).index_copy_(0, places, result)
 
 
 def _expert(bound: Bound, weight: WeightOutline, x: _Input, places: torch.Tensor, y: Buffer) -> None:
