@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.arena import Buffer
-from engine.backends.base import KEPT_LOGITS, AttentionShape, Floats, Forward, RawTensor, Weight
+from engine.backends.base import AttentionShape, Floats, Forward, RawTensor, Weight
 from engine.backends.cache_types import CacheType, cache_type
 from engine.backends.composite import Composite, is_composite
 from engine.backends.cuda import prefill_attention
@@ -18,6 +18,7 @@ from engine.backends.cuda.calls import finish
 from engine.backends.cuda.device import Device
 from engine.backends.cuda.recorder import NoStore, RecordedRoutes, Recorder
 from engine.backends.cuda.recording import Recording, row_bytes
+from engine.backends.cuda.walk import walk_bytes
 from engine.backends.cuda.weight import ExpertTable, WeightOutline, expert_tables
 
 
@@ -91,14 +92,14 @@ class Outline(Recorder):
 
     def work_space(self, logits: Buffer) -> tuple[int, int, int]:
         """Bytes that a program has for each row of a step, for each position of the context, and whatever
-        these are: buffers, scratch memory, constants, and a walk's logits."""
+        these are: buffers, scratch memory, constants, and a walk."""
         recording = self.recording(logits)
         few, few_logits = row_bytes(recording.few, 0, logits)
         many, many_logits = row_bytes(recording.many, 0, logits)
         rooms = recording.rooms(0).values()
         row, position, fixed = (sum(max(size(room) for room in each) for each in rooms) for size in _SIZES)
         fixed += FEW_ROWS * (few + few_logits + many_logits) + self.kept_bytes
-        fixed += KEPT_LOGITS * 4 * logits.width
+        fixed += walk_bytes(logits.width)
         return many + row, position, fixed
 
 

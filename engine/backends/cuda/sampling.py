@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,13 +64,18 @@ class Work:
     memory: torch.Tensor
     addresses: tuple[int, int, int, int, int]
 
+    @staticmethod
+    def starts(shape: Shape) -> list[int]:
+        """Where its parts begin, and where the last one ends."""
+        sizes = [shape.groups, shape.groups, PARTIAL_WORDS * shape.parts, LIST_WORDS, LIST_WORDS]
+        return [0, *accumulate(-(-4 * size // 256) * 256 for size in sizes)]
+
     @classmethod
     def on(cls, device: Device, shape: Shape) -> Work:
         """Zeroed."""
-        sizes = [shape.groups, shape.groups, PARTIAL_WORDS * shape.parts, LIST_WORDS, LIST_WORDS]
-        starts = np.cumsum([0, *(-(-4 * size // 256) * 256 for size in sizes)])
-        memory = device.zeros(int(starts[-1]))
-        first, *others = (memory.data_ptr() + int(start) for start in starts[:-1])
+        starts = cls.starts(shape)
+        memory = device.zeros(starts[-1])
+        first, *others = (memory.data_ptr() + start for start in starts[:-1])
         return cls(memory, (first, others[0], others[1], others[2], others[3]))
 
 

@@ -49,6 +49,12 @@ def walk_kernels(vocabulary: int) -> list[Kernel]:
     return sampling.all_forms(sampling.Shape.of(vocabulary))
 
 
+def walk_bytes(vocabulary: int) -> int:
+    """What a walk over so many tokens takes of a device's memory, penalties and biases aside."""
+    shape = sampling.Shape.of(vocabulary)
+    return 4 * (sampling_layout.PLAN_WORDS + STATE_WORDS) + sampling.Work.starts(shape)[-1] + SLOTS * shape.stride
+
+
 @dataclass
 class _Penalties:
     """Device memory that only plans with a bias or with penalties need."""
