@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from desktop.items.messages import MessageItem, MessagesModel
-from desktop.store.records import StoredMessage
+from desktop.store.records import HIDDEN, StoredMessage
 from engine.core import Message
 
 __all__ = ["find_item", "request_messages", "show_items"]
@@ -16,7 +16,7 @@ def request_messages(system_prompt: str, path: Sequence[StoredMessage], last: in
     found = [Message("system", system_prompt)] if system_prompt.strip() else []
     if last is not None:
         end = [message.id for message in path].index(last) + 1
-        found += [Message(message.role, message.text) for message in path[:end]]
+        found += [Message(message.role, message.text) for message in path[:end] if message.role != HIDDEN]
     return tuple(found)
 
 

@@ -19,7 +19,7 @@ from desktop.store.inherited import layers_of
 from desktop.store.personas import Persona, PersonaStore
 from desktop.store.preferences import Preferences
 from desktop.store.presets import find_preset
-from desktop.store.records import StoredMessage
+from desktop.store.records import HIDDEN, StoredMessage
 from desktop.store.roles import NOBODY, PLAIN, Participant, Roles, Spoken
 from desktop.store.temporary import Library
 from engine.core import Message, ModelInfo
@@ -78,7 +78,7 @@ class RoleSession(ConversationSession):
         """What would be asked if `draft` were sent now, but for the reply's beginning; and for each message but the draft its id, 0 for
         what is not shown.
         """
-        shown = [item for item in self.messages.items() if not item.running]
+        shown = [item for item in self.messages.items() if not item.running and item.role != HIDDEN]
         said = [Said(item.role, item.text, Spoken(item.speaker, item.persona)) for item in shown]
         said.append(Said("user", draft, self._signature()))
         scene = self._scene(next_voice(self._roles, self._voices, said) or (self._voices[0] if self._voices else None))
@@ -161,4 +161,4 @@ class RoleSession(ConversationSession):
 
 def said_of(path: Sequence[StoredMessage]) -> list[Said]:
     """Stored messages as voices are told of them."""
-    return [Said(message.role, message.text, message.speaker) for message in path]
+    return [Said(message.role, message.text, message.speaker) for message in path if message.role != HIDDEN]

@@ -14,7 +14,7 @@ from typing import Any
 from desktop.store.preferences import checked_values
 from engine.settings import SAMPLER_STEP_NAMES, SamplerSettings, setting_info
 
-__all__ = ["foreign_settings"]
+__all__ = ["foreign_settings", "own_values"]
 
 _SAME = {
     "temp": "temperature", "rep_pen": "repetition_penalty", "repeat_penalty": "repetition_penalty",
@@ -49,6 +49,26 @@ def foreign_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str
 
     What the file does not mention is neutral, as it is in those programs. Without a single known name both are empty.
     """
+    found, names, unknown = _translated(data)
+    if not found:
+        return {}, ()
+    good, _ = checked_values(SamplerSettings, found)
+    outside = [names.get(target, target) for target in found if target not in good]
+    together, _ = checked_values(SamplerSettings, _together(data))
+    return {**_neutral(), **good, **together}, (*unknown, *outside)
+
+
+def own_values(data: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Our values for what another program's `data` mentions and nothing else, and the names in it that they come from."""
+    found, names, unknown = _translated(data)
+    good, _ = checked_values(SamplerSettings, found)
+    together, _ = checked_values(SamplerSettings, _together(data))
+    lost = {names[target] for target in found if target in names and target not in good}
+    return good | together, set(data) - set(unknown) - lost
+
+
+def _translated(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+    """Values by our names, their names by ours, and the names that mean nothing here."""
     own = {field.name for field in dataclasses.fields(SamplerSettings)}
     found: dict[str, Any] = {}
     names: dict[str, str] = {}
@@ -61,12 +81,7 @@ def foreign_settings(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str
             found.update(_SPECIAL[name](value))
         elif name not in _SILENT and value not in (None, False, 0, "", [], {}):  # else it is off there, too
             unknown.append(name)
-    if not found:
-        return {}, ()
-    good, _ = checked_values(SamplerSettings, found)
-    outside = [names.get(target, target) for target in found if target not in good]
-    together, _ = checked_values(SamplerSettings, _together(data))
-    return {**_neutral(), **good, **together}, (*unknown, *outside)
+    return found, names, unknown
 
 
 def _neutral() -> dict[str, Any]:

@@ -10,13 +10,16 @@ from typing import Any, NamedTuple
 from desktop.store.attached import auto_source
 from desktop.store.roles import NOBODY, PLAIN, Roles, Spoken
 
-__all__ = ["CHAT", "NOTEBOOK", "STATES", "Conversation", "ConversationSummary", "SearchHit", "StoredMessage", "auto_title"]
+__all__ = ["CHAT", "HIDDEN", "NOTEBOOK", "STATES", "Conversation", "ConversationSummary", "SearchHit", "StoredMessage", "auto_title"]
 
 STATES = ("complete", "running", "stopped", "failed")
 """Every value `StoredMessage.state` can have."""
 TITLE_CHARACTERS = 48
 CHAT, NOTEBOOK = "chat", "notebook"
 """The kinds of conversations. A notebook has one message, of role "assistant": its text is the document."""
+
+HIDDEN = "hidden"
+"""The role of messages that are shown and never sent to the model; imports bring them."""
 
 
 class ConversationSummary(NamedTuple):

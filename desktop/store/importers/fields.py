@@ -8,7 +8,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["clean", "compact", "content_key", "first_text", "items", "mapping", "seconds", "text"]
+__all__ = ["clean", "compact", "content_key", "first_text", "items", "mapping", "rest", "seconds", "text"]
 
 _LATEST = 32_503_680_000.0  # the year 3000: later ones are damaged, and calendars refuse them
 _MILLISECONDS_FROM = 1e11
@@ -40,6 +40,15 @@ def mapping(value: Any) -> dict[str, Any]:
 def items(value: Any) -> list[Any]:
     """The value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
+
+
+def rest(value: Any, *known: str) -> dict[str, Any]:
+    """What an object holds beside the fields `known`, and what says something: no nulls, nothing empty, nothing false."""
+    return {clean(name): inner for name, inner in mapping(value).items() if name not in known and not _says_nothing(inner)}
+
+
+def _says_nothing(value: Any) -> bool:
+    return value is None or value is False or (isinstance(value, (str, list, dict)) and not value)
 
 
 def seconds(value: Any) -> float | None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from desktop.store.exchange import ConversationRecord, MessageRecord
 from desktop.store.importers.fields import clean, seconds
-from desktop.store.importers.parts import document, join, thought, tool_call, tool_result
+from desktop.store.importers.kept import RATINGS, told, with_chat
+from desktop.store.importers.parts import document, join, thought, tool_call, tool_result, with_files
 from desktop.store.importers.protocol import Note, Unreadable
 from desktop.store.importers.trees import chained, shape
 
@@ -40,6 +41,8 @@ class _Item:
     files: list[tuple[str, str]] = field(default_factory=list)
     inner: list[_Item] = field(default_factory=list)
     tool: str = ""
+    other: str = ""
+    rating: str = ""
 
 
 class _Stream:
@@ -86,9 +89,7 @@ def read_chat(data: bytes, note: Note) -> ConversationRecord:
         raise Unreadable(f"it is of version {version} of GPT4All's format; versions 1 to {NEWEST} are known")
     made = seconds(stream.number("q"))
     key, name, _user, model = (stream.string() for _ in range(4))
-    if version >= 3:
-        for _ in range(stream.count("I", 4)):
-            stream.string()  # names of document collections
+    collections = [stream.string() for _ in range(stream.count("I", 4))] if version >= 3 else []
     if version < 11:
         _skip_engine_state(stream, version)
     found = _items(stream, version, note)
@@ -97,9 +98,11 @@ def read_chat(data: bytes, note: Note) -> ConversationRecord:
     shaped = shape(row, note, row[-1].key if row else None)
     if not shaped.messages:
         raise Unreadable("it has no messages")
+    kept = {"knowledge": collections} if collections else {}
     return ConversationRecord(
-        SOURCE, key or shaped.messages[0].key, name, made, None, shaped.messages, shaped.shown_root, shaped.system_prompt
-    )
+        SOURCE, key or shaped.messages[0].key, name, made, None, with_chat(shaped.messages, kept), shaped.shown_root,
+        shaped.system_prompt, left_out=(*told(kept), *((RATINGS,) if any(item.rating for item in found) else ())),
+    )  # fmt: skip
 
 
 def _skip_engine_state(stream: _Stream, version: int) -> None:
@@ -138,8 +141,9 @@ def _item(stream: _Stream, version: int) -> _Item:
     item.value = stream.string()
     if version < 10:
         stream.string()  # the prompt again
-    stream.string()  # an answer that was not taken
-    _current, item.stopped, _up, _down = (stream.flag() for _ in range(4))
+    item.other = stream.string()
+    _current, item.stopped, up, down = (stream.flag() for _ in range(4))
+    item.rating = "up" if up else "down" if down else ""
     if version >= 11 and item.name == "Response: ":
         item.failed = stream.flag()
     if version >= 8:
@@ -214,14 +218,14 @@ def _message(item: _Item, model: str) -> MessageRecord | None:
     words = _words(item)
     if role == "tool":
         words = tool_result("", words)
-    if item.files:
-        words = join([*(document(name, text) for name, text in item.files), words])
+    words = with_files([document(name, text) for name, text in item.files], words)
     if not words.strip():
         return None
     stats: dict[str, Any] = {"model": model} if model and role == "assistant" else {}
     state = "failed" if item.failed else "stopped" if item.stopped else "complete"
-    raw = {"sources": item.sources} if item.sources else None
-    return MessageRecord("", None, role, words, None, state, stats, raw=raw, part=role == "tool")
+    kept = {"sources": item.sources, "rating": item.rating, "suggested": item.other}  # the last: an answer that was not taken
+    raw = {name: value for name, value in kept.items() if value}
+    return MessageRecord("", None, role, words, None, state, stats, raw=raw or None, part=role == "tool")
 
 
 def _words(item: _Item) -> str:

@@ -1,6 +1,6 @@
 """Conversations of llama.cpp's web UI: `{conv, messages}` (2025), or lines of a session and its messages (2026).
 
-Format: github.com/ggml-org/llama.cpp, tools/server/webui/src/lib/types/database.d.ts.
+Format: github.com/ggml-org/llama.cpp, tools/ui/src/lib/types/database.d.ts (tools/server/webui before 2026).
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from desktop.store.exchange import ConversationRecord, MessageRecord
-from desktop.store.importers.fields import compact, first_text, items, mapping, seconds, text
-from desktop.store.importers.parts import document, join, placeholder, thought, tool_call, tool_result
+from desktop.store.importers.fields import first_text, items, mapping, rest, seconds, text
+from desktop.store.importers.kept import told, with_chat
+from desktop.store.importers.parts import document, join, thought, tool_call, tool_result, with_files
 from desktop.store.importers.protocol import Note, Unreadable
 from desktop.store.importers.trees import shape
 
 __all__ = ["LlamaCpp"]
 
 _ROLES = ("system", "user", "assistant", "tool")
-_TEXTS = ("TEXT", "textFile", "context", "CONTEXT", "PASTED_TEXT")
+_SESSION = ("type", "id", "name", "lastModified", "currNode", "pinned")
+_MESSAGE = ("id", "convId", "type", "timestamp", "role", "content", "parent", "children", "reasoningContent", "thinking", "toolCalls",
+            "extra", "model")  # fmt: skip
 
 
 class LlamaCpp:
@@ -64,7 +67,8 @@ class LlamaCpp:
         changed = seconds(session.get("lastModified"))
         return ConversationRecord(
             self.source, _id(session.get("id")) or shaped.messages[0].key, text(session.get("name")), None, changed,
-            shaped.messages, shaped.shown_root, shaped.system_prompt,
+            with_chat(shaped.messages, rest(session, *_SESSION)), shaped.shown_root, shaped.system_prompt,
+            pinned=session.get("pinned") is True, left_out=told(rest(session, *_SESSION)),
         )  # fmt: skip
 
 
@@ -81,10 +85,9 @@ def _message(key: str, about: dict[str, Any]) -> MessageRecord:
     if role == "tool":
         words = tool_result("", words)
     thinking = thought(first_text(about.get("reasoningContent"), about.get("thinking")))
-    whole = join([thinking, *map(_extra, extra), words, *map(_call, calls)]) if thinking or extra or calls else words
+    whole = with_files(list(map(_extra, extra)), join([thinking, words, *map(_call, calls)]) if thinking or calls else words)
     model = text(about.get("model"))
-    keep = {"extra": extra, "toolCalls": calls, "timings": about.get("timings")}
-    raw = {name: value for name, value in keep.items() if value}
+    raw = rest(about, *_MESSAGE) | rest({"extra": extra, "toolCalls": calls})
     return MessageRecord(
         key, _id(about.get("parent")) or None, role, whole, seconds(about.get("timestamp")), "complete",
         {"model": model} if model and role == "assistant" else {}, raw=raw or None, part=role == "tool" or bool(calls),
@@ -104,12 +107,10 @@ def _calls(value: Any) -> list[Any]:
 def _call(call: Any) -> str:
     function = mapping(mapping(call).get("function"))
     given = function.get("arguments")
-    return tool_call(text(function.get("name")), text(given) if isinstance(given, str) else compact(given if function else call))
+    return tool_call(text(function.get("name")), given if function else call)
 
 
 def _extra(part: Any) -> str:
     about = mapping(part)
     kind, name = text(about.get("type")), text(about.get("name"))
-    if kind in _TEXTS and isinstance(about.get("content"), str):
-        return document(name, text(about["content"]))
-    return placeholder(kind.removesuffix("File").lower() or "unknown", name)
+    return document(name, text(about.get("content")), kind.removesuffix("File").lower() or "unknown")

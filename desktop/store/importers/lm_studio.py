@@ -10,9 +10,11 @@ import re
 from typing import Any
 
 from desktop.store.exchange import ConversationRecord, MessageRecord
-from desktop.store.importers.fields import compact, first_text, items, mapping, seconds, text
+from desktop.store.importers.fields import compact, first_text, items, mapping, rest, seconds, text
+from desktop.store.importers.kept import told, with_chat
 from desktop.store.importers.parts import join, placeholder, thought, tool_call, tool_result
 from desktop.store.importers.protocol import Note, Unreadable
+from desktop.store.importers.sampling import chat_settings, switched
 from desktop.store.importers.trees import shape
 from desktop.store.intake import chain_key
 
@@ -21,6 +23,12 @@ __all__ = ["LmStudio"]
 _ROLES = ("system", "user", "assistant", "tool")
 _STAMP = re.compile(r"(\d{12,14})-")
 _TEXT_STEPS = ("contentBlock", "debugInfoBlock")
+_CHAT = (
+    "name", "pinned", "createdAt", "systemPrompt", "messages", "perChatPredictionConfig", "usePerChatPredictionConfig", "tokenCount",
+    "clientInput", "userLastMessagedAt", "assistantLastMessagedAt",
+)  # fmt: skip
+_PREDICTION = "llm.prediction."
+_ENDS = {"userStopped": "stopped", "failed": "failed", "modelUnloaded": "failed"}
 
 
 class LmStudio:
@@ -54,12 +62,18 @@ class LmStudio:
             text(mapping(field).get("key")): mapping(field).get("value")
             for field in items(mapping(value.get("perChatPredictionConfig")).get("fields"))
         }
-        prompt = first_text(value.get("systemPrompt"), fields.get("llm.prediction.systemPrompt"))
+        prompt = first_text(value.get("systemPrompt"), fields.pop(f"{_PREDICTION}systemPrompt", None))
+        used = value.get("usePerChatPredictionConfig") is not False
+        given = {key.rpartition(".")[2]: switched(inner) for key, inner in fields.items() if used and key.startswith(_PREDICTION)}
+        settings, unused = chat_settings(given)
+        parameters = {key: inner for key, inner in fields.items() if not used or key.rpartition(".")[2] in unused or _PREDICTION not in key}
+        draft = text(value.get("clientInput"))
+        kept = rest(value, *_CHAT) | rest({"parameters": rest(parameters), "draft": draft if draft.strip() else ""})
         made = value.get("createdAt")
         return ConversationRecord(
             self.source, str(made) if isinstance(made, (int, str)) and made else shaped.messages[0].key, text(value.get("name")),
-            seconds(made), seconds(value.get("assistantLastMessagedAt")), shaped.messages, shaped.shown_root,
-            join([prompt, shaped.system_prompt]),
+            seconds(made), seconds(value.get("assistantLastMessagedAt")), with_chat(shaped.messages, kept), shaped.shown_root,
+            join([prompt, shaped.system_prompt]), settings=settings, pinned=value.get("pinned") is True, left_out=told(kept),
         )  # fmt: skip
 
 
@@ -70,6 +84,7 @@ def _version(version: Any, above: str | None) -> MessageRecord | None:
     stats: dict[str, Any] = {}
     raw: list[Any] = []
     created: float | None = None
+    state = "complete"
     if isinstance(version.get("steps"), list):
         words: list[str] = []
         model = text(mapping(version.get("senderInfo")).get("senderName"))
@@ -77,6 +92,7 @@ def _version(version: Any, above: str | None) -> MessageRecord | None:
             words.append(_step(step, raw))
             model = text(mapping(mapping(step).get("genInfo")).get("indexedModelIdentifier")) or model
             stamp = _STAMP.match(text(mapping(step).get("stepIdentifier")))
+            state = _ENDS.get(text(mapping(mapping(mapping(step).get("genInfo")).get("stats")).get("stopReason")), state)
             created = created if created is not None or stamp is None else seconds(int(stamp[1]))
         line = join(words)
         stats = {"model": model} if model else {}
@@ -85,7 +101,8 @@ def _version(version: Any, above: str | None) -> MessageRecord | None:
     else:
         return None
     key = chain_key(above, role, line)
-    return MessageRecord(key, above, role, line, created, stats=stats, raw=raw or None)
+    raw += [extra] if (extra := rest(version, "type", "role", "content", "steps", "senderInfo", "preprocessed")) else []
+    return MessageRecord(key, above, role, line, created, state, stats, raw=raw or None)
 
 
 def _step(step: Any, raw: list[Any]) -> str:
@@ -95,7 +112,10 @@ def _step(step: Any, raw: list[Any]) -> str:
     kind = text(step.get("type"))
     if kind in _TEXT_STEPS or isinstance(step.get("content"), (list, str)):
         if kind == "debugInfoBlock":
+            raw.append(step)
             return ""
+        if extra := rest(step.get("genInfo"), "indexedModelIdentifier", "identifier"):
+            raw.append({"genInfo": extra})
         line = _content(step.get("content"), raw)
         return thought(line) if text(mapping(step.get("style")).get("type")).lower() == "thinking" else line
     raw.append(step)
@@ -117,11 +137,12 @@ def _content(content: Any, raw: list[Any]) -> str:
             continue
         words, run = [*words, run], ""
         if kind == "toolCallRequest":
-            words.append(tool_call(text(about.get("name")), compact(about.get("parameters")) if about.get("parameters") else ""))
+            words.append(tool_call(text(about.get("name")), about.get("parameters")))
         elif kind == "toolCallResult":
             words.append(tool_result("", _result(about.get("content"))))
         else:
-            words.append(placeholder(kind or "unknown", first_text(about.get("fileName"), about.get("name"), about.get("fileIdentifier"))))
+            name = first_text(about.get("fileName"), about.get("name"), about.get("fileIdentifier"))
+            words.append(placeholder(first_text(about.get("fileType"), kind) or "unknown", name))
         raw.append(part)
     return join([*words, run]) if words else run
 

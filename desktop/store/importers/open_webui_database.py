@@ -19,7 +19,12 @@ from desktop.store.importers.json_entries import Entry, Flaw
 __all__ = ["MAGIC", "chat_rows", "has_chats"]
 
 MAGIC = b"SQLite format 3\x00"
-_COLUMNS = ("id", "title", "chat", "created_at", "updated_at")
+_COLUMNS = (
+    "id", "title", "chat", "created_at", "updated_at", "archived", "pinned", "meta", "variables", "folder_id", "tasks", "summary",
+    "share_id", "current_message_id",
+)  # fmt: skip
+_JSON = ("meta", "variables", "tasks")
+_MOST_FOLDERS, _DEEPEST = 100_000, 50
 _STEPS = 10_000
 """Instructions of SQLite between two looks at whether to stop."""
 
@@ -77,6 +82,7 @@ def _rows(
 ) -> Iterator[Entry | Flaw | tuple[int, int]]:
     """Each row is asked for by its number: one that cannot be read does not end the reading."""
     total = database.execute("SELECT count(*) FROM chat").fetchone()[0]
+    folders = _folders(database)
     last, done = -(1 << 63), 0
     while not cancel() and (found := database.execute("SELECT min(rowid) FROM chat WHERE rowid > ?", (last,)).fetchone()[0]) is not None:
         last, done = found, done + 1
@@ -85,6 +91,8 @@ def _rows(
             row = database.execute(f"SELECT {', '.join(columns)} FROM chat WHERE rowid = ?", (last,)).fetchone()
             value = dict(zip(columns, row, strict=True))
             value["chat"] = _object(value["chat"])
+            value |= {name: _loaded(value[name]) for name in _JSON if name in value}
+            value["folder"] = _path(folders, value.get("folder_id"))
         except (sqlite3.DataError, MemoryError):
             yield Flaw(place, f"it is larger than {most_bytes >> 20} MB", done)
         except (ValueError, RecursionError) as error:
@@ -96,6 +104,32 @@ def _rows(
         else:
             yield Entry(place, value, done)
         yield done, total
+
+
+def _folders(database: sqlite3.Connection) -> dict[str, tuple[str, str]]:
+    """The folders' names and what they are in, by their ids; none where that cannot be read."""
+    try:
+        rows = database.execute("SELECT id, name, parent_id FROM folder LIMIT ?", (_MOST_FOLDERS,)).fetchall()
+    except (sqlite3.Error, MemoryError):
+        return {}
+    return {str(number): (str(name or ""), str(above or "")) for number, name, above in rows}
+
+
+def _path(folders: dict[str, tuple[str, str]], number: Any) -> list[str]:
+    """The names from the outermost folder on."""
+    names: list[str] = []
+    while (found := folders.get(str(number))) is not None and len(names) < _DEEPEST:
+        name, number = found
+        names.append(name)
+    return names[::-1]
+
+
+def _loaded(text: Any) -> Any:
+    """The value in a column of JSON; None where it is none."""
+    try:
+        return json.loads(text) if isinstance(text, (str, bytes)) else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _object(text: Any) -> dict[str, Any]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
+from typing import Any
 
-__all__ = ["details_to_thoughts", "document", "fenced", "join", "placeholder", "thought", "tool_call", "tool_result"]
+from desktop.store.attached import Attachment, language_of, message_text
+from desktop.store.importers.fields import clean, compact
 
-_REASONING = re.compile(r'<details\s{1,9}type="reasoning"[^>]{0,500}>', re.IGNORECASE)
+__all__ = ["document", "fenced", "join", "made_file", "placeholder", "thought", "tool_call", "tool_result", "with_files"]
+
 _LONGEST_NAME = 120
 
 
@@ -32,41 +37,57 @@ def placeholder(kind: str, name: str = "") -> str:
     return f"[{kind}: {_short(name)}]" if name.strip() else f"[{kind}]"
 
 
-def document(name: str, text: str) -> str:
-    """A file whose text is known."""
-    return f"{placeholder('file', name)}\n{fenced(text)}" if text.strip() else placeholder("file", name)
+def document(name: str, text: str, kind: str = "file") -> str:
+    """A file that came with a message: as this program attaches one where its text is known, else a word in its place."""
+    return message_text(Attachment(_short(name), text.rstrip("\n"))) if text.strip() else placeholder(kind, name)
 
 
-def tool_call(name: str, arguments: str) -> str:
-    """That a tool was called, and with what."""
+def with_files(files: Sequence[str], words: str) -> str:
+    """A message with what `document` gave for its files: attached ones stand at the beginning, where they are found again."""
+    attached = [file for file in files if "\n" in file]
+    return join([*attached, *(file for file in files if file not in attached), words]) if files else words
+
+
+def made_file(name: str, text: str, language: str = "") -> str:
+    """A file that was written in the chat, as a block of code under its name."""
+    title = f"**{_short(name) or 'File'}**"
+    return f"{title}\n\n{fenced(text, language or language_of(name))}" if text.strip() else title
+
+
+def tool_call(name: str, arguments: Any) -> str:
+    """That a tool was called, and with what: a text, or JSON in one, or an object.
+
+    Texts of several lines within an object (code, whole files) stand in blocks of their own, as they were written.
+    """
     title = f"**Tool call: {_short(name) or 'tool'}**"
-    return f"{title}\n\n{fenced(arguments)}" if arguments.strip() else title
+    given = _object(arguments)
+    if given is None:
+        words = arguments if isinstance(arguments, str) else "" if arguments in (None, {}) else compact(arguments)
+        return f"{title}\n\n{fenced(clean(words))}" if words.strip() else title
+    long = {key: clean(value) for key, value in given.items() if isinstance(value, str) and "\n" in value.strip()}
+    short = {key: value for key, value in given.items() if key not in long}
+    language = str(short.get("language", ""))
+    language = language if language.isalnum() else ""
+    blocks = [f"{clean(key)}:\n{fenced(value, language)}" for key, value in long.items()]
+    return join([title, fenced(compact(short)) if short else "", *blocks])
+
+
+def _object(arguments: Any) -> dict[str, Any] | None:
+    """The object in an argument whose texts have several lines; None where it is better shown as it is."""
+    if isinstance(arguments, str) and arguments.lstrip().startswith("{") and "\\n" in arguments:
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return None
+    if not isinstance(arguments, dict):
+        return None
+    return arguments if any(isinstance(value, str) and "\n" in value.strip() for value in arguments.values()) else None
 
 
 def tool_result(name: str, text: str) -> str:
     """What a tool gave back."""
     title = f"**Tool result: {_short(name)}**" if name.strip() else "**Tool result**"
     return f"{title}\n\n{fenced(text)}" if text.strip() else title
-
-
-def details_to_thoughts(text: str) -> str:
-    """Thoughts written as HTML `<details type="reasoning">`, whose lines are often quoted, in our tags."""
-    parts: list[str] = []
-    place = 0
-    while (found := _REASONING.search(text, place)) and (end := text.find("</details>", found.end())) >= 0:
-        inner = text[found.end() : end].strip()
-        if inner.startswith("<summary>"):
-            inner = inner.partition("</summary>")[2].strip()
-        parts += [text[place : found.start()], thought(_unquoted(inner))]
-        place = end + len("</details>")
-    return join([*parts, text[place:]]) if parts else text
-
-
-def _unquoted(text: str) -> str:
-    lines = text.splitlines()
-    if all(line.startswith((">", "&gt;")) or not line.strip() for line in lines):
-        lines = [re.sub(r"^(?:>|&gt;) ?", "", line) for line in lines]
-    return "\n".join(lines)
 
 
 def _short(name: str) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from desktop.store.exchange import ConversationRecord, MessageRecord
-from desktop.store.importers.fields import compact, content_key, first_text, items, mapping, seconds, text
+from desktop.store.importers.fields import content_key, first_text, items, mapping, rest, seconds, text
+from desktop.store.importers.kept import told, with_chat
 from desktop.store.importers.parts import join, placeholder, thought, tool_call, tool_result
 from desktop.store.importers.protocol import Note, Unreadable
 from desktop.store.importers.trees import chained, shape
@@ -76,10 +77,12 @@ def _record(source: str, entries: list[Any], about: dict[str, Any], prompt: str,
     shaped = shape(row, note, row[-1].key if row else None)
     if not shaped.messages:
         raise Unreadable("it has no messages")
+    kept = rest(about, "id", "title", "name", "created_at", "create_time", "updated_at", "system", "system_prompt", *_LISTS)
     made = seconds(about.get("created_at")) or seconds(about.get("create_time"))
     return ConversationRecord(
         source, content_key([about.get("id"), entries]), first_text(about.get("title"), about.get("name")), made,
-        seconds(about.get("updated_at")), shaped.messages, shaped.shown_root, join([prompt, shaped.system_prompt]),
+        seconds(about.get("updated_at")), with_chat(shaped.messages, kept), shaped.shown_root, join([prompt, shaped.system_prompt]),
+        left_out=told(kept),
     )  # fmt: skip
 
 
@@ -99,7 +102,7 @@ def _message(entry: Any) -> MessageRecord | None:
     thinking = thought(first_text(entry.get("reasoning_content"), entry.get("reasoning")))
     if thinking or calls:
         words = join([thinking, words, *map(_call, calls)])
-    keep = {name: entry[name] for name in ("tool_calls", "images") if entry.get(name)}
+    keep = rest(entry, "from", "role", "value", "content", "text", "timestamp", "created_at", "reasoning_content", "reasoning")
     if isinstance(content, list):
         keep["content"] = content
     return MessageRecord(
@@ -116,4 +119,4 @@ def _part(part: Any) -> str:
 def _call(call: Any) -> str:
     function = mapping(mapping(call).get("function")) or mapping(call)
     given = function.get("arguments")
-    return tool_call(text(function.get("name")), text(given) if isinstance(given, str) else compact(given))
+    return tool_call(text(function.get("name")), given)

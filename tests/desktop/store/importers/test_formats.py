@@ -75,7 +75,7 @@ def test_chatgpt_tools_thoughts_pictures_and_instructions(database: Database, st
 
 def test_claude(database: Database, store: ConversationStore, tmp_path: Path) -> None:
     number = one(database, written(tmp_path / "conversations.json", [files.claude()]))
-    assert shown(store, number) == [("user", "[file: a.csv]\n```\nx,y\n1,2\n```\n\nPostgres?"), ("assistant", "No.")]
+    assert shown(store, number) == [("user", "Attached file: a.csv\n```csv\nx,y\n1,2\n```\n\nPostgres?"), ("assistant", "No.")]
     assert store.get(number).created_at == datetime.fromisoformat("2026-02-14T10:04:22+00:00").timestamp()
     first = store.message(store.variants(store.path(number)[1].id)[0])
     assert first.text == THINK.format("Hm.") + 'Yes.\n\n**Tool call: search**\n\n```\n{"q": "pg"}\n```'
@@ -116,7 +116,7 @@ def test_llama_cpp(database: Database, store: ConversationStore, tmp_path: Path,
     (tmp_path / "a").write_bytes(files.SAMPLES[sample]())
     number = one(database, tmp_path / "a")
     user, reply = store.path(number)
-    assert user.text == "[file: n.txt]\n```\none\n```\n\nAdd"
+    assert user.text == "Attached file: n.txt\n```\none\n```\n\nAdd"
     assert reply.text == THINK.format("Use it.") + '**Tool call: add**\n\n```\n{"a": 1}\n```\n\n**Tool result**\n\n```\n2\n```\n\nIt is 2.'
     assert (reply.role, reply.stats["model"], reply.created_at) == ("assistant", "m", 1720000002.0)
 
@@ -160,7 +160,7 @@ def test_gpt4all(database: Database, store: ConversationStore, tmp_path: Path, v
     number = one(database, tmp_path / "a.chat")
     path = store.path(number)
     assert [message.role for message in path] == ["user", "assistant", "user", "assistant"]
-    assert path[0].text == ("[file: n.txt]\n```\none\n```\n\n" if version >= 10 else "") + "Hello"
+    assert path[0].text == ("Attached file: n.txt\n```\none\n```\n\n" if version >= 10 else "") + "Hello"
     assert path[1].text.endswith("Hi 😀")
     if version == 12:
         assert path[1].text.startswith(

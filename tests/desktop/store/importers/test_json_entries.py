@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from desktop.store.importers import json_entries as module
@@ -31,7 +31,7 @@ def values(found: list[Entry | Flaw]) -> list[Any]:
     return [entry.value for entry in found if isinstance(entry, Entry)]
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])  # a loaded machine draws slowly
 @given(
     st.lists(OBJECTS, max_size=5), st.sampled_from([None, 0, 2]), st.booleans(), st.sampled_from([1, 2, 3, 7, 64, 1 << 18]), st.booleans()
 )
