@@ -1,56 +1,21 @@
-"""The parts of README.md that repeat the source: models, settings, doors.
+"""The parts of README.md that repeat the source: models, doors.
 
     python -m tests.readme        writes them anew
 """
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import Any
 
 from desktop.preflight import DEBIAN_PACKAGES
-from desktop.settings import PANES
 from engine.backends.cpu.kernels import family_for
 from engine.doors import DOORS
-from engine.settings import SettingInfo, setting_info
 from engine.weights import FORMATS
 from engine.weights.quantised import METHODS
 from tests.engine.models.all_cases import CASES
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-
-
-def settings() -> str:
-    """One table for each pane, from the dataclass fields."""
-    parts = []
-    for title, group in PANES:
-        rows = [f"**{title}**\n", "| setting | default | range | what it does |", "|---|---|---|---|"]
-        for field in dataclasses.fields(group):  # type: ignore[arg-type]
-            info = setting_info(field)
-            rows.append(f"| {info.label} (`{field.name}`) | {_value(field.default)} | {_range(info)} | {info.help} |")
-        parts.append("\n".join(rows))
-    return "\n\n".join(parts)
-
-
-def _value(value: Any) -> str:
-    return "none" if value in (None, ()) else f"{value}"
-
-
-def _range(info: SettingInfo) -> str:
-    if info.choices:
-        return ", ".join(value for value, _ in info.choices)
-    unit = f" {info.unit}" if info.unit else ""
-    if info.low is not None and info.high is not None:
-        return f"{info.low:g} to {_bound(info.high)}{unit}"
-    return f"from {info.low:g}{unit}" if info.low is not None else "any"
-
-
-def _bound(number: float) -> str:
-    """Powers of two far away are written as such."""
-    whole = int(number)
-    return f"2^{(whole + 1).bit_length() - 1}" if whole > 100_000 else f"{number:g}"
 
 
 def doors() -> str:
@@ -88,7 +53,7 @@ def formats() -> str:
     return "\n".join(rows)
 
 
-PARTS = {"architectures": architectures, "formats": formats, "settings": settings, "doors": doors, "packages": packages}
+PARTS = {"architectures": architectures, "formats": formats, "doors": doors, "packages": packages}
 
 
 def filled(text: str) -> str:

@@ -12,8 +12,12 @@ from tests.readme import README, ROOT, filled
 TEXT = README.read_text("utf-8")
 
 
+def test_it_is_short() -> None:
+    assert TEXT.count("\n") <= 250
+
+
 def test_generated_parts_are_current() -> None:
-    """After a change of a setting or a door: `python -m tests.readme`."""
+    """After a change of a door or a format: `python -m tests.readme`."""
     assert filled(TEXT) == TEXT
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from engine.doors import bench, chat, info, logits, perplexity, run, selftest, text
+from engine.doors import bench, chat, info, logits, perplexity, run, selftest, settings, text
 from engine.doors.door import Door
 
 DOORS: tuple[Door, ...] = (
     info.INFO, run.RUN, chat.CHAT, text.TOKENIZE, text.RENDER, logits.LOGITS, perplexity.PERPLEXITY, bench.BENCH, selftest.SELFTEST,
+    settings.SETTINGS,
 )  # fmt: skip
 """In the order of the help text."""

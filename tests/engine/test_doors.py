@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
@@ -21,8 +22,9 @@ from engine.backends.choice import Gpu, Usable
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Message, Text
 from engine.doors import DOORS, bench, peers, text
+from engine.doors.flags import FLAG_NAMES, REPLY_SETTINGS
 from engine.models.open_text import open_text
-from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
+from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings, setting_info
 from engine.text.template import encode_chat
 from engine.weights.checkpoint import open_checkpoint
 from tests.tiny import TINY, write_folder, write_gguf
@@ -295,6 +297,28 @@ def test_every_setting_is_a_flag(door):
             assert f"--{name.replace('_', '-')}" in out
 
 
+# settings
+
+
+def test_settings_are_listed_with_all_that_is_declared(answer, door):
+    listed = {row["flag"]: row for group in answer("settings")["groups"] for row in group["settings"]}
+    for cls in (*REPLY_SETTINGS, CacheSettings, LoadSettings):
+        for field in dataclasses.fields(cls):
+            row = listed.pop("--" + FLAG_NAMES.get((cls, field.name), field.name.replace("_", "-")))
+            info = setting_info(field)
+            assert (row["name"], row["label"], row["help"]) == (field.name, info.label, info.help)
+            assert row["default"] == (list(field.default) if isinstance(field.default, tuple) else field.default)
+    assert listed == {}
+    code, out, err = door("settings")
+    assert (code, err) == (0, "")
+    assert "--top-p  [0.95; 0 to 1]\n    Top P: " in out
+    assert "--stop-strings  [none; any]" in out
+    code, out, err = door("settings", "--markdown")
+    assert (code, err) == (0, "")
+    assert "| Top P (`top_p`) | 0.95 | 0 to 1 | " in out
+    assert "2^" in out
+
+
 # logits, perplexity
 
 
@@ -532,7 +556,7 @@ def test_version(door):
 
 def test_every_door_explains_itself(door):
     names = [each.name for each in DOORS]
-    assert names == ["info", "run", "chat", "tokenize", "render", "logits", "perplexity", "bench", "selftest"]
+    assert names == ["info", "run", "chat", "tokenize", "render", "logits", "perplexity", "bench", "selftest", "settings"]
     for name in names:
         code, out, _ = door(name, "--help")
         assert code == 0
