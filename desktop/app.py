@@ -25,6 +25,7 @@ from desktop.services.catalogue import CatalogueService, FindModels, find_models
 from desktop.services.checks import CheckService
 from desktop.services.collector import Collector
 from desktop.services.context_meter import ContextMeter
+from desktop.services.data_place import DataPlace
 from desktop.services.devices import DeviceService, FindDevices, find_devices
 from desktop.services.download import DownloadService, Fetch, fetch_starter
 from desktop.services.drafts import DraftProblem, draft_problem
@@ -42,6 +43,7 @@ from desktop.services.single_instance import AlreadyOpen, FirstInstance, Request
 from desktop.services.together import Services
 from desktop.services.writing import make_writing
 from desktop.settings import Appearance
+from desktop.store.backups import Backups
 from desktop.store.database import FILE_NAME as DATABASE
 from desktop.store.database import Database, StoreError, data_folder
 from desktop.store.preferences import FILE_NAME as PREFERENCES
@@ -155,7 +157,23 @@ class Desktop(QObject):
             memory=MemoryForecast(session, devices, doors.describe, self),
             meter=ContextMeter(session, self),
             origins=OriginService(session, HashService(session, folder, self), self),
+            place=self._watched(session),
         )
+
+    def _watched(self, session: ChatSession) -> DataPlace:
+        place = DataPlace(session, self)
+        place.moved.connect(self._on_moved)
+        return place
+
+    @Slot(object)
+    def _on_moved(self, folder: Path) -> None:
+        """All data is in another folder, or in a new one of the same name: it gets the lock, and copies are made there."""
+        self._lock.unlock()  # first: it removes the file of its name
+        try:
+            self._lock = take_lock(folder)
+        except StoreError as error:
+            log.error("the folder has no lock: %s", error)
+        self.services.backups.copies = Backups(self._database.path)
 
     def start(self, model: Path | None = None, starter: bool = False, files: Sequence[Path] = (), last_run: str | None = None) -> None:
         """Show the window with the last conversation; after the first paint bring in `files` and a model: `model`, the starter, or the
@@ -217,6 +235,7 @@ class Desktop(QObject):
         self.ended = True
         if self._first is not None:
             self._first.close()
+        self.services.place.rescue()
         self.services.close()
         self._library.close()
         self._database.close()

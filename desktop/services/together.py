@@ -10,6 +10,7 @@ from desktop.services.backups import BackupService
 from desktop.services.catalogue import CatalogueService
 from desktop.services.checks import CheckService
 from desktop.services.context_meter import ContextMeter
+from desktop.services.data_place import DataPlace
 from desktop.services.devices import DeviceService
 from desktop.services.download import DownloadService
 from desktop.services.exchange import ExchangeService
@@ -46,12 +47,13 @@ class Services:
     origins: OriginService
     meter: ContextMeter
     memory: MemoryForecast
+    place: DataPlace
 
     def close(self) -> None:
         """End their threads, the session last: what the others still tell it is saved with it."""
         helpers = (
             self.meter, self.exchange, self.backups, self.shelf, self.checks, self.devices, self.download, self.hub, self.judge,
-            self.writing, self.catalogue, self.origins.hashes, self.memory, self.session,
+            self.writing, self.catalogue, self.origins.hashes, self.memory, self.place, self.session,
         )  # fmt: skip
         ended = [helper.close() for helper in helpers]  # every one is closed, whatever the others say
         if not all(ended):

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from desktop.store.database import BUSY_TIMEOUT_S, Damaged, Database, DiskFull, StoreError, check_file, set_aside
+from desktop.store.database import Damaged, Database, DiskFull, StoreError, check_file, connect_existing, set_aside
 from desktop.store.errors import translated
 from desktop.store.soundness import BESIDE, request_check
 from engine.folders import private_file, private_folder
@@ -95,10 +95,10 @@ class Backups:
         target = self.folder / f"{self.path.stem}-{datetime.fromtimestamp(now, UTC).strftime(_STAMP)}{self.path.suffix}"
         part = target.with_name(target.name + ".part")
         try:
+            size = self.path.stat().st_size  # before the folder is made: where it was removed, it stays so
             private_folder(self.folder)
             for stale in self.folder.glob("*.part*"):
                 stale.unlink()
-            size = self.path.stat().st_size
             self._bound(size)
             if shutil.disk_usage(self.folder).free < size + SPARE:
                 raise DiskFull(f"There is no room for a copy of the conversations in {self.folder}: it needs {size >> 20} MiB.")
@@ -158,7 +158,7 @@ class Backups:
 
         with (
             translated(self.path),
-            contextlib.closing(sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as source,
+            contextlib.closing(connect_existing(self.path)) as source,
             contextlib.closing(sqlite3.connect(part)) as copy,
         ):
             copy.execute("PRAGMA journal_mode = OFF")

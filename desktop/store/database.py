@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from desktop.store.errors import Damaged, DiskFull, Rows, StoreError, is_damage, translated
+from desktop.store.errors import Damaged, DiskFull, Gone, Rows, StoreError, is_damage, translated
 from desktop.store.folding import index_text
 from desktop.store.migrations import MIGRATIONS
-from desktop.store.soundness import check_done, check_requested, known_whole, note_whole, request_check
+from desktop.store.soundness import BESIDE, check_done, check_requested, known_whole, note_whole, request_check
 from desktop.store.turns import is_write, turn_of
 from engine.folders import DATA_VARIABLE, data_dir, private_file, private_folder
 
 __all__ = [
-    "DATA_VARIABLE", "FILE_NAME", "MEMORY", "Damaged", "Database", "DiskFull", "StoreError", "check_file", "data_folder", "set_aside",
+    "DATA_VARIABLE", "FILE_NAME", "MEMORY", "Damaged", "Database", "DiskFull", "Gone", "StoreError", "check_file",
+    "connect_existing", "data_folder", "set_aside",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -88,6 +90,7 @@ class Database:
         self.notices: tuple[str, ...] = ()
         self.set_aside: Path | None = None
         self._turn = turn_of(path)
+        self._identity: tuple[int, int] | None = None
         try:
             self._connection, self._whole = _open(path, migrations)
         except Damaged as damage:
@@ -97,6 +100,7 @@ class Database:
             self.set_aside = target
             self.notices = (self._recover(target),)
             check_done(path)
+        self._identity = _identity(path)
 
     @classmethod
     def beside(cls, path: Path) -> Database:
@@ -106,8 +110,9 @@ class Database:
         """
         found = cls.__new__(cls)
         found.path, found.notices, found.set_aside, found._turn, found._whole = path, (), None, turn_of(path), False
+        found._identity = _identity(path)
         with translated(path):
-            found._connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+            found._connection = connect_existing(path)
             _configure(found._connection)
             found._connection.execute(f"PRAGMA wal_autocheckpoint = {BESIDE_WAL_PAGES}")
         return found
@@ -115,13 +120,60 @@ class Database:
     def reopen(self) -> None:
         """Open the file anew, after `close` and after another one was put in its place; what holds this object goes on with it."""
         self._connection, self._whole = _open(self.path, MIGRATIONS)
+        self._identity = _identity(self.path)
+        self.notices, self.set_aside = (), None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the open file is the one that lies at `path`; always, for one in memory."""
+        return self._identity is None or self._identity == _identity(self.path)
+
+    def move_to(self, path: Path) -> None:
+        """Write all that the open file holds to `path`, where none may be, and go on there; the open file stays as it is.
+
+        A file that was removed can still be read as long as it is open. Raises `StoreError`, with nothing changed.
+        """
+        if path.exists():
+            raise StoreError(f"There are conversations in {path.parent} already: choose an empty folder.")
+        part = path.with_name(path.name + ".moved")
+        try:
+            private_folder(path.parent)
+            part.unlink(missing_ok=True)
+            with translated(path), contextlib.closing(sqlite3.connect(private_file(part))) as copy:
+                self._connection.backup(copy)
+            if damage := check_file(part):
+                raise Damaged(f"The file with your conversations cannot be read any more ({damage}).")
+            for suffix in BESIDE:
+                part.with_name(part.name + suffix).unlink(missing_ok=True)
+            os.replace(part, path)
+        except OSError as error:
+            raise StoreError(f"Nothing can be saved in {path.parent} ({error.strerror}): choose another folder.") from error
+        finally:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+        self.go_on_at(path)
+
+    def go_on_at(self, path: Path) -> None:
+        """Use the file at `path` from now on, in the place of the open one, which is closed. Raises `StoreError`."""
+        connection, whole = _open(path, MIGRATIONS)
+        with contextlib.suppress(sqlite3.Error):  # what is gone need not be closed well
+            self._connection.close()
+        self.path, self._turn, self._identity = path, turn_of(path), _identity(path)
+        self._connection, self._whole = connection, whole
         self.notices, self.set_aside = (), None
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
-        """Run one statement. SQLite's own troubles raise `StoreError`: `DiskFull`, `Damaged`, or for a lock or permissions itself."""
+        """Run one statement. SQLite's own troubles raise `StoreError`: `DiskFull`, `Damaged`, or for a lock or permissions itself; a
+        change where the file is not in its place raises `Gone`.
+        """
         rows = self._connection.cursor(Rows)
         rows.path = self.path
-        with translated(self.path), self._turn if is_write(sql) else contextlib.nullcontext():
+        if not is_write(sql):
+            with translated(self.path):
+                return rows.execute(sql, values)
+        if not self.in_place:
+            raise Gone(self.path)
+        with translated(self.path), self._turn:
             return rows.execute(sql, values)
 
     @contextlib.contextmanager
@@ -140,7 +192,7 @@ class Database:
     def close(self) -> None:
         """Merge the write-ahead log into the file and close it; calling again does nothing."""
         self._connection.close()
-        if self._whole:
+        if self._whole and self.in_place:
             note_whole(self.path)
             self._whole = False
 
@@ -160,7 +212,7 @@ def check_file(path: Path, cancelled: Callable[[], bool] = lambda: False) -> str
 
     Reads all of it, from a connection of its own: for a thread of its own. `cancelled` is asked every few milliseconds.
     """
-    with translated(path), contextlib.closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as connection:
+    with translated(path), contextlib.closing(connect_existing(path)) as connection:
         connection.set_progress_handler(lambda: int(cancelled()), 20_000)
         try:
             found = "ok" if cancelled() else str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
@@ -176,6 +228,21 @@ def check_file(path: Path, cancelled: Callable[[], bool] = lambda: False) -> str
         return ""
     request_check(path)
     return found
+
+
+def connect_existing(path: Path) -> sqlite3.Connection:
+    """A connection to a file that is there; a missing one is not made. Raises sqlite3.Error."""
+    uri = f"{path.absolute().as_uri()}?mode=rw"
+    return sqlite3.connect(uri, timeout=BUSY_TIMEOUT_S, isolation_level=None, uri=True)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file lies at a path: none where there is none, or no disk."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _open(path: Path, migrations: Sequence[Migration]) -> tuple[sqlite3.Connection, bool]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from desktop.store.soundness import request_check
 
-__all__ = ["Damaged", "DiskFull", "Rows", "StoreError", "is_damage", "translated"]
+__all__ = ["Damaged", "DiskFull", "Gone", "Rows", "StoreError", "is_damage", "translated"]
 
 ROOM = 1 << 20
 """Fewer free bytes than this, and a failed write is laid to a full disk."""
@@ -23,6 +23,16 @@ class StoreError(Exception):
 
 class DiskFull(StoreError):
     """There is no room for a change: nothing of it was written, and the same call works as soon as there is room."""
+
+
+class Gone(StoreError):
+    """The file is not where it was when it was opened: nothing is written, for it would be lost with the program's end."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"The file with your conversations is no longer in {path.parent}: the folder was removed, moved, replaced or unmounted. "
+            "Nothing can be saved until it is there again, or you choose another folder."
+        )
 
 
 class Damaged(StoreError):

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QAbstractButton, QFileDialog, QMessageBox, QWidget
 
 from desktop.services.session import ChatSession
 from desktop.store.exporters.names import file_name
+from desktop.views.place_desk import PlaceDesk
 
 __all__ = ["LeavingDesk"]
 
@@ -17,9 +18,9 @@ __all__ = ["LeavingDesk"]
 class LeavingDesk(QObject):
     """Asks with a window of its own, which does not hold up what runs; `sure` closes without a question."""
 
-    def __init__(self, session: ChatSession, window: QWidget) -> None:
+    def __init__(self, session: ChatSession, window: QWidget, place: PlaceDesk) -> None:
         super().__init__(window)
-        self._session, self._window = session, window
+        self._session, self._window, self._place = session, window, place
         self.sure = False
         self.box: QMessageBox | None = None
 
@@ -27,6 +28,8 @@ class LeavingDesk(QObject):
         """Whether nothing would be lost; otherwise the user is asked, and the window closes with the answer."""
         if self.sure:
             return True
+        if not self._place.may_close():
+            return False
         texts = self._session.save_replies()
         if not texts:
             return True

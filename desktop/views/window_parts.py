@@ -27,6 +27,7 @@ from desktop.views.notebook_desk import NotebookDesk
 from desktop.views.origin_desk import OriginDesk
 from desktop.views.panes import Panes
 from desktop.views.persona_desk import PersonaDesk
+from desktop.views.place_desk import PlaceDesk
 from desktop.views.role_desk import RoleDesk
 from desktop.views.safety_desk import SafetyDesk
 from desktop.views.settings_desk import SettingsDesk
@@ -98,7 +99,8 @@ class WindowParts(QMainWindow):
         self.shelf_desk.export_requested.connect(self.exchange.export)
         session.library_changed.connect(services.shelf.load)
         self.safety = SafetyDesk(session, services.backups, services.exchange, self.chat, self)
-        self.leaving = LeavingDesk(session, self)
+        self.place = PlaceDesk(services.place, session, self.chat, self)
+        self.leaving = LeavingDesk(session, self, self.place)
         self.writing = WritingDesk(services.writing, session, self.chat, self)
         self.temporary.moved = services.writing.move
         self.clarity.draft = lambda: self.writing.message(self.chat.composer.text())
