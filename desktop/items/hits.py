@@ -47,6 +47,10 @@ class HitsModel(QAbstractListModel):
         """How many chats they, and the titles found, belong to."""
         return len(self._rows) - self.messages
 
+    def has(self, conversation_id: int) -> bool:
+        """Whether something of a chat was found."""
+        return any(row.conversation == conversation_id for row in self._rows)
+
     def begin(self, titles: Iterable[tuple[ConversationSummary, tuple[tuple[int, int], ...]]]) -> None:
         """A new search."""
         self.beginResetModel()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QObject
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtCore import QEvent, QObject
+from PySide6.QtGui import QGuiApplication, QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QLineEdit, QMenu, QMenuBar, QPlainTextEdit, QTextEdit, QWidget
 from shiboken6 import isValid
 
@@ -27,8 +27,31 @@ class EditDesk(QObject):
 
     def _note(self, _old: QWidget | None, new: QWidget | None) -> None:
         """Opening a menu by keyboard takes the focus, but not what the menu acts on."""
-        if new is not None and not isinstance(new, (QMenu, QMenuBar)):
-            self._last = new if self._window.isAncestorOf(new) else None
+        if new is None or isinstance(new, (QMenu, QMenuBar)):
+            return
+        if self._last is not None and isValid(self._last):
+            self._last.removeEventFilter(self)
+        self._last = new if self._window.isAncestorOf(new) else None
+        if self._last is not None:
+            self._last.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Text boxes claim Ctrl+Z. One in which nothing was written leaves it to the window."""
+        if (
+            isinstance(event, QKeyEvent) and event.type() == QEvent.Type.ShortcutOverride
+            and event.matches(QKeySequence.StandardKey.Undo) and not self._has_history()
+        ):  # fmt: skip
+            event.ignore()
+            return True
+        return super().eventFilter(watched, event)
+
+    def _has_history(self) -> bool:
+        """Whether something was written in the text box, even if it was taken back: Ctrl+Z is meant for it."""
+        box = self._box()
+        if box is None or box.isReadOnly():
+            return False
+        text = box if isinstance(box, QLineEdit) else box.document()
+        return text.isUndoAvailable() or text.isRedoAvailable()
 
     def _box(self) -> TextBox | None:
         """The text box that has the keyboard."""

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QEvent, QModelIndex, QPersistentModelIndex, QPoint, Qt, QTimer, Signal
+from PySide6.QtCore import (
+    QEvent,
+    QItemSelectionModel,
+    QModelIndex,
+    QPersistentModelIndex,
+    QPoint,
+    QRect,
+    Qt,
+    QTimer,
+    Signal,
+)
 from PySide6.QtGui import (
     QContextMenuEvent,
     QDragEnterEvent,
@@ -87,6 +97,7 @@ class ShelfList(QTableView):
         self._painter = ShelfPainter(self)
         self.setItemDelegate(self._painter)
         self._landing: Landing | None = None
+        self._writes_over: tuple[str, int, TitleBox] | None = None
         self._hold = QTimer(self)
         self._hold.setSingleShot(True)
         self._hold.setInterval(OPEN_AFTER_MS)
@@ -112,14 +123,16 @@ class ShelfList(QTableView):
         return self._shelf
 
     def set_open(self, conversation: int) -> None:
-        """Mark the conversation that the window shows; 0 is none."""
+        """Mark the conversation that the window shows; 0 is none. Several chosen chats stay if it is one."""
         self._painter.opened = conversation
-        row = self._shelf.row_of(CHAT, conversation)
-        if len(self.chosen()) <= 1 or row < 0:
-            self.setCurrentIndex(self._shelf.index(row))
-            if row < 0:
-                self.clearSelection()
+        if len(self.chosen()) <= 1 or conversation not in self.chosen():
+            self._choose(self._shelf.index(self._shelf.row_of(CHAT, conversation)))
         self.viewport().update()
+
+    def _choose(self, index: QModelIndex) -> None:
+        """And nothing else: `setCurrentIndex` heeds the keys that are down, as the Ctrl of Ctrl+N."""
+        flag = QItemSelectionModel.SelectionFlag
+        self.selectionModel().setCurrentIndex(index, flag.ClearAndSelect | flag.Rows)
 
     def chosen(self) -> list[int]:
         """The ids of the chosen chats, in the order of the list."""
@@ -141,19 +154,42 @@ class ShelfList(QTableView):
         if not index.isValid():
             return
         self.scrollTo(index)
+        if self._writes_over is not None:
+            self._writes_over[2].leave()
+        done = self.renamed if kind == CHAT else self.folder_renamed
+        name = "Title of the chat" if kind == CHAT else "Name of the folder"
+        text = str(index.data(Qt.ItemDataRole.EditRole) or "")
+        box = TitleBox(self, self._place_of(index), text, name, lambda text: done.emit(number, text))
+        self._writes_over = (kind, number, box)
+        box.ended.connect(self._box_ended)
+
+    def _place_of(self, index: QModelIndex) -> QRect:
+        """Where the title of a row is written."""
         rect = self.visualRect(index)
         words = self._painter.words(rect, index, self.font())
-        box = QStyle.visualRect(self.layoutDirection(), rect, words.adjusted(-8, 2, 8, -2))
-        name, done = ("Title of the chat", self.renamed) if kind == CHAT else ("Name of the folder", self.folder_renamed)
-        TitleBox(self, box, str(index.data(Qt.ItemDataRole.EditRole) or ""), name, lambda text: done.emit(number, text))
+        return QStyle.visualRect(self.layoutDirection(), rect, words.adjusted(-8, 2, 8, -2))
+
+    def _box_ended(self) -> None:
+        self._writes_over = None
+
+    def _keep_box(self) -> None:
+        """The box in which a title is written goes with its row, and when that has gone."""
+        if self._writes_over is not None:
+            kind, number, box = self._writes_over
+            index = self._shelf.index(self._shelf.row_of(kind, number))
+            if index.isValid():
+                box.setGeometry(self._place_of(index))
+            else:
+                box.leave()
 
     def _mark(self) -> None:
         """The list is another: where nothing is chosen, the open chat is."""
+        self._keep_box()
         if not self.selectionModel().hasSelection():
             index = self._shelf.index(self._shelf.row_of(CHAT, self._painter.opened))
             if index.isValid():
                 place = self.verticalScrollBar().value()
-                self.setCurrentIndex(index)
+                self._choose(index)
                 self.verticalScrollBar().setValue(place)
 
     # -- the mouse
@@ -237,7 +273,7 @@ class ShelfList(QTableView):
         here = rows[index.row()]
         above = next((at for at in range(index.row(), -1, -1) if rows[at].kind == FOLDER and rows[at].depth < here.depth), -1)
         if above >= 0:
-            self.setCurrentIndex(self._shelf.index(above))
+            self._choose(self._shelf.index(above))
 
     # -- dragging
 

@@ -6,7 +6,7 @@ from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QPalette
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
-from desktop.items.shelf import ShelfModel
+from desktop.items.shelf import CHAT, ShelfModel
 from desktop.views.icons import IconButton, tinted
 from desktop.views.search_page import SearchPage
 from desktop.views.shelf_list import ShelfList
@@ -105,9 +105,13 @@ class Sidebar(QWidget):
     # -- what it is told
 
     def set_open(self, conversation: int) -> None:
-        """Mark the conversation that the window shows; 0 is none."""
+        """Mark the open conversation; 0 is none. The trash, or a search without it, is left."""
         self.list.set_open(conversation)
         self.results.set_open(conversation)
+        missed = bool(self.query.text().strip()) and not self.hits.has(conversation)
+        hidden = missed or self.pages.currentWidget() is self.trash
+        if hidden and self._rows.row_of(CHAT, conversation) >= 0:
+            self.show_chats()
 
     def set_drafts(self, ids: frozenset[int]) -> None:
         """Mark the chats with something unsent."""

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QRect, Qt
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtCore import QEvent, QRect, Qt, Signal
+from PySide6.QtGui import QFocusEvent, QKeyEvent
 from PySide6.QtWidgets import QAbstractItemView, QLineEdit
 
 __all__ = ["TitleBox"]
 
 
 class TitleBox(QLineEdit):
-    """Over `rect` of the list: Enter or leaving it calls `done(text)`, Esc leaves everything as it was."""
+    """Over `rect` of the list: Enter or leaving it calls `done(text)` if the text is another, Esc does not.
+
+    `ended()`: it has gone.
+    """
+
+    ended = Signal()
 
     def __init__(self, view: QAbstractItemView, rect: QRect, text: str, name: str, done: Callable[[str], None]) -> None:
         super().__init__(text, view.viewport())
         self._view, self._done = view, done
-        self._ended = False
+        self._before, self._ended = text, False
         self.setAccessibleName(name)
         self.setGeometry(rect)
         self.selectAll()
-        self.editingFinished.connect(self._finish)
-        view.verticalScrollBar().valueChanged.connect(self._finish)
+        view.verticalScrollBar().valueChanged.connect(self.leave)
         self.show()
         self.setFocus()
 
@@ -38,20 +42,29 @@ class TitleBox(QLineEdit):
         if event.key() == Qt.Key.Key_Escape:
             self._end()
         elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
-            self._finish()
+            self.leave()
         else:
             super().keyPressEvent(event)
 
-    def _finish(self) -> None:
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        """Not for its own menu or another window. (`editingFinished` is silent if nothing was typed.)"""
+        super().focusOutEvent(event)
+        if event.reason() not in (Qt.FocusReason.PopupFocusReason, Qt.FocusReason.ActiveWindowFocusReason):
+            self.leave()
+
+    def leave(self) -> None:
+        """End it, and tell what was written."""
         if not self._ended:
             text = self.text().strip()
             self._end()
-            self._done(text)
+            if text != self._before:
+                self._done(text)
 
     def _end(self) -> None:
         had_focus = self.hasFocus()
         self._ended = True
         self.hide()
         self.deleteLater()
+        self.ended.emit()
         if had_focus:
             self._view.setFocus()

@@ -122,3 +122,54 @@ def test_a_hit_opens_its_variant_with_the_place_marked(hand) -> None:
     assert 0 <= widget.y() + widget.mark_top() < view.viewport().height()
     hand.window.sidebar.query.clear()
     hand.qtbot.waitUntil(sidebar.list.isVisible)
+
+
+def test_ctrl_n_and_delete_take_the_new_chat_alone(hand) -> None:
+    hand.load()
+    hand.say("Keep me")
+    kept = hand.session.conversation
+    hand.press(Key.Key_N, CTRL)
+    assert hand.window.sidebar.list.chosen() == [hand.session.conversation] != [kept]
+    hand.window.sidebar.list.setFocus()
+    hand.press(Key.Key_Delete)
+    assert kept in [row.id for row in hand.session.conversations.summaries()]
+
+
+def test_ctrl_z_in_an_untouched_message_box_brings_a_deleted_chat_back(hand) -> None:
+    hand.load()
+    hand.say("Bring me back")
+    chat = hand.session.conversation
+    hand.window.actions_by_name["delete_chat"].trigger()
+    assert hand.session.conversation != chat
+    hand.box.setFocus()
+    hand.press(Key.Key_Z, CTRL)
+    assert hand.session.conversation == chat
+    hand.window.actions_by_name["delete_chat"].trigger()
+    hand.type("word")
+    for _ in range(4):  # what is typed comes first, and one too many does not fetch a chat
+        hand.press(Key.Key_Z, CTRL)
+    assert hand.box.toPlainText() == ""
+    assert hand.session.conversation != chat
+    field = hand.window.sidebar.query
+    field.setFocus()
+    hand.press(Key.Key_Z, CTRL)
+    assert hand.session.conversation == chat
+
+
+def test_a_new_chat_is_seen_after_a_search(hand) -> None:
+    hand.load()
+    hand.say("Bread")
+    sidebar = hand.window.sidebar
+    hand.press(Key.Key_N, CTRL)
+    sidebar.query.setText("bread")
+    sidebar.find_now()
+    hand.qtbot.waitUntil(lambda: sidebar.hits.rowCount() > 0)
+    session, window = hand.session, hand.window
+    ways = (lambda: hand.click("New chat", sidebar), session.new_notebook, lambda: window.open_chat(1))
+    for new in ways:
+        sidebar.query.setText("nowhere")
+        sidebar.find_now()
+        new()
+        assert sidebar.query.text() == ""
+        assert sidebar.list.isVisible()
+        assert sidebar.list.chosen() == [hand.session.conversation]

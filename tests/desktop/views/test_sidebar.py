@@ -5,6 +5,7 @@ import datetime
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QDragMoveEvent, QDropEvent
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit
 
 from desktop.items.conversations import ConversationsModel
@@ -234,6 +235,78 @@ def test_rename_in_place(sidebar, qtbot) -> None:
     qtbot.keyClicks(box, "x")
     with qtbot.assertNotEmitted(sidebar.list.folder_renamed):
         qtbot.keyClick(box, Key.Key_Escape)
+
+
+def boxes(sidebar) -> list[QLineEdit]:
+    return [box for box in sidebar.list.findChildren(QLineEdit) if not box.isHidden()]
+
+
+def test_a_box_goes_when_it_is_left_and_none_pile_up(sidebar, qtbot) -> None:
+    with qtbot.waitActive(sidebar):
+        sidebar.activateWindow()
+    with qtbot.assertNotEmitted(sidebar.list.renamed):
+        sidebar.begin_rename(2)
+        sidebar.query.setFocus()  # nothing was typed
+        assert boxes(sidebar) == []
+        for number in (1, 2, 3):
+            sidebar.begin_rename(number)
+            assert [box.text() for box in boxes(sidebar)] == [index_of(sidebar, number).data()]
+        qtbot.keyClick(boxes(sidebar)[0], Key.Key_Return)
+        assert boxes(sidebar) == []
+    sidebar.begin_rename(2)
+    qtbot.keyClicks(boxes(sidebar)[0], "Rye")
+    with qtbot.waitSignal(sidebar.list.renamed) as renamed:
+        sidebar.query.setFocus()
+    assert renamed.args == [2, "Rye"]
+
+
+def test_a_box_stays_over_its_row(sidebar, model) -> None:
+    sidebar.begin_rename(3)
+    (box,) = boxes(sidebar)
+    for chat in (ConversationSummary(9, "New", NOON + 60), ConversationSummary(3, "Old bread", NOON + 90)):
+        model.put(chat)
+        assert box.geometry().center().y() == sidebar.list.visualRect(index_of(sidebar, 3)).center().y()
+    model.remove(3)
+    assert boxes(sidebar) == []
+
+
+@pytest.mark.parametrize("several", [(2,), (2, 3)])
+def test_a_new_chat_is_the_only_one_chosen_while_ctrl_is_down(sidebar, model, qtbot, several) -> None:
+    sidebar.set_open(2)
+    for number in several[1:]:
+        click(qtbot, sidebar, number, modifier=CTRL)
+    assert sidebar.list.chosen() == list(several)
+    model.put(ConversationSummary(9, "", NOON + 60))
+    QTest.keyPress(sidebar.list, Key.Key_Control)
+    QTest.keyPress(sidebar.list, Key.Key_N, CTRL)
+    sidebar.set_open(9)
+    assert sidebar.list.chosen() == [9]
+    QTest.keyRelease(sidebar.list, Key.Key_N, CTRL)
+    QTest.keyRelease(sidebar.list, Key.Key_Control)
+
+
+def test_one_of_several_chosen_chats_is_opened_and_all_stay_chosen(sidebar, qtbot) -> None:
+    click(qtbot, sidebar, 1)
+    click(qtbot, sidebar, 3, modifier=CTRL)
+    sidebar.set_open(3)
+    assert sidebar.list.chosen() == [1, 3]
+
+
+def test_a_search_that_did_not_find_the_opened_chat_is_left(sidebar, model) -> None:
+    sidebar.query.setText("wheat")
+    sidebar.find_now()
+    sidebar.hits.add([SearchHit(9, 4, "Older", "… rye and wheat …", NOON, ((10, 15),))])
+    sidebar.set_open(4)
+    assert sidebar.query.text() == "wheat"
+    sidebar.set_open(-5)  # a temporary chat is in no list
+    assert sidebar.query.text() == "wheat"
+    model.put(ConversationSummary(11, "", NOON + 60))
+    sidebar.set_open(11)
+    assert sidebar.query.text() == ""
+    assert sidebar.list.isVisible()
+    sidebar.show_trash()
+    sidebar.set_open(1)
+    assert sidebar.list.isVisible()
 
 
 def test_empty_list_says_so(qtbot, qapp) -> None:
