@@ -6,17 +6,19 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from desktop.blocks.lines import cells, closes_fence, dedent, delimiter, display_math, fence, footnote, is_rule, list_marker
+from desktop.blocks.lines import alert, cells, closes_fence, dedent, delimiter, display_math, fence, footnote, is_rule, list_marker
 
 __all__ = ["Block", "Kind"]
 
 _QUOTE = re.compile(r"^ {0,3}> ?", re.MULTILINE)
+_DETAILS = re.compile(r"(?:\s*</?details(?:\s[^<>]*)?>)+\s*", re.IGNORECASE)
 _NOT_A_BLOCK_START = "\u200b"
 
 
 class Kind(StrEnum):
     """The kinds of block. `THINKING` is the opening tag of a thought, whose blocks follow with `thought` set; `MARKUP` is source
-    that shows nothing: blank lines, the closing tag of a thought, the first characters of a marker that is still arriving."""
+    that shows nothing: blank lines, addresses of links, the closing tag of a thought, the first characters of a marker that is still
+    arriving."""
 
     PROSE = "prose"
     HEADING = "heading"
@@ -36,8 +38,8 @@ class Block:
     """A piece of a message; the sources of all blocks of a message joined are the message.
 
     `indent` counts the columns that an enclosing list takes from every line. `joined` says that the block goes on where the one
-    before it was cut for size: no space between them. `head` is the head of a table that was cut. An open block (`closed` false)
-    may still change; a closed one never does.
+    before it was cut for size: no space between them. `head` is the head of a table that was cut, the first line of code that was, or
+    of an alert. An open block (`closed` false) may still change; a closed one never does.
     """
 
     kind: Kind
@@ -57,7 +59,8 @@ class Block:
             return self._code()
         text = dedent(self.source, self.indent)
         if self.kind is Kind.QUOTE:
-            return _QUOTE.sub("", text)
+            inner = _QUOTE.sub("", text)
+            return inner.partition("\n")[2] if self.alert and not self.joined else inner
         if self.kind is Kind.MATH:
             return _math(text)
         if self.kind is Kind.FOOTNOTE:
@@ -66,6 +69,8 @@ class Block:
         if self.kind is Kind.TABLE:
             return _table(self.head + text)
         if self.kind in (Kind.THINKING, Kind.MARKUP, Kind.RULE):
+            return ""
+        if self.kind is Kind.PROSE and "etails" in text and _DETAILS.fullmatch(text):
             return ""
         if self.joined and self.kind is Kind.PROSE and _starts_block(text):
             return _NOT_A_BLOCK_START + text
@@ -77,12 +82,18 @@ class Block:
         found = footnote(self.source) if self.kind is Kind.FOOTNOTE and not self.joined else None
         return found[0] if found is not None else ""
 
+    @property
+    def alert(self) -> str:
+        """What kind of alert a quote is, see `lines.alert`; empty for all else."""
+        return alert(self.head or dedent(self.source, self.indent).split("\n", 1)[0]) if self.kind is Kind.QUOTE else ""
+
     def _code(self) -> str:
-        first_end = self.source.find("\n") + 1
-        opening = fence(self.source[: first_end or len(self.source)])
+        whole = self.head + self.source
+        first_end = whole.find("\n") + 1
+        opening = fence(whole[: first_end or len(whole)])
         if first_end == 0 or opening is None:
             return "" if opening is not None else dedent(self.source, self.indent)
-        text = self.source[first_end:]
+        text = whole[first_end:]
         last_start = text.rstrip("\r\n").rfind("\n") + 1
         last = text[last_start:].strip()
         half_arrived = not self.closed and last != "" and last == opening[1][0] * len(last)
@@ -112,9 +123,7 @@ def _starts_block(text: str) -> bool:
 
 def _table(text: str) -> str:
     """The table with as many columns in the row of dashes as in its head, because GitHub's grammar takes no other."""
-    lines = text.splitlines()
-    if not lines:
-        return ""
+    lines = text.rstrip("\r\n").split("\n")
     columns = len(cells(lines[0]))
     given = cells(lines[1]) if len(lines) > 1 and delimiter(lines[1]) else []
     skip = 1 if len(lines) > 1 and set(lines[1].strip()) <= set("|-: \t") else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 __all__ = [
-    "cells", "closes_fence", "dedent", "delimiter", "display_math", "fence", "footnote", "indentation", "is_rule", "list_marker",
+    "alert", "cells", "closes_fence", "dedent", "delimiter", "display_math", "fence", "footnote", "indentation", "is_rule", "list_marker",
     "piece_length",
 ]  # fmt: skip
 
@@ -15,10 +15,17 @@ PIECE = 1024
 _FENCE = re.compile(r"( *(?:(?:[-*+]|\d{1,9}[.)]) +)?)(`{3,}|~{3,})([^\n]*)\n?$")
 _RULE = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
 _LIST = re.compile(r"( *)(?:[-*+]|(\d{1,9})[.)])(?:[ \t]+(\S)?|$)")
-_DELIMITER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
+_DASHES = re.compile(r":?-+:?")
 _MATH = re.compile(r"( *)(?:(\$\$)(?!\$)|(\\\[)|\\begin\{((?:equation|align|gather|multline|alignat|flalign|eqnarray|displaymath)\*?)\})")
 _FOOTNOTE = re.compile(r" {0,3}\[\^([^\]\s^]{1,80})\]:(?:[ \t]+|$)")
+_ALERT = re.compile(r"(?: {0,3}> ?)?[ \t]*\[!(note|tip|important|warning|caution)\]$", re.IGNORECASE)
 _BREAK = re.compile(r"[ \t\u3001\u3002\uff01\uff0c\uff1f]")
+
+
+def alert(line: str) -> str:
+    """The kind of alert that a quote with this first line is: "note", "tip", "important", "warning", "caution"; empty for a plain quote."""
+    match = _ALERT.match(line.rstrip())
+    return match[1].lower() if match is not None else ""
 
 
 def fence(line: str) -> tuple[int, str, str] | None:
@@ -70,8 +77,7 @@ def list_marker(line: str) -> tuple[int, str, bool] | None:
 
 def delimiter(line: str) -> bool:
     """Whether `line` is the row of dashes below the head of a table."""
-    text = line.rstrip()
-    return "|" in text and "-" in text and _DELIMITER.match(text) is not None
+    return "|" in line and "-" in line and all(_DASHES.fullmatch(cell) for cell in cells(line))
 
 
 def cells(line: str) -> list[str]:
@@ -94,14 +100,14 @@ def dedent(text: str, columns: int) -> str:
     return "".join(line[min(columns, indentation(line)) :] for line in text.splitlines(keepends=True))
 
 
-def piece_length(text: str) -> int:
-    """Length of the first piece of `text`: a line with its end, or a cut of a very long line; 0 while that is not known yet."""
-    end = text.find("\n", 0, 2 * PIECE)
-    if 0 <= end < PIECE:
-        return end + 1
-    space = _BREAK.search(text, PIECE, 2 * PIECE if end < 0 else end)
+def piece_length(text: str, start: int = 0) -> int:
+    """Length of the piece of `text` from `start` on: a line with its end, or a cut of a very long line; 0 while that is not known yet."""
+    end = text.find("\n", start, start + 2 * PIECE)
+    if 0 <= end < start + PIECE:
+        return end + 1 - start
+    space = _BREAK.search(text, start + PIECE, start + 2 * PIECE if end < 0 else end)
     if space is not None:
-        return space.end()
+        return space.end() - start
     if end >= 0:
-        return end + 1
-    return 2 * PIECE if len(text) >= 2 * PIECE else 0
+        return end + 1 - start
+    return 2 * PIECE if len(text) - start >= 2 * PIECE else 0

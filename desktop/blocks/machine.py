@@ -5,18 +5,33 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from desktop.blocks.block import Block, Kind
-from desktop.blocks.lines import cells, closes_fence, delimiter, display_math, fence, footnote, indentation, is_rule, list_marker
+from desktop.blocks.lines import alert, cells, closes_fence, delimiter, display_math, fence, footnote, indentation, is_rule, list_marker
 from engine.text.thinking import Tag
 
-__all__ = ["LIMIT", "Machine"]
+__all__ = ["CELLS", "CODE_LIMIT", "CODE_LINES", "COLUMNS", "LIMIT", "LINES", "Machine"]
 
 LIMIT = 2048
 """Characters after which a block of text is closed at the next good place: layout of one document must stay short."""
 
+LINES = 128
+"""Lines after which it is closed as well."""
+
+DOLLARS = 200
+"""Dollars, the signs of formulas, after which it is closed too: each formula is a picture."""
+
+CODE_LIMIT, CODE_LINES = 16_384, 256
+"""Characters and lines after which a block of code goes on in another one."""
+
+COLUMNS, CELLS = 50, 120
+"""Columns of the widest table, which else is text, and cells after which a table goes on in another one."""
+
 MATH_LIMIT = 4096
 """Characters after which what began like a formula is none: it is text that nobody closed."""
+
+_MOST_REFERENCES = 1000
 
 _MUSES = re.compile(r"think|thought", re.IGNORECASE)  # tags of other names also close what a reply wrote about
 
@@ -37,12 +52,20 @@ class _Open:
     indent: int = 0
     joined: bool = False
     head: str = ""
+    columns: int = 1
     sure: bool = True
     blank: bool = False
+    dollars: int = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it is to be closed at the next good place."""
+        return self.size >= LIMIT or len(self.lines) >= LINES or self.dollars >= DOLLARS
 
     def add(self, line: str) -> None:
         self.lines.append(line)
         self.size += len(line)
+        self.dollars += line.count("$")
 
 
 class Machine:
@@ -57,6 +80,7 @@ class Machine:
         self.orphan = ""
         self.container = 0
         self.no_math = False
+        self.references: dict[str, Any] = {}
         if opened:
             self.out.append(Block(Kind.THINKING, "", thought=True))
 
@@ -64,6 +88,7 @@ class Machine:
         copy = Machine(self.tags)
         copy.open = replace(self.open, lines=list(self.open.lines)) if self.open else None
         copy.thought, copy.container, copy.thinks = self.thought, self.container, self.thinks
+        copy.references = dict(self.references)
         return copy
 
     def take(self, line: str, starts: bool) -> None:
@@ -107,10 +132,22 @@ class Machine:
         unsure = block.kind is Kind.TABLE and not block.sure and closed
         kind = Kind.PROSE if unsure else block.kind
         source = "".join(block.lines)
+        if closed and kind is Kind.PROSE and source.lstrip().startswith("[") and "]:" in source and not block.joined:
+            kind = self._define(source)
         self.out.append(
             Block(kind, source, closed, block.language, block.indent, bool(self.thought), block.joined, "" if unsure else block.head)
         )
         self.open = None
+
+    def _define(self, source: str) -> Kind:
+        """Remember the addresses of links that a paragraph begins with (CommonMark 0.31, section 4.7); returns what it is."""
+        from desktop.blocks.parser import definitions
+
+        found, other = definitions(source)
+        for label, address in found.items():
+            if len(self.references) < _MOST_REFERENCES:
+                self.references.setdefault(label, address)
+        return Kind.PROSE if other or self.thought else Kind.MARKUP
 
     def _without_math(self, block: _Open) -> None:
         """Take the lines of an unclosed formula as what they are without it."""
@@ -130,6 +167,8 @@ class Machine:
     def _line(self, line: str, starts: bool) -> None:
         block = self.open
         if block is not None and block.kind is Kind.CODE:
+            if block.size >= CODE_LIMIT or len(block.lines) >= CODE_LINES:
+                block = self._more_code(block)
             block.add(line)
             if starts and closes_fence(line, block.fence):
                 self.end()
@@ -141,6 +180,12 @@ class Machine:
             self._blank(line)
         elif block is None or block.kind is Kind.MARKUP or not self._continues(block, line):
             self._fresh(line)
+
+    def _more_code(self, block: _Open) -> _Open:
+        """End a long block of code and go on in another one, which knows how the first began."""
+        self.end()
+        self.open = replace(block, lines=[], size=0, joined=True, head=block.head or block.lines[0])
+        return self.open
 
     def _more_math(self, block: _Open, line: str) -> None:
         at = line.find(block.fence)
@@ -161,9 +206,13 @@ class Machine:
         block = self.open
         if not line.strip():
             self._start(Kind.MARKUP, line) if block is None else block.add(line)
-        elif block is None or (block.kind is not Kind.TABLE and block.size >= LIMIT):
+        elif block is not None and block.kind is Kind.TABLE and not block.sure and block.size >= 2 * LIMIT:
+            block.kind, block.sure = Kind.PROSE, True  # such a head is none
+            self._start(Kind.PROSE, line, block.indent, joined=True)
+        elif block is None or (block.size >= 2 * LIMIT if block.kind is Kind.TABLE else block.full):
             kind = block.kind if block is not None and block.kind is Kind.QUOTE else Kind.PROSE
-            self._start(kind, line, block.indent if block else 0, joined=True)
+            head = _alert_line(block) if block is not None and kind is Kind.QUOTE else ""
+            self._start(kind, line, block.indent if block else 0, joined=True).head = head
         else:
             block.add(line)
 
@@ -186,7 +235,7 @@ class Machine:
             return self._continues_table(block, line)
         starts = self._kind_at(line, block.indent)
         if block.kind is Kind.FOOTNOTE:
-            if starts is Kind.PROSE and block.size >= LIMIT:
+            if starts is Kind.PROSE and block.full:
                 self._start(Kind.PROSE, line, block.indent, joined=True)
             elif starts is Kind.PROSE:
                 block.add(line)
@@ -194,21 +243,22 @@ class Machine:
         if block.kind is Kind.QUOTE:
             if starts not in (Kind.QUOTE, Kind.PROSE):
                 return False
-            if block.size >= LIMIT and starts is Kind.QUOTE:
-                self._start(Kind.QUOTE, line, block.indent, joined=True)
+            if block.full and starts is Kind.QUOTE:
+                self._start(Kind.QUOTE, line, block.indent, joined=True).head = _alert_line(block)
             else:
                 block.add(line)
             return True
         return self._continues_prose(block, line, starts)
 
     def _continues_prose(self, block: _Open, line: str, starts: Kind) -> bool:
-        if delimiter(line) and "|" in block.lines[-1] and not block.joined:
+        if delimiter(line) and "|" in block.lines[-1] and not block.joined and len(cells(block.lines[-1])) <= COLUMNS:
             head = block.lines.pop()
             if block.lines:
                 self._start(Kind.TABLE, head, block.indent)
             else:
                 self.open = block = replace(block, kind=Kind.TABLE, lines=[head])
             assert self.open is not None
+            self.open.columns = len(cells(head))
             self.open.add(line)
             return True
         if _SETEXT.match(line):
@@ -220,7 +270,7 @@ class Machine:
             starts = Kind.PROSE
         if starts is not Kind.PROSE:
             return False
-        if block.size >= LIMIT:
+        if block.full:
             self._start(Kind.PROSE, line, block.indent, joined=True)
         else:
             block.add(line)
@@ -235,7 +285,8 @@ class Machine:
             return False
         if not inside and (block.blank or self._kind_at(line, 0) is not Kind.PROSE):
             return False
-        full = block.size >= (LIMIT if marker is not None and marker[0] <= 1 else 2 * LIMIT)
+        more = 1 if marker is not None and marker[0] <= 1 else 2
+        full = block.size >= more * LIMIT or len(block.lines) >= more * LINES or block.dollars >= more * DOLLARS
         if full:
             self._start(Kind.LIST if marker is not None else Kind.PROSE, line, min(indentation(line), block.indent), joined=True)
         else:
@@ -251,17 +302,19 @@ class Machine:
 
     def _continues_table(self, block: _Open, line: str) -> bool:
         if not block.sure:
-            if delimiter(line):
-                block.sure = True
+            if delimiter(line) and len(cells("".join(block.lines))) <= COLUMNS:
+                block.sure, block.columns = True, len(cells(block.lines[0]))
                 block.add(line)
                 return True
             block.kind, block.sure = Kind.PROSE, True
             return self._continues(block, line)
         if "|" not in line or self._kind_at(line, block.indent) not in (Kind.PROSE, Kind.TABLE):
             return False
-        if block.size >= LIMIT:
+        if block.full or len(block.lines) * block.columns >= CELLS:
             head = block.head or "".join(block.lines[:2])
-            self._start(Kind.TABLE, line, block.indent, joined=True).head = head
+            columns = block.columns
+            block = self._start(Kind.TABLE, line, block.indent, joined=True)
+            block.head, block.columns = head, columns
         else:
             block.add(line)
         return True
@@ -323,3 +376,9 @@ class Machine:
     def _list_interrupts(line: str) -> bool:
         marker = list_marker(line)
         return marker is not None and marker[2] and marker[1] in ("", "1")
+
+
+def _alert_line(block: _Open) -> str:
+    """The first line of a quote, if it says what kind of alert the quote is."""
+    first = block.head or block.lines[0]
+    return first if alert(first) else ""

@@ -7,11 +7,12 @@ alone and not on how it was cut in pieces.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from desktop.blocks.block import Block, Kind
 from desktop.blocks.lines import piece_length
-from desktop.blocks.machine import LIMIT, Machine
+from desktop.blocks.machine import LIMIT, LINES, Machine
 from engine.text.thinking import THINKING_TAGS, Tag
 
 __all__ = ["BlockSplitter", "split", "split_plain"]
@@ -30,6 +31,12 @@ class BlockSplitter:
         self._machine = Machine(tuple(thinking_tags), opened)
         self._rest = ""
         self._starts = True
+        self._references: dict[str, Any] = self._machine.references
+
+    @property
+    def references(self) -> Mapping[str, Any]:
+        """The addresses of links that are defined somewhere in the text, as `parser.definitions` has them."""
+        return self._references
 
     @property
     def closed(self) -> Sequence[Block]:
@@ -43,12 +50,13 @@ class BlockSplitter:
 
     def feed(self, text: str) -> None:
         """Take the next piece of the text."""
-        rest = self._rest + text
-        while length := piece_length(rest):
-            piece, rest = rest[:length], rest[length:]
+        rest, start = self._rest + text, 0
+        while length := piece_length(rest, start):
+            piece = rest[start : start + length]
+            start += length
             self._machine.take(piece, self._starts)
             self._starts = piece.endswith("\n")
-        self._rest = rest
+        self._rest = rest[start:]
 
     def tail(self, ended: bool = False) -> list[Block]:
         """The blocks after `closed` as the text stands; `ended` says that nothing follows, so that all are closed."""
@@ -57,6 +65,7 @@ class BlockSplitter:
         if shown:
             machine.take(shown, self._starts)
         machine.end(closed=ended)
+        self._references = machine.references if ended else self._machine.references
         if held:
             machine.out.append(Block(Kind.MARKUP, held, False, thought=bool(machine.thought)))
         return machine.out
@@ -90,18 +99,16 @@ def split(text: str, thinking_tags: Sequence[Tag] = THINKING_TAGS) -> list[Block
 
 
 def split_plain(text: str, limit: int = LIMIT) -> list[str]:
-    """Plain text in pieces of at most about `limit` characters, cut at line ends where there are any; joined they are `text`."""
+    """Plain text in pieces of about `limit` characters and `LINES` lines at most, cut at line ends where there are any; joined they
+    are `text`."""
     pieces: list[str] = []
-    current: list[str] = []
-    size = 0
-    while text:
-        length = piece_length(text) or len(text)
-        current.append(text[:length])
-        text = text[length:]
-        size += length
-        if size >= limit:
-            pieces.append("".join(current))
-            current, size = [], 0
-    if current:
-        pieces.append("".join(current))
+    start = begin = lines = 0
+    while start < len(text):
+        start += piece_length(text, start) or len(text)
+        lines += 1
+        if start - begin >= limit or lines >= LINES:
+            pieces.append(text[begin:start])
+            begin, lines = start, 0
+    if begin < len(text):
+        pieces.append(text[begin:])
     return pieces

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from PySide6.QtCore import QPointF, QRect, QRectF, Qt, QTimer, Signal
 from PySide6.QtGui import (
@@ -28,6 +28,8 @@ __all__ = ["CodeRow"]
 _AT_ONCE = 60
 _LINE_HEIGHT = 122.0
 _SHOWN_MS = 1400
+_MOST_SPANS = 400
+"""A line with more coloured parts stays without: it would be laid out for long."""
 _ENDLESS = 1_000_000
 """Pixels that no line of code is longer than; with any fixed width Qt lays out again only the lines that have changed."""
 
@@ -45,6 +47,7 @@ class CodeRow(SidewaysRow):
     def __init__(self, parent: QWidget, colours: CodeColours) -> None:
         super().__init__(parent)
         self._colours = colours
+        self.whole: Callable[[Row], str] = lambda row: row.text
         self._shown = ""
         self._measured, self._widest = 0, 0.0
         self._set_wrap(False)
@@ -84,10 +87,10 @@ class CodeRow(SidewaysRow):
 
     def _save(self) -> None:
         block = self.row.block if self.row is not None else None
-        self.saved.emit(self._shown, block.language if block is not None else "")
+        self.saved.emit(self.whole(self.row) if self.row is not None else "", block.language if block is not None else "")
 
     def _copy(self) -> None:
-        self.copied.emit(self._shown)
+        self.copied.emit(self.whole(self.row) if self.row is not None else "")
         self.button.set_face("check", "Copied")
         self._back.start()
 
@@ -107,6 +110,7 @@ class CodeRow(SidewaysRow):
         self.wrap.setChecked(row.wrapped)
         for button in self._buttons:
             button.setFont(look.small_font)
+            button.setVisible(row.first)
 
     def _append(self, text: str) -> None:
         if text:
@@ -117,12 +121,14 @@ class CodeRow(SidewaysRow):
     def _set(self, code: str, look: Look) -> None:
         self._measured, self._widest = 0, 0.0
         self.document.setDefaultFont(look.code_font)
-        self.document.setPlainText(code)
-        cursor = QTextCursor(self.document)
-        cursor.select(QTextCursor.SelectionType.Document)
+        self.document.clear()
         shape = QTextBlockFormat()
         shape.setLineHeight(_LINE_HEIGHT, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
-        cursor.mergeBlockFormat(shape)
+        cursor = QTextCursor(self.document)
+        cursor.beginEditBlock()  # laid out once, at the end
+        cursor.setBlockFormat(shape)
+        cursor.insertText(code)
+        cursor.endEditBlock()
 
     def _colour(self, language: str, code: str) -> None:
         spans = self._colours.get(language, code)
@@ -142,14 +148,14 @@ class CodeRow(SidewaysRow):
         if self.look is None:
             return
         shapes: dict[str, QTextCharFormat] = {}
-        for style in ("keyword", "string", "number", "name", "comment"):
+        for style in ("keyword", "string", "number", "name", "comment", "added", "removed"):
             shapes[style] = QTextCharFormat()
             shapes[style].setForeground(QBrush(getattr(self.look.colours, style)))
         block = self.document.begin()
         for number, line in enumerate(spans):
             if not block.isValid():
                 return
-            if line:
+            if 0 < len(line) <= _MOST_SPANS:
                 block.layout().setFormats([_range(start, length, shapes[style]) for start, length, style in line])
                 self.document.markContentsDirty(block.position(), block.length())
             block = block.next()
@@ -161,7 +167,8 @@ class CodeRow(SidewaysRow):
         """Left edge of the box, height of its head, padding."""
         if self.look is None:
             return 0, 0, 0
-        return inset(self.row, self.look), self.look.px(1.75), self.look.px(0.75)
+        first = self.row is None or self.row.first
+        return inset(self.row, self.look), self.look.px(1.75) if first else 0, self.look.px(0.75)
 
     def fit(self, width: int) -> int:
         left, head, padding = self._metrics()
@@ -172,7 +179,8 @@ class CodeRow(SidewaysRow):
         self.document.set_width(room if wrapped else _ENDLESS)
         high = round(self.document.size().height())
         wide = room if wrapped else self._text_width()
-        below = padding + (round(padding * 0.4) if wide > room else 0)
+        last = self.row is None or self.row.last
+        below = (padding if last or wide > room else 0) + (round(padding * 0.4) if wide > room else 0)
         whole = self.gap + head + high + below
         self.place_bar(wide, room, QRect(left + padding, self.gap, room, whole - self.gap - 2))
         side = max(24, head)
@@ -209,9 +217,12 @@ class CodeRow(SidewaysRow):
         paint_thought_bar(self, painter)
         left, head, padding = self._metrics()
         path = QPainterPath()
-        path.addRoundedRect(self.box(), look.px(0.45), look.px(0.45))
+        radius = look.px(0.45)
+        path.addRoundedRect(self.box().adjusted(0, 0 if row.first else -2 * radius, 0, 0 if row.last else 2 * radius), radius, radius)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.fillPath(path, look.colours.code)
+        if not row.first:
+            return
         painter.setFont(look.small_font)
         painter.setPen(look.colours.muted)
         painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)  # as the code and the buttons

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from desktop.blocks import THINKING_TAGS, Tag
 from desktop.items.messages import MessageItem
@@ -27,6 +28,7 @@ class Conversation:
         self.tags: Sequence[Tag] = THINKING_TAGS
         self._unfolded = True
         self._numbers: dict[int, int] = {}
+        self._waiting: set[int] = set()
 
     def reset(self, items: Sequence[MessageItem]) -> None:
         """Other messages altogether."""
@@ -65,8 +67,39 @@ class Conversation:
         message = self.messages[position]
         start, count = self._start(position), len(message.rows)
         unchanged = message.sync()
+        if message.waits:
+            self._waiting.add(message.item.id)
         self.layout.estimate(message.rows[unchanged:], self.look, self.width)
         self.layout.replace(start + unchanged, count - unchanged, message.rows[unchanged:])
+
+    def step(self) -> bool:
+        """Take in more of the last message whose text is too long for one frame; tells whether there is still more."""
+        position = max((self._numbers[number] for number in self._waiting if number in self._numbers), default=None)
+        if position is not None:
+            self.messages[position].step()
+            self._waiting.clear()  # the others are found again when it is done
+            self.sync(position)
+        if position is not None and not self._waiting:
+            self._find_waiting()
+        return bool(self._waiting)
+
+    def _find_waiting(self) -> None:
+        self._waiting = {message.item.id for message in self.messages if message.waits}
+
+    def code_rows(self, row: Row) -> list[Row]:
+        """The rows of a block of code whose first one is `row`: a long one has several."""
+        rows = [row]
+        for following in self.layout.rows[row.index + 1 :]:
+            if following.kind is not row.kind or following.first:
+                break
+            rows.append(following)
+        return rows
+
+    def code(self, row: Row) -> str:
+        """All the code of a block whose first row is `row`."""
+        rows = self.code_rows(row)
+        block = rows[0].block
+        return replace(block, source="".join(part.source for part in rows), closed=True).body if block is not None else row.text
 
     def unfold_thoughts(self, unfolded: bool) -> None:
         """Whether thoughts are shown while they are written."""
@@ -120,4 +153,5 @@ class Conversation:
         return self.messages[position].rows[0].index if position < len(self.messages) else len(self.layout.rows)
 
     def _number(self) -> None:
+        self._find_waiting()
         self._numbers = {message.item.id: position for position, message in enumerate(self.messages)}

@@ -27,8 +27,8 @@ _STYLES = (
     ("Name.Attribute", "name"),
     ("Name.Decorator", "name"),
     ("Name.Builtin", "name"),
-    ("Generic.Inserted", "string"),
-    ("Generic.Deleted", "number"),
+    ("Generic.Inserted", "added"),
+    ("Generic.Deleted", "removed"),
     ("Generic.Heading", "name"),
 )
 

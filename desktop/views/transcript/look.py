@@ -11,8 +11,8 @@ __all__ = ["COLUMN_WIDTH", "Look", "TranscriptColours", "make_look"]
 COLUMN_WIDTH = 820
 """The widest column of text in pixels at 100 %: longer lines are hard to read."""
 
-_LIGHT_SYNTAX = ("#8a2d86", "#2f6b2f", "#9a4a00", "#1f5a96", "#716a62")
-_DARK_SYNTAX = ("#d69ad8", "#9cc98a", "#e2a86b", "#8ab8e6", "#988f86")
+_LIGHT_SYNTAX = ("#8a2d86", "#2f6b2f", "#9a4a00", "#1f5a96", "#716a62", "#1f6b2f", "#a8232b")
+_DARK_SYNTAX = ("#d69ad8", "#9cc98a", "#e2a86b", "#8ab8e6", "#988f86", "#86c983", "#f08d86")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class TranscriptColours:
     number: QColor
     name: QColor
     comment: QColor
+    added: QColor
+    removed: QColor
 
     @classmethod
     def from_palette(cls, palette: QPalette) -> TranscriptColours:
@@ -75,6 +77,12 @@ class Look:
     char_width: float
     column: int
     heading_sizes: tuple[float, ...] = field(default=(1.5, 1.3, 1.15, 1.05, 1.0, 1.0))
+
+    def alert_colour(self, name: str) -> QColor:
+        """The colour of an alert: "note", "tip", "important", "warning" or "caution"; of a plain quote without a name."""
+        colours = self.colours
+        known = {"note": colours.name, "tip": colours.added, "important": colours.keyword, "warning": colours.number}
+        return {**known, "caution": colours.removed}.get(name, colours.line)
 
     def px(self, ems: float) -> int:
         """`ems` in pixels."""

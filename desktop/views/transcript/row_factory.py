@@ -17,7 +17,7 @@ from desktop.views.transcript.math_row import MathRow
 from desktop.views.transcript.pictures import Pictures
 from desktop.views.transcript.row_widget import RowWidget
 from desktop.views.transcript.rows import Row, RowKind
-from desktop.views.transcript.small_rows import HeaderRow, NoticeRow, RuleRow, ThoughtRow, WaitingRow
+from desktop.views.transcript.small_rows import HeaderRow, MoreRow, NoticeRow, RuleRow, ThoughtRow, WaitingRow
 from desktop.views.transcript.speaker import Speaker
 from desktop.views.transcript.table_row import TableRow
 from desktop.views.transcript.text_rows import BubbleRow, TextRow
@@ -43,9 +43,12 @@ class RowHooks:
     act: Callable[[str, int], None]
     focus: Callable[[Row], None]
     fold: Callable[[Row], None]
+    more: Callable[[Row], None]
     save_edit: Callable[[int, str, bool], None]
     cancel_edit: Callable[[int], None]
     remeasure: Callable[[Row], None]
+    wrap: Callable[[Row], None]
+    code: Callable[[Row], str]
     edit_words: Callable[[int], str]
 
 
@@ -66,7 +69,8 @@ class RowFactory:
             code = CodeRow(self._parent, self._colours)
             code.copied.connect(hooks.copy)
             code.saved.connect(hooks.save)
-            code.wrap_changed.connect(hooks.remeasure)
+            code.wrap_changed.connect(hooks.wrap)
+            code.whole = hooks.code
             code.focused.connect(hooks.focus)
             return code
         if kind in _PICTURED:
@@ -91,6 +95,11 @@ class RowFactory:
             thought.toggled.connect(hooks.fold)
             thought.focused.connect(hooks.focus)
             return thought
+        if kind is RowKind.MORE:
+            more = MoreRow(self._parent)
+            more.asked.connect(hooks.more)
+            more.focused.connect(hooks.focus)
+            return more
         if kind is RowKind.TOKENS:
             tokens = TokenRow(self._parent, self._inspection.shared)
             tokens.moved.connect(self._inspection.cursor_moved)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
+from typing import Any
 
-from desktop.blocks import THINKING_TAGS, Block, BlockSplitter, Kind, Tag, split_plain
+from desktop.blocks import THINKING_TAGS, Block, Kind, Tag, split_plain
 from desktop.items.messages import MessageItem, speaker_label
 from desktop.store.attached import split
 from desktop.store.tokens import TokenTrace
+from desktop.views.transcript.intake import PAGE, PAGE_LINES, Intake, lines_end
+from desktop.views.transcript.spacing import AFTER_HEADER, space_above
 from desktop.views.transcript.thoughts import ThoughtTimes
 
 __all__ = ["MessageRows", "Row", "RowKind"]
@@ -33,13 +36,14 @@ class RowKind(StrEnum):
     FOOTER = "footer"
     EDITOR = "editor"
     ATTACHMENT = "attachment"
+    MORE = "more"
 
 
 _KINDS = {
     Kind.CODE: RowKind.CODE, Kind.TABLE: RowKind.TABLE, Kind.RULE: RowKind.RULE, Kind.THINKING: RowKind.THOUGHT, Kind.MATH: RowKind.MATH,
 }  # fmt: skip
 _PIECE, _LONGEST = 1000, 2500
-_FIRST_GAP, _AFTER_HEADER, _TEXT_GAP = 1.0, 0.4, 0.75
+_FIRST_GAP = 1.0
 
 
 @dataclass(eq=False, slots=True)
@@ -50,7 +54,7 @@ class Row:
     lines of text; `height` in pixels with the gap, an estimate until `measured`; `revision` counts the changes of what is shown.
     A row of tokens has the `trace` of the whole message, of which the tokens are `covered` up to that character of it. The head of a
     thought knows the character at which the thought is `until`, 0 while it is not over. Code is `wrapped` when the reader wants it.
-    Of a file, `peek` is the line that was searched for.
+    Of a file, `peek` is the line that was searched for. Links of Markdown may name one of the `references` of the message.
     """
 
     kind: RowKind
@@ -73,6 +77,7 @@ class Row:
     until: int = 0
     wrapped: bool = False
     peek: str = ""
+    references: Mapping[str, Any] | None = None
 
     def take(self, other: Row) -> bool:
         """Show what `other` shows; tells whether that is something new."""
@@ -106,7 +111,7 @@ class MessageRows:
     """
 
     def __init__(self, item: MessageItem, tags: Sequence[Tag] = THINKING_TAGS, unfolded: bool = True) -> None:
-        self._tags = tags
+        self._tags, self._pages = tags, 1
         self._opened = item.opened
         self.unfolded = unfolded
         self.thoughts = ThoughtTimes()
@@ -122,27 +127,39 @@ class MessageRows:
         self.sync()
 
     def _restart(self) -> None:
-        self._splitter = BlockSplitter(self._tags, self._opened)
+        self._intake = Intake(self._tags, self._opened, self._pages)
+        self._references: Mapping[str, Any] = {}
         self._settled: list[Row] = []
         self._tail: list[Row] = []
         self._taken = self._offset = 0
         self._cuts = [0]
-        if self.item.role != "user":
-            self._splitter.feed(self.item.text)
-            self._find_opened()
+        self.step()
 
     def append(self, item: MessageItem, text: str) -> None:
         """The message is now `item`: `text` longer than it was."""
         self.item = item
-        if item.role != "user":
-            self._splitter.feed(text)
-            self._find_opened()
+        self.step()
 
-    def _find_opened(self) -> None:
-        """A tag that closes what was never opened tells that the prompt had opened a thought: take the text anew, as one."""
-        if self._splitter.orphan:
-            self._opened = self._splitter.orphan
+    @property
+    def waits(self) -> bool:
+        """Whether there is text for another `step`."""
+        return self.item.role != "user" and self._intake.waits(self.item.text)
+
+    def step(self) -> None:
+        """Take the next piece of a long text; a tag that closes what was never opened tells that the prompt had opened a thought:
+        then the text is taken anew, as one."""
+        if self.item.role == "user":
+            return
+        self._intake.step(self.item.text)
+        if self._intake.splitter.orphan:
+            self._opened = self._intake.splitter.orphan
             self._restart()
+
+    def show_more(self) -> None:
+        """Show the next part of a message that is longer than anyone reads at once."""
+        self._pages += 1
+        self._intake.pages = self._pages
+        self.step()
 
     def update(self, item: MessageItem) -> None:
         """The message is now `item`."""
@@ -154,6 +171,7 @@ class MessageRows:
         self.item = item
         if item.id != old.id:
             self._folds.clear()
+            self._pages = 1
             self._opened = item.opened
             self.thoughts = ThoughtTimes()
             self.editing = False
@@ -214,14 +232,22 @@ class MessageRows:
         item = self.item
         rows = [self._keep(Row(RowKind.HEADER, item, speaker_label(item), gap=_FIRST_GAP))]
         if self.editing:
-            return [*rows, *self._files(), self._keep(Row(RowKind.EDITOR, item, source=item.text, gap=_AFTER_HEADER))]
+            return [*rows, *self._files(), self._keep(Row(RowKind.EDITOR, item, source=item.text, gap=AFTER_HEADER))]
         rows += self._bubbles() if item.role == "user" else self._blocks() if self.trace is None else self._tokens(self.trace)
         if item.running and not any(row.kind not in (RowKind.HEADER, RowKind.THOUGHT) for row in rows):
-            rows.append(self._keep(Row(RowKind.WAITING, item, gap=_AFTER_HEADER)))
+            rows.append(self._keep(Row(RowKind.WAITING, item, gap=AFTER_HEADER)))
+        hidden = len(item.text) - self._shown() if item.role == "user" or self.trace is not None else self._intake.hidden(item.text)
+        if hidden and not self.waits:
+            rows.append(self._keep(Row(RowKind.MORE, item, f"Show more of this message ({hidden:,} characters)", gap=0.4)))
         if item.notice:
             rows.append(self._keep(Row(RowKind.NOTICE, item, item.notice, gap=0.6)))
         rows.append(self._keep(Row(RowKind.FOOTER, item, gap=0.15)))
         return rows
+
+    def _shown(self) -> int:
+        """Characters of a text without Markdown that are shown."""
+        text = self.item.text
+        return lines_end(text, 0, min(len(text), self._pages * PAGE), self._pages * PAGE_LINES)
 
     def _files(self) -> list[Row]:
         """A row for each file that the reader's message begins with."""
@@ -229,7 +255,7 @@ class MessageRows:
         files, end = split(text)
         ends = [*(start for start, _ in files[1:]), end]
         made = (
-            Row(RowKind.ATTACHMENT, self.item, f"{name} ({note})" if note else name, text[start:stop], gap=0.3 if number else _AFTER_HEADER,
+            Row(RowKind.ATTACHMENT, self.item, f"{name} ({note})" if note else name, text[start:stop], gap=0.3 if number else AFTER_HEADER,
                 ordinal=number, start=start)
             for number, ((start, name, note), stop) in enumerate(zip(((at, f.name, f.note) for at, f in files), ends, strict=True))
         )  # fmt: skip
@@ -238,19 +264,19 @@ class MessageRows:
     def _bubbles(self) -> list[Row]:
         files = self._files()
         begin = files[-1].start + len(files[-1].source) if files else 0
-        pieces = split_plain(self.item.text[begin:]) or ([] if files else [""])
+        pieces = split_plain(self.item.text[begin : max(begin, self._shown())]) or ([] if files else [""])
         last = len(pieces) - 1
         starts = list(accumulate((len(piece) for piece in pieces), initial=begin))
         made = (
             Row(RowKind.BUBBLE, self.item, piece.removesuffix("\n") if i < last else piece, piece,
-                gap=0.0 if i else 0.3 if files else _AFTER_HEADER, first=i == 0, last=i == last, start=starts[i])
+                gap=0.0 if i else 0.3 if files else AFTER_HEADER, first=i == 0, last=i == last, start=starts[i])
             for i, piece in enumerate(pieces)
         )  # fmt: skip
         return [*files, *(self._keep(row, number) for number, row in enumerate(made))]
 
     def _tokens(self, trace: TokenTrace) -> list[Row]:
         """The text as it is, in pieces that stay as they are while it grows."""
-        text = self.item.text
+        text = self.item.text[: self._shown()]
         while cut := _piece_end(text, self._cuts[-1]):
             self._cuts.append(cut)
         ends = [*self._cuts[1:], *([len(text)] if len(text) > self._cuts[-1] else [])]
@@ -258,7 +284,7 @@ class MessageRows:
         for number, (start, end) in enumerate(zip(self._cuts, ends, strict=False)):
             source, covered = text[start:end], max(start, min(trace.length, end))
             made = Row(
-                RowKind.TOKENS, self.item, source.removesuffix("\n"), source, gap=0.0 if number else _AFTER_HEADER, start=start,
+                RowKind.TOKENS, self.item, source.removesuffix("\n"), source, gap=0.0 if number else AFTER_HEADER, start=start,
                 trace=trace, covered=covered,
             )  # fmt: skip
             rows.append(self._keep(made, number))
@@ -267,29 +293,57 @@ class MessageRows:
     def _blocks(self) -> list[Row]:
         """Rows of closed blocks are made once; those of the tail each time, in the row objects that the last tail had."""
         reusable = self._tail
-        closed = self._splitter.closed
+        splitter = self._intake.splitter
+        closed = splitter.closed
         for block in closed[self._taken :]:
             self._add(self._settled, block, reusable, self._offset)
             self._offset += len(block.source)
         self._taken = len(closed)
         rows = list(self._settled)
         offset = self._offset
-        for block in self._splitter.tail(ended=not self.item.running):
+        ended = not self.item.running and not self._intake.waits(self.item.text) and not self._intake.hidden(self.item.text)
+        for block in splitter.tail(ended):
             self._add(rows, block, reusable, offset)
             offset += len(block.source)
         self._tail = rows[len(self._settled) :]
+        self._refer(splitter.references)
         return self._fold_thoughts(rows)
+
+    def _refer(self, found: Mapping[str, Any]) -> None:
+        """Let every row know the addresses that its links may name; those that have links are shown anew when there are others."""
+        new = found != self._references
+        if new:
+            self._references = dict(found)
+        for row in [*self._settled, *self._tail] if new else self._tail:
+            changed = "]" in row.text and (row.references or {}) != self._references
+            row.references = self._references
+            if changed:
+                row.measured = False
+                row.revision += 1
+                self._changed.add(row)
 
     def _add(self, rows: list[Row], block: Block, reusable: list[Row], start: int) -> None:
         if block.kind is Kind.MARKUP:
-            thought = next((row for row in reversed(rows) if row.kind is RowKind.THOUGHT), None)
+            thought = self._head_before(rows)
             if thought is not None and block.thought and block.closed and block.source.strip():
                 thought.open, thought.until = False, start
             return
+        text = block.body
+        if block.kind is Kind.PROSE and not text.strip():
+            return
         kind = _KINDS.get(block.kind, RowKind.TEXT)
-        ordinal = sum(row.kind is RowKind.THOUGHT for row in rows) if kind is RowKind.THOUGHT else 0
-        gap = _gap(rows[-1].block if rows else None, block)
-        made = Row(kind, self.item, block.body, block.source, block, gap, open=kind is RowKind.THOUGHT, ordinal=ordinal, start=start)
+        ordinal = 0
+        if kind is RowKind.THOUGHT:
+            before = self._head_before(rows)
+            ordinal = before.ordinal + 1 if before is not None else 0
+        gap = space_above(rows[-1].block if rows else None, block)
+        made = Row(kind, self.item, text, block.source, block, gap, open=kind is RowKind.THOUGHT, ordinal=ordinal, start=start)
+        if kind is RowKind.CODE and block.joined and rows:
+            made.first = False
+            if rows[-1].last:
+                rows[-1].last, rows[-1].measured = False, False
+                rows[-1].revision += 1
+                self._changed.add(rows[-1])
         while reusable and kind is not RowKind.THOUGHT:
             known = reusable.pop(0)
             if known.kind is kind:
@@ -298,6 +352,11 @@ class MessageRows:
                 made = known
                 break
         rows.append(made)
+
+    @staticmethod
+    def _head_before(rows: list[Row]) -> Row | None:
+        """The last head of a thought."""
+        return next((row for row in reversed(rows) if row.kind is RowKind.THOUGHT), None)
 
     def _fold_thoughts(self, rows: list[Row]) -> list[Row]:
         """Leave out the rows of folded thoughts; a thought is folded when it ends unless the reader wants it otherwise."""
@@ -331,28 +390,3 @@ def _piece_end(text: str, start: int) -> int:
         found = text.find(" ", start + _LONGEST, start + _LONGEST + _PIECE)
         found = found if found >= 0 else start + _LONGEST
     return found + 1
-
-
-def _gap(previous: Block | None, block: Block) -> float:
-    """Free space above a block, in lines of text."""
-    if previous is None:
-        return _AFTER_HEADER
-    if block.joined:
-        return 0.22 if block.kind is Kind.LIST else 0.0
-    if block.kind is Kind.HEADING:
-        return 1.15
-    if previous.kind is Kind.HEADING:
-        return 0.45
-    if previous.kind is Kind.THINKING:
-        return 0.4
-    if block.kind is Kind.RULE or previous.kind is Kind.RULE:
-        return 0.9
-    if block.kind is Kind.FOOTNOTE is previous.kind:
-        return 0.25
-    if max(block.indent, previous.indent) >= 2:
-        return 0.5
-    if Kind.CODE in (block.kind, previous.kind) or Kind.TABLE in (block.kind, previous.kind):
-        return 0.85
-    if previous.kind is Kind.PROSE and block.kind is Kind.LIST:
-        return 0.5
-    return _TEXT_GAP

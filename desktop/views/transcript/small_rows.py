@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPainterPath, QPaintEvent
-from PySide6.QtWidgets import QStyle, QToolButton, QWidget
+from PySide6.QtWidgets import QPushButton, QStyle, QToolButton, QWidget
 
 from desktop.items.messages import speaker_label
 from desktop.views.icons import tinted
@@ -13,7 +13,7 @@ from desktop.views.transcript.row_widget import DocumentRow, RowWidget
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.speaker import Speaker
 
-__all__ = ["HeaderRow", "NoticeRow", "RuleRow", "ThoughtRow", "WaitingRow"]
+__all__ = ["HeaderRow", "MoreRow", "NoticeRow", "RuleRow", "ThoughtRow", "WaitingRow"]
 
 
 class HeaderRow(RowWidget):
@@ -125,6 +125,27 @@ class ThoughtRow(RowWidget):
         wanted = self.button.sizeHint()
         out, wide = round(wanted.height() * 0.28), min(width, wanted.width())
         self.button.setGeometry(width - wide + out if self.isRightToLeft() else -out, self.gap, wide, wanted.height())
+        return self.gap + wanted.height()
+
+
+class MoreRow(RowWidget):
+    """Below what is shown of a very long message: a button that shows more of it."""
+
+    asked = Signal(object)
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.button = QPushButton(self)
+        self.button.clicked.connect(lambda: self.asked.emit(self.row))
+        self.watch(self.button)
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        self.button.setFont(look.small_font)
+        self.button.setText(row.text)
+
+    def fit(self, width: int) -> int:
+        wanted = self.button.sizeHint()
+        self.button.setGeometry((width - min(width, wanted.width())) // 2, self.gap, min(width, wanted.width()), wanted.height())
         return self.gap + wanted.height()
 
 

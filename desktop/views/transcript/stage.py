@@ -13,9 +13,11 @@ from desktop.views.transcript.look import Look
 from desktop.views.transcript.row_widget import RowWidget
 from desktop.views.transcript.rows import Row, RowKind
 
-__all__ = ["Column", "Stage"]
+__all__ = ["EFFORT", "Column", "Stage"]
 
 _SPARE = 12
+EFFORT = 15_000
+"""Microseconds of work on rows in one frame, as `RowLayout.effort` guesses them; a single row may take more."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Stage:
         self.live: dict[Row, RowWidget] = {}
         self._spare: dict[RowKind, list[RowWidget]] = {}
         self._width = 0
+        self.unfinished = False
 
     def widget(self, row: Row) -> RowWidget | None:
         """The widget that shows `row` now."""
@@ -55,33 +58,43 @@ class Stage:
 
         Returns the scroll position, `scroll()`, after that.
 
-        Measuring changes heights and so the position; both are repeated until every row in reach has its true height.
+        Measuring changes heights and so the position; both are repeated until every row in reach has its true height, or so much work
+        is done that the next frame has to wait for it: then the stage is `unfinished`, and rows that are not ready are left out.
         """
+        self.unfinished = False
+        spent = 0
         reach = column.height // 2
         fitted = column.width == self._width
         self._width = column.width
         seen = {row for row in pinned if layout.holds(row)}
         for row in seen:
+            spent += 0 if fitted and self.fitted(row) is not None else layout.effort(row)
             if self._fit(row, look, column.width, fitted):
                 layout.moved(row.index)
         while True:
             value = self._clamp(layout, column, scroll())
             first = max(0, layout.at(value - reach))
             wanted = layout.rows[first : layout.at(value + column.height + reach) + 1]
-            lowest = -1
-            for row in wanted:
+            lowest, top, bottom = -1, layout.at(value), layout.at(value + column.height)
+            for row in sorted(wanted, key=lambda row: not top <= row.index <= bottom):  # what is on the screen comes first
                 if row in seen:
                     continue
+                if not (fitted and self.fitted(row) is not None):
+                    effort = layout.effort(row)
+                    if spent and spent + effort > EFFORT:
+                        self.unfinished = True
+                        continue
+                    spent += effort
                 seen.add(row)
-                if self._fit(row, look, column.width, fitted) and lowest < 0:
-                    lowest = row.index
+                if self._fit(row, look, column.width, fitted):
+                    lowest = row.index if lowest < 0 else min(lowest, row.index)
             if lowest < 0:
                 break
             layout.moved(lowest)
         far = reach + reach // 2
         near = range(layout.at(value - far), layout.at(value + column.height + far) + 1)
         kept = [row for row in self.live if row.index in near and layout.holds(row)]  # else one at the edge would come and go
-        keep = {*wanted, *kept, *(row for row in pinned if layout.holds(row))}
+        keep = {row for row in (*wanted, *kept, *pinned) if layout.holds(row) and row in self.live}
         self._release([row for row in self.live if row not in keep])
         for row in keep:
             self._place(self.live[row], QRect(column.left, layout.top(row) - value, column.width, row.height))

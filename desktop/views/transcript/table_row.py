@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from PySide6.QtCore import QPointF, QRect, QRectF
-from PySide6.QtGui import QFontMetricsF, QPainter, QTextBlockFormat, QTextCursor, QTextDocumentFragment, QTextTable
+from PySide6.QtGui import QFontMetricsF, QPainter, QTextBlockFormat, QTextCursor, QTextTable
 from PySide6.QtWidgets import QWidget
 
 from desktop.blocks import Kind
 from desktop.views.transcript.look import Look
-from desktop.views.transcript.markdown import NO_BREAK, SafeDocument, set_markdown, style_new_rows
+from desktop.views.transcript.markdown import NO_BREAK, SafeDocument, append_rows, set_markdown
 from desktop.views.transcript.pictures import Pictures
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.text_rows import SidewaysRow, inset, paint_thought_bar
@@ -31,8 +34,8 @@ class TableRow(SidewaysRow):
     def __init__(self, parent: QWidget, pictures: Pictures) -> None:
         super().__init__(parent)
         self.use(pictures)
-        self._scratch = SafeDocument()
         self._shown = ""
+        self._references: Mapping[str, Any] | None = None
         self._columns, self._room = 1, -1
         self._widest: list[float] = []
 
@@ -41,15 +44,16 @@ class TableRow(SidewaysRow):
         growing = row.block is not None and not row.block.closed
         if growing and len(text) > _WHOLE_LINES and row.block is not None and not row.block.source.endswith("\n"):
             text = text[: text.rstrip("\n").rfind("\n") + 1]
-            if text == self._shown and not fresh:
+            if text == self._shown and not fresh and row.references == self._references:
                 return
-        if fresh or not self._append(text, look):
+        if fresh or row.references != self._references or not self._append(text, look):
             self._set(text, look)
-        self._shown = text
+        self._shown, self._references = text, row.references
 
     def _set(self, text: str, look: Look) -> None:
         row = self.row
-        self.pending = set_markdown(self.document, text, look, Kind.TABLE, self.inlay(row) if row is not None else None)
+        inlay, references = (self.inlay(row), row.references) if row is not None else (None, None)
+        self.pending = set_markdown(self.document, text, look, Kind.TABLE, inlay, references)
         cursor = QTextCursor(self.document)
         cursor.movePosition(QTextCursor.MoveOperation.End)
         if not cursor.block().text() and cursor.currentTable() is None:
@@ -69,28 +73,20 @@ class TableRow(SidewaysRow):
             return True
         table = _table(self.document)
         head = "\n".join(shown.split("\n", 2)[:2])
-        set_markdown(self._scratch, f"{head}\n{new}", look, Kind.TABLE)
-        made = _table(self._scratch)
-        if table is None or made is None or made.columns() != table.columns() or made.rows() != new.rstrip("\n").count("\n") + 2:
+        if table is None:
             return False
-        first = table.rows()
-        cursor = QTextCursor(self.document)
-        cursor.beginEditBlock()
-        table.appendRows(made.rows() - 1)
-        for line in range(1, made.rows()):
-            for column in range(table.columns()):
-                _copy_cell(made, line, table, first + line - 1, column)
-        style_new_rows(table, first, look)
-        cursor.endEditBlock()
+        made = append_rows(table, self.document, f"{head}\n{new}", look, self._references)
+        if not made:
+            return False
         if self._wider(made, look):
             self._room = -1
         return True
 
-    def _wider(self, made: QTextTable, look: Look) -> bool:
+    def _wider(self, made: list[list[str]], look: Look) -> bool:
         """Whether a cell of the new lines is wider than all that were there when the width was found."""
         if not self._widest:
             table = _table(self.document)
-            self._widest = _widths(table, look) if table is not None else []
+            self._widest = _widths(_texts(table), look) if table is not None else []
             return True
         new = _widths(made, look)
         grown = any(width > known for width, known in zip(new, self._widest, strict=True))
@@ -142,22 +138,13 @@ def _table(document: SafeDocument) -> QTextTable | None:
     return found[0] if len(found) == 1 else None
 
 
-def _copy_cell(source: QTextTable, line: int, target: QTextTable, row: int, column: int) -> None:
-    cell = source.cellAt(line, column)
-    chosen = cell.firstCursorPosition()
-    chosen.setPosition(cell.lastCursorPosition().position(), QTextCursor.MoveMode.KeepAnchor)
-    cursor = target.cellAt(row, column).firstCursorPosition()
-    cursor.setBlockFormat(cell.firstCursorPosition().blockFormat())
-    if chosen.hasSelection():
-        cursor.insertFragment(QTextDocumentFragment(chosen))
+def _texts(table: QTextTable) -> list[list[str]]:
+    """The words of every cell, row by row."""
+    columns = range(table.columns())
+    return [[table.cellAt(row, column).firstCursorPosition().block().text() for column in columns] for row in range(table.rows())]
 
 
-def _widths(table: QTextTable, look: Look) -> list[float]:
+def _widths(rows: list[list[str]], look: Look) -> list[float]:
     """About how wide the text of each column is, in pixels."""
     metrics = QFontMetricsF(look.text_font)
-    found = [0.0] * table.columns()
-    for row in range(table.rows()):
-        for column in range(table.columns()):
-            cell = table.cellAt(row, column)
-            found[column] = max(found[column], metrics.horizontalAdvance(cell.firstCursorPosition().block().text()))
-    return found
+    return [max(metrics.horizontalAdvance(text) for text in column) for column in zip(*rows, strict=True)]

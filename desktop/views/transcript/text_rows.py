@@ -28,7 +28,7 @@ from desktop.views.transcript.footnotes import note_look, number_note
 from desktop.views.transcript.growth import grow
 from desktop.views.transcript.inlays import Inlay, fit_pictures
 from desktop.views.transcript.look import Look
-from desktop.views.transcript.markdown import BOXED, DONE, set_markdown
+from desktop.views.transcript.markdown import BOXED, DONE, QUOTE_ROOM, QUOTES, set_markdown
 from desktop.views.transcript.pictures import PictureKey, Pictures
 from desktop.views.transcript.row_widget import DocumentRow
 from desktop.views.transcript.rows import Row
@@ -88,18 +88,22 @@ class TextRow(PictureRow):
         super().__init__(parent)
         self.use(pictures)
         self._shown: tuple[str, object] = "", None
+        self._alert = ""
         self.setAttribute(Qt.WidgetAttribute.WA_StaticContents)  # a growing text is painted anew from where it has grown
 
     def show_row(self, row: Row, look: Look, fresh: bool) -> None:
         kind = row.block.kind if row.block is not None else Kind.PROSE
         note = row.block.label if row.block is not None else ""
+        self._alert = row.block.alert if row.block is not None else ""
         place = (kind, self._left(), self.gap, self.muted())
         (before, there), self._shown = self._shown, (row.text, place)
         if not fresh and place == there and not note and self.plain() and not any(sign in before for sign in _PICTURED):
             self.grown_at = grow(self.document, before, row.text)
             if self.grown_at >= 0:
                 return
-        self.pending = set_markdown(self.document, row.text, note_look(look) if note else look, kind, self.inlay(row))
+        title = self._alert if row.block is not None and not row.block.joined else ""
+        shown = note_look(look) if note else look
+        self.pending = set_markdown(self.document, row.text, shown, kind, self.inlay(row), row.references, title)
         if note:
             number_note(self.document, note, look)
 
@@ -115,7 +119,7 @@ class TextRow(PictureRow):
         return inset(self.row, self.look) + (self.look.px(0.9) if self._bar() and self.look else 0)
 
     def muted(self) -> bool:
-        return super().muted() or self._bar()
+        return super().muted() or (self._bar() and not self._alert)
 
     def _rightward(self) -> bool:
         """Whether the text runs from right to left."""
@@ -141,7 +145,27 @@ class TextRow(PictureRow):
         paint_thought_bar(self, painter)
         if self._bar():
             x = self.width() - 3 if self._rightward() else inset(self.row, look)
-            painter.fillRect(QRect(x, self.gap, 3, self.height() - self.gap), look.colours.line)
+            painter.fillRect(QRect(x, self.gap, 3, self.height() - self.gap), look.alert_colour(self._alert))
+        if ">" in (self.row.text if self.row is not None else ""):
+            self._paint_quotes(painter, look)
+
+    def _paint_quotes(self, painter: QPainter, look: Look) -> None:
+        """A bar beside each quote within the text, through all its paragraphs."""
+        origin, layout, room = self.origin(), self.document.documentLayout(), look.px(QUOTE_ROOM)
+        bars: dict[tuple[int, int], QRectF] = {}
+        block = self.document.begin()
+        while block.isValid():
+            found = block.blockFormat().property(QUOTES)
+            quotes = [int(depth) for depth in found] if isinstance(found, list) else []
+            area = layout.blockBoundingRect(block)
+            bars = {bar: place for bar, place in bars.items() if bar in set(enumerate(quotes))}
+            for bar in enumerate(quotes):
+                left = bar[0] * room + bar[1] * self.document.indentWidth()
+                x = self.document.textWidth() - left - 3 if block.textDirection() == Qt.LayoutDirection.RightToLeft else left
+                top = bars[bar].bottom() if bar in bars else area.top()
+                bars[bar] = QRectF(x, top, 3, area.bottom() - top)
+                painter.fillRect(bars[bar].translated(origin), look.colours.line)
+            block = block.next()
 
 
 def paint_ticks(widget: DocumentRow, painter: QPainter) -> None:

@@ -58,8 +58,8 @@ class TranscriptView(QAbstractScrollArea):
         self._conversation = Conversation(self._look)
         self._colours = CodeColours(IdleRunner(self))
         hooks = RowHooks(
-            self.put_on_clipboard, self._save_code, self.act, self._show_row, self.fold, self._save_edit, self.cancel_edit, self.remeasure,
-            lambda message: self.edit_words(message),
+            self.put_on_clipboard, self._save_code, self.act, self._show_row, self.fold, self._show_more, self._save_edit, self.cancel_edit,
+            self.remeasure, self._wrap_code, self._conversation.code, lambda message: self.edit_words(message),
         )  # fmt: skip
         self.inspection = Inspection(self, self._conversation)
         self._pictures = Pictures(self)
@@ -146,6 +146,8 @@ class TranscriptView(QAbstractScrollArea):
         self.scrolling.keep_thought()
         if self._feed is not None:
             self._feed.sync()
+        if self._conversation.step():
+            self._schedule()
         self.arrange()
         self._last = perf_counter()
 
@@ -157,6 +159,8 @@ class TranscriptView(QAbstractScrollArea):
         """Place the rows as they are now, and what lies over them."""
         if not self.scrolling.arrange():
             return
+        if self.stage.unfinished:
+            self._schedule()
         self.selection.show()
         self.finding.show_marks()
         self._reveal()
@@ -219,6 +223,18 @@ class TranscriptView(QAbstractScrollArea):
             self.scrolling.stop_following()
         self._conversation.sync(self._conversation.position(row.item.id))
         self._schedule()
+
+    def _show_more(self, row: Row) -> None:
+        if self._conversation.layout.holds(row):
+            self.scrolling.stop_following()
+            self._conversation.message_of(row).show_more()
+            self._conversation.sync(self._conversation.position(row.item.id))
+            self._schedule()
+
+    def _wrap_code(self, row: Row) -> None:
+        for part in self._conversation.code_rows(row):
+            part.wrapped = row.wrapped
+            self.remeasure(part)
 
     def _show_row(self, row: Row) -> None:
         self.scrolling.show_row(row)

@@ -11,10 +11,11 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from desktop.blocks import Kind
+from desktop.views.transcript.highlight import CodeColours, IdleRunner
 from desktop.views.transcript.inlays import fragments
 from desktop.views.transcript.links import allowed
 from desktop.views.transcript.look import Look, TranscriptColours, make_look
-from desktop.views.transcript.markdown import BOXED, DONE, NO_BREAK, SafeDocument, set_markdown
+from desktop.views.transcript.markdown import BOXED, DONE, NO_BREAK, QUOTES, SafeDocument, set_markdown
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_pictures_become_links_and_no_file_is_read(look: Look, tmp_path: Path) -
 def test_html_is_text(look: Look) -> None:
     document = SafeDocument()
     set_markdown(document, "a <b>bold</b> <script>x</script> <img src='file:///etc/hostname'>", look)
-    assert "<b>bold</b> <script>x</script> <img" in document.toPlainText()
+    assert "a bold <script>x</script> <img" in document.toPlainText()
 
 
 def test_headings_are_bigger_by_level(look: Look) -> None:
@@ -133,3 +134,69 @@ def test_short_words_in_a_table_are_not_broken_at_their_hyphens(look: Look) -> N
     set_markdown(document, "| Licence | `a-b` |\n|---|---|\n| Apache-2.0 | a-word-that-is-far-too-long-for-one-line |\n", look, Kind.TABLE)
     assert f"Apache{NO_BREAK}2.0" in document.toPlainText()
     assert "a-word-that-is-far" in document.toPlainText()
+
+
+def paragraphs(document: QTextDocument) -> list[str]:
+    found = []
+    block = document.begin()
+    while block.isValid():
+        found.append(block.text())
+        block = block.next()
+    return found
+
+
+@pytest.mark.parametrize("line_break", ["  \n   ", "\\\n   ", "<br>", "<br />\n   "])
+@pytest.mark.parametrize("marker", ["1.", "-", "- [x]"])
+def test_a_hard_break_in_an_item_is_no_new_item(look: Look, line_break: str, marker: str) -> None:
+    document = SafeDocument()
+    set_markdown(document, f"{marker} Step one{line_break}detail\n{marker} Step two\n", look, Kind.LIST)
+    assert [text.replace("\u2028", "|") for text in paragraphs(document)] == ["Step one|detail", "Step two"]
+    assert document.begin().textList().count() == 2
+
+
+def test_lists_at_one_level_have_one_bullet(look: Look) -> None:
+    document = SafeDocument()
+    set_markdown(document, "- a\n  - b\n    - c\n\n\n* d\n  * e\n+ f\n", look, Kind.LIST)
+    styles = {block.text(): block.textList().format().style() for block in (document.findBlockByNumber(number) for number in range(6))}
+    assert styles["a"] == styles["d"] == styles["f"]
+    assert styles["b"] == styles["e"]
+    assert len({styles["a"], styles["b"], styles["c"]}) == 3
+
+
+def test_known_html_has_its_look(look: Look) -> None:
+    document = SafeDocument()
+    set_markdown(document, "<sub>a</sub><sup>b</sup><u>c</u><mark>d</mark><kbd>e</kbd><b>f</b><i>g</i><del>h</del>", look)
+    shapes = [shape for _, _, shape in fragments(document.begin())]
+    assert document.toPlainText() == "abcdefgh"
+    align = type(shapes[0]).VerticalAlignment
+    assert [shape.verticalAlignment() for shape in shapes[:3]] == [align.AlignSubScript, align.AlignSuperScript, align.AlignNormal]
+    assert shapes[2].fontUnderline()
+    assert shapes[3].background().color() == look.colours.notice
+    assert shapes[4].fontFixedPitch()
+    assert (shapes[5].fontWeight(), shapes[6].fontItalic(), shapes[7].fontStrikeOut()) == (700, True, True)
+
+
+def test_each_quote_within_a_quote_has_its_bar(look: Look) -> None:
+    document = SafeDocument()
+    set_markdown(document, "outer\n> inner\n> > third\n\n- item\n  > quote\n", look, Kind.QUOTE)
+    found = [document.findBlockByNumber(number).blockFormat().property(QUOTES) for number in range(5)]
+    assert found == [None, [0], [0, 0], None, [1]]
+
+
+def test_an_alert_begins_with_its_name(look: Look) -> None:
+    document = SafeDocument()
+    set_markdown(document, "- mind this\n", look, Kind.QUOTE, alert="warning")
+    assert paragraphs(document) == ["Warning", "mind this"]
+    assert document.begin().textList() is None
+    assert document.begin().begin().fragment().charFormat().foreground().color() == look.colours.number
+
+
+def test_lines_of_a_change_are_coloured(look: Look) -> None:
+    colours = CodeColours(IdleRunner())
+    for _ in colours._lex("diff", "-old\n+new\n same\n", lambda: None):
+        pass
+    lines = colours.get("diff", "-old\n+new\n same\n")
+    assert lines is not None
+    assert [{style for *_, style in line} for line in lines] == [{"removed"}, {"added"}, set(), set()]
+    assert look.colours.removed.red() > look.colours.removed.green()
+    assert look.colours.added.green() > look.colours.added.red()

@@ -288,6 +288,7 @@ def test_the_keyboard_reaches_buttons_and_never_scrolls_by_losing_one(show: Show
     assert view.hasFocus()
     view.scroll_to_end()
     view.flush()
+    [button] = [widget.buttons["edit"] for row, widget in view.stage.footers() if row.item.id == 5 and isinstance(widget, FooterRow)]
     button.setFocus(Qt.FocusReason.TabFocusReason)
     model.replace(5, replace(model.item(5), running=True))
     view.flush()

@@ -1,0 +1,272 @@
+"""Markdown of one block -> the tokens of markdown-it: CommonMark 0.31 with GitHub's tables, strikethrough, tasks and bare addresses.
+
+Two things are read more kindly than CommonMark does. Emphasis also begins and ends beside Chinese, Japanese and Korean letters and
+punctuation, where no spaces are written. And the few HTML elements that format words are tokens `html_open` and `html_close`
+with their `tag`; all other HTML is text. Importing this imports markdown-it: not for a start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from unicodedata import category
+
+from markdown_it import MarkdownIt
+from markdown_it.parser_inline import ParserInline
+from markdown_it.rules_core import StateCore, text_join
+from markdown_it.rules_inline.state_inline import Scanned, StateInline
+from markdown_it.token import Token
+
+__all__ = ["HTML_TAGS", "Cell", "References", "definitions", "parse", "parse_table", "table_rows"]
+
+References = Mapping[str, Any]
+"""What links may name: markdown-it's own form of addresses, by labels in the form that labels are compared in."""
+HTML_TAGS = frozenset({"b", "code", "del", "em", "i", "ins", "kbd", "mark", "s", "strong", "sub", "summary", "sup", "u"})
+"""HTML elements that are shown as what they mean, when they are closed in the same paragraph."""
+_NESTING = 200
+"""Levels that markdown-it goes down before it leaves out what is deeper."""
+_TOO_DEEP = re.compile(r"^(?:[ \t]*(?:[>*+-]|\d{1,9}[.)])){40}", re.MULTILINE)
+"""So many marks on one line are nobody's structure: such a text is shown as it is."""
+_TAG = re.compile(r"<(/?)([a-z]+)(?:\s[^<>]*)?\s*/?>$", re.IGNORECASE)
+_CELL_END = re.compile(r"(?<!\\)\|")
+_SIGNS = re.compile(r"[\\`*_~\[\]!<&\n]")
+"""Without one of these, words are nothing but words."""
+_MOST_BRACKETS, _MOST_SIGNS = 200, 1000
+"""In a text with more of them they mean nothing; finding that out would take seconds."""
+_DETAILS = re.compile(r"</?details(?:\s[^<>]*)?>$", re.IGNORECASE)
+_ADDRESS = re.compile(
+    r"(?<![^\s*_~(\"'\u3000-\u303f\uff01-\uff5e])(?:(?P<www>www\.)|(?P<scheme>https?://))(?P<rest>[^\s<]+)"
+    r"|(?<![\w.+-])(?P<mail>[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+)(?![\w@])",
+    re.IGNORECASE | re.ASCII,
+)
+_DOMAIN = re.compile(r"[^\W_](?:[\w.-]*[^\W_])?")
+_AFTER = re.compile(r"(?:[?!.,:*_~'\"]+|&[a-zA-Z0-9]+;|[\u3000-\u303f\uff01-\uff0f\uff1a-\uff1f].*)$")
+"""What stands behind an address and is no part of it."""
+_CJK = re.compile(
+    "[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3100-\u31ff\u3200-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f"
+    "\uff00-\uffef\U0001b000-\U0001b2ff\U0001f200-\U0001f2ff\U00020000-\U0003fffd]"
+)
+
+
+def parse(source: str, references: References | None = None) -> list[Token]:
+    """The tokens of `source`; links may name one of the `references` that `definitions` found."""
+    if _TOO_DEEP.search(source):
+        return _as_text(source)
+    return _parser().parse(source, _environment(references))
+
+
+def definitions(source: str) -> tuple[dict[str, Any], bool]:
+    """The references that a paragraph defines, and whether it has other words too."""
+    found = _environment(None)
+    rest = _parser().parse(source, found)
+    return found["references"], bool(rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The words of a cell of a table, and the `side` that they stand at: "left", "right", "center" or nothing."""
+
+    children: Sequence[Token]
+    side: str = ""
+
+
+def parse_table(source: str, references: References | None = None) -> list[list[Cell]]:
+    """The cells of the body of a block that is a table: as many in each row as in its head. The row of dashes is none of them."""
+    lines = [_CELL_END.split(line.strip()[1:-1]) for line in source.rstrip("\n").split("\n")]
+    dashes = [cell.strip() for cell in (lines[1] if len(lines) > 1 else ["-"] * len(lines[0]))]
+    sides = [(cell[:1] == ":", cell[-1:] == ":") for cell in dashes]
+    names = [{(True, True): "center", (True, False): "left", (False, True): "right"}.get(side, "") for side in sides]
+    env = _environment(references)
+    rows = []
+    for line in (lines[0], *lines[2:]):
+        texts = [text.strip().replace("\\|", "|") for text in (line + [""] * len(names))[: len(names)]]
+        rows.append([Cell(_words(text, env), side) for text, side in zip(texts, names, strict=True)])
+    return rows
+
+
+def table_rows(tokens: Sequence[Token]) -> list[list[Cell]]:
+    """The cells of the first table among `tokens`, row by row."""
+    rows: list[list[Cell]] = []
+    for place, token in enumerate(tokens):
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type in ("th_open", "td_open"):
+            rows[-1].append(Cell(tokens[place + 1].children or (), str(token.attrs.get("style", "")).removeprefix("text-align:")))
+        elif token.type == "table_close":
+            break
+    return rows
+
+
+def _words(text: str, env: dict[str, Any]) -> Sequence[Token]:
+    if not text:
+        return ()
+    if _SIGNS.search(text) is None and not _may_link(text):
+        return (Token("text", "", 0, content=text),)
+    state = StateCore(text, _parser(), env)
+    inline = Token("inline", "", 0, content=text, children=_parser().inline.parse(text, _parser(), env, []))
+    state.tokens = [inline]
+    text_join(state)
+    _finish(state)
+    return inline.children or ()
+
+
+def _environment(references: References | None) -> dict[str, Any]:
+    return {"references": dict(references or {})}
+
+
+def _may_link(text: str) -> bool:
+    return "://" in text or "@" in text or "www." in text.lower()
+
+
+def _as_text(source: str) -> list[Token]:
+    words = Token("text", "", 0, content=source)
+    inline = Token("inline", "", 0, content=source, children=[words])
+    return [Token("paragraph_open", "p", 1), inline, Token("paragraph_close", "p", -1)]
+
+
+class _Inline(ParserInline):
+    """Reads emphasis by the rules of `_flanking`."""
+
+    def parse(self, src: str, md: MarkdownIt, env: Any, tokens: list[Token]) -> list[Token]:
+        if _SIGNS.search(src) is None or src.count("[") > _MOST_BRACKETS or len(_SIGNS.findall(src)) > _MOST_SIGNS:
+            tokens.append(Token("text", "", 0, content=src))
+            return tokens
+        state = _State(src, md, env, tokens)
+        self.tokenize(state)
+        for rule in self.ruler2.getRules(""):
+            rule(state)
+        return state.tokens
+
+
+class _State(StateInline):
+    def scanDelims(self, start: int, canSplitWord: bool) -> Scanned:
+        end, marker = start, self.src[start]
+        while end < self.posMax and self.src[end] == marker:
+            end += 1
+        before, after = self.src[start - 1 : start] or " ", self.src[end : end + 1] or " "
+        left, right = _flanking(before, after)
+        opens = left and (canSplitWord or not right or _is_mark(before))
+        closes = right and (canSplitWord or not left or _is_mark(after))
+        return Scanned(opens, closes, end - start)
+
+
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    made = MarkdownIt("commonmark")
+    made.inline = _Inline()
+    made.configure("commonmark").enable(["table", "strikethrough"]).disable("html_block")
+    made.options["html"], made.options["maxNesting"], made.options["strikethrough_single_tilde"] = True, _NESTING, True
+    made.core.ruler.push("addresses", _finish)
+    return made
+
+
+def _flanking(before: str, after: str) -> tuple[bool, bool]:
+    """Whether a run of delimiters between two characters is left-flanking, and whether it is right-flanking."""
+    behind, ahead = before.isspace(), after.isspace()
+    cjk_before, cjk_after = _CJK.match(before) is not None, _CJK.match(after) is not None
+    mark_before, mark_after = _is_mark(before) and not cjk_before, _is_mark(after) and not cjk_after
+    left = not ahead and (not mark_after or behind or mark_before or cjk_before)
+    right = not behind and (not mark_before or ahead or mark_after or cjk_after)
+    return left, right
+
+
+def _is_mark(letter: str) -> bool:
+    return category(letter)[0] in "PS"
+
+
+def _finish(state: StateCore) -> None:
+    for token in state.tokens:
+        if token.type == "inline" and token.children:
+            if any(child.type == "html_inline" for child in token.children):
+                token.children = _with_html(token.children)
+            if _may_link(token.content):
+                token.children = _with_addresses(token.children)
+
+
+def _with_html(children: Sequence[Token]) -> list[Token]:
+    """HTML as tokens of its own kinds where it is known and closed, and as text where it is not."""
+    last, opened = len(children) - 1, []
+    for place, token in enumerate(children):
+        found = _TAG.match(token.content) if token.type == "html_inline" else None
+        tag = found[2].lower() if found is not None else ""
+        if token.type != "html_inline":
+            continue
+        token.type = "text"
+        if tag == "br":
+            token.type, token.content = "hardbreak", ""
+        elif _DETAILS.match(token.content) and (place in (0, last) or _at_break(children, place)):
+            token.content = ""
+        elif tag in HTML_TAGS and found is not None:
+            if not found[1]:
+                opened.append((tag, token))
+                continue
+            start = next((at for at in range(len(opened) - 1, -1, -1) if opened[at][0] == tag), -1)
+            if start >= 0:
+                _mark(opened[start][1], "html_open", tag)
+                _mark(token, "html_close", tag)
+                del opened[start:]
+    kept = [child for child in children if child.type != "text" or child.content]
+    for place, child in enumerate(kept):  # a break beside a break of another kind is one
+        if child.type == "softbreak" and (place and kept[place - 1].type == "hardbreak"):
+            child.type = "text"
+    while kept and kept[0].type == "softbreak":
+        del kept[0]
+    while kept and kept[-1].type == "softbreak":
+        del kept[-1]
+    return kept
+
+
+def _at_break(children: Sequence[Token], place: int) -> bool:
+    return children[place - 1].type == "softbreak" or children[place + 1].type == "softbreak"
+
+
+def _mark(token: Token, kind: str, tag: str) -> None:
+    token.type, token.tag, token.content = kind, tag, ""
+
+
+def _with_addresses(children: Sequence[Token]) -> list[Token]:
+    """Addresses in the text become links, as in GitHub's Markdown (section 6.9), but for those inside a link."""
+    made: list[Token] = []
+    inside = 0
+    for token in children:
+        inside += {"link_open": 1, "link_close": -1}.get(token.type, 0)
+        made += _linked(token) if token.type == "text" and not inside else [token]
+    return made
+
+
+def _linked(token: Token) -> list[Token]:
+    made: list[Token] = []
+    text, start = token.content, 0
+    for found in _ADDRESS.finditer(text):
+        shown = _trimmed(found[0])
+        if found["mail"]:
+            shown = "" if found[0][-1] in "-_" else found[0].rstrip(".")
+            address = f"mailto:{shown}"
+        else:
+            address = shown if found["scheme"] else f"http://{shown}"
+            host = _DOMAIN.match(shown[len(found["scheme"] or "") :])
+            if host is None or (found["www"] and "." not in host[0][4:]):
+                shown = ""
+        if not shown or found.start() < start:
+            continue
+        made.append(Token("text", "", 0, content=text[start : found.start()]))
+        made.append(Token("link_open", "a", 1, attrs={"href": address}, markup="linkify"))
+        made.append(Token("text", "", 0, content=shown))
+        made.append(Token("link_close", "a", -1, markup="linkify"))
+        start = found.start() + len(shown)
+    made.append(Token("text", "", 0, content=text[start:]))
+    return [part for part in made if part.type != "text" or part.content]
+
+
+def _trimmed(address: str) -> str:
+    """The address without what only stands behind it: stops, quotes, a bracket that was not opened in it."""
+    while True:
+        shorter = _AFTER.sub("", address)
+        if shorter.endswith(")") and shorter.count(")") > shorter.count("("):
+            shorter = shorter[:-1]
+        if shorter == address:
+            return address
+        address = shorter

@@ -1,0 +1,55 @@
+"""Takes the text of a message into its splitter in small steps, and no more of it than a reader has asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from desktop.blocks import BlockSplitter, Tag
+
+__all__ = ["PAGE", "PAGE_LINES", "PAGE_ROWS", "STEP", "STEP_LINES", "Intake", "lines_end"]
+
+STEP, STEP_LINES = 32_768, 500
+"""Characters and lines that are split at once: a few milliseconds of work."""
+PAGE, PAGE_ROWS = 1_000_000, 1_000
+"""Characters and blocks of one message that are shown before the reader asks for more."""
+PAGE_LINES = 20_000
+"""The same for lines of a text without Markdown."""
+
+
+class Intake:
+    """`splitter` has the first `taken` characters of a text that only grows."""
+
+    def __init__(self, tags: Sequence[Tag], opened: str, pages: int = 1) -> None:
+        self.splitter = BlockSplitter(tags, opened)
+        self.taken = 0
+        self.pages = pages
+
+    def step(self, text: str) -> None:
+        """Take the next characters of `text`."""
+        end = min(self.taken + STEP, self._limit(text))
+        if end > self.taken:
+            end = lines_end(text, self.taken, end, STEP_LINES)
+            self.splitter.feed(text[self.taken : end])
+            self.taken = end
+
+    def waits(self, text: str) -> bool:
+        """Whether another step is to be made."""
+        return self.taken < self._limit(text)
+
+    def hidden(self, text: str) -> int:
+        """Characters that are not shown until the reader asks for more."""
+        return len(text) - self._limit(text)
+
+    def _limit(self, text: str) -> int:
+        full = len(self.splitter.closed) >= self.pages * PAGE_ROWS
+        return self.taken if full else min(len(text), self.pages * PAGE)
+
+
+def lines_end(text: str, start: int, end: int, lines: int) -> int:
+    """Where the last of so many `lines` from `start` on ends, at most at `end`."""
+    if text.count("\n", start, end) <= lines:
+        return end
+    place = start
+    for _ in range(lines):
+        place = text.find("\n", place) + 1
+    return place
