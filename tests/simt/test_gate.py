@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
+from engine.backends.cuda.build import build
 from engine.backends.cuda.kernel import Kernel
+from engine.backends.cuda.launch import Arguments
+from engine.backends.cuda.pointwise import add_kernel
 from engine.backends.cuda.registry import all_kernels
 from engine.backends.cuda.targets import CAPABILITIES, BuildError
 from engine.backends.cuda.workers import Outcome, compiled
+from tests.simt import cubin
 from tests.simt.test_build import doubling, spilling
 
 WORKERS = 2
@@ -21,10 +26,35 @@ def complaints(kernel: Kernel, outcome: Outcome) -> list[str]:
         return [f"{kernel.name}: {outcome}"]
     wanted = {capability for capability in CAPABILITIES if capability >= kernel.least}
     wrong = [f"{kernel.name}: no code for sm_{c}" for c in sorted(wanted - set(outcome))]
-    return wrong + [
-        f"{kernel.name} sm_{c}: {b.registers} registers of {kernel.registers}, stack {b.stack}, spilled {b.spilled}"
-        for c, b in outcome.items()
-        if b.registers > kernel.registers or b.stack or b.spilled
+    return (
+        wrong
+        + [
+            f"{kernel.name} sm_{c}: {b.registers} registers of {kernel.registers}, stack {b.stack}, spilled {b.spilled}"
+            for c, b in outcome.items()
+            if b.registers > kernel.registers or b.stack or b.spilled
+        ]
+        + [
+            f"{kernel.name} sm_{c}: {text}"
+            for c, b in outcome.items()
+            for text in disagreements(kernel, b.cubin)
+        ]
+    )
+
+
+def disagreements(kernel: Kernel, image: bytes) -> list[str]:
+    """Where machine code takes its parameters from elsewhere than `launch.Arguments` puts them, or runs in
+    other blocks."""
+    arguments = Arguments(kernel.parameters)
+    places, sizes = [], {"l": 8, "i": 4, "f": 4}
+    for address, letter in zip(arguments.pointers, kernel.parameters, strict=False):
+        places.append((address - arguments.pointers[0], sizes[letter]))
+    said = {
+        "parameters": (cubin.parameters(image, kernel.name), places),
+        "bytes of parameters": (cubin.number(image, kernel.name, cubin.CBANK_PARAM_SIZE), sum(places[-1])),
+        "threads": (cubin.number(image, kernel.name, cubin.MAX_THREADS), kernel.threads),
+    }
+    return [
+        f"{what} {theirs}, launched with {ours}" for what, (theirs, ours) in said.items() if theirs != ours
     ]
 
 
@@ -51,6 +81,25 @@ def test_names_are_unique_and_symbols() -> None:
     names = [kernel.name for kernel in all_kernels()]
     assert len(set(names)) == len(names) > 0
     assert [name for name in names if not (name.isidentifier() and name.isascii())] == []
+
+
+def test_parameters_lie_where_machine_code_takes_them_from() -> None:
+    """Of a kernel with parameters of all kinds, on each generation; the slow test below does it for all kernels."""
+    kernel = add_kernel()
+    assert set(kernel.parameters) == {"l", "i", "f"}
+    for capability, built in build(kernel, [75, 90, 120]).items():
+        assert disagreements(kernel, built.cubin) == [], capability
+
+
+def test_a_kernel_that_is_launched_otherwise_is_found() -> None:
+    kernel = add_kernel()
+    image = build(kernel, [90])[90].cubin
+    moved = replace(kernel, parameters="i" + kernel.parameters[1:])
+    fewer = replace(kernel, parameters=kernel.parameters[:-1], threads=kernel.threads // 2)
+    assert any("parameters" in text for text in disagreements(moved, image))
+    assert [text.split(" [")[0].split(" 1")[0] for text in disagreements(fewer, image)][-1] == "threads"
+    with pytest.raises(ValueError, match=r"no \.nv\.info\.other"):
+        cubin.parameters(image, "other")
 
 
 @pytest.mark.slow
