@@ -16,6 +16,7 @@ from engine.doors import DOORS
 from engine.doors.door import Console, Door
 from engine.doors.info import version
 from engine.errors import EngineError
+from engine.printable import json_text, printable
 
 
 def parser() -> argparse.ArgumentParser:
@@ -58,7 +59,14 @@ def _use(door: Door, options: argparse.Namespace) -> int:
         sys.stdout.flush()
         print(error, file=sys.stderr)
         return 1
-    text = json.dumps(answer, ensure_ascii=False) if console.json else door.show(answer)
+    if console.json:
+        try:
+            text = json_text(json.dumps(answer, ensure_ascii=False, allow_nan=False))
+        except ValueError:
+            print("The answer has numbers that JSON cannot hold (NaN or infinite); without --json it is shown as it is.", file=sys.stderr)
+            return 1
+    else:
+        text = printable(door.show(answer))
     if text:
         print(text)
     sys.stdout.flush()

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from engine.printable import one_line
 from engine.settings import (
     AdapterSettings,
     ConstraintSettings,
@@ -277,7 +278,8 @@ class WorkSpace:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a model file's headers tell, without loading it. Sizes are bytes; `name` is for people.
+    """What a model file's headers tell, without loading it. Sizes are bytes; `name` is for people. The texts
+    that are shown are made fit for that.
 
     `stop_token_ids` are all ids that end a turn, from generation_config.json or the GGUF metadata. `quantisation` is how people
     name the weights' format ("Q4_K", "GPTQ 4-bit", "BF16"); `licence` as the file states it, or ""; `resident_bytes` are what the
@@ -328,6 +330,10 @@ class ModelInfo:
     gpu_work: WorkSpace = WorkSpace()
     notice: str = ""
     report: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("name", "architecture", "format", "quantisation", "licence", "notice"):
+            object.__setattr__(self, name, one_line(getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True)

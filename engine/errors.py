@@ -22,9 +22,14 @@ from __future__ import annotations
 
 import traceback
 
+from engine.printable import one_line
+
 
 class EngineError(Exception):
-    """Base of all known trouble. `str(error)` is one sentence for the user's eyes."""
+    """Base of all known trouble. `str(error)` is one sentence for the user's eyes: what it quotes from a file is made fit for them."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class ModelNotFound(EngineError):

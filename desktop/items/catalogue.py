@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.core import ModelInfo
+from engine.printable import one_line
 
 __all__ = ["ModelEntry", "count_text", "entry", "model_name", "size_text", "template_text"]
 
@@ -35,13 +36,13 @@ class ModelEntry:
 def entry(info: ModelInfo, source: str = "", title: str = "") -> ModelEntry:
     """The entry of a readable model: its size in parameters, bits per weight and bytes. `title` takes the place of its own name."""
     parts = (count_text(info.parameters), f"{info.bits_per_weight:.3g} bit", size_text(info.weights_bytes))
-    return ModelEntry(info.path, title or info.name, " · ".join(part for part in parts if part), source=source, info=info)
+    return ModelEntry(info.path, one_line(title) or info.name, " · ".join(part for part in parts if part), source=source, info=info)
 
 
 def model_name(path: str | Path) -> str:
     """The name of a model that cannot be read, or not yet: that of its file or folder."""
     path = Path(path)
-    return path.stem if path.suffix.lower() == ".gguf" else path.name
+    return one_line(path.stem if path.suffix.lower() == ".gguf" else path.name)
 
 
 def count_text(parameters: int) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from desktop.store.attached import Attachment
+from engine.printable import one_line
 
 __all__ = ["MOST_BYTES", "MOST_PAGES", "Unreadable", "decoded", "read_attachment"]
 
@@ -36,6 +37,9 @@ _CONTROLS = frozenset(range(32)) - {7, 8, 9, 10, 12, 13, 27}
 
 class Unreadable(Exception):
     """A file that cannot be attached; the message is one sentence for people."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 def read_attachment(path: Path, stop: threading.Event) -> Attachment:
@@ -62,7 +66,7 @@ def read_attachment(path: Path, stop: threading.Event) -> Attachment:
         raise Unreadable(f"“{path.name}” is not a text file: text, code, Markdown, CSV and PDF files can be attached.")
     if not text.strip():
         raise Unreadable(f"“{path.name}” is empty: there is nothing in it that a model could read.")
-    return Attachment(path.name, _clean(text))
+    return Attachment(one_line(path.name), _clean(text))
 
 
 def decoded(data: bytes) -> str | None:
@@ -132,7 +136,7 @@ def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
     text = "\n\n".join(page for page in pages if page)
     if not text.strip():
         raise Unreadable(f"“{path.name}” has no text: its pages are pictures. Run text recognition (OCR) over it first.")
-    return Attachment(path.name, _clean(text), f"first {len(pages):,} of {total:,} pages" if len(pages) < total else "")
+    return Attachment(one_line(path.name), _clean(text), f"first {len(pages):,} of {total:,} pages" if len(pages) < total else "")
 
 
 def _ask_reader(path: Path, stop: threading.Event) -> dict[str, Any] | None:

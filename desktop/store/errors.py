@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from desktop.store.soundness import request_check
+from engine.printable import one_line
 
 __all__ = ["Damaged", "DiskFull", "Gone", "Rows", "StoreError", "is_damage", "translated"]
 
@@ -19,6 +20,9 @@ ROOM = 1 << 20
 
 class StoreError(Exception):
     """The conversations or preferences cannot be read or written; `str(error)` is one sentence for the user's eyes."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class DiskFull(StoreError):

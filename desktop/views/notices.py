@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePol
 
 from desktop.views.icons import IconButton, pixmap
 from desktop.views.motion import Fade
+from engine.printable import one_line
 
 __all__ = ["Banner", "announce"]
 
@@ -74,7 +75,7 @@ class Banner(QFrame):
 
         `offer` is a button's words and what it does; the notice is gone then.
         """
-        self._level = level
+        self._level, text = level, one_line(text)  # it may quote a file's name
         words, self._offered = offer if offer is not None else ("", None)
         self.offer.setText(words)
         self.offer.setVisible(offer is not None)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.core import Loading
+from engine.printable import one_line, printable
 
 Answer = dict[str, Any]
 """What a door gives: with --json it is printed as one JSON object, otherwise `Door.show` makes text of it."""
@@ -24,12 +25,13 @@ class Console:
     def write(self, text: str) -> None:
         """Part of an answer that is shown while it grows; silent with --json."""
         if not self.json:
-            sys.stdout.write(text)
+            sys.stdout.write(printable(text))
             sys.stdout.flush()
 
     def progress(self, text: str) -> None:
         """One line that is written over by the next; only on a terminal."""
         if not self.json and sys.stderr.isatty():
+            text = one_line(text)
             sys.stderr.write(f"\r{text.ljust(self._progress)}")
             sys.stderr.flush()
             self._progress = len(text)
@@ -38,7 +40,7 @@ class Console:
         """A line that stays, beside the answer."""
         self.clear()
         if not self.json:
-            print(text, file=sys.stderr)
+            print(one_line(text), file=sys.stderr)
 
     def loading(self, event: Loading) -> None:
         """Progress of loading a model."""

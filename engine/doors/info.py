@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 from engine.doors.door import Answer, Console, Door
+from engine.printable import one_line
 from engine.settings import CacheSettings, LoadSettings
 
 _MODEL_KEYS = (
@@ -99,7 +100,7 @@ def _show(answer: Answer) -> str:
 
 def _readable(key: str, value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {text}" for name, text in value.items()) or "nothing"
+        return one_line(", ".join(f"{name} {text}" for name, text in value.items())) or "nothing"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if key.endswith("bytes") and isinstance(value, int):
@@ -107,8 +108,8 @@ def _readable(key: str, value: object) -> str:
     if isinstance(value, float):
         return f"{value:.2f}"
     if isinstance(value, list):
-        return ", ".join(_gpu(item) if isinstance(item, dict) else str(item) for item in value) or "none"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        return one_line(", ".join(_gpu(item) if isinstance(item, dict) else str(item) for item in value)) or "none"
+    return f"{value:,}" if isinstance(value, int) else one_line(str(value))
 
 
 def _gpu(gpu: Answer) -> str:

@@ -10,7 +10,7 @@ from engine.backends.base import Floats
 from engine.doors.door import Answer, Console, Door
 from engine.doors.flags import add_model, add_prompt
 from engine.doors.opening import opened, prompt_ids
-from engine.errors import BadSetting
+from engine.errors import BadCheckpoint, BadSetting
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,13 +38,18 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
             scores = log_softmax(end.value[None])[0]
         finally:
             source.close()
-        best = np.argsort(-scores, kind="stable")[: options.top]
+        best = [i for i in np.argsort(-scores, kind="stable")[: options.top] if np.isfinite(scores[i])]  # some cannot be drawn
         top = [{"id": int(i), "piece": chat.tokenizer.piece(int(i)), "logprob": float(scores[i])} for i in best]
         return {"prompt_ids": ids, "top": top}
 
 
 def log_softmax(logits: Floats) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Natural logarithms of the probabilities of each row of `logits` (rows, V), in float64."""
+    """Natural logarithms of the probabilities of each row of `logits` (rows, V), in float64.
+
+    Raises `BadCheckpoint` for logits that are no numbers, or for which none can be.
+    """
+    if not np.isfinite(logits.max(axis=1)).all():  # the largest of numbers and NaN is NaN
+        raise BadCheckpoint("The model gives no numbers for the next token (NaN or infinite): its weights are broken. Download it again.")
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     result: np.ndarray[tuple[int, int], np.dtype[np.float64]] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return result

@@ -18,12 +18,14 @@ from engine.doors.door import Answer, Console, Door
 from engine.doors.flags import add_model, add_settings, read_file, read_settings
 from engine.doors.logits import log_softmax
 from engine.doors.opening import opened
-from engine.errors import BadSetting
+from engine.errors import BadCheckpoint, BadSetting
 from engine.settings import CacheSettings
 
 if TYPE_CHECKING:
     from engine.models.paged import PagedCache
 
+_MOST_NATS = 700.0
+"""The exponential of more is no number."""
 _SCORED_ROWS = 64
 """Rows of logits kept at once: with a large vocabulary each takes a megabyte in float64."""
 
@@ -53,9 +55,15 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
                 window[0] = bos
             total += negative_log_likelihood(cache, window)
             count += size - size // 2 - 1
-            console.progress(f"Window {index + 1} of {windows}: perplexity {math.exp(total / count):.4f}")
+            console.progress(f"Window {index + 1} of {windows}: perplexity {_perplexity(total / count):.4f}")
         console.clear()
-        return {"perplexity": math.exp(total / count), "tokens": count, "windows": windows}
+        return {"perplexity": _perplexity(total / count), "tokens": count, "windows": windows}
+
+
+def _perplexity(nats: float) -> float:
+    if not nats < _MOST_NATS:
+        raise BadCheckpoint("The model takes parts of this text for impossible, so it has no perplexity: its weights may be broken.")
+    return math.exp(nats)
 
 
 def negative_log_likelihood(cache: PagedCache, window: list[int]) -> float:

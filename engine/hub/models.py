@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.printable import one_line
+
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
@@ -27,6 +29,11 @@ class HubModel:
     architecture: str = ""
     parameters: int = 0
     quantisation: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("id", "author", "updated", "licence", "architecture", "quantisation"):
+            object.__setattr__(self, name, one_line(getattr(self, name)))
+        object.__setattr__(self, "tags", tuple(map(one_line, self.tags)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,9 @@ class HubChoice:
     fits_memory: bool = True
     fits_disk: bool = True
     recommended: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", one_line(self.title))
 
     @property
     def fits(self) -> bool:

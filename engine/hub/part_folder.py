@@ -15,13 +15,14 @@ from typing import IO, Any
 
 from engine.errors import DownloadError
 from engine.hub.models import HubChoice, HubFile
+from engine.printable import one_line
 
 NOTE = ".hub.json"
 """The note in the folder, which stays beside the finished model: where it is from."""
 SPARE_BYTES = 32 << 20
 """Room that stays free on the disk."""
 _MAX_NOTE_BYTES = 8 << 20
-_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|]')
+_FORBIDDEN = re.compile(r'[\\:*?"<>|]')
 _DEVICES = re.compile(r"^(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 """Names that mean devices on Windows: https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file."""
 
@@ -31,7 +32,7 @@ def check_names(files: Iterable[HubFile]) -> None:
     seen: set[str] = set()
     for file in files:
         steps = file.name.split("/")
-        bad = _FORBIDDEN.search(file.name) or len(file.name.encode("utf-8", "replace")) > 200
+        bad = _FORBIDDEN.search(file.name) or one_line(file.name) != file.name or len(file.name.encode("utf-8", "replace")) > 200
         if bad or any(not step or step.startswith(".") or step.endswith((".", " ")) or _DEVICES.match(step) for step in steps):
             raise DownloadError(f"The hub names a file {file.name[:200]!r}, which is no safe file name; nothing of this model is fetched.")
         local = local_name(file).casefold()

@@ -24,6 +24,7 @@ from engine.core import ChatRequest, Message, Text
 from engine.doors import DOORS, bench, peers, text
 from engine.doors.flags import FLAG_NAMES, REPLY_SETTINGS
 from engine.models.open_text import open_text
+from engine.printable import printable
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings, setting_info
 from engine.text.template import encode_chat
 from engine.weights.checkpoint import open_checkpoint
@@ -454,7 +455,7 @@ def test_chat(door, tiny, loaded, monkeypatch):
         events = list(loaded.stream(request, threading.Event()))
         reply = "".join(event.text for event in events if isinstance(event, Text))
         messages.append(Message("assistant", reply))
-        wanted.append(reply + ("\n[max_tokens]\n" if events[-1].reason == "max_tokens" else "\n"))
+        wanted.append(printable(reply) + ("\n[max_tokens]\n" if events[-1].reason == "max_tokens" else "\n"))
     assert out == "".join(wanted)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from desktop.store.exchange import ConversationRecord
+from engine.printable import one_line
 
 __all__ = ["Format", "LineFormat", "Note", "Unreadable"]
 
@@ -15,6 +16,9 @@ Note = Callable[[str, str], None]
 
 class Unreadable(Exception):
     """An entry of the right format that holds no conversation; `str(error)` is one sentence."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class Format(Protocol):

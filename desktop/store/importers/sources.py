@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from desktop.store.importers.protocol import Unreadable
+from engine.printable import one_line
 
 __all__ = ["TROUBLE", "SourceFile", "on_disk", "opened", "source_files"]
 
@@ -49,7 +50,7 @@ class SourceFile:
     @property
     def name(self) -> str:
         """What people call it."""
-        return self.path.name if self.member is None else f"{self.path.name}, {self.member.filename}"
+        return one_line(self.path.name if self.member is None else f"{self.path.name}, {self.member.filename}")
 
     def beside(self, ending: str) -> SourceFile | None:
         """The archive's member whose name is this one's and `ending`; None where there is none."""

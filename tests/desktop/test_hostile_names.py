@@ -1,0 +1,49 @@
+"""Names from files in the window: no line end, no mark of direction, no control character reaches a label."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from desktop.items.catalogue import entry, model_name
+from desktop.store.attachment_files import Unreadable, read_attachment
+from desktop.store.errors import DiskFull, StoreError
+from desktop.store.importers import protocol
+from desktop.store.importers.sources import SourceFile
+from desktop.views.notices import Banner
+from engine.hub.models import HubChoice
+from tests.desktop.fakes import EchoDoor
+
+EVIL = "a\x1b[2Jb\u202egnp.\u2067c\nFAKE\x9bd"
+UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def test_names_of_models_and_files(tmp_path: Path) -> None:
+    folder = tmp_path / EVIL
+    folder.mkdir()
+    text = tmp_path / f"{EVIL}.txt"
+    text.write_text("words")
+    info = EchoDoor().describe(Path("good.gguf"))
+    shown = [
+        model_name(f"/models/{EVIL}.gguf"), model_name(folder), entry(info, title=EVIL).name, read_attachment(text, threading.Event()).name,
+        SourceFile(text, None, None, 5).name, HubChoice("a/b", "1", EVIL, "gguf", (), 1).title, str(StoreError(EVIL)), str(DiskFull(EVIL)),
+        str(protocol.Unreadable(EVIL)),
+    ]  # fmt: skip
+    with pytest.raises(Unreadable) as found:
+        read_attachment(folder, threading.Event())
+    for name in (*shown, str(found.value)):
+        assert not UNFIT.search(name), repr(name)
+        assert "FAKE" in name
+
+
+def test_a_notice_is_one_line_whatever_it_quotes(qtbot: QtBot) -> None:
+    banner = Banner()
+    qtbot.addWidget(banner)
+    banner.show_notice(f"The preset was saved as {EVIL}.", "warning")
+    for text in (banner.text.text(), banner.text.accessibleName()):
+        assert not UNFIT.search(text)
+        assert r"\u202egnp" in text
