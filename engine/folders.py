@@ -70,7 +70,7 @@ def code_folder(name: str) -> Path | None:
 
 def private_folder(folder: Path) -> Path:
     """Make a folder, with those above it that are missing, that only this user can enter; an older one of the
-    user's is closed to others. Raises OSError.
+    user's is closed to others as far as its disk allows that. Raises OSError when it cannot be made.
     """
     for missing in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
@@ -158,10 +158,11 @@ def _is_mine(path: Path) -> bool:
 
 
 def _close(path: Path) -> None:
-    """Take the rights of others off a file or folder of this user."""
+    """Take the rights of others off a file or folder of this user, where its disk knows rights and can be written."""
     found = path.stat()
     if _user() == found.st_uid and found.st_mode & 0o077:
-        path.chmod(stat.S_IMODE(found.st_mode) & 0o700)
+        with contextlib.suppress(OSError):
+            path.chmod(stat.S_IMODE(found.st_mode) & 0o700)
 
 
 def _way_to(path: Path) -> Iterator[Path]:

@@ -190,9 +190,10 @@ def _checking(copies: Backups) -> Any:
 
 def _check(copies: Backups, stop: threading.Event) -> _Answer:
     """Look for damage, unless a copy of the last day, which is checked, has done so."""
-    latest = next(iter(copies.list()), None)
+    now = time.time()
+    latest = copies.latest(now)
     try:
-        if latest is not None and time.time() - latest.made_at < DAY_S:
+        if latest is not None and now - latest.made_at < DAY_S:
             return _Answer("checked")
         damage = check_file(copies.path, stop.is_set)
     except (OSError, StoreError) as error:

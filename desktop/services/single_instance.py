@@ -79,10 +79,16 @@ class Request:
 
 
 def take_lock(folder: Path) -> QLockFile:
-    """The lock of the data folder, so that no second program writes to it. Raises `AlreadyOpen` when another one has it."""
+    """The lock of the data folder, so that no second program writes to it. Raises `AlreadyOpen` when another one has it,
+    `StoreError` when nothing can be written there.
+    """
     lock = QLockFile(str(folder / "inglenook.lock"))
     lock.setStaleLockTime(0)  # never by age; the lock of a process that is gone is taken over all the same
     if not lock.tryLock(0):
+        if lock.error() != QLockFile.LockError.LockFailedError:
+            raise StoreError(
+                f"Nothing can be written in the data folder {folder}: make it writable, or start with another --data folder."
+            )
         found: object = lock.getLockInfo()  # (process, host, program), whatever the stubs say
         process = found[0] if isinstance(found, tuple) else 0
         raise AlreadyOpen(folder, process if isinstance(process, int) else 0)

@@ -73,12 +73,16 @@ class Backups:
 
     def due(self, now: float | None = None) -> bool:
         """Whether the latest copy is an hour old and something was written since; cheap, nothing but the files' times is read."""
-        latest = next(iter(self.list()), None)
+        now = time.time() if now is None else now
+        latest = self.latest(now)
         if latest is None:
             return self.path.exists()
-        now = time.time() if now is None else now
         written = max((_changed(self.path), _changed(self.path.with_name(self.path.name + "-wal"))))
-        return written > latest.made_at and not 0 <= now - latest.made_at < TIERS[0].seconds
+        return written > latest.made_at and now - latest.made_at >= TIERS[0].seconds
+
+    def latest(self, now: float) -> Backup | None:
+        """The latest copy up to now: one of the future was made while the clock was wrong."""
+        return next((backup for backup in self.list() if backup.made_at <= now), None)
 
     def make(
         self,

@@ -100,6 +100,11 @@ def _translation(error: sqlite3.DatabaseError, path: Path) -> StoreError:
         )
     if _is_full(error, path):
         return DiskFull(f"There is no room to save the conversations in {path}: make room there, then it is saved.")
+    if _code(error) == sqlite3.SQLITE_READONLY:
+        return StoreError(
+            f"The conversations in {path} can be read, but nothing can be saved: the disk or the file is read-only. "
+            "Make it writable, then everything is saved."
+        )
     return StoreError(f"The conversations in {path} cannot be read or written ({error}); check free space and permissions.")
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from desktop.store.whole_file import write_whole
 
 __all__ = ["FILE_NAME", "FileHashes", "computed", "identity", "parts"]
 
@@ -54,10 +55,8 @@ class FileHashes:
         known[key] = found
         while len(known) > _MOST:
             del known[next(iter(known))]
-        fresh = self._path.with_suffix(".new")
         with contextlib.suppress(OSError):
-            fresh.write_text(json.dumps(known, indent=1), encoding="utf-8")
-            os.replace(fresh, self._path)
+            write_whole(self._path, json.dumps(known, indent=1))
 
     def _all(self) -> dict[str, str]:
         if self._known is None:

@@ -6,17 +6,15 @@ version does not know are kept as they are.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from desktop.settings import PANES
 from desktop.store.database import StoreError, set_aside
+from desktop.store.whole_file import write_whole
 from engine.errors import BadSetting
 from engine.settings import Settings, check_value
 
@@ -262,7 +260,7 @@ class Preferences:
             kept[cls.__name__] = {**foreign, **self._saved[cls.__name__]}
         self._data["settings"] = {name: values for name, values in kept.items() if values}
         try:
-            _replace_file(self.path, json.dumps(self._data, indent=2, ensure_ascii=False) + "\n")
+            write_whole(self.path, json.dumps(self._data, indent=2, ensure_ascii=False) + "\n")
         except OSError as error:
             raise StoreError(f"The preferences cannot be saved in {self.path} ({error.strerror}); check space and permissions.") from error
 
@@ -290,17 +288,3 @@ def without_defaults(settings: Settings) -> dict[str, Any]:
     """The values that differ from the class's defaults, ready for JSON."""
     defaults = type(settings)().to_json()
     return {name: value for name, value in settings.to_json().items() if value != defaults[name]}
-
-
-def _replace_file(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=".new")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise

@@ -12,6 +12,7 @@ import resources
 from desktop.store.database import StoreError
 from desktop.store.foreign_presets import foreign_settings
 from desktop.store.preferences import Preferences, checked_values
+from desktop.store.whole_file import write_whole
 from engine.settings import SamplerSettings
 
 __all__ = ["FORMAT", "Preset", "all_presets", "built_in_presets", "find_preset", "free_name", "preset_of", "read_preset", "write_preset"]
@@ -73,7 +74,7 @@ def write_preset(path: Path, preset: Preset) -> None:
     """Write one preset as a JSON file. Raises `StoreError` when that is not possible."""
     data = {"format": FORMAT, "version": VERSION, "name": preset.name, "settings": preset.settings}
     try:
-        path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise StoreError(f"The preset cannot be saved as {path} ({error.strerror}); choose another place.") from error
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from desktop.store.database import Database, StoreError
+from desktop.store.whole_file import write_whole
 
 __all__ = ["LONGEST_PROMPT", "Prompt", "PromptStore", "read_prompts", "write_prompts"]
 
@@ -54,7 +55,7 @@ def write_prompts(path: Path, prompts: Iterable[Prompt]) -> None:
     """Write them as JSON: a list of objects with "name" and "text". Raises `StoreError`."""
     entries = [{"name": prompt.name, "text": prompt.text} for prompt in prompts]
     try:
-        path.write_text(json.dumps({"prompts": entries}, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps({"prompts": entries}, ensure_ascii=False, indent=2) + "\n")
     except OSError as error:
         raise StoreError(f"The prompts cannot be written to {path.name}: {error.strerror or error}.") from error
 

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QAbstractButton, QFileDialog, QMessageBox, QWidget
 
 from desktop.services.session import ChatSession
 from desktop.store.exporters.names import file_name
+from desktop.store.whole_file import write_whole
 from desktop.views.place_desk import PlaceDesk
 
 __all__ = ["LeavingDesk"]
@@ -82,7 +83,7 @@ class LeavingDesk(QObject):
         """Written, the texts are safe and the window closes; otherwise it stays, and says why."""
         texts = self._session.save_replies()
         try:
-            path.write_text("\n\n---\n\n".join(texts.values()) + "\n", encoding="utf-8")
+            write_whole(path, "\n\n---\n\n".join(texts.values()) + "\n")
         except OSError as error:
             words = f"The text cannot be saved as {path} ({error.strerror or error}): choose another place or make room there."
             self._session.notice.emit(words, "error")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
 
+from desktop.store.whole_file import write_whole
 from desktop.views.ask_path import ask_save
 
 __all__ = ["ask_and_save", "file_name", "write_code"]
@@ -34,7 +35,7 @@ def file_name(language: str) -> str:
 def write_code(path: Path, code: str) -> str:
     """Write `code` as UTF-8 with a line end at its end; returns why that failed in one sentence, or nothing."""
     try:
-        path.write_text(code if code.endswith("\n") or not code else code + "\n", encoding="utf-8", newline="\n")
+        write_whole(path, code if code.endswith("\n") or not code else code + "\n", "\n")
     except (OSError, UnicodeEncodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return f"The code could not be saved as “{path}”: {reason}. Choose another place and save again."

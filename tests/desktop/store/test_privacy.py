@@ -100,8 +100,14 @@ def test_an_older_installation_is_closed_at_the_start(tmp_path: Path) -> None:
 
 def test_a_folder_that_stays_open_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a disk that knows no rights."""
-    monkeypatch.setattr("engine.folders._close", lambda path: None)
+
+    def refused(self: Path, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
     tmp_path.chmod(0o755)
+    monkeypatch.setattr(Path, "chmod", refused)
+    assert data_folder(tmp_path) == tmp_path
+    Database(tmp_path / "conversations.sqlite3").close()
     assert "Other users of this computer can open your chats" in close_data(tmp_path)
 
 
