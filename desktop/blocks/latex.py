@@ -11,6 +11,9 @@ from html import unescape
 from threading import Lock
 from typing import Any
 
+from desktop.blocks.chemistry import chemistry
+from desktop.blocks.units import angle, number, quantity, unit
+
 __all__ = ["LONGEST", "math_ml", "math_svg"]
 
 LONGEST = 4000
@@ -21,9 +24,15 @@ _DROPPED = re.compile(r"\\(?:label|nonumber|notag)(?:\s*\{[^{}]*\})?(?![A-Za-z])
 _WORDS = re.compile(r"\\text\{([^{}$]*)\$([^{}$]*)\$([^{}$]*)\}")
 _TAG = re.compile(r"\\tag\*?\s*\{([^{}]*)\}")
 _UNKNOWN = re.compile(
-    r"\\(?:newcommand|renewcommand|providecommand|def|let|require|usepackage|includegraphics|unicode|href|url|cancel|bcancel|xcancel|ce|cite|ref"
+    r"\\(?:newcommand|renewcommand|providecommand|def|let|require|usepackage|includegraphics|unicode|href|url|ce|SI|SIrange|cite|ref"
     r"|input|rule|sideset|hline\s*\\hline|verb)(?![A-Za-z])"
 )
+_PACKAGES = re.compile(r"\\(ce|SI|qty|si|unit|num|ang)(?:\s*\[[^\]]*\])?\s*(?=\{)")
+_MATRIX = re.compile(r"(\\begin\{[pbBvV]?(?:small)?matrix\*?\})")
+_MATRIX_END = re.compile(r"(\\end\{[pbBvV]?(?:small)?matrix\*?\})")
+"""A matrix is put in braces: what is raised to a power is one thing then."""
+_TEXT = re.compile(r"\\(?:text|textrm|textbf|textit|mbox)\{((?:[^{}\\]|\\.)*)\}")
+_ESCAPED = re.compile(r"\\([%$_&#{}])")
 _PLAIN = re.compile(r"\\(begin|end)\{(?:equation|displaymath|math)\*?\}")
 _ALIGNED = re.compile(r"\\(begin|end)\{(?:align|flalign|eqnarray|split|alignedat|alignat)\*?\}(\{\d+\})?")
 _GATHERED = re.compile(r"\\(begin|end)\{(?:gather|multline|gathered)\*?\}")
@@ -111,8 +120,52 @@ def _depth(text: str) -> int:
     return deepest + text.count("\\left")
 
 
+def _argument(text: str, start: int) -> tuple[str, int]:
+    """(what stands in the braces that open at `start`, the place behind them); an empty text where none open or they do not close."""
+    depth = 0
+    for place in range(start, len(text) if text[start : start + 1] == "{" else 0):
+        escaped = text[place - 1] == "\\" and text[place - 2 : place] != "\\\\"
+        depth += ((text[place] == "{") - (text[place] == "}")) if not escaped else 0
+        if not depth:
+            return text[start + 1 : place], place + 1
+    return "", start
+
+
+def _with_packages(text: str) -> str:
+    """Chemistry and units in plain LaTeX."""
+    made, done = [], 0
+    for found in _PACKAGES.finditer(text):
+        if found.start() < done:
+            continue
+        first, end = _argument(text, found.end())
+        second = ""
+        if found[1] in ("SI", "qty") and end > found.end():
+            second, last = _argument(text, end)
+            end = last if last > end else found.end()
+        if end == found.end():
+            continue
+        name = found[1]
+        plain = (
+            chemistry(first) if name == "ce" else number(first) if name == "num" else angle(first) if name == "ang"
+            else quantity(first, second) if second else unit(first)
+        )  # fmt: skip
+        made += [text[done : found.start()], "{", plain, "}"]
+        done = end
+    return "".join([*made, text[done:]])
+
+
+def _plain_words(found: re.Match[str]) -> str:
+    """The signs in `\\text{...}` that need a backslash in LaTeX, which the library would show with it."""
+    command = found[0][: found.start(1) - found.start()]
+    shown = _ESCAPED.sub(lambda sign: sign[1] if sign[1] in "%_#" else f"}}\\{sign[1]}{command}", found[1])
+    return f"{command}{shown}}}".replace(f"{command}}}", "")
+
+
 def _normal(latex: str) -> str:
     """LaTeX with environments and commands that the library has under another name, or not, put in its words."""
+    text = _with_packages(latex)
+    text = _TEXT.sub(_plain_words, _MATRIX_END.sub(r"\1}", _MATRIX.sub(r"{\1", text)))
+    latex = text
     text = _TAG.sub(r"\\qquad(\1)", _DROPPED.sub("", latex.strip()))
     text = _WORDS.sub(r"\\text{\1}\2\\text{\3}", text).replace("\\operatorname*", "\\operatorname")
     text = _PLAIN.sub("", text)

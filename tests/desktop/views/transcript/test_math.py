@@ -29,8 +29,14 @@ FORMULAS = [
     "α+β≤γ",
     r"\lVert x\rVert", r"\xrightarrow{f}", r"\overset{!}{=}", r"50\%", r"\begin{bmatrix}1&\cdots\\\vdots&\ddots\end{bmatrix}", r"90^\circ",
     r"\nabla\cdot\mathbf{E}",
+    r"\begin{pmatrix}1&2\\3&4\end{pmatrix}^{-1}", r"\begin{vmatrix}a&b\\c&d\end{vmatrix}_{i}^{2}", r"\begin{bmatrix}x\end{bmatrix}^\top y",
+    r"P\left(A\middle|B\right)", r"\left\{x \,\middle\vert\, x>0\right\}", r"\frac{\cancel{x}}{\cancel{x}y}", r"\bcancel{a}+\xcancel{b}",
+    r"\ce{2H2 + O2 -> 2H2O}", r"\ce{SO4^2-}", r"\ce{^{227}_{90}Th+}", r"\ce{A ->[\Delta][\text{heat}] B v}",
+    r"\SI{9.81}{\metre\per\second\squared}", r"\qty{5}{\degreeCelsius}", r"\SI{3e8}{m/s}", r"\num{1.5(2)e-3}",
+    r"\ang{30}", r"\unit{kg.m^2}",
+    r"\text{50\%}", r"\text{a\_b \& c \#1 \$2}",
 ]  # fmt: skip
-BROKEN = ["", "^", "}{", r"\frac{1}{", r"\undefined x", r"\ce{H2O}", r"\newcommand{\R}{x}\R", "日本", r"\\", r"\begin{pmatrix}a",
+BROKEN = ["", "^", "}{", r"\frac{1}{", r"\undefined x", r"\ce{H2O", r"\SI{1", r"\newcommand{\R}{x}\R", "日本", r"\\", r"\begin{pmatrix}a",
           "{" * 500, "x" * 5000,
           r"\left(" * 300, r"\includegraphics{/etc/passwd}", r"\href{http://example.org}{x}", "\x00", "x_1_2", r"\right)"]  # fmt: skip
 

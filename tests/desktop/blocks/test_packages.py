@@ -1,0 +1,68 @@
+"""Chemistry and units of LaTeX's packages, in plain LaTeX: the examples of their manuals' syntax."""
+
+from __future__ import annotations
+
+import pytest
+
+from desktop.blocks.chemistry import chemistry
+from desktop.blocks.latex import math_ml
+from desktop.blocks.units import angle, number, quantity, unit
+
+
+@pytest.mark.parametrize(
+    ("formula", "latex"),
+    [
+        ("H2O", r"\mathrm{H}_{2}\mathrm{O}"),
+        ("Sb2O3", r"\mathrm{Sb}_{2}\mathrm{O}_{3}"),
+        ("SO4^2-", r"\mathrm{SO}_{4}^{2-}"),
+        ("NH4+", r"\mathrm{NH}_{4}^{+}"),
+        ("Y^99+", r"\mathrm{Y}^{99+}"),
+        ("[AgCl2]-", r"[\mathrm{AgCl}_{2}]^{-}"),
+        ("2H2O", r"2\,\mathrm{H}_{2}\mathrm{O}"),
+        ("1/2H2O", r"\frac{1}{2}\,\mathrm{H}_{2}\mathrm{O}"),
+        ("^{227}_{90}Th+", r"{}^{227}_{90}\mathrm{Th}^{+}"),
+        ("(NH4)2S", r"(\mathrm{NH}_{4})_{2}\mathrm{S}"),
+        ("Na+ + Cl- -> NaCl", r"\mathrm{Na}^{+} + \mathrm{Cl}^{-} \longrightarrow \mathrm{NaCl}"),
+        ("A <=> B", r"\mathrm{A} \rightleftharpoons \mathrm{B}"),
+        ("A ->[x] B", r"\mathrm{A} \xrightarrow{\mathrm{x}} \mathrm{B}"),
+        ("KCr(SO4)2*12H2O", r"\mathrm{KCr}(\mathrm{SO}_{4})_{2}\cdot 12\,\mathrm{H}_{2}\mathrm{O}"),
+        ("CO2 ^", r"\mathrm{CO}_{2}\uparrow "),
+        ("AgCl v", r"\mathrm{AgCl}\downarrow "),
+        ("C6H5-CHO", r"\mathrm{C}_{6}\mathrm{H}_{5}-\mathrm{CHO}"),
+        ("(NaPO3)_x", r"(\mathrm{NaPO}_{3})_{x}"),
+        ("", ""),
+    ],
+)
+def test_chemistry(formula: str, latex: str) -> None:
+    assert chemistry(formula) == latex
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [("3e8", r"3 \times 10^{8}"), ("e3", "10^{3}"), ("-e3", "-10^{3}"), ("1.5(2)e-3", r"1.5(2) \times 10^{-3}"), ("1+-2", r"1 \pm 2"),
+     ("1,5", "1.5"), ("1,000.5", "1000.5"), ("12 345", "12345"), ("x", "x")],
+)  # fmt: skip
+def test_numbers(text: str, latex: str) -> None:
+    assert number(text) == latex
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [("m/s", r"\mathrm{m/s}"), ("kg.m^2", r"\mathrm{kg}\,\mathrm{m}^{2}"), ("m s^{-1}", r"\mathrm{m}\,\mathrm{s}^{-1}"),
+     (r"\kilo\gram\metre\per\square\second", r"\mathrm{kg}\,\mathrm{m}\,\mathrm{s}^{-2}"),
+     (r"\metre\per\second\squared", r"\mathrm{m}\,\mathrm{s}^{-2}"), (r"\percent", r"\mathrm{\%}"),
+     (r"\micro\metre\tothe{4}", "\\mathrm{\u00b5m}^{4}")],
+)  # fmt: skip
+def test_units(text: str, latex: str) -> None:
+    assert unit(text) == latex
+
+
+def test_quantities_and_angles() -> None:
+    assert quantity("5", r"\metre") == r"5\,\mathrm{m}"
+    assert quantity("90", r"\degree") == "90\\mathrm{\u00b0}"
+    assert angle("1;2;3") == r"1^{\circ}2'3''"
+
+
+def test_a_web_page_has_them_too() -> None:
+    for latex in (r"\ce{H2O}", r"\SI{1}{\metre}", r"\text{50\%}", r"\begin{pmatrix}1\end{pmatrix}^2", r"\cancel{x}"):
+        assert math_ml(latex, True).startswith("<math")
