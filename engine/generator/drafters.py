@@ -16,10 +16,13 @@ from engine.sampling.sampler import Sampler
 from engine.settings import CacheSettings, SamplerSettings, SpeculationSettings
 from engine.speculation.draft_model import DraftModel
 from engine.speculation.ngram import NgramDrafter
-from engine.speculation.pace import Pace
+from engine.speculation.pace import GUESS_COST, Pace
 
 if TYPE_CHECKING:
     from engine.models.base import Model
+
+_ROW_COST = 0.1
+"""What checking one more guess is supposed to add to a pass, in passes."""
 
 
 @dataclass
@@ -134,10 +137,16 @@ class Drafters:
     def _pace(self, settings: SpeculationSettings, *, deterministic: bool) -> Pace:
         """What was measured in earlier sequences goes on; a deterministic pace begins anew each time."""
         free = settings.method == "ngram"
+        cost = GUESS_COST if free else self._draft_share() + _ROW_COST
         if deterministic or not settings.adaptive:
-            return Pace(settings.draft_tokens, settings.adaptive, free=free, deterministic=deterministic)
+            return Pace(settings.draft_tokens, settings.adaptive, free=free, deterministic=deterministic, guess_cost=cost)
         key = (settings.method, settings.draft_tokens)
-        return self._paces.setdefault(key, Pace(settings.draft_tokens, True, free=free))
+        return self._paces.setdefault(key, Pace(settings.draft_tokens, True, free=free, guess_cost=cost))
+
+    def _draft_share(self) -> float:
+        """A pass of the draft model as a share of the target's, by the weights that are read for it."""
+        assert self._draft_cache is not None
+        return self._draft_cache.model.weight_bytes_per_token / max(1, self._cache.model.weight_bytes_per_token)
 
 
 def _greedy(sampler: SamplerSettings) -> bool:

@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from engine.generator.job import Job
 from engine.speculation.drafter import Drafter, Proposal
-from engine.speculation.ngram import ROW_COST, NgramDrafter
+from engine.speculation.ngram import NgramDrafter, usual_cost
 from engine.speculation.pace import Pace
 
 P = ParamSpec("P")
@@ -63,14 +63,11 @@ class Drafting:
         limit = job.plan.rules.max_tokens
         left = limit - job.new_tokens - 1 if limit else room
         count = max(0, min(self._pace.next_length(), room, left))
-        if isinstance(self._drafter, NgramDrafter):  # it cuts its guesses itself, by costs that are worked out where there are any
-            self._drafter.row_cost = self._row_cost
+        if isinstance(self._drafter, NgramDrafter):  # it cuts its guesses itself
+            self._drafter.extra_cost = self._pace.extra_cost if self._pace.adaptive else usual_cost
         proposals = self.timed(self._drafter.propose)(job.ids, count) if count else []
         self._drafted = len(proposals)
         return proposals
-
-    def _row_cost(self) -> float:
-        return self._pace.row_cost if self._pace is not None and self._pace.adaptive else ROW_COST
 
     def passed(self, decided: int) -> None:
         """The latest pass gave this many tokens."""

@@ -13,13 +13,18 @@ _LONGEST_MATCH = 24
 """A match is not followed further back than this."""
 _COMPARED = 256
 """Text that ends in so many of the tokens it ended in before was not changed further back either."""
-ROW_COST = 0.3
+_ROW_COST = 0.3
 """What one more row costs as a share of a pass, where it was not measured."""
 _PRIOR = 6.0
 _MEMORY = 0.97
 _CLASSES = (1, 2, 3, 4, 5, 6, 9, 13)
 _FIRST_RATES = (0.10, 0.25, 0.40, 0.50, 0.60, 0.70, 0.80, 0.90)
 """How often the next token is guessed right after a match of at least so many tokens, before anything was learnt."""
+
+
+def usual_cost(count: int) -> float:
+    """What so many guesses add to a pass, in passes, where nothing is measured."""
+    return _ROW_COST * count
 
 
 def _class_of(length: int) -> int:
@@ -52,17 +57,16 @@ class NgramDrafter:
     """A `Drafter` that looks for the last tokens, `longest` down to `shortest` of them, earlier in the text.
 
     Of several places the one with the longest match counts, then the latest. It learns within a sequence how often matches of
-    each length go on alike, also from guesses that were not asked for, and proposes only as far as the guess is likely enough
-    to be worth a row of a pass: `row_cost` is what one more row costs as a share of a pass, or a function that is asked where there
-    is something to guess. `use_prompt` off leaves out the
-    prompt, so that only the reply's own repeats are guessed.
+    each length go on alike, also from guesses that were not asked for, and proposes as many as are worth the most: tokens that are
+    likely to come, less `extra_cost`, what so many guesses add to a pass, in passes. It is asked only where there is something to
+    guess. `use_prompt` off leaves out the prompt, so that only the reply's own repeats are guessed.
     """
 
     def __init__(self, shortest: int = 1, longest: int = 5, use_prompt: bool = True) -> None:
         """1 <= shortest <= longest <= 5, else ValueError."""
         if not 1 <= shortest <= longest <= 5:
             raise ValueError(f"runs of {shortest} to {longest} tokens were asked for; 1 to 5 can be looked up, the shortest first")
-        self.row_cost: float | Callable[[], float] = ROW_COST
+        self.extra_cost: Callable[[int], float] = usual_cost
         self._shortest, self._longest = shortest, longest
         self._use_prompt = use_prompt
         self._reference = NgramIndex(shortest, longest)
@@ -103,13 +107,13 @@ class NgramDrafter:
         while source is self._own.text and len(guess) < count:  # the text repeats itself up to its end: so will the guess
             guess.append(guess[place + len(guess) - len(source)])
         self._guess, self._guess_match = guess, match
-        likely, length = 1.0, 0
-        row_cost = self.row_cost() if callable(self.row_cost) else self.row_cost
-        while length < min(count, len(guess)):
-            likely *= self._rates.rate(match + length)
-            if likely < row_cost:
-                break
-            length += 1
+        likely, length, expected, most = 1.0, 0, 0.0, 0.0
+        for number in range(1, min(count, len(guess)) + 1):
+            likely *= self._rates.rate(match + number - 1)
+            expected += likely
+            gain = expected - self.extra_cost(number)
+            if gain >= most:
+                most, length = gain, number
         return [Proposal(token) for token in guess[:length]]
 
     def _follow(self, ids: list[int]) -> None:

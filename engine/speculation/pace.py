@@ -9,22 +9,30 @@ _TIMES = 9
 """Passes of one length whose median time counts: a busy machine makes single passes many times slower."""
 _SURE = 3
 """From so many passes on a median is believed; until then the cost is guessed from other lengths."""
+_LOOK = 8
+"""Once in so many passes with guessing a length is tried of which too little is known."""
 _OLD = 100
 _WINDOW = 32
 """Passes with guessing that the measured speed is taken from."""
 _MEMORY = 0.95
 _FIRST_RATE, _FIRST_WEIGHT = 0.7, 4.0
-_NOMINAL = 0.25
-"""Cost of one guess in plain passes, where clocks may not count or nothing was measured yet."""
+GUESS_COST = 0.25
+"""Cost of one guess in plain passes, where clocks may not count or nothing was measured yet, and nothing else is known."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 128, 2048
 _PATIENCE, _MOST_PATIENCE, _RISK = 3.0, 24.0, 0.1
 """Guessing pauses when it lost the time of so many plain passes, or the given share of what it had won before."""
 
-_LEAST_ROW = 0.15
+_LEAST_ROW = 0.05
+"""A guess costs this much in any case, so that hopeless ones are not made."""
 
-_START = (False, True) * 3 + (True,) * 12
+_START = (True, False) * 3 + (True,) * 12
+"""The first passes, whether to guess: what plain ones cost is measured between."""
+_START_FREE = (True,) * 18
+"""Passes for which nothing was guessed are plain ones, too."""
 _PROBE = (True,) * 16
 _GOING = (True,) * 24 + (False,)
+_GOING_BLIND = (True,) * 25
+"""Where clocks do not count, there is nothing to measure."""
 _ALWAYS = (True,) * 63 + (False,)
 
 
@@ -34,17 +42,21 @@ class Pace:
     `next_length` before each pass, `record` after it. With `adaptive` the length is the one with the most expected tokens for
     its measured time, and guessing pauses while it is slower than plain passes; it is tried again after growing pauses.
     Without, it is always `longest`, but for a few plain passes that measure. `free` says that asking costs nothing where
-    nothing is guessed, as with n-grams; that drafter cuts its guesses itself, by `row_cost`. `deterministic` lengths depend on
-    what was accepted only, never on clocks, so that a seed gives the same reply again.
+    nothing is guessed, as with n-grams; that drafter cuts its guesses itself, by `extra_cost`. `deterministic` lengths depend on
+    what was accepted only, never on clocks, so that a seed gives the same reply again; `guess_cost` is what a guess is supposed to
+    cost then, and until it is measured, in plain passes.
     """
 
-    def __init__(self, longest: int, adaptive: bool = True, *, free: bool = False, deterministic: bool = False) -> None:
+    def __init__(
+        self, longest: int, adaptive: bool = True, *, free: bool = False, deterministic: bool = False, guess_cost: float = GUESS_COST
+    ) -> None:
         if longest < 1:
             raise ValueError(f"the longest guess has at least 1 token, not {longest}")
         self.longest = longest
         self.adaptive = adaptive
         self.free = free
         self.deterministic = deterministic
+        self._guess_cost = guess_cost
         self._plain: deque[float] = deque(maxlen=_TIMES)
         self._times: dict[int, deque[float]] = {}  # by guessed tokens, of the passes for which a guess was asked
         self._medians: dict[int, float] | None = {}  # of the above, None for not worked out yet
@@ -52,7 +64,8 @@ class Pace:
         self._count = 0
         self._window: deque[tuple[int, int]] = deque(maxlen=_WINDOW)  # (guessed, new tokens) of these passes
         self._right, self._tested = _FIRST_RATE * _FIRST_WEIGHT, _FIRST_WEIGHT
-        self._plan = deque(_START if adaptive else (False, True, False, True))
+        start = _START_FREE if free or deterministic else _START
+        self._plan = deque(start if adaptive else (True, False, True, False))
         self._state = "trying"  # then "going" or "pausing"
         self._pause = _SHORTEST_PAUSE
         self._won = 0.0  # by guessing so far, in plain passes
@@ -75,11 +88,10 @@ class Pace:
         known = len(self._plain) > 1 and any(guessed for guessed, _ in self._window)
         return self._ratio(self._measured()) if known else 0.0
 
-    @property
-    def row_cost(self) -> float:
-        """What one more guessed token costs, in plain passes; rather too much than too little, which would let bad guesses by."""
-        slopes = [(cost - 1.0) / guessed for guessed, cost in self._costs().items() if guessed]
-        return min(1.0, max(_LEAST_ROW, median([_NOMINAL, *slopes])))
+    def extra_cost(self, guessed: int) -> float:
+        """What so many guesses add to a pass, in plain passes: as measured often enough, else supposed."""
+        costs = {count: cost for count, cost in self._costs().items() if len(self._times[count]) >= _SURE}
+        return max(_LEAST_ROW * guessed, self._cost(costs, guessed) - 1.0)
 
     def next_length(self) -> int:
         """How many tokens to guess before the next pass; 0 for a plain pass."""
@@ -88,7 +100,7 @@ class Pace:
         if not self._plan[0]:
             self._asked = 0
         else:
-            self._asked = self._best_length() if self.adaptive and not self.free else self.longest
+            self._asked = self._length_to_try() if self.adaptive and not self.free else self.longest
         return self._asked
 
     def record(self, drafted: int, accepted: int, new_tokens: int, seconds: float) -> None:
@@ -135,12 +147,20 @@ class Pace:
         else:
             if self._state == "trying":
                 self._state, self._pause, self._lost = "going", _SHORTEST_PAUSE, 0.0
-            self._plan.extend(_GOING)
+            self._plan.extend(_GOING_BLIND if self.deterministic else _GOING)
 
     def _begin_pause(self) -> None:
         self._state = "pausing"
         self._plan = deque((False,) * self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def _length_to_try(self) -> int:
+        """The best length; now and then one beside it whose cost is only supposed from others, until that is measured."""
+        best = self._best_length()
+        if self.deterministic or self._count % _LOOK:
+            return best
+        beside = (length for length in (best + 1, best - 1) if 1 <= length <= self.longest)
+        return next((length for length in beside if len(self._times.get(length, ())) < _SURE), best)
 
     def _best_length(self) -> int:
         """The length with the most expected tokens for its cost."""
@@ -181,5 +201,5 @@ class Pace:
         low = costs.get(below, 1.0)
         if above:
             return low + (costs[above] - low) * (guessed - below) / (above - below)
-        slope = (low - 1.0) / below if below else _NOMINAL
+        slope = (low - 1.0) / below if below else self._guess_cost
         return low + max(0.0, slope) * (guessed - below)

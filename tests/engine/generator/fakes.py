@@ -109,6 +109,7 @@ class FakeModel:
             vocab_size=tokenizer().vocab_size, context_length=context_length, advised_context=context_length, **shape
         )
         self.backend = SimpleNamespace(name="fake", free_memory=free_memory)
+        self.weight_bytes_per_token = 1000
         self.program: FakeProgram
         self.closed = False
 

@@ -102,6 +102,24 @@ def test_a_seed_repeats_a_reply_with_a_draft_model():
     assert [token.id for token in first] == [token.id for token in again]
 
 
+def test_the_first_pass_of_a_seeded_reply_drafts():
+    generator, model = with_drafts()
+    generator.drafters.threshold = 0.0
+    reply(generator, WARM, seed=3, count=20, speculation=SpeculationSettings(method="model"))
+    assert model.program.ran[2] > 1  # after the prompt's two runs
+
+
+def test_a_guess_is_supposed_to_cost_what_the_draft_model_reads():
+    lengths = []
+    for share in (0.01, 3.0):
+        generator, model = with_drafts(drafting=repetitive)
+        generator.drafters.threshold = 0.0
+        generator.drafters._draft_cache.model.weight_bytes_per_token = share * model.weight_bytes_per_token
+        reply(generator, WARM, seed=3, count=40, speculation=SpeculationSettings(method="model"))
+        lengths.append(max(model.program.ran[2:]))
+    assert lengths == [6, 2]
+
+
 @pytest.mark.parametrize("speculation", [NGRAM, MODEL])
 def test_the_sampled_distribution_is_the_targets(speculation):
     """Chi-squared over pairs of tokens of a vocabulary narrowed to three: the second one comes from a draft's row."""

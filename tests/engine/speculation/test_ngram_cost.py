@@ -19,11 +19,11 @@ class _Watched(list[int]):
 
 
 def test_a_token_costs_the_same_after_a_long_reply_and_asks_for_no_cost() -> None:
-    def asked() -> float:
-        raise AssertionError("nothing repeats, so no row's cost is of interest")
+    def asked(count: int) -> float:
+        raise AssertionError(f"nothing repeats, so what {count} guesses cost is of no interest")
 
     drafter = NgramDrafter()
-    drafter.row_cost = asked
+    drafter.extra_cost = asked
     ids = _Watched(range(100))
     drafter.begin(ids)
     for token in range(100, 12_000):
@@ -35,7 +35,7 @@ def test_a_token_costs_the_same_after_a_long_reply_and_asks_for_no_cost() -> Non
 
 def test_a_change_further_back_than_the_end_is_noticed() -> None:
     drafter = NgramDrafter()
-    drafter.row_cost = 0.0
+    drafter.extra_cost = lambda count: 0.0
     drafter.begin([1, 2, 3])
     ids = [1, 2, 3, *range(10, 400)]
     drafter.propose(ids, 3)
