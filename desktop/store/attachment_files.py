@@ -116,7 +116,8 @@ def _bare_utf16(data: bytes) -> str | None:
 
 
 def _clean(text: str) -> str:
-    """One kind of line end, no marks in the middle, no blank end."""
+    """One kind of line end, no marks in the middle, no blank end, and no half of a UTF-16 pair, which a PDF's fonts can give."""
+    text = text if text.isascii() else text.encode("utf-8", "replace").decode()
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\ufeff", "").replace("\x00", "").rstrip()
 
 
@@ -136,7 +137,10 @@ def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
     text = "\n\n".join(page for page in pages if page)
     if not text.strip():
         raise Unreadable(f"“{path.name}” has no text: its pages are pictures. Run text recognition (OCR) over it first.")
-    return Attachment(one_line(path.name), _clean(text), f"first {len(pages):,} of {total:,} pages" if len(pages) < total else "")
+    note = f"first {len(pages):,} of {total:,} pages" if len(pages) < total else ""
+    if answer.get("cut"):
+        note = f"first {len(text):,} characters"
+    return Attachment(one_line(path.name), _clean(text), note)
 
 
 def _ask_reader(path: Path, stop: threading.Event) -> dict[str, Any] | None:

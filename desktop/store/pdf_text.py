@@ -2,7 +2,8 @@
 
     python -m desktop.store.pdf_text FILE PAGES CHARACTERS SECONDS PAGE_BYTES MEMORY_BYTES
 
-Writes one line of JSON: {"total": pages, "pages": [text of each page that was read]} or {"trouble": "locked" | "broken"}.
+Writes one line of JSON: {"total": pages, "pages": [text of each page that was read], "cut": whether the last one goes on} or
+{"trouble": "locked" | "broken"}.
 """
 
 from __future__ import annotations
@@ -30,24 +31,27 @@ def read_pages(path: str, most_pages: int, most_characters: int, most_s: float, 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of every small fault of a file
     until = time.monotonic() + most_s
     pages: list[str] = []
-    total = 0
+    total, cut = 0, False
     try:
         with PdfReader(path) as reader:
             if reader.is_encrypted and not reader.decrypt(""):
                 return {"trouble": "locked"}
             total = len(reader.pages)
             for number in range(min(total, most_pages)):
-                if time.monotonic() > until or sum(map(len, pages)) > most_characters:
+                left = most_characters - sum(map(len, pages))
+                if time.monotonic() > until or left <= 0:
                     break
                 page = reader.pages[number]
                 contents = page.get_contents()
                 drawn_only = contents is None or len(contents.get_data()) > page_bytes
-                pages.append("" if drawn_only else page.extract_text().strip())
+                text = "" if drawn_only else page.extract_text().strip()
+                cut = len(text) > left
+                pages.append(text[:left])
     except DependencyError:
         return {"trouble": "locked"}
     except (PyPdfError, *_BROKEN):
         return {"trouble": "broken"}
-    return {"total": total, "pages": pages}
+    return {"total": total, "pages": pages, "cut": cut}
 
 
 def _bound(memory: int) -> None:
