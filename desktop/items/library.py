@@ -13,7 +13,10 @@ from desktop.items.catalogue import ModelEntry, count_text, size_text
 if TYPE_CHECKING:
     from engine.models.fit import Fit
 
-__all__ = ["COLUMNS", "ENTRY_ROLE", "TONE_ROLE", "LibraryModel", "fit_text", "speed_text"]
+__all__ = [
+    "ARCHITECTURE", "BITS", "COLUMNS", "CONTEXT", "ENTRY_ROLE", "FORMAT", "LICENCE", "MEMORY", "NAME", "QUANTISATION",
+    "SIZE", "SPEED", "TEMPLATE", "TONE_ROLE", "WHERE", "LibraryModel", "fit_text", "speed_text",
+]  # fmt: skip
 
 COLUMNS = (
     "Name", "Memory", "Speed", "Size", "Quantisation", "Bits", "Context", "Architecture", "Format", "Template", "Licence", "Where",

@@ -66,6 +66,7 @@ class HubPage(QWidget):
         self.about.setWordWrap(True)
         self.about.setTextFormat(Qt.TextFormat.PlainText)
         self.about.setProperty("tone", "muted")
+        self.about.hide()
         self.get = QPushButton("Download")
         self.get.setProperty("tone", "primary")
         self.downloads = DownloadList(service)
@@ -143,6 +144,11 @@ class HubPage(QWidget):
             self._say("Searching…")
             self._service.search(self.query.text().strip())
 
+    def _tell(self, words: str) -> None:
+        """About the model that was chosen; without words the list begins as high as the other one."""
+        self.about.setText(words)
+        self.about.setVisible(bool(words))
+
     def _show_found(self, query: str, models: list[HubModel]) -> None:
         self.found.show_models(models)
         about = f" for “{query}”" if query else ""
@@ -157,7 +163,7 @@ class HubPage(QWidget):
         model = self.found.model(index.row()) if index.isValid() else None
         self._clear_choices()
         if model is not None:
-            self.about.setText(f"Looking what there is of {model.id}…")
+            self._tell(f"Looking what there is of {model.id}…")
             self._service.ask_choices(model.id)
 
     def _show_choices(self, model_id: str, choices: list[HubChoice]) -> None:
@@ -165,18 +171,18 @@ class HubPage(QWidget):
         best = self.choices.recommended()
         gated = next((model.gated for model in self.found.models() if model.id == model_id), False)
         terms = " Its makers want their terms accepted on the model's page first, and a token here." if gated else ""
-        self.about.setText(f"{model_id}: choose one; a larger one is better and slower.{terms}")
+        self._tell(f"{model_id}: choose one; a larger one is better and slower.{terms}")
         self.options.setCurrentIndex(self.choices.index(max(best, 0)))
         self._show_choice()
 
     def _clear_choices(self) -> None:
         self.choices.show_choices([])
-        self.about.setText("")
+        self._tell("")
         self._show_choice()
 
     def _show_trouble(self, what: str, sentence: str) -> None:
         if what == "choices":
-            self.about.setText(sentence)
+            self._tell(sentence)
         else:
             self._say(sentence, "danger")
 

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QModelIndex, QPersistentModelIndex, Qt, Signal
-from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QKeyEvent, QPainter, QPalette
+from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QKeyEvent, QPainter, QPalette, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QTableView, QWidget
 
 from desktop.items.catalogue import ModelEntry
-from desktop.items.library import COLUMNS, ENTRY_ROLE, TONE_ROLE, LibraryModel
+from desktop.items.library import (
+    ARCHITECTURE,
+    BITS,
+    COLUMNS,
+    CONTEXT,
+    ENTRY_ROLE,
+    FORMAT,
+    LICENCE,
+    MEMORY,
+    NAME,
+    QUANTISATION,
+    SIZE,
+    SPEED,
+    TEMPLATE,
+    TONE_ROLE,
+    WHERE,
+    LibraryModel,
+)
 from desktop.views.reading import isolated
 
 __all__ = ["LibraryTable"]
@@ -17,6 +34,12 @@ _SAMPLES = (
     "1,048,576", "qwen3moe 235 B", "Safetensors", "Yes", "Apache-2.0", "Hugging Face cache",
 )  # fmt: skip
 """What each column has room for, besides its own name."""
+_SHORT_NAME = "Mistral-Small-24B"
+"""The room that the name keeps at least."""
+_WITH_WHOLE_NAMES = 3
+"""Where so many of the others find room beside it, the name has its whole room."""
+_BY_IMPORTANCE = (MEMORY, SIZE, SPEED, QUANTISATION, CONTEXT, ARCHITECTURE, WHERE, LICENCE, FORMAT, BITS, TEMPLATE)
+"""Where there is no room for all columns the last of these leave first: the details beside the table have all of it."""
 _MARGIN = 9
 _TONES = {"danger": QPalette.ColorRole.BrightText, "muted": QPalette.ColorRole.PlaceholderText}
 
@@ -62,6 +85,8 @@ class LibraryTable(QTableView):
         super().__init__(parent)
         self._models = models
         self._was = ""
+        self._wide: dict[int, int] = {}
+        self._fitting = False
         self.setObjectName("library")
         self.setAccessibleName("Models on this computer")
         self.setModel(models)
@@ -79,6 +104,8 @@ class LibraryTable(QTableView):
         header.setSectionsMovable(True)
         header.setHighlightSections(False)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        header.setMinimumSectionSize(1)
+        header.sectionResized.connect(self._resized)
         self.sortByColumn(0, Qt.SortOrder.AscendingOrder)
         self.selectionModel().currentRowChanged.connect(lambda now, _before: self.selected.emit(self._path(now)))
         self.doubleClicked.connect(lambda index: self.activated_model.emit(self._path(index)))
@@ -94,7 +121,35 @@ class LibraryTable(QTableView):
         sign = 2 * metrics.height()  # which says how the column is sorted, and the header's own edges
         for column, (title, sample) in enumerate(zip(COLUMNS, _SAMPLES, strict=True)):
             header = self.horizontalHeader().fontMetrics().horizontalAdvance(title) + sign
-            self.setColumnWidth(column, max(header, metrics.horizontalAdvance(sample) + 2 * _MARGIN + 4))
+            self._wide[column] = max(header, metrics.horizontalAdvance(sample) + 2 * _MARGIN + 4)
+            self.setColumnWidth(column, self._wide[column])
+        if self.isVisible():
+            self._fit_columns()
+
+    def _fit_columns(self) -> None:
+        """Show what finds room beside the name, which gets the rest: nothing is out of sight sideways."""
+        room = self.viewport().width() - self._wide[NAME]
+        if room < sum(self._wide[column] for column in _BY_IMPORTANCE[:_WITH_WHOLE_NAMES]):
+            room += max(0, self._wide[NAME] - self.fontMetrics().horizontalAdvance(_SHORT_NAME) - 2 * _MARGIN)
+        room_at_first = room
+        self._fitting = True
+        for column in _BY_IMPORTANCE:
+            fits = self._wide[column] <= room
+            self.setColumnHidden(column, not fits)
+            if fits:
+                self.setColumnWidth(column, self._wide[column])
+                room -= self._wide[column]
+        self.setColumnWidth(NAME, max(1, self.viewport().width() - room_at_first + room))
+        self._fitting = False
+
+    def _resized(self, column: int, _before: int, now: int) -> None:
+        """What the user makes wider or narrower stays so."""
+        if not self._fitting and now:
+            self._wide[column] = now
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit_columns()
 
     def path(self) -> str:
         """The path of the selected model; empty for none."""

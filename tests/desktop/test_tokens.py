@@ -157,6 +157,30 @@ def test_from_the_keyboard(hand) -> None:
     assert hand.door.chat.requests[-1].continue_ids == (id_of("one"), echo_token(" two", 5).alternatives[2].id)
 
 
+def test_a_click_shows_a_tokens_popup_and_another_place_takes_it_away(hand) -> None:
+    hand.say("one two three")
+    inspect(hand)
+    hover(hand, 1)
+    row, viewport = rows(hand)[-1], hand.window.chat.transcript.viewport()
+
+    def at(token: int) -> QPoint:
+        return viewport.mapFromGlobal(row.mapToGlobal(row.token_area(token).center()))
+
+    left = Qt.MouseButton.LeftButton
+    QTest.mouseClick(viewport, left, pos=at(1))
+    assert popup(hand).isVisible()
+    hand.window.chat.transcript.inspection.close()
+    QTest.mouseClick(viewport, left, pos=at(0))  # at once, without resting
+    assert popup(hand).isVisible()
+    QTest.mousePress(viewport, left, pos=at(0))
+    QTest.mouseMove(viewport, at(0) + QPoint(60, 0))  # a selection is drawn
+    assert not popup(hand).isVisible()
+    QTest.mouseRelease(viewport, left, pos=at(2))
+    hover(hand, 1)
+    QTest.mouseClick(viewport, left, pos=QPoint(3, viewport.height() - 3))
+    assert not popup(hand).isVisible()
+
+
 def test_a_popup_reached_with_the_pointer_stays(hand) -> None:
     hand.say("one two three")
     inspect(hand)

@@ -106,6 +106,14 @@ class Inspection(QObject):
         self._mark(wanted or self._shown)
         self._timer.start(_OPEN_MS if wanted is not None and not self.popup.busy() else _CLOSE_MS)
 
+    def press(self, row: Row, widget: RowWidget, point: QPoint) -> None:
+        """The mouse was pressed: a token under it is shown at once, and anywhere else the popup goes."""
+        token = widget.token_at(point) if self.on and isinstance(widget, TokenRow) else -1
+        if token < 0:
+            self.close()
+        elif self._shown != (row, token) or not self.popup.isVisible():
+            self.open(row, token)
+
     def leave(self) -> None:
         """The pointer has left the transcript."""
         self.hover(None, None, QPoint())

@@ -49,7 +49,7 @@ class Pointer(QObject):
         if event.button() != Qt.MouseButton.LeftButton or found is None:
             return
         row, widget, point = found
-        self._view.inspection.close()
+        self._view.inspection.press(row, widget, point)
         selection = self._view.selection
         self._at = event.position().toPoint()
         self._pressed = row
@@ -82,6 +82,7 @@ class Pointer(QObject):
         if event.buttons() & Qt.MouseButton.LeftButton and self._pressed is not None:
             if (point - self._at).manhattanLength() >= QGuiApplication.styleHints().startDragDistance() // 2:
                 self._link = ""
+                self._view.inspection.close()
             self._at = point
             self._extend()
             outside = point.y() < 0 or point.y() > self._view.viewport().height()

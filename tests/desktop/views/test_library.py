@@ -9,15 +9,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QAccessible, QImage
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QComboBox, QLineEdit, QPlainTextEdit
+from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QApplication, QComboBox, QLineEdit, QPlainTextEdit
 
 from desktop.app import Doors
-from desktop.items.library import COLUMNS
+from desktop.items.library import COLUMNS, LibraryModel
 from desktop.settings import Behaviour
 from desktop.views.library_kept import advice_text
+from desktop.views.library_table import LibraryTable
 from desktop.views.library_window import LibraryWindow
 from engine.core import ModelInfo
 from engine.errors import BadCheckpoint
@@ -446,3 +447,49 @@ def test_facts_and_field_agree_on_the_template_that_is_used(deck: Deck) -> None:
     assert fact() == "Chat template: yours; the model has none"
     details.kept._forget(LoadSettings, "chat_template")
     assert fact() == "Chat template: none; the general form Gemma is used"
+
+
+def test_no_column_is_out_of_sight_sideways(qtbot, qapp) -> None:
+    table = LibraryTable(LibraryModel())
+    qtbot.addWidget(table)
+    table.show()
+    columns = range(len(COLUMNS))
+    for points in (9, 14):
+        font = table.font()
+        font.setPointSize(points)
+        table.setFont(font)
+        counts = []
+        for width in (1800, 1180, 900, 640, 460, 300):
+            table.resize(width, 300)
+            QApplication.processEvents()
+            shown = [column for column in columns if not table.isColumnHidden(column)]
+            assert table.horizontalScrollBar().maximum() == 0
+            assert shown[0] == 0
+            assert sum(map(table.columnWidth, shown)) == table.viewport().width()
+            assert table.columnWidth(0) >= table.fontMetrics().averageCharWidth() * 10
+            counts.append(len(shown))
+        assert counts == sorted(counts, reverse=True)
+        assert counts[-1] < counts[0]
+
+
+def test_a_column_stays_as_wide_as_the_user_made_it(qtbot, qapp) -> None:
+    table = LibraryTable(LibraryModel())
+    qtbot.addWidget(table)
+    table.show()
+    table.resize(1400, 300)
+    column = COLUMNS.index("Memory")
+    before = table.columnWidth(column)
+    table.horizontalHeader().resizeSection(column, before + 40)
+    table.resize(1402, 300)
+    QApplication.processEvents()
+    assert table.columnWidth(column) == before + 40
+    assert table.horizontalScrollBar().maximum() == 0
+
+
+def test_both_lists_of_the_hub_begin_at_the_same_height(deck: Deck) -> None:
+    hub = deck.window.hub
+    deck.window.tabs.setCurrentWidget(hub)
+    deck.qtbot.waitUntil(lambda: hub.options.mapTo(hub, QPoint()).y() == hub.results.mapTo(hub, QPoint()).y())
+    hub._tell("Looking.")
+    deck.qtbot.waitUntil(lambda: hub.options.mapTo(hub, QPoint()).y() > hub.results.mapTo(hub, QPoint()).y())
+    assert hub.about.mapTo(hub, QPoint()).y() == hub.results.mapTo(hub, QPoint()).y()

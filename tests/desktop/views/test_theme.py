@@ -1,6 +1,8 @@
 """The two schemes: complete, readable, and followed."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,3 +101,33 @@ def test_every_icon_is_a_drawing_in_black() -> None:
 def test_missing_resource_says_which() -> None:
     with pytest.raises(FileNotFoundError, match=r"icons/none\.svg"):
         resources.path("icons/none.svg")
+
+
+FIRST_POPUP = """
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QComboBox
+from desktop.views.theme import Theme
+
+app = QApplication([])
+Theme(app).apply("light", {scale})
+box = QComboBox()
+box.addItems([str(number) for number in range({count})])
+box.setCurrentIndex({count} - 1)
+box.show()
+QTest.qWaitForWindowExposed(box)
+box.showPopup()
+app.processEvents()
+view = box.view()
+last = view.visualRect(box.model().index({count} - 1, 0))
+assert view.verticalScrollBar().maximum() == 0, view.verticalScrollBar().maximum()
+assert last.bottom() < view.viewport().height(), (last, view.viewport().height())
+"""
+
+
+@pytest.mark.parametrize(("count", "scale"), [(3, 100), (8, 150)])
+def test_the_first_list_that_is_opened_shows_its_last_entry(count: int, scale: int) -> None:
+    """In a process of its own: only the first one was cut."""
+    script = FIRST_POPUP.format(count=count, scale=scale)
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
