@@ -21,6 +21,7 @@ from engine.core import Loading
 from engine.errors import NotEnoughMemory
 from tests.simt import interpreter
 from tests.simt.interpreter import Memory
+from tests.simt.limits import against
 from tests.simt.models import MODELS
 
 Work = Callable[[], None]
@@ -138,7 +139,9 @@ class FakeDevice:
         assert len(arguments) == len(kernel.parameters), kernel.name
         if 0 in blocks:
             return
-        assert all(0 < count <= 65535 for count in blocks[1:]), "a grid's second and third side end at 65535"
+        assert not (reason := against(kernel, blocks, (kernel.threads, 1, 1), 0, self.capability, False)), (
+            reason
+        )
         fixed = tuple(float(a) if letter == "f" else int(a) for a, letter in zip(arguments, kernel.parameters, strict=True))
         if self.interpret:
             self.later(lambda: interpreter.run(kernel, blocks, fixed, self.memory))

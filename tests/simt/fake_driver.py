@@ -24,8 +24,11 @@ _NAMES = {
     100: ("no CUDA-capable device is detected", "CUDA_ERROR_NO_DEVICE"),
     200: ("device kernel image is invalid", "CUDA_ERROR_INVALID_IMAGE"),
     201: ("invalid device context", "CUDA_ERROR_INVALID_CONTEXT"),
+    209: ("no kernel image is available for execution on the device", "CUDA_ERROR_NO_BINARY_FOR_GPU"),
     400: ("invalid resource handle", "CUDA_ERROR_INVALID_HANDLE"),
     700: ("an illegal memory access was encountered", "CUDA_ERROR_ILLEGAL_ADDRESS"),
+    701: ("too many resources requested for launch", "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"),
+    900: ("operation not permitted when stream is capturing", "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"),
     803: ("system has unsupported display driver / cuda driver combination", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"),
     999: ("unknown error", "CUDA_ERROR_UNKNOWN"),
 }
@@ -48,6 +51,7 @@ class FakeCuda:
     ) -> None:
         self.devices, self.version, self.attributes = devices, version, dict(attributes)
         self.init_code = self.launch_code = 0
+        self.memory: Any = RawMemory()
         self.initialised = False
         self.kernels = {kernel.name: kernel for kernel in kernels}
         self.modules: list[str] = []
@@ -168,15 +172,16 @@ class FakeCuda:
             return INVALID_HANDLE
         if 0 in grid or tuple(block) == (0, 0, 0) or extra:
             return INVALID_VALUE
+        grid = tuple(grid)  # which the caller may change while a graph still has it
         kernel = self.kernels[self.modules[function - 15001]]
         kinds = {"l": ctypes.c_int64, "i": c_int, "f": ctypes.c_float}
         values = [kinds[letter].from_address(pointers[i]).value for i, letter in enumerate(kernel.parameters)]
         context = self._stack()[-1]
         self.launches.append({
-            "kernel": kernel.name, "grid": tuple(grid), "block": tuple(block), "shared": shared, "stream": stream, "early": early,
+            "kernel": kernel.name, "grid": grid, "block": tuple(block), "shared": shared, "stream": stream, "early": early,
             "context": context, "values": values,
         })  # fmt: skip
-        self.now(stream, lambda: MODELS[kernel.model](RawMemory(), tuple(grid), dict(kernel.constants), *values))  # type: ignore[arg-type]
+        self.now(stream, lambda: MODELS[kernel.model](self.memory, grid, dict(kernel.constants), *values))  # type: ignore[arg-type]
         return 0
 
     def now(self, stream: int, work: Callable[[], None]) -> None:

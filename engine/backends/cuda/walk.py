@@ -86,10 +86,10 @@ class Walks:
         return self._walk
 
     def close(self) -> None:
-        """Wait for the last step, and let the memory go."""
-        if self._walk is not None:
-            self._walk.settle()
-        self._walk = None
+        """Wait for the last step, and let the memory go, whoever still has the walk."""
+        walk, self._walk = self._walk, None
+        if walk is not None:
+            walk.end()
 
 
 class DeviceWalk:
@@ -111,7 +111,7 @@ class DeviceWalk:
         self._graphs: dict[tuple[bool, bool], Graph] = {}
         self._plan = WalkPlan(0)
         self._bias: Floats | None = None
-        self._edits = self._separate = False
+        self._edits = self._separate = self._ended = False
         self._uniform: Callable[[int], float] = lambda place: 0.0
         self._begun = 0  # steps, ever: the device counts along
         self._place = 0  # of the token that the latest step draws
@@ -177,10 +177,18 @@ class DeviceWalk:
             self._latest.wait()
             self._latest = None
 
+    def end(self) -> None:
+        """Settle, and never go on: the graphs hold addresses of memory that goes with the program."""
+        try:
+            self.settle()
+        finally:
+            self._graphs, self._ended = {}, True
+
     # -- inside
 
     def _begin(self) -> None:
         """Launch a step."""
+        assert not self._ended, "the walk's program is closed"
         self._place += 1
         self._numbers[self._begun % SLOTS] = 0.0 if self._plan.greedy else self._uniform(self._place)
         self._graph().launch()
