@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -94,7 +95,7 @@ def test_a_queued_message_at_every_call_of_the_store(
         desk.said["notice"].clear()
         with failing(monkeypatch, call) as asked:
             queue.send(number)
-            desk.qtbot.waitUntil(lambda: is_over(queue, number, second), timeout=10_000)
+            desk.qtbot.waitUntil(partial(is_over, queue, number, second), timeout=10_000)
         reached = asked() >= call
         assert session.save_replies() == {}
         waits = [waiting.text for waiting in queue.waiting(second)].count(text)
