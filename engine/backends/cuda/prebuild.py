@@ -14,16 +14,18 @@ from pathlib import Path
 from engine.backends.cuda import binaries, workers
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.registry import all_kernels
-from engine.backends.cuda.targets import CAPABILITIES, BuildError, Target
+from engine.backends.cuda.targets import CAPABILITIES, TEGRA, BuildError, Target
 
 
 def prebuild(folder: Path, kernels: Iterable[Kernel], capabilities: Sequence[int] = CAPABILITIES, processes: int | None = None) -> int:
-    """Write machine code for all capabilities, and PTX where a generation that is not among them may come; returns how many files.
+    """Write machine code for all capabilities, and PTX where a generation that is not among them may come or `TEGRA` takes it; returns
+    how many files.
 
     Raises `BuildError`.
     """
     generations = {capability // 10: capability for capability in capabilities}
     last = {capability for generation, capability in generations.items() if generation + 1 not in generations}
+    last |= {max(c for c in capabilities if c <= device) for device in TEGRA if device >= min(capabilities)}
     table: dict[str, dict[str, list[int]]] = {}
     files = 0
     for kernel, outcome in workers.compiled(list(kernels), capabilities, processes):
