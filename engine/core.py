@@ -293,7 +293,8 @@ class ModelInfo:
     prompts leave open, "" where they do not. `fallback_template` names the general format that stands in where the
     files have no chat template ("gemma", "plain"; see `engine.text.fallback`), "" where they have one. `notice` is a
     sentence for people where it runs otherwise than was to be expected, as on the CPU though there is a GPU,
-    or ""; `report` is more of it, to be copied.
+    or ""; `report` is more of it, to be copied. `file_bytes` are those of
+    the files themselves, headers included; 0 where that is not known.
     """
 
     path: str
@@ -326,6 +327,7 @@ class ModelInfo:
     opens_thought: str = ""
     threads: int = 0
     fallback_template: str = ""
+    file_bytes: int = 0
     gpu_bytes: int = 0
     gpu_work: WorkSpace = WorkSpace()
     notice: str = ""
@@ -334,6 +336,11 @@ class ModelInfo:
     def __post_init__(self) -> None:
         for name in ("name", "architecture", "format", "quantisation", "licence", "notice"):
             object.__setattr__(self, name, one_line(getattr(self, name)))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files that hold the weights: what is downloaded, and what a file manager shows."""
+        return self.file_bytes or self.weights_bytes
 
 
 @dataclass(frozen=True, slots=True)

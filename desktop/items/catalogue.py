@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import resources
 from engine.core import ModelInfo
 from engine.printable import one_line
+from engine.units import size_text
 
-__all__ = ["ModelEntry", "count_text", "entry", "model_name", "size_text", "template_text"]
+__all__ = ["STARTER_SIZE", "ModelEntry", "count_text", "entry", "model_name", "template_text"]
 
+STARTER_SIZE = size_text(json.loads(resources.text("starter.json"))["bytes"])
+"""The size of the starter model's file."""
 _FALLBACKS = {
     "chatml": "ChatML", "llama3": "Llama 3", "gemma": "Gemma", "command": "Command R", "granite": "Granite",
     "deepseek": "DeepSeek", "phi": "Phi", "roles": "<|user|>, <|assistant|>", "mistral": "Mistral",
@@ -35,7 +40,7 @@ class ModelEntry:
 
 def entry(info: ModelInfo, source: str = "", title: str = "") -> ModelEntry:
     """The entry of a readable model: its size in parameters, bits per weight and bytes. `title` takes the place of its own name."""
-    parts = (count_text(info.parameters), f"{info.bits_per_weight:.3g} bit", size_text(info.weights_bytes))
+    parts = (count_text(info.parameters), f"{info.bits_per_weight:.3g} bit", size_text(info.size))
     return ModelEntry(info.path, one_line(title) or info.name, " · ".join(part for part in parts if part), source=source, info=info)
 
 
@@ -61,13 +66,3 @@ def template_text(info: ModelInfo, given: bool = False) -> str:
     if info.has_chat_template:
         return "the model's own"
     return f"none; the general form {_FALLBACKS.get(info.fallback_template, _FALLBACKS['plain'])} is used"
-
-
-def size_text(count: int) -> str:
-    """Bytes for people, in powers of 1000 as file managers show them."""
-    value, unit = float(count), "bytes"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if value < 999.5:
-            break
-        value, unit = value / 1000, larger
-    return f"{value:.3g} {unit}"

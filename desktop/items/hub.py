@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 
-from desktop.items.catalogue import count_text, size_text
+from desktop.items.catalogue import count_text
+from engine.units import size_text
 
 if TYPE_CHECKING:
     from engine.hub import HubChoice, HubModel

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 
-from desktop.items.catalogue import ModelEntry, count_text, size_text
+from desktop.items.catalogue import ModelEntry, count_text
+from engine.units import size_text
 
 if TYPE_CHECKING:
     from engine.models.fit import Fit
@@ -69,7 +70,7 @@ class _Row:
             texts[MEMORY] = "Cannot be used"
         else:
             texts[MEMORY], texts[SPEED] = fit_text(self.fit), speed_text(self.fit)
-            texts[SIZE], texts[QUANTISATION] = size_text(info.weights_bytes), info.quantisation
+            texts[SIZE], texts[QUANTISATION] = size_text(info.size), info.quantisation
             texts[BITS], texts[CONTEXT] = f"{info.bits_per_weight:.3g}", f"{info.context_length:,}"
             texts[ARCHITECTURE] = f"{info.architecture} {count_text(info.parameters)}".strip()
             texts[FORMAT] = _FORMATS.get(info.format, info.format)
@@ -95,7 +96,7 @@ class _Row:
         if column == SPEED:
             return (fit.tokens_per_second if fit is not None else -1.0), "", name
         if column in _NUMBERS:
-            numbers = {SIZE: info.weights_bytes, BITS: info.bits_per_weight, CONTEXT: info.context_length} if info is not None else {}
+            numbers = {SIZE: info.size, BITS: info.bits_per_weight, CONTEXT: info.context_length} if info is not None else {}
             return float(numbers.get(column, -1.0)), "", name
         return 0.0, "" if column == NAME else self.texts[column].casefold(), name
 

@@ -8,12 +8,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from desktop.items.catalogue import count_text, size_text
+from desktop.items.catalogue import count_text
 from desktop.services.origins import ToldOrigin
 from desktop.services.replies import drafting_text, reason_text, stats_of
 from desktop.settings import PANES
 from engine.core import Rendered
 from engine.settings import AdapterSettings, SamplerSettings, Settings, setting_info
+from engine.units import size_text
 
 __all__ = ["SettingRow", "as_json", "facts_rows", "prompt_pieces", "prompt_words", "setting_rows", "value_words"]
 
@@ -142,8 +143,8 @@ def as_json(told: ToldOrigin) -> str:
 
 def _size(model: Any) -> str:
     parts = []
-    if model.get("weights_bytes"):
-        parts.append(size_text(int(model["weights_bytes"])))
+    if size := model.get("size") or model.get("weights_bytes"):
+        parts.append(size_text(int(size)))
     if model.get("parameters"):
         parts.append(f"{count_text(int(model['parameters']))} parameters")
     if model.get("quantisation"):

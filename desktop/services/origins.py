@@ -29,8 +29,8 @@ __all__ = ["FACTS", "OriginService", "ToldOrigin"]
 log = logging.getLogger(__name__)
 
 FACTS = (
-    "path", "name", "architecture", "format", "quantisation", "bits_per_weight", "parameters", "weights_bytes", "context_length", "backend",
-    "where", "threads",
+    "path", "name", "architecture", "format", "quantisation", "bits_per_weight", "parameters", "weights_bytes", "context_length",
+    "backend", "where", "threads", "size",
 )  # fmt: skip
 """What is kept of the model's `ModelInfo`."""
 _OF_REQUEST = ("sampler", "stops", "speculation", "constraint", "guidance", "output", "adapters")

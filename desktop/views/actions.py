@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMainWindow, QMenu
 
+from desktop.items.catalogue import STARTER_SIZE
 from desktop.views.reading import isolated
 
 __all__ = ["COMMANDS", "ELSEWHERE", "Command", "add_menus", "with_mnemonics"]
@@ -33,7 +34,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("library", "File", "Model library…", ("Ctrl+Shift+M",)),
     Command("open_file", "File", "Open model file…", ("Ctrl+O",)),
     Command("open_folder", "File", "Open model folder…"),
-    Command("starter", "File", "Download starter model (98 MB)"),
+    Command("starter", "File", f"Download starter model ({STARTER_SIZE})"),
     Command("unload", "File", "Unload the model"),
     Command("reload", "File", "Load the model again"),
     Command("", "File"),

@@ -8,9 +8,9 @@ from pathlib import Path
 from PySide6.QtCore import QDate, QDateTime, QLocale, Qt, Signal
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QListWidget, QListWidgetItem, QMessageBox, QPushButton, QVBoxLayout, QWidget
 
-from desktop.items.catalogue import size_text
 from desktop.services.backups import BackupRow
 from desktop.views.spacing import dialog_margins
+from engine.units import size_text
 
 __all__ = ["BackupDialog", "when_text"]
 

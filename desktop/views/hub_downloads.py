@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
-from desktop.items.catalogue import size_text
 from desktop.services.hub import Fetching, HubService
+from engine.units import size_text
 
 __all__ = ["DownloadList"]
 

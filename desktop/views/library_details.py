@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
-from desktop.items.catalogue import ModelEntry, count_text, size_text, template_text
+from desktop.items.catalogue import ModelEntry, count_text, template_text
 from desktop.items.library import speed_text
 from desktop.services.session import ChatSession
 from desktop.views.library_kept import KeptSettings
 from engine.printable import one_line
 from engine.settings import LoadSettings, Settings
+from engine.units import size_text
 
 if TYPE_CHECKING:
     from engine.models.fit import Fit
@@ -163,7 +164,7 @@ class LibraryDetails(QScrollArea):
             facts = [
                 ("Architecture", f"{info.architecture}, {count_text(info.parameters)} weights, {info.layers} layers"),
                 ("Format", info.format), ("Quantisation", f"{info.quantisation} ({bits})" if info.quantisation else bits),
-                ("Size", size_text(info.weights_bytes)),
+                ("Size", size_text(info.size)),
                 ("Context", f"{info.context_length:,} tokens"), ("Chat template", template_text(info, given)),
                 ("Licence", info.licence or "not stated"),
             ]  # fmt: skip

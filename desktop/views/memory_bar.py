@@ -9,8 +9,8 @@ from PySide6.QtGui import QBrush, QColor, QPainter, QPainterPath, QPaintEvent, Q
 from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.services.memory_forecast import PARTS, MemoryForecast, Place
-from desktop.views.memory_line import size_text
 from engine.errors import BadSetting
+from engine.units import size_text
 
 __all__ = ["MemoryBar", "fit_words"]
 

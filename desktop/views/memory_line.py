@@ -11,21 +11,12 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 from engine.core import ModelInfo
 from engine.errors import BadSetting
 from engine.settings import CacheSettings, LoadSettings
+from engine.units import size_text
 
 if TYPE_CHECKING:
     from engine.backends.choice import Usable
 
-__all__ = ["MemoryLine", "ReloadStrip", "size_text"]
-
-
-def size_text(count: float) -> str:
-    """Bytes for people, in powers of ten: "512 B", "11.5 KB", "94 MB", "9.3 GB"."""
-    value, unit = float(count), "B"
-    for larger in ("KB", "MB", "GB", "TB"):
-        if value < 999.5:
-            break
-        value, unit = value / 1000, larger
-    return f"{value:,.0f} {unit}" if value >= 99.95 or value == int(value) else f"{value:.1f} {unit}"
+__all__ = ["MemoryLine", "ReloadStrip"]
 
 
 class ReloadStrip(QWidget):

@@ -15,10 +15,9 @@ from desktop.services.session import ChatSession
 from desktop.views.ask_path import ask_folder, ask_open
 from desktop.views.model_picker import ModelPicker
 from desktop.views.welcome import WelcomePage
+from engine.units import size_text
 
 __all__ = ["ModelDesk", "meant_model"]
-
-_MEGABYTE = 1_000_000
 
 
 def meant_model(path: Path) -> Path:
@@ -140,7 +139,7 @@ class ModelDesk(QObject):
     # -- the download
 
     def _show_progress(self, stage: str, done: int, total: int) -> None:
-        sentence = f"{stage}: {done / _MEGABYTE:,.0f} of {total / _MEGABYTE:,.0f} MB" if total else stage
+        sentence = f"{stage}: {size_text(done)} of {size_text(total)}" if total else stage
         if self._welcome is not None:
             self._welcome.show_download(sentence, done, total)
         self.fetching.emit(sentence, done, total)

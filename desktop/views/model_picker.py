@@ -9,14 +9,14 @@ from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QPalette
 from PySide6.QtWidgets import QMenu, QSizePolicy, QToolButton, QWidget
 
-from desktop.items.catalogue import ModelEntry, model_name
+from desktop.items.catalogue import STARTER_SIZE, ModelEntry, model_name
 from desktop.views.icons import tinted
 from desktop.views.reading import isolated
 from engine.printable import one_line
 
 __all__ = ["STARTER_WORDS", "ModelPicker"]
 
-STARTER_WORDS = "Download starter model (98 MB)"
+STARTER_WORDS = f"Download starter model ({STARTER_SIZE})"
 
 _MOST_ENTRIES = 12
 _NAME_CHARACTERS, _TROUBLE_CHARACTERS = 34, 60

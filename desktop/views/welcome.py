@@ -19,12 +19,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from desktop.items.catalogue import ModelEntry
+from desktop.items.catalogue import STARTER_SIZE, ModelEntry
 from desktop.views.icons import application_icon
 
 __all__ = ["BASE_MODEL", "STARTER_LABEL", "WelcomePage"]
 
-STARTER_LABEL, STARTER_SHORT = "Download starter model (SmolLM2, 98 MB)", "Download starter (98 MB)"
+STARTER_LABEL = f"Download starter model (SmolLM2, {STARTER_SIZE})"
+STARTER_SHORT = f"Download starter ({STARTER_SIZE})"
 RETRY_LABEL = "Try the download again"
 OTHER_WAYS = "Or bring your own: a GGUF file, or a folder with safetensors. You can also drag it onto this window."
 COLUMN = 520

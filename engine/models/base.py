@@ -9,12 +9,13 @@ from engine.backends.base import Array, AttentionShape, Backend, KVCache, Ops, P
 from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
-from engine.models.estimate import SPARE_PAGES, context_pages, free_words, gigabytes, page_bytes
+from engine.models.estimate import SPARE_PAGES, context_pages, free_words, page_bytes
 from engine.models.layers import Parts, Rotary
 from engine.models.lora import Slot
 from engine.models.rope import rotary_table
+from engine.units import size_text
 
-__all__ = ["SPARE_PAGES", "Model", "gigabytes"]
+__all__ = ["SPARE_PAGES", "Model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +114,12 @@ class Model:
         there = free_words(free, self.backend.where)
         if needed > free and needed * alone // pages > free:
             raise NotEnoughMemory(
-                f"A context of {tokens} tokens needs {gigabytes(needed * alone // pages)} for keys and values, but {there}; "
+                f"A context of {tokens} tokens needs {size_text(needed * alone // pages)} for keys and values, but {there}; "
                 "choose a shorter context length, or close other programs."
             )
         if needed > free:
             raise NotEnoughMemory(
-                f"Conversations may take {gigabytes(needed)}, but {there}; choose less memory for conversations, or close other "
+                f"Conversations may take {size_text(needed)}, but {there}; choose less memory for conversations, or close other "
                 "programs."
             )
 

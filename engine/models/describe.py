@@ -72,6 +72,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         plain=plain.found,
         work=work_space(config, backend, seen.parts),
         fallback_template=fallback,
+        file_bytes=sum(file.stat().st_size for file in checkpoint.files),
         gpu_bytes=on_gpu.bytes,
         gpu_work=work_space(config, gpu, on_gpu.parts),
     )

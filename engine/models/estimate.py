@@ -9,6 +9,7 @@ from engine.backends.main_memory import free_memory
 from engine.core import PAGE_TOKENS, ModelInfo
 from engine.errors import BadSetting
 from engine.settings import CacheSettings
+from engine.units import size_text
 
 DEFAULT_CONTEXT = 8192
 """The longest context taken when none was chosen: key/value memory grows with it."""
@@ -76,9 +77,9 @@ def cache_bytes(
     needed = context_pages(tokens)
     total = (needed + further_pages(tokens, each, settings.memory, free)) * each
     fits = total <= free
-    text = f"A context of {tokens} tokens takes {gigabytes(needed * each)}"
+    text = f"A context of {tokens} tokens takes {size_text(needed * each)}"
     if total > needed * each:
-        text += f", and up to {gigabytes(total)} with other conversations kept"
+        text += f", and up to {size_text(total)} with other conversations kept"
     text += f"; {free_words(free, where)}."
     if not fits:
         text += " That is too little: choose a shorter context, a smaller cache type, or less memory for conversations."
@@ -105,10 +106,5 @@ def page_bytes(layers: int, kv_heads: int, head_dim: int, dtype: str, backend: s
 
 
 def free_words(free: int, where: str) -> str:
-    """For example "2.50 GB of memory are free", or where that is not the machine's own "139.00 GB are free on NVIDIA H200"."""
-    return f"{gigabytes(free)} are free on {where}" if where else f"{gigabytes(free)} of memory are free"
-
-
-def gigabytes(count: int) -> str:
-    """Bytes for people: "1.25 GB"."""
-    return f"{count / 1e9:.2f} GB"
+    """For example "2.5 GB of memory are free", or where that is not the machine's own "139 GB are free on NVIDIA H200"."""
+    return f"{size_text(free)} are free on {where}" if where else f"{size_text(free)} of memory are free"

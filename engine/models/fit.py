@@ -10,8 +10,9 @@ from engine.backends.choice import Fits, Target, Usable, choose
 from engine.core import PAGE_TOKENS, ModelInfo, WorkSpace
 from engine.errors import BadSetting
 from engine.models.base import rotary
-from engine.models.estimate import cache_bytes, free_words, gigabytes
+from engine.models.estimate import cache_bytes, free_words
 from engine.settings import CacheSettings, LoadSettings
+from engine.units import size_text
 
 if TYPE_CHECKING:
     from engine.backends.outlines import Outlines
@@ -82,13 +83,13 @@ def fit(
     work = work_bytes(info, context.context_length, backend)
     total = weights + context.context_bytes + work
     verdict = "too large" if total > free else "tight" if total > TIGHT * free else "fits"
-    room = f"{gigabytes(context.context_bytes)} for {context.context_length:,} tokens, {gigabytes(work)} work space"
-    parts = f"{gigabytes(weights)} weights, {room}"
-    of_free = f"of {gigabytes(free)} free on {where}" if where else f"of {gigabytes(free)} free memory"
+    room = f"{size_text(context.context_bytes)} for {context.context_length:,} tokens, {size_text(work)} work space"
+    parts = f"{size_text(weights)} weights, {room}"
+    of_free = f"of {size_text(free)} free on {where}" if where else f"of {size_text(free)} free memory"
     sentence = {
-        "fits": f"It takes {gigabytes(total)} ({parts}) {of_free}.",
-        "tight": f"It fits only just: it takes {gigabytes(total)} ({parts}) {of_free}; close other programs first.",
-        "too large": f"It takes {gigabytes(total)} ({parts}), but {free_words(free, where)}; choose a smaller quantisation or model, "
+        "fits": f"It takes {size_text(total)} ({parts}) {of_free}.",
+        "tight": f"It fits only just: it takes {size_text(total)} ({parts}) {of_free}; close other programs first.",
+        "too large": f"It takes {size_text(total)} ({parts}), but {free_words(free, where)}; choose a smaller quantisation or model, "
         "or a shorter context.",
     }[verdict]
     return Fit(weights, context.context_bytes, work, total, free, context.context_length, verdict, _speed(info, bandwidth, saved), sentence)

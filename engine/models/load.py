@@ -8,7 +8,7 @@ from engine.backends.base import Backend, RawTensor
 from engine.backends.outlines import Outlines
 from engine.core import Loading
 from engine.errors import NotEnoughMemory, UnsupportedModel
-from engine.models.base import Model, Weights, gigabytes
+from engine.models.base import Model, Weights
 from engine.models.cohere import COHERE
 from engine.models.config import ModelConfig, hf_architecture
 from engine.models.family import Family
@@ -31,6 +31,7 @@ from engine.models.smollm3 import SMOLLM3
 from engine.models.source import Loader, Survey
 from engine.models.stablelm import STABLELM
 from engine.models.starcoder2 import STARCODER2
+from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint
 
 Prepare = Callable[[RawTensor], RawTensor]
@@ -124,6 +125,6 @@ def check_memory(name: str, needed: int, free: int, where: str = "") -> None:
     if needed > free:
         place, other = (f" on {where}", ", or the processor (CPU) as the device") if where else ("", "")
         raise NotEnoughMemory(
-            f"{name} needs {gigabytes(needed)} of memory for its weights, but {gigabytes(free)} are free{place}; "
+            f"{name} needs {size_text(needed)} of memory for its weights, but {size_text(free)} are free{place}; "
             f"close other programs, or choose a smaller model or a smaller quantisation of it{other}."
         )

@@ -18,7 +18,7 @@ from engine.cache.disk import PART_SUFFIX, SUFFIX, Bytes, PageFile, Unusable, wr
 from engine.core import PAGE_TOKENS
 from engine.errors import BadCheckpoint
 from engine.folders import private_folder
-from engine.models.estimate import gigabytes
+from engine.units import size_text
 from engine.weights.gguf_file import split_parts
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def save_cache(cache: PagedCache, fingerprint: str, folder: Path) -> str:
         free = shutil.disk_usage(folder).free
         if needed + SPARE_DISK_BYTES > free:
             return (
-                f"The conversations' cache was not saved: it takes {gigabytes(needed)}, but {gigabytes(free)} of disk space are free; "
+                f"The conversations' cache was not saved: it takes {size_text(needed)}, but {size_text(free)} of disk space are free; "
                 "the conversations will be read anew."
             )
 

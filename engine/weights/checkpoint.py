@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +22,11 @@ class Checkpoint(Protocol):
     @property
     def path(self) -> Path:
         """The (first) GGUF file, or the folder."""
+        ...
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """The files that hold the weights."""
         ...
 
     @property

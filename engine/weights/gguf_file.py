@@ -36,7 +36,7 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         parts = split_parts(path)
-        self.path = parts[0]
+        self.path, self.files = parts[0], tuple(parts)
         first, tensors = _read_part(parts[0])
         self.metadata: Mapping[str, Any] = first
         self._check_split_count(first, len(parts))

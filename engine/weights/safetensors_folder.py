@@ -56,11 +56,17 @@ class SafetensorsFolder:
             tensors = _read_outputs(outputs)
         else:
             tensors = _read_shards(index) if index.is_file() else read_safetensors(_single_file(folder))
+        self.files = tuple(outputs) or (_shards(index) if index.is_file() else (_single_file(folder),))
         self.tensors: Mapping[str, RawTensor] = wrap_quantised({tensor.name: tensor for tensor in tensors}, config)
 
     def close(self) -> None:
         """Forget the tensors."""
         self.tensors = {}
+
+
+def _shards(index: Path) -> tuple[Path, ...]:
+    """The files that a checked index names."""
+    return tuple(index.parent / name for name in sorted(set(read_json_object(index)["weight_map"].values())))
 
 
 def _read_shards(index: Path) -> list[FileTensor]:

@@ -439,7 +439,7 @@ def test_first_run_download_cancel_fail_retry_and_load(make_hand) -> None:
     welcome = hand.window.chat.welcome
     assert welcome.first_run.isVisible()
     hand.click("Download starter model")
-    hand.qtbot.waitUntil(lambda: "40 of 98 MB" in welcome.first_run.progress.sentence.text())
+    hand.qtbot.waitUntil(lambda: "40 MB of 98 MB" in welcome.first_run.progress.sentence.text())
     hand.click("Cancel download")
     hand.qtbot.waitUntil(lambda: welcome.first_run.download.isVisible())
     assert not welcome.first_run.trouble.isVisible()

@@ -165,7 +165,7 @@ def test_memory_bars_follow_the_settings(hand, qtbot) -> None:
     bar = window.memory.bars[CacheSettings]
     qtbot.waitUntil(bar.isVisible)
     before = bar.accessibleName()
-    assert "Weights: 562 KB" in before
+    assert "Weights: 562 kB" in before
     assert not bar.warning.isVisible()
     editor = window.inspector.forms[CacheSettings].editor("context_length")
     editor.typed.emit(512)  # the slider is being moved; nothing is in force yet
@@ -194,7 +194,7 @@ def test_words_and_numbers() -> None:
     assert Compared(0, 2, "a", "b").sentence == "The first token differs already; then the reply has “a”, and the replay writes “b”."
     assert Compared(2, 2, "", "c").sentence.endswith("then the reply ends, and the replay writes “c”.")
     assert fit_words((Place("Memory", 10, (2, 3)),)) == ""
-    assert fit_words((Place("Memory", 10_000, (9000, 3000)),)).startswith("This will not fit: 2 KB too little.")
+    assert fit_words((Place("Memory", 10_000, (9000, 3000)),)).startswith("This will not fit: 2 kB too little.")
 
 
 def test_each_gpu_has_its_bar() -> None:

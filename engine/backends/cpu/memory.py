@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import NotEnoughMemory
+from engine.units import size_text
 
 LINE = 64
 _OWN_PAGES = 1 << 17
@@ -29,7 +30,7 @@ def aligned(size: int, sparse: bool = False) -> npt.NDArray[np.uint8]:
         raw = np.zeros(size + LINE, np.uint8)
     except (MemoryError, OSError, OverflowError, ValueError):
         raise NotEnoughMemory(
-            f"The system refused {size / 2**20:.0f} MB of memory; close other programs, or choose a smaller model or context."
+            f"The system refused {size_text(size)} of memory; close other programs, or choose a smaller model or context."
         ) from None
     start = -raw.ctypes.data % LINE
     return raw[start : start + size]

@@ -11,9 +11,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
-from desktop.items.catalogue import count_text, size_text
+from desktop.items.catalogue import count_text
 from desktop.items.conversations import GROUP_ROLE, ID_ROLE, UPDATED_ROLE, ConversationsModel, date_group
 from desktop.store.records import ConversationSummary
+from engine.units import size_text
 from tests.work import calls_in
 
 TODAY = datetime.date(2026, 3, 15)

@@ -23,8 +23,8 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.settings import PANES, Appearance, Behaviour
-from desktop.views.memory_line import size_text
 from engine.settings import CacheSettings, ConstraintSettings, LoadSettings, SamplerSettings, SpeculationSettings, StopSettings
+from engine.units import size_text
 from tests.desktop.desk import Hand
 
 pytestmark = pytest.mark.gui
@@ -427,7 +427,7 @@ def test_the_form_reaches_the_request(hand, qtbot) -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 KB"), (11520, "11.5 KB"), (94_371_840, "94.4 MB"), (999_600_000, "1.0 GB"), (1.5e12, "1.5 TB")],
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (11520, "11.5 kB"), (94_371_840, "94.4 MB"), (1.5e12, "1.5 TB")],
 )
 def test_sizes_for_people(count: float, text: str) -> None:
     assert size_text(count) == text

@@ -249,7 +249,7 @@ def test_longer_wheel_than_stated(index: Index, tmp_path: Path) -> None:
 
 def test_no_room(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10**9, 10**9, 5 << 20))
-    assert f"in {tmp_path}, but only 5 MB are free there" in refusal(tmp_path)
+    assert f"in {tmp_path}, but only 5.24 MB are free there" in refusal(tmp_path)
     assert file_requests(index) == []
 
 

@@ -71,12 +71,12 @@ def test_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (said.context_bytes, said.free_bytes, said.fits) == (514 * page, 10**9, True)
     assert said.total_bytes == (514 + 10**9 // 8 // page) * page
     assert said.sentence == (
-        "A context of 131072 tokens takes 0.07 GB, and up to 0.19 GB with other conversations kept; 1.00 GB of memory are free."
+        "A context of 131072 tokens takes 67.4 MB, and up to 192 MB with other conversations kept; 1 GB of memory are free."
     )
     assert not (tight := cache_bytes(info, settings, busy=10**9 - 514 * page + 1)).fits
     assert tight.free_bytes == 514 * page - 1
     assert tight.sentence == (
-        "A context of 131072 tokens takes 0.07 GB; 0.07 GB of memory are free. That is too little: choose a shorter context, a "
+        "A context of 131072 tokens takes 67.4 MB; 67.4 MB of memory are free. That is too little: choose a shorter context, a "
         "smaller cache type, or less memory for conversations."
     )
     assert cache_bytes(info, settings, busy=10**9 - 514 * page).fits
@@ -88,7 +88,7 @@ def test_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_much_memory_for_conversations_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(write_gguf(tmp_path / "m.gguf"))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10**9))
-    with pytest.raises(NotEnoughMemory, match=r"^Conversations may take 1\.07 GB, but 1\.00 GB of memory are free; choose less memory"):
+    with pytest.raises(NotEnoughMemory, match=r"^Conversations may take 1\.07 GB, but 1 GB of memory are free; choose less memory"):
         PagedCache(model, CacheSettings(memory=1 << 10))
 
 

@@ -41,7 +41,7 @@ def test_verdicts() -> None:
     assert fit(INFO, CacheSettings(), total - 1).verdict == "too large"
     assert fit(INFO, CacheSettings(context_length=65536), 10 * GB).verdict == "too large"
     assert fit(INFO, CacheSettings(context_length=65536, dtype="q4"), 10 * GB).verdict == "fits"
-    assert "but 3.00 GB of memory are free" in fit(INFO, CacheSettings(), 3 * GB).sentence
+    assert "but 3 GB of memory are free" in fit(INFO, CacheSettings(), 3 * GB).sentence
 
 
 def test_what_loading_takes_counts_more_than_the_file() -> None:

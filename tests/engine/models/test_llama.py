@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -160,7 +161,8 @@ def test_describe_gguf_and_folder_of_the_same_model(tmp_path: Path) -> None:
         assert info.fallback_template == ""
     bare = describe(write_gguf(tmp_path / "n.gguf", tokenizer__chat_template=None))
     assert (bare.has_chat_template, bare.fallback_template) == (False, "chatml")
-    assert describe(write_gguf(tmp_path / "n.gguf", tokenizer__chat_template=" ")) == bare
+    blank = describe(write_gguf(tmp_path / "n.gguf", tokenizer__chat_template=" "))
+    assert dataclasses.replace(blank, file_bytes=bare.file_bytes) == bare
     for name in ("chat_template.jinja", "tokenizer_config.json"):
         (tmp_path / "some-name" / name).unlink(missing_ok=True)
     assert describe(tmp_path / "some-name").fallback_template == "chatml"
@@ -198,3 +200,11 @@ def test_starter_knows_the_capital_of_france(starter_path: Path) -> None:
     info = describe(starter_path)
     assert (info.layers, info.context_length, info.vocab_size, info.kv_bytes_per_token) == (30, 8192, 49152, 23040)
     assert info.parameters == model.parameters == 134515008
+
+
+def test_the_size_is_that_of_the_files(tmp_path: Path) -> None:
+    file, folder = write_gguf(tmp_path / "m.gguf"), write_folder(tmp_path / "folder")
+    assert describe(file).size == file.stat().st_size > describe(file).weights_bytes
+    shards = list(folder.glob("*.safetensors"))
+    assert describe(folder).size == sum(shard.stat().st_size for shard in shards)
+    assert dataclasses.replace(describe(file), file_bytes=0).size == describe(file).weights_bytes

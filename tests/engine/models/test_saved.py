@@ -228,7 +228,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (notice == "") == fits
         assert len(list(tmp_path.iterdir())) == fits
         if not fits:
-            assert notice.endswith("it takes 0.00 GB, but 0.27 GB of disk space are free; the conversations will be read anew.")
+            assert notice.endswith("it takes 6.14 kB, but 268 MB of disk space are free; the conversations will be read anew.")
 
 
 def test_closing_never_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
