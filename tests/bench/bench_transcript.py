@@ -1,12 +1,16 @@
 """Replays a 100k-token chat into the transcript at 200 tokens/s, off screen; figures for people, one JSON object in the last line.
 
-    python -m tests.bench.bench_transcript [--seconds 20] [--runs 3]
+    python -m tests.bench.bench_transcript [--seconds 20] [--runs 3] [--model FILE]
 
-Times are milliseconds of the GUI's thread: its processor time, which is judged, because a shared machine does not blur it, and the
-wall's clock beside it. `frame` is all GUI work from the arrival of a frame's text to its painted pixels. Garbage is searched for as
-in the program: the older one in pauses. Formulas are drawn on a thread of their own, whose time is told apart. Each figure is the
-median of the runs, each in a process of its own. Bars: open < 300, p99 of a frame < 10, no frame > 16.7, a step of resizing < 50,
-memory of the process beyond what Python and Qt take before the window < 250 MB (and what the chat adds).
+Times are milliseconds of the GUI's thread: its processor time, which a shared machine blurs less, and the wall's clock beside it.
+`frame` is all GUI work from the arrival of a frame's text to its painted pixels, while a reply grows and while the reader scrolls.
+Garbage is searched for as in the program: the older one in pauses. Formulas are drawn on a thread of their own, whose time is told
+apart. Each figure is that of the worst of the runs, each in a process of its own. Bars: open < 300, p99 of a frame < 10 and no frame
+> 16.7, of a growing reply and of scrolling, a step of resizing < 50, memory of the process beyond what Python and Qt take before the
+window < 250 MB (and what the chat adds).
+
+With a model its engine writes a reply in the same process all the while, at its own pace, and the wall's clock is judged too: that is
+what a reader sees. Without one the wall's clock is only told. Another program on the same cores makes the clock's figures worthless.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import platform
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -198,7 +203,39 @@ def resize(app: QApplication, view: TranscriptView) -> list[Took]:
     return [timed(partial(step, width)) for width in range(890, 500, -30)]
 
 
-def measure(seconds: float) -> dict[str, Any]:
+class Engine:
+    """A model that writes without end on a thread of its own; `tokens` counts what it has written."""
+
+    def __init__(self, model: Path) -> None:
+        from desktop.app import SWITCH_S
+        from engine.chat import finished, open_chat
+        from engine.settings import CacheSettings, LoadSettings
+
+        sys.setswitchinterval(SWITCH_S)
+        self.tokens = 0
+        self._chat = finished(open_chat(str(model), LoadSettings(), CacheSettings()))
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write, name="engine")
+        self._thread.start()
+
+    def _write(self) -> None:
+        from engine.core import ChatRequest, Message, Text
+        from engine.settings import StopSettings
+
+        question, size = Message("user", "Write a long essay about rivers."), 512
+        while not self._stop.is_set():
+            request = ChatRequest((question,), stops=StopSettings(max_tokens=size, min_tokens=size))
+            for event in self._chat.stream(request, self._stop):
+                self.tokens += len(event.tokens) if isinstance(event, Text) else 0
+
+    def close(self) -> None:
+        """End it."""
+        self._stop.set()
+        self._thread.join()
+        self._chat.close()
+
+
+def measure(seconds: float, engine_model: Path | None) -> dict[str, Any]:
     """All figures of one run, in this process."""
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     app = QApplication([])
@@ -223,12 +260,20 @@ def measure(seconds: float) -> dict[str, Any]:
 
     opening = timed(open_chat)
     settle(app, 400)
+    engine = Engine(engine_model) if engine_model is not None else None
+    while engine is not None and not engine.tokens:
+        settle(app, 50)
+    settle(app, 700)  # what the load has left is searched through before, as in the program
     answering = True
     frames = summary(stream(app, view, model, reply(random_, round(seconds * RATE * CHARACTERS))))
-    answering = False
+    answering = engine is not None  # what writes beside the reader is a reply
     settle(app, 400)
     live = len(list(view.stage.widgets()))
     scrolling = summary(scroll(app, view, 200))
+    written = engine.tokens if engine is not None else 0
+    if engine is not None:
+        engine.close()
+        answering = False
     resizing = summary(resize(app, view))
     drawing = (process_time() - thread_time() - others) * 1000
     settle(app, 400)
@@ -238,26 +283,31 @@ def measure(seconds: float) -> dict[str, Any]:
     return {
         "tokens": sum(len(item.text) for item in items) // CHARACTERS, "messages": len(items), "open_ms": round(opening.cpu, 1),
         "open_wall_ms": round(opening.wall, 1), "frame_ms": frames, "scroll_ms": scrolling, "resize_ms": resizing,
-        "drawing_ms": round(drawing), "live_widgets": live, "memory_mb": round(full - bare), "chat_mb": round(full - empty),
+        "drawing_ms": round(drawing), "engine_tokens": written,
+        "live_widgets": live, "memory_mb": round(full - bare), "chat_mb": round(full - empty),
         "qt": qVersion(), "python": platform.python_version(), "processor": platform.processor() or platform.machine(),
     }  # fmt: skip
 
 
-def middle(runs: list[Any]) -> Any:
-    """The median of every number in results of the same shape; what is no number as in the first."""
+def worst(runs: list[Any]) -> Any:
+    """The largest of every number in results of the same shape; what is no number as in the first."""
     if isinstance(runs[0], dict):
-        return {name: middle([run[name] for run in runs]) for name in runs[0]}
-    return median(runs) if isinstance(runs[0], int | float) else runs[0]
+        return {name: worst([run[name] for run in runs]) for name in runs[0]}
+    return max(runs) if isinstance(runs[0], int | float) else runs[0]
 
 
 def misses(found: dict[str, Any]) -> list[str]:
-    """The bars that were missed, with figure and bar."""
-    bars = (
-        ("opening, ms", found["open_ms"], OPEN_MS), ("p99 of a frame, ms", found["frame_ms"]["p99"], P99_MS),
-        ("the longest frame, ms", found["frame_ms"]["max"], FRAME_MS),
-        ("the longest step of resizing, ms", found["resize_ms"]["max"], RESIZE_MS),
-        ("memory, MB", found["memory_mb"], MEMORY_MB),
-    )  # fmt: skip
+    """The bars that were missed, with figure and bar: of the processor's time, and of the clock where an engine ran beside it."""
+    bars = [
+        ("opening, ms", found["open_ms"], OPEN_MS), ("the longest step of resizing, ms", found["resize_ms"]["max"], RESIZE_MS),
+        ("memory, MB", found["memory_mb"], MEMORY_MB if not found["engine_tokens"] else float("inf")),
+    ]  # fmt: skip
+    for name, key in (("a growing reply", "frame_ms"), ("scrolling", "scroll_ms")):
+        for clock, before in (("", ""), (" by the clock", "wall_")):
+            if before and not found["engine_tokens"]:
+                continue
+            bars.append((f"p99 of a frame of {name}{clock}, ms", found[key][f"{before}p99"], P99_MS))
+            bars.append((f"the longest frame of {name}{clock}, ms", found[key][f"{before}max"], FRAME_MS))
     return [f"{name}: {figure} is not below {bar}" for name, figure, bar in bars if figure >= bar]
 
 
@@ -265,18 +315,20 @@ def main() -> int:
     """Run everything; the exit code is 1 when a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds of streaming at 200 tokens/s")
-    parser.add_argument("--runs", type=int, default=3, help="how many processes the medians are taken of")
+    parser.add_argument("--runs", type=int, default=3, help="how many processes the worst figures are taken of")
+    parser.add_argument("--model", type=Path, help="a model whose engine writes beside the window; the clock is judged then")
     parser.add_argument("--once", action="store_true", help="one run in this process; prints its figures and judges nothing")
     options = parser.parse_args()
     if options.once:
-        print(json.dumps(measure(options.seconds)))
+        print(json.dumps(measure(options.seconds, options.model)))
         return 0
     command = [sys.executable, "-m", "tests.bench.bench_transcript", "--once", "--seconds", str(options.seconds)]
+    command += ["--model", str(options.model)] if options.model is not None else []
     runs = []
     for _ in range(options.runs):
         told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         runs.append(json.loads(told.splitlines()[-1]))
-    found = middle(runs)
+    found = worst(runs)
     missed = misses(found)
     print(f"open {found['open_ms']} ms (clock {found['open_wall_ms']}); a frame at {RATE} tokens/s {found['frame_ms']}")
     print(f"a step of scrolling {found['scroll_ms']}; of resizing {found['resize_ms']}; memory {found['memory_mb']} MB")
