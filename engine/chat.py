@@ -26,7 +26,7 @@ from engine.core import (
     Text,
     Trimmed,
 )
-from engine.errors import Cancelled, DeviceLost
+from engine.errors import Cancelled, DeviceLost, NotFinite
 from engine.folders import cache_dir
 from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.draft_slot import DraftSlot
@@ -124,8 +124,32 @@ class LocalChat:
             guidance=prompt.guidance, output=request.output, given=prompt.given, heal=heal, stop_event=stop, started=started,
             replayed=request.replayed.passes if request.replayed is not None else (), gather_seconds=request.gather_seconds,
         )  # fmt: skip
-        with closing(stream) as events:
-            yield from events
+        try:
+            with closing(stream) as events:
+                yield from events
+        except NotFinite as error:
+            self.generator.cache.table.forget()  # what was kept may be no numbers, either
+            yield from self._proved_again(error)
+
+    def _proved_again(self, error: NotFinite) -> Iterator[ChatEvent]:
+        """Raise `error`; where kernels can prove themselves, what their proof says now goes with it."""
+        from engine.models.proof import Provable
+
+        model = self.generator.model
+        backend = model.backend
+        if model.proof is None or not isinstance(backend, Provable):
+            raise error
+        backend.forget_proofs()
+        yield from model.proof(model.forward)
+        if not backend.notice:
+            raise NotFinite(
+                f"{error} The GPU's kernels were checked again and are right, so the model's file is likely damaged, or "
+                "its numbers go beyond their range: download it again, or take another quantisation of it."
+            ) from error
+        raise DeviceLost(
+            f"The model's scores are no numbers, and the GPU's kernels were checked again: some are wrong now. Load the model "
+            f"again: if they are still wrong, PyTorch's own operations take their place. {backend.report.partition(chr(10))[0]}"
+        ) from error
 
     def foresee(self, request: ChatRequest) -> Foreseen:
         """What reading the prompt of a request would take now; nothing is read. Raises as `stream` does before it begins."""
@@ -246,7 +270,7 @@ def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: 
     threads = (load.threads or default_threads()) if target.backend == "cpu" else 0
     info = dataclasses.replace(
         info, backend=target.backend, where=target.where, threads=threads, thinking=thinking, opens_thought=template.opens(thinking),
-        notice=found.notice,
+        notice=found.notice, report=found.report,
     )  # fmt: skip
     if target.where:
         info = dataclasses.replace(info, gpu_bytes=paged.model.resident_bytes, cache_bytes=paged.store.nbytes)

@@ -6,6 +6,7 @@
     ├── UnsupportedModel         the architecture, weight type or tokenizer kind is not known
     ├── NotEnoughMemory          weights and cache do not fit into free memory
     ├── DeviceLost               a GPU stopped working; what was in its memory is gone
+    ├── NotFinite                what the model computed is no number
     ├── BadSetting               a setting's value is outside its range, or of a wrong type
     ├── BadTemplate              the chat template cannot be compiled or refuses the messages
     ├── ContextTooLong           the prompt does not fit into the context
@@ -50,6 +51,10 @@ class NotEnoughMemory(EngineError):
 
 class DeviceLost(EngineError):
     """A GPU stopped working; what was in its memory is gone, and the model must be loaded again."""
+
+
+class NotFinite(EngineError):
+    """What the model computed is no number: a damaged file, sums beyond the numbers' range, or a device that computes wrongly."""
 
 
 class BadSetting(EngineError, ValueError):

@@ -78,7 +78,9 @@ class MessageQueue(QObject):
     def move(self, before: int, now: int) -> None:
         """Let the messages of one chat wait in another one."""
         try:
-            self._store.move(before, now)
+            for waiting in self.waiting(before):
+                self._store.add(now, waiting.text, waiting.opening)
+                self._store.remove(waiting.id)
         except StoreError as error:
             self._session.notice.emit(str(error), "error")
         for states in (self._held, self._unhindered):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from engine.backends.base import (
     Weight,
 )
 from engine.backends.cache_rounding import limited, rounded, steered
-from engine.backends.cache_types import WHOLE_KEYS, cache_type
+from engine.backends.cache_types import WHOLE_KEYS, CacheType, cache_type
 from engine.backends.main_memory import free_memory
 from engine.backends.trim import give_memory_back
 from engine.core import PAGE_TOKENS, Loading
@@ -124,6 +125,19 @@ class ReferenceCache:
             part[:, page] = torch.from_numpy(numbers.reshape(part[:, page].shape).copy())
 
 
+class Kept(Protocol):
+    """Where `ReferenceOps` has keys and values: of each layer (P, 256, G, D), of the numbers that `kind` names or of float32."""
+
+    @property
+    def kind(self) -> CacheType: ...
+
+    @property
+    def keys(self) -> Sequence[torch.Tensor] | torch.Tensor: ...
+
+    @property
+    def values(self) -> Sequence[torch.Tensor] | torch.Tensor: ...
+
+
 class ReferenceProgram:
     """See `engine.backends.base.Program`."""
 
@@ -148,7 +162,7 @@ class ReferenceProgram:
 class ReferenceOps:
     """See `engine.backends.base.Ops`: one step's operations, carried out at once. Arrays are float32 tensors (T, width)."""
 
-    def __init__(self, step: Step, cache: ReferenceCache) -> None:
+    def __init__(self, step: Step, cache: Kept) -> None:
         self._cache = cache
         self._tokens = torch.tensor(step.token_ids, dtype=torch.long)
         self._positions = torch.tensor(step.positions, dtype=torch.long)
@@ -157,7 +171,15 @@ class ReferenceOps:
 
     def embed(self, table: Weight, scale: float = 1.0) -> Array:
         """See `Ops.embed`."""
-        return _values(table)[self._tokens] * scale
+        return self._looked_up(table) * scale
+
+    def _looked_up(self, table: Weight) -> torch.Tensor:
+        """Its rows for the step's tokens."""
+        return _values(table)[self._tokens]
+
+    def _times(self, x: torch.Tensor, weight: Weight) -> torch.Tensor:
+        """x times a matrix transposed."""
+        return x @ _values(weight).T
 
     def rms_norm(self, x: Array, weight: Floats, eps: float, heads: int = 1) -> Array:
         """See `Ops.rms_norm`."""
@@ -173,15 +195,15 @@ class ReferenceOps:
 
     def linear(self, x: Array, weight: Weight, bias: Floats | None = None, residual: Array | None = None) -> Array:
         """See `Ops.linear`."""
-        y = x @ _values(weight).T
+        y = self._times(x, weight)
         if bias is not None:
-            y = y + torch.tensor(bias)
-        return y if residual is None else y + residual
+            y = y + torch.tensor(bias).to(y.device)
+        return y if residual is None else y + residual.to(y.device)
 
     def rope(self, x: Array, table: RotaryTable, heads: int) -> Array:
         """See `Ops.rope`."""
         rows = self._positions.numpy()
-        cos, sin = (torch.from_numpy(part[rows])[:, None, :] for part in (table.cos, table.sin))  # (T, 1, R / 2)
+        cos, sin = (torch.from_numpy(part[rows])[:, None, :].to(x.device) for part in (table.cos, table.sin))  # (T, 1, R / 2)
         half = table.cos.shape[1]
         out = x.reshape(len(x), heads, -1).clone()  # (T, heads, D)
         if table.interleaved:
@@ -197,7 +219,9 @@ class ReferenceOps:
         """See `Ops.attention`."""
         rows, heads, dim = len(q), shape.heads, shape.head_dim
         keys, values = self._cache.keys[layer], self._cache.values[layer]
-        pages, places = self._pages[self._positions // PAGE_TOKENS], self._positions % PAGE_TOKENS
+        on = keys.device
+        q, k, v = (part.to(on) for part in (q, k, v))
+        pages, places = (part.to(on) for part in (self._pages[self._positions // PAGE_TOKENS], self._positions % PAGE_TOKENS))
         k = k.reshape(rows, shape.kv_heads, dim)
         queries = q.reshape(rows, shape.kv_heads, -1, dim)
         if self._cache.kind.keys == "q4":
@@ -212,14 +236,14 @@ class ReferenceOps:
             values[self._pages[0], 0] = limited(v[0])
 
         length = int(self._positions[-1]) + 1
-        used = self._pages[: -(-length // PAGE_TOKENS)]
+        used, positions = self._pages[: -(-length // PAGE_TOKENS)].to(on), self._positions.to(on)
         seen_keys = keys[used].reshape(-1, shape.kv_heads, dim)[:length].float()  # (S, G, D)
         seen_values = values[used].reshape(-1, shape.kv_heads, dim)[:length].float()
-        places = torch.arange(length)[None, :]
-        unseen = places > self._positions[:, None]  # (T, S)
+        places = torch.arange(length, device=on)[None, :]
+        unseen = places > positions[:, None]  # (T, S)
         if shape.window:
-            unseen = unseen | (places <= self._positions[:, None] - shape.window)
-        out = torch.empty(rows, heads, dim)
+            unseen = unseen | (places <= positions[:, None] - shape.window)
+        out = torch.empty(rows, heads, dim, device=on)
         for head in range(heads):
             group = head // (heads // shape.kv_heads)
             scores = q.reshape(rows, heads, dim)[:, head] @ seen_keys[:, group].T * shape.scale  # (T, S)
@@ -227,7 +251,7 @@ class ReferenceOps:
                 scores = shape.soft_cap * torch.tanh(scores / shape.soft_cap)
             scores = scores.masked_fill(unseen, -torch.inf)
             if sinks is not None:
-                scores = torch.cat([scores, torch.full((rows, 1), float(sinks[head]))], dim=-1)
+                scores = torch.cat([scores, torch.full((rows, 1), float(sinks[head]), device=on)], dim=-1)
             weights = torch.softmax(scores, dim=-1)[:, :length]
             out[:, head] = weights @ seen_values[:, group]
         return out.reshape(rows, heads * dim)
@@ -254,9 +278,9 @@ class ReferenceOps:
     def gated(self, gate: Array, up: Array, activation: str) -> Array:
         """See `Ops.gated`."""
         if activation == "clamped_swiglu":
-            gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+            gate, up = gate.clamp(max=7.0), up.to(gate.device).clamp(-7.0, 7.0)
             return (up + 1) * gate * torch.sigmoid(1.702 * gate)
-        return self.activate(gate, activation) * up
+        return self.activate(gate, activation) * up.to(gate.device)
 
     def activate(self, x: Array, activation: str) -> Array:
         """See `Ops.activate`."""
@@ -271,11 +295,11 @@ class ReferenceOps:
 
     def add(self, x: Array, y: Array, scale: float = 1.0) -> Array:
         """See `Ops.add`."""
-        return x + scale * y
+        return x + scale * y.to(x.device)
 
     def add_positions(self, x: Array, table: Floats) -> Array:
         """See `Ops.add_positions`."""
-        return x + torch.from_numpy(table)[self._positions]
+        return x + torch.from_numpy(table)[self._positions].to(x.device)
 
     def columns(self, x: Array, start: int, width: int) -> Array:
         """See `Ops.columns`."""
@@ -306,7 +330,7 @@ class ReferenceOps:
 
     def gather(self, x: Array, routes: Routes, residual: Array) -> Array:
         """See `Ops.gather`."""
-        weights = routes[1]
+        weights, residual = routes[1].to(x.device), residual.to(x.device)
         return residual + (x.reshape(*weights.shape, -1) * weights[:, :, None]).sum(dim=1)
 
     def last_rows(self, x: Array) -> Array:
@@ -316,7 +340,7 @@ class ReferenceOps:
 
 def _shared(weight: Floats, parts: torch.Tensor) -> torch.Tensor:
     """Factors for parts (T, heads, D): (D,), or (heads, D) when each part has its own."""
-    values = torch.tensor(weight)
+    values = torch.tensor(weight).to(parts.device)
     return values if values.numel() == parts.shape[2] else values.reshape(parts.shape[1:])
 
 

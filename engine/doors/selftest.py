@@ -30,13 +30,17 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
     from engine.backends import backend_on
     from engine.backends.choice import choose, settled
+    from engine.models.proof import Provable
 
     settings = read_settings(LoadSettings, options)
     target = choose(settings)
     settings = settled(settings, target)
     kernels: list[dict[str, Any]] = []
+    backend = backend_on(target, settings)
+    if isinstance(backend, Provable):
+        backend.forget_proofs()  # a model that is loaded now proves its kernels anew, by the same cases
     if not options.skip_kernels:
-        kernels = _kernels(backend_on(target, settings), options.only, console)
+        kernels = _kernels(backend, options.only, console)
     against, answers = "", list[dict[str, Any]]()
     if options.model is not None:
         against = "reference" if target.backend == "cpu" else "cpu"
@@ -50,7 +54,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
 
 def _kernels(backend: Backend, words: list[str], console: Console) -> list[dict[str, Any]]:
     from engine.backends.reference import ReferenceBackend
-    from engine.doors.selftest_cases import cases, checked
+    from engine.models.cases import cases, checked
 
     reference = ReferenceBackend()
     chosen = [case for case in cases() if not words or any(word.lower() in case.name.lower() for word in words)]
@@ -79,6 +83,8 @@ def _asked(model: str, settings: LoadSettings, forced: tuple[tuple[int, ...], ..
     # What caches round is no difference between devices, so both keep as much as they can of it.
     chat = load(model, settings, CacheSettings(context_length=min(CONTEXT, _context(model)), dtype="fp32"), console)
     try:
+        if chat.info.notice:
+            console.note(f"{chat.info.notice}\n{chat.info.report}".rstrip())
         console.progress(f"Asking the model on the {chat.generator.model.backend.name} backend")
         return answers(chat, forced)
     finally:

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.backends.base import Floats
 from engine.doors.logits import log_softmax
-from engine.doors.selftest_cases import outcome
+from engine.models.cases import outcome
 
 if TYPE_CHECKING:
     from engine.chat import LocalChat

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from engine.backends.base import Array, AttentionShape, Backend, KVCache, Ops, Program
+from engine.backends.base import Array, AttentionShape, Backend, Forward, KVCache, Ops, Program
 from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
@@ -34,7 +34,8 @@ class Model:
     """A decoder ready to record programs. Used by one thread.
 
     `parameters` counts weights; `resident_bytes` is what they take in memory; `weight_bytes_per_token` is what one decode
-    step reads of them; `slots` are where adapters go, see `engine.models.lora`.
+    step reads of them; `slots` are where adapters go, see `engine.models.lora`. `proof` of `forward` lets kernels prove themselves that
+    have not yet (`engine.models.proof`), None where there are none.
     """
 
     def __init__(self, config: ModelConfig, backend: Backend, parts: Parts, weights: Weights) -> None:
@@ -45,6 +46,7 @@ class Model:
         self.slots = weights.slots
         self.weight_bytes_per_token = read_bytes(config, weights.bytes, weights.expert_bytes, parts)
         self._parts: Parts | None = parts
+        self.proof: Callable[[Forward], Iterator[Loading]] | None = None
         self._rotary: tuple[int, int, Rotary] = (0, 0, Rotary())
 
     @property
@@ -99,6 +101,7 @@ class Model:
 
     def close(self) -> None:
         """Let go of the weights; programs that were recorded keep theirs until they are closed."""
+        self.proof = None
         self._parts, self.slots, self._rotary = None, {}, (0, 0, Rotary())
         self.backend.trim()
 

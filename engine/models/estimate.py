@@ -96,6 +96,9 @@ def page_bytes(layers: int, kv_heads: int, head_dim: int, dtype: str, backend: s
     if backend == "reference":  # its keys and values are rounded to the type, but lie in whole numbers
         kind = cache_type(dtype, automatic="fp32")
         each = kv_heads * head_dim * sum(2 if name == "fp16" else 4 for name in (kind.keys, kind.values))
+    elif backend == "torch":  # see `engine.backends.cuda.torch_program`
+        kind = cache_type(dtype, automatic="fp16")
+        each = kv_heads * head_dim * (8 if (kind.keys, kind.values) == ("fp32", "fp32") else 4)
     elif backend == "cuda":
         from engine.backends.cuda import store
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 
 from engine.backends.base import Backend, RawTensor
 from engine.backends.outlines import Outlines
@@ -22,10 +23,12 @@ from engine.models.keys import Keys
 from engine.models.layers import Parts
 from engine.models.llama import LLAMA
 from engine.models.lora import adapter_slots
+from engine.models.miniature import kinds_of, miniature
 from engine.models.minicpm import MINICPM
 from engine.models.mixtral import MIXTRAL
 from engine.models.olmo2 import OLMO2
 from engine.models.phi import PHI
+from engine.models.proof import Provable, cases_for, prove
 from engine.models.qwen import QWEN_2, QWEN_3, QWEN_3_MIXTURE
 from engine.models.smollm3 import SMOLLM3
 from engine.models.source import Loader, Survey
@@ -117,6 +120,11 @@ def read_model(
     slots = adapter_slots(family, config, names, loader.linears)
     model = Model(config, backend, parts, Weights(seen.parameters, loader.bytes, loader.expert_bytes, slots))
     yield from model.prepare(cache_dtype)
+    if isinstance(backend, Provable) and not backend.notice:
+        small = miniature(family, config, names, checkpoint.tensors, prepare, cache_dtype)
+        types = kinds_of(checkpoint.tensors, prepare)
+        model.proof = partial(prove, backend, cases_for(types, small, model, cache_dtype), cache_dtype)
+        yield from model.proof(model.forward)
     return model
 
 

@@ -55,7 +55,7 @@ class PagedCache:
         are of what the pass leaves, and are done without where that turns out to be less than was foretold.
         """
         model, settings, dtype = self.model, self.settings, cache_dtype(self.settings)
-        free, own = model.backend.free_memory(), model.backend.name == "cuda"
+        free, own = model.backend.free_memory(), model.backend.name in ("cuda", "torch")
         if own:
             free -= work_space(model.config, model.backend, model.parts).bytes(self.context_length)
         further = further_pages(self.context_length, model.page_bytes(dtype), settings.memory, max(0, free))

@@ -19,6 +19,7 @@ from engine.models.estimate import cache_bytes, cache_dtype, chosen_context
 from engine.models.fit import fit, freed_bytes, work_space
 from engine.models.load import check_memory, read_config, read_model
 from engine.models.paged import PagedCache
+from engine.models.proof import Provable
 from engine.models.quantising import preparation
 from engine.models.source import Survey
 from engine.settings import CacheSettings, LoadSettings
@@ -40,11 +41,13 @@ class Replaced(Protocol):
 
 @dataclass(frozen=True)
 class Placed:
-    """A loaded model with its cache, the device that it is on, and a sentence where another one was passed over for the processor."""
+    """A loaded model with its cache, and the device that it is on; a sentence where another one was passed over for the processor, or
+    where kernels were replaced, and a report of that."""
 
     paged: PagedCache
     target: Target
     notice: str
+    report: str = ""
 
 
 def on_a_device(
@@ -74,7 +77,8 @@ def on_a_device(
             continue
         try:
             paged = yield from _loaded(checkpoint, backend, load, cache, room)
-            return Placed(paged, target, against if target.backend == "cpu" else "")
+            notice, report = (backend.notice, backend.report) if isinstance(backend, Provable) else ("", "")
+            return Placed(paged, target, notice or (against if target.backend == "cpu" else ""), report)
         except BaseException as error:
             forget_frames(error)  # which hold what was loaded
             backend.trim()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import EngineError, NothingAllowed
+from engine.errors import NotFinite, NothingAllowed
 from engine.sampling import kernels, ordered_steps
 from engine.sampling.candidates import Candidates, Floats, Workspace
 from engine.sampling.distribution import Distribution, certain
@@ -156,7 +156,7 @@ class Sampler:
             maxima = column_maxima(logits)
             if np.isfinite((logits if maxima is None else maxima).max()):
                 return maxima, None
-        raise EngineError(_NOT_FINITE)
+        raise NotFinite(_NOT_FINITE)
 
     def draw(self, look: Look, *, attempt: int = 0, top: int = 0, alternatives: int = 0) -> Sampled:
         """Draw a token and take it. `attempt` asks for another random number at the same place."""
@@ -199,7 +199,7 @@ class Sampler:
             uniform = 0.0 if self._likeliest else self.uniform(len(history), DRAW, attempt)
             token, final, raw, entropy, told = self._pick(inside, uniform, alternatives)
             if token < 0:
-                raise EngineError(_NOT_FINITE)
+                raise NotFinite(_NOT_FINITE)
             others = tuple([(int(told[i]), told[i + 1], told[i + 2]) for i in range(0, len(told), 3)])
             return Sampled(token, final, raw, (), others, entropy)
         look = self.look(logits, history, mask=mask, only=only, blocked=blocked)

@@ -15,9 +15,9 @@ from engine.backends import choice
 from engine.backends.choice import Gpu, Target, Usable
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.reference import ReferenceBackend, ReferenceProgram
-from engine.doors.selftest_cases import cases, checked, difference
 from engine.doors.selftest_model import Answers, compared
-from engine.doors.selftest_weights import BLOCKS, PACKED
+from engine.models.cases import cases, checked, difference
+from engine.models.random_tensors import BLOCKS, PACKED
 from engine.settings import LoadSettings
 from tests.simt.fake import FakeDevice
 from tests.tiny import TINY, write_gguf

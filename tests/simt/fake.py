@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from engine.backends.cuda.driver import lost
 from engine.backends.cuda.kernel import Kernel
 from engine.core import Loading
-from engine.errors import NotEnoughMemory
+from engine.errors import EngineError, NotEnoughMemory
 from tests.simt import interpreter
 from tests.simt.interpreter import Memory
 from tests.simt.limits import against
@@ -61,6 +62,9 @@ class FakeDevice:
         self.total_memory, self.taken, self.interpret = total_memory, 0, interpret
         self.kept = 0  # freed bytes that are not given back to the driver
         self.records = 0
+        self.identity = ""
+        self.refused = ""  # the beginning of the names of kernels that do not run
+        self.broken: dict[str, Callable[[Work], None]] = {}  # by the beginning of a kernel's name: what becomes of its work
         self.memory = Memory()
         self.done = self._given = self.graph_launches = 0
         self._queue: list[Work] = []
@@ -135,6 +139,8 @@ class FakeDevice:
 
     def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:
         assert kernel in self.prepared, f"{kernel.name} was not prepared"
+        if self.refused and kernel.name.startswith(self.refused):
+            raise EngineError("The GPU reported: invalid device function (CUDA_ERROR_INVALID_DEVICE_FUNCTION).")
         assert self.capability >= kernel.least
         assert len(arguments) == len(kernel.parameters), kernel.name
         if 0 in blocks:
@@ -143,11 +149,16 @@ class FakeDevice:
             reason
         )
         fixed = tuple(float(a) if letter == "f" else int(a) for a, letter in zip(arguments, kernel.parameters, strict=True))
-        if self.interpret:
-            self.later(lambda: interpreter.run(kernel, blocks, fixed, self.memory))
-        else:
-            model = MODELS[kernel.model]
-            self.later(lambda: model(self.memory, blocks, dict(kernel.constants), *fixed))
+        model = MODELS[kernel.model]
+
+        def work() -> None:
+            if self.interpret:
+                interpreter.run(kernel, blocks, fixed, self.memory)
+            else:
+                model(self.memory, blocks, dict(kernel.constants), *fixed)
+
+        instead = next((each for name, each in self.broken.items() if kernel.name.startswith(name)), None)
+        self.later(work if instead is None else partial(instead, work))
 
     def check(self) -> None:
         """Raise `DeviceLost` if somebody said that the device is `lost`, as a driver's every call does then."""

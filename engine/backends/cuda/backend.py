@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
 from engine.backends.composite import Composite, is_composite
+from engine.backends.cuda import proven
 from engine.backends.cuda.calls import finish
 from engine.backends.cuda.device import Device
 from engine.backends.cuda.outline import Outline, kept_as, outline, work_space
@@ -13,10 +15,15 @@ from engine.backends.cuda.program import CudaProgram
 from engine.backends.cuda.recorder import Recorder
 from engine.backends.cuda.split import Split
 from engine.backends.cuda.store import CudaCache
+from engine.backends.cuda.torch_program import TorchCache, TorchProgram
+from engine.backends.cuda.trial import Trial
 from engine.backends.cuda.walk import walk_kernels
 from engine.backends.cuda.weight import CudaWeight
 from engine.backends.trim import give_memory_back
 from engine.core import Loading
+from engine.errors import DeviceLost, EngineError, NotEnoughMemory
+
+_ADVICE = "Please send the report that can be copied here to the program's makers; a newer driver or another model may help."
 
 
 class CudaBackend:
@@ -26,8 +33,6 @@ class CudaBackend:
     people; of each one's memory `keep_free` bytes are left to others.
     """
 
-    name = "cuda"
-
     def __init__(self, devices: Sequence[Device], *, even: bool = False, where: str = "", keep_free: int = 0) -> None:
         # What torch imports with it keeps the frames of whoever imports first: not of a reply, whose frames hold a model's memory.
         import torch.nn.attention.bias  # noqa: F401
@@ -36,7 +41,40 @@ class CudaBackend:
         self._devices, self._keep_free = list(devices), keep_free
         self.where = where or " and ".join(device.name for device in devices)
         self._split = Split(devices, even)
+        self.name = "cuda"
+        """"torch" where torch's own operations take the kernels' place, see `replace`."""
+        self.notice = self.report = ""
         self._layers: list[int] = []
+
+    def replace(self, why: str, report: str) -> None:
+        """From now on torch's own operations do what kernels do; `why` is half a sentence, `report` more of it. Programs and caches that
+        there are stay as they are."""
+        self.notice = f"On {self.where}, {why}. PyTorch's own operations take their place: the answers are right, but slow. {_ADVICE}"
+        self.name, self.report = "torch", report
+        logging.getLogger(__name__).warning("%s\n%s", self.notice, report)
+
+    def to_prove(self, forward: Forward, cache_dtype: str) -> list[Trial]:
+        """What the kernels of `forward` still have to prove, for each device where there is something. One that stopped a device before
+        is replaced without another trial."""
+        trials: list[Trial] = []
+        for device in self._devices[: self._split.used]:
+            if self.notice or not device.identity:
+                continue
+            recorder = Outline(kept_as(cache_dtype), device)
+            logits = forward(recorder)
+            kernels = [*recorder.recording(logits).kernels(0), *walk_kernels(logits.width)]
+            names, before = frozenset(kernel.name for kernel in kernels), proven.known(device.identity)
+            if stopped := sorted(names & before.crashed):
+                self.replace("kernels that this model needs stopped this GPU before", "Stopped the GPU: " + ", ".join(stopped))
+            elif left := names - before.passed - before.untried:
+                trials.append(Trial(device, left, logits.width))
+        return [] if self.notice else trials
+
+    def forget_proofs(self) -> None:
+        """All kernels have to prove themselves again."""
+        for device in self._devices:
+            if device.identity:
+                proven.forget(device.identity)
 
     @property
     def devices(self) -> Sequence[Device]:
@@ -55,10 +93,17 @@ class CudaBackend:
 
     def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
         """Compile the kernels that `forward` calls, or take them from the disk, and load them."""
-        for device in self._devices[: self._split.used]:
-            recorder = Outline(kept_as(cache_dtype), device)
-            logits = forward(recorder)
-            yield from device.prepare([*recorder.recording(logits).kernels(0), *walk_kernels(logits.width)])
+        if self.notice:
+            return
+        try:
+            for device in self._devices[: self._split.used]:
+                recorder = Outline(kept_as(cache_dtype), device)
+                logits = forward(recorder)
+                yield from device.prepare([*recorder.recording(logits).kernels(0), *walk_kernels(logits.width)])
+        except (NotEnoughMemory, DeviceLost):
+            raise
+        except EngineError as error:  # one that cannot be compiled, or that the driver does not take
+            self.replace("a kernel that this model needs cannot be used", str(error))
 
     def outline(self, tensor: RawTensor) -> Weight:
         """See `Backend.outline`."""
@@ -84,10 +129,14 @@ class CudaBackend:
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
         """See `Backend.new_cache`."""
         self._layers = [self._split.layer(layer) for layer in range(layers)]
-        return CudaCache([self._devices[number] for number in self._layers], shape, page_count, kept_as(dtype))
+        devices = [self._devices[number] for number in self._layers]
+        made = TorchCache if self.notice else CudaCache
+        return made(devices, shape, page_count, kept_as(dtype))
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
         """See `Backend.record`."""
+        if isinstance(cache, TorchCache):
+            return TorchProgram(forward, cache, max_rows, self._devices[: self._split.used])
         assert isinstance(cache, CudaCache)
         recorder = Recorder(cache, self._devices, self._layers)
         return CudaProgram(finish(recorder, forward(recorder)), cache, max_rows, self._devices[: self._split.used])

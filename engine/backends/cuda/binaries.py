@@ -30,7 +30,10 @@ KEPT_VERSIONS = 3
 """Folders of other sources or compilers that stay, the latest used ones: two checkouts side by side do not push each other out."""
 MANIFEST = "manifest.json"
 _HASH = 32
-_HOST_ONLY = frozenset({"binaries", "device", "driver", "gpu", "kept", "launch", "nvml", "prebuild", "workers"})
+_HOST_ONLY = frozenset({
+    "binaries", "dequantised", "device", "driver", "gpu", "kept", "launch", "nvml", "prebuild", "proven",
+    "torch_program", "trial", "workers",
+})  # fmt: skip
 """Modules of this package that no kernel's code depends on."""
 
 

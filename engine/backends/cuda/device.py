@@ -47,6 +47,11 @@ class Device(Protocol):
     total_memory: int
 
     @property
+    def identity(self) -> str:
+        """What tells this device with its driver from others, for what is remembered of it; "": nothing is to be."""
+        ...
+
+    @property
     def torch_device(self) -> torch.device:
         """Where tensors live."""
         ...

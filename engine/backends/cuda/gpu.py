@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
+from engine.backends.cuda import nvml
 from engine.backends.cuda.driver import LOST, OUT_OF_MEMORY, Driver, driver, lost
 from engine.backends.cuda.kept import kept_unused
 from engine.backends.cuda.kernel import Kernel
@@ -120,6 +121,9 @@ class TorchDevice:
         self.capability = 10 * int(properties.major) + int(properties.minor)
         self.processors = int(properties.multi_processor_count)
         self.total_memory = int(properties.total_memory)
+        with nvml.opened() as manager:
+            version = manager.driver_version() if manager else ""
+        self.identity = f"{self.name} {self.capability} {getattr(properties, 'uuid', '')} {version}"
         self.launcher = Launcher(index, self.capability, early=early, library=library)
         self._library, self._others = library, dict[int, Launcher]()
         self._staging: list[tuple[torch.Tensor, Any]] = []

@@ -1,4 +1,4 @@
-"""The cases of `selftest`: small passes over random numbers, run on the device under test and on the reference backend."""
+"""Small passes over random numbers, run on a device and on the reference: the cases of `selftest`, and of a GPU's first use."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 
 from engine.backends.base import ACTIVATIONS, Array, AttentionShape, Backend, Floats, Ops, RawTensor, RotaryTable, Routing, Step, Weight
 from engine.core import PAGE_TOKENS
-from engine.doors.selftest_weights import BLOCKS, PACKED, Make, file_tensor
+from engine.models.random_tensors import BLOCKS, PACKED, Make, file_tensor
 
 Pass = Callable[[Ops, Sequence[Weight]], Array]
 Tensors = Callable[[], list[RawTensor]]
 
 TOKENS, WIDTH, INNER, ROWS = 96, 512, 256, 224
 """Rows of the tables that tokens embed to, their columns, those between two products, and the rows of the matrices under test."""
-STEPS = (1, 2, 5, 8, 9, 64)
+STEPS = (1, 2, 5, 8, 9, 64, 80)
 """Rows of the steps of most cases: few ones have kernels of their own, more are products of panels."""
 ATTENTION_STEPS = (1, 3, 8, 40, 200, 1, 64, 5, 2)
 """These follow each other in one sequence, which goes over a border of pages in the middle of a step."""
@@ -49,13 +49,14 @@ class Case:
     cache: str = "fp32"
     shape: AttentionShape = _LITTLE
     follow: bool = False
+    layers: int = 1
 
 
-def run_case(case: Case, backend: Backend) -> Floats:
-    """The case's answers on a backend, all steps' rows one after the other: (rows, width) float32."""
-    weights = [backend.load_weight(tensor) for tensor in case.tensors()]
+def run_case(case: Case, backend: Backend, tensors: Sequence[RawTensor] | None = None) -> Floats:
+    """The case's answers on a backend, all steps' rows one after the other: (rows, width) float32; `tensors` where they were made."""
+    weights = [backend.load_weight(tensor) for tensor in (case.tensors() if tensors is None else tensors)]
     pages = -(-sum(case.steps) // PAGE_TOKENS) if case.follow else 1
-    cache = backend.new_cache(1, case.shape, pages + 1, case.cache)
+    cache = backend.new_cache(case.layers, case.shape, pages + 1, case.cache)
     table = np.arange(pages, 0, -1, dtype=np.int32)  # backwards, so that a page's number is not its place
     found: list[Floats] = []
     try:
@@ -100,11 +101,21 @@ def _table(width: int, seed: int = 1) -> RawTensor:
 
 def _weight_cases() -> Iterator[Case]:
     for name, make in {**BLOCKS, **PACKED}.items():
-        yield Case(f"linear, {name}", PRODUCTS.get(name, PRODUCT), _linear, partial(_linear_tensors, make))
+        yield linear_case(name, make)
     for name, make in BLOCKS.items():
-        yield Case(f"embed, {name}", UNPACKED, lambda ops, w: ops.last_rows(ops.embed(w[0], 1.5)), partial(_embedding, make), (1, 8, 40))
+        yield embed_case(name, make)
     for name in ("BF16", "Q4_K", "MXFP4"):
         yield Case(f"experts, {name}", PRODUCTS.get(name, PRODUCT), _experts, partial(_expert_tensors, BLOCKS[name]))
+
+
+def linear_case(name: str, make: Make) -> Case:
+    """Products with matrices of one kind."""
+    return Case(f"linear, {name}", PRODUCTS.get(name, PRODUCT), _linear, partial(_linear_tensors, make))
+
+
+def embed_case(name: str, make: Make) -> Case:
+    """Rows of a table of one kind."""
+    return Case(f"embed, {name}", UNPACKED, lambda ops, w: ops.last_rows(ops.embed(w[0], 1.5)), partial(_embedding, make), (1, 8, 40))
 
 
 _BIAS = _random(2, ROWS)
@@ -205,14 +216,14 @@ def _attention_cases() -> Iterator[Case]:
         "soft cap": AttentionShape(4, 4, 128, 0.09, soft_cap=20.0),
     }
     for name, shape in shapes.items():
-        yield _attention(f"attention, {name}", shape, "fp16")
-    yield _attention("attention, sinks", usual, "fp16", _random(12, 8))
+        yield attention_case(f"attention, {name}", shape, "fp16")
+    yield attention_case("attention, sinks", usual, "fp16", _random(12, 8))
     for kind in CACHES:
         if kind != "fp16":
-            yield _attention(f"attention, {kind} cache", usual, kind)
+            yield attention_case(f"attention, {kind} cache", usual, kind)
 
 
-def _attention(name: str, shape: AttentionShape, cache: str, sinks: Floats | None = None) -> Case:
+def attention_case(name: str, shape: AttentionShape, cache: str, sinks: Floats | None = None) -> Case:
     widths = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim)
 
     def forward(ops: Ops, w: Sequence[Weight]) -> Array:
@@ -225,12 +236,16 @@ def _attention(name: str, shape: AttentionShape, cache: str, sinks: Floats | Non
     return Case(name, CACHES[cache], forward, tensors, ATTENTION_STEPS, cache, shape, True)
 
 
-def checked(case: Case, backend: Backend, reference: Backend) -> dict[str, Any]:
+Outcome = dict[str, Any]
+"""One line of a table of checks: "name", "difference" (None: no number), "tolerance", "passed", perhaps "error" and "kernels"."""
+
+
+def checked(case: Case, backend: Backend, reference: Backend) -> Outcome:
     """One line of the table: the case's difference from the reference, and whether it is small enough."""
     return outcome(case.name, difference(run_case(case, backend), run_case(case, reference)), case.tolerance)
 
 
-def outcome(name: str, difference: float, tolerance: float) -> dict[str, Any]:
+def outcome(name: str, difference: float, tolerance: float) -> Outcome:
     """One line of the table; a difference that is no number is shown as None, and has not passed."""
     known = math.isfinite(difference)
     return {"name": name, "difference": difference if known else None, "tolerance": tolerance, "passed": known and difference <= tolerance}

@@ -1,0 +1,266 @@
+"""The first use of a GPU: kernels prove themselves, are remembered, and torch's own operations take the place of those that are wrong."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends.cuda import proven
+from engine.backends.cuda.targets import BuildError
+from engine.chat import LocalChat, finished, open_chat
+from engine.core import ChatRequest, Loading, Message
+from engine.errors import DeviceLost, EngineError, NotFinite
+from engine.models import cases, miniature, proof
+from engine.settings import CacheSettings, LoadSettings, StopSettings
+from tests.simt.fake import FakeDevice
+from tests.simt.fake_machine import FakeMachine, install
+from tests.simt.test_backend_replies import ASK, DRAWN, Reply
+from tests.tiny import TINY, write_gguf
+
+CACHE = CacheSettings(context_length=512, memory=1)
+AUTO = LoadSettings()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_gguf(tmp_path_factory.mktemp("m") / "m.gguf", TINY, "Q4_0")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeMachine:
+    """One GPU of which something can be remembered."""
+    monkeypatch.setattr(proven, "cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr(proof, "SECONDS", 1000.0)  # another program may be at it
+    for module in (cases, miniature):  # shorter ones, for NumPy is slow
+        monkeypatch.setattr(module, "ATTENTION_STEPS", (1, 3, 8, 20, 1, 70))
+    made = install(monkeypatch, FakeDevice())
+    made.devices[0].identity = "fake 0 with its driver"
+    return made
+
+
+def loaded(path: Path, load: LoadSettings = AUTO) -> tuple[LocalChat, list[Loading]]:
+    events, loading = list[Loading](), open_chat(path, load, CACHE)
+    while True:
+        try:
+            events.append(next(loading))
+        except StopIteration as end:
+            return end.value, events
+
+
+def checks(events: list[Loading]) -> int:
+    return sum(event.stage == proof.STAGE for event in events)
+
+
+def test_proved_once(machine: FakeMachine, path: Path) -> None:
+    """With progress, at the first use alone; afterwards no kernel of the model is unproven."""
+    chat, events = loaded(path)
+    assert checks(events) > 3
+    assert (chat.info.backend, chat.info.notice) == ("cuda", "")
+    assert machine.backends[0].to_prove(chat.generator.model.forward, "auto") == []
+    assert proven.known(machine.devices[0].identity).untried <= {"columns"}  # of sinks, which it has not
+    expected = Reply(chat, tokens=8).told
+    chat.close()
+    chat, events = loaded(path)
+    assert checks(events) == 0
+    assert Reply(chat, tokens=8).told == expected
+    chat.close()
+    assert machine.taken == [0]
+    machine.devices[0].identity = "fake 0 with another driver"
+    assert machine.backends[0].to_prove is not None
+    assert proven.known("fake 0 with another driver") == proven.Proven()
+
+
+def zeros(work: Callable[[], None]) -> None:
+    """The kernel does nothing."""
+
+
+KERNELS = (
+    "linear_q40", "embed_q40", "unpack_q40", "rms_norm", "rope", "attend", "combine", "append", "gather_", "gated", "gemm_halves",
+    "record_halves", "sample_draw", "sample_sort",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def exact(path: Path) -> tuple[Any, ...]:
+    """What the reference writes."""
+    chat = finished(open_chat(path, LoadSettings(backend="reference"), CacheSettings(context_length=512, memory=1, dtype="fp16")))
+    told = Reply(chat, tokens=10)
+    chat.close()
+    return tuple(told.ids)
+
+
+@pytest.mark.parametrize("name", ["linear_q40", "attend", "sample_draw"])
+@pytest.mark.parametrize("how", ["wrong", "refused"])
+def test_a_kernel_that_is_wrong_or_does_not_run(
+    machine: FakeMachine, path: Path, exact: tuple[Any, ...], name: str, how: str
+) -> None:
+    """torch's own operations on that GPU take its place: right answers, a sentence, a report; and the next loading proves anew."""
+    device = machine.devices[0]
+    if how == "wrong":
+        device.broken[name] = zeros
+    else:
+        device.refused = name
+    chat, events = loaded(path)
+    assert checks(events) > 1
+    assert (chat.info.backend, chat.info.where, chat.generator.model.backend.name) == ("cuda", "fake 0", "torch")
+    assert chat.info.notice.startswith("On fake 0, ")
+    assert "PyTorch's own operations take their place: the answers are right, but slow." in chat.info.notice
+    assert "FAILED" in chat.info.report
+    assert any(kernel.name in chat.info.report for kernel in device.prepared if kernel.name.startswith(name))
+    launches = device.graph_launches
+    assert tuple(Reply(chat, tokens=10).ids) == exact
+    assert device.graph_launches == launches
+    chat.close()
+    assert (machine.taken, device.kept) == ([0], 0)
+    assert not any(kernel.startswith(name) for kernel in proven.known(device.identity).passed)
+    if how == "wrong" and name == "attend":
+        device.broken.clear()
+        chat, events = loaded(path)  # the fault has gone
+        assert checks(events) > 1
+        assert (chat.info.notice, chat.generator.model.backend.name) == ("", "cuda")
+        chat.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_has_a_case_that_finds_it_wrong(machine: FakeMachine, path: Path, name: str) -> None:
+    device = machine.devices[0]
+    device.broken[name] = zeros
+    loading = open_chat(path, AUTO, CACHE)
+    while not machine.backends or not machine.backends[0].notice:
+        next(loading)
+    assert any(kernel.name.startswith(name) for kernel in device.prepared)
+    loading.close()
+    assert machine.taken == [0]
+
+
+def test_a_kernel_that_cannot_be_compiled(machine: FakeMachine, path: Path, exact: tuple[Any, ...]) -> None:
+    def prepare(kernels: Any) -> Any:
+        raise BuildError("The kernel append_fp16_fp16_16 cannot be compiled: ptxas stopped.")
+        yield
+
+    machine.devices[0].prepare = prepare  # type: ignore[method-assign]
+    chat, _ = loaded(path)
+    assert chat.generator.model.backend.name == "torch"
+    assert "a kernel that this model needs cannot be used" in chat.info.notice
+    assert chat.info.report == "The kernel append_fp16_fp16_16 cannot be compiled: ptxas stopped."
+    assert tuple(Reply(chat, tokens=10).ids) == exact
+    chat.close()
+
+
+def test_a_kernel_that_stops_the_device(machine: FakeMachine, path: Path, exact: tuple[Any, ...]) -> None:
+    """The processor takes the model at once; at the next start of the program that kernel is not tried again."""
+    device = machine.devices[0]
+
+    def falls(work: Callable[[], None]) -> None:
+        device.lost = True
+        device.check()
+
+    device.broken["attend"] = falls
+    chat, _ = loaded(path)
+    assert chat.info.backend == "cpu"
+    assert "could not be used: The GPU stopped working: it fell off the bus" in chat.info.notice
+    chat.close()
+    device.lost = False
+    chat, events = loaded(path)
+    assert checks(events) == 0
+    assert (chat.info.backend, chat.generator.model.backend.name) == ("cuda", "torch")
+    assert "stopped this GPU before" in chat.info.notice
+    assert tuple(Reply(chat, tokens=10).ids) == exact
+    chat.close()
+    assert machine.taken == [0]
+
+
+def test_pages_go_to_the_disk_and_come_back_with_torch(
+    machine: FakeMachine, path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    machine.devices[0].broken["attend"] = zeros
+    monkeypatch.setattr("engine.chat.cache_dir", lambda: tmp_path)
+    kept = replace(CACHE, keep_on_disk=True)
+    messages = (Message("user", "the dog and the fox " * 70),)
+    told = []
+    for _ in range(2):
+        chat = finished(open_chat(path, AUTO, kept))
+        reply = Reply(chat, messages, tokens=6)
+        told.append(reply.told)
+        chat.close()
+    assert reply.stats.cached_tokens >= 256
+    assert told[0] == told[1]
+
+
+def test_the_time_of_a_proof_is_bounded(machine: FakeMachine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left is tried at the next loading."""
+    ticks = iter(range(0, 10_000, 3))
+    monkeypatch.setattr(proof, "SECONDS", 5.0)
+    monkeypatch.setattr(proof, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    chat, _ = loaded(path)
+    (trial,) = machine.backends[0].to_prove(chat.generator.model.forward, "auto")
+    assert chat.info.notice == ""
+    before = trial.left
+    chat.close()
+    chat, _ = loaded(path)
+    left = machine.backends[1].to_prove(chat.generator.model.forward, "auto")
+    assert not left or left[0].left < before
+    chat.close()
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_logits_that_are_no_numbers(machine: FakeMachine, path: Path, broken: bool) -> None:
+    """The reply ends with a sentence, and the kernels are checked again."""
+    device = machine.devices[0]
+    chat, _ = loaded(path)
+    program = chat.generator.cache.program
+    run = program.run
+    device.broken["linear_q40" if broken else "nothing of this name"] = zeros
+    program.run = lambda step: run(step) * np.float32(np.nan)  # type: ignore[method-assign]
+    events = list[Any]()
+    stream = chat.stream(ChatRequest(ASK, DRAWN, StopSettings(max_tokens=5)), threading.Event())
+    with pytest.raises(EngineError) as found:
+        events.extend(stream)
+    assert checks([event for event in events if isinstance(event, Loading)]) > 1
+    assert isinstance(found.value, DeviceLost if broken else NotFinite)
+    assert ("some are wrong now. Load the model again" if broken else "checked again and are right") in str(found.value)
+    chat.close()
+    assert machine.taken == [0]
+
+
+def test_logits_that_are_no_numbers_elsewhere(path: Path) -> None:
+    """On the processor there is nothing to be checked."""
+    chat = finished(open_chat(path, LoadSettings(backend="reference"), CACHE))
+    run = chat.generator.cache.program.run
+    chat.generator.cache.program.run = lambda step: run(step) * np.float32(np.nan)  # type: ignore[method-assign]
+    with pytest.raises(NotFinite, match="not finite numbers"):
+        Reply(chat, tokens=3)
+    chat.close()
+
+
+def test_what_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By device, driver and program; a damaged file is none, and one that cannot be written is no trouble."""
+    monkeypatch.setattr(proven, "cache_dir", lambda: tmp_path / "cache")
+    proven.remember("one", passed=["a", "b"])
+    proven.remember("one", crashed=["c"])
+    proven.remember("two", passed=["d"])
+    assert proven.known("one") == proven.Proven(frozenset("ab"), frozenset("c"))
+    proven.forget("two")
+    assert proven.known("two") == proven.Proven()
+    proven.remember("two", passed=["a", "b"], untried=["c"])
+    proven.forget("two", ["a", "c"])
+    assert proven.known("two") == proven.Proven(frozenset("b"))
+    monkeypatch.setattr(proven, "sources", lambda: "another version of the program")
+    assert proven.known("one") == proven.Proven()
+    for number in range(40):
+        proven.remember(f"device {number}", passed=["a"])
+    assert proven.known("device 39").passed
+    assert not proven.known("device 2").passed
+    for text in ("[1]", "{", '{"x": 3}', ""):
+        (tmp_path / "cache" / proven.FILE_NAME).write_text(text)
+        assert proven.known("device 39") == proven.Proven()
+    monkeypatch.setattr(proven, "cache_dir", lambda: tmp_path / "cache" / proven.FILE_NAME / "below a file")
+    proven.remember("one", passed=["a"])
