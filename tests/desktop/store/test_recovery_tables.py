@@ -16,6 +16,7 @@ from desktop.store.migrations import MIGRATIONS
 from desktop.store.pages import leaf_rows
 from desktop.store.recovery import recover
 from desktop.store.recovery_tables import content_tables, label
+from desktop.store.temporary import FIRST_TEMPORARY
 
 PAGE = 4096
 COUNT = 60
@@ -307,12 +308,13 @@ def test_references_across_conversations_and_in_circles_are_mended(tmp_path: Pat
     fresh.close()
 
 
-def test_a_broken_number_does_not_become_that_of_a_temporary_chat(tmp_path: Path) -> None:
+@pytest.mark.parametrize("far", [FIRST_TEMPORARY, 1 << 40])
+def test_a_broken_number_does_not_become_that_of_a_temporary_chat(tmp_path: Path, far: int) -> None:
     path = tmp_path / "a.sqlite3"
     database = Database(path)
     database.execute(
         "INSERT INTO conversations (id, title, created_at, updated_at) VALUES (?, 'Far away', 1, 1)",
-        (1 << 40,),
+        (far,),
     )
     database.execute("INSERT INTO conversations (id, title, created_at, updated_at) VALUES (7, 'Here', 1, 1)")
     database.close()
