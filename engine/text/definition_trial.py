@@ -31,9 +31,14 @@ _BOOT = (
 _CPU_SECONDS, _WALL_SECONDS = 20, 90
 """Of the published expressions the slowest takes 3 seconds, most a tenth of one; a hostile one takes years."""
 _MEMORY = 2 << 30
-_FAMILIAR = ("a", "A", "0", " ", "\n", "\t", "\r", "!", "'", "-", "_", "é", "漢", "\u0301", "ʰ", "\u3000", "😀")
+_FAMILIAR = (
+    "a", "A", "0", " ", "\n", "\t", "\r", "!", "'", "-", "_", "é", "漢", "\u0301", "ʰ", "\u3000", "😀",
+    "α", "я", "א", "ع", "क", "ক", "ก", "한", "ひ", "カ", "ა", "ա",
+)  # fmt: skip
 """One character of each class that expressions name."""
-_MOST_UNITS, _RUN, _LONG_RUN, _MIXED = 40, 60, 3000, 500
+_COMMON = 10
+"""Of these, in pairs with one another."""
+_MOST_UNITS, _RUN, _LONG_RUN, _MIXED = 40, 60, 1000, 500
 _MOST_GROWTH = 64
 _TAILS = ("", "\0", "a", " ")
 _passed: set[str] = set()
@@ -81,35 +86,45 @@ def _shown(step: Mapping[str, Any]) -> str:
 
 
 def _units(doubtful: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What texts for the trial are made of: one of each class of characters, and each literal and each run of letters in a pattern."""
+    """What texts for the trial are made of: each character, each code and each run of letters that stands in a pattern."""
     found: dict[str, None] = {}
     for step in doubtful:
         for kind, text in step["pattern"].items():
             if kind == "String":
                 found[text[:_LONG_RUN]] = None
                 continue
+            codes = re.findall(r"\\x\{([0-9A-Fa-f]{1,5})\}|\\[xu]([0-9A-Fa-f]{2,4})", text)
+            found.update(dict.fromkeys(chr(code) for pair in codes if not 0xD800 <= (code := int("".join(pair), 16)) < 0xE000))
+            found.update(dict.fromkeys(re.findall(r"\\([^\w\s])", text)))
             plain = re.sub(r"\\.|\(\?[a-z<=!:]*|[{][0-9, ]*[}]", "\0", text)
             found.update(dict.fromkeys(re.findall(r"[^\0\[\](){}|*+?.^$\\]+", plain)))
             found.update(dict.fromkeys(re.findall(r"[^\W_]|[^\w\s\\\[\](){}|*+?.^$]", plain)))
-    return [*_FAMILIAR, *itertools.islice((unit for unit in found if unit and unit not in _FAMILIAR), _MOST_UNITS)]
+    return [*itertools.islice((unit for unit in found if unit), _MOST_UNITS)]
 
 
-def _texts(units: Sequence[str]) -> Iterator[str]:
-    tails = [*_TAILS, *units[len(_FAMILIAR) :][:8]]
+def _texts(own: Sequence[str]) -> Iterator[str]:
+    """Texts of these units, which are the definition's own, and of familiar ones. What makes an expression fail is followed by what it
+    asks for: a search for that alone would else spare it the trouble.
+    """
+    units = list(dict.fromkeys([*own, *_FAMILIAR]))
+    wanted = "".join(own)
+    tails = [*_TAILS, "\0" + wanted, *own[:8]]
     for unit in units:
         yield unit
         for tail in tails:
             yield unit * _RUN + tail
-    for before, unit in itertools.product(units[len(_FAMILIAR) :], units):
-        yield before + unit * _RUN + "\0"
-    for one, other in itertools.permutations(units, 2):
-        yield (one + other) * (_RUN // 2) + "\0"
+        yield unit * (_RUN * 2 // 3) + "\0" + wanted
+        yield unit + wanted + unit * _RUN
+    for before, unit in itertools.product(own, units):
+        yield before + unit * _RUN + "\0" + wanted
+    for one, other in itertools.permutations(units[: len(own) + _COMMON], 2):
+        yield (one + other) * (_RUN // 2) + "\0" + wanted
     draw = random.Random(0)
     for _ in range(_MIXED):
         yield "".join(draw.choices(units, k=draw.randrange(2, 12)))
     for unit in units:
         run = unit * (_LONG_RUN // len(unit))
-        yield from (run, run + "\0", run + "a")
+        yield from (run, run + "\0" + wanted, run + "a")
 
 
 def main(lines: TextIO = sys.stdin, out: TextIO = sys.stdout) -> int:

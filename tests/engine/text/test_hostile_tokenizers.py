@@ -124,7 +124,8 @@ def test_broken_definitions_end_in_one_sentence(tmp_path: Path, capfd: pytest.Ca
 
 EXPRESSIONS = [
     split("(a+)+$"), split(r"(\w+\s?)*$"), split("(x+x+)+y"), split("prefix(b|bb)+!"), split(r"(foo|foofoo)*\d"), split("("),
-    split(r"\p{Nowhere}"), replace("(z|zz)+[qr]", "b"), replace("a*", "x"), replace("qz", "a" * 700, "String"),
+    split(r"\p{Nowhere}"), split(r"^(a+)*b"), split(r"(?:\s*\S+)*;"), split("(.+)+x"), split(r"(\p{Thai}+)+\$"),
+    replace("(z|zz)+[qr]", "b"), replace("a*", "x"), replace("qz", "a" * 700, "String"),
 ]  # fmt: skip
 
 
