@@ -16,10 +16,13 @@ from unittest import mock
 import platformdirs
 import pytest
 from filelock import FileLock
+from pytestqt.qtbot import QtBot
 
 from tests.guards import Network, nothing_left_over, search_garbage_here, watch_threads
 
 ROOT = Path(__file__).resolve().parent.parent
+WAIT_MS = 30_000
+"""How long a test waits for what should come at once: on a loaded machine it comes late."""
 _HANDED_ON = "INGLENOOK_TESTS_ENVIRON"
 """The user's own variables, from the process that shares the tests out to those that run them (pytest-xdist)."""
 _REAL_ENVIRON: dict[str, str] = json.loads(os.environ.get(_HANDED_ON, "null")) or dict(os.environ)
@@ -41,6 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's idle threads sleep, instead of taking a core from those that work
+    for wait in (QtBot.waitUntil, QtBot.waitSignal, QtBot.waitSignals, QtBot.waitActive, QtBot.waitExposed, QtBot.waitCallback):
+        wait.__kwdefaults__["timeout"] = WAIT_MS  # type: ignore[index]
     gc.disable()  # `search_garbage_here` takes its place
     watch_threads()
     _network.install()

@@ -42,8 +42,8 @@ def path(hand: Hand, name: str) -> str:
 
 def until_known(hand: Hand) -> None:
     wanted = {path(hand, "small.gguf"), path(hand, "other.gguf"), str(hand.folder / "big.gguf")}
-    hand.qtbot.waitUntil(lambda: {found.entry.path for found in hand.session.drafts.candidates} >= wanted, timeout=5000)
-    hand.qtbot.waitUntil(lambda: all(found.problem is not None for found in hand.session.drafts.candidates), timeout=5000)
+    hand.qtbot.waitUntil(lambda: {found.entry.path for found in hand.session.drafts.candidates} >= wanted)
+    hand.qtbot.waitUntil(lambda: all(found.problem is not None for found in hand.session.drafts.candidates))
 
 
 def test_the_pane_shows_the_models_of_this_computer_and_takes_one(hand) -> None:

@@ -56,7 +56,7 @@ def test_each_trouble_of_a_reply_is_told_and_mended_by_the_button(hand) -> None:
         said = f"the text of message {number} stays"
         hand.type(said)
         hand.press(Qt.Key.Key_Return)
-        hand.qtbot.waitUntil(lambda: not hand.session.replying_in and offered(hand), timeout=3000)
+        hand.qtbot.waitUntil(lambda: not hand.session.replying_in and offered(hand))
         assert words in banner_text(hand)
         assert hand.texts()[-2:] == [said, "the text"]  # what was said before the trouble stays
         assert hand.session.library.kept.message(hand.items()[-1].id).state == "failed"
@@ -68,7 +68,7 @@ def test_each_trouble_of_a_reply_is_told_and_mended_by_the_button(hand) -> None:
         hand.door.chat.error = None
         opened = len(hand.door.opened)
         hand.click(RELOAD)
-        hand.qtbot.waitUntil(lambda opened=opened: hand.session.state == "idle" and len(hand.door.opened) == opened + 1, timeout=3000)
+        hand.qtbot.waitUntil(lambda opened=opened: hand.session.state == "idle" and len(hand.door.opened) == opened + 1)
         assert hand.session.model is not None
         assert banner_text(hand) == ""
         assert hand.session.settings(SamplerSettings) == settings
@@ -97,7 +97,7 @@ def a_load_that_wants_too_much_can_be_tried_again(hand: Hand) -> None:
     for error in (NotEnoughMemory("It needs 9 GB, but 1 GB is free."), MemoryError(), KeyError("wrong")):
         hand.door.fail_with = error
         hand.window.desk.open(hand.folder / "echo.gguf")
-        hand.qtbot.waitUntil(lambda: hand.session.state in ("idle", "no_model") and offered(hand), timeout=3000)
+        hand.qtbot.waitUntil(lambda: hand.session.state in ("idle", "no_model") and offered(hand))
         assert hand.session.model is None
         hand.door.fail_with = None
         hand.click(RELOAD)

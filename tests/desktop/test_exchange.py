@@ -48,7 +48,7 @@ def export(hand: Hand, label: str, path: Path, thoughts: bool = True) -> None:
     dialog.thoughts.setChecked(thoughts)
     hand.click("Choose where…", dialog)
     choose(hand, "exportTo", path)
-    hand.qtbot.waitUntil(lambda: hand.window.exchange.export_dialog is None, timeout=10_000)
+    hand.qtbot.waitUntil(lambda: hand.window.exchange.export_dialog is None)
 
 
 def suggested(hand: Hand, label: str) -> str:
@@ -106,7 +106,7 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     trigger(hand, "import_chats")
     choose(hand, "importFrom", tmp_path / "a.json")
     window = hand.window.exchange.import_window
-    hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close", timeout=10_000)
+    hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
     assert window.heading.text() == "All of these chats are here already"
     hand.click("Close", window)
 
@@ -142,7 +142,7 @@ def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Pat
     window = hand.window.exchange.import_window
     assert window.isVisible()
     assert not window.isModal()
-    hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close", timeout=10_000)
+    hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
     assert window.heading.text() == "30 chats were imported"
     assert "conversations.json, entry 11 (byte" in window.broken.toPlainText()
     hand.click("Copy the list", window)
@@ -175,9 +175,9 @@ def test_an_import_can_be_cancelled(hand: Hand, tmp_path: Path) -> None:
     path = written(tmp_path / "many.json", [chatgpt(number, "long text " * 2000) for number in range(400)])
     hand.window.files.take([path])
     window = hand.window.exchange.import_window
-    hand.qtbot.waitUntil(lambda: window.bar.value() > 0, timeout=10_000)
+    hand.qtbot.waitUntil(lambda: window.bar.value() > 0)
     hand.click("Cancel", window)
-    hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close", timeout=10_000)
+    hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
     assert window.heading.text() == "The import was cancelled"
     assert 0 < len(hand.session.library.kept.list()) < 400
     hand.click("Close", window)
@@ -191,7 +191,7 @@ def test_back_to_a_backup(hand: Hand, tmp_path: Path) -> None:
     dialog = hand.window.safety.dialog
     hand.qtbot.waitUntil(lambda: "no backup yet" in dialog.words.text())
     hand.click("Back up now", dialog)
-    hand.qtbot.waitUntil(lambda: dialog.list.count() == 1, timeout=10_000)
+    hand.qtbot.waitUntil(lambda: dialog.list.count() == 1)
     assert "1 chat · " in dialog.list.item(0).text()
     hand.window.new_chat()
     hand.door.chat.delay_s, hand.door.chat.reply = 0.01, "word " * 1000
@@ -201,7 +201,7 @@ def test_back_to_a_backup(hand: Hand, tmp_path: Path) -> None:
     hand.click("Restore…", dialog)
     box = hand.window.findChild(QMessageBox, "restoreQuestion")
     hand.click("Restore", box)
-    hand.qtbot.waitUntil(lambda: "The chats are as they were" in banner(hand), timeout=10_000)
+    hand.qtbot.waitUntil(lambda: "The chats are as they were" in banner(hand))
     assert [row.title for row in hand.session.library.kept.list() if row.title] == ["Kept for good"]
     assert hand.texts()[:1] == ["Kept for good"]
     hand.wait_for("idle")
@@ -251,7 +251,7 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     assert hand.texts()[-1] == LONG
     room(database)
     hand.session._runner.unsaved._timer.setInterval(1)
-    hand.qtbot.waitUntil(lambda: "Everything is saved again." in told, timeout=5000)
+    hand.qtbot.waitUntil(lambda: "Everything is saved again." in told)
     assert hand.session.library.kept.path(talk)[-1].text == LONG
     assert hand.session.library.kept.path(talk)[-1].state == "complete"
 
@@ -265,7 +265,7 @@ def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> 
     hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
     database, talk = hand.session.library.database, hand.session.conversation
     full(database)
-    hand.qtbot.waitUntil(lambda: not hand.session.replying_in, timeout=10_000)
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
     leaving = hand.window.leaving
 
     def ask() -> QMessageBox:
@@ -304,7 +304,7 @@ def test_with_room_again_quitting_saves_and_asks_nothing(hand: Hand) -> None:
     hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
     database, talk = hand.session.library.database, hand.session.conversation
     full(database)
-    hand.qtbot.waitUntil(lambda: not hand.session.replying_in, timeout=10_000)
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
     hand.window.close()
     room(database)
     hand.click("Save again", hand.window.leaving.box)

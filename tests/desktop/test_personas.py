@@ -102,10 +102,10 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(hand, qt
     assert session.model.path.endswith("echo.gguf")
     hand.say("Good morning")
     assert hand.door.chat.requests[-1].messages[0].content == "You are Ada."
-    qtbot.waitUntil(lambda: speakers(hand) == ["Ada Lovelace"], timeout=2000)
+    qtbot.waitUntil(lambda: speakers(hand) == ["Ada Lovelace"])
     window.personas.choose(ada.id)
     hand.click("Load other", banner)
-    qtbot.waitUntil(lambda: session.model is not None and session.model.path == str(other), timeout=5000)
+    qtbot.waitUntil(lambda: session.model is not None and session.model.path == str(other))
 
     window.personas.manage()
     hand.click("Duplicate this persona", dialog)
@@ -129,7 +129,7 @@ def test_a_persona_is_chosen_by_keyboard_and_left_again(hand, qtbot) -> None:
     for steps, wanted in ((2, "Bo"), (-2, "")):
         hand.press(Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier)
         menu = hand.window.personas.picker.menu()
-        qtbot.waitUntil(menu.isVisible, timeout=2000)
+        qtbot.waitUntil(menu.isVisible)
         for _ in range(abs(steps)):
             QTest.keyClick(menu, Qt.Key.Key_Down if steps > 0 else Qt.Key.Key_Up)
         QTest.keyClick(menu, Qt.Key.Key_Return)
@@ -159,7 +159,7 @@ def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, m
     form = dialog.forms[SamplerSettings]
     form.changed.emit("temperature", 0.25)
     assert (session.settings(SamplerSettings).temperature, session.prompt.text) == (0.25, "At the office.")
-    qtbot.waitUntil(lambda: session.source_of(SamplerSettings, "temperature") == "folder Office", timeout=2000)
+    qtbot.waitUntil(lambda: session.source_of(SamplerSettings, "temperature") == "folder Office")
     row = window.inspector.forms[SamplerSettings].row("temperature")
     assert "From the folder Office: 0.25" not in row.toolTip()
     assert "From the folder Office" in row.toolTip()
@@ -183,7 +183,7 @@ def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, m
     assert folders.get(work).settings == {"SamplerSettings": {"top_p": 0.5}}
     write(dialog.name, "Bureau")
     QTest.keyClick(dialog, Qt.Key.Key_Escape)
-    qtbot.waitUntil(lambda: window.folders.dialog is None, timeout=2000)
+    qtbot.waitUntil(lambda: window.folders.dialog is None)
     assert folders.get(work).name == "Bureau"
     assert folders.get(work).system_prompt == "At the office."
 
@@ -271,7 +271,7 @@ def test_what_is_unsent_survives_a_restart_and_a_crash(hand, qtbot, monkeypatch)
     store = DraftStore(session.library.database)
     first = session.conversation
     hand.type("to be continued")
-    qtbot.waitUntil(lambda: store.get(first) == "to be continued", timeout=2000)  # by the clock: a crash now loses nothing
+    qtbot.waitUntil(lambda: store.get(first) == "to be continued")  # by the clock: a crash now loses nothing
     told: list[frozenset[int]] = []
     hand.window.unsent.changed.connect(told.append)
     hand.window.new_chat()
@@ -292,7 +292,7 @@ def test_what_is_unsent_survives_a_restart_and_a_crash(hand, qtbot, monkeypatch)
 
     refuse(monkeypatch, DraftStore, "put")
     hand.type("x")
-    qtbot.waitUntil(lambda: "not saved yet" in hand.window.chat.banner.text.text(), timeout=2000)
+    qtbot.waitUntil(lambda: "not saved yet" in hand.window.chat.banner.text.text())
     hand.window.chat.banner.hide()
     hand.type("y")
     hand.window.unsent.save()

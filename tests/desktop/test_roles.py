@@ -72,7 +72,7 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
     dialog.automatic.setValue(1)
     dialog.buttons.button(dialog.buttons.StandardButton.Ok).click()
     window.activateWindow()
-    qtbot.waitUntil(window.isActiveWindow, timeout=2000)
+    qtbot.waitUntil(window.isActiveWindow)
     assert session.roles == Roles((Participant("Ada", "Loves numbers."), Participant("Bea", "", bea.id)), ("Cy", "Di"), "turn", 1)
     assert window.personas.picker.accessibleName() == "2 roles in this chat"
     assert bar.buttons[0].accessibleName() == "Let Ada speak, answers next"

@@ -157,7 +157,7 @@ def test_messages_wait_in_order_are_edited_removed_and_held_after_a_stop(hand) -
     hand.type("!")
     send(hand)
     chat.hold.set()
-    hand.qtbot.waitUntil(lambda: hand.texts() == ["one", "one", "two", "two", "four!", "four!"], timeout=8000)
+    hand.qtbot.waitUntil(lambda: hand.texts() == ["one", "one", "two", "two", "four!", "four!"])
     hand.wait_for("idle")
     assert not desk(hand).rows.isVisible()
     chat.hold = threading.Event()
@@ -383,7 +383,7 @@ def test_what_is_sent_while_the_model_is_loaded_waits_and_a_refusal_goes_when_it
     send(hand)
     assert hand.box.toPlainText() == ""
     assert desk(hand).rows.title.text() == "Sent when the model is loaded"
-    hand.qtbot.waitUntil(lambda: hand.texts() == ["early", "early"], timeout=8000)
+    hand.qtbot.waitUntil(lambda: hand.texts() == ["early", "early"])
     assert not desk(hand).rows.isVisible()
 
 

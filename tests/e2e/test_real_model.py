@@ -68,7 +68,7 @@ def _stop_and_continue(hand: Hand) -> None:
     hand.press(Key.Key_Return)
     hand.qtbot.waitUntil(lambda: len(hand.texts()[-1]) > 40, timeout=REPLY_MS)
     hand.press(Key.Key_Escape)
-    hand.qtbot.waitUntil(lambda: hand.session.state == "idle", timeout=2000)
+    hand.qtbot.waitUntil(lambda: hand.session.state == "idle")
     stopped = wait_for_reply(hand)
     assert "stopped by you" in hand.items()[-1].footer
     hand.session.set_settings(dataclasses.replace(hand.session.settings(StopSettings), max_tokens=12))

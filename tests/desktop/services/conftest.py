@@ -48,7 +48,7 @@ class Desk(QObject):
         self.until_idle()
 
     def until_idle(self) -> None:
-        self.qtbot.waitUntil(lambda: self.session.state in ("idle", "no_model"), timeout=10_000)
+        self.qtbot.waitUntil(lambda: self.session.state in ("idle", "no_model"))
 
     def ask(self, text: str) -> None:
         assert self.session.submit(text), self.said["notice"]

@@ -54,7 +54,7 @@ def catalogue(qtbot: QtBot, describer: Describer) -> Iterator[CatalogueService]:
 
 
 def search(qtbot: QtBot, catalogue: CatalogueService, recent: list[str], folders: list[Path]) -> list[str]:
-    with qtbot.waitSignal(catalogue.finished, timeout=10_000):
+    with qtbot.waitSignal(catalogue.finished):
         catalogue.refresh(recent, [("Mine", str(folder)) for folder in folders])
     return [entry.name for entry in catalogue.entries]
 
@@ -84,7 +84,7 @@ def test_a_new_search_ends_the_old_one(qtbot: QtBot, catalogue: CatalogueService
     describer.gate = threading.Event()
     catalogue.refresh([], [("Mine", str(tmp_path / "old"))])
     qtbot.waitUntil(lambda: describer.calls != [])
-    with qtbot.waitSignal(catalogue.finished, timeout=10_000):
+    with qtbot.waitSignal(catalogue.finished):
         catalogue.refresh([], [("Mine", str(tmp_path / "new"))])
         describer.gate.set()
     assert [entry.name for entry in catalogue.entries] == ["n"]

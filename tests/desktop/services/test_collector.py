@@ -47,7 +47,7 @@ def test_no_other_thread_collects_and_this_one_does(qtbot: QtBot) -> None:
         other.join()
         assert knot() is not None
         kept = [[] for _ in range(5000)]
-        qtbot.waitUntil(lambda: knot() is None, timeout=3000)
+        qtbot.waitUntil(lambda: knot() is None)
         assert where == [threading.get_ident()]
         del kept
     finally:

@@ -58,7 +58,7 @@ def known(drafts: DraftService) -> dict[str, str | None]:
 
 
 def until_known(qtbot: QtBot, drafts: DraftService) -> dict[str, str | None]:
-    qtbot.waitUntil(lambda: None not in known(drafts).values(), timeout=10_000)
+    qtbot.waitUntil(lambda: None not in known(drafts).values())
     return known(drafts)
 
 

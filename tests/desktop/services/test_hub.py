@@ -88,7 +88,7 @@ class Deck:
         return [(fetching.choice.title, fetching.state, fetching.done) for fetching in self.service.downloads]
 
     def until(self, *states: tuple[str, str, int]) -> None:
-        self.qtbot.waitUntil(lambda: self.states() == list(states), timeout=5000)
+        self.qtbot.waitUntil(lambda: self.states() == list(states))
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_without_a_measurement_there_is_no_speed(desk: Desk, tmp_path: Path) -> 
     library = Library(desk, tmp_path, rate=-1.0)
     library.service.set_active(True)
     library.catalogue.refresh([], [])
-    desk.qtbot.waitUntil(lambda: library.fit("a.gguf") is not None, timeout=10_000)
+    desk.qtbot.waitUntil(lambda: library.fit("a.gguf") is not None)
     desk.qtbot.waitUntil(lambda: library.asked == [0])
     found = library.fit("a.gguf")
     assert found is not None

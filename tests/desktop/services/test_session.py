@@ -82,7 +82,7 @@ def test_checkpoints_while_it_runs(talking: Desk) -> None:
     talking.chat.delay_s = 0.002
     talking.session.submit("go")
     reply = talking.ids()[1]
-    talking.qtbot.waitUntil(lambda: talking.store.message(reply).text.count("word") > 20, timeout=5000)
+    talking.qtbot.waitUntil(lambda: talking.store.message(reply).text.count("word") > 20)
     assert talking.store.message(reply).state == "running"
     talking.session.stop()
     talking.until_idle()

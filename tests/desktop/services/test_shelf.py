@@ -94,7 +94,7 @@ def test_the_trash_is_emptied_in_steps(desk: Desk, shelf: Shelf) -> None:
     assert len(shelf.trash()) == 3
     shelf.delete_for_good([ids[2]])
     shelf.empty_trash()
-    desk.qtbot.waitUntil(lambda: not shelf.trash(), timeout=3000)
+    desk.qtbot.waitUntil(lambda: not shelf.trash())
     assert {row.id for row in desk.store.list()} >= set(ids[:2])
     assert not desk.database.execute("SELECT 1 FROM messages WHERE conversation_id = ?", (ids[2],)).fetchone()
 
@@ -115,7 +115,7 @@ def test_old_trash_goes_after_the_start(desk: Desk, shelf: Shelf, days: int, lef
     desk.database.execute("UPDATE search_state SET low = (SELECT coalesce(max(id), 0) + 1 FROM messages)")
     desk.session.set_settings(Behaviour(trash_days=days))
     shelf.begin_upkeep()
-    desk.qtbot.waitUntil(lambda: desk.database.execute("SELECT low FROM search_state").fetchone()[0] == 0, timeout=3000)
+    desk.qtbot.waitUntil(lambda: desk.database.execute("SELECT low FROM search_state").fetchone()[0] == 0)
     assert len(shelf.trash()) == left
 
 
@@ -132,15 +132,15 @@ def test_a_search_tells_first_hits_at_once_and_goes_on_a_page_at_a_time(desk: De
     finder.find("nagel")
     assert titles == [title]
     assert len(hits) == 50
-    desk.qtbot.waitUntil(lambda: bool(ends), timeout=3000)
+    desk.qtbot.waitUntil(lambda: bool(ends))
     assert ends == [True]
     while ends[-1]:
         before = len(ends)
         finder.more()
-        desk.qtbot.waitUntil(lambda before=before: len(ends) > before, timeout=3000)
+        desk.qtbot.waitUntil(lambda before=before: len(ends) > before)
     assert len({hit.message_id for hit in hits}) == len(hits) == 260
     finder.find("nowhere at all")
-    desk.qtbot.waitUntil(lambda: ends[-1] is False and not finder.running, timeout=3000)
+    desk.qtbot.waitUntil(lambda: ends[-1] is False and not finder.running)
     assert len(hits) == 260
     finder.find("Inside NAGEL")
     assert finder.words_at("a nägel inside", 2) == "nägel"

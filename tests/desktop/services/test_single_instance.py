@@ -60,7 +60,7 @@ def test_a_later_start_hands_over_what_it_was_given(first, tmp_path, qtbot) -> N
     first.asked.connect(heard.append)
     request = Request((tmp_path / "a model.gguf", tmp_path / "ünïcode\nname.json"), starter=True, token="leave-1")
     thread, outcome = later(tmp_path, request)
-    qtbot.waitUntil(lambda: bool(outcome), timeout=3000)
+    qtbot.waitUntil(lambda: bool(outcome))
     thread.join()
     assert outcome == [True]
     assert heard == [request]
@@ -70,7 +70,7 @@ def test_several_later_starts_are_all_heard(first, tmp_path, qtbot) -> None:
     heard: list[Request] = []
     first.asked.connect(heard.append)
     starts = [later(tmp_path, Request((tmp_path / str(number),))) for number in range(5)]
-    qtbot.waitUntil(lambda: all(outcome for _, outcome in starts), timeout=3000)
+    qtbot.waitUntil(lambda: all(outcome for _, outcome in starts))
     for thread, outcome in starts:
         thread.join()
         assert outcome == [True]
@@ -87,7 +87,7 @@ def test_a_later_start_that_does_not_wait_for_its_answer_is_heard_and_forgotten(
             hasty.sendall(Request((tmp_path / str(number),)).line())
             if number % 2:
                 qtbot.wait(1)
-    qtbot.waitUntil(lambda: len(heard) == 40 and len(first.children()) == 1, timeout=3000)  # the server is left
+    qtbot.waitUntil(lambda: len(heard) == 40 and len(first.children()) == 1)  # the server is left
     assert {request.paths[0].name for request in heard} == set(map(str, range(40)))
 
 
@@ -130,7 +130,7 @@ def test_a_first_start_that_is_not_ready_yet_is_waited_for(tmp_path, qtbot) -> N
     time.sleep(0.15)
     first = FirstInstance(tmp_path)
     try:
-        qtbot.waitUntil(lambda: bool(outcome), timeout=3000)
+        qtbot.waitUntil(lambda: bool(outcome))
         thread.join()
         assert outcome == [True]
     finally:
@@ -166,7 +166,7 @@ def test_words_that_are_no_request_are_refused(first, tmp_path, qtbot) -> None:
                     answer.append(b"")
                 return True
 
-            qtbot.waitUntil(gone, timeout=2000)
+            qtbot.waitUntil(gone)
             assert answer == [b""]
     assert heard == []
     relative = json.dumps({"paths": ["here", 7, "/there"], "starter": 1, "token": None}).encode()

@@ -48,7 +48,7 @@ def test_a_reply_that_runs_there_keeps_it_until_its_end(talking) -> None:
     session.open_conversation(kept)
     assert talking.library.temporary.get(temporary).id == temporary
     talking.until_idle()
-    talking.qtbot.waitUntil(lambda: not talking.library.temporary.path(temporary), timeout=3000)
+    talking.qtbot.waitUntil(lambda: not talking.library.temporary.path(temporary))
 
 
 def test_what_is_kept_is_a_conversation_like_the_others(talking) -> None:

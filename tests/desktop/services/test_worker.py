@@ -278,9 +278,9 @@ def test_gathered_events_cross_together_in_order_and_none_waits_for_ever(qtbot: 
         return "the end"
 
     job = worker.start(generate)
-    qtbot.waitUntil(lambda: "".join(str(event) for event in listener.events(job.id)) == "abc1de", timeout=5000)
+    qtbot.waitUntil(lambda: "".join(str(event) for event in listener.events(job.id)) == "abc1de")
     go_on.set()
-    qtbot.waitUntil(lambda: listener.ended(job.id), timeout=5000)
+    qtbot.waitUntil(lambda: listener.ended(job.id))
     assert "".join(str(event) for event in listener.events(job.id)) == "abc1defg2"
     assert 4 <= len(listener.events(job.id)) < 9
     assert listener.seen[-1] == ("finished", job.id, "the end")
@@ -300,11 +300,11 @@ def test_events_that_wait_come_with_the_next_that_are_gathered_the_last_of_them_
         return "the end"
 
     job = worker.start(generate)
-    qtbot.waitUntil(lambda: listener.events(job.id) == ["a"], timeout=5000)
+    qtbot.waitUntil(lambda: listener.events(job.id) == ["a"])
     worker.deliver()
     go_on.set()
     worker._thread.join(0.2)  # all of it has crossed before this thread looks again
-    qtbot.waitUntil(lambda: listener.ended(job.id), timeout=5000)
+    qtbot.waitUntil(lambda: listener.ended(job.id))
     assert listener.events(job.id) == ["a", "bcd", 3]
     assert worker.close(timeout_s=5)
 
@@ -326,7 +326,7 @@ def test_what_showing_costs_decides_how_long_the_next_text_waits(
 
     worker.yielded.connect(show)
     job = worker.start(lambda stop: (part for part in "x"))
-    qtbot.waitUntil(lambda: listener.ended(job.id), timeout=5000)
+    qtbot.waitUntil(lambda: listener.ended(job.id))
     assert worker.close(timeout_s=5)
     assert max(pauses) == min(SLOWEST_MS, max(GATHER_MS, 1000 * patience * cost_s))
 

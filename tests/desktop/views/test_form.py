@@ -193,7 +193,7 @@ def test_stop_strings_are_lines_with_escapes(qtbot) -> None:
     qtbot.keyClick(box, Qt.Key.Key_Return)
     qtbot.keyClicks(box, r"\tEND")
     assert told == []  # only when the user pauses
-    qtbot.waitUntil(lambda: told == [("stop_strings", ("a\nb", " c", "\tEND"))], timeout=3000)
+    qtbot.waitUntil(lambda: told == [("stop_strings", ("a\nb", " c", "\tEND"))])
 
 
 def test_a_text_box_grows_with_its_text_up_to_a_bound(qtbot) -> None:

@@ -117,7 +117,7 @@ def deck(make) -> Deck:
 
 def test_models_are_found_judged_and_told(deck: Deck) -> None:
     deck.until_shown("m0", "m1", "m2")
-    deck.qtbot.waitUntil(lambda: all(text.startswith("≈") for text in deck.shown("Speed")), timeout=10_000)
+    deck.qtbot.waitUntil(lambda: all(text.startswith("≈") for text in deck.shown("Speed")))
     assert all(text.startswith("Fits, ") for text in deck.shown("Memory"))
     deck.select("m1")
     details = deck.window.local.details

@@ -42,10 +42,10 @@ def test_a_fade_ends_and_begins_again_in_its_middle(qtbot, motion) -> None:
     label.show()
     assert not fade.effect.isEnabled()
     fade.start()
-    qtbot.waitUntil(lambda: 0.2 < fade.effect.opacity() < 1.0, timeout=2000)
+    qtbot.waitUntil(lambda: 0.2 < fade.effect.opacity() < 1.0)
     fade.start()
     assert fade.effect.opacity() < 0.2
-    qtbot.waitUntil(lambda: not fade.effect.isEnabled(), timeout=2000)
+    qtbot.waitUntil(lambda: not fade.effect.isEnabled())
 
 
 def test_nothing_moves_where_that_is_wished(qtbot, motion) -> None:

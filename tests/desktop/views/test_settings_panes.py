@@ -386,14 +386,14 @@ def test_a_stop_expression_counts_when_it_can_be_read(hand, qtbot) -> None:
     unfold(hand, "Stop conditions")
     line = control(hand, QLineEdit, "Stop expression")
     type_text(line, "(a")
-    qtbot.waitUntil(lambda: "stop expression" in note(hand, StopSettings, "stop_regex"), timeout=10_000)
+    qtbot.waitUntil(lambda: "stop expression" in note(hand, StopSettings, "stop_regex"))
     assert in_force(hand, StopSettings).stop_regex == ""
     QTest.keyClicks(line, "|b)")
-    qtbot.waitUntil(lambda: in_force(hand, StopSettings).stop_regex == "(a|b)", timeout=10_000)
+    qtbot.waitUntil(lambda: in_force(hand, StopSettings).stop_regex == "(a|b)")
     assert note(hand, StopSettings, "stop_regex") == ""
     line.setCursorPosition(2)
     QTest.keyClicks(line, "c")
-    qtbot.waitUntil(lambda: in_force(hand, StopSettings).stop_regex == "(ac|b)", timeout=10_000)
+    qtbot.waitUntil(lambda: in_force(hand, StopSettings).stop_regex == "(ac|b)")
     assert line.cursorPosition() == 3  # it does not jump while one writes
 
 
@@ -402,10 +402,10 @@ def test_biases_are_lines_that_can_be_read(hand, qtbot) -> None:
     unfold(hand, "Constraints")
     box = control(hand, QPlainTextEdit, "Token bias")
     type_text(box, "' sure' = -5\n7 twelve")
-    qtbot.waitUntil(lambda: "7 twelve" in note(hand, ConstraintSettings, "logit_bias"), timeout=10_000)
+    qtbot.waitUntil(lambda: "7 twelve" in note(hand, ConstraintSettings, "logit_bias"))
     assert in_force(hand, ConstraintSettings).logit_bias == ()
     type_text(box, "' sure' = -5\n7 = 12")
-    qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).logit_bias == ("' sure' = -5", "7 = 12"), timeout=10_000)
+    qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).logit_bias == ("' sure' = -5", "7 = 12"))
 
 
 def test_the_form_reaches_the_request(hand, qtbot) -> None:

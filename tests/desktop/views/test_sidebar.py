@@ -168,7 +168,7 @@ def test_dragging(sidebar, qtbot) -> None:
     assert not drag(sidebar, [7], index_of(sidebar, 5), kind=FOLDER), "not into itself"
     sidebar.rows.set_open_folders(())
     rows._show_landing(Landing("move", 8, row=3))
-    qtbot.waitUntil(lambda: 8 in sidebar.rows.open_folders, timeout=2000)
+    qtbot.waitUntil(lambda: 8 in sidebar.rows.open_folders)
 
 
 def test_the_open_chat_stays_marked_when_the_list_moves(sidebar, model) -> None:

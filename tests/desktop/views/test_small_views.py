@@ -93,7 +93,7 @@ def test_notes_leave_by_themselves_and_trouble_stays(qtbot, monkeypatch) -> None
     elsewhere.setFocus()
     monkeypatch.setattr(banner, "underMouse", lambda: False)
     banner.show_notice("Saved.", "info")
-    qtbot.waitUntil(lambda: not banner.isVisible(), timeout=1000)
+    qtbot.waitUntil(lambda: not banner.isVisible())
     banner.show_notice("Broken.", "warning")
     qtbot.wait(100)
     assert banner.isVisible()
@@ -160,7 +160,7 @@ def test_status_line_progress(qtbot) -> None:
     assert (line.bar.value(), line.bar.maximum()) == (250, 1000)
     line.show_progress("Loading", 0, 0)
     assert line.bar.maximum() == 0
-    qtbot.waitUntil(line.bar.isVisible, timeout=3000)
+    qtbot.waitUntil(line.bar.isVisible)
     line.show_state("Ready")
     assert not line.bar.isVisible()
     assert line.state.text() == "Ready"
