@@ -82,7 +82,7 @@ def test_every_error_is_one_line() -> None:
         return [kind, *(each for below in kind.__subclasses__() for each in all_kinds(below))]
 
     for kind in all_kinds(EngineError):
-        if kind.__init__ in (EngineError.__init__, Exception.__init__):
+        if kind.__module__.startswith("engine.") and kind.__init__ in (EngineError.__init__, Exception.__init__):
             assert str(kind(EVIL)) == one_line(EVIL)
 
 
