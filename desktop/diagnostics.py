@@ -20,6 +20,7 @@ from typing import IO
 from PySide6.QtCore import QMessageLogContext, QObject, QtMsgType, Signal, qInstallMessageHandler
 
 from engine.folders import private_file, private_folder
+from engine.printable import printable
 
 __all__ = ["CRASH_FILE", "Diagnostics"]
 
@@ -36,6 +37,13 @@ _LEVELS = {
     QtMsgType.QtCriticalMsg: logging.ERROR,
     QtMsgType.QtFatalMsg: logging.CRITICAL,
 }
+
+
+class _Printable(logging.Formatter):
+    """A log is read in a window and in terminals, and quotes names of files."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 class Diagnostics(QObject):
@@ -63,7 +71,7 @@ class Diagnostics(QObject):
         if debug and sys.stderr is not None:
             self._handlers.append(logging.StreamHandler())
         for handler in self._handlers:
-            handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(threadName)s %(name)s: %(message)s"))
+            handler.setFormatter(_Printable("%(asctime)s %(levelname)-7s %(threadName)s %(name)s: %(message)s"))
             handler.setLevel(logging.DEBUG if debug else logging.INFO)
             self._root.addHandler(handler)
         self._root.setLevel(logging.DEBUG if debug else logging.INFO)

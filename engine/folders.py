@@ -200,7 +200,8 @@ def _keeps_out_others(place: Path) -> bool:
 
 
 def _written_by_others(found: os.stat_result) -> bool:
-    return bool(found.st_mode & 0o002 or (found.st_mode & 0o020 and not _has_no_others(found.st_gid)))
+    """Whether the rights let others write; where users have no numbers, they say nothing."""
+    return _user() >= 0 and bool(found.st_mode & 0o002 or (found.st_mode & 0o020 and not _has_no_others(found.st_gid)))
 
 
 def _has_no_others(group: int) -> bool:

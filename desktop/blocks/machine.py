@@ -241,7 +241,7 @@ class Machine:
                 block.add(line)
             return starts is Kind.PROSE
         if block.kind is Kind.QUOTE:
-            if starts not in (Kind.QUOTE, Kind.PROSE):
+            if starts not in (Kind.QUOTE, Kind.PROSE) or (starts is Kind.PROSE and not block.lines[-1].strip(" \t\r\n>")):
                 return False
             if block.full and starts is Kind.QUOTE:
                 self._start(Kind.QUOTE, line, block.indent, joined=True).head = _alert_line(block)
@@ -277,10 +277,11 @@ class Machine:
         return True
 
     def _continues_list(self, block: _Open, line: str) -> bool:
-        if is_rule(line) or fence(line) is not None or (not self.no_math and display_math(line) is not None):
+        columns = indentation(line.expandtabs(4))
+        if (is_rule(line) and columns < 2) or fence(line) is not None or (not self.no_math and display_math(line) is not None):
             return False
         marker = list_marker(line)
-        inside = indentation(line) >= 2 or marker is not None
+        inside = columns >= 2 or marker is not None
         if block.blank and marker is not None and marker[0] <= 1 and (marker[1] == "") != (self._number_of(block) == ""):
             return False
         if not inside and (block.blank or self._kind_at(line, 0) is not Kind.PROSE):

@@ -38,6 +38,7 @@ class Span:
 _SPAN = re.compile(
     rf"""
     (?P<code> (?<!`) (?P<ticks> `+ ) (?!`) .{{1,4096}}? (?<!`) (?P=ticks) (?!`) )
+    | (?P<target> \]\( (?: \\. | [^()\s\\] | \( [^()\s]* \) ){{1,2000}} \) )
     | \\\( (?P<round> .{{1,{LONGEST}}}? ) \\\)
     | \\\[ (?P<square> .{{1,{LONGEST}}}? ) \\\]
     | (?P<escape> \\. )

@@ -78,9 +78,7 @@ class MessageQueue(QObject):
     def move(self, before: int, now: int) -> None:
         """Let the messages of one chat wait in another one."""
         try:
-            for waiting in self.waiting(before):
-                self._store.add(now, waiting.text, waiting.opening)
-                self._store.remove(waiting.id)
+            self._store.move(before, now)
         except StoreError as error:
             self._session.notice.emit(str(error), "error")
         for states in (self._held, self._unhindered):

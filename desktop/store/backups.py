@@ -128,10 +128,12 @@ class Backups:
         self._bound(0)
         return Backup(target, now, target.stat().st_size)
 
-    def kept(self) -> dict[Path, str]:
-        """The copies that are needed, each with the name of the longest tier it is kept for."""
+    def kept(self, now: float | None = None) -> dict[Path, str]:
+        """The copies that are needed, each with the name of the longest tier it is kept for. One of the future, made while the clock
+        was wrong, takes the place of no other.
+        """
         found: dict[Path, str] = {}
-        backups = self.list()
+        backups = self._in_order(now)
         for tier in TIERS:
             latest: dict[int, Path] = {}
             for backup in backups:
@@ -139,9 +141,14 @@ class Backups:
             found.update((path, tier.name) for path in list(latest.values())[: tier.most])
         return found
 
+    def _in_order(self, now: float | None = None) -> tuple[Backup, ...]:
+        """All copies, latest first, and those of the future after them."""
+        limit = time.time() if now is None else now
+        return tuple(sorted(self.list(), key=lambda backup: backup.made_at > limit))
+
     def _bound(self, coming: int) -> None:
         """Remove what no tier needs; then, as long as all are too large with `coming` bytes more, the oldest of the shortest tier."""
-        kept, backups = self.kept(), list(self.list())
+        kept, backups = self.kept(), [*self._in_order()]
         ranks = {tier.name: rank for rank, tier in enumerate(TIERS)}
         most = max(MOST_BYTES, MOST_TIMES * (self.path.stat().st_size if self.path.exists() else 0))
         for backup in [backup for backup in backups if backup.path not in kept]:

@@ -143,14 +143,13 @@ class Database:
                 self._connection.backup(copy)
             if damage := check_file(part):
                 raise Damaged(f"The file with your conversations cannot be read any more ({damage}).")
-            for suffix in BESIDE:
-                part.with_name(part.name + suffix).unlink(missing_ok=True)
             os.replace(part, path)
         except OSError as error:
             raise StoreError(f"Nothing can be saved in {path.parent} ({error.strerror}): choose another folder.") from error
         finally:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
+            for suffix in ("", "-wal", "-shm", *BESIDE):
+                with contextlib.suppress(OSError):
+                    part.with_name(part.name + suffix).unlink()
         self.go_on_at(path)
 
     def go_on_at(self, path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from desktop.store.database import StoreError
 from desktop.store.temporary import FIRST_TEMPORARY, Library
 
 __all__ = ["QueueStore", "Queued"]
@@ -45,6 +46,21 @@ class QueueStore:
             "INSERT INTO queued_messages (conversation_id, text, opening) VALUES (?, ?, ?)", (conversation_id, text, opening)
         )
         return int(cursor.lastrowid or 0)
+
+    def move(self, before: int, now: int) -> None:
+        """Let the messages of one chat wait in another one. What cannot be written waits there in memory. Raises `StoreError`."""
+        trouble: StoreError | None = None
+        everything = self._memory if before >= FIRST_TEMPORARY else self.all()
+        for waiting in [each for each in everything if each.conversation_id == before]:
+            try:
+                self.add(now, waiting.text, waiting.opening)
+            except StoreError as error:
+                trouble = error
+                self._next += 1
+                self._memory.append(replace(waiting, id=self._next, conversation_id=now))
+            self.remove(waiting.id)
+        if trouble is not None:
+            raise trouble
 
     def remove(self, number: int) -> None:
         """Forget one; nothing happens when it is not there."""

@@ -38,7 +38,8 @@ def note_whole(path: Path) -> None:
     """The file was closed and is whole, as it lies there now. Nothing is noted while a log beside it holds a part of it."""
     with contextlib.suppress(OSError):
         if not _has_log(path):
-            private_file(_beside(path, _WHOLE)).write_text(_state(path), encoding="ascii")
+            state = _state(path)  # first: what is in memory has none, and no file beside it
+            private_file(_beside(path, _WHOLE)).write_text(state, encoding="ascii")
 
 
 def known_whole(path: Path) -> bool:

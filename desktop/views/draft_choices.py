@@ -9,6 +9,7 @@ from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QLabel, QPushButton, QRadioButton, QSizePolicy, QStyle, QStyleOptionButton, QVBoxLayout, QWidget
 
 from desktop.services.drafts import DraftCandidate
+from engine.printable import one_line
 
 __all__ = ["CHECKING", "DraftChoices"]
 
@@ -74,7 +75,8 @@ class _Choice(QWidget):
         self.words.setIndent(self.button.words_left())
         self.button.setEnabled(not problem)
         self.button.setAccessibleDescription(words)
-        self.setToolTip(f"{problem}\n{candidate.entry.path}" if problem else candidate.entry.path)
+        path = one_line(candidate.entry.path)
+        self.setToolTip(f"{problem}\n{path}" if problem else path)
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)

@@ -11,6 +11,7 @@ from desktop.items.catalogue import ModelEntry, count_text, template_text
 from desktop.items.library import speed_text
 from desktop.services.session import ChatSession
 from desktop.views.library_kept import KeptSettings
+from engine.printable import one_line
 from engine.settings import LoadSettings, Settings
 from engine.units import size_text
 
@@ -167,7 +168,7 @@ class LibraryDetails(QScrollArea):
                 ("Context", f"{info.context_length:,} tokens"), ("Chat template", template_text(info, given)),
                 ("Licence", info.licence or "not stated"),
             ]  # fmt: skip
-        return [*facts, ("Found in", entry.source or "opened before"), ("Path", entry.path)]
+        return [*facts, ("Found in", entry.source or "opened before"), ("Path", one_line(entry.path))]
 
     def _path(self) -> str:
         return self._entry.path if self._entry is not None else ""

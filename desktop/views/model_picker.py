@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QMenu, QSizePolicy, QToolButton, QWidget
 from desktop.items.catalogue import STARTER_SIZE, ModelEntry, model_name
 from desktop.views.icons import tinted
 from desktop.views.reading import isolated
+from engine.printable import one_line
 
 __all__ = ["STARTER_WORDS", "ModelPicker"]
 
@@ -67,7 +68,7 @@ class ModelPicker(QToolButton):
         """Show the loaded model, or with empty names that there is none."""
         self._path = path
         self.setText(f"{_shortened(name) or 'Choose a model'}  ▾")
-        self.setToolTip(f"{name}\n{path}" if path else "Choose a model")
+        self.setToolTip(f"{name}\n{one_line(path)}" if path else "Choose a model")
         self.setAccessibleName(f"Model: {name}" if name else "Choose a model")
         self._unload.setEnabled(bool(path))
 
@@ -76,7 +77,7 @@ class ModelPicker(QToolButton):
         name = next((entry.name for entry in self._shown[1] if entry.path == path), model_name(path))
         self.show_model(path, name)
         self.setText(f"Loading {_shortened(name)} …  ▾")
-        self.setToolTip(f"Loading {name}\n{path}")
+        self.setToolTip(f"Loading {name}\n{one_line(path)}")
         self.setAccessibleName(f"Loading model: {name}")
         self._unload.setEnabled(False)
 

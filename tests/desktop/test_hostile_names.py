@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from pathlib import Path
@@ -9,11 +10,13 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
+from desktop.diagnostics import Diagnostics
 from desktop.items.catalogue import entry, model_name
 from desktop.store.attachment_files import Unreadable, read_attachment
 from desktop.store.errors import DiskFull, StoreError
 from desktop.store.importers import protocol
 from desktop.store.importers.sources import SourceFile
+from desktop.views.model_picker import ModelPicker
 from desktop.views.notices import Banner
 from engine.hub.models import HubChoice
 from tests.desktop.fakes import EchoDoor
@@ -38,6 +41,22 @@ def test_names_of_models_and_files(tmp_path: Path) -> None:
     for name in (*shown, str(found.value)):
         assert not UNFIT.search(name), repr(name)
         assert "FAKE" in name
+
+
+def test_paths_in_tooltips_and_in_the_log(qtbot: QtBot, tmp_path: Path) -> None:
+    picker = ModelPicker()
+    qtbot.addWidget(picker)
+    for show in (lambda: picker.show_model(f"/m/{EVIL}.gguf", "good"), lambda: picker.show_loading(f"/m/{EVIL}.gguf")):
+        show()
+        first, path = picker.toolTip().split("\n")
+        assert not UNFIT.search(first)
+        assert not UNFIT.search(path)
+    hooks = Diagnostics(tmp_path)
+    try:
+        logging.getLogger("desktop").warning("the model %s is odd", EVIL)
+    finally:
+        hooks.close()
+    assert not UNFIT.search(hooks.log_file.read_text("utf-8").replace("\n", ""))
 
 
 def test_a_notice_is_one_line_whatever_it_quotes(qtbot: QtBot) -> None:

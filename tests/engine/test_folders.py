@@ -140,6 +140,19 @@ def test_a_sampler_is_not_loaded_from_an_open_folder(home: Path, monkeypatch: py
     assert kept == [False]
 
 
+def test_where_users_have_no_numbers_rights_say_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where every folder seems to be open to everybody: what is kept there stays."""
+    found = code_folder("kernels-1")
+    assert found is not None
+    (found / "code.nbc").write_text("kept")
+    found.chmod(0o777)
+    monkeypatch.setattr(folders, "_user", lambda: -1)
+    assert code_folder("kernels-1") == found
+    assert (found / "code.nbc").read_text() == "kept"
+    assert stat.S_IMODE(found.stat().st_mode) == 0o777
+    assert close_to_others([home]) == ()
+
+
 def test_files_are_closed_without_following_links(tmp_path: Path) -> None:
     other, inside = tmp_path / "other", tmp_path / "folder"
     other.write_text("x")

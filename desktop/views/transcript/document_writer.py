@@ -51,6 +51,7 @@ _LINE_HEIGHT, _CODE_HEIGHT, _HEADING_HEIGHT = 132.0, 122.0, 116.0
 _LONGEST_JOINED = 18
 """Characters of a word in a table whose hyphens do not break it."""
 _HYPHENED = re.compile(r"(?<!\S)[^\s-]+(?:-[^\s-]+)+(?!\S)")
+_BREAKS = re.compile(r"\s*\n\s*")
 _TASK = re.compile(r"\[([ xX])\](?:\s+|$)")
 _PROPORTIONAL = QTextBlockFormat.LineHeightTypes.ProportionalHeight.value
 _QUOTE_LEVEL = QTextFormat.Property.BlockQuoteLevel.value
@@ -233,7 +234,7 @@ class DocumentWriter:
     def _insert(self, text: str, shape: QTextCharFormat) -> None:
         if self._kind is Kind.TABLE and "-" in text and text.isascii():
             text = _HYPHENED.sub(lambda word: word[0].replace("-", NO_BREAK) if len(word[0]) <= _LONGEST_JOINED else word[0], text)
-        self._cursor.insertText(text, shape)
+        self._cursor.insertText(_BREAKS.sub(" ", text) if "\n" in text else text, shape)
 
     def _task(self, text: str) -> str:
         """Draws the box of a task; returns what is left of the text.

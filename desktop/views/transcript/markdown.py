@@ -16,7 +16,7 @@ from desktop.views.transcript.inlays import Inlay, put_inlays
 from desktop.views.transcript.look import Look
 from desktop.views.transcript.pictures import PictureKey
 
-__all__ = ["BOXED", "DONE", "NO_BREAK", "QUOTES", "QUOTE_ROOM", "SafeDocument", "append_rows", "set_markdown"]
+__all__ = ["BOXED", "DONE", "NO_BREAK", "QUOTES", "QUOTE_ROOM", "SafeDocument", "append_rows", "prepare", "set_markdown"]
 
 _CELL_END = re.compile(r"(?<!\\)\|")
 
@@ -80,6 +80,13 @@ def set_markdown(
         document.setLayoutEnabled(True)
         document.markContentsDirty(0, document.characterCount())
     return pending
+
+
+def prepare() -> None:
+    """Import what reads Markdown, and let it read a first word: some 30 ms, once."""
+    from desktop.blocks.parser import parse
+
+    parse("*a*")
 
 
 def append_rows(

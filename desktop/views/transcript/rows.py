@@ -329,7 +329,7 @@ class MessageRows:
                 thought.open, thought.until = False, start
             return
         text = block.body
-        if block.kind is Kind.PROSE and not text.strip():
+        if block.kind in (Kind.PROSE, Kind.QUOTE) and not text.strip() and not block.alert:
             return
         kind = _KINDS.get(block.kind, RowKind.TEXT)
         ordinal = 0

@@ -16,7 +16,7 @@ from desktop.views.transcript.rows import Row, RowKind
 __all__ = ["EFFORT", "Column", "Stage"]
 
 _SPARE = 12
-EFFORT = 15_000
+EFFORT = 8_000
 """Microseconds of work on rows in one frame, as `RowLayout.effort` guesses them; a single row may take more."""
 
 

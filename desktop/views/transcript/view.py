@@ -6,7 +6,17 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal, Slot
-from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QHideEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import (
+    QContextMenuEvent,
+    QGuiApplication,
+    QHideEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QResizeEvent,
+    QShowEvent,
+)
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QMenu, QWidget
 
 from desktop.blocks import THINKING_TAGS, Tag
@@ -20,6 +30,7 @@ from desktop.views.transcript.finding import Finding
 from desktop.views.transcript.highlight import CodeColours, IdleRunner
 from desktop.views.transcript.inspection import Inspection
 from desktop.views.transcript.look import Look, TranscriptColours, make_look
+from desktop.views.transcript.markdown import prepare
 from desktop.views.transcript.overlays import Overlays
 from desktop.views.transcript.pictures import Pictures
 from desktop.views.transcript.pointer import Pointer
@@ -35,6 +46,8 @@ from desktop.views.transcript.thinking_time import fill_times
 __all__ = ["TranscriptView"]
 
 _FRAME = 0.016
+_EARLY_MS = 400
+"""After so long the reader of Markdown is made ready, which the first text would else wait for."""
 
 
 class TranscriptView(QAbstractScrollArea):
@@ -78,6 +91,10 @@ class TranscriptView(QAbstractScrollArea):
         self._flush.setSingleShot(True)
         self._flush.setTimerType(Qt.TimerType.PreciseTimer)
         self._flush.timeout.connect(self.flush)
+        self._early = QTimer(self)
+        self._early.setSingleShot(True)
+        self._early.setInterval(_EARLY_MS)
+        self._early.timeout.connect(prepare)
         self._waits = False
         self._due.connect(self._on_due, Qt.ConnectionType.QueuedConnection)
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -308,6 +325,10 @@ class TranscriptView(QAbstractScrollArea):
         super().resizeEvent(event)
         self.finding.place()
         self.arrange()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._early.start()
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)

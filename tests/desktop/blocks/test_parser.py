@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from desktop.blocks import Kind, split
+from desktop.blocks import Kind, mark_spans, split
 from desktop.blocks.parser import HTML_TAGS, definitions, parse, parse_table
 
 
@@ -98,3 +98,8 @@ def test_an_alert_is_a_quote_with_a_name(name: str) -> None:
     assert len(long) > 1
     assert {block.alert for block in long} == {name.lower()}
     assert "".join(block.body for block in long).count("words") == 400
+
+
+@pytest.mark.parametrize("source", ["[a](\\(b\\))", "[a](x$b$y)", "[a](http://x.y/$b$)"])
+def test_the_address_of_a_link_has_no_formulas(source: str) -> None:
+    assert mark_spans(source) == (source, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -62,7 +63,16 @@ def consistent(desk: Desk, shown: int) -> None:
     assert desk.saved() == desk.texts()
 
 
-@pytest.mark.parametrize("cast", [False, True], ids=["plain", "participants"])
+def is_over(queue: MessageQueue, number: int, chat: int) -> bool:
+    """Whether a message was sent and answered, or waits for the user; nothing is read for that."""
+    session = queue._session
+    waits = number in [waiting.id for waiting in queue.waiting(chat)]
+    return session.state == "idle" and not session.replying_in and (not waits or queue.is_held(chat))
+
+
+@pytest.mark.parametrize(
+    "cast", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["plain", "participants"]
+)
 def test_a_queued_message_at_every_call_of_the_store(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, cast: bool
 ) -> None:
@@ -85,9 +95,9 @@ def test_a_queued_message_at_every_call_of_the_store(
         desk.said["notice"].clear()
         with failing(monkeypatch, call) as asked:
             queue.send(number)
+            desk.qtbot.waitUntil(partial(is_over, queue, number, second), timeout=10_000)
         reached = asked() >= call
-        desk.until_idle()
-        desk.qtbot.waitUntil(lambda: not session.replying_in)
+        assert session.save_replies() == {}
         waits = [waiting.text for waiting in queue.waiting(second)].count(text)
         said = [m.text for m in desk.store.path(second) if m.role == "user"].count(text)
         assert (waits, said) in ((1, 0), (0, 1)), (call, waits, said)
@@ -100,6 +110,7 @@ def test_a_queued_message_at_every_call_of_the_store(
         consistent(desk, first)
         for waiting in tuple(queue.waiting(second)):
             queue.remove(waiting.id)
+        queue._held.clear()
         assert all(message.state != "running" for message in desk.store.path(second)), call
         if not reached:
             break
@@ -164,3 +175,31 @@ def test_deleting_several_chats_at_every_call_of_the_store(
             assert not any(desk.store.get(number).deleted for number in ids)
         if asked() < call:
             break
+
+
+def test_messages_of_a_temporary_chat_that_is_kept_wait_on_at_every_call_of_the_store(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = MessageQueue(desk.session)
+    call = 0
+    while True:
+        call += 1
+        assert desk.session.new_temporary()
+        before = desk.session.conversation
+        texts = [f"{place} of {call}" for place in ("first", "second", "third")]
+        for text in texts:
+            queue._store.add(before, text, "Sure")
+        queue._read()
+        now = desk.store.create(f"Kept {call}").id
+        desk.said["notice"].clear()
+        with failing(monkeypatch, call) as asked:
+            queue.move(before, now)
+        queue._read()
+        waiting = queue.waiting(now)
+        assert sorted(each.text for each in waiting) == sorted(texts), call
+        assert {each.opening for each in waiting} == {"Sure"}
+        assert queue.waiting(before) == []
+        assert FAULT in desk.notices() or asked() < call
+        if asked() < call:
+            break
+    assert call > 3

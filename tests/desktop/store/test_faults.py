@@ -10,11 +10,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from desktop.services.single_instance import AlreadyOpen, take_lock
+from desktop.store import backups
 from desktop.store.backups import Backups
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import Database, StoreError
@@ -168,6 +170,7 @@ import hashlib, resource, signal, sys
 from pathlib import Path
 from desktop.services.file_hashes import FILE_NAME
 from desktop.store.attached import Attachment
+from desktop.store import backups
 from desktop.store.backups import Backups
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import Database, StoreError
@@ -333,6 +336,22 @@ def test_a_copy_of_the_future_does_not_keep_later_ones_from_being_made(tmp_path:
     assert not copies.due(now + 60)
     assert {backup.path for backup in copies.list()} >= {right.path}
     database.close()
+
+
+def test_copies_of_the_future_take_no_place_of_others(tmp_path: Path) -> None:
+    copies, now = Backups(tmp_path / "a.sqlite3"), 1_800_000_000
+    copies.folder.mkdir()
+
+    def note(made_at: int) -> Path:
+        stamp = datetime.fromtimestamp(made_at, UTC).strftime(backups._STAMP)
+        path = copies.folder / f"a-{stamp}.sqlite3"
+        path.write_bytes(b"")
+        return path
+
+    for hour in range(200):
+        note(now + 9 * 365 * 86_400 + 7 * 86_400 * hour)
+    recent = [note(now - 3600 * hour) for hour in range(3)]
+    assert set(recent) <= copies.kept(now).keys()
 
 
 def test_the_lock_says_who_has_it(tmp_path: Path) -> None:

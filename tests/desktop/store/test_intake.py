@@ -9,9 +9,11 @@ import pytest
 
 from desktop.store.conversations import ConversationStore
 from desktop.store.database import Database
+from desktop.store.errors import StoreError
 from desktop.store.exchange import ConversationRecord, Imported, MessageRecord
-from desktop.store.intake import OWN, Intake, conversation_ids, read_whole
+from desktop.store.intake import OWN, Intake, chain_key, conversation_ids, discard_unfinished, read_whole
 from desktop.store.personas import Persona, PersonaStore
+from desktop.store.records import NOTEBOOK
 
 
 def m(key: str, parent: str | None, role: str = "user", **more: Any) -> MessageRecord:
@@ -154,3 +156,59 @@ def test_a_reply_that_has_grown_comes_in_beside_the_one_that_is_here(database: D
     assert save(database, grown, m("answer", "a", "assistant", text="call\n\nanswer"), shown_root="a").outcome == "extended"
     assert [message.text for message in store.path(number)] == ["a", "call\n\nanswer"]
     assert [store.message(key).text for key in store.variants(store.path(number)[1].id)] == ["call", "call\n\nanswer"]
+
+
+def test_everything_in_a_record_comes_back(database: Database, store: ConversationStore) -> None:
+    given = ConversationRecord(
+        "s", "k", "Title", 5.0, 6.0,
+        (
+            MessageRecord("a", None, "user", "Hi", 7.0, shown_child="b"),
+            MessageRecord("b", "a", "assistant", "Yo", 8.0, "stopped", {"model": "m"}, None, True, b"\1\2", {"r": [1]}, speaker="Bo"),
+        ),
+        "a", "Be.", {"SamplerSettings": {"temperature": 0.5}}, "/m", False, True, ("Outer", "Inner"), True,
+        Persona(0, "Who", "W", "prompt", "preset", "/p"), False, 9.0, {"participants": [{"name": "Bo"}], "own": ["Me"]}, NOTEBOOK,
+    )  # fmt: skip
+    number = Intake(database).save(given).conversation_id
+    found = read_whole(database, number)
+    roles = found.roles
+    assert dataclasses.replace(found, persona=None, roles=given.roles) == dataclasses.replace(given, persona=None)
+    assert found.persona is not None
+    assert (found.persona.name, found.persona.preset) == ("Who", "preset")
+    assert ([entry["name"] for entry in roles["participants"]], list(roles["own"])) == (["Bo"], ["Me"])
+    plain = read_whole(database, save(database, A, key="plain").conversation_id)
+    assert (plain.folder, plain.pinned, plain.persona, plain.inherits_prompt, plain.deleted_at) == ((), False, None, True, None)
+    assert (plain.messages[0].raw, plain.messages[0].tokens, plain.messages[0].deleted) == (None, b"", False)
+    assert database.execute("SELECT count(*) FROM imported_messages WHERE raw IS NOT NULL").fetchone()[0] == 1
+    with pytest.raises(StoreError, match="There is no conversation number 99; it may have been removed"):
+        read_whole(database, 99)
+    assert conversation_ids(database) == (number + 1,)
+    assert conversation_ids(database, deleted=True) == (number, number + 1)
+
+
+def test_a_running_reply_is_read_as_a_stopped_one(database: Database, store: ConversationStore) -> None:
+    number = store.create("T").id
+    store.add_message(number, store.add_message(number, None, "user", "Hi").id, "assistant", "so far", "running")
+    assert [message.state for message in read_whole(database, number).messages] == ["complete", "stopped"]
+
+
+def test_keys_never_change() -> None:
+    """They are in the files and stores of people: with another key a conversation would come twice."""
+    assert chain_key(None, "user", "Hi \ud800") == "403dfb61859a70ec3bf6b791beda63f4"
+    assert chain_key("a", "b", 1, 2.5) == "a575f326fdc2212a0921fddca08fab9f"
+
+
+def test_what_was_made_here_has_the_key_of_its_number_and_time(database: Database, store: ConversationStore) -> None:
+    number = store.create("T").id
+    message = store.add_message(number, None, "user", "Hi")
+    whole = read_whole(database, number)
+    assert whole.key == chain_key(None, OWN, number, repr(float(whole.created_at or 0)))
+    assert whole.messages[0].key == chain_key(None, OWN, message.id, repr(float(message.created_at)))
+
+
+def test_what_a_killed_import_left_is_removed(database: Database, store: ConversationStore) -> None:
+    kept, left = save(database, A, key="k").conversation_id, save(database, A, B, key="l").conversation_id
+    database.execute("UPDATE conversations SET deleted = 3 WHERE id = ?", (left,))
+    assert save(database, A, key="l").outcome == "new"  # it is found by nobody
+    list(discard_unfinished(database))
+    assert [row[0] for row in database.execute("SELECT id FROM conversations ORDER BY id")] == [kept, left + 1]
+    assert database.execute("SELECT count(*) FROM messages WHERE conversation_id = ?", (left,)).fetchone()[0] == 0

@@ -135,3 +135,11 @@ def test_a_whole_run_leaves_nothing_open(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "data" / "window.ini").exists()
     assert open_to_others(tmp_path / "data") == set()
+
+
+def test_what_is_in_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    database = Database(Path(":memory:"))
+    ConversationStore(database).create("Temporary")
+    database.close()
+    assert list(tmp_path.iterdir()) == []

@@ -16,9 +16,16 @@ from engine.errors import BadCheckpoint, EngineError
 from engine.text import definition_trial
 from engine.text.charsmap import Charsmap
 from engine.text.definition_trial import try_definition
+from engine.text.gguf_tokenizer import roles_from_gguf
 from engine.text.pretokenizers import PRETOKENIZERS
 from engine.text.tokenizer import Tokenizer
-from tests.engine.text.vocabularies import byte_level_folder, byte_level_json, metaspace_json
+from tests.engine.text.vocabularies import (
+    byte_level_folder,
+    byte_level_json,
+    byte_level_metadata,
+    metaspace_json,
+    sentencepiece_metadata,
+)
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -235,6 +242,28 @@ def test_files_of_any_json_end_in_one_sentence(tmp_path: Path, capfd: pytest.Cap
             sentence = str(error)
         assert "\n" not in sentence
         assert capfd.readouterr() == ("", "")
+
+
+def test_gguf_metadata_of_any_form_end_in_one_sentence(capfd: pytest.CaptureFixture[str]) -> None:
+    draw = random.Random(1)
+    whole = sentencepiece_metadata()
+    table = [0, 4, 0, 0, *([0] * 1025)]
+    bases = [byte_level_metadata(), whole, {**whole, "tokenizer.ggml.model": "t5", "tokenizer.ggml.precompiled_charsmap": table}]
+    others: list[Any] = [None, True, -1, 1.5, "", "x", [], [1], ["a"], [[1]], float("nan"), 1 << 40, [1 << 40], ["\ud800"], [None]]
+    more = ["chat_template", "ggml.eot_token_id", "ggml.pre", "ggml.add_space_prefix", "ggml.remove_extra_whitespaces"]
+    for _ in range(150):
+        metadata = dict(draw.choice(bases))
+        key = draw.choice([*metadata, *(f"tokenizer.{name}" for name in more), "general.name", "general.architecture"])
+        value = draw.choice(others)
+        if isinstance(metadata.get(key), list) and draw.random() < 0.6:
+            value = list(metadata[key])
+            value[draw.randrange(len(value))] = draw.choice(others)
+        for read in (lambda data: Tokenizer.from_gguf(data).encode("a text <tool> é 漢"), roles_from_gguf):
+            try:
+                read({**metadata, key: value})  # type: ignore[operator]
+            except EngineError:
+                continue
+    assert capfd.readouterr() == ("", "")
 
 
 def test_tables_of_the_real_world_are_taken() -> None:

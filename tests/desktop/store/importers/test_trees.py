@@ -66,6 +66,8 @@ def test_what_joins(messages: tuple[MessageRecord, ...], keys: list[str]) -> Non
 def test_uses_of_tools_alone_stay_what_they_are() -> None:
     (only,) = shaped(m("a", None, "tool", "one", part=True), m("b", "a", "tool", "two", part=True)).messages
     assert (only.key, only.role, only.text, only.raw) == ("b", "tool", "one\n\ntwo", None)
+    (reply,) = shaped(m("a", None, "tool", "one", part=True), m("b", "a", text="two")).messages
+    assert (reply.key, reply.role) == ("b", "assistant")
     assert shaped(m("a", None, raw={"x": 1}), m("u", "a", "user")).messages[0].raw == {"x": 1}  # one alone is as it was
 
 
@@ -109,6 +111,7 @@ def test_circles_are_told_and_everything_else_is_kept() -> None:
     )
     assert [message.key for message in found.messages] == ["a"]
     assert sorted(place for place, _ in told) == ["message b", "message c", "message d", "message e"]
+    assert {reason for _, reason in told} == {"it answers itself in a circle, and so has no place in the conversation"}
     assert found.shown_root == "a"
 
 
