@@ -20,6 +20,8 @@ from markdown_it.rules_core import StateCore, text_join
 from markdown_it.rules_inline.state_inline import Scanned, StateInline
 from markdown_it.token import Token
 
+from desktop.blocks.addresses import with_addresses
+
 __all__ = ["HTML_TAGS", "Cell", "References", "definitions", "parse", "parse_table", "table_rows"]
 
 References = Mapping[str, Any]
@@ -37,14 +39,6 @@ _SIGNS = re.compile(r"[\\`*_~\[\]!<&\n]")
 _MOST_BRACKETS, _MOST_SIGNS = 200, 1000
 """In a text with more of them they mean nothing; finding that out would take seconds."""
 _DETAILS = re.compile(r"</?details(?:\s[^<>]*)?>$", re.IGNORECASE)
-_ADDRESS = re.compile(
-    r"(?<![^\s*_~(\"'\u3000-\u303f\uff01-\uff5e])(?:(?P<www>www\.)|(?P<scheme>https?://))(?P<rest>[^\s<]+)"
-    r"|(?<![\w.+-])(?P<mail>[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+)(?![\w@])",
-    re.IGNORECASE | re.ASCII,
-)
-_DOMAIN = re.compile(r"[^\W_](?:[\w.-]*[^\W_])?")
-_AFTER = re.compile(r"(?:[?!.,:*_~'\"]+|&[a-zA-Z0-9]+;|[\u3000-\u303f\uff01-\uff0f\uff1a-\uff1f].*)$")
-"""What stands behind an address and is no part of it."""
 _CJK = re.compile(
     "[\u1100-\u11ff\u2e80-\u303f\u3040-\u30ff\u3100-\u31ff\u3200-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f"
     "\uff00-\uffef\U0001b000-\U0001b2ff\U0001f200-\U0001f2ff\U00020000-\U0003fffd]"
@@ -183,7 +177,7 @@ def _finish(state: StateCore) -> None:
             if any(child.type == "html_inline" for child in token.children):
                 token.children = _with_html(token.children)
             if _may_link(token.content):
-                token.children = _with_addresses(token.children)
+                token.children = with_addresses(_parser(), token.children)
 
 
 def _with_html(children: Sequence[Token]) -> list[Token]:
@@ -225,48 +219,3 @@ def _at_break(children: Sequence[Token], place: int) -> bool:
 
 def _mark(token: Token, kind: str, tag: str) -> None:
     token.type, token.tag, token.content = kind, tag, ""
-
-
-def _with_addresses(children: Sequence[Token]) -> list[Token]:
-    """Addresses in the text become links, as in GitHub's Markdown (section 6.9), but for those inside a link."""
-    made: list[Token] = []
-    inside = 0
-    for token in children:
-        inside += {"link_open": 1, "link_close": -1}.get(token.type, 0)
-        made += _linked(token) if token.type == "text" and not inside else [token]
-    return made
-
-
-def _linked(token: Token) -> list[Token]:
-    made: list[Token] = []
-    text, start = token.content, 0
-    for found in _ADDRESS.finditer(text):
-        shown = _trimmed(found[0])
-        if found["mail"]:
-            shown = "" if found[0][-1] in "-_" else found[0].rstrip(".")
-            address = f"mailto:{shown}"
-        else:
-            address = shown if found["scheme"] else f"http://{shown}"
-            host = _DOMAIN.match(shown[len(found["scheme"] or "") :])
-            if host is None or (found["www"] and "." not in host[0][4:]):
-                shown = ""
-        if not shown or found.start() < start:
-            continue
-        made.append(Token("text", "", 0, content=text[start : found.start()]))
-        made.append(Token("link_open", "a", 1, attrs={"href": address}, markup="linkify"))
-        made.append(Token("text", "", 0, content=shown))
-        made.append(Token("link_close", "a", -1, markup="linkify"))
-        start = found.start() + len(shown)
-    made.append(Token("text", "", 0, content=text[start:]))
-    return [part for part in made if part.type != "text" or part.content]
-
-
-def _trimmed(address: str) -> str:
-    """The address without what only stands behind it: stops, quotes, a bracket that was not opened in it."""
-    while True:
-        shorter = _AFTER.sub("", address)
-        if shorter.endswith(")") and shorter.count(")") > shorter.count("("):
-            shorter = shorter[:-1]
-        if shorter == address:
-            return address
-        address = shorter

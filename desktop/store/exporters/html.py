@@ -8,10 +8,10 @@ from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from desktop.blocks.addresses import add_addresses
 from desktop.blocks.latex import math_ml
 from desktop.blocks.spans import SpanKind
 from desktop.store.exchange import ConversationRecord, MessageRecord
-from desktop.store.exporters.addresses import add_addresses
 from desktop.store.exporters.directions import add_directions
 from desktop.store.exporters.footnotes import add_footnotes
 from desktop.store.exporters.formulas import INLINE, ROW, add_formulas

@@ -49,7 +49,7 @@ def words(source: str) -> str:
         ("me@example.org, a@b", "<a mailto:me@example.org>me@example.org</a>, a@b"),
         ("[www.a.bc](http://x.y)", "<a http://x.y>www.a.bc</a>"),
         ("**http://a.bc**", "<strong><a http://a.bc>http://a.bc</a></strong>"),
-        ("见http://a.bc/d。好", "见http://a.bc/d。好"),
+        ("见http://a.bc/d。好", "见<a http://a.bc/d>http://a.bc/d</a>。好"),
         ("见 http://a.bc/d。好", "见 <a http://a.bc/d>http://a.bc/d</a>。好"),
         ("README.md and file.py", "README.md and file.py"),
         ("~one~ ~~two~~ 5~6", "<s>one</s> <s>two</s> 5~6"),
