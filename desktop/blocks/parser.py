@@ -177,7 +177,7 @@ def _finish(state: StateCore) -> None:
             if any(child.type == "html_inline" for child in token.children):
                 token.children = _with_html(token.children)
             if _may_link(token.content):
-                token.children = with_addresses(_parser(), token.children)
+                token.children = list(with_addresses(_parser(), token.children))
 
 
 def _with_html(children: Sequence[Token]) -> list[Token]:
