@@ -19,7 +19,7 @@ from engine.backends.cuda.driver import GpuInfo, Gpus
 from engine.backends.cuda.kept import kept_unused
 from engine.chat import finished, open_chat
 from engine.core import ChatRequest, Loading
-from engine.errors import Cancelled, DeviceLost, NotEnoughMemory
+from engine.errors import Cancelled, DeviceLost, EngineError, NotEnoughMemory
 from engine.models import describe
 from engine.models.estimate import cache_bytes
 from engine.models.fit import fit, work_bytes, work_space
@@ -212,6 +212,22 @@ def test_the_next_device_is_taken(path: Path, monkeypatch: pytest.MonkeyPatch, w
     assert "fake 0 is not used for m.gguf: fake 0 has too little free." in caplog.text
     assert Reply(chat, tokens=2).ids
     chat.close()
+
+
+def test_a_driver_that_refuses(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it may while a graph is recorded: the processor, too."""
+    machine = install(monkeypatch, FakeDevice())
+
+    def refuse(launches: Any) -> Any:
+        raise EngineError("The GPU reported: operation not permitted when stream is capturing.")
+
+    machine.devices[0].record = refuse  # type: ignore[method-assign]
+    chat = opened(path, AUTO)
+    assert (chat.info.backend, machine.taken, machine.devices[0].kept) == ("cpu", [0], 0)
+    assert "could not be used: The GPU reported: operation not permitted" in chat.info.notice
+    chat.close()
+    with pytest.raises(EngineError, match="The GPU reported"):
+        opened(path)
 
 
 def test_a_model_that_is_too_large_for_the_gpu(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

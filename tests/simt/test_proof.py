@@ -96,8 +96,14 @@ def exact(path: Path) -> tuple[Any, ...]:
     return tuple(told.ids)
 
 
-@pytest.mark.parametrize("name", ["linear_q40", "attend", "sample_draw"])
-@pytest.mark.parametrize("how", ["wrong", "refused"])
+@pytest.mark.parametrize(
+    ("how", "name"),
+    [
+        ("wrong", "attend"), ("refused", "linear_q40"),
+        *(pytest.param(*each, marks=pytest.mark.slow)
+          for each in (("wrong", "linear_q40"), ("wrong", "sample_draw"), ("refused", "attend"), ("refused", "sample_draw"))),
+    ],
+)  # fmt: skip
 def test_a_kernel_that_is_wrong_or_does_not_run(
     machine: FakeMachine, path: Path, exact: tuple[Any, ...], name: str, how: str
 ) -> None:
@@ -141,6 +147,7 @@ def test_every_kernel_has_a_case_that_finds_it_wrong(machine: FakeMachine, path:
     assert machine.taken == [0]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_cannot_be_compiled(machine: FakeMachine, path: Path, exact: tuple[Any, ...]) -> None:
     def prepare(kernels: Any) -> Any:
         raise BuildError("The kernel append_fp16_fp16_16 cannot be compiled: ptxas stopped.")
@@ -178,6 +185,7 @@ def test_a_kernel_that_stops_the_device(machine: FakeMachine, path: Path, exact:
     assert machine.taken == [0]
 
 
+@pytest.mark.slow
 def test_pages_go_to_the_disk_and_come_back_with_torch(
     machine: FakeMachine, path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -195,6 +203,7 @@ def test_pages_go_to_the_disk_and_come_back_with_torch(
     assert told[0] == told[1]
 
 
+@pytest.mark.slow
 def test_the_time_of_a_proof_is_bounded(machine: FakeMachine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left is tried at the next loading."""
     ticks = iter(range(0, 10_000, 3))
