@@ -26,7 +26,7 @@ _HOMES = {
     ),
     "engine.errors": (
         "BadCheckpoint", "BadSetting", "BadTemplate", "BenchmarkError", "Cancelled", "ContextTooLong", "DeviceLost", "DownloadError",
-        "EngineError", "ModelNotFound", "NotEnoughMemory", "NothingAllowed", "NotSupportedYet", "UnsupportedModel",
+        "EngineError", "ModelNotFound", "NotEnoughMemory", "NotFinite", "NothingAllowed", "NotSupportedYet", "UnsupportedModel",
     ),
     "engine.chat": ("LocalChat", "finished", "open_chat"),
     "engine.models.paged": ("PagedCache",),

@@ -78,7 +78,7 @@ def test_add(width: int, rows: int) -> None:
     a, b, y = Buffer(width), Buffer(width), Buffer(width)
     found, modelled = played(pointwise.add_call(a, b, y, 0.5), {a: laid_out(x), b: laid_out(o), y: empty(y, rows)}, rows)
     for out in (found, modelled):
-        np.testing.assert_allclose(out[y][:, :width], OPS.add(x, o, 0.5), rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(out[y][:, :width], OPS.add(torch.from_numpy(x), torch.from_numpy(o), 0.5), rtol=1e-6, atol=1e-6)
         assert (out[y][:, width:] == -77).all()
 
 
