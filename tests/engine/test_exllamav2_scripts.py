@@ -89,7 +89,7 @@ def test_generators_that_share_a_cache(parts):
     model, _, tokenizer = parts
     small = ExLlamaV2Cache_Q4(model, max_seq_len=64)
     normal = ExLlamaV2StreamingGenerator(model, small, tokenizer)
-    draft_cache = ExLlamaV2Cache(model, max_seq_len=64)
+    draft_cache = ExLlamaV2Cache_Q4(model, max_seq_len=64)  # as the model's own, so that it guesses what that writes
     drafted = ExLlamaV2StreamingGenerator(model, small, tokenizer, model, draft_cache, num_speculative_tokens=10)
     drafted.speculative_prob_threshold = 0.0  # a model of random weights is sure of nothing
     ngram = ExLlamaV2StreamingGenerator(model, small, tokenizer)
