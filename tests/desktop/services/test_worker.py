@@ -232,6 +232,26 @@ def test_close_stops_what_runs_and_runs_the_last_job(qapp: QCoreApplication) -> 
         worker.start(counting(1))
 
 
+def test_close_stops_all_jobs_those_that_wait_too(qapp: QCoreApplication) -> None:
+    worker, begun = StreamThread("test worker"), list[int]()
+    entered = threading.Event()
+
+    def waiting(stop: threading.Event) -> Generator[int, None, None]:
+        begun.append(len(begun))
+        entered.set()
+        while not stop.wait(0.01):
+            yield 0
+
+    jobs = [worker.start(waiting) for _ in range(3)]
+    assert entered.wait(30)
+    ended = worker.close(timeout_s=30)
+    stopped = [job.stop_event.is_set() for job in jobs]
+    for job in jobs:
+        job.stop()
+    assert (ended, stopped) == (True, [True] * 3)
+    assert begun == [0]
+
+
 def test_close_gives_up_on_a_job_that_hangs(qapp: QCoreApplication, caplog: pytest.LogCaptureFixture) -> None:
     worker = StreamThread("hanging")
     begun, release = threading.Event(), threading.Event()

@@ -146,3 +146,9 @@ def test_records_that_contradict_each_other(listed: list[PageRecord | None], cou
     table = PageTable(4)
     assert take_up(table, listed) == count == table.idle
     table.check()
+
+
+def test_a_record_whose_parent_is_gone_is_not_taken_for_a_first_one() -> None:
+    table = PageTable(4)
+    assert take_up(table, [PageRecord((1, 2), 5, ROOT), PageRecord((3, 4), -1, ROOT)]) == 1
+    assert (found(table, [1, 2]), found(table, [3, 4])) == (0, 2)

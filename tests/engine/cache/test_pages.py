@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from engine.cache.page_pool import PagePool
 from engine.cache.pages import Lease, PageTable, pages_for
 from engine.core import PAGE_TOKENS as P
 from engine.errors import ContextTooLong
+
+ROOT = b"r" * 16
 
 
 def ids(count: int, start: int = 0) -> list[int]:
@@ -209,6 +212,55 @@ def test_a_copied_page_is_found_by_others_only_once_confirmed() -> None:
     with table.open(ids(60)) as third:
         assert (third.length, third.copies[0][0]) == (60, copier.copies[0][0])  # from the first source, which nobody changed
     table.check()
+
+
+def test_content_that_is_still_to_be_copied_in_is_not_found() -> None:
+    pool = PagePool(2)
+    page = pool.acquire()
+    assert page is not None
+    pool.begin(page, ROOT, 0, ids(50))
+    page.pending = True
+    assert pool.find_partial(ROOT, ids(50)) == (None, 0)
+    page.pending = False
+    assert pool.find_partial(ROOT, [*ids(40), 9999]) == (page, 40)
+
+
+def test_a_page_that_is_copied_from_stays_when_another_repeats_it() -> None:
+    """Whichever of the two is given back last; it goes once the copy is confirmed."""
+    for shorter_last in (False, True):
+        pool = PagePool(3)
+        short, long = pool.acquire(), pool.acquire()
+        assert short is not None
+        assert long is not None
+        pool.begin(short, ROOT, 0, ids(50))
+        pool.begin(long, ROOT, 0, ids(80))
+        short.pins += 1
+        for page in (long, short) if shorter_last else (short, long):
+            pool.release(page)
+        assert (short.ids, len(pool.free), short in pool.idle) == (ids(50), 1, True)
+        assert list(pool.problems()) == []
+        pool.unpin(short)
+        assert (short.ids, len(pool.free), long.ids) == ([], 2, ids(80))
+        assert list(pool.problems()) == []
+
+
+def test_what_would_be_found_is_told_without_a_lease() -> None:
+    table = PageTable(4)
+    assert table.found(ids(50)) == 0
+    cache(table, ids(2 * P + 30))
+    for wanted, length in ((ids(10), 10), (ids(P), P), (ids(P + 9), P + 9), (ids(3 * P), 2 * P + 30), ([7], 0), ([], 0)):
+        assert table.found(wanted) == length == found(table, wanted)
+        assert table.found(wanted, leave=1) == min(length, max(0, len(wanted) - 1))
+    assert table.found(ids(5), leave=9) == 0
+    assert table.found(ids(5), key="other") == 0
+
+
+def test_nothing_is_taken_of_a_page_that_is_left_to_run() -> None:
+    table = PageTable(4)
+    cache(table, ids(2 * P))
+    with table.open(ids(2 * P), leave=P) as lease:
+        assert (lease.length, len(lease.pages), lease.copies) == (P, 1, [])
+        table.check()
 
 
 def test_a_page_to_copy_from_is_not_cut_for_another_lease() -> None:

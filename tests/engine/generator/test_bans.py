@@ -8,7 +8,7 @@ import pytest
 from engine.constraint.prefix import PrefixFilter
 from engine.core import Done, Text
 from engine.errors import NothingAllowed
-from engine.settings import ConstraintSettings, SamplerSettings, StopSettings
+from engine.settings import ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
 from tests.engine.generator.fakes import Scripted, make, random_logits, tokenizer
 
 GREEDY = SamplerSettings(temperature=0.0)
@@ -61,6 +61,48 @@ def test_going_back_needs_no_pass_of_its_own():
     taken_back = len(tokenizer().encode(suppressed(events)[0]))
     assert len(suppressed(events)) == 1
     assert len(model.program.ran) == 1 + 7 + taken_back - 1
+
+
+def letter(text):
+    (token,) = (i for i in range(tokenizer().vocab_size) if tokenizer().token_bytes(i) == text.encode())
+    return token
+
+
+def test_a_draft_is_void_after_going_back():
+    """The token that takes the place of a banned beginning may be the one that was guessed for the next place: its row is another's."""
+    a, b, c, d, x = map(letter, "abcdx")
+
+    def answering(sequence):
+        logits = random_logits(sequence).copy()
+        wanted = {x: {a: 20.0, b: 15.0}, a: {b: 20.0}, b: {c if sequence[-2] == a else d: 20.0}, c: {x: 20.0}, d: {x: 20.0}}
+        for token, score in wanted.get(sequence[-1], {x: 20.0}).items():
+            logits[token] += score
+        return logits
+
+    prompt, replies = [x, a, b, c] * 6 + [x], []
+    for method in ("none", "ngram"):
+        generator, _ = make(answering)
+        constraint, speculation = ConstraintSettings(banned_strings=("ab",)), SpeculationSettings(method=method, adaptive=False)
+        events = list(generator.stream(prompt, GREEDY, StopSettings(max_tokens=12), constraint=constraint, speculation=speculation))
+        generator.cache.table.check()
+        assert suppressed(events)
+        replies.append(text_of(events))
+    assert replies == ["bdx" * 4] * 2
+    assert events[-1].stats.drafted_tokens > 0
+
+
+def test_no_more_is_taken_back_than_the_token_the_banned_text_begins_in():
+    a, b, c, d = map(letter, "abcd")
+
+    def answering(sequence):
+        logits = np.zeros(tokenizer().vocab_size, np.float32)
+        logits[{a: b, b: c, c: d}.get(sequence[-1], a)] = 9.0
+        logits[d] += 5.0
+        return logits
+
+    events, _ = run(answering, ("abz", "bc"), count=4)  # "a" is held for the first when the second is complete
+    assert suppressed(events)[0] == "bc"
+    assert text_of(events).startswith("ad")
 
 
 def test_case():

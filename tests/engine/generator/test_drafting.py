@@ -12,6 +12,7 @@ from engine.errors import BadSetting
 from engine.generator.streaming import StreamingGenerator
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
+from engine.speculation.pace import Pace
 from tests.engine.generator.fakes import FakeModel, Scripted, make, random_logits, tokenizer
 
 GREEDY = SamplerSettings(temperature=0.0)
@@ -107,6 +108,16 @@ def test_the_first_pass_of_a_seeded_reply_drafts():
     generator.drafters.threshold = 0.0
     reply(generator, WARM, seed=3, count=20, speculation=SpeculationSettings(method="model"))
     assert model.program.ran[2] > 1  # after the prompt's two runs
+
+
+def test_the_pace_is_told_of_every_token(monkeypatch):
+    told = []
+    record = Pace.record
+    monkeypatch.setattr(Pace, "record", lambda self, *what: told.append(what) or record(self, *what))
+    _, stats = reply(with_drafts()[0], speculation=NGRAM)
+    assert sum(drafted for drafted, *_ in told) <= stats.drafted_tokens
+    assert all(new == accepted + 1 for _, accepted, new, _ in told)
+    assert stats.new_tokens - 8 <= 1 + sum(new for _, _, new, _ in told) <= stats.new_tokens  # but for the last pass
 
 
 def test_a_guess_is_supposed_to_cost_what_the_draft_model_reads():

@@ -36,6 +36,18 @@ def test_typical_prefers_the_expected_surprise(mass: float, kept: tuple[int, ...
     assert distribution(of(*probabilities), dataclasses.replace(OFF, typical=mass)) == expected
 
 
+@pytest.mark.parametrize(("size", "mass", "kept"), [(4, 0.25, 1), (4, 0.5, 2), (4, 0.75, 3), (4096, 0.5, 2048), (4096, 0.0625, 256)])
+def test_typical_takes_the_lowest_ids_of_equally_near_tokens_and_no_more_than_the_mass(size: int, mass: float, kept: int) -> None:
+    found = distribution(np.zeros(size, np.float32), dataclasses.replace(OFF, typical=mass))
+    assert found == {token: pytest.approx(1 / kept) for token in range(kept)}
+
+
+def test_typical_of_one_token_above_and_one_below_the_expected_surprise_takes_the_lower_id() -> None:
+    """Of two tokens each is as far from the mean as the other where both are as likely; a hair apart, the nearer one is first."""
+    for scores, first in (((1.0, 1.0), 0), ((1.0, 1.5), 1), ((1.5, 1.0), 0)):
+        assert list(distribution(np.array(scores, np.float32), dataclasses.replace(OFF, typical=0.01))) == [first]
+
+
 @pytest.mark.parametrize("spread", [0.3, 1.0, 2.5])
 @pytest.mark.parametrize("change", [{"tail_free": 0.3}, {"tail_free": 0.97}, {"typical": 0.2}, {"typical": 0.9}, {"top_p": 0.9}], ids=str)
 def test_heads_of_large_vocabularies_equal_sorting_all(spread: float, change: dict[str, float]) -> None:

@@ -169,6 +169,14 @@ def test_what_guesses_add_to_a_pass_is_measured(row: float, found: float) -> Non
     assert pace.extra_cost(5) == pytest.approx(5 * found, abs=0.2, rel=0.1)
 
 
+def test_costs_between_measured_lengths_lie_between_them() -> None:
+    pace = Pace(7, free=True)
+    for drafted, cost in [(0, 1.0)] * 4 + [(1, 1.5), (5, 3.5)] * 3:
+        pace.next_length()
+        pace.record(drafted, drafted, drafted + 1, 0.02 * cost)
+    assert [pace.extra_cost(count) for count in (1, 2, 3, 4, 5, 6)] == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
+
+
 def test_a_single_slow_pass_does_not_count_as_measured() -> None:
     pace = Pace(5, free=True)
     for _ in range(4):
