@@ -130,7 +130,7 @@ class DraftService(QObject):
 
     @Slot(int, object)
     def _on_yielded(self, job: int, problem: str) -> None:
-        target, draft, _ = self._asked[job]
+        target, draft, _ = self._asked.pop(job)  # its end may come later: whoever asks meanwhile is answered again
         self._answers[target, draft] = problem
         self.answered.emit(target, draft, problem)
         if target == self._target:
@@ -138,9 +138,9 @@ class DraftService(QObject):
 
     @Slot(int, object)
     def _on_finished(self, job: int, result: object) -> None:
-        self._asked.pop(job)
+        self._asked.pop(job, None)
 
     @Slot(int, str, str)
     def _on_failed(self, job: int, sentence: str, details: str) -> None:
-        self._on_yielded(job, f"It could not be compared with the loaded model. {sentence}")
-        self._asked.pop(job)
+        if job in self._asked:
+            self._on_yielded(job, f"It could not be compared with the loaded model. {sentence}")

@@ -117,6 +117,21 @@ def test_one_that_is_not_known_is_a_candidate_once_it_was_asked_about(qtbot: QtB
     assert until_known(qtbot, drafts) == {"big": ITSELF, "small": ""}
 
 
+def test_who_asks_again_as_soon_as_the_answer_comes_is_answered_again(qtbot: QtBot, drafts: DraftService, tmp_path: Path) -> None:
+    entries(tmp_path, "big", "small")
+    drafts.set_target(str(tmp_path / "big"))
+    answers: list[str] = []
+
+    def ask_again(_target: str, draft: str, _problem: str) -> None:
+        answers.append(draft)
+        if len(answers) < 3:
+            drafts.check(draft)
+
+    drafts.answered.connect(ask_again)
+    drafts.check(str(tmp_path / "small"))
+    qtbot.waitUntil(lambda: len(answers) == 3)
+
+
 def test_another_target_while_the_first_is_being_looked_at(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
     judge.gate = threading.Event()
     drafts.set_entries(entries(tmp_path, "big", "small", "other", "large"))

@@ -137,8 +137,20 @@ BOUNDED = {
 }
 
 
+USUAL_SECONDS = 0.06
+"""What `unit_seconds` says of an idle machine."""
+
+
+def unit_seconds() -> float:
+    """Processor time of a fixed piece of Python: more on a slow or a loaded machine, as of everything else."""
+    start = time.process_time()
+    sum(number * number for number in range(1_000_000))
+    return time.process_time() - start
+
+
 def compile_and_render(source: str, seconds: float) -> None:
-    """Within so many seconds of processor time; then once more within memory, for tracing it takes several times as long."""
+    """Within so many seconds of an idle machine's processor; then once more within memory, for tracing it takes several times as long."""
+    seconds *= max(1.0, unit_seconds() / USUAL_SECONDS)
     start = time.process_time()
     template: ChatTemplate | None = None
     try:
