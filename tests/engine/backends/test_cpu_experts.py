@@ -13,7 +13,7 @@ import torch
 from engine.backends.base import AttentionShape, Program, Routing, Step
 from engine.backends.cpu import CpuBackend
 from engine.backends.reference import ReferenceBackend
-from tests.engine.backends.kernel_oracles import Matrix, seen, unit_of
+from tests.engine.backends.kernel_oracles import PAIRS, WHOLE, Matrix, seen, unit_of
 
 Array = np.ndarray[Any, Any]
 TINY = AttentionShape(1, 1, 16, 1.0)
@@ -95,7 +95,10 @@ def test_against_the_reference(kind: str, routing: Routing) -> None:
         for rows in (1, 2, 3, 5, 7, 8, 9, 31, MOST_ROWS):
             ids = rng.integers(0, 97, rows)
             found, expected = cpu.run(step(ids)), reference.run(step(ids))
-            assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max(), rows
+            error = np.abs(found - expected) / np.abs(expected).max()
+            # An activation on the border of two of 16 bits' codes may fall to the other side: a step of 2^-15 of its block's largest.
+            assert error.max() <= (2.0**-14 if kind in WHOLE else 2e-5), rows
+            assert np.median(error) <= 5e-6, rows
 
 
 @pytest.mark.parametrize("kind", ["Q4_1", pytest.param("Q6_K", marks=pytest.mark.slow)])
@@ -135,7 +138,9 @@ def test_rows_of_a_short_step_are_those_of_steps_of_one(kind: str) -> None:
             for rows in range(2, 9):
                 assert np.array_equal(program.run(step(ids[:rows])), alone[:rows])
             many = program.run(step(np.tile(ids, 8))).reshape(8, 8, -1)
-            assert np.abs(many - alone).max() <= 1e-5 * np.abs(alone).max()
+            # Without VNNI long steps take whole activations, and short ones 16 bits of them.
+            rounded = kind in WHOLE and not PAIRS
+            assert np.abs(many - alone).max() <= (1e-4 if rounded else 1e-5) * np.abs(alone).max()
 
 
 def test_experts_of_several_layouts() -> None:

@@ -19,7 +19,7 @@ from engine.backends.cpu.simd import LANES
 from engine.backends.cpu.simd_bytes import LIMIT
 from engine.backends.cpu.weight import CpuWeight
 from engine.weights.grouped import GroupedTensor, Layout, Run, runs_by_group
-from tests.engine.backends.kernel_oracles import Matrix, sixteen_bits
+from tests.engine.backends.kernel_oracles import PAIRS, Matrix, sixteen_bits
 from tests.engine.backends.test_cpu_weight_types import compiled, unpacked
 
 Array = np.ndarray[Any, Any]
@@ -46,7 +46,7 @@ class Drawn:
         self.values = kept if order is None else kept[:, np.argsort(order)]
 
     def product(self, x: Array) -> Array:
-        """x (T, K) float32 times the matrix, float64; each part of whole numbers takes 16 bits of its own activations."""
+        """x (T, K) float32 times the matrix in a long step, float64: with VNNI each part of integers takes 16 bits of its activations."""
         kept = self.tensor.order
         order = np.arange(x.shape[1]) if kept is None else np.asarray(kept)
         pieces: list[Any] = list(self.tensor.pieces()) if self.tensor.type.startswith("PERMUTED") else [self.tensor]
@@ -55,7 +55,7 @@ class Drawn:
         for piece, end in zip(pieces, ends, strict=True):
             columns = order[end - piece.shape[1] : end]
             part = x[:, columns]
-            given = sixteen_bits(part) if family_for(piece.type).whole else part.astype(np.float64)
+            given = sixteen_bits(part) if PAIRS and family_for(piece.type).whole else part.astype(np.float64)
             total += given @ self.values[:, columns].T.astype(np.float64)
         return total
 
