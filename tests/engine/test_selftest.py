@@ -156,4 +156,4 @@ def test_a_model_on_a_device_that_is_none(run: Run, gpu: list[FakeDevice], tmp_p
     code, out = run(path, "--device", "cuda", "--skip-kernels")
     assert code == 0, out
     assert "on Fake 1, against the cpu backend" in out
-    assert gpu[0].done > 0
+    assert gpu[-1].done > 0  # the first one only forgot what had been proved
