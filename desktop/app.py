@@ -53,6 +53,7 @@ from desktop.store.temporary import Library
 from desktop.views.drop import is_model
 from desktop.views.forward import bring_forward
 from desktop.views.icons import application_icon
+from desktop.views.input_watch import InputWatch
 from desktop.views.main_window import MainWindow
 from desktop.views.theme import Theme
 from engine.folders import private_file
@@ -132,8 +133,14 @@ class Desktop(QObject):
             private_file(folder / "window.ini")
         places = QSettings(str(folder / "window.ini"), QSettings.Format.IniFormat)
         self.window = MainWindow(self.services, self.theme, places, self.close)
+        self._input: InputWatch | None = None
         self.painted = False
         self.ended = False
+
+    @property
+    def acting(self) -> bool:
+        """Whether the user scrolls or types at this moment."""
+        return self._input is not None and self._input.acting
 
     def _make_services(self, folder: Path, preferences: Preferences, doors: Doors) -> Services:
         models = folder / "models"
@@ -181,6 +188,8 @@ class Desktop(QObject):
         """
         _FirstPaint(self.window, lambda: self._after_paint(model, starter, files, last_run))
         self.window.show()
+        self._input = InputWatch(self.window)
+        self._input.acted.connect(self.session.make_room)
         self.services.shelf.load()
         self.session.restore(FIRST_CHATS)
 
@@ -311,7 +320,7 @@ def run(
     desktop.closed.connect(diagnostics.ends_well)
     app.file_opened.connect(lambda path: desktop.asked(Request((Path(path),))))
     farewell = Farewell(desktop.end_wanted.emit, diagnostics.ends_well)
-    collector = Collector(lambda: desktop.session.state not in ("idle", "no_model"))
+    collector = Collector(lambda: desktop.session.state not in ("idle", "no_model"), lambda: desktop.acting)
     desktop.start(model, starter, absolute(files), diagnostics.last_run)
     while not (desktop.painted or desktop.ended):
         app.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents)

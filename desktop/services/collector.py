@@ -20,14 +20,18 @@ INTERVAL_MS = 250
 TRIM_S = 20.0
 _PATIENCE = 20
 """How many times longer than usual a whole search may wait for a pause."""
+_MOST_YOUNG = 200_000
+"""So many young objects are searched even while the user acts: a few dozen megabytes."""
 
 
 class Collector(QObject):
-    """Takes the place of Python's automatic search until `close`. While `busy()` a whole search waits."""
+    """Takes the place of Python's automatic search until `close`. While `busy()` a whole search waits; while `acting()`, which is
+    when the user scrolls or types, every search does: of the youngest objects, too, it takes a third of a frame.
+    """
 
-    def __init__(self, busy: Callable[[], bool], parent: QObject | None = None) -> None:
+    def __init__(self, busy: Callable[[], bool], acting: Callable[[], bool], parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._busy = busy
+        self._busy, self._acting = busy, acting
         self._trim: Callable[[], object] | None = None
         self._trimmed = time.monotonic()
         self._was_enabled = gc.isenabled()
@@ -47,7 +51,7 @@ class Collector(QObject):
         self._give_back()
         young, middle, old = gc.get_count()
         first, second, third = gc.get_threshold()
-        if not first or young <= first:
+        if not first or young <= first or (young < _MOST_YOUNG and self._acting()):
             return
         busy = self._busy()
         if old > third and (not busy or old > third * _PATIENCE):
@@ -56,7 +60,7 @@ class Collector(QObject):
             gc.collect(1 if middle > second or (middle and not busy) else 0)
 
     def _give_back(self) -> None:
-        if time.monotonic() - self._trimmed < TRIM_S or self._busy():
+        if time.monotonic() - self._trimmed < TRIM_S or self._busy() or self._acting():
             return
         if self._trim is None:
             self._trim = find_trim()

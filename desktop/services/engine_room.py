@@ -114,6 +114,10 @@ class EngineRoom(QObject):
         """A short task that wants the machine for itself, such as a measurement; the state does not tell of it."""
         self._start(_ASIDE, make_generator)
 
+    def make_room(self) -> None:
+        """The user has acted: while a model computes on the processor, its threads leave a core until what changed is painted."""
+        self._room.begin()
+
     def ask(self, work: AskModel, told: Callable[[Any], None], ended: Callable[[Any, str], None]) -> Job:
         """Have `work` done with the loaded model when what runs is over; the state does not tell of it.
 

@@ -128,6 +128,10 @@ class ChatSession(NotebookSession):
         if self.state == "loading":
             self._engine.stop()
 
+    def make_room(self) -> None:
+        """The user has acted: what that changes is painted before the model's threads have every core again."""
+        self._engine.make_room()
+
     def measure(self, make_generator: MakeGenerator) -> None:
         """Run a short task on the engine's thread when it is free; its result comes with `measured`."""
         self._engine.run_aside(make_generator)

@@ -4,13 +4,14 @@
 
 Times are milliseconds of the GUI's thread: its processor time, which a shared machine blurs less, and the wall's clock beside it.
 `frame` is all GUI work from the arrival of a frame's text to its painted pixels, while a reply grows and while the reader scrolls.
-Garbage is searched for as in the program: the older one in pauses. Formulas are drawn on a thread of their own, whose time is told
-apart. Each figure is that of the worst of the runs, each in a process of its own. Bars: open < 300, p99 of a frame < 10 and no frame
-> 16.7, of a growing reply and of scrolling, a step of resizing < 50, memory of the process beyond what Python and Qt take before the
-window < 250 MB (and what the chat adds).
+Garbage is searched for as in the program: the older one in pauses, none while the reader scrolls. Formulas are drawn on a thread of
+their own, whose time is told apart. Each figure is that of the worst of the runs, each in a process of its own. Bars: open < 300, p99
+of a frame < 10 and no frame > 16.7, of a growing reply and of scrolling, a step of resizing < 50, memory of the process beyond what
+Python and Qt take before the window < 250 MB (and what the chat adds).
 
 With a model its engine writes a reply in the same process all the while, at its own pace, and the wall's clock is judged too: that is
-what a reader sees. Without one the wall's clock is only told. Another program on the same cores makes the clock's figures worthless.
+what a reader sees; its threads leave a core to the window as in the program, from the arrival of a text, or an act of the reader, until
+it is painted. Without one the wall's clock is only told. Another program on the same cores makes the clock's figures worthless.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ from typing import Any, NamedTuple
 from PySide6.QtCore import QElapsedTimer, qVersion
 from PySide6.QtWidgets import QApplication
 
+from desktop.app import SWITCH_S
 from desktop.items.messages import MessageItem, MessagesModel
 from desktop.services.collector import Collector
+from desktop.services.room import RoomAsker
 from desktop.views.theme import Theme
 from desktop.views.transcript import TranscriptView
 
@@ -157,13 +160,14 @@ def settle(app: QApplication, milliseconds: int) -> None:
         app.processEvents()
 
 
-def stream(app: QApplication, view: TranscriptView, model: MessagesModel, text: str) -> list[Took]:
+def stream(app: QApplication, view: TranscriptView, model: MessagesModel, text: str, room: RoomAsker) -> list[Took]:
     """Milliseconds of each frame while `text` arrives."""
     key = model.rowCount() + 1_000_000
     model.append(MessageItem(key, "assistant", "", running=True))
     paint(app, view)
 
     def frame(piece: str) -> None:
+        room.begin()
         model.append_text(key, piece)
         paint(app, view)
 
@@ -173,11 +177,12 @@ def stream(app: QApplication, view: TranscriptView, model: MessagesModel, text: 
     return times
 
 
-def scroll(app: QApplication, view: TranscriptView, frames: int) -> list[Took]:
+def scroll(app: QApplication, view: TranscriptView, frames: int, room: RoomAsker) -> list[Took]:
     """Milliseconds of each frame while the reader scrolls up by 300 pixels a frame."""
     bar = view.verticalScrollBar()
 
     def frame() -> None:
+        room.begin()
         bar.setValue(bar.value() - 300)
         app.processEvents()
 
@@ -207,11 +212,9 @@ class Engine:
     """A model that writes without end on a thread of its own; `tokens` counts what it has written."""
 
     def __init__(self, model: Path) -> None:
-        from desktop.app import SWITCH_S
         from engine.chat import finished, open_chat
         from engine.settings import CacheSettings, LoadSettings
 
-        sys.setswitchinterval(SWITCH_S)
         self.tokens = 0
         self._chat = finished(open_chat(str(model), LoadSettings(), CacheSettings()))
         self._stop = threading.Event()
@@ -240,9 +243,11 @@ def measure(seconds: float, engine_model: Path | None) -> dict[str, Any]:
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     app = QApplication([])
     bare = memory_mb()
+    sys.setswitchinterval(SWITCH_S)
     gc.disable()
-    answering = False
-    collector = Collector(lambda: answering)
+    answering = acting = False
+    collector = Collector(lambda: answering, lambda: acting)
+    room = RoomAsker()
     Theme(app).apply("light", 100)
     random_ = random.Random(7)
     items = conversation(random_)
@@ -264,17 +269,20 @@ def measure(seconds: float, engine_model: Path | None) -> dict[str, Any]:
     while engine is not None and not engine.tokens:
         settle(app, 50)
     settle(app, 700)  # what the load has left is searched through before, as in the program
-    answering = True
-    frames = summary(stream(app, view, model, reply(random_, round(seconds * RATE * CHARACTERS))))
+    answering, room.on = True, engine is not None
+    frames = summary(stream(app, view, model, reply(random_, round(seconds * RATE * CHARACTERS)), room))
     answering = engine is not None  # what writes beside the reader is a reply
     settle(app, 400)
     live = len(list(view.stage.widgets()))
-    scrolling = summary(scroll(app, view, 200))
+    acting = True
+    scrolling = summary(scroll(app, view, 200, room))
     written = engine.tokens if engine is not None else 0
     if engine is not None:
         engine.close()
-        answering = False
+        answering = room.on = False
+        room.end()
     resizing = summary(resize(app, view))
+    acting = False
     drawing = (process_time() - thread_time() - others) * 1000
     settle(app, 400)
     full = memory_mb()

@@ -58,7 +58,7 @@ class Bench:
         self.app = make_application(["bench"])
         self.desktop = Desktop(self.app, folder)
         self.session = self.desktop.session
-        self.collector = Collector(lambda: self.session.state not in ("idle", "no_model"))
+        self.collector = Collector(lambda: self.session.state not in ("idle", "no_model"), lambda: self.desktop.acting)
         self.desktop.start(model=model)
         self.until(lambda: self.session.state == "idle", 300)
 

@@ -97,7 +97,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         os.environ["INGLENOOK_DATA"] = name
         app = make_application(["inglenook"])
-        collector = Collector(lambda: False)
+        collector = Collector(lambda: False, lambda: False)
         began = time.monotonic()
         each = max(5.0, min(60.0, options.minutes * 60 / 20))
         while time.monotonic() - began < options.minutes * 60:

@@ -9,6 +9,7 @@ import threading
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QAccessible, QDragEnterEvent, QDropEvent, QGuiApplication
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QFileDialog, QWidget
 
 from desktop.app import FIRST_CHATS, Desktop, Doors
@@ -650,3 +651,11 @@ def test_doors_default_to_the_engine() -> None:
     from desktop.services import download, drafts, model_slot
 
     assert Doors() == Doors(model_slot.open_chat, model_slot.describe, download.fetch_starter, drafts.draft_problem)
+
+
+def test_while_somebody_types_the_models_threads_leave_a_core_and_garbage_waits(hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(type(hand.session._engine), "make_room", lambda engine: asked.append(True))
+    QTest.keyClick(hand.window.windowHandle(), Key.Key_A)
+    assert hand.desktop.acting
+    assert asked == [True]

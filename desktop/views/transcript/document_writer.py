@@ -347,8 +347,6 @@ def _table_format(look: Look, quotes: int, depth: int) -> QTextTableFormat:
     if quotes or depth:
         shape.setLeftMargin(look.px(QUOTE_ROOM) * quotes + look.px(1.35) * depth)
         shape.setBottomMargin(look.px(0.6))
-    else:
-        shape.setWidth(QTextLength(QTextLength.Type.PercentageLength, 100))
     return shape
 
 

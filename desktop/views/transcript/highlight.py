@@ -1,4 +1,4 @@
-"""Colours for code, found with Pygments in idle slices of at most about 2 ms, and kept."""
+"""Colours for code, found with Pygments in idle slices of at most about 1 ms, and kept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["CodeColours", "IdleRunner", "Span"]
 Span = tuple[int, int, str]
 """(start, length, style) in a line, counted in UTF-16 units as Qt does; style is a field of `TranscriptColours`."""
 
-SLICE = 0.0015
+SLICE = 0.001
 _MAX_CODE = 60_000
 _STYLES = (
     ("Comment", "comment"),

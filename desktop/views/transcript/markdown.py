@@ -49,6 +49,7 @@ def set_markdown(
 
     Formulas and pictures of this machine come from `inlay`; returns those that it has yet to make. Without it, formulas are shown
     as LaTeX and all pictures as links. Links may name one of the `references` of the message. An `alert` begins with its title.
+    A table is not laid out: its layout is off until its width is known, because each pass over the cells takes a part of a frame.
     """
     from desktop.blocks.parser import parse, parse_table  # with the first text
 
@@ -60,8 +61,7 @@ def set_markdown(
     document.setDefaultFont(look.text_font)
     document.setIndentWidth(look.px(1.35))
     if table:
-        document.setTextWidth(-1)
-        document.setLayoutEnabled(False)  # once at the end, not after each step
+        document.setLayoutEnabled(False)
     cursor = QTextCursor(document)
     cursor.beginEditBlock()
     writer = DocumentWriter(document, look, kind)
@@ -76,9 +76,6 @@ def set_markdown(
         document.setIndentWidth(max(look.px(1.35), _number_width(document, look)))
     pending = put_inlays(document, spans, look, inlay) if spans else set()
     cursor.endEditBlock()
-    if table:
-        document.setLayoutEnabled(True)
-        document.markContentsDirty(0, document.characterCount())
     return pending
 
 

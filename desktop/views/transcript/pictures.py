@@ -1,4 +1,4 @@
-"""The pictures inside texts, formulas and files: made on a thread of their own while there are any to make, and kept."""
+"""The pictures inside texts, formulas and files: made on a thread of their own, and kept."""
 
 from __future__ import annotations
 
@@ -34,36 +34,41 @@ class PictureKey(NamedTuple):
 
 
 class _Workshop:
-    """Makes what waits, newest first, on a daemon thread that ends when nothing is left."""
+    """Makes what waits, newest first, on a daemon thread that begins with the first and stays: whoever starts a thread waits until
+    it runs, and it does not give Python's lock back at once.
+    """
 
     def __init__(self) -> None:
         self.done: deque[tuple[PictureKey, Picture | None]] = deque()
         self._waiting: deque[PictureKey] = deque(maxlen=_WAITING)
-        self._lock = threading.Lock()
-        self._working = self._closed = False
+        self._changed = threading.Condition()
+        self._begun = self._closed = False
 
     def add(self, key: PictureKey) -> PictureKey | None:
         """Make `key`; returns what is not made because too much waits."""
-        with self._lock:
+        with self._changed:
             dropped = self._waiting[0] if len(self._waiting) == _WAITING else None
             self._waiting.append(key)
-            start = not self._working and not self._closed
-            self._working = self._working or start
-        if start:
+            begin = not self._begun and not self._closed
+            self._begun = self._begun or begin
+            self._changed.notify()
+        if begin:
             threading.Thread(target=self._work, name="pictures", daemon=True).start()
         return dropped
 
     def close(self) -> None:
         """Make nothing more."""
-        with self._lock:
+        with self._changed:
             self._closed = True
             self._waiting.clear()
+            self._changed.notify()
 
     def _work(self) -> None:
         while True:
-            with self._lock:
-                if not self._waiting:
-                    self._working = False
+            with self._changed:
+                while not self._waiting and not self._closed:
+                    self._changed.wait()
+                if self._closed:
                     return
                 key = self._waiting.pop()
             made: Picture | None = None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from desktop.views.transcript.conversation import Conversation
 from desktop.views.transcript.place import Anchor, Place
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.stage import Column, Stage
+from desktop.views.transcript.stage import EFFORT, SCROLLING_EFFORT, Column, Stage
 
 if TYPE_CHECKING:
     from desktop.views.transcript.view import TranscriptView
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["Scrolling"]
 
 _END = 1 << 40
+_SCROLLS_S = 0.1
+"""Somebody who scrolls is still at it so long after the last step."""
 
 
 class Scrolling:
@@ -25,6 +28,7 @@ class Scrolling:
         self.at_end = True
         self._anchor: Anchor | None = None
         self._arranging = False
+        self._moved = float("-inf")
 
     def column(self) -> Column:
         """Where the rows are in the viewport."""
@@ -48,10 +52,11 @@ class Scrolling:
             self._anchor = None
         if self._anchor is None and not self.at_end and layout.rows:
             self.take_anchor()
-        value = self._stage.arrange(layout, conversation.look, column, self._wanted, self._pinned())
+        most = SCROLLING_EFFORT if perf_counter() - self._moved < _SCROLLS_S else EFFORT
+        value = self._stage.arrange(layout, conversation.look, column, self._wanted, self._pinned(), most)
         while view.inspection.load(value):
             view.selection.check()
-            value = self._stage.arrange(layout, conversation.look, column, self._wanted, self._pinned())
+            value = self._stage.arrange(layout, conversation.look, column, self._wanted, self._pinned(), most)
         bar = view.verticalScrollBar()
         bar.setRange(0, max(0, layout.total + column.foot - column.height))
         bar.setEnabled(bar.maximum() > 0)  # a bar with nothing to scroll shows no handle
@@ -111,19 +116,20 @@ class Scrolling:
             bar = self._view.verticalScrollBar()
             self.at_end = bar.value() >= bar.maximum() - 2
             self.take_anchor()
+            self._moved = perf_counter()
             self._view.arrange()
 
     def begin_anew(self) -> None:
         """Another conversation is shown from its end."""
-        self.at_end, self._anchor = True, None
+        self.at_end, self._anchor, self._moved = True, None, float("-inf")
 
     def to_end(self) -> None:
         """Go to the end with the next frame, and stay there while it grows."""
-        self.at_end = True
+        self.at_end, self._moved = True, float("-inf")
 
     def to_row(self, row: Row, offset: int = 0) -> None:
         """Put the top of a row `offset` pixels below the top of the screen with the next frame."""
-        self.at_end, self._anchor = False, Anchor(row, offset)
+        self.at_end, self._anchor, self._moved = False, Anchor(row, offset), float("-inf")
 
     def stop_following(self) -> None:
         """Something changes by the reader's wish: what is at the top of the screen stays there, even at the end."""

@@ -13,11 +13,13 @@ from desktop.views.transcript.look import Look
 from desktop.views.transcript.row_widget import RowWidget
 from desktop.views.transcript.rows import Row, RowKind
 
-__all__ = ["EFFORT", "Column", "Stage"]
+__all__ = ["EFFORT", "SCROLLING_EFFORT", "Column", "Stage"]
 
 _SPARE = 12
 EFFORT = 8_000
 """Microseconds of work on rows in one frame, as `RowLayout.effort` guesses them; a single row may take more."""
+SCROLLING_EFFORT = 4_000
+"""The same while the reader scrolls, when every frame brings new rows and has to be painted in time."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,15 @@ class Stage:
         """The live rows below messages."""
         return [(row, widget) for row, widget in self.live.items() if row.kind is RowKind.FOOTER]
 
-    def arrange(self, layout: RowLayout, look: Look, column: Column, scroll: Callable[[], int], pinned: Collection[Row]) -> int:
+    def arrange(
+        self, layout: RowLayout, look: Look, column: Column, scroll: Callable[[], int], pinned: Collection[Row], most: int = EFFORT
+    ) -> int:
         """Make, measure and place the rows within half a viewport of the screen, and keep those a little further off.
 
         Returns the scroll position, `scroll()`, after that.
 
-        Measuring changes heights and so the position; both are repeated until every row in reach has its true height, or so much work
-        is done that the next frame has to wait for it: then the stage is `unfinished`, and rows that are not ready are left out.
+        Measuring changes heights and so the position; both are repeated until every row in reach has its true height, or `most`
+        microseconds of work are done: then the stage is `unfinished`, and rows that are not ready are left out until the next frame.
         """
         self.unfinished = False
         spent = 0
@@ -81,7 +85,7 @@ class Stage:
                     continue
                 if not (fitted and self.fitted(row) is not None):
                     effort = layout.effort(row)
-                    if spent and spent + effort > EFFORT:
+                    if spent and spent + effort > most:
                         self.unfinished = True
                         continue
                     spent += effort

@@ -100,11 +100,9 @@ class TableRow(SidewaysRow):
         room = width - left
         if room != self._room:
             self._room = room
-            if self.document.textWidth() != -1:
-                self.document.setTextWidth(-1)
-            ideal = self.document.idealWidth()
-            self.document.setTextWidth(max(min(room, ideal), min(ideal, self._columns * self.look.px(7.0))))
-        wide = round(self.document.size().width())
+            self.document.setLayoutEnabled(True)
+            self.document.setTextWidth(max(room, self._columns * self.look.px(7.0)))
+        wide = round(self.document.idealWidth())
         high = round(self.document.size().height())
         bar = self.bar.sizeHint().height() if wide > room else 0
         self.place_bar(wide, room, QRect(left, self.gap, room, high + bar))

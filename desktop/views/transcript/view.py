@@ -176,6 +176,7 @@ class TranscriptView(QAbstractScrollArea):
         """Place the rows as they are now, and what lies over them."""
         if not self.scrolling.arrange():
             return
+        self._last = perf_counter()  # what is not ready comes with the next frame, also when the reader scrolls
         if self.stage.unfinished:
             self._schedule()
         self.selection.show()

@@ -38,7 +38,7 @@ def make_many() -> None:
 
 def test_no_other_thread_collects_and_this_one_does(qtbot: QtBot) -> None:
     where: list[int] = []
-    collector = Collector(lambda: False)
+    collector = Collector(lambda: False, lambda: False)
     try:
         knot = tie()
         weakref.finalize(knot(), lambda: where.append(threading.get_ident()))
@@ -70,7 +70,7 @@ def test_older_objects_wait_for_a_pause_and_are_searched_in_it(
 ) -> None:
     """A whole search waits long, though not without end; the middle ones need not be many in a pause."""
     found: list[int] = []
-    collector = Collector(lambda: busy)
+    collector = Collector(lambda: busy, lambda: False)
     try:
         monkeypatch.setattr(gc, "get_count", lambda: counts)
         monkeypatch.setattr(gc, "collect", found.append)
@@ -86,7 +86,7 @@ def test_free_memory_goes_back_in_a_pause_only(qtbot: QtBot, monkeypatch: pytest
     busy = True
     monkeypatch.setattr("desktop.services.collector.TRIM_S", 0.0)
     monkeypatch.setattr("desktop.services.collector.find_trim", lambda: lambda: given.append(1))
-    collector = Collector(lambda: busy)
+    collector = Collector(lambda: busy, lambda: False)
     try:
         collector.look()
         assert not given
@@ -94,4 +94,19 @@ def test_free_memory_goes_back_in_a_pause_only(qtbot: QtBot, monkeypatch: pytest
         collector.look()
         assert given
     finally:
+        collector.close()
+
+
+@pytest.mark.parametrize(("young", "searched"), [(10_000, []), (300_000, [0])])
+def test_nothing_is_searched_while_the_user_acts(monkeypatch: pytest.MonkeyPatch, young: int, searched: list[int]) -> None:
+    """Unless very many objects have come together."""
+    found: list[int] = []
+    collector = Collector(lambda: False, lambda: True)
+    try:
+        monkeypatch.setattr(gc, "get_count", lambda: (young, 0, 0))
+        monkeypatch.setattr(gc, "collect", found.append)
+        collector.look()
+        assert found == searched
+    finally:
+        monkeypatch.undo()
         collector.close()
