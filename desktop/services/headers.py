@@ -5,23 +5,16 @@ The window's process neither imports Numba for this, nor shares its interpreter 
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
-import sys
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import engine
+from desktop.services.helper_process import HelperEnded, HelperProcess
 from desktop.services.model_slot import Describe, describe
 from desktop.store.headers import FILE_NAME, HeaderStore
 from engine.core import ModelInfo
 from engine.errors import BadCheckpoint
 from engine.folders import cache_dir
-
-if TYPE_CHECKING:
-    import subprocess
 
 __all__ = ["HeaderReader"]
 
@@ -36,10 +29,7 @@ class HeaderReader:
 
     def __init__(self, store: HeaderStore | None = None, describe: Describe = describe) -> None:
         self._store, self._describe = store, describe
-        self._child: subprocess.Popen[str] | None = None
-        self._lock = threading.Lock()
-        self._ended = False
-        self._alone = bool(getattr(sys, "frozen", False)) or not sys.executable
+        self._helper = HelperProcess("engine.hub.header_process")
 
     def stamped(self, path: Path, stamp: tuple[object, ...]) -> ModelInfo:
         """The facts of the model at `path`, whose files have this stamp. Raises `EngineError`."""
@@ -55,73 +45,28 @@ class HeaderReader:
         """The facts of the model at `path`, read now. Raises `EngineError`."""
         from engine.hub.header_process import info_from_json
 
-        child = self._started()
-        if child is None:
-            return self._describe(path)
         try:
-            answer = self._ask(child, path)
-            if "trouble" not in answer:
-                return info_from_json(answer.get("info"))
-        except (OSError, ValueError) as error:
+            if not self._helper.start():
+                return self._describe(path)
+            answer = self._helper.ask(str(path))
+            if isinstance(answer, dict) and "trouble" in answer:
+                raise BadCheckpoint(str(answer["trouble"]))
+            return info_from_json(answer["info"])
+        except (HelperEnded, ValueError, TypeError, KeyError) as error:
             log.warning("the process that reads headers ended at %s: %s", path, error)
-            self._stop()
+            self._helper.stop()
             sentence = f"{path.name} cannot be read: reading its headers ended the process that did; get the file again."
             raise BadCheckpoint(sentence) from error
-        raise BadCheckpoint(str(answer["trouble"]))
 
     def rest(self) -> None:
         """Nothing more is to be read for now."""
-        self._stop()
+        self._helper.stop()
         if self._store is not None:
             self._store.close()
 
     def end(self) -> None:
         """End at once, also while a file is being read; nothing is read any more."""
-        self._ended = True
-        self._stop()
-
-    def _ask(self, child: subprocess.Popen[str], path: Path) -> dict[str, Any]:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdin.write(json.dumps(str(path)) + "\n")
-        child.stdin.flush()
-        answer = json.loads(child.stdout.readline())
-        if not isinstance(answer, dict):
-            raise ValueError("no answer")
-        return answer
-
-    def _started(self) -> subprocess.Popen[str] | None:
-        """The other process; None when there is none to be had."""
-        with self._lock:
-            if self._ended:
-                raise BadCheckpoint("The program is being closed.")
-            if self._child is None and not self._alone:
-                import subprocess
-
-                from engine.hub.header_process import BOOT
-
-                try:
-                    self._child = subprocess.Popen(
-                        [sys.executable, "-I", "-c", BOOT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                        text=True, encoding="utf-8", creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-                    )  # fmt: skip
-                    assert self._child.stdin is not None
-                    self._child.stdin.write(json.dumps(sys.path) + "\n")
-                except OSError as error:
-                    log.warning("no process for reading headers: %s", error)
-                    self._alone = True
-            return self._child
-
-    def _stop(self) -> None:
-        with self._lock:
-            child, self._child = self._child, None
-        if child is not None:
-            child.kill()
-            child.wait()
-            for pipe in (child.stdin, child.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(OSError):
-                        pipe.close()
+        self._helper.close()
 
 
 def _version() -> str:

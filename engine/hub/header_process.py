@@ -17,10 +17,8 @@ from typing import Any, TextIO
 from engine.core import ModelInfo, WorkSpace
 from engine.errors import EngineError
 
-__all__ = ["BOOT", "info_from_json", "info_to_json", "main"]
+__all__ = ["info_from_json", "info_to_json", "main"]
 
-BOOT = "import json, sys; sys.path[:] = json.loads(sys.stdin.readline()); from engine.hub.header_process import main; main()"
-"""What such a process runs (`python -c`); the first line it reads is the list of folders to import from."""
 _NICE = 5
 
 

@@ -10,6 +10,8 @@ from PySide6.QtCore import QByteArray, QRectF, Qt
 from PySide6.QtGui import QImage, QPainter
 from PySide6.QtSvg import QSvgRenderer
 
+from desktop.services.formulas import formula_svg
+
 __all__ = ["Picture", "render_math"]
 
 _WIDEST, _HIGHEST = 8000.0, 4000.0
@@ -27,9 +29,7 @@ class Picture:
 
 def render_math(latex: str, size: float, colour: str, display: bool, ratio: float) -> Picture | None:
     """`latex` with letters of `size` logical pixels in `colour` ("#rrggbb"), sharp at `ratio` device pixels each; None if it cannot."""
-    from desktop.blocks.latex import math_svg  # with the first formula
-
-    svg = math_svg(latex, size, display)
+    svg = formula_svg(latex, size, display)
     box = re.search(r'viewBox="(-?[\d.]+) (-?[\d.]+) (-?[\d.]+) (-?[\d.]+)"', svg) if svg else None
     if box is None:
         return None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict, deque
 from typing import NamedTuple
 
 from PySide6.QtCore import QCoreApplication, QObject, QTimer, Signal
 
+from desktop.services import formulas
 from desktop.views.transcript.local_picture import read_picture
 from desktop.views.transcript.math_picture import Picture, render_math
 
@@ -20,6 +22,10 @@ _POLL_MS = 12
 _KEPT_BYTES = 64 * 1024 * 1024
 _KEPT = 4000
 _WAITING = 500
+_REST_S = 60.0
+"""So long after the last formula the process that draws them ends."""
+_LONGEST_S = 10.0
+"""A formula that takes longer is given up."""
 
 
 class PictureKey(NamedTuple):
@@ -43,6 +49,7 @@ class _Workshop:
         self._waiting: deque[PictureKey] = deque(maxlen=_WAITING)
         self._changed = threading.Condition()
         self._begun = self._closed = False
+        self._since = float("inf")
 
     def add(self, key: PictureKey) -> PictureKey | None:
         """Make `key`; returns what is not made because too much waits."""
@@ -66,11 +73,13 @@ class _Workshop:
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting and not self._closed:
-                    self._changed.wait()
+                if not self._changed.wait_for(lambda: self._waiting or self._closed, _REST_S):
+                    formulas.rest()
+                    self._changed.wait_for(lambda: self._waiting or self._closed)
                 if self._closed:
                     return
                 key = self._waiting.pop()
+            self._since = time.monotonic()
             made: Picture | None = None
             try:
                 if key.size:
@@ -79,7 +88,14 @@ class _Workshop:
                     made = read_picture(key.source, key.width, key.ratio)
             except Exception:
                 log.exception("a picture could not be made")  # the others still can
+            self._since = float("inf")
             self.done.append((key, made))
+
+    def end_slow(self) -> None:
+        """Give up a formula that takes too long."""
+        if time.monotonic() - self._since > _LONGEST_S:
+            self._since = float("inf")
+            formulas.give_up()
 
 
 class Pictures(QObject):
@@ -128,6 +144,7 @@ class Pictures(QObject):
         return not self._pending
 
     def _collect(self) -> None:
+        self._workshop.end_slow()
         arrived: set[PictureKey] = set()
         while self._workshop.done:
             key, picture = self._workshop.done.popleft()

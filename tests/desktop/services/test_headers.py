@@ -35,7 +35,7 @@ def reader(tmp_path: Path) -> Iterator[HeaderReader]:
 
 def test_the_same_facts_and_sentences(reader: HeaderReader, model: Path, tmp_path: Path) -> None:
     assert reader(model) == describe(model)
-    child = reader._child
+    child = reader._helper._child
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + b"\xff" * 100)
     for path in (tmp_path / "bad.gguf", tmp_path / "gone.gguf", tmp_path / "line\nbreak.gguf"):
         with pytest.raises(EngineError) as own:
@@ -43,7 +43,7 @@ def test_the_same_facts_and_sentences(reader: HeaderReader, model: Path, tmp_pat
         with pytest.raises(EngineError) as told:
             reader(path)
         assert str(told.value) == str(own.value)
-    assert reader._child is child
+    assert reader._helper._child is child
     reader.rest()
     assert child is not None
     assert child.poll() is not None
@@ -55,15 +55,15 @@ def test_what_is_kept_is_not_read_again(reader: HeaderReader, model: Path, tmp_p
     first = reader.stamped(model, (1, 2))
     reader.rest()
     assert reader.stamped(model, (1, 2)) == first
-    assert reader._child is None
+    assert not reader._helper.running
     assert reader.stamped(model, (1, 3)) == first
-    assert reader._child is not None
+    assert reader._helper.running
 
 
 def test_a_process_that_dies_costs_one_model(reader: HeaderReader, model: Path) -> None:
     reader(model)
-    assert reader._child is not None
-    reader._child.kill()
+    assert reader._helper.running
+    reader._helper._child.kill()
     with pytest.raises(BadCheckpoint, match=r"tiny\.gguf cannot be read: reading its headers ended the process"):
         reader(model)
     assert reader(model).name == "tiny"
