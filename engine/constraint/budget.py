@@ -16,6 +16,8 @@ _FORCED = 1
 """With no more than this only the known way to the end is left."""
 _LONGEST_TOKEN = 32
 """Bytes of the tokens that a way to the end is cut into."""
+_PAUSE = 16
+"""Tokens after a search for an ending that found none before the next, each pause twice the one before; a search can take half a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,39 +32,51 @@ class Budget:
     """The endings of one reply under several filters. Used by one thread at a time, between `accept` and the next.
 
     `drawable` are the tokens that may be drawn at all (None: every one). Filters that cannot tell how they end are left out, and an
-    ending that is not found (a grammar too large to search) is not kept: then nothing is promised.
+    ending that is not found (a grammar too large to search) is not kept: then nothing is promised. It is searched for again after a
+    pause, or once half of the tokens that were left have gone, so that what can be brought to its end nearer to it still is.
     """
 
     def __init__(self, filters: Sequence[Filter], drawable: Mask | None = None) -> None:
         self._filters = tuple(one for one in filters if isinstance(one, Finishing))
         self._drawable = drawable
-        self._endings: list[Ending | bool | None] = [False]  # after each token; False: not looked for yet
-        self._tried: tuple[int, Ending | None] | None = None
+        self.begin()
 
     def begin(self) -> None:
         """A new reply starts."""
-        self._endings, self._tried = [False], None
+        self._endings: list[Ending | bool | None] = [False]  # after each token; False: not looked for
+        self._tried: tuple[int, Ending | None] | None = None
+        self._pause, self._next = _PAUSE, 0  # the next search: after so many tokens
+        self._near: int | None = None  # or when so many are left
 
     def accept(self, token: int) -> None:
         """The filters have accepted a token."""
         tried, self._tried = self._tried, None
-        self._endings.append(tried[1] if tried is not None and tried[0] == token else False)
+        self._endings.append(tried[1] if tried is not None and tried[0] == token else self._followed(token))
 
     def rollback(self, tokens: int) -> None:
         """The filters have taken back the last tokens."""
         del self._endings[len(self._endings) - tokens :]
         self._tried = None
 
-    def ending(self) -> Ending | None:
-        """How the reply can end from here; None where it is not known."""
+    def ending(self, remaining: int | None = None) -> Ending | None:
+        """How the reply can end from here, with `remaining` tokens left (None: unknown, or no limit); None where it is not known."""
         known = self._endings[-1]
-        if isinstance(known, bool):
-            known = self._endings[-1] = self._found(b"", None) if self._filters else None
-        return known
+        if not isinstance(known, bool):
+            return known
+        written = len(self._endings) - 1
+        if self._near is None and remaining is not None:
+            self._near = remaining // 2
+        if not self._filters or (written < self._next and (remaining is None or self._near is None or remaining > self._near)):
+            return None
+        found = self._endings[-1] = self._found(b"", None)
+        if found is None:
+            self._next, self._pause = written + self._pause, 2 * self._pause
+            self._near = None if remaining is None else remaining // 2
+        return found
 
     def narrowed(self, mask: Mask, remaining: int) -> Mask:
         """The tokens of `mask` to choose from with `remaining` tokens left: all of them where there is enough to spare."""
-        ending = self.ending()
+        ending = self.ending(remaining)
         if ending is None or not ending.tokens or remaining - len(ending.tokens) > _SOFT:
             return mask
         if remaining - len(ending.tokens) <= _FORCED:
@@ -80,7 +94,7 @@ class Budget:
 
     def fits(self, token: int, remaining: int) -> bool:
         """Whether the reply can still end in time with this token, which the filters allow, as the first of `remaining`."""
-        before = self.ending()
+        before = self.ending(remaining)
         if before is None:
             return True
         vocabulary = self._filters[0].vocabulary
@@ -91,9 +105,16 @@ class Budget:
         self._tried = token, after
         return after is not None and len(after.tokens) < remaining
 
+    def _followed(self, token: int) -> Ending | bool:
+        """What is left of the ending that is known, where a token goes on with it; else False."""
+        known = self._endings[-1]
+        if isinstance(known, Ending) and (data := self._filters[0].vocabulary.texts[token]) and known.data.startswith(data):
+            return self._rest_of(known, data) or False
+        return False
+
     def _found(self, after: bytes, known: Ending | None) -> Ending | None:
         """An ending for the text and `after`, the one that was known before if it still is one."""
-        for order in (self._filters, self._filters[::-1]):
+        for order in (self._filters, self._filters[::-1])[: len(self._filters)]:
             data = b""
             for one in order:
                 more = one.completion(after + data, known.data if known is not None and not data else None)

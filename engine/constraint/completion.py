@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 MOST_STEPS = 20_000
-"""Places that one search looks at (about 10 microseconds each)."""
+"""Places that one search looks at (10 to 50 microseconds each)."""
+LEAST_STEPS = 500
+"""Where another way is known a search that failed halves what the next such one looks at, to no less than this; a good one adds it."""
 _TURN = 16
 """One way in so many is one that had to wait."""
 _MANY = 24
@@ -75,6 +77,7 @@ class Completer:
         self._text = bytearray()
         self._ahead = b""  # what the matcher was given beyond the text
         self._matcher = self._new_matcher()
+        self._patience = MOST_STEPS
 
     def follow(self, length: int, data: bytes) -> None:
         """The text is its first `length` bytes as known so far, then `data`."""
@@ -96,20 +99,25 @@ class Completer:
     def shortest(self, after: bytes, place: JsonPlace, known: bytes | None = None) -> bytes | None:
         """What completes the text once `after` follows it; None where nothing was found. `place` is the one behind `after`.
 
-        What is `known` to have completed the text before is taken again where it still does.
+        What is `known` to have completed the text before is taken again where it still does. Else `after` can be done without, and
+        is searched for with less and less patience where that fails again and again: a large grammar would cost a search a token.
         """
         if not self._valid(after):
             return None
-        if known is not None and self.completes(after + known):
+        if known is None:
+            return self._searched(after, place, MOST_STEPS)
+        if self.completes(after + known):
             return known
-        return self._searched(after, place)
+        found = self._searched(after, place, self._patience)
+        self._patience = max(self._patience // 2, LEAST_STEPS) if found is None else min(self._patience + LEAST_STEPS, MOST_STEPS)
+        return found
 
-    def _searched(self, after: bytes, place: JsonPlace) -> bytes | None:
+    def _searched(self, after: bytes, place: JsonPlace, most: int) -> bytes | None:
         """Ways in the order of their lengths; now and then one of those that wait, which are no better as far as can be seen."""
         first = self._way(after, place, (0, 0))
         ways, waiting, seen, passed = [first] if first is not None else [], list[_Way](), set[tuple[object, ...]](), set[Path]()
         steps = expanded = 0
-        while (ways or waiting) and steps < MOST_STEPS:
+        while (ways or waiting) and steps < most:
             expanded += 1
             turn = not ways or (waiting and expanded % _TURN == 0)
             way = heapq.heappop(waiting if turn else ways)
@@ -163,7 +171,7 @@ class Completer:
             self._renew()
             return [] if stuck else None
         allowed = np.flatnonzero(np.unpackbits(bits[0, :8].view(np.uint8), bitorder="little"))
-        return [int(byte) for byte in allowed[np.argsort(_TURN_OF_BYTE[allowed], kind="stable")]]
+        return list(allowed[np.argsort(_TURN_OF_BYTE[allowed], kind="stable")].tolist())
 
     def _valid(self, data: bytes) -> bool:
         """Whether `data` may follow the text."""

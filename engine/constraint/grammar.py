@@ -80,7 +80,7 @@ class GrammarFilter:
     def begin(self, prefix: bytes) -> None:
         """Forget everything; the reply repeats `prefix` (any bytes) first, then follows the grammar."""
         self.rollback(len(self._steps))
-        self._pending = prefix
+        self._pending, self._completer = prefix, None
         self._mask = None if prefix else self._first
 
     def mask(self) -> Mask:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, FormatChecker
 
+from engine.constraint import completion
 from engine.constraint.budget import Budget
 from engine.constraint.closing import JsonPlace
 from engine.constraint.completion import Completer
@@ -26,7 +27,8 @@ from engine.constraint.vocabulary import vocabulary_of
 from engine.core import Done, Text
 from engine.errors import BadSetting
 from engine.settings import ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
-from tests.engine.constraint.fakes import bytes_of, ids, tokenizer_of
+from engine.text.tokenizer import Tokenizer
+from tests.engine.constraint.fakes import bytes_of, ids, text_of, tokenizer_of
 from tests.engine.generator.fakes import make, tokenizer
 
 WARM = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
@@ -283,3 +285,76 @@ def test_random_walks_end_within_the_limit(seed: int) -> None:
     assert len(taken) <= 140
     json.loads(b"".join(vocabulary.texts[i] for i in taken))
     assert np.count_nonzero(together.mask()) <= 1
+
+
+class Counted:
+    """Searches for a way to the end, and the places they look at; no search looks at more than `most`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+        self.searches = self.places = 0
+        searched, way = Completer._searched, Completer._way
+        monkeypatch.setattr(completion, "MOST_STEPS", most)
+        monkeypatch.setattr(Completer, "_searched", lambda *rest: self._count(1, 0) or searched(*rest))
+        monkeypatch.setattr(Completer, "_way", lambda *rest: self._count(0, 1) or way(*rest))
+
+    def _count(self, searches: int, places: int) -> None:
+        self.searches, self.places = self.searches + searches, self.places + places
+
+
+def written(filters: list[Filter], words: Tokenizer, limit: int, seed: int, most: int = 1000) -> bytes:
+    """A reply of random allowed tokens, of which `limit` may be written; no more than `most` are."""
+    draw, together, taken = random.Random(seed), FilterSet(filters), list[int]()
+    together.begin()
+    together.needed()
+    while not together.ended and len(taken) < min(limit, most):
+        together.remaining = limit - len(taken)
+        token = draw.choice(ids(together.mask()))
+        if not together.fits(token):
+            token = ids(together.forced())[0]
+        if token in words.stop_token_ids:
+            break
+        together.accept(token)
+        taken.append(token)
+    return text_of(words, taken)
+
+
+def test_a_search_that_fails_is_not_repeated_for_every_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, words = Counted(monkeypatch, 100), tokenizer_of([*bytes_of("abc"), b"abba"])
+    written([GrammarFilter.regex(words, "[ab]{9000,}c")], words, 4000, 1, 500)
+    assert counted.searches == 6  # after 0, 16, 48, 112, 240 and 496 tokens
+    counted.searches = 0
+    written([GrammarFilter.regex(words, "[ab]{9000,}c")], words, 200, 1)
+    assert counted.searches == 4 + 6  # 100 left, then 50, 25, 12, 6, 3, 1: one of each kind is both
+    counted.searches = 0
+    written([GrammarFilter.regex(words, "[ab]{9000,}c"), PrefixFilter(words, "a")], words, 4000, 1, 10)
+    assert counted.searches == 2  # once for each order of the filters
+
+
+@pytest.mark.parametrize("limit", [205, 230, 300, 1000])
+def test_a_reply_whose_end_is_found_late_is_ended_in_time(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end is found when a few dozen bytes are left to it, whatever the limit: the nearer that is, the more often it is looked for."""
+    Counted(monkeypatch, 100)
+    words = tokenizer_of(bytes_of("abc"))
+    assert re.fullmatch(b"[ab]{200,}c", written([GrammarFilter.regex(words, "[ab]{200,}c")], words, limit, limit))
+
+
+def test_the_known_way_is_followed_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, words = Counted(monkeypatch, 2000), tokenizer_of([*bytes_of("abc"), b"ab"])
+    together = FilterSet([GrammarFilter.regex(words, "(ab){10}c")])
+    together.begin()
+    for needed in range(11, 0, -1):
+        assert together.needed() == needed
+        together.accept(ids(together.forced())[0])
+    assert together.ended
+    assert counted.searches == 1
+
+
+def test_patience_with_what_is_too_large_wears_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A way to the end is known, and again and again something may begin that is too large to find its end."""
+    counted, words = Counted(monkeypatch, 2000), tokenizer_of(bytes_of("abcx.,"))
+    monkeypatch.setattr(completion, "LEAST_STEPS", 20)
+    text = written([GrammarFilter.regex(words, "((a|b),|x[abc]{900},){60,}[.]")], words, 2000, 1)
+    assert re.fullmatch(b"([ab],){60,}[.]", text)
+    assert counted.searches > 30
+    assert counted.places < 3 * 2000 + 100 * counted.searches
+    assert re.search(b"x[abc]{30},", written([GrammarFilter.regex(words, "((a|b),|x[abc]{30},){9,}[.]")], words, 400, 1))
