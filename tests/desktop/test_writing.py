@@ -75,6 +75,7 @@ def test_a_file_is_shown_counted_sent_folded_and_kept_through_edit_and_regenerat
     assert [row.text for row in rows(hand, RowKind.ATTACHMENT)] == ["notes.md"]
     assert [row.text for row in rows(hand, RowKind.BUBBLE)] == ["What is it?"]
     assert [hit.message_id for hit in hand.session.search("alpha")] == [item.id for item in reversed(hand.items())]
+    hand.qtbot.waitUntil(hand.window.chat.transcript.settled)
     hand.click("Attached file notes.md")
     assert "code" in hand.window.findChildren(AttachmentPreview)[-1].box.toPlainText()
     hand.window.findChildren(AttachmentPreview)[-1].close()
