@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from desktop.store.folding import LONGEST_TOKEN, first_place, fold, index_text, places, query_terms, query_words
+from desktop.store.folding import LONGEST_TOKEN, _tokens, first_place, fold, index_text, places, query_terms, query_words
 
 SCRIPTS = st.text(st.sampled_from('abcXYZ ßéÉøĳﬁ\u0301\u0327日本語がガｶﾞ한국กำไทย👍🏽\u200d\ufe0f_-.\n"*अनुच्छेदЁжԵְ'), max_size=30)
 
@@ -54,6 +54,18 @@ def test_kana_keep_their_voice() -> None:
 )
 def test_tokens(text: str, tokens: str) -> None:
     assert index_text(text) == tokens
+
+
+@given(st.text(max_size=60) | SCRIPTS)
+def test_tokens_are_those_of_the_folded_text(text: str) -> None:
+    """An import goes through each text once, with both tables in one and each word once."""
+    assert index_text(text) == " ".join(dict.fromkeys(_tokens(fold(text))))
+
+
+def test_each_character_is_indexed_as_it_is_folded() -> None:
+    for first in (*range(0, 0x32000, 256), 0xE0000, 0xE0100, 0xF0000, 0x10FF00):
+        text = "b ".join(chr(code) for code in range(first, first + 256) if not 0xD800 <= code < 0xE000)
+        assert index_text(text) == " ".join(dict.fromkeys(_tokens(fold(text)))), hex(first)
 
 
 def test_terms_of_a_query() -> None:
