@@ -40,7 +40,8 @@ Larger ones are checked later.
 """
 CACHE_KIB = 16_384
 WAL_BYTES = 64 << 20
-BESIDE_WAL_PAGES = 256
+BESIDE_WAL_PAGES = 600
+"""Pages of the log that another connection than the window's merges into the file: before there are 1000, at which the window would."""
 
 Migration = Callable[[sqlite3.Connection], None]
 
@@ -89,7 +90,7 @@ class Database:
         self.path = path
         self.notices: tuple[str, ...] = ()
         self.set_aside: Path | None = None
-        self._turn = turn_of(path)
+        self.turn = turn_of(path)
         self._identity: tuple[int, int] | None = None
         try:
             self._connection, self._whole = _open(path, migrations)
@@ -109,7 +110,7 @@ class Database:
         It merges the log into the file often, so that this falls to it and not to the window's thread.
         """
         found = cls.__new__(cls)
-        found.path, found.notices, found.set_aside, found._turn, found._whole = path, (), None, turn_of(path), False
+        found.path, found.notices, found.set_aside, found.turn, found._whole = path, (), None, turn_of(path), False
         found._identity = _identity(path)
         with translated(path):
             found._connection = connect_existing(path)
@@ -157,7 +158,7 @@ class Database:
         connection, whole = _open(path, MIGRATIONS)
         with contextlib.suppress(sqlite3.Error):  # what is gone need not be closed well
             self._connection.close()
-        self.path, self._turn, self._identity = path, turn_of(path), _identity(path)
+        self.path, self.turn, self._identity = path, turn_of(path), _identity(path)
         self._connection, self._whole = connection, whole
         self.notices, self.set_aside = (), None
 
@@ -172,21 +173,25 @@ class Database:
                 return rows.execute(sql, values)
         if not self.in_place:
             raise Gone(self.path)
-        with translated(self.path), self._turn:
+        with translated(self.path), self.turn:
             return rows.execute(sql, values)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All statements inside are written together or, on any exception, not at all. Does not nest."""
-        with self._turn:
-            self.execute("BEGIN IMMEDIATE")
-            try:
+        """All statements inside are written together or, on any exception, not at all. Does not nest.
+
+        The next one's turn begins before the end is written: SQLite merges the log into the file within that statement when its own
+        lock is free again, and nobody need wait for the disk then.
+        """
+        try:
+            with self.turn:
+                self.execute("BEGIN IMMEDIATE")
                 yield
-                self.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+            self.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
 
     def close(self) -> None:
         """Merge the write-ahead log into the file and close it; calling again does nothing."""

@@ -1,4 +1,4 @@
-"""Long writing in short transactions, with a rest after each: whoever waits for the file meanwhile waits a few milliseconds."""
+"""Long writing in short transactions: whoever waits for the file meanwhile gets it after a few milliseconds."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from desktop.store.database import Database
 
 __all__ = ["Steps"]
 
-STEP_S = 0.003
-PAUSE = 0.5
-"""Rest after a transaction, as a part of its time: the window's writes find the file free."""
-LEAST_PAUSE_S = 0.0005
+STEP_S = 0.02
+"""A transaction ends when this long has passed, and sooner where somebody waits for the file."""
 
 
 class Steps:
@@ -30,18 +28,14 @@ class Steps:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._open.__exit__(kind, error, trace)
-        self._pause()
 
     def rest(self) -> None:
-        """Commit what is written and let others write, if that is due."""
-        if time.monotonic() - self._began >= STEP_S:
+        """Commit what is written, if that is due."""
+        if self._database.turn.wanted or time.monotonic() - self._began >= STEP_S:
             self._open.close()
-            self._pause()
             self._begin()
 
     def _begin(self) -> None:
+        self._database.turn.hand_over()
         self._open.enter_context(self._database.transaction())
         self._began = time.monotonic()
-
-    def _pause(self) -> None:
-        time.sleep(max(LEAST_PAUSE_S, PAUSE * (time.monotonic() - self._began)))

@@ -1,0 +1,121 @@
+"""Two connections of one process: a long writer lets the other one write at the next message, and rests for nobody else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from desktop.store.conversations import ConversationStore
+from desktop.store.database import Database, StoreError
+from desktop.store.intake import Intake, read_whole
+from desktop.store.turns import Turn
+from tests.desktop.store.test_intake import m, record
+
+WAIT_S = 60.0
+
+
+def wait_until(holds: Any) -> None:
+    until = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def test_a_turn_tells_who_waits_and_is_handed_over() -> None:
+    turn = Turn()
+    had: list[str] = []
+
+    def wait() -> None:
+        with turn:
+            had.append("other")
+
+    turn.hand_over()
+    with turn, turn:  # the same thread does not wait for itself
+        assert not turn.wanted
+        other = threading.Thread(target=wait)
+        other.start()
+        wait_until(lambda: turn.wanted)
+        assert not had
+    turn.hand_over()
+    assert not turn.wanted
+    with turn:
+        assert had == ["other"]
+    other.join()
+
+
+def test_nobody_rests_where_nobody_waits(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rests were a third of the time that an import took."""
+    rests: list[float] = []
+    monkeypatch.setattr(time, "sleep", rests.append)
+    monkeypatch.setattr("desktop.store.steps.STEP_S", 0.0)
+    assert Intake(database).save(record(*(m(f"k{number}", None) for number in range(20)))).messages == 20
+    assert rests == []
+
+
+def test_a_message_typed_during_an_import_is_written_before_the_next_one(
+    database: Database, store: ConversationStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("desktop.store.steps.STEP_S", 1000.0)
+    chat = store.create("Mine").id
+    seen: list[int] = []
+    insert = Intake._insert
+
+    def importing() -> None:
+        other = Database.beside(database.path)
+
+        def slow(self: Intake, *values: Any) -> int:
+            if len(seen) == 2:
+                third.set()
+                wait_until(lambda: other.turn.wanted)
+            seen.append(int(other.execute("SELECT count(*) FROM messages WHERE conversation_id = ?", (chat,)).fetchone()[0]))
+            return insert(self, *values)
+
+        monkeypatch.setattr(Intake, "_insert", slow)
+        saved.append(Intake(other).save(record(*(m(f"k{number}", None) for number in range(6)))).conversation_id)
+        other.close()
+
+    saved: list[int] = []
+    third = threading.Event()
+    thread = threading.Thread(target=importing)
+    thread.start()
+    assert third.wait(WAIT_S)
+    store.add_message(chat, None, "user", "Hello")
+    thread.join(WAIT_S)
+    assert seen == [0, 0, 0, 1, 1, 1]
+    assert [message.key for message in read_whole(database, saved[0]).messages] == [f"k{number}" for number in range(6)]
+
+
+def test_the_next_turn_begins_before_the_log_is_merged(database: Database) -> None:
+    """SQLite merges its log within the commit, but with its own lock free: the disk is not waited for by turns."""
+    events: list[str] = []
+
+    class Told(Turn):
+        def __exit__(self, *error: object) -> None:
+            super().__exit__(*error)
+            events.append("free")
+
+    database.turn = Told()
+    database._connection.set_trace_callback(lambda sql: events.append(sql.split()[0]) if not sql.startswith("--") else None)
+    with database.transaction():
+        database.execute("DELETE FROM drafts")
+    database._connection.set_trace_callback(None)
+    assert events[0] == "BEGIN"
+    assert events[-2:] == ["free", "COMMIT"]
+
+
+def test_what_goes_wrong_at_the_commit_is_rolled_back(database: Database, store: ConversationStore) -> None:
+    chat = store.create().id
+
+    def rename(title: str, folder: int | None = None) -> None:
+        with database.transaction():
+            database.execute("PRAGMA defer_foreign_keys = ON")  # what is wrong shows at the commit
+            database.execute("UPDATE conversations SET title = ?, folder_id = ? WHERE id = ?", (title, folder, chat))
+
+    with pytest.raises(StoreError, match="FOREIGN KEY"):
+        rename("Third", 99)
+    assert store.get(chat).title == ""
+    rename("Fourth")
+    assert store.get(chat).title == "Fourth"
