@@ -347,6 +347,14 @@ def test_the_known_way_is_followed_without_a_search(monkeypatch: pytest.MonkeyPa
         together.accept(ids(together.forced())[0])
     assert together.ended
     assert counted.searches == 1
+    other = FilterSet([GrammarFilter.regex(words, "c|a(b|bb)c")])
+    other.begin()
+    other.remaining = 20
+    assert other.needed() == 1
+    assert other.fits(ids(other.mask())[0])
+    other.accept(ids(other.mask())[0])
+    assert other.needed() == 2
+    assert counted.searches == 3  # what a token that was tried leads to is known once it is taken
 
 
 def test_patience_with_what_is_too_large_wears_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ def test_rules_of_a_list_of_conditions() -> None:
         frozenset((1, 2, 7)), ("###", "x", "y"), ("a+",), 5, 2, 2.5, (Loop(8, 2), Loop(64, 4)), True
     )
     assert StopRules.from_conditions([]) == StopRules(frozenset())
+    assert StopRules.from_conditions([0, MaxTokens(1), MinTokens(0)]) == StopRules(frozenset((0,)), max_tokens=1)
     assert StopRules.from_conditions(["x"], own_ids=[2]) == StopRules(frozenset((2,)), ("x",))
 
 
@@ -49,18 +50,19 @@ def test_what_is_no_condition_is_named(condition: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: StopTokens(frozenset()), "StopTokens is empty"),
-        (lambda: StopTokens(frozenset((-1,))), "is -1, but it must be a whole number of at least 0"),
-        (lambda: StopTokens(frozenset((True,))), "is True"),
-        (lambda: StopStrings(()), "StopStrings is empty"),
+        (lambda: StopTokens(frozenset()), "^StopTokens is empty"),
+        (lambda: StopTokens(frozenset((-1,))), "^A stop token is -1, but it must be a whole number of at least 0"),
+        (lambda: StopTokens(frozenset((True,))), "^A stop token is True"),
+        (lambda: StopStrings(()), "^StopStrings is empty"),
         (lambda: StopStrings(("a", "")), "is ''"),
         (lambda: StopRegex(""), "is ''"),
         (lambda: StopRegex("a("), "cannot be read: missing"),
-        (lambda: MaxTokens(0), "MaxTokens is 0, but it must be a whole number of at least 1"),
-        (lambda: MinTokens(-1), "MinTokens is -1"),
-        (lambda: TimeLimit(0.0), "TimeLimit is 0.0"),
-        (lambda: TimeLimit(math.nan), "TimeLimit is nan"),
-        (lambda: Loop(8, 1), "repeats of a loop is 1"),
+        (lambda: MaxTokens(0), "^MaxTokens is 0, but it must be a whole number of at least 1"),
+        (lambda: MinTokens(-1), "^MinTokens is -1"),
+        (lambda: TimeLimit(0.0), "^TimeLimit is 0.0"),
+        (lambda: TimeLimit(math.nan), "^TimeLimit is nan"),
+        (lambda: Loop(8, 1), "^The repeats of a loop is 1, but it must be a whole number of at least 2"),
+        (lambda: Loop(1, 2), "^The window of a loop is 1, but it must be a whole number of at least 2"),
         (lambda: Loop(3, 4), "window of 3 tokens cannot hold 4 repeats; set the window to at least 4"),
         (lambda: StopRules.from_settings(StopSettings(loop_window=2), ()), "cannot hold 4 repeats"),
         (lambda: StopRules.from_settings(StopSettings(stop_regex="[a"), ()), r"'\[a' cannot be read"),

@@ -145,6 +145,32 @@ def test_known_cases(pattern: str, chunks: list[str], expected: tuple[str, str |
     assert streamed(pattern, list("".join(chunks))) == expected
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("(?:ab)*", "(?:ab?)?b", "a(?:b|bb){2}", "(a|ab)+", "a(?=b)", "a(?!b)", "(?:a(?=b))+", r"(?x) (?: ab ) * ", "(a)|(b)*"),
+        *("a$", "(?m)a$", r"a\Z", r"a\z", r"\ba\b", r"a\B", r"(?V1)(?:b|\n)\m", r"(?V1)b\M", r"a\R", r"a\X", r"a\X{2}", "^b"),
+        *("a(?#a comment)b", "(?:ab(?#to be)a)*", "(?:ab(?#))*", "(?x)(?:ab#)\n)*", "(?x)(?:ab)*#", "(?x)(?:ab)*\n#a", "a#?(?:ab)*", "#*(?:ab)*"),
+        *("(?:[]b)]a)*", "(?:[^]b)]b)*", r"(?:[\])]?b)*", "(?:[[:alpha:])]b)*", "(?:[[:b)]+a)*", "(?:[^)]a)*", "(?:[)]?ab)*", r"(?:\)?ab)*"),
+        *("(a)?(?(1)b|ba)+", "(?>ab?)*", "(?:ab){0,2}", "(?P<n>ab)*", "(?<=b)a(?:ab)*", r"\n(?<!a\n)", "(?i:AB)*"),
+        *("b(?:ab(?#to be))*", "b(a)?(?(1)b|ba)*"),
+    ],
+)
+def test_every_short_text_letter_by_letter(pattern: str) -> None:
+    check_short_texts(pattern, "ab\n", 5)
+
+
+@pytest.mark.parametrize("pattern", [r"a\R", r"\R{2}a?", r"\X", r"a\X", r"(?:a\X)+"])
+def test_line_breaks_and_characters_of_several_parts(pattern: str) -> None:
+    check_short_texts(pattern, "a\r\n\u0301", 4)
+
+
+def check_short_texts(pattern: str, letters: str, longest: int) -> None:
+    for text in ("".join(chosen) for count in range(1, longest + 1) for chosen in itertools.product(letters, repeat=count)):
+        span = search(pattern, text)
+        assert streamed(pattern, list(text)) == ((text, None) if span is None else (text[: span[0]], text[slice(*span)])), text
+
+
 @pytest.mark.parametrize("pattern", ["foo", r"foo\n", "foo|bar foo", r"fo{2}", "[f][o]{2}", "(?:f|g)oo", r"(?i)FOO", "f(o)\\1"])
 def test_what_nothing_could_lengthen_fires_at_once(pattern: str) -> None:
     matcher = StopMatcher([], [pattern])
@@ -152,6 +178,11 @@ def test_what_nothing_could_lengthen_fires_at_once(pattern: str) -> None:
     step = matcher.feed("oo\n" if "n" in pattern else "oo")
     assert step.matched is not None
     assert step.text == ""
+
+
+def test_the_end_of_a_line_needs_no_more_than_its_break() -> None:
+    assert StopMatcher([], ["(?m)a$"]).feed("a\n").matched is not None
+    assert StopMatcher([], ["a$"]).feed("a\n").matched is None
 
 
 def test_an_expression_that_fits_everything_is_held_no_longer_than_the_limit() -> None:

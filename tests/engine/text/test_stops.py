@@ -98,6 +98,12 @@ def test_nothing_follows_a_match() -> None:
     assert matcher.finish() == ""
 
 
+def test_what_was_held_is_given_out_once() -> None:
+    for matcher in (StopMatcher(["abc"]), StopMatcher([], ["a+b"])):
+        assert matcher.feed("xaa").text + matcher.finish() == "xaa"
+        assert (matcher.held, matcher.finish(), matcher.matched) == ("", "", None)
+
+
 def test_text_is_not_held_without_reason() -> None:
     assert StopMatcher(["###"]).feed("plain text") == Released("plain text", None)
 
