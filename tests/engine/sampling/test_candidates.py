@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -83,6 +84,16 @@ def test_weights_and_mass_follow_every_change() -> None:
     assert left.weights() == pytest.approx([1.0, 1.0])
     left.scale(3.0)
     assert content(left) == {0: 0.0, 1: 0.0}
+
+
+@pytest.mark.parametrize("count", [1, 2, 255, 256])
+def test_few_weights_and_their_mass_are_those_of_compiled_code(count: int) -> None:
+    """Bit for bit: exp of the C library, added up one after the other."""
+    left = candidates(*np.random.default_rng(count).normal(0.0, 6.0, 300))
+    left.keep_top(count)
+    expected = [math.exp(score - left.largest) for score in left.scores().tolist()]
+    assert left.weights().tolist() == expected
+    assert left.mass == list(itertools.accumulate(expected))[-1]
 
 
 @pytest.mark.parametrize("dropped_first", [False, True])

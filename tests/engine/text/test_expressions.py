@@ -153,7 +153,7 @@ def test_known_cases(pattern: str, chunks: list[str], expected: tuple[str, str |
         *("a(?#a comment)b", "(?:ab(?#to be)a)*", "(?:ab(?#))*", "(?x)(?:ab#)\n)*", "(?x)(?:ab)*#", "(?x)(?:ab)*\n#a", "a#?(?:ab)*", "#*(?:ab)*"),
         *("(?:[]b)]a)*", "(?:[^]b)]b)*", r"(?:[\])]?b)*", "(?:[[:alpha:])]b)*", "(?:[[:b)]+a)*", "(?:[^)]a)*", "(?:[)]?ab)*", r"(?:\)?ab)*"),
         *("(a)?(?(1)b|ba)+", "(?>ab?)*", "(?:ab){0,2}", "(?P<n>ab)*", "(?<=b)a(?:ab)*", r"\n(?<!a\n)", "(?i:AB)*"),
-        *("b(?:ab(?#to be))*", "b(a)?(?(1)b|ba)*"),
+        *("b(?:ab(?#to be))*", "(a)?(b(?(1)b|ba))*", "(?:b(?(?=a)ab|b))*"),
     ],
 )
 def test_every_short_text_letter_by_letter(pattern: str) -> None:
