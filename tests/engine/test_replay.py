@@ -78,6 +78,15 @@ def test_passes_are_planned_cut_and_remembered() -> None:
     assert known.of("b", [7], 0) == []
 
 
+def test_the_passes_of_the_latest_sequences_are_remembered() -> None:
+    known, passes = Readings(), [(0, 1)]
+    for token in [*range(128), 0, 128]:  # the first one is used again, so the second goes
+        known.remember("a", [token], passes)
+    assert [token for token in range(129) if known.of("a", [token], 1) != passes] == [1]
+    known.remember("a", [], [(0, 9)])
+    assert known.of("a", [0], 1) == passes
+
+
 def test_what_would_be_found_is_told_without_a_change() -> None:
     rng, table = random.Random(3), PageTable(12)
     stored = [rng.randrange(5) for _ in range(3 * PAGE_TOKENS)]

@@ -66,6 +66,14 @@ def test_it_is_a_safetensors_file(good: Path) -> None:
     np.testing.assert_array_equal(tensors["pages"], [content(kept.page) for kept in KEPT])
 
 
+def test_the_tables_begin_at_a_multiple_of_8_whatever_the_header_tells(tmp_path: Path) -> None:
+    """So that they can be mapped into memory as the format recommends."""
+    for length in range(8):
+        write_pages(tmp_path / "f", "m" * length, KEPT, PAGE_BYTES, reader(), lambda: None)
+        header = int.from_bytes((tmp_path / "f").read_bytes()[:8], "little")
+        assert header % 8 == 0
+
+
 @pytest.mark.parametrize("lost", [[4], [2], [9], [4, 2, 9]])
 def test_lost_pages_are_marked(tmp_path: Path, lost: list[int]) -> None:
     file = PageFile(write(tmp_path / "f", lost=lost), "me", PAGE_BYTES)

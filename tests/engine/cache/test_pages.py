@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from engine.cache.page_pool import PagePool
@@ -462,14 +464,82 @@ def test_rejected_drafts_in_a_page_of_their_own_are_reclaimed_first() -> None:
     assert found(table, ids(50, 5000)) == 50
 
 
-def test_check_notices_damage() -> None:
-    table = PageTable(2)
-    lease = write(table, ids(10))
-    lease.ids.pop()
-    with pytest.raises(AssertionError, match="does not hold what its lease relies on"):
+def test_of_equal_pages_the_one_that_nobody_has_is_taken_as_it_is() -> None:
+    table = PageTable(4)
+    leases = [table.open(()), table.open(())]
+    for lease in leases:
+        lease.reserve(100)
+        lease.extend(ids(100))
+    leases[1].close()
+    with table.open(ids(150)) as again:
+        assert (again.length, again.copies) == (100, [])
         table.check()
-    lease.ids.append(9)
+
+
+def test_content_goes_when_longer_content_that_begins_with_it_is_given_back() -> None:
+    table = PageTable(4)
+    long = write(table, ids(150))
+    write(table, ids(100)).close()
+    assert table.idle == 1
+    long.close()
+    assert (table.idle, found(table, ids(150))) == (1, 150)
     table.check()
-    table.pool.pages[0].pins = 1
-    with pytest.raises(AssertionError, match="1 references and 1 pins"):
+
+
+def test_giving_back_the_beginning_of_a_page_counts_as_use_of_that_page() -> None:
+    table = PageTable(4)
+    cache(table, ids(100))
+    beginning = table.open([*ids(50), 9999])
+    beginning.copied()
+    for start in (1000, 2000):
+        cache(table, ids(100, start))
+    beginning.close()
+    with table.open([8888]) as lease:
+        lease.reserve(2 * P)  # one page is free, another one is reclaimed
+        assert [found(table, ids(100, start)) for start in (0, 1000, 2000)] == [100, 0, 100]
+
+
+def test_of_what_a_cut_gives_back_the_end_is_reclaimed_first() -> None:
+    table = PageTable(4)
+    lease = write(table, ids(2 * P + 50))
+    lease.truncate(P)
+    with table.open([9999]) as other:
+        other.reserve(2 * P)
+        assert found(table, ids(2 * P + 50)) == 2 * P
+
+
+DAMAGE: dict[str, Callable[[Lease, PagePool], object]] = {
+    "a lease's block table is wrong": lambda lease, pool: lease.pages.reverse(),
+    "page 1 does not hold what its lease relies on": lambda lease, pool: lease.ids.pop(),
+    "page 1 is shared before it is full": lambda lease, pool: setattr(pool.pages[1], "refs", 2),
+    "page 1 follows the wrong page": lambda lease, pool: setattr(pool.pages[1], "depth", 2),
+    "page 0 follows the wrong page": lambda lease, pool: setattr(pool.pages[0], "parent", ROOT),
+    "page 1 counts 1 references and 1 pins, but the leases say otherwise": lambda lease, pool: setattr(pool.pages[1], "pins", 1),
+    "page 0 counts 2 references and 0 pins, but the leases say otherwise": lambda lease, pool: setattr(pool.pages[0], "refs", 2),
+    "a page is in the free list twice": lambda lease, pool: pool.free.append(pool.pages[3]),
+    "page 1 is in the wrong list": lambda lease, pool: pool.idle.update({pool.pages[1]: None}),
+    "page 2 is in the wrong list": lambda lease, pool: pool.idle.clear(),
+    "page 3 is in the wrong list": lambda lease, pool: pool.free.clear(),
+    "page 1 is indexed wrongly": lambda lease, pool: pool._children.pop(pool.pages[1].parent),
+    "page 2 has the wrong digest": lambda lease, pool: setattr(pool.pages[2], "digest", ROOT),
+    "page 0 cannot be unread": lambda lease, pool: (setattr(pool.pages[0], "unread", 0), setattr(pool.pages[0], "refs", 2)),
+    "page 2 cannot be unread": lambda lease, pool: (setattr(pool.pages[2], "unread", 0), setattr(pool.pages[2], "pending", True)),
+    "page 3 cannot be unread": lambda lease, pool: setattr(pool.pages[3], "unread", 0),
+    "the table of digests is wrong": lambda lease, pool: pool._full.update({ROOT: 1}),
+    "the index holds pages without content": lambda lease, pool: pool._children.update({ROOT: {pool.pages[3]: None}}),
+    "page 1 cannot be found": lambda lease, pool: setattr(pool.pages[1], "parent", ROOT),
+    "page 3 is to be copied from, but empty": lambda lease, pool: setattr(pool.pages[3], "pins", 1),
+}
+"""What is damaged where pages 0 and 1 are held, 2 is idle and 3 free, by what is told of it."""
+
+
+@pytest.mark.parametrize("told", DAMAGE)
+def test_check_notices_damage(told: str) -> None:
+    table = PageTable(4)
+    lease = write(table, ids(P + 10))
+    cache(table, ids(10, 5000))
+    assert (lease.pages, [*table.pool.idle]) == ([0, 1], [table.pool.pages[2]])
+    DAMAGE[told](lease, table.pool)
+    assert told in [*table._problems()]
+    with pytest.raises(AssertionError):
         table.check()
