@@ -1,0 +1,102 @@
+"""Which token stands at a place: what can be drawn at all, and drawing again where the reply could not end in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from engine.backends.base import Floats
+from engine.constraint.filter import Mask
+from engine.constraint.filter_set import FilterSet
+from engine.constraint.vocabulary import allowed_ids, vocabulary_of
+from engine.errors import NothingAllowed
+from engine.generator.choice import Where, choose_token, drawable_tokens
+from engine.generator.plan import Wanted
+from engine.sampling.sampler import Sampled, Sampler
+from engine.sampling.tables import TokenTables
+from engine.settings import SamplerSettings
+from engine.speculation.drafter import Proposal
+from tests.engine.generator.fakes import tokenizer
+
+SIZE = tokenizer().vocab_size
+LIKELY = [40, 37, 69, 5, 100]
+"""The likeliest tokens of `LOGITS`, in this order; all others are as unlikely as each other."""
+LOGITS: Floats = np.zeros(SIZE, np.float32)
+LOGITS[LIKELY] = [9.0, 8.0, 7.0, 6.0, 5.0]
+
+
+def mask_of(ids: Sequence[int]) -> Mask:
+    return vocabulary_of(tokenizer()).mask_of(ids)
+
+
+@pytest.mark.parametrize(
+    ("tables", "ids"),
+    [
+        (TokenTables(bias=((5, 3.0),)), None),
+        (TokenTables(bias=((5, 3.0), (6, -np.inf))), sorted({*range(SIZE)} - {6})),
+        (TokenTables(banned=frozenset({0, SIZE - 1, SIZE})), [*range(1, SIZE - 1)]),
+        (TokenTables(allowed=frozenset({-1, 0, 31, 32, SIZE - 1, SIZE, 10 * SIZE})), [0, 31, 32, SIZE - 1]),
+        (TokenTables(allowed=frozenset({3, 4, 5}), banned=frozenset({4}), bias=((5, -np.inf),)), [3]),
+    ],
+)
+def test_what_can_be_drawn_at_all(tables: TokenTables, ids: list[int] | None) -> None:
+    mask = drawable_tokens(tables, tokenizer())
+    assert ids == (None if mask is None else allowed_ids(mask).tolist())
+
+
+class Late:
+    """Filters after which only some tokens leave time for an end; the known way there begins with token 7."""
+
+    def __init__(self, fitting: Sequence[int], allowed: Sequence[int]) -> None:
+        self.fitting, self.whole, self.tried = fitting, mask_of(allowed), list[int]()
+
+    def fits(self, token: int) -> bool:
+        self.tried.append(token)
+        return token in self.fitting
+
+    def forced(self) -> Mask:
+        return mask_of([7])
+
+    def whole_mask(self) -> Mask:
+        return self.whole
+
+
+def chosen(filters: Late | None, mask: Mask | None, guess: int | None = None, **more: Any) -> tuple[Sampled, bool]:
+    sampler = Sampler(SamplerSettings(temperature=0.0), 1)
+    proposal = None if guess is None else Proposal(guess)
+    where = Where(LOGITS, [1, 2], more.get("only"), more.get("blocked", frozenset()), 0)
+    return choose_token(sampler, where, Wanted(), proposal, mask, cast(FilterSet | None, filters))
+
+
+@pytest.mark.parametrize(
+    ("fitting", "token", "tried"),
+    [([40], 40, [40]), ([37], 37, [40, 37]), ([69], 69, [40, 37, 69]), ([5], 7, [40, 37, 69]), ([], 7, [40, 37, 69])],
+)
+@pytest.mark.parametrize("guess", [None, 40, 5])
+def test_another_token_is_drawn_where_the_reply_could_not_end_then_the_way_is_forced(
+    fitting: list[int], token: int, tried: list[int], guess: int | None
+) -> None:
+    filters, mask = Late(fitting, range(SIZE)), mask_of(range(SIZE))
+    sampled, accepted = chosen(filters, mask, guess)
+    assert (sampled.id, accepted, filters.tried) == (token, token == guess == 40, tried)
+    assert allowed_ids(mask).tolist() == [*range(SIZE)], "the filters' own mask is not changed"
+
+
+def test_a_mask_counts_for_a_guess_as_for_a_draw() -> None:
+    for guess in (None, 40, 37):
+        assert chosen(None, mask_of([37, 5]), guess) == (chosen(None, mask_of([37, 5]))[0], guess == 37)
+        assert chosen(None, mask_of([37, 5]), guess, blocked={37})[0].id == 5
+        assert chosen(None, mask_of([37, 5]), guess, only=np.array([5, 9]))[0].id == 5
+
+
+def test_the_end_is_missed_rather_than_a_ban_broken() -> None:
+    """The mask that leaves time for the end has banned tokens alone: the whole one counts then, where that has others."""
+    filters = Late([40], [40, 37])
+    assert chosen(filters, mask_of([40]), 40, blocked={40})[0].id == 37
+    with pytest.raises(NothingAllowed):
+        chosen(filters, filters.whole, blocked={40, 37})
+    with pytest.raises(NothingAllowed):
+        chosen(filters, mask_of([40]), blocked={40, 37})

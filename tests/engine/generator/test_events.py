@@ -1,0 +1,113 @@
+"""When text and figures are handed on, by a clock that the test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine.core import Done, Prefill, Running, Stats, Text, TokenInfo
+from engine.generator.events import events
+from engine.generator.held import WrittenToken
+from engine.generator.job import Emission
+
+
+def token(number: int, text: str) -> WrittenToken:
+    return WrittenToken(TokenInfo(number, text, 0.5, 0.5))
+
+
+def emissions(texts: str, reason: str = "stop_string") -> list[Emission]:
+    """An emission for each letter; a dot is one that makes nothing certain. The last one carries the reason."""
+    found = [Emission("", ()) if text == "." else Emission(text, (token(number, text),)) for number, text in enumerate(texts)]
+    return [*found[:-1], found[-1]._replace(reason=reason, trigger="STOP")]
+
+
+class Played:
+    """Steps that take `seconds` each, and what comes of them: events with the time that they came at."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, steps: Sequence[Any], seconds: float = 0.0) -> None:
+        self.now, self.closed, self.asked = 100.0, False, 0
+        monkeypatch.setattr("engine.generator.events.time", SimpleNamespace(perf_counter=lambda: self.now))
+        self._steps, self._seconds = steps, seconds
+
+    def steps(self) -> Generator[Any, None, None]:
+        try:
+            for step in self._steps:
+                self.now += self._seconds
+                yield step
+        finally:
+            self.closed = True
+
+    def stats(self, job: Any, seed: int) -> Stats:
+        self.asked += 1
+        return Stats(seed=seed, new_tokens=self.asked)
+
+    def events(self, *how: float) -> Generator[Any, None, None]:
+        job: Any = SimpleNamespace(plan=SimpleNamespace(seed=7))
+        clock: Any = self
+        return events(self.steps(), job, clock, *how)  # type: ignore[arg-type]
+
+    def told(self, *how: float) -> list[tuple[float, Any]]:
+        return [(self.now - 100.0, event) for event in self.events(*how)]
+
+
+def texts(told: Sequence[tuple[float, Any]]) -> list[str]:
+    found = [event for _, event in told if isinstance(event, Text)]
+    for event in found:
+        assert "".join(info.text for info in event.tokens) == event.text
+    return [event.text for event in found]
+
+
+@pytest.mark.parametrize(
+    ("letters", "interval", "handed"),
+    [
+        ("abcdefg", 1, ["a", "b", "c", "d", "e", "f", "g"]),
+        ("abcdefg", 3, ["abc", "def", "g"]),
+        ("abcdef", 3, ["abc", "def"]),
+        ("ab", 9, ["ab"]),
+        ("..a..bcd.", 2, ["a", "b", "cd"]),  # steps without text count, and the next text goes with them
+        ("...", 1, []),
+    ],
+)
+def test_text_is_handed_on_every_few_tokens_and_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, letters: str, interval: int, handed: list[str]
+) -> None:
+    told = Played(monkeypatch, emissions(letters)).told(interval)
+    assert texts(told) == handed
+    assert told[-1][1] == Done("stop_string", "STOP", Stats(seed=7, new_tokens=1))
+
+
+@pytest.mark.parametrize(
+    ("gather", "handed"),
+    [(0.0, ["a", "b", "c", "d", "e", "f", "g"]), (0.25, ["a", "b", "c", "d", "e", "f", "g"]), (0.5, ["a", "bc", "de", "fg"]),
+     (0.6, ["a", "bcd", "efg"]), (99.0, ["a", "bcdefg"])],
+)  # fmt: skip
+def test_text_that_comes_soon_after_the_last_waits(monkeypatch: pytest.MonkeyPatch, gather: float, handed: list[str]) -> None:
+    assert texts(Played(monkeypatch, emissions("abcdefg"), 0.25).told(1, gather)) == handed
+
+
+def test_figures_come_every_half_second_and_last_with_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seconds, times in ((0.125, [0.5, 1.0]), (0.25, [0.5, 1.0, 1.5, 2.0]), (0.375, [0.75, 1.5, 2.25, 3.0]), (0.05, [])):
+        told = Played(monkeypatch, emissions("abcdefghi"), seconds).told(3)
+        assert [when for when, event in told if isinstance(event, Running)] == times
+        figures = [event.stats for _, event in told if isinstance(event, Running | Done)]
+        assert figures == [Stats(seed=7, new_tokens=number) for number in range(1, len(times) + 2)]
+
+
+def test_progress_is_handed_on_at_once_and_what_was_taken_back_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = [Prefill(0, 5, 0), Prefill(5, 5, 0)]
+    back = [Emission("", (), suppressed="bad"), Emission("", (), suppressed=" worse"), *emissions("ab")]
+    told = [event for _, event in Played(monkeypatch, [*progress, *back]).told(3)]
+    assert told[:2] == progress
+    assert [(event.text, event.suppressed) for event in told[2:-1]] == [("a", "bad worse"), ("b", "")]
+
+
+def test_closing_closes_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, emissions("abc"))
+    stream = played.events()
+    next(stream)
+    assert not played.closed
+    stream.close()
+    assert played.closed
