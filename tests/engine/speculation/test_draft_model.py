@@ -272,3 +272,25 @@ def test_other_sequences_that_hold_the_pages_end_the_guessing(cache: Watched) ->
     lease.close()
     assert len(draft.propose(PROMPT, 3)) == 3
     draft.close()
+
+
+class Looked(list[int]):
+    """A list that counts how often one of its elements is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        self.looks += not isinstance(key, slice)
+        return super().__getitem__(key)
+
+
+def test_a_long_text_is_not_compared_token_by_token_again(cache: Watched) -> None:
+    draft, text = drafter(cache), Looked((PROMPT * 6)[:400])
+    draft.begin(text)
+    draft.propose(text, 3)
+    for token in range(10, 30):
+        text.append(token)
+        before = text.looks
+        assert len(draft.propose(text, 3)) == 3
+        assert text.looks - before < 20
+    draft.close()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.speculation.ngram import NgramDrafter
+from engine.speculation.ngram import NgramDrafter, _Rates
 from engine.speculation.ngram_index import NgramIndex
 
 EDITS = st.lists(
@@ -70,16 +70,21 @@ def slow_guess(reference: list[int], text: list[int], count: int, shortest: int,
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 3), max_size=90), EDITS, st.lists(st.integers(0, 3), max_size=30), st.integers(0, 6))
-def test_guesses_agree_with_a_search(prompt: list[int], edits: list[list[int] | int], reference: list[int], count: int) -> None:
-    drafter, text = NgramDrafter(), list(prompt)
+@given(
+    st.lists(st.integers(0, 3), max_size=90), EDITS, st.lists(st.integers(0, 3), max_size=30), st.integers(0, 6),
+    st.lists(st.integers(1, 5), min_size=2, max_size=2),
+)  # fmt: skip
+def test_guesses_agree_with_a_search(
+    prompt: list[int], edits: list[list[int] | int], reference: list[int], count: int, runs: list[int]
+) -> None:
+    drafter, text = NgramDrafter(min(runs), max(runs)), list(prompt)
     drafter.extra_cost = nothing  # however unlikely
     drafter.preload(reference)
     drafter.begin(prompt)
     for edit in edits:
         text = text[: max(len(prompt), len(text) - edit)] if isinstance(edit, int) else text + edit
         found = [proposal.id for proposal in drafter.propose(text, count)]
-        assert found == slow_guess(reference, text, count, 1, 5)
+        assert found == slow_guess(reference, text, count, min(runs), max(runs))
 
 
 def test_a_cut_and_another_end_of_the_same_length_are_noticed() -> None:
@@ -162,3 +167,45 @@ def test_a_pass_is_filled_as_far_as_it_costs_the_same() -> None:
 def test_impossible_lengths_are_refused(shortest: int, longest: int) -> None:
     with pytest.raises(ValueError, match="1 to 5 can be looked up"):
         NgramDrafter(shortest, longest)
+
+
+def test_what_became_of_a_guess_is_learnt_by_the_length_of_its_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each token of a guess follows a match that is one longer; after a wrong one nothing is told of the rest."""
+    learnt = list[tuple[int, bool]]()
+    monkeypatch.setattr(_Rates, "learn", lambda self, match, right: learnt.append((match, right)))
+    drafter = NgramDrafter()
+    drafter.extra_cost = nothing
+    text = [9, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3]
+    drafter.begin(text)
+    assert [p.id for p in drafter.propose(text, 4)] == [4, 5, 6, 7]
+    text += [4, 5, 0, 7]
+    assert drafter.propose(text, 4)[0].id == 8  # after the only 7 so far
+    assert learnt == [(3, True), (4, True), (5, False)]
+    drafter.propose(text[:-2], 4)  # what is taken back tells nothing of a guess
+    assert len(learnt) == 3
+
+
+def test_rates_of_matches_of_about_the_same_length_are_learnt_together() -> None:
+    groups = [[1], [2], [3], [4], [5], [6, 7, 8], [9, 10, 11, 12], [13, 20, 24, 1000]]
+    lengths = [length for group in groups for length in group]
+    first = [_Rates().rate(length) for length in lengths]
+    assert first == sorted(first)
+    assert 0.0 < first[0] < first[-1] < 1.0
+    for group in groups:
+        for right in (False, True):
+            rates = _Rates()
+            for _ in range(3):
+                rates.learn(group[-1], right)
+            changed = [length for length, before in zip(lengths, first, strict=True) if rates.rate(length) != before]
+            assert changed == group
+            assert all((rates.rate(length) > before) == right for length, before in zip(lengths, first, strict=True) if length in group)
+
+
+def test_what_was_learnt_fades() -> None:
+    rates = _Rates()
+    for _ in range(300):
+        rates.learn(3, True)
+    assert rates.rate(3) > 0.99
+    for _ in range(70):
+        rates.learn(3, False)
+    assert rates.rate(3) < 0.15

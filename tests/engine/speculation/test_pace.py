@@ -226,3 +226,46 @@ def test_clocks_that_stand_still_do_no_harm() -> None:
         length = pace.next_length()
         pace.record(length, length, length + 1, 0.0)
     assert pace.speedup >= 0.0
+
+
+def test_a_length_that_was_tried_once_is_not_judged_by_that_pass() -> None:
+    """The first pass of a length is often slow; what it costs is still told by the lengths that were measured often enough."""
+    pace, drafted = Pace(2), iter([1, 1, 1, 2])
+    for _ in range(7):
+        guessed = next(drafted) if pace.next_length() else 0
+        pace.record(guessed, guessed, guessed + 1, {0: 1.0, 1: 1.2, 2: 9.0}[guessed])
+    assert next(drafted, None) is None
+    assert pace.next_length() == 2
+
+
+def test_no_guess_is_supposed_to_be_free() -> None:
+    pace = Pace(5, free=True)
+    for drafted in (0, 1, 4) * 4:
+        pace.next_length()
+        pace.record(drafted, drafted, drafted + 1, 0.02)
+    assert [pace.extra_cost(count) for count in (1, 2, 4, 5)] == pytest.approx([0.05, 0.1, 0.2, 0.25])
+
+
+@pytest.mark.parametrize(("good", "bad"), [(0, 7), (20, 7), (100, 10), (2000, 49)])
+def test_who_has_won_much_may_lose_more_before_a_pause(good: int, bad: int) -> None:
+    """Each good pass wins half a plain one, each bad one loses as much: up to 3, or a tenth of what was won, but at most 24."""
+    pace = Pace(1, deterministic=True, guess_cost=0.5)
+    for _ in range(good):
+        assert pace.next_length() == 1
+        pace.record(1, 1, 2, 1.0)
+    lost = 0
+    while pace.on:
+        assert pace.next_length() == 1
+        pace.record(1, 0, 1, 1.0)
+        lost += 1
+    assert lost == bad
+    pauses = []
+    for _ in range(7):
+        pauses.append(0)
+        while not pace.next_length():
+            pauses[-1] += 1
+            pace.record(0, 0, 1, 1.0)
+        while pace.on:
+            pace.next_length()
+            pace.record(1, 0, 1, 1.0)
+    assert pauses == [128, 256, 512, 1024, 2048, 2048, 2048]
