@@ -69,7 +69,7 @@ class Source:
         return found
 
     def reading(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """The passes over each row's whole prompt, those that it was found in the cache by included; after `open`."""
+        """The passes over each row's whole prompt, those that it was found in the cache by included; after `open`, before any runs."""
         return tuple(tuple(self._passes[row] + self.passes_ahead(row)) for row in range(len(self._leases)))
 
     def prefill(self, stop: threading.Event | None) -> Generator[Prefill, None, Floats | None]:

@@ -143,7 +143,7 @@ class StreamingGenerator:
 
     def reading(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """The passes over the prompt of the latest sequence, and over its negative one: (first position, rows) each; 0 rows where it is
-        not known. From its first event until its last.
+        not known. To be asked at its first event, when nothing of it has run.
         """
         return self._source.reading() if self._source is not None else ()
 

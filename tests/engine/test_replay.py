@@ -13,6 +13,7 @@ from engine.cache.pages import PageTable
 from engine.cache.readings import Readings, cut, planned
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import PAGE_TOKENS, ChatRequest, Done, Message, Rendered, Text, TokenInfo
+from engine.generator.source import Source
 from engine.settings import (
     CacheSettings,
     ConstraintSettings,
@@ -22,6 +23,7 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
+from tests.engine.generator.fakes import make
 from tests.tiny import TINY, write_folder
 
 WARM = SamplerSettings(temperature=1.0, repetition_penalty=1.15, frequency_penalty=0.2, presence_penalty=0.1)
@@ -85,6 +87,16 @@ def test_the_passes_of_the_latest_sequences_are_remembered() -> None:
     assert [token for token in range(129) if known.of("a", [token], 1) != passes] == [1]
     known.remember("a", [], [(0, 9)])
     assert known.of("a", [0], 1) == passes
+
+
+def test_passes_that_are_replayed_and_those_that_were_not_known() -> None:
+    """What was not known of a cached beginning is read as if it were new; no pass has more rows than this cache runs at once."""
+    generator, _ = make(rows=4)
+    source = Source(generator.cache, [*range(20, 35)], replayed=[[(0, 3), (3, 0), (12, 9), (14, 1)]])
+    source.open()
+    assert source.reading() == (((0, 3), (3, 4), (7, 4), (11, 1), (12, 4), (14, 1)),)
+    assert [event.done for event in source.prefill(None)] == [0, 3, 7, 11, 12, 14, 15]
+    source.close()
 
 
 def test_what_would_be_found_is_told_without_a_change() -> None:

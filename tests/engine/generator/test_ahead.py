@@ -110,11 +110,20 @@ def both(ids: Sequence[int], *, answering: Any = random_logits, context: int = 1
         events = list(generator.stream(list(ids), **more))
         generator.cache.table.check()
         results.append(events)
+        passes_are_whole(generator)
     program = generator.model.program
     assert isinstance(program, Walking)
     assert bool(program.starts) == walks
     assert told(results[0]) == told(results[1])
     return results[1], program
+
+
+def passes_are_whole(generator: StreamingGenerator) -> None:
+    """What is remembered of the latest sequence has each of its tokens in a pass, in their order."""
+    (_, ids), passes = next(reversed(generator.cache.readings._known.items()))
+    ends = [*(at for at, _ in passes[1:]), len(ids) // 4]
+    assert passes[0][0] == 0
+    assert all(at < end <= at + rows for (at, rows), end in zip(passes, ends, strict=True))
 
 
 def tokens_of(events: Sequence[Any]) -> list[Any]:
@@ -303,15 +312,17 @@ def test_step_by_step_with_changing_bans_and_rules() -> None:
     for generator in pair():
         generator.begin_stream_ex([9, 8], WARM, seed=6, return_probabilities=True, return_top_tokens=3)
         ids: list[int] = []
+        tops = []
         for turn in range(40):
             if turn == 20:
                 generator.set_stop_conditions([tokenizer().eos_token_id, "q"])
             banned = ids[-2:] if turn % 4 == 1 else None
             result = generator.stream_ex(banned)
             ids += result["chunk_token_ids"].ravel().tolist()
+            tops.append(result["top_tokens"].tolist())
             if result["eos"]:
                 break
-        results.append((ids, result["eos"], list(generator.sequence)))
+        results.append((ids, tops, result["eos"], list(generator.sequence)))
         generator.close()
         generator.cache.table.check()
     assert results[0] == results[1]
@@ -322,7 +333,7 @@ def test_plans() -> None:
     assert walk_plan(WARM, TokenTables(), 100) is not None
     plan = walk_plan(replace(WARM, order=("temperature", "repetition"), repetition_penalty=1.1), TokenTables(), 100)
     assert plan is None
-    plan = walk_plan(GREEDY, TokenTables(90, ((3, 1.0), (200, 1.0)), frozenset({3, 4})), 100)
+    plan = walk_plan(GREEDY, TokenTables(90, ((3, 1.0), (100, 1.0)), frozenset({3, 4, 5, 100}), frozenset({5, 100})), 100)
     assert plan is not None
     assert (plan.vocabulary, plan.greedy, plan.steps) == (90, True, ())
     assert plan.bias is not None

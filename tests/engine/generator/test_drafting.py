@@ -9,10 +9,12 @@ import pytest
 
 from engine.core import Done, Running, Text
 from engine.errors import BadSetting
+from engine.generator.plan import Plan
 from engine.generator.streaming import StreamingGenerator
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
 from engine.speculation.pace import Pace
+from engine.text.conditions import StopRules
 from tests.engine.generator.fakes import FakeModel, Scripted, make, random_logits, tokenizer
 
 GREEDY = SamplerSettings(temperature=0.0)
@@ -87,11 +89,12 @@ def test_fewer_passes_and_right_counts(speculation):
     assert max(model.program.ran[2:]) <= 6
 
 
-def test_ngram_drafts_keep_a_sampled_reply_too():
+@pytest.mark.parametrize("constraint", [ConstraintSettings(), ConstraintSettings(format="regex", pattern="[a-z ]{90,}")])
+def test_ngram_drafts_keep_a_sampled_reply_too(constraint):
     cool, accepted = SamplerSettings(temperature=0.5, top_k=0, top_p=1.0, min_p=0.0), 0
     for seed in range(5):
-        plain, _ = reply(with_drafts()[0], cool, seed=seed)
-        drafted, stats = reply(with_drafts()[0], cool, seed=seed, speculation=NGRAM)
+        plain, _ = reply(with_drafts()[0], cool, seed=seed, constraint=constraint)
+        drafted, stats = reply(with_drafts()[0], cool, seed=seed, constraint=constraint, speculation=NGRAM)
         assert [token.id for token in drafted] == [token.id for token in plain]
         accepted += stats.accepted_tokens
     assert accepted > 5
@@ -231,3 +234,38 @@ def test_figures_arrive_while_it_runs(monkeypatch):
     assert len(running) > 20
     assert [s.new_tokens for s in running] == sorted(s.new_tokens for s in running)
     assert running[-1].accepted_tokens > 0
+
+
+def test_what_was_measured_goes_on_in_the_next_sequence_unless_a_seed_is_to_repeat_it():
+    generator, _ = with_drafts()
+    plan = Plan(WARM, 3, StopRules(frozenset()))
+
+    def paces(method, adaptive=True, fixed=False, **more):
+        settings = SpeculationSettings(method=method, adaptive=adaptive, **more)
+        return [generator.drafters.drafting(settings, plan, None, fixed=fixed)._pace for _ in range(2)]
+
+    for method in ("ngram", "model"):
+        one, other = paces(method)
+        assert one is other
+        assert (one.adaptive, one.deterministic, one.free) == (True, False, method == "ngram")
+        longer, _ = paces(method, draft_tokens=one.longest + 1)
+        assert longer is not one
+        one, other = paces(method, adaptive=False)
+        assert one is not other
+        assert not one.adaptive
+    one, other = paces("model", fixed=True)
+    assert one is not other
+    assert (one.deterministic, other.deterministic) == (True, True)
+    one, other = paces("ngram", fixed=True)  # which changes no token, whatever its lengths
+    assert one is other
+    assert not one.deterministic
+    before, _ = paces("model")
+    generator.drafters.drop_model()
+    generator.drafters.set_model(FakeModel(nearly))
+    assert paces("model")[0] is not before, "another draft model has other costs"
+
+
+def test_the_speedup_is_told_once_there_were_passes(monkeypatch):
+    monkeypatch.setattr(Pace, "speedup", 1.5)
+    assert [reply(with_drafts()[0], count=count, speculation=NGRAM)[1].speedup for count in (1, 2, 9)] == [0.0, 1.5, 1.5]
+    assert reply(with_drafts()[0], count=9)[1].speedup == 0.0

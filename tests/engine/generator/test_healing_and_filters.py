@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -238,3 +239,33 @@ def test_a_fulfilled_format_ends_a_reply_before_its_least_tokens():
     events = list(generator.stream(START, GREEDY, StopSettings(max_tokens=9, min_tokens=5), filters=together))
     assert "".join(event.text for event in events if isinstance(event, Text)) == "ab"
     assert events[-1].reason == "end_filter"
+
+
+class Open:
+    """Allows everything; `asked` is set once the next mask is asked for."""
+
+    may_end, ended = True, False
+
+    def __init__(self):
+        self.asked = threading.Event()
+
+    def begin(self, prefix):
+        self.asked.clear()
+
+    def mask(self):
+        self.asked.set()
+
+    def accept(self, token):
+        self.asked.clear()
+
+    def rollback(self, tokens):
+        self.asked.clear()
+
+
+def test_each_mask_is_worked_out_while_the_model_runs():
+    generator, model = make(rows=4)
+    one, missing = Open(), []
+    model.program.before_run = lambda: one.asked.wait(5) or missing.append(len(model.program.ran))
+    events = list(generator.stream(START * 3, GREEDY, StopSettings(max_tokens=5), filters=[one]))
+    assert events[-1].stats.new_tokens == 5
+    assert missing == []

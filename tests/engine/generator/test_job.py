@@ -175,3 +175,22 @@ def test_against_plain_search(text, strings, limit):
         assert shown == seen
     assert token_texts(emissions) == shown
     assert ids_of(emissions) == ids[: len(ids_of(emissions))]
+
+
+def test_other_rules_count_from_the_next_token_on_and_the_limit_stays() -> None:
+    """Text that was held for the old rules is looked at by the new ones."""
+    one = job(["dog days"], limit=9)
+    first = feed(one, byte_ids("a dog"))
+    assert text_of(first) == "a "
+    one.change_rules(StopRules(frozenset({EOS}), ("g!", "q")))
+    assert text_of(feed(one, byte_ids(" d"))) == "dog d"
+    last = feed(one, byte_ids("abcdef"))
+    assert (len(last), last[-1].reason) == (2, "max_tokens")
+    one = job(["dog days"])
+    feed(one, byte_ids("a dog"))
+    one.change_rules(StopRules(frozenset({EOS}), ("g!",), max_tokens=6))
+    (last_one,) = feed(one, byte_ids("!"))
+    assert (last_one.text, last_one.reason, last_one.trigger) == ("do", "stop_string", "g!")
+    one = job(limit=9)
+    one.change_rules(StopRules(frozenset({EOS}), max_tokens=2))
+    assert [e.reason for e in feed(one, byte_ids("abc"))] == ["", "max_tokens"]

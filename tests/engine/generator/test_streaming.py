@@ -196,6 +196,9 @@ def test_begin_and_step(form):
     assert (after["chunk"], after["eos"], after["reason"], after["chunk_token_ids"].shape) == ("", True, "max_tokens", (1, 0))
 
 
+KINDS = {"chunk_token_ids": "int64", "probs": "float32", "top_tokens": "int64", "top_probs": "float32", "logits": "float32"}
+
+
 def test_probabilities_top_tokens_and_logits():
     torch = pytest.importorskip("torch")
     generator, _ = make()
@@ -209,6 +212,8 @@ def test_probabilities_top_tokens_and_logits():
         assert result["probs"].shape == (1, n)
         assert result["top_tokens"].shape == result["top_probs"].shape == (1, n, 4)
         assert result["logits"].shape == (1, n, tokenizer().vocab_size)
+        kinds = {name: array.dtype.name for name, array in result.items() if isinstance(array, np.ndarray)}
+        assert kinds == KINDS
         for i in range(n):
             logits = torch.from_numpy(random_logits(sequence))
             expected = torch.softmax(logits / 0.8, dim=0)
@@ -220,6 +225,8 @@ def test_probabilities_top_tokens_and_logits():
             assert result["top_probs"][0, i] == pytest.approx(best.values.numpy(), rel=1e-4)
             sequence.append(token)
     assert len(sequence) == 625
+    last = generator.stream_ex()
+    assert {name: array.dtype.name for name, array in last.items() if isinstance(array, np.ndarray)} == KINDS
 
 
 def test_fewer_candidates_than_top_tokens():

@@ -146,7 +146,8 @@ def test_lines(tmp_path: Path) -> None:
     assert parse_adapters([" /x ", "", "/y = 0.5", "/z=0", str(odd), f"{odd} = 2"]) == (
         ("/x", 1.0), ("/y", 0.5), (str(odd), 1.0), (str(odd), 2.0),
     )  # fmt: skip
-    for line in ("/x = much", "/x = nan", "/x = 1e9"):
+    assert parse_adapters(["/x = -100", "/y = 100"]) == (("/x", -100.0), ("/y", 100.0))
+    for line in ("/x = much", "/x = nan", "/x = 100.5", "/x = -100.5"):
         with pytest.raises(BadSetting, match="strength"):
             parse_adapters([line])
 

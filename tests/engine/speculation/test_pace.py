@@ -269,3 +269,17 @@ def test_who_has_won_much_may_lose_more_before_a_pause(good: int, bad: int) -> N
             pace.next_length()
             pace.record(1, 0, 1, 1.0)
     assert pauses == [128, 256, 512, 1024, 2048, 2048, 2048]
+
+
+@pytest.mark.parametrize(("how", "plain", "guessing"), [({}, 3, 15), ({"deterministic": True}, 0, 18)])
+def test_a_loss_too_small_to_stop_at_once_ends_the_first_passes_and_each_trial(how: dict[str, bool], plain: int, guessing: int) -> None:
+    pace = Pace(1, guess_cost=0.05, **how)
+    for trial in ((plain, guessing), (0, 16), (0, 16)):
+        asked = [0, 0]
+        while (length := pace.next_length()) or pace.on:
+            asked[length] += 1
+            pace.record(length, 0, 1, 1.0 + 0.05 * length)
+        assert tuple(asked) == trial
+        pace.record(0, 0, 1, 1.0)
+        while not pace.next_length():
+            pace.record(0, 0, 1, 1.0)
