@@ -76,6 +76,7 @@ def test_passes_are_planned_cut_and_remembered() -> None:
     known.remember("a", [1, 2, 4], [(0, 1), (1, 2)])
     assert known.of("a", [1, 2, 3, 9], 3) == [(0, 3)]
     assert known.of("a", [1, 2, 8], 2) == [(0, 1), (1, 2)]
+    assert known.of("a", [1, 2, 8], 1) == [(0, 1)]
     assert known.of("b", [1, 2, 3], 2) == [(0, 0)] == known.of("a", [7], 1)
     assert known.of("b", [7], 0) == []
 
