@@ -133,22 +133,20 @@ class LocalChat:
 
     def _proved_again(self, error: NotFinite) -> Iterator[ChatEvent]:
         """Raise `error`; where kernels can prove themselves, what their proof says now goes with it."""
-        from engine.models.proof import Provable
+        from engine.models.proof import Provable, prove_again
 
         model = self.generator.model
         backend = model.backend
-        if model.proof is None or not isinstance(backend, Provable):
+        if model.proof is None or not isinstance(backend, Provable) or backend.notice:
             raise error
         backend.forget_proofs()
-        yield from model.proof(model.forward)
-        if not backend.notice:
-            raise NotFinite(
-                f"{error} The GPU's kernels were checked again and are right, so the model's file is likely damaged, or "
-                "its numbers go beyond their range: download it again, or take another quantisation of it."
-            ) from error
-        raise DeviceLost(
-            f"The model's scores are no numbers, and the GPU's kernels were checked again: some are wrong now. Load the model "
-            f"again: if they are still wrong, PyTorch's own operations take their place. {backend.report.partition(chr(10))[0]}"
+        try:
+            yield from prove_again(model)
+        except DeviceLost as lost:
+            raise DeviceLost(f"The model's scores are no numbers. {lost}", lost.report) from error
+        raise NotFinite(
+            f"{error} The GPU's kernels were checked again and are right, so the model's file is likely damaged, or "
+            "its numbers go beyond their range: download it again, or take another quantisation of it."
         ) from error
 
     def foresee(self, request: ChatRequest) -> Foreseen:

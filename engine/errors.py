@@ -27,7 +27,10 @@ from engine.printable import one_line
 
 
 class EngineError(Exception):
-    """Base of all known trouble. `str(error)` is one sentence for the user's eyes: what it quotes from a file is made fit for them."""
+    """Base of all known trouble. `str(error)` is one sentence for the user's eyes: what it quotes from a file is made fit for them.
+    `report` is more of it, for those who mend the program, where there is more."""
+
+    report = ""
 
     def __str__(self) -> str:
         return one_line(super().__str__())
@@ -51,6 +54,10 @@ class NotEnoughMemory(EngineError):
 
 class DeviceLost(EngineError):
     """A GPU stopped working; what was in its memory is gone, and the model must be loaded again."""
+
+    def __init__(self, sentence: str, report: str = "") -> None:
+        super().__init__(sentence)
+        self.report = report
 
 
 class NotFinite(EngineError):

@@ -200,8 +200,10 @@ class ReplyRunner(QObject):
                 self._reply.avoided += 1
                 self.avoided.emit(self._reply.conversation_id, self._reply.avoided, event.suppressed)
                 self.changed.emit(self._reply.message_id)
-        elif isinstance(event, Loading | Prefill):
-            self._reply.loads_draft = isinstance(event, Loading)
+        elif isinstance(event, Prefill):
+            self._reply.reads, self._reply.loads_draft = True, False
+        elif isinstance(event, Loading):  # later ones are of a check of the GPU
+            self._reply.loads_draft = not self._reply.reads
         elif isinstance(event, Rendered):
             self.rendered.emit(self._reply.message_id, event)
         elif isinstance(event, Trimmed):
@@ -249,7 +251,7 @@ class ReplyRunner(QObject):
             self._whole_document(reply)
         self.unsaved.put(reply.message_id, Ended(reply.whole, state, saved, reply.tokens))
         self.unsaved.save()
-        if sentence and reply.loads_draft and not details:
+        if sentence and reply.loads_draft and not details and not self.engine.shaken:
             self.draft_failed.emit(reply.conversation_id, sentence)
         elif sentence and (details or self.engine.shaken):
             self.engine_failed.emit(sentence, details)

@@ -123,7 +123,7 @@ class StreamThread(QObject):
     Signals (delivered on the thread that made this object):
         yielded(int job, object event): one event of the generator.
         finished(int job, object result): the generator returned.
-        failed(int job, str sentence, str details): it raised; `details` is the traceback of a bug, else empty.
+        failed(int job, str sentence, str details): it raised; `details` is the traceback of a bug, or an error's report.
     """
 
     yielded = Signal(int, object)
@@ -276,7 +276,7 @@ class StreamThread(QObject):
         except EngineError as error:
             sentence = _text(error)
             log.warning("job %d: %s", job.id, sentence)
-            signal, values = self.failed, (sentence, "")
+            signal, values = self.failed, (sentence, error.report)
         except BaseException as error:  # noqa: BLE001
             details = _traceback()
             log.error("job %d failed\n%s", job.id, details)

@@ -59,10 +59,11 @@ class AdapterSlot:
     def wear(self, wanted: Sequence[tuple[str, float]], stop: threading.Event | None = None) -> Generator[Loading, None, None]:
         """Have exactly these adapters (folder, strength) on the model; when they are already, nothing happens. No sequence may be open.
 
-        Raises `BadSetting`, `ModelNotFound`, `BadCheckpoint` and `UnsupportedModel` with the model as before, and `Cancelled`
-        when `stop` was set.
+        Raises `BadSetting`, `ModelNotFound`, `BadCheckpoint` and `UnsupportedModel` with the model as before, `Cancelled`
+        when `stop` was set, and `DeviceLost` where a GPU's kernels that only adapters need are wrong.
         """
         from engine.models.lora import put_on
+        from engine.models.proof import prove_again
         from engine.weights.adapter import open_adapter
 
         if self.wears(wanted):
@@ -75,6 +76,7 @@ class AdapterSlot:
             opened.append((open_adapter(folder), strength))
         put_on(self._cache.model, opened)
         yield from self._cache.model.prepare(self._cache.store.dtype)
+        yield from prove_again(self._cache.model)
         self._cache.record_again(_key(wanted))
 
 

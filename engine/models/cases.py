@@ -12,16 +12,20 @@ from typing import Any
 import numpy as np
 
 from engine.backends.base import ACTIVATIONS, Array, AttentionShape, Backend, Floats, Ops, RawTensor, RotaryTable, Routing, Step, Weight
+from engine.backends.cache_types import cache_type
 from engine.core import PAGE_TOKENS
 from engine.models.random_tensors import BLOCKS, PACKED, Make, file_tensor
 
 Pass = Callable[[Ops, Sequence[Weight]], Array]
 Tensors = Callable[[], list[RawTensor]]
 
-TOKENS, WIDTH, INNER, ROWS = 96, 512, 256, 224
-"""Rows of the tables that tokens embed to, their columns, those between two products, and the rows of the matrices under test."""
+TOKENS, WIDTH, INNER, LONG, ROWS = 96, 512, 256, 2048, 224
+"""Rows of the tables that tokens embed to, their columns, those between two products, so many columns that devices take other kernels,
+and the rows of the matrices under test."""
 STEPS = (1, 2, 5, 8, 9, 64, 80)
 """Rows of the steps of most cases: few ones have kernels of their own, more are products of panels."""
+PRODUCT_STEPS = (1, 2, 5, 8, 20, 80)
+"""The same of products: 20 rows go by the kernels of few, several times over."""
 ATTENTION_STEPS = (1, 3, 8, 40, 200, 1, 64, 5, 2)
 """These follow each other in one sequence, which goes over a border of pages in the middle of a step."""
 POINTWISE, CACHES = 1e-4, {"fp32": 1e-3, "fp16": 2e-3, "fp8": 0.02, "q8": 0.01, "q6": 0.03, "q4": 0.05}
@@ -105,12 +109,12 @@ def _weight_cases() -> Iterator[Case]:
     for name, make in BLOCKS.items():
         yield embed_case(name, make)
     for name in ("BF16", "Q4_K", "MXFP4"):
-        yield Case(f"experts, {name}", PRODUCTS.get(name, PRODUCT), _experts, partial(_expert_tensors, BLOCKS[name]))
+        yield expert_case(name, BLOCKS[name], INNER)
 
 
 def linear_case(name: str, make: Make) -> Case:
     """Products with matrices of one kind."""
-    return Case(f"linear, {name}", PRODUCTS.get(name, PRODUCT), _linear, partial(_linear_tensors, make))
+    return Case(f"linear, {name}", PRODUCTS.get(name, PRODUCT), _linear, partial(_linear_tensors, make), PRODUCT_STEPS)
 
 
 def embed_case(name: str, make: Make) -> Case:
@@ -118,16 +122,26 @@ def embed_case(name: str, make: Make) -> Case:
     return Case(f"embed, {name}", UNPACKED, lambda ops, w: ops.last_rows(ops.embed(w[0], 1.5)), partial(_embedding, make), (1, 8, 40))
 
 
-_BIAS = _random(2, ROWS)
+_BIAS, _INNER_BIAS, _SMALL = _random(2, ROWS), _random(14, INNER), 2.0**-14
+_BASE_ROWS = 64
 
 
 def _linear(ops: Ops, w: Sequence[Weight]) -> Array:
-    x = ops.last_rows(ops.embed(w[0]))
-    return ops.linear(x, w[1], _BIAS, ops.linear(x, w[1]))
+    """Rows of usual size, and rows so small that fp16 holds them only times a factor; many columns, and few."""
+    x, small = (ops.last_rows(ops.embed(w[0], scale)) for scale in (1.0, _SMALL))
+    y = ops.linear(small, w[1], _INNER_BIAS * np.float32(_SMALL), ops.linear(small, w[1]))
+    y = ops.add(ops.linear(x, w[1]), y, 1 / _SMALL)
+    return ops.linear(y, w[2], _BIAS, ops.linear(y, w[2]))
 
 
 def _linear_tensors(make: Make) -> list[RawTensor]:
-    return [_table(WIDTH), make(np.random.default_rng(3), ROWS, WIDTH)]
+    rng = np.random.default_rng(3)
+    return [_table(LONG), make(rng, INNER, LONG), make(rng, ROWS, INNER)]
+
+
+def _rows_of(make: Make, rng: np.random.Generator, rows: int, columns: int) -> RawTensor:
+    """Many rows, of few that are random."""
+    return make(rng, _BASE_ROWS, columns).take(rng.integers(0, _BASE_ROWS, rows))
 
 
 def _embedding(make: Make) -> list[RawTensor]:
@@ -135,20 +149,26 @@ def _embedding(make: Make) -> list[RawTensor]:
 
 
 _ROUTING = Routing(6, 2)
-_EXPERT_BIAS = _random(13, 6, INNER)
 
 
-def _experts(ops: Ops, w: Sequence[Weight]) -> Array:
-    x = ops.last_rows(ops.embed(w[0]))
-    routes = ops.route(ops.linear(x, w[1]), _ROUTING)
-    up = ops.expert_linear(ops.spread(x, routes), w[2:8], routes, _EXPERT_BIAS)
-    return ops.gather(ops.expert_linear(ops.activate(up, "silu"), w[8:14], routes), routes, x)
+def expert_case(name: str, make: Make, inner: int) -> Case:
+    """Products with experts of one kind, with so many numbers between the two."""
+    bias = _random(13, 6, inner)
+
+    def forward(ops: Ops, w: Sequence[Weight]) -> Array:
+        x = ops.last_rows(ops.embed(w[0]))
+        routes = ops.route(ops.linear(x, w[1]), _ROUTING)
+        up = ops.expert_linear(ops.spread(x, routes), w[2:8], routes, bias)
+        return ops.gather(ops.expert_linear(ops.activate(up, "silu"), w[8:14], routes), routes, x)
+
+    return Case(f"experts, {name}", PRODUCTS.get(name, PRODUCT), forward, partial(_expert_tensors, make, inner), PRODUCT_STEPS)
 
 
-def _expert_tensors(make: Make) -> list[RawTensor]:
+def _expert_tensors(make: Make, inner: int) -> list[RawTensor]:
     rng = np.random.default_rng(5)
     router = file_tensor("selftest.router", _random(6, 6, WIDTH))
-    return [_table(WIDTH), router, *(make(rng, INNER, WIDTH) for _ in range(6)), *(make(rng, WIDTH, INNER) for _ in range(6))]
+    up, down = ([_rows_of(make, rng, rows, columns) for _ in range(6)] for rows, columns in ((inner, WIDTH), (WIDTH, inner)))
+    return [_table(WIDTH), router, *up, *down]
 
 
 # -- what works on rows
@@ -233,7 +253,14 @@ def attention_case(name: str, shape: AttentionShape, cache: str, sinks: Floats |
     def tensors() -> list[RawTensor]:
         return [_table(width, 20 + i) for i, width in enumerate(widths)]
 
-    return Case(name, CACHES[cache], forward, tensors, ATTENTION_STEPS, cache, shape, True)
+    return Case(name, _cache_share(cache, shape.head_dim), forward, tensors, ATTENTION_STEPS, cache, shape, True)
+
+
+def _cache_share(cache: str, head_dim: int) -> float:
+    """The largest difference that counts as equal, over caches of a type, which may be another one for values. Of a short vector a number
+    that is rounded to the other of two codes is a larger part."""
+    kind, known = cache_type(cache), {str(cache_type(name)): share for name, share in CACHES.items()}
+    return known.get(str(kind), max(known[kind.keys], known[kind.values])) * max(1.0, 64 / head_dim)
 
 
 Outcome = dict[str, Any]

@@ -23,7 +23,7 @@ from engine.models.keys import Keys
 from engine.models.layers import Parts
 from engine.models.llama import LLAMA
 from engine.models.lora import adapter_slots
-from engine.models.miniature import kinds_of, miniature
+from engine.models.miniature import kinds_of, miniatures
 from engine.models.minicpm import MINICPM
 from engine.models.mixtral import MIXTRAL
 from engine.models.olmo2 import OLMO2
@@ -121,9 +121,9 @@ def read_model(
     model = Model(config, backend, parts, Weights(seen.parameters, loader.bytes, loader.expert_bytes, slots))
     yield from model.prepare(cache_dtype)
     if isinstance(backend, Provable) and not backend.notice:
-        small = miniature(family, config, names, checkpoint.tensors, prepare, cache_dtype)
-        types = kinds_of(checkpoint.tensors, prepare)
-        model.proof = partial(prove, backend, cases_for(types, small, model, cache_dtype), cache_dtype)
+        small = miniatures(family, config, names, checkpoint.tensors, prepare, cache_dtype)
+        kinds = kinds_of(checkpoint.tensors, prepare)
+        model.proof = partial(prove, backend, cases_for(kinds, small, model, cache_dtype), cache_dtype)
         yield from model.proof(model.forward)
     return model
 

@@ -4,66 +4,75 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 
 import numpy as np
 
 from engine.backends.base import Array, Floats, Ops, RawTensor, Weight
+from engine.backends.blocked import in_blocks
 from engine.backends.cache_types import cache_type
+from engine.backends.composite import PERMUTED, is_composite
 from engine.models.base import rotary
-from engine.models.cases import ATTENTION_STEPS, CACHES, Case
+from engine.models.cases import CACHES, Case
 from engine.models.config import ModelConfig
 from engine.models.family import Family
 from engine.models.layers import Linear, Parts
 from engine.models.names import TensorNames
-from engine.models.random_tensors import BLOCKS, PACKED, Make
+from engine.models.random_tensors import BLOCKS, maker
 from engine.models.source import WHOLE, View, is_expert
 
 NAME = "a small model of the same make"
 SHARE, BF16_SHARE = 0.01, 0.04
 """The largest difference of logits, over the largest of the reference's: products in fp16 (in bf16) over a few layers stay below a
 third of it, and a wrong kernel anywhere comes far above."""
-_LAYERS, _FFN, _EXPERT, _VOCABULARY, _WINDOW, _POSITIONS = 4, 512, 256, 512, 100, 1024
-_BASE_ROWS, _EXPERTS = 64, 4
+STEPS = (1, 3, 8, 20, 72, 1)
+"""Rows of its steps, which follow each other: few, more, and more than a window has."""
+_LAYERS, _FFN, _EXPERT, _VOCABULARY, _WINDOW, _POSITIONS = 6, 256, 256, 256, 100, 1024
+_BASE_ROWS, _EXPERTS, _RANK = 64, 4, 16
+ADAPTERS = "F32"
+"""The type of adapters' matrices (`engine.models.lora`)."""
 
 Key = tuple[str, int, int, str, int]
 
 
-def miniature(
+def miniatures(
     family: Family, config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTensor],
     prepare: Callable[[RawTensor], RawTensor] | None, cache_dtype: str,
-) -> Case:  # fmt: skip
-    """One of each kind of layer that the model has, as wide as it is, with few heads, features and tokens."""
+) -> tuple[Case, Case]:  # fmt: skip
+    """One of each kind of layer that the model has, as wide as it is, with few heads, features and tokens; without adapters, and with."""
     layers = _kinds(config, names, tensors)
     small = _small(config, layers)
     kind = cache_type(cache_dtype, automatic="fp16")
-    plan = _Plan(tensors, names, layers, prepare, small)
-    _built(family, plan, small, names)
     turn = rotary(small, _POSITIONS, min(_POSITIONS, config.context_length))
 
-    def forward(ops: Ops, weights: Sequence[Weight]) -> Array:
-        return _built(family, replace(plan, weights=weights), small, names)(ops, turn)
+    def case(name: str, adapted: bool) -> Case:
+        plan = _Plan(tensors, names, layers, prepare, small, adapted)
+        _built(family, plan, small, names)
 
-    tolerance = (BF16_SHARE if any(key[0] == "BF16" for key in plan.keys) else SHARE) + 2 * max(CACHES[kind.keys], CACHES[kind.values])
-    return Case(
-        NAME, tolerance, forward, plan.random, ATTENTION_STEPS, str(kind), small.attention_shape, True, small.layers
-    )
+        def forward(ops: Ops, weights: Sequence[Weight]) -> Array:
+            return _built(family, replace(plan, weights=weights), small, names)(ops, turn)
+
+        share = BF16_SHARE if any(key[0] == "BF16" for key in plan.keys) else SHARE
+        tolerance = share + 2 * max(CACHES[kind.keys], CACHES[kind.values])
+        return Case(name, tolerance, forward, plan.random, STEPS, str(kind), small.attention_shape, True, small.layers)
+
+    return case(NAME, False), case(f"{NAME}, with adapters", True)
 
 
-def kinds_of(names: Mapping[str, RawTensor], prepare: Callable[[RawTensor], RawTensor] | None) -> list[str]:
-    """The types of a model's matrices, as they are loaded."""
-    found = {(prepare(tensor) if prepare else tensor).type for tensor in names.values() if len(tensor.shape) == 2}
-    return sorted(found)
+def kinds_of(tensors: Mapping[str, RawTensor], prepare: Callable[[RawTensor], RawTensor] | None) -> tuple[list[str], list[str]]:
+    """The types of a model's matrices as they are packed: of all, and of experts' matrices."""
+    kinds: dict[bool, set[str]] = {False: set(), True: set()}
+    for name, tensor in tensors.items():
+        if len(tensor.shape) in (2, 3):
+            kinds[is_expert(name)].add(_kind(tensor if len(tensor.shape) == 2 else tensor.part(0), prepare))
+    return sorted(kinds[False] | kinds[True]), sorted(kinds[True])
 
 
-@cache
-def makers() -> Mapping[str, tuple[str, Make]]:
-    """By the type of a tensor: what people call it, and what makes random ones."""
-    found = {name: (name, make) for name, make in BLOCKS.items()}
-    for name, make in PACKED.items():
-        found.setdefault(make(np.random.default_rng(0), 32, 256).type, (name, make))
-    return found
+def _kind(matrix: RawTensor, prepare: Callable[[RawTensor], RawTensor] | None) -> str:
+    """The type that a matrix is packed in; F16 for one whose columns are in another order, but that is kept whole."""
+    matrix = in_blocks(prepare(matrix) if prepare else matrix)
+    return "F16" if matrix.type.startswith(PERMUTED) and not is_composite(matrix) else matrix.type
 
 
 def _built(family: Family, source: _Plan, config: ModelConfig, names: TensorNames) -> Parts:
@@ -73,19 +82,25 @@ def _built(family: Family, source: _Plan, config: ModelConfig, names: TensorName
             next(building)
         except StopIteration as end:
             parts: Parts = end.value
+            source.adapt()
             return parts
 
 
 def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTensor]) -> tuple[int, ...]:
-    """Layers that differ by more than their numbers."""
-    found: dict[object, int] = {}
+    """Layers that have between them every type of each tensor, and every kind of attention and of feed-forward part."""
+    has: dict[int, set[object]] = {}
     for layer in range(config.layers):
         at = names.layer.format(layer)
-        types = frozenset((name.removeprefix(at), tensor.type) for name, tensor in tensors.items() if name.startswith(at))
         window = bool(config.windows and config.windows[layer])
         experts = config.experts is not None and layer in config.experts.layers
-        found.setdefault((window, layer in config.unturned, experts, types), layer)
-    return tuple(found.values())[:_LAYERS]
+        has[layer] = {(name.removeprefix(at), tensor.type) for name, tensor in tensors.items() if name.startswith(at)}
+        has[layer].add((window, layer in config.unturned, experts))
+    chosen: list[int] = []
+    left = set().union(*has.values())
+    while left and len(chosen) < _LAYERS:
+        chosen.append(max(has, key=lambda layer: len(has[layer] & left)))
+        left -= has[chosen[-1]]
+    return tuple(sorted(chosen))
 
 
 def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
@@ -118,6 +133,7 @@ class _Plan:
     layers: tuple[int, ...]
     prepare: Callable[[RawTensor], RawTensor] | None
     config: ModelConfig
+    adapted: bool
     weights: Sequence[Weight] = ()
     keys: dict[Key, int] = field(default_factory=dict)
     linears: dict[str, Linear] = field(default_factory=dict)
@@ -137,13 +153,22 @@ class _Plan:
     def matrix(self, name: str, rows: int, columns: int, view: View = WHOLE) -> Weight:
         """See `WeightSource`; of experts four are random, the others are these again."""
         real = self._real(name)
-        matrix = view.of(self.tensors[real])
-        kind = (self.prepare(matrix) if self.prepare else matrix).type
+        kind = _kind(view.of(self.tensors[real]), self.prepare)
         numbers = re.findall(r"\d+", name)
         expert = view.part if view.parts else int(numbers[-1]) if is_expert(name) and len(numbers) > 1 else 0
-        key = kind, rows, columns, re.sub(r"\d+", "", name) if is_expert(name) else name, expert % _EXPERTS
+        return self._matrix((kind, rows, columns, re.sub(r"\d+", "", name) if is_expert(name) else name, expert % _EXPERTS))
+
+    def _matrix(self, key: Key) -> Weight:
         place = self.keys.setdefault(key, len(self.keys))
-        return self.weights[place] if self.weights else _Shape((rows, columns))
+        return self.weights[place] if self.weights else _Shape(key[1:3])
+
+    def adapt(self) -> None:
+        """Put an adapter on each matrix that can have one, if they are `adapted`."""
+        for linear in self.linears.values() if self.adapted else ():
+            rows, columns = linear.weight.shape
+            linear.adapters.append(
+                (self._matrix((ADAPTERS, _RANK, columns, "adapter", 0)), self._matrix((ADAPTERS, rows, _RANK, "adapter", 1)))
+            )
 
     def vector(self, name: str, *shape: int) -> Floats:
         """See `WeightSource`: norms that leave numbers of a usual size, and small biases."""
@@ -169,14 +194,11 @@ class _Shape:
 
 
 def _random(kind: str, rows: int, columns: int, seed: int) -> RawTensor:
-    """Of a type that cannot be made of this shape: fp16."""
+    """Rows of few that are random, in random order. Of a type that has no such columns, or no layout of its own: fp16."""
     rng = np.random.default_rng(seed)
-    _, make = makers().get(kind, ("F16", BLOCKS["F16"]))
-    wide = kind in BLOCKS
-    if not (wide or columns % 256 == 0):
-        make, wide = BLOCKS["F16"], True
-    try:
-        base = make(rng, _BASE_ROWS, columns)
-        return base.take(rng.integers(0, _BASE_ROWS, rows)) if wide else make(rng, -(-rows // 32) * 32, columns).rows(0, rows)
-    except ValueError:  # whole blocks do not come to such rows
-        return BLOCKS["F16"](rng, rows, columns)
+    chosen = rng.integers(0, _BASE_ROWS, rows)
+    make = maker(kind)
+    if make is not None:
+        with suppress(ValueError):
+            return make(rng, _BASE_ROWS, columns).take(chosen)
+    return BLOCKS["F16"](rng, _BASE_ROWS, columns).take(chosen)

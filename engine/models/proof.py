@@ -16,22 +16,26 @@ from engine.core import Loading
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from engine.models.base import Model
 from engine.models.cases import (
+    LONG,
     Case,
     Outcome,
     attention_case,
     difference,
     embed_case,
+    expert_case,
     linear_case,
     outcome,
     run_case,
 )
-from engine.models.miniature import NAME, makers
+from engine.models.random_tensors import BLOCKS, maker
 
 STAGE = "Checking the GPU kernels"
 SECONDS = 5.0
 """A proof takes no longer; what is left then is tried at the next loading."""
 NARROWED = (0, 1, 1 << 12)
-"""Multiprocessors that the small model is run for, 0: as many as there are. Small and large matrices have other forms of kernels."""
+"""Multiprocessors that cases are run for, 0: as many as there are. Small and large matrices have other forms of kernels."""
+PLAIN = ("F16", "F32")
+"""What types without a layout of their own become, and what adapters are."""
 
 _FAILURES = (EngineError, AssertionError, RuntimeError, ValueError, LookupError)
 """How a kernel fails that does not run, or that leaves what nothing can go on with."""
@@ -59,15 +63,19 @@ class Provable(Protocol):
         ...
 
 
-def cases_for(types: Sequence[str], small: Case, model: Model, cache_dtype: str) -> tuple[Case, ...]:
-    """The cases of one model: products and tables of its matrices' types, its attention, and `small`, which has all else."""
+def cases_for(
+    kinds: tuple[Sequence[str], Sequence[str]], small: Sequence[Case], model: Model, cache_dtype: str
+) -> tuple[Case, ...]:
+    """The cases of one model: products and tables of its matrices' `kinds_of`, its attention, and `small` ones, which have all else but
+    for the forms of experts with many numbers between two products."""
     kind = str(cache_type(cache_dtype, automatic="fp16"))
-    known = [(name, *makers()[name]) for name in types if name in makers()]
+    known, experts = ([(name, make) for name in names if (make := maker(name))] for names in (dict.fromkeys((*kinds[0], *PLAIN)), kinds[1]))
     return (
-        *(linear_case(words, make) for _, words, make in known),
-        *(embed_case(words, make) for name, words, make in known if name == words),
+        *(linear_case(name, make) for name, make in known),
+        *(embed_case(name, make) for name, make in known if name in BLOCKS),
         _attention(model, kind),
-        small,
+        *small,
+        *(expert_case(name, make, LONG) for name, make in experts),
     )
 
 
@@ -105,12 +113,14 @@ def prove(backend: Provable, cases: Sequence[Case], cache_dtype: str, forward: F
 
 
 def _tried(trial: Any, case: Case, deadline: float) -> Iterator[Outcome]:
-    """A case's outcomes, and of the small model one for each form; none for what is proved, and after the deadline."""
+    """A case's outcomes, one for each form; none for what is proved, and after the deadline."""
     from engine.backends.cuda.backend import CudaBackend
     from engine.backends.reference import ReferenceBackend
 
+    if not trial.left:
+        return
     tensors, expected, tried = case.tensors(), None, frozenset[str]()
-    for processors in NARROWED if case.name == NAME else NARROWED[:1]:
+    for processors in NARROWED:
         device = trial.narrowed(processors)
         backend = CudaBackend([device])
         names = trial.kernels(_over(case, backend, tensors), case.cache, processors)
@@ -136,6 +146,21 @@ def _tried(trial: Any, case: Case, deadline: float) -> Iterator[Outcome]:
         yield {**result, "kernels": ", ".join(sorted(device.ran))}
 
 
+def prove_again(model: Model) -> Iterator[Loading]:
+    """Prove what a model that is loaded needs and has not proved. Raises `DeviceLost` where some of it is wrong: programs that run it were
+    recorded."""
+    backend = model.backend
+    if model.proof is None or not isinstance(backend, Provable) or backend.notice:
+        return
+    yield from model.proof(model.forward)
+    if backend.notice:
+        raise DeviceLost(
+            "Some of the GPU's kernels are wrong now. Load the model again: if they are still wrong, PyTorch's own operations take their "
+            "place.",
+            backend.report,
+        )
+
+
 def _over(case: Case, backend: Backend, tensors: Sequence[RawTensor]) -> Forward:
     weights = [backend.outline(tensor) for tensor in tensors]
 
@@ -148,18 +173,19 @@ def _over(case: Case, backend: Backend, tensors: Sequence[RawTensor]) -> Forward
 def _drawn(trial: Any) -> Generator[Outcome, None, None]:
     from engine.backends.cuda.trial import DRAW
 
+    device = trial.narrowed()
     try:
-        result = outcome("drawing tokens", trial.drawn(), DRAW)
+        result = outcome("drawing tokens", trial.drawn(device), DRAW)
     except NotEnoughMemory:
         return
     except DeviceLost:
-        trial.crashed(trial.draws)
+        trial.crashed(device.ran)
         raise
     except _FAILURES as error:
         result = {**outcome("drawing tokens", float("inf"), DRAW), "error": f"{type(error).__name__}: {error}"}
     if result["passed"]:
-        trial.passed(trial.draws)
-    yield {**result, "kernels": ", ".join(sorted(trial.draws))}
+        trial.passed(device.ran)
+    yield {**result, "kernels": ", ".join(sorted(device.ran))}
 
 
 def _report(trial: Any, found: Sequence[Outcome]) -> str:

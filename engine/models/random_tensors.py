@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,13 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import RawTensor
+from engine.backends.composite import PERMUTED
 from engine.weights.awq import wrap_awq
 from engine.weights.compressed import wrap_compressed
 from engine.weights.exl2 import wrap_exl2
-from engine.weights.format import Bytes, Format
+from engine.weights.format import Bytes, Floats, Format
 from engine.weights.fp8 import wrap_fp8
 from engine.weights.gguf import GGUF_FORMATS
 from engine.weights.gptq import wrap_gptq
+from engine.weights.grouped import GroupedTensor, Indices, Layout, Run, Zeros
 from engine.weights.quantise import quantise
 from engine.weights.tensor import FileTensor
 
@@ -119,14 +122,53 @@ def _compressed(bits: int, rng: Random, rows: int, columns: int) -> RawTensor:
     return _wrapped(wrap_compressed, parts, settings)
 
 
-def _fp8(kind: str, blocks: bool, rng: Random, rows: int, columns: int) -> RawTensor:
+class _Codes:
+    """A `grouped.Source` of random codes, of `bits` bits from each of some columns on."""
+
+    def __init__(self, rng: Random, rows: int, runs: Sequence[Run]) -> None:
+        bits = np.repeat([run.bits for run in runs], [run.size for run in runs])
+        self._codes = rng.integers(0, 1 << bits, (rows, bits.size), dtype=np.uint8)
+        each = np.array([1 << run.bits for run in runs])
+        self._scales = (rng.uniform(0.04, 0.2, (rows, len(runs))) / each).astype(np.float16)
+        self._zeros = rng.integers(0, each, (rows, len(runs)), dtype=np.int16)
+
+    def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
+        """See `grouped.Source`."""
+        return self._codes[outputs, start:stop]
+
+    def scales(self, outputs: Indices) -> Floats:
+        """See `grouped.Source`."""
+        scales: Floats = self._scales[outputs].astype(np.float32)
+        return scales
+
+    def zeros(self, outputs: Indices) -> Zeros:
+        """See `grouped.Source`."""
+        return self._zeros[outputs]
+
+
+def _grouped(kind: str, rng: Random, rows: int, columns: int) -> RawTensor:
+    """Of a type that `grouped` names, however a file packs it. Raises `ValueError` where its units do not make up the columns; parts
+    without a unit, which no layout of their own is worth, are left out."""
+    parts = [(int(bits), int(unit)) for bits, unit in re.findall(r"GROUPED(\d)_(\d+)", kind)]
+    least = sum(unit for _, unit in parts[1:])
+    if not parts or columns <= least or (columns - least) % parts[0][1]:
+        raise ValueError(f"no {kind} has {columns} columns")
+    units = [parts[0]] * ((columns - least) // parts[0][1]) + parts[1:]
+    starts = np.cumsum([0, *(unit for _, unit in units)])
+    runs = [Run(int(start), unit, bits, group) for group, ((bits, unit), start) in enumerate(zip(units, starts, strict=False))]
+    order = rng.permutation(columns) if kind.startswith(PERMUTED) else None
+    return GroupedTensor(_NAME, Layout(columns, runs, order, "_F32" not in kind, rows * columns, rows), _Codes(rng, rows, runs))
+
+
+def _fp8(kind: str, unit: int, rng: Random, rows: int, columns: int) -> RawTensor:
+    """A scale for 128 rows and `unit` columns, or, if that is 0, one alone."""
     low = {"F8_E4M3": 0x20, "F8_E5M2": 0x30}[kind]
     codes = (rng.integers(low, low + 24, (rows, columns)) | rng.choice([0, 128], (rows, columns))).astype(np.uint8)
-    shape = (-(-rows // 128), -(-columns // 128)) if blocks else (1,)
+    shape = (-(-rows // 128), -(-columns // unit)) if unit else (1,)
     scale = rng.uniform(0.01, 0.05, shape).astype(np.float32)
     name = "selftest.weight_scale_inv"
     tensors = {_NAME: file_tensor(_NAME, codes, kind), name: file_tensor(name, scale)}
-    return wrap_fp8(tensors, {"quant_method": "fp8", "weight_block_size": [128, 128]} if blocks else {"quant_method": "fp8"})[_NAME]
+    return wrap_fp8(tensors, {"quant_method": "fp8", "weight_block_size": [128, unit]} if unit else {"quant_method": "fp8"})[_NAME]
 
 
 def _while_loading(kind: str, rng: Random, rows: int, columns: int) -> RawTensor:
@@ -146,9 +188,17 @@ PACKED: dict[str, Make] = {
     "EXL2 mixed": partial(_exl2, (6, 4, 3)),
     "compressed 4 bits": partial(_compressed, 4),
     "compressed 8 bits": partial(_compressed, 8),
-    "FP8 E4M3 in blocks": partial(_fp8, "F8_E4M3", True),
-    "FP8 E4M3": partial(_fp8, "F8_E4M3", False),
-    "FP8 E5M2": partial(_fp8, "F8_E5M2", False),
+    "FP8 E4M3 in blocks": partial(_fp8, "F8_E4M3", 128),
+    "FP8 E4M3": partial(_fp8, "F8_E4M3", 0),
+    "FP8 E5M2": partial(_fp8, "F8_E5M2", 0),
     **{f"{kind} while loading": partial(_while_loading, kind) for kind in ("q8", "q6", "q4")},
 }
 """By what people call them: what folders hold, and what quantising while loading makes."""
+
+
+def maker(kind: str) -> Make | None:
+    """What makes random matrices of a type as backends pack them (`engine.backends.blocked.in_blocks`); None for those that become
+    F16 or F32 first."""
+    if kind.startswith("FP8_"):
+        return partial(_fp8, "F8_E4M3", int(kind.removeprefix("FP8_")))
+    return partial(_grouped, kind) if kind.startswith(("GROUPED", PERMUTED)) else BLOCKS.get(kind)

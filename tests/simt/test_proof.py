@@ -12,13 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.backends.arena import Buffer
 from engine.backends.cuda import proven
+from engine.backends.cuda.call import Given
+from engine.backends.cuda.pointwise import add_call
 from engine.backends.cuda.targets import BuildError
+from engine.backends.cuda.trial import Trial
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Loading, Message
 from engine.errors import DeviceLost, EngineError, NotFinite
-from engine.models import cases, miniature, proof
-from engine.settings import CacheSettings, LoadSettings, StopSettings
+from engine.models import cases, proof
+from engine.settings import AdapterSettings, CacheSettings, LoadSettings, StopSettings
+from tests.engine.models.all_cases import BY_NAME
+from tests.engine.models.architectures import case_folders
+from tests.engine.models.test_lora import write_adapter
 from tests.simt.fake import FakeDevice
 from tests.simt.fake_machine import FakeMachine, install
 from tests.simt.test_backend_replies import ASK, DRAWN, Reply
@@ -38,8 +45,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeMachine:
     """One GPU of which something can be remembered."""
     monkeypatch.setattr(proven, "cache_dir", lambda: tmp_path / "cache")
     monkeypatch.setattr(proof, "SECONDS", 1000.0)  # another program may be at it
-    for module in (cases, miniature):  # shorter ones, for NumPy is slow
-        monkeypatch.setattr(module, "ATTENTION_STEPS", (1, 3, 8, 20, 1, 70))
+    monkeypatch.setattr(cases, "ATTENTION_STEPS", (1, 3, 8, 20, 1, 70))  # shorter ones, for NumPy is slow
     made = install(monkeypatch, FakeDevice())
     made.devices[0].identity = "fake 0 with its driver"
     return made
@@ -64,7 +70,7 @@ def test_proved_once(machine: FakeMachine, path: Path) -> None:
     assert checks(events) > 3
     assert (chat.info.backend, chat.info.notice) == ("cuda", "")
     assert machine.backends[0].to_prove(chat.generator.model.forward, "auto") == []
-    assert proven.known(machine.devices[0].identity).untried <= {"columns"}  # of sinks, which it has not
+    assert proven.known(machine.devices[0].identity).untried == set()
     expected = Reply(chat, tokens=8).told
     chat.close()
     chat, events = loaded(path)
@@ -83,7 +89,7 @@ def zeros(work: Callable[[], None]) -> None:
 
 KERNELS = (
     "linear_q40", "embed_q40", "unpack_q40", "rms_norm", "rope", "attend", "combine", "append", "gather_", "gated", "gemm_halves",
-    "record_halves", "sample_draw", "sample_sort",
+    "gemm_before", "gemm_after", "record_halves", "sample_draw", "sample_sort",
 )  # fmt: skip
 
 
@@ -145,6 +151,64 @@ def test_every_kernel_has_a_case_that_finds_it_wrong(machine: FakeMachine, path:
     assert any(kernel.name.startswith(name) for kernel in device.prepared)
     loading.close()
     assert machine.taken == [0]
+
+
+@pytest.mark.parametrize("name", ["columns", "gemm_expert_biases"])
+def test_kernels_that_few_models_need(
+    machine: FakeMachine, tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    """Those of sinks, and of experts with biases, have a case, too."""
+    machine.devices[0].broken[name] = zeros
+    loading = open_chat(case_folders(tmp_path_factory)(BY_NAME["GPT-OSS"]), AUTO, CacheSettings(context_length=64, memory=1))
+    while not machine.backends or not machine.backends[0].notice:
+        next(loading)
+    assert name in machine.backends[0].report
+    loading.close()
+
+
+@pytest.mark.parametrize("dtype", ["q6", "q4"])
+def test_every_type_of_cache_can_be_proved(machine: FakeMachine, path: Path, dtype: str) -> None:
+    """One that is another for keys than for values, too."""
+    chat = finished(open_chat(path, AUTO, replace(CACHE, dtype=dtype)))
+    assert (chat.info.backend, chat.info.notice) == ("cuda", "")
+    assert proven.known(machine.devices[0].identity).untried == set()
+    chat.close()
+
+
+def test_adapters_bring_kernels_that_prove_themselves(machine: FakeMachine, path: Path, tmp_path: Path) -> None:
+    """When they are put on; programs that are recorded already are not trusted where one is wrong."""
+    adapter = AdapterSettings((str(write_adapter(tmp_path / "adapter")),))
+    chat, _ = loaded(path)
+    assert not any(name.startswith("linear_fp32") for name in proven.known(machine.devices[0].identity).passed)
+    reply = Reply(chat, tokens=4, adapters=adapter)
+    assert checks([event for event in reply.events if isinstance(event, Loading)]) > 1
+    known = proven.known(machine.devices[0].identity)
+    assert any(name.startswith("linear_fp32") for name in known.passed)
+    assert known.untried == set()
+    chat.close()
+    proven.forget(machine.devices[0].identity)
+    machine.devices[0].broken["linear_fp32"] = zeros
+    chat, _ = loaded(path)
+    assert chat.info.notice == ""
+    with pytest.raises(DeviceLost, match="Load the model again") as found:
+        Reply(chat, tokens=4, adapters=adapter)
+    assert "FAILED" in found.value.report
+    chat.close()
+    assert machine.taken == [0]
+
+
+def test_what_is_only_recorded_has_not_proved_itself(machine: FakeMachine) -> None:
+    (device,) = machine.devices
+    noted = Trial(device, frozenset(), 100).narrowed()
+    x, y, z = Buffer(64), Buffer(64), Buffer(64)
+    call, memory = add_call(x, y, z, 1.0), device.zeros(1024)
+    list(noted.prepare([call.kernel]))
+    values = [int(memory.data_ptr()) if isinstance(value, Buffer) else 1 if isinstance(value, Given) else value for value in call.arguments]
+    graph = noted.record(lambda: noted.launch(call.kernel, call.blocks(1), values))
+    assert noted.ran == set()
+    graph.launch()
+    assert noted.ran == {"add"}
+    device.synchronize()
 
 
 @pytest.mark.slow
@@ -235,9 +299,20 @@ def test_logits_that_are_no_numbers(machine: FakeMachine, path: Path, broken: bo
         events.extend(stream)
     assert checks([event for event in events if isinstance(event, Loading)]) > 1
     assert isinstance(found.value, DeviceLost if broken else NotFinite)
-    assert ("some are wrong now. Load the model again" if broken else "checked again and are right") in str(found.value)
+    assert ("kernels are wrong now. Load the model again" if broken else "checked again and are right") in str(found.value)
     chat.close()
     assert machine.taken == [0]
+
+
+def test_logits_that_are_no_numbers_where_torch_does_it_all(machine: FakeMachine, path: Path) -> None:
+    """No kernel is to blame."""
+    machine.devices[0].broken["attend"] = zeros
+    chat, _ = loaded(path)
+    run = chat.generator.cache.program.run
+    chat.generator.cache.program.run = lambda step: run(step) * np.float32(np.nan)  # type: ignore[method-assign]
+    with pytest.raises(NotFinite, match="not finite numbers"):
+        Reply(chat, tokens=3)
+    chat.close()
 
 
 def test_logits_that_are_no_numbers_elsewhere(path: Path) -> None:

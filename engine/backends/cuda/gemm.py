@@ -148,15 +148,11 @@ def _product(bound: Bound, weight: WeightOutline, x: torch.Tensor, y: torch.Tens
             _multiply(bound.device, x, dense[:last, :k], y[:, first * ROWS : first * ROWS + last], add)
 
 
-def _kernels(weights: Sequence[WeightOutline], processors: int) -> tuple[Kernel, ...]:
+def _kernels(weights: Sequence[WeightOutline], processors: int) -> list[Kernel]:
+    """Those that read the weights, and rows as fp16 for them."""
     kinds = {w.family.name: w.family.unpack() for w in weights if isinstance(w.family, Packed)}
-    return (
-        halves_kernel(),
-        before_kernel(),
-        after_kernel(),
-        *kinds.values(),
-        *passes_kernels(weights, processors),
-    )
+    halves = [halves_kernel()] if any(dense_type(w) == "fp16" for w in weights) else []
+    return [*halves, *kinds.values(), *passes_kernels(weights, processors)]
 
 
 def _grid(chunks: int, tiles: int) -> Blocks:
@@ -191,7 +187,10 @@ def product_call(parts: Sequence[Part], x: Buffer, processors: int) -> TorchCall
     reads = (x, *residuals, *(part.weight for part in parts))
     weights = [part.weight for part in parts]
     rooms, writes = _rooms(weights, x.copies), tuple(part.y for part in parts)
-    return TorchCall(run, reads, writes, _kernels(weights, processors), x.on_logit_rows, x.copies, rooms)
+    kernels = _kernels(weights, processors)
+    kernels += [before_kernel()] if any(part.bias_address or part.residual is not None for part in parts) else []
+    kernels += [after_kernel()] if halves_kernel() in kernels else []
+    return TorchCall(run, reads, writes, tuple(kernels), x.on_logit_rows, x.copies, rooms)
 
 
 def _part(bound: Bound, part: Part, x: _Input) -> None:
@@ -251,9 +250,9 @@ def expert_product_call(
             arguments = (y, y.stride, ids, ids.stride, ids.width, bias_address, bias_stride, y.width, table.address)
             bound.launch(Call(expert_biases_kernel(), row_blocks(bound.rows), arguments, (), (y,)))
 
-    kernels = (*_kernels([table.first], processors), expert_biases_kernel())
+    kernels = _kernels([table.first], processors) + ([expert_biases_kernel()] if bias_address else [])
     rooms = _rooms([table.first], x.copies, experts=True)
-    return TorchCall(run, (x, ids, table), (y,), kernels, x.on_logit_rows, x.copies, rooms)
+    return TorchCall(run, (x, ids, table), (y,), tuple(kernels), x.on_logit_rows, x.copies, rooms)
 
 
 def _expert_in_passes(

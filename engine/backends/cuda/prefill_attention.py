@@ -101,7 +101,10 @@ def prefill_attention(
     forms = [halves] if halves and not shape.window else [False, halves] if halves else [False]
     sides = ((KEYS, kind.keys), (VALUES, kind.values))
     kernels = [gather_kernel(side, name, shape.head_dim, form) for side, name in sides for form in forms]
-    rooms: dict[int, Room] = {_SINKS: Room(4 * shape.heads)} if sinks else {}
+    rooms: dict[int, Room] = {}
+    if sinks:
+        kernels.append(columns_kernel())
+        rooms[_SINKS] = Room(4 * shape.heads)
     if False in forms:
         rooms |= prefill_pieces.rooms(shape)
     if halves:
@@ -114,9 +117,7 @@ def prefill_attention(
             rooms[place] = (
                 Room(max(rooms[place].fixed, most * shape.window)) if shape.window else Room(position=most)
             )
-    return TorchCall(
-        run, (q, *touched(addresses)), (y,), (*kernels, columns_kernel()), q.on_logit_rows, q.copies, rooms
-    )
+    return TorchCall(run, (q, *touched(addresses)), (y,), tuple(kernels), q.on_logit_rows, q.copies, rooms)
 
 
 def _gatherer(kind: CacheType, addresses: tuple[int, int], shape: AttentionShape) -> Gather:

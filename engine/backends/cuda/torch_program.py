@@ -1,5 +1,9 @@
 """A model's passes on GPUs by torch's own operations alone, where kernels do not run right: the reference's formulas over
 packed matrices, which are taken apart a piece at a time. Slow, and right.
+
+All kernels go, not those alone that were found wrong: a case that fails tells that one of its kernels is wrong, not which, and one that
+writes where it should not makes its neighbours look wrong, or right. Nor would much be won: graphs, draws on the device, records and the
+cache's layouts are the kernels' own, so an operation of torch's among them would need a second way through each.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
 from engine.backends.base import Forward, WalkPlan
 from engine.backends.cuda import proven
-from engine.backends.cuda.device import Device
+from engine.backends.cuda.device import Device, Graph
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.outline import Outline, kept_as
 from engine.backends.cuda.walk import OneRow, Walks, walk_kernels
@@ -22,7 +22,7 @@ DRAW = 1e-3
 
 class Narrowed:
     """A device that says it has another number of multiprocessors: kernels have other forms for small and for large matrices. It
-    notes the names of those that `ran`."""
+    notes the names of those that `ran`; being recorded is not running."""
 
     identity = ""  # nothing is proved while something is proved
 
@@ -34,8 +34,33 @@ class Narrowed:
         self.ran.add(kernel.name)
         self._device.launch(kernel, blocks, arguments)
 
+    def record(self, launches: Callable[[], None]) -> Graph:
+        """See `Device.record`; where that fails, one of these is to blame."""
+        ran, self.ran = self.ran, set()
+        try:
+            return _Replayed(self._device.record(launches), self.ran, ran)
+        except BaseException:
+            ran.update(self.ran)
+            raise
+        finally:
+            self.ran = ran
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._device, name)
+
+
+@dataclass(frozen=True)
+class _Replayed:
+    """A graph that says, when it is launched, that its kernels `ran`."""
+
+    graph: Graph
+    names: set[str]
+    ran: set[str]
+
+    def launch(self) -> None:
+        """See `Graph`."""
+        self.ran.update(self.names)
+        self.graph.launch()
 
 
 class Trial:
@@ -75,10 +100,10 @@ class Trial:
         """Names of the kernels that draw tokens."""
         return frozenset(kernel.name for kernel in walk_kernels(self._vocabulary))
 
-    def drawn(self) -> float:
-        """How far draws over the model's vocabulary are from what NumPy says: the largest share that a probability is off, infinite
-        for a wrong token."""
-        size, device = self._vocabulary, self.device
+    def drawn(self, on: Narrowed) -> float:
+        """How far draws over the model's vocabulary, on a device of `narrowed`, are from what NumPy says: the largest share that a
+        probability is off, infinite for a wrong token."""
+        size, device = self._vocabulary, cast(Device, on)
         for _ in device.prepare(walk_kernels(size)):
             pass
         rng = np.random.default_rng(7)
