@@ -338,6 +338,13 @@ def test_a_reply_whose_end_is_found_late_is_ended_in_time(limit: int, monkeypatc
     assert re.fullmatch(b"[ab]{200,}c", written([GrammarFilter.regex(words, "[ab]{200,}c")], words, limit, limit))
 
 
+def test_half_of_a_small_budget_is_no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    Counted(monkeypatch, 100)
+    words = tokenizer_of([b"a" * 20, b"c"])
+    for seed in range(20):
+        assert re.fullmatch(b"a{200,}c", written([GrammarFilter.regex(words, "a{200,}c")], words, 12, seed))
+
+
 def test_the_known_way_is_followed_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     counted, words = Counted(monkeypatch, 2000), tokenizer_of([*bytes_of("abc"), b"ab"])
     together = FilterSet([GrammarFilter.regex(words, "(ab){10}c")])

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.sampling.candidates import Candidates, Workspace
@@ -131,8 +131,8 @@ def test_scores_beyond_float32_stay_in_order() -> None:
     assert left.deviation() == pytest.approx(np.std([1.5e40, 1.6e40, -1.5e40]))
 
 
-def mask_of(allowed: np.ndarray, words: int) -> np.ndarray:
-    bits = np.zeros(words * 32, bool)
+def mask_of(allowed: np.ndarray, words: int, beyond: bool) -> np.ndarray:
+    bits = np.full(words * 32, beyond)
     bits[: min(len(allowed), len(bits))] = allowed[: len(bits)]
     return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)
 
@@ -140,16 +140,17 @@ def mask_of(allowed: np.ndarray, words: int) -> np.ndarray:
 @settings(max_examples=40, deadline=None)
 @given(
     st.one_of(st.integers(1, 200), st.integers(65_500, 65_700)), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.001, 0.3, 0.97, 1.0]),
-    st.integers(-3, 3),
+    st.integers(-3, 3), st.booleans(),
 )  # fmt: skip
-def test_masks_of_every_size(size: int, seed: int, share: float, more_words: int) -> None:
+@example(65_537, 1, 0.001, 0, True)
+def test_masks_of_every_size(size: int, seed: int, share: float, more_words: int, beyond: bool) -> None:
     random = np.random.default_rng(seed)
     logits = random.standard_normal(size).astype(np.float32)
     logits.setflags(write=False)
     allowed = random.random(size) < share
     words = max(0, -(-size // 32) + more_words)
     left = Candidates(logits, Workspace(size))
-    left.allow(mask_of(allowed, words))
+    left.allow(mask_of(allowed, words, beyond))
     kept = np.flatnonzero(allowed[: words * 32])
     found = left.reaching(-np.inf)
     assert np.array_equal(left.ids_at(found), kept)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numba import config, types
 
 from engine.sampling import kernels, passes
 from engine.sampling.raw import RawDistribution
@@ -106,6 +108,17 @@ def test_a_survey_finds_what_sorting_finds(size: int) -> None:
             assert np.array_equal(found.maxima, column_maxima(logits))
 
 
+def test_the_bound_of_a_survey_leaves_little_to_look_at() -> None:
+    kernel = kernels._bound_kernel()
+    for count in (1, 7, 40, 256):
+        for spread in (0.01, 1.0, 1000.0):
+            maxima = np.random.default_rng(count).normal(5.0, spread, passes.BLOCK).astype(np.float32)
+            bound = kernel(maxima, maxima.max(), count)
+            assert count <= np.count_nonzero(maxima >= bound) <= count + 8
+            maxima[count - 1 :] = -np.inf
+            assert kernel(maxima, np.float32(maxima.max(initial=0.0)), count) == -np.inf
+
+
 def test_a_survey_of_few_tokens_is_complete() -> None:
     logits = np.full(kernels.SURVEY_LEAST + 5, -np.inf, np.float32)
     logits[[9, 16_385, 4_105]] = (1.0, 2.0, 2.0)  # columns 9, 1 and 9
@@ -145,3 +158,19 @@ def test_draws_are_the_same_with_and_without_a_survey(settings: dict[str, Any], 
     surveyed = drawn()
     monkeypatch.setattr(kernels, "SURVEY_LEAST", 1 << 30)
     assert drawn() == surveyed
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_code_is_kept_where_it_is_asked_for_or_not_at_all(writable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never in Numba's own places, which others may be able to write to."""
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "kept"
+    folder.mkdir()
+    monkeypatch.setattr(config, "CACHE_DIR", str(elsewhere))
+    monkeypatch.setattr(kernels, "code_folder", lambda name: folder if writable else None)
+    signature = types.int64(types.float32[::1], types.float32)
+    for _ in range(2):
+        kernel = kernels._compiled(passes._reaching, signature, ())
+        assert kernel(np.arange(passes.BLOCK, dtype=np.float32), np.float32(passes.BLOCK - 3)) == 3
+        assert str(elsewhere) == config.CACHE_DIR
+        assert not elsewhere.exists()
+        assert bool(list(folder.rglob("*.nbc"))) == writable

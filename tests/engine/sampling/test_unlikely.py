@@ -50,6 +50,13 @@ def test_xtc_tosses_one_coin_a_place() -> None:
     assert tossed == [drawer.look(LOGITS, range(place)).distribution.probability(0) == 0.0 for place in range(4000)]
 
 
+def test_xtc_falls_below_its_probability(monkeypatch: pytest.MonkeyPatch) -> None:
+    for coin, falls in ((0.25, False), (np.nextafter(0.25, 0.0), True)):
+        monkeypatch.setattr(Sampler, "uniform", lambda *place, coin=coin: coin)
+        found = distribution(LOGITS, dataclasses.replace(ALWAYS, xtc_probability=0.25))
+        assert (0 not in found) == falls
+
+
 def test_the_coin_is_no_number_that_is_used_for_anything_else() -> None:
     # The same number for the coin and for the test of a guess would make drafting change what is written.
     purposes = [sampler.DRAW, verify.DRAW, verify.ACCEPT, verify.RESIDUAL, draft_model.GUESS]
