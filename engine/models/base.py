@@ -10,8 +10,7 @@ from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
 from engine.models.estimate import SPARE_PAGES, context_pages, free_words, page_bytes
-from engine.models.layers import Parts, Rotary
-from engine.models.lora import Slot
+from engine.models.layers import Parts, Rotary, Slot
 from engine.models.rope import rotary_table
 from engine.units import size_text
 

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from engine.backends.base import Array, AttentionShape, Floats, Ops, RotaryTable, Routing, Weight
+
+Order = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,19 @@ class Linear:
         for down, up in self.adapters:
             y = ops.linear(ops.linear(x, down), up, None, y)
         return y
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slot:
+    """The linears that a module of the original model became, of `rows` rows in all, each with the module's rows that it has; None: all."""
+
+    linears: tuple[tuple[Linear, Order | None], ...]
+    rows: int
+
+    @property
+    def columns(self) -> int:
+        """Inputs of the module."""
+        return self.linears[0][0].weight.shape[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy.typing as npt
 from engine.backends.base import Weight
 from engine.errors import BadSetting
 from engine.models.decoder import ungrouped_rows
-from engine.models.layers import Linear
+from engine.models.layers import Linear, Order, Slot
 from engine.models.names import TensorNames
 from engine.weights.adapter import Adapter
 from engine.weights.tensor import FileTensor
@@ -25,22 +24,6 @@ if TYPE_CHECKING:
 _LINEARS = (
     "query", "key", "value", "output", "gate", "up", "down", "query_key_value", "gate_up",
 )  # fmt: skip
-
-
-Order = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Slot:
-    """The linears that a module of the original model became, of `rows` rows in all, each with the module's rows that it has; None: all."""
-
-    linears: tuple[tuple[Linear, Order | None], ...]
-    rows: int
-
-    @property
-    def columns(self) -> int:
-        """Inputs of the module."""
-        return self.linears[0][0].weight.shape[1]
 
 
 def adapter_slots(family: Family, config: ModelConfig, names: TensorNames, linears: Mapping[str, Linear]) -> dict[str, Slot]:

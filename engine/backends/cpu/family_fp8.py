@@ -1,4 +1,4 @@
-"""8-bit floats (e4m3) with a scale for each block of inputs. Holds `engine.weights.fp8_blocks`'s types.
+"""8-bit floats (e4m3) with a scale for each block of inputs. Holds `engine.weights.fp8`'s types.
 
 Block of `unit` features x 16 rows: the bytes (unit, 16), then 16 float32 scales.
 """

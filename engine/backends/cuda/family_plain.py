@@ -89,7 +89,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Fp8:
-    """A `Family` of e4m3 numbers with a scale for each `unit` columns of a row, 128 or 32 (`engine.weights.fp8_blocks`).
+    """A `Family` of e4m3 numbers with a scale for each `unit` columns of a row, 128 or 32 (`engine.weights.fp8`).
 
     A tile is a run of 1024 bytes for each 64 columns, then, for each `unit` columns, the scales of its 16 rows, float32, times 2^8.
     Of 32 columns lane (g, t) has 16 bytes: row g, columns 8 t .. 8 t + 7, then row g + 8. Of each four columns the second and third

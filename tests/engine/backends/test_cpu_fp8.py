@@ -12,8 +12,7 @@ from engine.backends.base import AttentionShape, Step
 from engine.backends.cpu import CpuBackend
 from engine.backends.cpu.weight import CpuWeight
 from engine.errors import BadCheckpoint
-from engine.weights.fp8 import Fp8Tensor, wrap_fp8
-from engine.weights.fp8_blocks import Fp8Blocks, fp8_blocks
+from engine.weights.fp8 import Fp8Blocks, Fp8Tensor, fp8_blocks, wrap_fp8
 from engine.weights.tensor import FileTensor
 from tests.engine.backends.kernel_oracles import Matrix
 from tests.engine.backends.test_cpu_weight_types import unpacked
