@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QFontDatabase, QGuiApplication
-from PySide6.QtWidgets import QApplication, QDialog, QDialogButtonBox, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from desktop.store.attached import Attachment, kind_of, lines_of
 from desktop.views.spacing import dialog_margins
+from desktop.views.text_box import code_font
 
 __all__ = ["AttachmentPreview"]
 
@@ -44,9 +45,7 @@ class AttachmentPreview(QDialog):
         )
         self.box.setTabChangesFocus(True)
         if kind_of(attachment.name) != "file":
-            font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
-            font.setPointSizeF(QApplication.font().pointSizeF())
-            self.box.setFont(font)
+            self.box.setFont(code_font())
             self.box.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.box.setPlainText(attachment.text[:_MOST_SHOWN])
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)

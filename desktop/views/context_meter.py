@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QPoint, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPainterPath, QPaintEvent, QPalette
+from PySide6.QtGui import QColor, QGuiApplication, QKeyEvent, QPainter, QPainterPath, QPaintEvent, QPalette
 from PySide6.QtWidgets import QAbstractButton, QFrame, QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from desktop.services.context_meter import Measured, cost_words
@@ -81,7 +81,7 @@ class ContextBar(QAbstractButton):
         frame = QRectF(3, (self.height() - high) / 2, self.width() - 6, high)
         shape = QPainterPath()
         shape.addRoundedRect(frame, high / 2, high / 2)
-        painter.fillPath(shape, palette.color(QPalette.ColorRole.Base))
+        painter.fillPath(shape, QGuiApplication.palette().color(QPalette.ColorRole.Base))  # its own is coloured as what it stands on
         now = self._now
         full = now.used >= now.length if now.length else False
         strong = palette.color(QPalette.ColorRole.BrightText if full else QPalette.ColorRole.Highlight)

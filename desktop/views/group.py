@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
@@ -77,14 +77,20 @@ class Group(QWidget):
         self.header.setChecked(shown)
         self.content.setVisible(shown)
         self._describe()
-        self.tint()
+        self._tint()
 
     def _describe(self) -> None:
         self.header.setAccessibleName(self.title)
         state = "expanded" if self.header.isChecked() else "collapsed"
         self.header.setAccessibleDescription(f"{state}, {self.note.text()}" if self.note.text() else state)
 
-    def tint(self) -> None:
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the theme and the text size."""
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and hasattr(self, "header"):
+            self._tint()
+
+    def _tint(self) -> None:
         """Draw the arrow in the colour of the theme."""
         colour = self.palette().color(QPalette.ColorRole.WindowText).name()
         self.header.setIcon(tinted("chevron-down" if self.header.isChecked() else "chevron-right", colour, colour))

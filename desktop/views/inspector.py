@@ -93,7 +93,6 @@ class Inspector(QWidget):
         layout.addLayout(self._head())
         layout.addWidget(self._scroll, 1)
         layout.addLayout(self._foot())
-        self.fit_text()
 
     def _head(self) -> QHBoxLayout:
         self.query = _Search()
@@ -193,12 +192,6 @@ class Inspector(QWidget):
         wanted = set(titles)
         for group in self.groups:
             group.open(group.title in wanted)
-
-    def fit_text(self) -> None:
-        """Follow the theme and the text size."""
-        self.prompt_field.fit_text()
-        for group in self.groups:
-            group.tint()
 
     # -- what the user does
 

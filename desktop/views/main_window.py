@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QEvent, QSettings, Qt
+from PySide6.QtCore import QSettings, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeyEvent
 
 from desktop.services.together import Services
@@ -122,7 +122,6 @@ class MainWindow(WindowParts):
         self.desk.notice.connect(self.chat.show_notice)
         self.desk.fetching.connect(self._show_fetching)
         self.desk.fetch_ended.connect(self._end_fetching)
-        self.theme.changed.connect(self._fit_text)
         self.writing.begin(self)
         self._show_model()
         self._show_undo(False, "")
@@ -149,10 +148,8 @@ class MainWindow(WindowParts):
             look = self.session.settings(Appearance)
             self.theme.apply(look.theme, look.text_scale)
             self.theme.motion.apply(look.motion)
-            self.chat.transcript.setFont(self.theme.base_font)
-            self.chat.transcript.set_text_scale(look.text_scale)
+            self.chat.transcript.set_text_scale(look.text_scale, self.theme.base_font)
             self.chat.transcript.unfold_thoughts(look.unfold_thoughts)
-            self._fit_text()
         if cls is Behaviour:
             self.chat.composer.set_send_with(self.session.settings(Behaviour).send_with)
 
@@ -177,10 +174,6 @@ class MainWindow(WindowParts):
     def _show_alone(self, side: str) -> None:
         self.sidebar.back.setVisible(side == LEFT)
         self.inspector.back.setVisible(side == RIGHT)
-
-    def _fit_text(self) -> None:
-        self.sidebar.fit_text()
-        self.inspector.fit_text()
 
     # -- what the user does
 
@@ -285,11 +278,6 @@ class MainWindow(WindowParts):
         for side in (LEFT, RIGHT):
             self.panes.set_wanted(side, str(self._geometry.value(side, "true")) == "true")
         self.settings_desk.recall(self._geometry)
-
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.PaletteChange and hasattr(self, "actions_by_name"):
-            self._fit_text()
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Keep the window's place; stop, save and end what runs; where a reply would lose its end, ask first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QRectF, QSize, Qt
-from PySide6.QtGui import QBrush, QColor, QPainter, QPainterPath, QPaintEvent, QPalette, QShowEvent
+from PySide6.QtGui import QBrush, QColor, QGuiApplication, QPainter, QPainterPath, QPaintEvent, QPalette, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.services.memory_forecast import PARTS, MemoryForecast, Place
@@ -80,7 +80,7 @@ class _Bar(QWidget):
         frame = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
         shape = QPainterPath()
         shape.addRoundedRect(frame, 5, 5)
-        painter.fillPath(shape, palette.color(QPalette.ColorRole.Base))
+        painter.fillPath(shape, QGuiApplication.palette().color(QPalette.ColorRole.Base))  # its own is coloured as what it stands on
         painter.setClipPath(shape)
         whole = max(place.total, sum(place.parts), 1)
         x, mirrored = 0.0, self.layoutDirection() == Qt.LayoutDirection.RightToLeft

@@ -88,10 +88,6 @@ class PromptField(QWidget):
         """The own text as it stands in the box."""
         return self.box.text()
 
-    def fit_text(self) -> None:
-        """Follow the text size."""
-        self.box.fit()
-
     def _describe(self) -> None:
         own, refused = bool(self.box.text()), not self._inherits and not self.box.text()
         inherited = bool(self._inherited) and not own and not refused

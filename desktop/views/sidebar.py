@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QPalette
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
@@ -65,7 +65,7 @@ class Sidebar(QWidget):
         for signal in (rows.modelReset, rows.rowsInserted, rows.rowsRemoved):
             signal.connect(self._choose_page)
         self.show_trash_count(0)
-        self.fit_text()
+        self._tint()
         self._choose_page()
 
     def _make_head(self) -> None:
@@ -127,8 +127,13 @@ class Sidebar(QWidget):
         self.show_chats()
         self.list.begin_rename(conversation)
 
-    def fit_text(self) -> None:
+    def changeEvent(self, event: QEvent) -> None:
         """Follow the theme and the text size."""
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and hasattr(self, "trash_button"):
+            self._tint()
+
+    def _tint(self) -> None:
         colour = self.palette().color(QPalette.ColorRole.WindowText).name()
         side = round(self.fontMetrics().height() * 1.1)
         for button, name in ((self.new, "new-chat"), (self.trash_button, "trash")):

@@ -5,12 +5,19 @@ from __future__ import annotations
 import math
 
 from PySide6.QtCore import QEvent, QMimeData, QRect, Qt, QTimer, Signal
-from PySide6.QtGui import QFocusEvent, QFontDatabase, QFontMetricsF, QKeyEvent, QResizeEvent, QWheelEvent
-from PySide6.QtWidgets import QApplication, QPlainTextEdit
+from PySide6.QtGui import QFocusEvent, QFont, QFontDatabase, QFontMetricsF, QKeyEvent, QResizeEvent, QWheelEvent
+from PySide6.QtWidgets import QPlainTextEdit
 
-__all__ = ["TextBox"]
+__all__ = ["TextBox", "code_font"]
 
 _PAUSE_MILLISECONDS = 600
+
+
+def code_font() -> QFont:
+    """The system's fixed font without a size: a widget that has it follows the size of all text."""
+    font = QFont()
+    font.setFamilies(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont).families())
+    return font
 
 
 class TextBox(QPlainTextEdit):
@@ -21,7 +28,7 @@ class TextBox(QPlainTextEdit):
 
     def __init__(self, name: str, *, least: int = 2, most: int = 10) -> None:
         super().__init__()
-        self._least, self._most, self._code = least, most, False
+        self._least, self._most = least, most
         self._told = ""
         self._showing = False
         self._fitting = False
@@ -38,8 +45,7 @@ class TextBox(QPlainTextEdit):
 
     def use_code_font(self) -> None:
         """Show the text in the system's fixed font."""
-        self._code = True
-        self.fit()
+        self.setFont(code_font())
 
     def text(self) -> str:
         """What is in the box; unlike `toPlainText` it keeps no-break spaces."""
@@ -74,10 +80,6 @@ class TextBox(QPlainTextEdit):
         if self._fitting:
             return
         self._fitting = True
-        font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont) if self._code else self.font()
-        font.setPointSizeF(QApplication.font().pointSizeF())
-        if self._code and (font.family(), font.pointSizeF()) != (self.font().family(), self.font().pointSizeF()):
-            self.setFont(font)
         wanted = max(int(self.document().size().height()), self._placeholder_lines())
         lines = min(max(self._least, wanted), self._most)
         frame = 2 * math.ceil(self.document().documentMargin()) + 10

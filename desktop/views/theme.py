@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QPalette
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QWidget
 
 import resources
 from desktop.views.motion import Motion
@@ -109,6 +109,7 @@ class Theme(QObject):
         self.motion = Motion(app, self)
         self._choice, self._scale, self._applied, self._coloured = "system", 100, "", ""
         self._base = QFont(app.font())
+        app.setAttribute(Qt.ApplicationAttribute.AA_UseStyleSheetPropagationInWidgetStyles)  # styled widgets follow the font by themselves
         app.setStyleSheet("")  # widgets made under a sheet are styled at every step of the making: three times the work
         if app.property(_STYLED) is None:  # once: what `style()` and `setStyle` hand out lives as long as the application
             app.setStyle("Fusion")
@@ -149,13 +150,15 @@ class Theme(QObject):
         if text_scale == self._scale:
             return
         self._scale = text_scale
-        self._applied = ""  # widgets under a style sheet take another font only when the sheet is set again
+        if self._applied:
+            self._set_sheet()  # before the font: widgets that hear of it measure themselves
         font = QFont(self._base)
         if font.pointSizeF() > 0:
             font.setPointSizeF(self._base.pointSizeF() * self._scale / 100)
         else:
             font.setPixelSize(max(1, round(self._base.pixelSize() * self._scale / 100)))
         self._app.setFont(font)
+        self._app.sendPostedEvents(None, QEvent.Type.ApplicationFontChange.value)  # at once, not when the loop comes to it
 
     def _system_changed(self) -> None:
         self._show()
@@ -180,9 +183,31 @@ class Theme(QObject):
             return
         self._applied = scheme
         self._colour(scheme)
-        mirrored = self._app.layoutDirection() == Qt.LayoutDirection.RightToLeft
-        self._app.setStyleSheet(style_sheet(self.colours, self._scale, mirrored))
+        styled = bool(self._app.styleSheet())
+        self._set_sheet()
+        if styled:
+            for window in self._app.topLevelWidgets():
+                if window.parent() is None:
+                    self._polish(window)
         self.changed.emit(scheme)
+
+    def _set_sheet(self) -> None:
+        """Where there was a sheet already, widgets take lengths and pictures from the new one when they are next painted or measured,
+        but their palettes only when they are polished. Qt would polish each once for every widget above it, nine times on average;
+        it polishes those it keeps rules for, so they are forgotten first.
+        """
+        mirrored = self._app.layoutDirection() == Qt.LayoutDirection.RightToLeft
+        self._app.style().unpolish(self._app)
+        self._app.setStyleSheet(style_sheet(self.colours, self._scale, mirrored))
+
+    def _polish(self, widget: QWidget) -> None:
+        """Style a widget and all in it anew; Qt itself does so for those that were never shown."""
+        if widget.testAttribute(Qt.WidgetAttribute.WA_WState_Polished):
+            widget.style().polish(widget)
+            self._app.sendEvent(widget, QEvent(QEvent.Type.StyleChange))
+        for child in widget.children():
+            if isinstance(child, QWidget):
+                self._polish(child)
 
     def _colour(self, scheme: str) -> None:
         if scheme != self._coloured:

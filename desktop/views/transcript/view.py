@@ -8,6 +8,7 @@ from time import perf_counter
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal, Slot
 from PySide6.QtGui import (
     QContextMenuEvent,
+    QFont,
     QGuiApplication,
     QHideEvent,
     QKeyEvent,
@@ -65,6 +66,7 @@ class TranscriptView(QAbstractScrollArea):
     def __init__(self, model: MessagesModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._percent = 100
+        self._base: QFont | None = None
         self.edit_words: Callable[[int], str] = lambda message: ""
         self._given: TranscriptColours | None = None
         self._look = self._make_look()
@@ -291,12 +293,12 @@ class TranscriptView(QAbstractScrollArea):
         self.edited.emit(message_id, text, answer)
 
     def _make_look(self) -> Look:
-        return make_look(self.font(), self._percent, self._given or TranscriptColours.from_palette(self.palette()))
+        return make_look(self._base or self.font(), self._percent, self._given or TranscriptColours.from_palette(self.palette()))
 
-    def set_text_scale(self, percent: int) -> None:
-        """Show text at `percent` of the widget's font."""
-        if percent != self._percent:
-            self._percent = percent
+    def set_text_scale(self, percent: int, base: QFont | None = None) -> None:
+        """Show text at `percent` of `base`, or else of the widget's font."""
+        if (percent, base) != (self._percent, self._base):
+            self._percent, self._base = percent, base
             self._relook()
 
     def set_colours(self, colours: TranscriptColours | None) -> None:

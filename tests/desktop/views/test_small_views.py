@@ -311,7 +311,7 @@ def test_code_in_a_text_box_follows_the_text_size(qtbot, qapp) -> None:
     large.setPointSizeF(usual.pointSizeF() * 2)
     try:
         qapp.setFont(large)
-        box.fit()
+        qapp.processEvents()
         assert (box.font().family(), box.font().pointSizeF()) == (family, small * 2)
     finally:
         qapp.setFont(usual)
