@@ -63,14 +63,14 @@ class Budget:
         known = self._endings[-1]
         if not isinstance(known, bool):
             return known
-        written = len(self._endings) - 1
+        place = len(self._endings)
         if self._near is None and remaining is not None:
             self._near = remaining // 2
-        if not self._filters or (written < self._next and (remaining is None or self._near is None or remaining > self._near)):
+        if not self._filters or (place < self._next and (remaining is None or self._near is None or remaining > self._near)):
             return None
         found = self._endings[-1] = self._found(b"", None)
         if found is None:
-            self._next, self._pause = written + self._pause, 2 * self._pause
+            self._next, self._pause = place + self._pause, 2 * self._pause
             self._near = None if remaining is None else remaining // 2
         return found
 

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.sampling.candidates import Candidates, Workspace
+from engine.sampling.distribution import Distribution
 from engine.sampling.selection import at_least, column_maxima, dot, top_indices
 
 
@@ -170,3 +171,15 @@ def test_a_small_deviation_far_from_zero(size: int) -> None:
     logits[::3] = -np.inf
     expected = logits[logits > -np.inf].astype(np.float64).std()
     assert Candidates(logits, Workspace(size)).deviation() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [3, 300])
+@pytest.mark.parametrize("explicit", [False, True])
+def test_probabilities_of_tokens_that_are_there_and_that_are_not(size: int, explicit: bool) -> None:
+    shares = np.arange(1, size + 1) / (size * (size + 1) / 2)
+    ids = np.arange(size) * 2 + 1 if explicit else None
+    found = Distribution(ids, shares)
+    expected = dict(zip(range(size) if ids is None else ids.tolist(), shares.tolist(), strict=True))
+    tokens = range(-2, 2 * size + 3)
+    assert [found.probability(token) for token in tokens] == [expected.get(token, 0.0) for token in tokens]
+    assert found.probabilities_of(tokens) == [expected.get(token, 0.0) for token in tokens]
