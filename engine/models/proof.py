@@ -108,7 +108,7 @@ def prove(backend: Provable, cases: Sequence[Case], cache_dtype: str, forward: F
             return
         if trial.left:
             log.info("kernels that were not proved on %s: %s", trial.device.name, ", ".join(sorted(trial.left)))
-            if time.monotonic() < deadline:
+            if time.monotonic() < deadline and not trial.short:  # else they are tried at the next loading
                 trial.untried()
 
 
@@ -135,6 +135,7 @@ def _tried(trial: Any, case: Case, deadline: float) -> Iterator[Outcome]:
             result = outcome(case.name, difference(run_case(case, backend, tensors), expected), case.tolerance)
         except NotEnoughMemory:
             log.info("no memory was left to prove %s", case.name)
+            trial.short = True
             return
         except DeviceLost:
             trial.crashed(device.ran)
@@ -177,6 +178,7 @@ def _drawn(trial: Any) -> Generator[Outcome, None, None]:
     try:
         result = outcome("drawing tokens", trial.drawn(device), DRAW)
     except NotEnoughMemory:
+        trial.short = True
         return
     except DeviceLost:
         trial.crashed(device.ran)

@@ -255,6 +255,17 @@ def test_one_stream_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.torch.streams == 0x5001
 
 
+def test_what_is_remembered_goes_with_the_driver_and_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where NVML, which knows the driver's own version, is not there."""
+    made = Made(monkeypatch)
+    seen = {made.device.identity}
+    made.fake.version += 10
+    seen.add(TorchDevice(0, library=Driver(made.fake)).identity)
+    monkeypatch.setattr(torch, "__version__", "99.1")
+    seen.add(TorchDevice(0, library=Driver(made.fake)).identity)
+    assert len(seen) == 3
+
+
 def test_trim(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this order; and a device that is gone is no trouble."""
     made, done = Made(monkeypatch), list[str]()

@@ -14,13 +14,14 @@ import pytest
 
 from engine.backends.arena import Buffer
 from engine.backends.cuda import proven
+from engine.backends.cuda.backend import CudaBackend
 from engine.backends.cuda.call import Given
 from engine.backends.cuda.pointwise import add_call
 from engine.backends.cuda.targets import BuildError
 from engine.backends.cuda.trial import Trial
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Loading, Message
-from engine.errors import DeviceLost, EngineError, NotFinite
+from engine.errors import DeviceLost, EngineError, NotEnoughMemory, NotFinite
 from engine.models import cases, proof
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, StopSettings
 from tests.engine.models.all_cases import BY_NAME
@@ -281,6 +282,24 @@ def test_the_time_of_a_proof_is_bounded(machine: FakeMachine, path: Path, monkey
     chat, _ = loaded(path)
     left = machine.backends[1].to_prove(chat.generator.model.forward, "auto")
     assert not left or left[0].left < before
+    chat.close()
+
+
+def test_no_memory_for_a_proof(machine: FakeMachine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not tried for that is tried at the next loading, and is not taken for what no case runs."""
+
+    def none_left(*_: Any) -> Any:
+        raise NotEnoughMemory("fake 0 has no room.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CudaBackend, "new_cache", none_left)
+        chat, _ = loaded(path)
+        assert chat.info.backend == "cpu"  # nor is there room for the context
+        chat.close()
+    assert proven.known(machine.devices[0].identity).untried == set()
+    chat, events = loaded(path)
+    assert checks(events) > 1
+    assert proven.known(machine.devices[0].identity).passed
     chat.close()
 
 

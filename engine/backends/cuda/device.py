@@ -48,7 +48,7 @@ class Device(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells this device with its driver from others, for what is remembered of it; "": nothing is to be."""
+        """What tells this device, with its driver and with torch, from others, for what is remembered of it; "": nothing is to be."""
         ...
 
     @property

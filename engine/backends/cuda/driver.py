@@ -184,14 +184,20 @@ def _find() -> Gpus:
     return Gpus(() if reason else tuple(gpus), tuple(refused), reason)
 
 
-def _driver_trouble(library: Driver) -> str:
-    """Why the driver cannot be used, or ""."""
+def supported_cuda(library: Driver) -> int:
+    """The version of CUDA that the driver says it supports, 13000 for 13.0."""
     version = c_int()
     library.call("cuDriverGetVersion", ctypes.byref(version))
-    if version.value < MINIMUM_DRIVER:
+    return version.value
+
+
+def _driver_trouble(library: Driver) -> str:
+    """Why the driver cannot be used, or ""."""
+    version = supported_cuda(library)
+    if version < MINIMUM_DRIVER:
         with nvml.opened() as manager:
             found = manager.driver_version() if manager else ""
-        supports = f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+        supports = f"CUDA {version // 1000}.{version % 1000 // 10}"
         found = f"version {found} ({supports})" if found else f"one for {supports}"
         return (
             f"The NVIDIA driver is too old: found {found}, expected R580 or later (CUDA 13.0), which the GPU kernels and PyTorch's CUDA 13 "

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from engine.backends.cuda import nvml
-from engine.backends.cuda.driver import LOST, OUT_OF_MEMORY, Driver, driver, lost
+from engine.backends.cuda.driver import LOST, OUT_OF_MEMORY, Driver, driver, lost, supported_cuda
 from engine.backends.cuda.kept import kept_unused
 from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.launch import Launcher
@@ -123,7 +123,8 @@ class TorchDevice:
         self.total_memory = int(properties.total_memory)
         with nvml.opened() as manager:
             version = manager.driver_version() if manager else ""
-        self.identity = f"{self.name} {self.capability} {getattr(properties, 'uuid', '')} {version}"
+        own = getattr(properties, "uuid", "")
+        self.identity = f"{self.name} {self.capability} {own} {version} {supported_cuda(library)} torch {torch.__version__}"
         self.launcher = Launcher(index, self.capability, early=early, library=library)
         self._library, self._others = library, dict[int, Launcher]()
         self._staging: list[tuple[torch.Tensor, Any]] = []

@@ -64,10 +64,11 @@ class _Replayed:
 
 
 class Trial:
-    """What is still to be proved of a model's kernels on one device: `left`, their names; `first` runs on the device."""
+    """What is still to be proved of a model's kernels on one device: `left`, their names. `short`: a case had no memory there."""
 
     def __init__(self, device: Device, left: frozenset[str], vocabulary: int) -> None:
         self.device, self.left, self._vocabulary = device, left, vocabulary
+        self.short = False
 
     def narrowed(self, processors: int = 0) -> Narrowed:
         """The device with so many multiprocessors, 0: as many as it has."""
