@@ -251,7 +251,7 @@ class ReplyRunner(QObject):
             self._whole_document(reply)
         self.unsaved.put(reply.message_id, Ended(reply.whole, state, saved, reply.tokens))
         self.unsaved.save()
-        if sentence and reply.loads_draft and not details and not self.engine.shaken:
+        if sentence and reply.loads_draft and not details:
             self.draft_failed.emit(reply.conversation_id, sentence)
         elif sentence and (details or self.engine.shaken):
             self.engine_failed.emit(sentence, details)
