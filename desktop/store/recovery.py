@@ -83,29 +83,16 @@ def recover(damaged: Path, database: Database) -> Recovery:
                 broken = {table.name for table in tables if not _read_table(connection, table, database)}
                 # Also where no read failed: a page with other bytes in it can end a table early without an error.
                 broken |= _read_pages(damaged, tables, database)
-                lost = tuple(
-                    table.name
-                    for table in tables
-                    if _is_lost(connection, table, database, table.name in broken)
-                )
+                lost = tuple(table.name for table in tables if _is_lost(connection, table, database, table.name in broken))
             _mend(database, tables)
             database.execute("UPDATE search_state SET low = (SELECT coalesce(max(id), -1) + 1 FROM messages)")
-            rows = {
-                table.name: database.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]
-                for table in tables
-            }
+            rows = {table.name: database.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0] for table in tables}
     except OSError as error:
         raise StoreError(f"The file {damaged} cannot be read ({error.strerror}).") from error
     finally:
         database.execute("PRAGMA foreign_keys = ON")
     for name, count in rows.items():
-        log.info(
-            "%s: %d rows of %s were saved%s",
-            damaged.name,
-            count,
-            name,
-            "; some may be missing" if name in lost else "",
-        )
+        log.info("%s: %d rows of %s were saved%s", damaged.name, count, name, "; some may be missing" if name in lost else "")
     return Recovery(rows, lost)
 
 
@@ -118,9 +105,7 @@ def _opened(damaged: Path) -> sqlite3.Connection | None:
     """
     wal = damaged.with_name(damaged.name + "-wal")
     for option in ("mode=ro",) * wal.exists() + ("mode=ro&immutable=1",):
-        connection = sqlite3.connect(
-            f"{damaged.absolute().as_uri()}?{option}", uri=True, isolation_level=None
-        )
+        connection = sqlite3.connect(f"{damaged.absolute().as_uri()}?{option}", uri=True, isolation_level=None)
         connection.execute("PRAGMA writable_schema = ON")  # else a file whose end is missing is refused whole
         connection.text_factory = lambda data: data.decode(errors="replace")
         try:
@@ -198,9 +183,7 @@ class _Reader:
     def _keyed(self) -> Iterator[tuple[Any, ...]]:
         for order in ("", " DESC"):
             try:
-                yield from self._connection.execute(
-                    f"{self._sql} ORDER BY {', '.join(key + order for key in self._table.key)}"
-                )
+                yield from self._connection.execute(f"{self._sql} ORDER BY {', '.join(key + order for key in self._table.key)}")
                 return
             except sqlite3.DatabaseError:
                 self.whole = False
@@ -209,9 +192,7 @@ class _Reader:
         """Yields the rows of a range until a failure; returns the first id after them in this direction."""
         seen = high + 1 if order else low - 1
         try:
-            for row in self._connection.execute(
-                f"{self._sql} WHERE rowid BETWEEN ? AND ? ORDER BY rowid {order}", (low, high)
-            ):
+            for row in self._connection.execute(f"{self._sql} WHERE rowid BETWEEN ? AND ? ORDER BY rowid {order}", (low, high)):
                 seen = int(row[0])
                 yield row
         except sqlite3.DatabaseError:
@@ -222,10 +203,7 @@ class _Reader:
 
     def _last(self) -> int:
         name = self._table.name
-        for sql in (
-            f"SELECT max(rowid) FROM {name}",
-            f"SELECT seq FROM sqlite_sequence WHERE name = '{name}'",
-        ):
+        for sql in (f"SELECT max(rowid) FROM {name}", f"SELECT seq FROM sqlite_sequence WHERE name = '{name}'"):
             with contextlib.suppress(sqlite3.DatabaseError):
                 row = self._connection.execute(sql).fetchone()
                 return int(row[0] or 0) if row else 0
@@ -244,13 +222,7 @@ def _is_lost(connection: sqlite3.Connection | None, table: Table, database: Data
         for _, index, _, _, partial in connection.execute(f"PRAGMA index_list({table.name})").fetchall():
             with contextlib.suppress(sqlite3.DatabaseError):
                 if not partial:
-                    known.append(
-                        set(
-                            connection.execute(
-                                f'SELECT {what} FROM {table.name} INDEXED BY "{index}"'
-                            ).fetchall()
-                        )
-                    )
+                    known.append(set(connection.execute(f'SELECT {what} FROM {table.name} INDEXED BY "{index}"').fetchall()))
     if not known:
         return broken
     wanted = set.union(*known) if broken else set.intersection(*known)
@@ -314,24 +286,12 @@ def _mend(database: Database, tables: Iterable[Table]) -> None:
     database.execute(f"UPDATE folders SET parent_id = NULL WHERE id NOT IN ({_REACHED})")
     # What older files did not have yet, and what a trigger could not note because the conversation came later.
     database.execute("UPDATE conversations SET deleted_at = updated_at WHERE deleted AND deleted_at IS NULL")
-    database.execute(
-        "UPDATE conversations SET holes = 1 WHERE id IN (SELECT conversation_id FROM messages WHERE deleted)"
-    )
-    for (
-        table
-    ) in tables:  # in the order of the schema: what is removed here is missed by those that come after
+    database.execute("UPDATE conversations SET holes = 1 WHERE id IN (SELECT conversation_id FROM messages WHERE deleted)")
+    for table in tables:  # in the order of the schema: what is removed here is missed by those that come after
         nullable = {column.name for column in table.columns if column.nullable}
-        for _, _, parent, column, target, *_ in database.execute(
-            f"PRAGMA foreign_key_list({table.name})"
-        ).fetchall():
-            change = (
-                f"UPDATE {table.name} SET {column} = NULL"
-                if column in nullable
-                else f"DELETE FROM {table.name}"
-            )
-            database.execute(
-                f"{change} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {target or 'rowid'} FROM {parent})"
-            )
+        for _, _, parent, column, target, *_ in database.execute(f"PRAGMA foreign_key_list({table.name})").fetchall():
+            change = f"UPDATE {table.name} SET {column} = NULL" if column in nullable else f"DELETE FROM {table.name}"
+            database.execute(f"{change} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {target or 'rowid'} FROM {parent})")
 
 
 _REACHED = (
@@ -349,9 +309,7 @@ def _make_conversations(database: Database, table: str) -> None:
     ).fetchall()
     now = time.time()
     for number, first, last in found:
-        said = database.execute(
-            "SELECT text FROM messages WHERE conversation_id = ? AND role = 'user' ORDER BY id", (number,)
-        ).fetchone()
+        said = database.execute("SELECT text FROM messages WHERE conversation_id = ? AND role = 'user' ORDER BY id", (number,)).fetchone()
         title = auto_title(said[0]) if said else ""
         database.execute(
             "INSERT INTO conversations (id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",

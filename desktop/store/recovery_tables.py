@@ -21,12 +21,7 @@ __all__ = ["BOOKKEEPING", "Column", "Table", "content_tables", "is_object", "lab
 
 BOOKKEEPING = frozenset({"migrations", "search_state"})
 """Tables that a new file fills by itself. Those of the search index are told apart by the schema: they belong to a virtual table."""
-_KINDS: dict[str, tuple[type, ...]] = {
-    "INTEGER": (int,),
-    "REAL": (int, float),
-    "TEXT": (str,),
-    "BLOB": (bytes,),
-}
+_KINDS: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "REAL": (int, float), "TEXT": (str,), "BLOB": (bytes,)}
 _WORDS = {
     "personas": "personas", "drafts": "drafts", "draft_files": "files of drafts", "prompts": "saved prompts",
     "queued_messages": "queued messages", "message_tokens": "tokens of replies", "message_origins": "origins of replies",
@@ -118,9 +113,7 @@ def content_tables(database: Database) -> tuple[Table, ...]:
 
     All of the schema but the search index, what SQLite keeps for itself, and `BOOKKEEPING`.
     """
-    rows = database.execute(
-        "SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY rowid"
-    ).fetchall()
+    rows = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY rowid").fetchall()
     virtual = [str(name) for name, sql in rows if re.match(r"\s*CREATE\s+VIRTUAL", sql, re.IGNORECASE)]
     found = []
     for name, sql in rows:
@@ -135,16 +128,9 @@ def _table(database: Database, name: str, sql: str) -> Table:
     keyed: dict[int, str] = {}
     columns = []
     for _, column, kind, required, default, place in database.execute(f'PRAGMA table_info("{name}")'):
-        columns.append(
-            Column(
-                str(column),
-                _KINDS.get(str(kind).upper(), (int, float, str, bytes)),
-                not required and not place,
-                default is not None,
-                default == "'{}'",
-                str(column) in refers,
-            )
-        )
+        kinds = _KINDS.get(str(kind).upper(), (int, float, str, bytes))
+        nullable = not required and not place
+        columns.append(Column(str(column), kinds, nullable, default is not None, default == "'{}'", str(column) in refers))
         if place:
             keyed[int(place)] = str(column)
     key = tuple(keyed[place] for place in sorted(keyed))
@@ -152,13 +138,7 @@ def _table(database: Database, name: str, sql: str) -> Table:
         return Table(name, tuple(columns), -1, key, len(columns))
     names = [column.name for column in columns]
     is_alias = len(key) == 1 and columns[names.index(key[0])].kinds == (int,)
-    return Table(
-        name,
-        tuple(columns),
-        names.index(key[0]) if is_alias else -1,
-        (),
-        _first_columns().get(name, len(columns)),
-    )
+    return Table(name, tuple(columns), names.index(key[0]) if is_alias else -1, (), _first_columns().get(name, len(columns)))
 
 
 @functools.cache
@@ -168,9 +148,7 @@ def _first_columns() -> dict[str, int]:
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for step in MIGRATIONS:
             step(connection)
-            for (name,) in connection.execute(
-                "SELECT name FROM sqlite_master WHERE type = 'table'"
-            ).fetchall():
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
                 if name not in found:
                     found[name] = len(connection.execute(f'PRAGMA table_info("{name}")').fetchall())
     return found
