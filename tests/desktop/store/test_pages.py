@@ -82,6 +82,7 @@ def test_every_row_is_read_as_it_is(tmp_path: Path, size: int) -> None:
     assert set(rows) == expected[0]
     assert len(records) == len(expected[1])  # those of inner pages, too
     assert set(records) == expected[1]
+    assert [values[1] for _, values in leaf_rows(path) if len(values) == 5] == ["rows", "keyed"]  # on the page with the file's header
 
 
 def test_pages_whose_end_is_reserved(tmp_path: Path) -> None:

@@ -66,6 +66,33 @@ def test_it_can_be_cancelled_between_two_pictures(database: Database, tmp_path: 
     assert done[-1] < next(event.total for event in events if isinstance(event, Progress))
 
 
+def test_what_is_broken_is_told_of_files_that_hold_chats(database: Database, tmp_path: Path) -> None:
+    """Whether a file holds chats is known when the first one was read: what was wrong before it is told then."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("other.json", '[{"broken": }, {"n": 1}]')
+        archive.writestr("conversations.json", f'[{{"title": }}, {json.dumps(files.chatgpt(1))}]')
+    events = run(database, path)
+    assert len(imported(events)) == 1
+    assert [event.place.partition(" (")[0] for event in broken(events)] == ["a.zip, conversations.json, entry 1"]
+
+
+@pytest.mark.parametrize("comment", [b"", b"x" * 65_535])
+@pytest.mark.parametrize("limit", [zipfile.ZIP_FILECOUNT_LIMIT, 10])
+def test_the_size_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, comment: bytes) -> None:
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", limit)
+    path = with_pictures(tmp_path / "a.zip", 30)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = comment
+        size = sum(46 + len(member.filename) + len(member.extra) for member in archive.infolist())
+    with path.open("rb") as file:
+        assert sources._directory_size(file) == size
+        assert file.tell() == 0
+    path.write_bytes(b"PK\x03\x04" + bytes(30) + b"PK\x05\x06" + bytes(10))  # cut before the size
+    with path.open("rb") as file:
+        assert sources._directory_size(file) == 0
+
+
 # -- databases in archives
 
 
@@ -128,6 +155,8 @@ def test_a_database_that_the_disk_has_no_room_for(database: Database, tmp_path: 
     assert [event.reason.partition(";")[2] for event in broken(events)][:1] == [
         " make room there, or unpack it elsewhere and import the file."
     ]
+    assert "unpacking it takes 0.0 GB, and the disk of " in broken(events)[0].reason
+    assert " has 1.1 GB free; " in broken(events)[0].reason
     assert sum(sizes) == 0
     monkeypatch.undo()
     assert len(imported(run(database, path))) == 1
