@@ -148,6 +148,10 @@ class Stats:
         return (self.new_tokens - 1) / self.decode_seconds if self.decode_seconds > 0 and self.new_tokens > 1 else 0.0
 
 
+DRAFT_STAGE = "Draft model: "
+"""What stages begin with while a draft model is loaded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loading:
     """Progress of loading a model or compiling kernels: `stage` is a short text for people."""
@@ -155,6 +159,11 @@ class Loading:
     stage: str
     done: int
     total: int
+
+    @property
+    def of_draft(self) -> bool:
+        """Whether it is a draft model that is loaded."""
+        return self.stage.startswith(DRAFT_STAGE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class GrowingReply(QObject):
         self.message_id = message_id
         self.trimmed = 0
         self.avoided = 0
-        self.reads = self.loads_draft = False
+        self.loads_draft = False
         self.opened = ""
         self.begun = len(text)
         self.tail, self.tail_tokens = "", TokenTrace()

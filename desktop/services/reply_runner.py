@@ -200,10 +200,8 @@ class ReplyRunner(QObject):
                 self._reply.avoided += 1
                 self.avoided.emit(self._reply.conversation_id, self._reply.avoided, event.suppressed)
                 self.changed.emit(self._reply.message_id)
-        elif isinstance(event, Prefill):
-            self._reply.reads, self._reply.loads_draft = True, False
-        elif isinstance(event, Loading):  # later ones are of a check of the GPU
-            self._reply.loads_draft = not self._reply.reads
+        elif isinstance(event, Loading | Prefill):
+            self._reply.loads_draft = isinstance(event, Loading) and event.of_draft
         elif isinstance(event, Rendered):
             self.rendered.emit(self._reply.message_id, event)
         elif isinstance(event, Trimmed):

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.core import Loading
+from engine.core import DRAFT_STAGE, Loading
 from engine.errors import BadSetting, Cancelled, forget_frames
 from engine.settings import LoadSettings, SpeculationSettings
 from engine.text.tokenizer import Tokenizer
@@ -74,7 +74,7 @@ class DraftSlot:
             except StopIteration as end:
                 model: Model = end.value
                 break
-            yield Loading(f"Draft model: {progress.stage}", progress.done, progress.total)
+            yield Loading(DRAFT_STAGE + progress.stage, progress.done, progress.total)
             if stop.is_set():
                 loading.close()
                 raise Cancelled("Loading the draft model was stopped.")

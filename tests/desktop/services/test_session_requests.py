@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from desktop.settings import Appearance
 from desktop.store.preferences import Preferences
-from engine.core import Stats
+from engine.core import Loading, Stats
 from engine.errors import BadTemplate, DeviceLost, EngineError, ModelNotFound, NotEnoughMemory
 from engine.settings import (
     ConstraintSettings,
@@ -231,6 +232,17 @@ def test_what_the_engine_says_of_the_draft_is_kept_with_the_reply(desk: Desk) ->
     desk.chat.error = BadTemplate("The template refuses this.")
     desk.ask("again")
     assert len(desk.said["draft_refused"]) == 1
+
+
+def test_an_adapter_that_cannot_be_put_on_is_no_trouble_of_drafting(talking: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stream(request: object, stop: threading.Event) -> Iterator[Loading]:
+        yield Loading("Loading the adapters", 0, 1)
+        raise ModelNotFound("There is no adapter there.")
+
+    monkeypatch.setattr(talking.chat, "stream", stream)
+    talking.ask("hello")
+    assert talking.session.messages.items()[-1].notice == "There is no adapter there."
+    assert talking.said["draft_refused"] == []
 
 
 def test_a_draft_that_is_gone_since_it_was_looked_at(desk: Desk) -> None:
