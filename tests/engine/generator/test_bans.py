@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.constraint.grammar import GrammarFilter
 from engine.constraint.prefix import PrefixFilter
 from engine.core import Done, Text
 from engine.errors import NothingAllowed
@@ -196,3 +197,13 @@ def test_step_by_step_tells_what_was_suppressed():
         results.append(generator.stream_ex())
     assert [r["suppressed"] for r in results if "suppressed" in r] == [" lazy dog"]
     assert "lazy dog" not in "".join(r["chunk"] for r in results)
+
+
+def test_where_nothing_can_follow_only_the_last_token_is_taken_back():
+    """After "ab" one filter is at its end and the other is not; both know "acd". The text is held for bans meanwhile."""
+    letters = tuple(map(letter, "abcd"))
+    filters = [GrammarFilter.regex(tokenizer(), "ab|acd"), GrammarFilter.regex(tokenizer(), "abc|acd")]
+    constraint = {"allowed_tokens": letters}
+    events, _ = run(Insisting("ab"), ("abz", "acz"), filters=filters, constraint=constraint)
+    assert text_of(events) == "acd"
+    assert suppressed(events) == ["b"]

@@ -22,7 +22,7 @@ from engine.speculation.drafter import Proposal
 from tests.engine.generator.fakes import tokenizer
 
 SIZE = tokenizer().vocab_size
-LIKELY = [40, 37, 69, 5, 100]
+LIKELY = [63, 32, 95, 5, 100]
 """The likeliest tokens of `LOGITS`, in this order; all others are as unlikely as each other."""
 LOGITS: Floats = np.zeros(SIZE, np.float32)
 LOGITS[LIKELY] = [9.0, 8.0, 7.0, 6.0, 5.0]
@@ -73,30 +73,30 @@ def chosen(filters: Late | None, mask: Mask | None, guess: int | None = None, **
 
 @pytest.mark.parametrize(
     ("fitting", "token", "tried"),
-    [([40], 40, [40]), ([37], 37, [40, 37]), ([69], 69, [40, 37, 69]), ([5], 7, [40, 37, 69]), ([], 7, [40, 37, 69])],
+    [([63], 63, [63]), ([32], 32, [63, 32]), ([95], 95, [63, 32, 95]), ([5], 7, [63, 32, 95]), ([], 7, [63, 32, 95])],
 )
-@pytest.mark.parametrize("guess", [None, 40, 5])
+@pytest.mark.parametrize("guess", [None, 63, 5])
 def test_another_token_is_drawn_where_the_reply_could_not_end_then_the_way_is_forced(
     fitting: list[int], token: int, tried: list[int], guess: int | None
 ) -> None:
     filters, mask = Late(fitting, range(SIZE)), mask_of(range(SIZE))
     sampled, accepted = chosen(filters, mask, guess)
-    assert (sampled.id, accepted, filters.tried) == (token, token == guess == 40, tried)
+    assert (sampled.id, accepted, filters.tried) == (token, token == guess == 63, tried)
     assert allowed_ids(mask).tolist() == [*range(SIZE)], "the filters' own mask is not changed"
 
 
 def test_a_mask_counts_for_a_guess_as_for_a_draw() -> None:
-    for guess in (None, 40, 37):
-        assert chosen(None, mask_of([37, 5]), guess) == (chosen(None, mask_of([37, 5]))[0], guess == 37)
-        assert chosen(None, mask_of([37, 5]), guess, blocked={37})[0].id == 5
-        assert chosen(None, mask_of([37, 5]), guess, only=np.array([5, 9]))[0].id == 5
+    for guess in (None, 63, 32):
+        assert chosen(None, mask_of([32, 5]), guess) == (chosen(None, mask_of([32, 5]))[0], guess == 32)
+        assert chosen(None, mask_of([32, 5]), guess, blocked={32})[0].id == 5
+        assert chosen(None, mask_of([32, 5]), guess, only=np.array([5, 9]))[0].id == 5
 
 
 def test_the_end_is_missed_rather_than_a_ban_broken() -> None:
     """The mask that leaves time for the end has banned tokens alone: the whole one counts then, where that has others."""
-    filters = Late([40], [40, 37])
-    assert chosen(filters, mask_of([40]), 40, blocked={40})[0].id == 37
+    filters = Late([63], [63, 32])
+    assert chosen(filters, mask_of([63]), 63, blocked={63})[0].id == 32
     with pytest.raises(NothingAllowed):
-        chosen(filters, filters.whole, blocked={40, 37})
+        chosen(filters, filters.whole, blocked={63, 32})
     with pytest.raises(NothingAllowed):
-        chosen(filters, mask_of([40]), blocked={40, 37})
+        chosen(filters, mask_of([63]), blocked={63, 32})
