@@ -137,14 +137,11 @@ class Source:
         return self._cache.walk(plan)
 
     def start(self, walk: Walk, ids: Sequence[int], uniform: Callable[[int], float]) -> None:
-        """Begin a walk with the last of `ids`. What was run beyond the others before is forgotten first. Raises `ContextTooLong`."""
+        """Begin a walk with the last of `ids`; the others were run, and what was run beyond them is forgotten. Raises `ContextTooLong`."""
         lease = self._leases[0]
         if lease.length >= len(ids):
             lease.truncate(len(ids) - 1)
             cut(self._passes[0], lease.length)
-        if lease.length < len(ids) - 1:
-            self._passes[0].append((lease.length, len(ids) - 1 - lease.length))
-            self._cache.run(lease, ids[lease.length : -1])
         walk.start(ids, self._cache.pages_up_to(lease, len(ids)), uniform)
 
     def room(self, walk: Walk, length: int) -> bool:

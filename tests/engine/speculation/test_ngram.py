@@ -209,3 +209,13 @@ def test_what_was_learnt_fades() -> None:
     for _ in range(70):
         rates.learn(3, False)
     assert rates.rate(3) < 0.15
+
+
+@pytest.mark.parametrize(("places", "guess"), [(8, 50), (9, 60)])
+def test_the_latest_eight_places_of_a_run_are_compared(places: int, guess: int) -> None:
+    """The earliest one matches best; behind eight others it is not looked at, and of these the latest is taken."""
+    text = [7, 1, 50, *([9, 1, 60] * (places - 1)), 7, 1]
+    drafter = NgramDrafter(1, 1)
+    drafter.extra_cost = nothing
+    drafter.begin(text)
+    assert drafter.propose(text, 1)[0].id == guess
