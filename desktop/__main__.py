@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
         prog="inglenook", description="Chat with language models that run on your own machine.", allow_abbrev=False
     )
     result.add_argument("files", nargs="*", type=Path, metavar="FILE", help="models, exported chats and other files to open")
-    result.add_argument("--starter", action="store_true", help="download the starter model (98 MB, once) and chat with it")
+    result.add_argument("--starter", action="store_true", help="download the starter model (98.4 MB, once) and chat with it")
     result.add_argument("--model", type=Path, metavar="PATH", help="a GGUF file or a model folder to chat with")
     result.add_argument("--data", type=Path, metavar="DIR", help="where conversations, settings and models are kept")
     result.add_argument("--debug", action="store_true", help="write everything to the log, and to the terminal")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from desktop.store.whole_file import write_whole
+from engine.whole_file import write_whole
 
 __all__ = ["FILE_NAME", "FileHashes", "computed", "identity", "parts"]
 

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from desktop.settings import PANES
 from desktop.store.database import StoreError, set_aside
-from desktop.store.whole_file import write_whole
 from engine.errors import BadSetting
 from engine.settings import Settings, check_value
+from engine.whole_file import write_whole
 
 __all__ = ["FILE_NAME", "Preferences", "checked_values", "without_defaults"]
 

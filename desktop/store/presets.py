@@ -12,8 +12,8 @@ import resources
 from desktop.store.database import StoreError
 from desktop.store.foreign_presets import foreign_settings
 from desktop.store.preferences import Preferences, checked_values
-from desktop.store.whole_file import write_whole
 from engine.settings import SamplerSettings
+from engine.whole_file import write_whole
 
 __all__ = ["FORMAT", "Preset", "all_presets", "built_in_presets", "find_preset", "free_name", "preset_of", "read_preset", "write_preset"]
 

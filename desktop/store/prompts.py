@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from desktop.store.database import Database, StoreError
-from desktop.store.whole_file import write_whole
+from engine.whole_file import write_whole
 
 __all__ = ["LONGEST_PROMPT", "Prompt", "PromptStore", "read_prompts", "write_prompts"]
 

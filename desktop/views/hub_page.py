@@ -163,7 +163,7 @@ class HubPage(QWidget):
         model = self.found.model(index.row()) if index.isValid() else None
         self._clear_choices()
         if model is not None:
-            self._tell(f"Looking what there is of {model.id}…")
+            self._tell(f"Looking up the files of {model.id}…")
             self._service.ask_choices(model.id)
 
     def _show_choices(self, model_id: str, choices: list[HubChoice]) -> None:

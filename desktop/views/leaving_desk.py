@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QAbstractButton, QFileDialog, QMessageBox, QWidget
 
 from desktop.services.session import ChatSession
 from desktop.store.exporters.names import file_name
-from desktop.store.whole_file import write_whole
 from desktop.views.place_desk import PlaceDesk
+from engine.whole_file import write_whole
 
 __all__ = ["LeavingDesk"]
 

@@ -8,6 +8,7 @@ import pytest
 
 from desktop import preflight
 from desktop.__main__ import parser, version
+from desktop.items.catalogue import STARTER_SIZE
 
 BLOCK = """
 import sys
@@ -31,6 +32,10 @@ def start(arguments, walled=(), reason="", **environment):
 def test_version_needs_neither_qt_nor_torch_nor_a_display() -> None:
     done = start(["--version"], walled=("PySide6", "torch", "numba", "qasync", "engine"), reason="not here")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"inglenook {version()}\n", "")
+
+
+def test_the_size_of_the_starter_model_is_told_as_in_the_window() -> None:
+    assert f"({STARTER_SIZE}, once)" in " ".join(parser().format_help().split())
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Qt opens windows without a display variable elsewhere")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
 
-from desktop.store.whole_file import write_whole
 from desktop.views.ask_path import ask_save
+from engine.whole_file import write_whole
 
 __all__ = ["ask_and_save", "file_name", "write_code"]
 

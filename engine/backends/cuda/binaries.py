@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -23,6 +22,7 @@ from engine.backends.cuda.kernel import Kernel
 from engine.backends.cuda.targets import BuildError, Built, Target, target
 from engine.core import Loading
 from engine.folders import code_folder
+from engine.whole_file import write_whole
 
 STAGE = "Preparing the GPU kernels"
 COMPILERS = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
@@ -168,15 +168,7 @@ class Binaries:
 def write(file: Path, image: bytes) -> None:
     """Keep machine code behind its hash; another process sees all of it, or nothing."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as part:
-            part.write(hashlib.sha256(image).digest() + image)
-        os.replace(name, file)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
+    write_whole(file, hashlib.sha256(image).digest() + image, synced=False)
 
 
 def _read(file: Path) -> bytes | None:

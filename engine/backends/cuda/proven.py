@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.backends.cuda.binaries import compiler, sources
-from engine.folders import cache_dir
+from engine.folders import cache_dir, private_folder
+from engine.whole_file import write_whole
 
 FILE_NAME = "gpu-kernels.json"
 _NAMES = ("passed", "crashed", "untried")
@@ -77,15 +75,8 @@ def _write(identity: str, entry: dict[str, Any] | None) -> None:
     if entry is not None:
         entries[key] = entry
     text = json.dumps(dict(list(entries.items())[-KEPT:]))
-    name = ""
     try:
-        _file().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(dir=_file().parent, prefix=".", suffix=".part")
-        with os.fdopen(handle, "w", encoding="utf-8") as part:
-            part.write(text)
-        os.replace(name, _file())
+        private_folder(_file().parent)
+        write_whole(_file(), text, synced=False)
     except OSError as error:
         logging.getLogger(__name__).info("what kernels proved cannot be kept: %s", error)
-        if name:
-            with suppress(OSError):
-                os.unlink(name)

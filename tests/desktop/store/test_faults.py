@@ -184,8 +184,8 @@ from desktop.store.presets import Preset, write_preset
 from desktop.store.prompts import Prompt, PromptStore, write_prompts
 from desktop.store.queued import QueueStore
 from desktop.store.temporary import Library
-from desktop.views.leaving_desk import write_whole
 from desktop.views.transcript.saving import write_code
+from engine.whole_file import write_whole
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 folder = Path(sys.argv[1])
