@@ -155,7 +155,7 @@ def test_a_database_that_the_disk_has_no_room_for(database: Database, tmp_path: 
     assert [event.reason.partition(";")[2] for event in broken(events)][:1] == [
         " make room there, or unpack it elsewhere and import the file."
     ]
-    assert "unpacking it takes 0.0 GB, and the disk of " in broken(events)[0].reason
+    assert "Unpacking it takes 0.0 GB, and the disk of " in broken(events)[0].reason
     assert " has 1.1 GB free; " in broken(events)[0].reason
     assert sum(sizes) == 0
     monkeypatch.undo()
