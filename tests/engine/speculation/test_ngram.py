@@ -219,3 +219,25 @@ def test_the_latest_eight_places_of_a_run_are_compared(places: int, guess: int) 
     drafter.extra_cost = nothing
     drafter.begin(text)
     assert drafter.propose(text, 1)[0].id == guess
+
+
+def test_of_matches_beyond_24_tokens_the_latest_counts() -> None:
+    run = [*range(100, 140)]
+    drafter = NgramDrafter()
+    drafter.extra_cost = nothing
+    text = [*run, 50, 7, *run[-30:], 60, 8, *run]
+    drafter.begin(text)
+    assert drafter.propose(text, 1)[0].id == 60
+    text = [*run, 50, 7, *run[-20:], 60, 8, *run]
+    drafter.begin(text)
+    assert drafter.propose(text, 1)[0].id == 50
+
+
+def test_a_guess_that_is_worth_just_what_it_costs_comes_along() -> None:
+    text = [9, 1, 2, 3, 4, 5, 1, 2, 3]
+    drafter = NgramDrafter()
+    drafter.begin(text)
+    drafter.extra_cost = lambda count: count * _Rates().rate(3)
+    assert [p.id for p in drafter.propose(text, 1)] == [4]
+    drafter.extra_cost = lambda count: count * _Rates().rate(3) + 1e-9
+    assert drafter.propose(text, 1) == []
