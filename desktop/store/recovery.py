@@ -105,15 +105,17 @@ def _opened(damaged: Path) -> sqlite3.Connection | None:
     """
     wal = damaged.with_name(damaged.name + "-wal")
     for option in ("mode=ro",) * wal.exists() + ("mode=ro&immutable=1",):
-        connection = sqlite3.connect(f"{damaged.absolute().as_uri()}?{option}", uri=True, isolation_level=None)
-        connection.execute("PRAGMA writable_schema = ON")  # else a file whose end is missing is refused whole
-        connection.text_factory = lambda data: data.decode(errors="replace")
-        try:
-            connection.execute("SELECT name FROM sqlite_master").fetchall()
-        except sqlite3.Error as error:
-            log.warning("%s has no readable schema: %s", damaged, error)
-            connection.close()
-        else:
+        with contextlib.ExitStack() as stack:
+            try:
+                connection = sqlite3.connect(f"{damaged.absolute().as_uri()}?{option}", uri=True, isolation_level=None)
+                stack.callback(connection.close)
+                connection.execute("PRAGMA writable_schema = ON")  # else a file whose end is missing is refused whole
+                connection.text_factory = lambda data: data.decode(errors="replace")
+                connection.execute("SELECT name FROM sqlite_master").fetchall()
+            except sqlite3.Error as error:
+                log.warning("%s has no readable schema: %s", damaged, error)
+                continue
+            stack.pop_all()
             return connection
     return None
 

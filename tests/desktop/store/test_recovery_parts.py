@@ -1,0 +1,79 @@
+"""Parts of a recovery by themselves: which ranges of a broken table are read, what is said, and how the new file is left."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from desktop.store.database import MEMORY, Database, StoreError
+from desktop.store.recovery import Recovery, _Reader, recover
+from desktop.store.recovery_tables import content_tables, label
+
+
+class Broken:
+    """A connection to a table of the ids 1 to `last`, some of which cannot be read: reading ends there."""
+
+    def __init__(self, last: int, bad: set[int]) -> None:
+        self.last, self.bad, self.asked = last, bad, 0
+
+    def execute(self, sql: str, values: tuple[int, int] = (0, 0)) -> Any:
+        if "max(rowid)" in sql:
+            return sqlite3.connect(":memory:").execute(f"SELECT {self.last}")
+        self.asked += 1
+        return self._rows(range(max(values[0], 1), min(values[1], self.last) + 1), sql.endswith("DESC"))
+
+    def _rows(self, ids: range, backwards: bool) -> Iterator[tuple[int]]:
+        for number in reversed(ids) if backwards else ids:
+            if number in self.bad:
+                raise sqlite3.DatabaseError
+            yield (number,)
+
+
+@pytest.mark.parametrize(
+    ("bad", "asked"),
+    [
+        (set(), 1), ({1}, 5), ({100}, 2), ({50}, 2), ({1, 100}, 9), ({50, 51}, 6), (set(range(20, 30)), 38), ({7, 30, 31, 80, 99}, 18),
+        (set(range(1, 101)), 401),
+    ],
+)  # fmt: skip
+def test_every_id_around_bad_ones_is_read_once(bad: set[int], asked: int) -> None:
+    database = Database(MEMORY)
+    table = next(table for table in content_tables(database) if table.name == "prompts")
+    connection: Any = Broken(100, bad)
+    reader = _Reader(connection, table, ["id"])
+    found = [row[0] for row in reader.rows()]
+    assert sorted(found) == sorted(set(range(1, 101)) - bad)
+    assert reader.whole == (not bad)
+    assert connection.asked == asked
+    database.close()
+
+
+def test_what_is_said() -> None:
+    assert Recovery({}, ()).sentence == "Nothing could be read from it, so that a new one was begun."
+    assert (Recovery({}, ()).conversations, Recovery({}, ()).messages, Recovery({}, ()).gaps) == (0, 0, False)
+    assert Recovery({"conversations": 1, "messages": 1}, ()).sentence == (
+        "1 conversation with 1 message could be read from it and are here. Everything in it could be read."
+    )
+    assert Recovery({"conversations": 1000, "messages": 0}, ("draft_files", "some_table")).sentence == (
+        "1,000 conversations with 0 messages could be read from it and are here. What was on its damaged pages may be missing from: "
+        "files of drafts, some table. An earlier copy may have it."
+    )
+    assert label("folders") == "folders"
+
+
+def test_references_are_watched_again_afterwards(tmp_path: Path) -> None:
+    database = Database(tmp_path / "a.sqlite3")
+    (tmp_path / "b.sqlite3").write_bytes(b"\xa5" * 9000)
+    recover(tmp_path / "b.sqlite3", database)
+    assert database.execute("PRAGMA foreign_keys").fetchone() == (1,)
+    database.execute("PRAGMA foreign_keys = OFF")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StoreError) as told:
+        recover(tmp_path / "folder", database)
+    assert str(told.value).startswith(f"The file {tmp_path / 'folder'} cannot be read (")
+    assert database.execute("PRAGMA foreign_keys").fetchone() == (1,)
+    database.close()
