@@ -205,3 +205,12 @@ def test_sources_of_gpt4all_are_kept_by_name() -> None:
     _, reply = read_chat(files.gpt4all(8, ("Hello", "Hi")), lambda *_: None).messages
     names = dict(zip(("collection", "path", "file", "title", "author", "date", "text"), "abcdefg", strict=True))
     assert reply.raw["sources"] == [names | {"page": 1, "from": -1, "to": -1}]
+
+
+@pytest.mark.parametrize(("current", "shown"), [("b", "b"), ("c", "c"), ("gone", "b"), (None, "b")])
+def test_the_reply_that_llama_cpp_showed_is_shown_else_the_newest(current: str | None, shown: str) -> None:
+    value = llama_cpp()
+    value["conv"]["currNode"] = current
+    value["messages"][1]["timestamp"] = 20
+    value["messages"].append(value["messages"][1] | {"id": "c", "content": "Hum", "timestamp": 12})
+    assert read(LlamaCpp(), value).messages[0].shown_child == shown
