@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if trouble:
         print(trouble, file=sys.stderr)
         return 1
-    gc.disable()  # a start only makes objects; `desktop.services.collector` looks for garbage from then on
+    gc.disable()  # a start only makes objects; `desktop.services.system.garbage_collection` looks for garbage from then on
     from desktop.app import run
 
     return run(model=options.model, data=options.data, starter=options.starter, debug=options.debug, files=options.files)

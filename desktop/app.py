@@ -19,44 +19,44 @@ from PySide6.QtGui import QFileOpenEvent, QGuiApplication
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from desktop.diagnostics import Diagnostics
-from desktop.farewell import Farewell
-from desktop.services.backups import BackupService
-from desktop.services.catalogue import CatalogueService, FindModels, find_models
-from desktop.services.checks import CheckService
-from desktop.services.collector import Collector
-from desktop.services.context_meter import ContextMeter
-from desktop.services.data_place import DataPlace
-from desktop.services.devices import DeviceService, FindDevices, find_devices
-from desktop.services.download import DownloadService, Fetch, fetch_starter
-from desktop.services.drafts import DraftProblem, draft_problem
-from desktop.services.exchange import ExchangeService
-from desktop.services.file_hashes import HashService
-from desktop.services.given_back import share_arenas
-from desktop.services.hub import HUB, HubDoors, HubService
-from desktop.services.library import LibraryService, Measure, measure_bandwidth
-from desktop.services.memory_forecast import MemoryForecast
-from desktop.services.model_slot import Describe, OpenChat, describe, open_chat
-from desktop.services.origins import OriginService
-from desktop.services.session import ChatSession
-from desktop.services.shelf import Shelf
-from desktop.services.single_instance import AlreadyOpen, FirstInstance, Request, absolute, activation_token, hand_over, take_lock
-from desktop.services.together import Services
-from desktop.services.writing import make_writing
+from desktop.services.composer.writing import make_writing
+from desktop.services.conversations.chat_list import Shelf
+from desktop.services.engine.model_host import Describe, OpenChat, describe, open_chat
+from desktop.services.models.devices import DeviceService, FindDevices, find_devices
+from desktop.services.models.draft_models import DraftProblem, draft_problem
+from desktop.services.models.file_hashes import HashService
+from desktop.services.models.fit_estimates import LibraryService, Measure, measure_bandwidth
+from desktop.services.models.hub import HUB, HubDoors, HubService
+from desktop.services.models.local_models import CatalogueService, FindModels, find_models
+from desktop.services.models.memory_forecast import MemoryForecast
+from desktop.services.models.starter_download import DownloadService, Fetch, fetch_starter
+from desktop.services.provenance.provenance import OriginService
+from desktop.services.services import Services
+from desktop.services.session.chat_session import ChatSession
+from desktop.services.session.context_meter import ContextMeter
+from desktop.services.settings.validation import CheckService
+from desktop.services.system.backups import BackupService
+from desktop.services.system.data_folder import DataPlace
+from desktop.services.system.garbage_collection import Collector
+from desktop.services.system.malloc_trim import share_arenas
+from desktop.services.system.single_instance import AlreadyOpen, FirstInstance, Request, absolute, activation_token, hand_over, take_lock
+from desktop.services.transfer.transfer import ExchangeService
 from desktop.settings import Appearance
+from desktop.signal_handler import Farewell
 from desktop.store.backups import Backups
-from desktop.store.database import FILE_NAME as DATABASE
-from desktop.store.database import Database, StoreError, data_folder
-from desktop.store.preferences import FILE_NAME as PREFERENCES
-from desktop.store.preferences import Preferences
+from desktop.store.conversations.temporary import Library
+from desktop.store.database.database import FILE_NAME as DATABASE
+from desktop.store.database.database import Database, StoreError, data_folder
 from desktop.store.privacy import close_data
-from desktop.store.temporary import Library
-from desktop.views.drop import is_model
-from desktop.views.forward import bring_forward
-from desktop.views.icons import application_icon
-from desktop.views.input_watch import InputWatch
+from desktop.store.settings.preferences import FILE_NAME as PREFERENCES
+from desktop.store.settings.preferences import Preferences
+from desktop.views.layout.bring_forward import bring_forward
+from desktop.views.layout.drop_overlay import is_model
+from desktop.views.layout.input_watch import InputWatch
 from desktop.views.main_window import MainWindow
-from desktop.views.theme import Theme
-from engine.folders import private_file
+from desktop.views.widgets.icons import application_icon
+from desktop.views.widgets.theme import Theme
+from engine.platform.folders import private_file
 
 __all__ = ["Desktop", "Doors", "make_application", "run"]
 

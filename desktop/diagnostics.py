@@ -19,7 +19,7 @@ from typing import IO
 
 from PySide6.QtCore import QMessageLogContext, QObject, QtMsgType, Signal, qInstallMessageHandler
 
-from engine.folders import private_file, private_folder
+from engine.platform.folders import private_file, private_folder
 from engine.printable import printable
 
 __all__ = ["CRASH_FILE", "Diagnostics"]

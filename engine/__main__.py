@@ -12,9 +12,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from engine.doors import DOORS
-from engine.doors.door import Console, Door
-from engine.doors.info import version
+from engine.cli import DOORS
+from engine.cli.command import Console, Door
+from engine.cli.info import version
 from engine.errors import EngineError
 from engine.printable import json_text, printable
 

@@ -27,17 +27,17 @@ from engine.core import (
     Trimmed,
 )
 from engine.errors import Cancelled, DeviceLost, NotFinite
-from engine.folders import cache_dir
 from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.draft_slot import DraftSlot
 from engine.generator.prompt import Prompt, Prompts
-from engine.generator.source import Guidance
+from engine.generator.runner import Guidance
+from engine.platform.folders import cache_dir
 from engine.settings import CacheSettings, LoadSettings
-from engine.text.template import ChatTemplate
+from engine.text.template.template import ChatTemplate
 
 if TYPE_CHECKING:
     from engine.generator.streaming import StreamingGenerator
-    from engine.models.place import Replaced
+    from engine.models.memory.placement import Replaced
 
 _LOADING_THRESHOLD = 50_000
 """Objects made before cycles are searched for while a model is loaded, a few megabytes; Python's own number is 700."""
@@ -133,7 +133,7 @@ class LocalChat:
 
     def _proved_again(self, error: NotFinite) -> Iterator[ChatEvent]:
         """Raise `error`; where kernels can prove themselves, what their proof says now goes with it."""
-        from engine.models.proof import Provable, prove_again
+        from engine.models.proof.first_use import Provable, prove_again
 
         model = self.generator.model
         backend = model.backend
@@ -237,13 +237,13 @@ def _watched(loading: Generator[Loading, None, LocalChat], name: str, stop: thre
 def _load(path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: Replaced | None) -> Generator[Loading, None, LocalChat]:
     # Numba and torch come in here, not when the module is imported.
     from engine.backends.choice import settled
-    from engine.backends.cpu.cores import default_threads
+    from engine.backends.cpu.runtime.cores import default_threads
     from engine.backends.trim import give_memory_back
     from engine.generator.streaming import StreamingGenerator
     from engine.models.describe import describe_checkpoint
-    from engine.models.estimate import chosen_context
+    from engine.models.memory.estimate import chosen_context
+    from engine.models.memory.placement import on_a_device
     from engine.models.open_text import open_text
-    from engine.models.place import on_a_device
     from engine.models.saved import fingerprint, restore_cache
     from engine.weights.checkpoint import open_checkpoint
 

@@ -300,7 +300,7 @@ class ModelInfo:
     one's `Backend.where`, `cache_bytes` what its cache has taken of a GPU, and `threads` how many compute on a processor; `thinking`
     are the (opening, closing) tags that it may think in, its template's own first, and `opens_thought` closes the thought that its
     prompts leave open, "" where they do not. `fallback_template` names the general format that stands in where the
-    files have no chat template ("gemma", "plain"; see `engine.text.fallback`), "" where they have one. `notice` is a
+    files have no chat template ("gemma", "plain"; see `engine.text.template.fallback`), "" where they have one. `notice` is a
     sentence for people where it runs otherwise than was to be expected, as on the CPU though there is a GPU,
     or ""; `report` is more of it, to be copied. `file_bytes` are those of
     the files themselves, headers included; 0 where that is not known.

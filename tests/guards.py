@@ -48,7 +48,7 @@ def _remembering(start: Callable[..., Any]) -> Callable[..., Any]:
 def search_garbage_here() -> None:
     """What Python's own search for cyclic garbage has left to do since the last time, on this thread.
 
-    That search is off in tests as in the program (see `desktop.services.collector`): it would run on whatever thread makes an object,
+    That search is off in tests as in the program (see `garbage_collection`): it would run on whatever thread makes an object,
     and Qt's objects that it finds there are deleted by this thread whenever it next runs Python, in the middle of Qt's own deleting too.
     """
     young, middle, old = gc.get_count()

@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from desktop.preflight import DEBIAN_PACKAGES
-from engine.backends.cpu.kernels import family_for
-from engine.doors import DOORS
+from engine.backends.cpu.codegen.kernel_cache import family_for
+from engine.cli import DOORS
 from engine.weights import FORMATS
-from engine.weights.quantised import METHODS
+from engine.weights.packed.table import METHODS
 from tests.engine.models.all_cases import CASES
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -101,9 +101,9 @@ sys.exit(pytest.main(sys.argv[1:]))
     arguments = ["-c", str(tmp_path / "pytest.ini"), "--rootdir", str(ROOT), "-p", "no:pytest-qt", "-p", "no:cacheprovider", "-q"]
     # All modules are imported without Qt by the test above; here whole turns run, on every floor that a turn goes through.
     parts = (
-        "test_chat.py", "test_tinychat.py", "generator/test_streaming.py", "speculation/test_verify.py", "models/test_llama.py",
-        "weights/test_gguf_file.py", "cache/test_pages.py", "backends/test_reference.py", "constraint/test_closing.py",
-        "text/test_stops.py", "sampling/test_steps.py",
+        "test_chat.py", "compat/test_tinychat.py", "generator/test_streaming.py", "speculation/test_verify.py", "models/test_llama.py",
+        "weights/gguf/test_file.py", "kv_cache/test_pages.py", "backends/test_reference.py", "constraint/test_closing.py",
+        "text/stops/test_matcher.py", "sampling/test_steps.py",
     )  # fmt: skip
     arguments += ["-m", "not slow and not real_model and not gpu", *(f"tests/engine/{part}" for part in parts)]
     run = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from desktop.store.database import Database
+from desktop.store.database.database import Database
 
 __all__ = ["calls_in", "database_work"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from desktop.blocks.block import Block, Kind
 from desktop.blocks.lines import alert, cells, closes_fence, delimiter, display_math, fence, footnote, indentation, is_rule, list_marker
-from engine.text.thinking import Tag
+from engine.text.template.reasoning import Tag
 
 __all__ = ["CELLS", "CODE_LIMIT", "CODE_LINES", "COLUMNS", "LIMIT", "LINES", "Machine"]
 

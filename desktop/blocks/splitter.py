@@ -13,7 +13,7 @@ from typing import Any
 from desktop.blocks.block import Block, Kind
 from desktop.blocks.lines import piece_length
 from desktop.blocks.machine import LIMIT, LINES, Machine
-from engine.text.thinking import THINKING_TAGS, Tag
+from engine.text.template.reasoning import THINKING_TAGS, Tag
 
 __all__ = ["BlockSplitter", "split", "split_plain"]
 

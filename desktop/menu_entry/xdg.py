@@ -26,7 +26,7 @@ _MAGIC = {
     "application/x-gguf": '<match type="string" offset="0" value="GGUF"/>',
     "application/x-inglenook-chats+json": '<match type="string" offset="0:32" value="&quot;inglenook-conversation&quot;"/>',
 }
-"""How the files begin: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and `desktop.store.exporters.own`."""
+"""How the files begin: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and `desktop.store.transfer.exporters.own`."""
 
 
 def data_home() -> Path:

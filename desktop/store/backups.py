@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from desktop.store.database import Damaged, Database, DiskFull, StoreError, check_file, connect_existing, set_aside
-from desktop.store.errors import translated
-from desktop.store.soundness import BESIDE, request_check
-from engine.folders import private_file, private_folder
+from desktop.store.database.database import Damaged, Database, DiskFull, StoreError, check_file, connect_existing, set_aside
+from desktop.store.database.errors import translated
+from desktop.store.database.integrity_marker import BESIDE, request_check
+from engine.platform.folders import private_file, private_folder
 
 __all__ = [
     "TIERS", "Backup", "Backups", "Tier", "count_conversations", "forget_restore", "prepare_restore", "put_in_place", "restore_backup",

@@ -7,7 +7,7 @@ import os
 from itertools import chain
 from pathlib import Path
 
-from engine.folders import cache_dir, close_to_others, private_folder
+from engine.platform.folders import cache_dir, close_to_others, private_folder
 
 __all__ = ["close_data"]
 

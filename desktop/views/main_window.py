@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from PySide6.QtCore import QSettings, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QKeyEvent
 
-from desktop.services.together import Services
+from desktop.services.services import Services
 from desktop.settings import Appearance, Behaviour
-from desktop.views.actions import add_menus
-from desktop.views.command_desk import CommandDesk
-from desktop.views.drop import dropped_paths
-from desktop.views.model_picker import STARTER_WORDS
-from desktop.views.panes import LEFT, RIGHT
-from desktop.views.theme import Theme
+from desktop.views.commands.actions import add_menus
+from desktop.views.commands.controller import CommandDesk
+from desktop.views.layout.drop_overlay import dropped_paths
+from desktop.views.layout.panes import LEFT, RIGHT
+from desktop.views.models.model_picker import STARTER_WORDS
+from desktop.views.widgets.theme import Theme
 from desktop.views.window_parts import WindowParts
 from engine.settings import Settings, setting_info
 
@@ -92,7 +92,7 @@ class MainWindow(WindowParts):
         })  # fmt: skip
 
     def _show_about(self) -> None:
-        from desktop.views.about import AboutDialog  # when it is first wanted
+        from desktop.views.application.about_dialog import AboutDialog  # when it is first wanted
 
         AboutDialog(self).open()
 

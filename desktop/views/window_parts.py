@@ -5,37 +5,37 @@ from __future__ import annotations
 from PySide6.QtCore import QSettings, Qt
 from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QWidget
 
-from desktop.services.together import Services
+from desktop.services.services import Services
 from desktop.settings import PANES
-from desktop.views.chat_pane import ChatPane
-from desktop.views.clarity_desk import ClarityDesk
-from desktop.views.device_desk import DeviceDesk
-from desktop.views.draft_desk import DraftDesk
-from desktop.views.draft_keeper import DraftKeeper
-from desktop.views.drop import DropHint, is_model, model_path
-from desktop.views.exchange_desk import ExchangeDesk
-from desktop.views.file_desk import FileDesk
-from desktop.views.folder_desk import FolderDesk
-from desktop.views.icons import IconButton, application_icon
-from desktop.views.inspector import Inspector
-from desktop.views.leaving_desk import LeavingDesk
-from desktop.views.library_desk import LibraryDesk
-from desktop.views.memory_desk import MemoryDesk
-from desktop.views.model_desk import ModelDesk
-from desktop.views.model_picker import ModelPicker
-from desktop.views.notebook_desk import NotebookDesk
-from desktop.views.origin_desk import OriginDesk
-from desktop.views.panes import Panes
-from desktop.views.persona_desk import PersonaDesk
-from desktop.views.place_desk import PlaceDesk
-from desktop.views.role_desk import RoleDesk
-from desktop.views.safety_desk import SafetyDesk
-from desktop.views.settings_desk import SettingsDesk
-from desktop.views.sidebar import Sidebar
-from desktop.views.sidebar_desk import SidebarDesk
-from desktop.views.start_desk import StartDesk
-from desktop.views.temporary_desk import TemporaryDesk
-from desktop.views.writing_desk import WritingDesk
+from desktop.views.application.backup_controller import SafetyDesk
+from desktop.views.application.controller import StartDesk
+from desktop.views.application.data_folder_controller import PlaceDesk
+from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.chat.context_controller import ClarityDesk
+from desktop.views.chat.reply_details_controller import OriginDesk
+from desktop.views.chat.temporary_chat import TemporaryDesk
+from desktop.views.composer.autosave import DraftKeeper
+from desktop.views.composer.controller import WritingDesk
+from desktop.views.layout.close_guard import LeavingDesk
+from desktop.views.layout.drop_overlay import DropHint, is_model, model_path
+from desktop.views.layout.file_opener import FileDesk
+from desktop.views.layout.panes import Panes
+from desktop.views.models.controller import ModelDesk
+from desktop.views.models.library_controller import LibraryDesk
+from desktop.views.models.model_picker import ModelPicker
+from desktop.views.notebook.controller import NotebookDesk
+from desktop.views.personas.controller import PersonaDesk
+from desktop.views.personas.participants_controller import RoleDesk
+from desktop.views.settings.controller import SettingsDesk
+from desktop.views.settings.model.device_controller import DeviceDesk
+from desktop.views.settings.model.drafting_controller import DraftDesk
+from desktop.views.settings.model.memory_controller import MemoryDesk
+from desktop.views.settings.settings_pane import Inspector
+from desktop.views.sidebar.controller import SidebarDesk
+from desktop.views.sidebar.folder_controller import FolderDesk
+from desktop.views.sidebar.sidebar import Sidebar
+from desktop.views.transfer.controller import ExchangeDesk
+from desktop.views.widgets.icons import IconButton, application_icon
 
 __all__ = ["WindowParts"]
 

@@ -21,7 +21,7 @@ def backend_on(target: Target, settings: LoadSettings) -> Backend:
     """The backend of one device."""
     if target.backend == "cuda":
         from engine.backends.cuda.backend import CudaBackend
-        from engine.backends.cuda.gpu import TorchDevice
+        from engine.backends.cuda.runtime.torch_device import TorchDevice
 
         # GPUs that were named share the layers, whatever the model needs; others are no more than it needs.
         devices = [TorchDevice(index) for index in target.gpus]
@@ -30,6 +30,6 @@ def backend_on(target: Target, settings: LoadSettings) -> Backend:
         from engine.backends.reference import ReferenceBackend
 
         return ReferenceBackend()
-    from engine.backends.cpu import CpuBackend
+    from engine.backends.cpu.backend import CpuBackend
 
     return CpuBackend(settings.threads, int(settings.prompt_bits))

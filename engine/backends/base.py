@@ -383,7 +383,7 @@ class Backend(Protocol):
         ...
 
     def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
-        """A zeroed paged cache; `dtype` is what `engine.backends.cache_types.cache_type` understands.
+        """A zeroed paged cache; `dtype` is what `engine.backends.kv_formats.cache_type` understands.
 
         Raises `NotEnoughMemory`, and `BadSetting` for an unknown type.
         """

@@ -13,7 +13,7 @@ from engine.errors import BadSetting
 from engine.settings import LoadSettings
 
 if TYPE_CHECKING:
-    from engine.backends.cuda.driver import Gpus
+    from engine.backends.cuda.runtime.driver import Gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +53,15 @@ Fits = Callable[[Target], bool]
 
 
 def find_gpus() -> Gpus:
-    """What the driver tells; see `engine.backends.cuda.driver.find_gpus`."""
-    from engine.backends.cuda.driver import find_gpus as find
+    """What the driver tells; see `engine.backends.cuda.runtime.driver.find_gpus`."""
+    from engine.backends.cuda.runtime.driver import find_gpus as find
 
     return find()
 
 
 def usable_gpus() -> Usable:
     """The GPUs of this machine that models can run on. Imports neither torch nor Numba and makes no context on a device."""
-    from engine.backends.cuda.kept import kept_unused
+    from engine.backends.cuda.runtime.kept_memory import kept_unused
 
     found, gpus = find_gpus(), list[Gpu]()
     for gpu in found.gpus:

@@ -26,8 +26,8 @@ from engine.backends.base import (
     Step,
     Weight,
 )
-from engine.backends.cache_rounding import limited, rounded, steered
-from engine.backends.cache_types import WHOLE_KEYS, CacheType, cache_type
+from engine.backends.kv_formats import WHOLE_KEYS, CacheType, cache_type
+from engine.backends.kv_rounding import limited, rounded, steered
 from engine.backends.main_memory import free_memory
 from engine.backends.trim import give_memory_back
 from engine.core import PAGE_TOKENS, Loading

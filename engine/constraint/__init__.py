@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from engine.constraint.grammar_source import GrammarSource
     from engine.constraint.select import SelectFilter
     from engine.settings import ConstraintSettings
-    from engine.text.tokenizer import Tokenizer
+    from engine.text.tokenizer.tokenizer import Tokenizer
 
 __all__ = ["check_constraint", "make_filters"]
 

@@ -15,7 +15,7 @@ from engine.constraint.llguidance_tokens import byte_tokens, llguidance_tokenize
 from engine.constraint.roomy import with_room
 from engine.constraint.vocabulary import Vocabulary, vocabulary_of
 from engine.errors import BadSetting
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher

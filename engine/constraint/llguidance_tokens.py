@@ -11,7 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, cast
 
 from engine.constraint.vocabulary import Vocabulary, vocabulary_of
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer

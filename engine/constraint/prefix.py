@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from engine.constraint.text_filter import TextFilter, text_units
 from engine.errors import BadSetting
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer.tokenizer import Tokenizer
 
 
 class PrefixFilter(TextFilter):

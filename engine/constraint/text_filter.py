@@ -8,7 +8,7 @@ from engine.constraint.automaton import State, TextAutomaton, Unit
 from engine.constraint.filter import Mask
 from engine.constraint.vocabulary import Vocabulary, vocabulary_of
 from engine.errors import BadSetting
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer.tokenizer import Tokenizer
 
 
 class TextFilter:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.constraint.filter import Mask
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer.tokenizer import Tokenizer
 
 _lock = threading.Lock()
 _known: weakref.WeakKeyDictionary[Tokenizer, Vocabulary] = weakref.WeakKeyDictionary()

@@ -63,8 +63,8 @@ class AdapterSlot:
         when `stop` was set, and `DeviceLost` where a GPU's kernels that only adapters need are wrong.
         """
         from engine.models.lora import put_on
-        from engine.models.proof import prove_again
-        from engine.weights.adapter import open_adapter
+        from engine.models.proof.first_use import prove_again
+        from engine.weights.lora_adapter import open_adapter
 
         if self.wears(wanted):
             return

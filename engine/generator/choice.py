@@ -13,12 +13,12 @@ from engine.constraint.filter import Mask
 from engine.constraint.filter_set import FilterSet
 from engine.constraint.vocabulary import vocabulary_of
 from engine.errors import BadSetting, NothingAllowed
-from engine.generator.plan import Wanted
+from engine.generator.params import Wanted
 from engine.sampling.sampler import Sampled, Sampler
 from engine.sampling.tables import TokenTables
 from engine.speculation.drafter import Proposal
 from engine.speculation.verify import choose
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer.tokenizer import Tokenizer
 
 _MOST_TRIED = 3
 """Tokens drawn at one place after which the reply could not end in time; then the next one of the known way to the end is taken."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.core import Message
 from engine.errors import ContextTooLong
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer.tokenizer import Tokenizer
 
 Encode = Callable[[Sequence[Message]], list[int]]
 """Token ids of the prompt made from messages."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from engine.core import DRAFT_STAGE, Loading
 from engine.errors import BadSetting, Cancelled, forget_frames
 from engine.settings import LoadSettings, SpeculationSettings
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from engine.generator.drafters import Drafters

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from engine.errors import BadSetting
 from engine.generator.drafting import Drafting
-from engine.generator.plan import Plan
+from engine.generator.params import Plan
 from engine.generator.results import Begun
 from engine.models.paged import PagedCache
 from engine.sampling.sampler import Sampler
 from engine.settings import CacheSettings, SamplerSettings, SpeculationSettings
+from engine.speculation.draft_length import GUESS_COST, Pace
 from engine.speculation.draft_model import DraftModel
 from engine.speculation.ngram import NgramDrafter
-from engine.speculation.pace import GUESS_COST, Pace
 
 if TYPE_CHECKING:
     from engine.models.base import Model

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
-from engine.generator.job import Job
+from engine.generator.sequence import Job
+from engine.speculation.draft_length import Pace
 from engine.speculation.drafter import Drafter, Proposal
 from engine.speculation.ngram import NgramDrafter, usual_cost
-from engine.speculation.pace import Pace
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,8 +7,8 @@ import time
 from collections.abc import Generator
 
 from engine.core import Done, Prefill, Running, Text, TokenInfo
-from engine.generator.job import Job
-from engine.generator.loop import Clock, Steps
+from engine.generator.decode import Clock, Steps
+from engine.generator.sequence import Job
 
 RUNNING_SECONDS = 0.5
 """Time between two `Running` events: figures that change more often are not read, but showing them costs a CPU model its time."""

@@ -10,10 +10,10 @@ from itertools import accumulate
 from engine.core import ChatRequest, Message, PromptSize
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.context import OldestFirst, WrittenReplies, reply_room
-from engine.generator.source import Guidance
-from engine.text.template import ChatTemplate, encode_chat
-from engine.text.thinking import PLAIN_TAG, without_thoughts
-from engine.text.tokenizer import Tokenizer
+from engine.generator.runner import Guidance
+from engine.text.template.reasoning import PLAIN_TAG, without_thoughts
+from engine.text.template.template import ChatTemplate, encode_chat
+from engine.text.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

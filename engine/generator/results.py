@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.generator.held import WrittenToken
-from engine.generator.job import Emission, Job
-from engine.generator.loop import Clock
-from engine.generator.source import Guidance
+from engine.generator.decode import Clock
+from engine.generator.runner import Guidance
+from engine.generator.sequence import Emission, Job
+from engine.generator.token_buffer import WrittenToken
 
 
 @dataclass

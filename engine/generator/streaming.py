@@ -15,18 +15,18 @@ from engine.constraint.filter import Filter
 from engine.core import Done, Prefill, Running, Text
 from engine.errors import BadSetting, ContextTooLong, NotSupportedYet
 from engine.generator.adapter_slot import AdapterSlot
+from engine.generator.decode import Clock, Steps, check_prompt, write
 from engine.generator.drafters import Drafters
 from engine.generator.drafting import Drafting
 from engine.generator.events import events
-from engine.generator.job import Emission, Job
-from engine.generator.loop import Clock, Steps, check_prompt, write
-from engine.generator.plan import Plan, Wanted, token_tables
+from engine.generator.params import Plan, Wanted, token_tables
 from engine.generator.results import Begun, prompt_rows
-from engine.generator.source import Guidance, Source
+from engine.generator.runner import Guidance, Source
+from engine.generator.sequence import Emission, Job
 from engine.models.paged import PagedCache
 from engine.settings import ConstraintSettings, OutputSettings, SamplerSettings, SpeculationSettings, StopSettings
-from engine.text.conditions import StopCondition, StopRules
-from engine.text.tokenizer import Tokenizer
+from engine.text.stops.conditions import StopCondition, StopRules
+from engine.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from engine.models.base import Model
@@ -78,7 +78,7 @@ class StreamingGenerator:
 
     def set_stop_conditions(self, stop_conditions: Sequence[int | str | StopCondition]) -> None:
         """Replace the stop set of `begin_stream_ex`: ints are token ids, strings are stop strings, and the objects of
-        `engine.text.conditions`; anything else: ValueError.
+        `engine.text.stops.conditions`; anything else: ValueError.
 
         Before the first call the stop set is the tokenizer's own stop tokens. It counts at once, also for an open sequence.
         """

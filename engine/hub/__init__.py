@@ -6,13 +6,13 @@ Nothing here touches the network before one of `search_models`, `model_files`, `
 
 from __future__ import annotations
 
-from engine.hub.choose import model_choices
-from engine.hub.fetch_model import discard_download, download_model, unfinished_downloads
-from engine.hub.models import HubChoice, HubFile, HubFiles, HubModel, UnfinishedDownload
-from engine.hub.offline import is_offline, set_offline
-from engine.hub.packaged import PackagedFile, fetch, fetch_starter, models_dir, starter
-from engine.hub.remote_models import model_files, search_models
-from engine.hub.token import delete_hub_token, hub_token, set_hub_token, token_source
+from engine.hub.catalogue.choose import model_choices
+from engine.hub.catalogue.models import HubChoice, HubFile, HubFiles, HubModel, UnfinishedDownload
+from engine.hub.catalogue.search import model_files, search_models
+from engine.hub.client.offline import is_offline, set_offline
+from engine.hub.client.token import delete_hub_token, hub_token, set_hub_token, token_source
+from engine.hub.download.download import discard_download, download_model, unfinished_downloads
+from engine.hub.download.starter import PackagedFile, fetch, fetch_starter, models_dir, starter
 
 __all__ = [
     "HubChoice", "HubFile", "HubFiles", "HubModel", "PackagedFile", "UnfinishedDownload", "delete_hub_token", "discard_download",

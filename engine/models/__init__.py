@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from engine.models.architecture import Family
 from engine.models.base import Model
 from engine.models.config import ModelConfig
 from engine.models.describe import describe
-from engine.models.family import Family
 from engine.models.load import ARCHITECTURES, read_config, read_model
 from engine.models.quantising import preparation
 

@@ -9,8 +9,8 @@ from engine.backends.base import Array, AttentionShape, Backend, Forward, KVCach
 from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
-from engine.models.estimate import SPARE_PAGES, context_pages, free_words, page_bytes
 from engine.models.layers import Parts, Rotary, Slot
+from engine.models.memory.estimate import SPARE_PAGES, context_pages, free_words, page_bytes
 from engine.models.rope import rotary_table
 from engine.units import size_text
 
@@ -34,7 +34,7 @@ class Model:
 
     `parameters` counts weights; `resident_bytes` is what they take in memory; `weight_bytes_per_token` is what one decode
     step reads of them; `slots` are where adapters go, see `engine.models.lora`. `proof` of `forward` lets kernels prove themselves that
-    have not yet (`engine.models.proof`), None where there are none.
+    have not yet (`engine.models.proof.first_use`), None where there are none.
     """
 
     def __init__(self, config: ModelConfig, backend: Backend, parts: Parts, weights: Weights) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.backends.base import AttentionShape, RawTensor
-from engine.backends.cache_types import bytes_per_position, cache_type
+from engine.backends.kv_formats import bytes_per_position, cache_type
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.keys import Keys
 from engine.models.rope import RopeConfig
@@ -119,7 +119,7 @@ class ModelConfig:
         return min(length, self.context_length) if length else self.context_length
 
     def kv_bytes_per_token(self, dtype: str = "fp16") -> int:
-        """Bytes of one position in all layers of a cache of this type; see `engine.backends.cache_types.cache_type`."""
+        """Bytes of one position in all layers of a cache of this type; see `engine.backends.kv_formats.cache_type`."""
         return self.layers * bytes_per_position(cache_type(dtype), self.kv_heads, self.head_dim)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from engine.core import ModelInfo
 from engine.models.base import read_bytes
-from engine.models.fit import work_space
 from engine.models.generation_defaults import sampler_defaults
 from engine.models.load import read_config, survey
+from engine.models.memory.fit import work_space
 from engine.models.quantising import PlainCount
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
 from engine.weights.facts import licence, quantisation_name
@@ -32,8 +32,8 @@ def describe(path: str | Path) -> ModelInfo:
 
 def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     """As `describe`, of an open checkpoint."""
-    from engine.backends.cpu import CpuBackend  # Numba comes in here
-    from engine.backends.cuda.outline import UsualGpu
+    from engine.backends.cpu.backend import CpuBackend  # Numba comes in here
+    from engine.backends.cuda.lowering.estimate import UsualGpu
 
     config = read_config(checkpoint)
     tensors = checkpoint.tensors.values()
@@ -87,10 +87,10 @@ def _name(checkpoint: Checkpoint, own: str) -> str:
 
 def _text_facts(checkpoint: Checkpoint) -> tuple[tuple[int, ...], bool, str]:
     """The ids that end a turn, whether there is a chat template, and what stands in; no tokenizer is built."""
-    from engine.text.fallback import fallback_format
-    from engine.text.folder_tokenizer import facts_from_folder
-    from engine.text.gguf_tokenizer import roles_from_gguf
-    from engine.text.template_source import folder_template, gguf_template
+    from engine.text.template.fallback import fallback_format
+    from engine.text.template.source import folder_template, gguf_template
+    from engine.text.tokenizer.gguf import roles_from_gguf
+    from engine.text.tokenizer.hf_folder import facts_from_folder
 
     special: Mapping[int, str]
     if checkpoint.format == "gguf":

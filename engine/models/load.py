@@ -6,34 +6,34 @@ from collections.abc import Callable, Generator
 from functools import partial
 
 from engine.backends.base import Backend, RawTensor
-from engine.backends.outlines import Outlines
+from engine.backends.estimates import Outlines
 from engine.core import Loading
 from engine.errors import NotEnoughMemory, UnsupportedModel
+from engine.models.architecture import Family
+from engine.models.architectures.cohere import COHERE
+from engine.models.architectures.gemma import GEMMA, GEMMA_2, GEMMA_3
+from engine.models.architectures.glm import GLM
+from engine.models.architectures.gpt2 import GPT2
+from engine.models.architectures.gpt_oss import GPT_OSS
+from engine.models.architectures.granite import GRANITE
+from engine.models.architectures.internlm2 import INTERNLM2
+from engine.models.architectures.llama import LLAMA
+from engine.models.architectures.minicpm import MINICPM
+from engine.models.architectures.mixtral import MIXTRAL
+from engine.models.architectures.olmo2 import OLMO2
+from engine.models.architectures.phi import PHI
+from engine.models.architectures.qwen import QWEN_2, QWEN_3, QWEN_3_MIXTURE
+from engine.models.architectures.smollm3 import SMOLLM3
+from engine.models.architectures.stablelm import STABLELM
+from engine.models.architectures.starcoder2 import STARCODER2
 from engine.models.base import Model, Weights
-from engine.models.cohere import COHERE
 from engine.models.config import ModelConfig, hf_architecture
-from engine.models.family import Family
-from engine.models.gemma import GEMMA, GEMMA_2, GEMMA_3
-from engine.models.glm import GLM
-from engine.models.gpt2 import GPT2
-from engine.models.gpt_oss import GPT_OSS
-from engine.models.granite import GRANITE
-from engine.models.internlm2 import INTERNLM2
 from engine.models.keys import Keys
 from engine.models.layers import Parts
-from engine.models.llama import LLAMA
 from engine.models.lora import adapter_slots
-from engine.models.miniature import kinds_of, miniatures
-from engine.models.minicpm import MINICPM
-from engine.models.mixtral import MIXTRAL
-from engine.models.olmo2 import OLMO2
-from engine.models.phi import PHI
-from engine.models.proof import Provable, cases_for, prove
-from engine.models.qwen import QWEN_2, QWEN_3, QWEN_3_MIXTURE
-from engine.models.smollm3 import SMOLLM3
+from engine.models.proof.first_use import Provable, cases_for, prove
+from engine.models.proof.miniature import kinds_of, miniatures
 from engine.models.source import Loader, Survey
-from engine.models.stablelm import STABLELM
-from engine.models.starcoder2 import STARCODER2
 from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint
 

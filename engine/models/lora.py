@@ -13,13 +13,13 @@ from engine.errors import BadSetting
 from engine.models.decoder import ungrouped_rows
 from engine.models.layers import Linear, Order, Slot
 from engine.models.names import TensorNames
-from engine.weights.adapter import Adapter
+from engine.weights.lora_adapter import Adapter
 from engine.weights.tensor import FileTensor
 
 if TYPE_CHECKING:
+    from engine.models.architecture import Family
     from engine.models.base import Model
     from engine.models.config import ModelConfig
-    from engine.models.family import Family
 
 _LINEARS = (
     "query", "key", "value", "output", "gate", "up", "down", "query_key_value", "gate_up",

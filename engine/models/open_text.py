@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.garbage import no_garbage_search
-from engine.text.template import ChatTemplate
-from engine.text.tokenizer import Tokenizer
+from engine.platform.garbage import no_garbage_search
+from engine.text.template.template import ChatTemplate
+from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.weights.checkpoint import Checkpoint
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import Floats, Ints, KVCache, Program, Step, Walk, Walker, WalkPlan
-from engine.cache.disk import PageFile
-from engine.cache.pages import Lease, PageTable, pages_for
-from engine.cache.readings import Readings
 from engine.core import PAGE_TOKENS
 from engine.errors import ContextTooLong, NotEnoughMemory
-from engine.models.estimate import cache_dtype, chosen_context, further_pages
-from engine.models.fit import prefill_rows, work_space
+from engine.kv_cache.disk import PageFile
+from engine.kv_cache.pages import Lease, PageTable, pages_for
+from engine.kv_cache.readings import Readings
+from engine.models.memory.estimate import cache_dtype, chosen_context, further_pages
+from engine.models.memory.fit import prefill_rows, work_space
 from engine.settings import CacheSettings
 
 if TYPE_CHECKING:

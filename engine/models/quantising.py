@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from engine.backends.base import RawTensor
-from engine.backends.outlines import Outlines
+from engine.backends.estimates import Outlines
 from engine.models.load import Prepare, find_architecture
 from engine.settings import LoadSettings
 from engine.weights.checkpoint import Checkpoint
-from engine.weights.quantise import PLAIN, quantise
+from engine.weights.transform.quantize import PLAIN, quantise
 
 _ROUTERS = ("gate", "router", "ffn_gate_inp")
 """Last parts of the names of matrices that choose experts: small, and a wrong choice costs much."""

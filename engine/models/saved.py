@@ -13,13 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.cache.chains import Kept, take_up, worth_keeping
-from engine.cache.disk import PART_SUFFIX, SUFFIX, Bytes, PageFile, Unusable, write_pages
 from engine.core import PAGE_TOKENS
 from engine.errors import BadCheckpoint
-from engine.folders import private_folder
+from engine.kv_cache.disk import PART_SUFFIX, SUFFIX, Bytes, PageFile, Unusable, write_pages
+from engine.kv_cache.prefix_index import Kept, take_up, worth_keeping
+from engine.platform.folders import private_folder
 from engine.units import size_text
-from engine.weights.gguf_file import split_parts
+from engine.weights.gguf.file import split_parts
 
 if TYPE_CHECKING:
     from engine.models.paged import PagedCache

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import Backend, Floats, RawTensor, Weight
-from engine.backends.outlines import Outlines
+from engine.backends.estimates import Outlines
 from engine.errors import BadCheckpoint
 from engine.models.layers import Linear, Norm, Parts
-from engine.weights.transposed import transposed
+from engine.weights.transform.transposed import transposed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

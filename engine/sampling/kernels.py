@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.folders import code_folder
+from engine.platform.folders import code_folder
 from engine.sampling import passes
 
 LEAST = 1 << 16
@@ -204,7 +204,7 @@ def _compiled(function: Any, signature: Any, flags: tuple[str, ...], **called: C
     """The compiled function, kept in the user's cache where that can be written. Each of `called` makes what it calls by that name."""
     from numba import config
 
-    from engine import compiled
+    from engine.platform import compiled
 
     folder, before = code_folder("sampling"), config.CACHE_DIR
     kept = folder is not None

@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from engine.errors import EngineError
-from engine.text.tokenizer import Tokenizer, token_texts
-from engine.text.vocabulary import TokenizerFacts
+from engine.text.tokenizer.tokenizer import Tokenizer, token_texts
+from engine.text.tokenizer.vocabulary import TokenizerFacts
 
 MOST_EXTRA = 128
 """So many ids one vocabulary may have beyond the other's, whatever they are; models are padded to round sizes."""
@@ -123,8 +123,8 @@ def _problem_between(target: tuple[Path, tuple[Stamp, ...]], draft: tuple[Path, 
 
 @lru_cache(maxsize=2)  # the target of a whole list is read once; vocabularies are large
 def _read(source: tuple[Path, tuple[Stamp, ...]]) -> Vocabulary:
-    from engine.text.folder_tokenizer import facts_from_folder
-    from engine.text.gguf_tokenizer import facts_from_gguf
+    from engine.text.tokenizer.gguf import facts_from_gguf
+    from engine.text.tokenizer.hf_folder import facts_from_folder
     from engine.weights.checkpoint import open_checkpoint
 
     checkpoint = open_checkpoint(source[0])

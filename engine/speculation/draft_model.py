@@ -16,7 +16,7 @@ from engine.sampling.sampler import Sampler
 from engine.speculation.drafter import Proposal
 
 if TYPE_CHECKING:
-    from engine.cache.pages import Lease
+    from engine.kv_cache.pages import Lease
     from engine.models.paged import PagedCache
 
 GUESS = 16

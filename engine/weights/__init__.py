@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
 from engine.weights.format import Format
-from engine.weights.gguf import GGUF_FORMATS
+from engine.weights.gguf.table import GGUF_FORMATS
 from engine.weights.tensor import FileTensor
 
 FORMATS: tuple[Format, ...] = GGUF_FORMATS

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from engine.backends.base import RawTensor
 from engine.errors import ModelNotFound, UnsupportedModel
-from engine.weights.gguf_file import GgufFile, split_parts
-from engine.weights.safetensors_folder import SafetensorsFolder
+from engine.weights.gguf.file import GgufFile, split_parts
+from engine.weights.safetensors.folder import SafetensorsFolder
 
 
 class Checkpoint(Protocol):

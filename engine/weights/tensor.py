@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import BadCheckpoint
+from engine.weights.file import Bytes, ModelFile
 from engine.weights.format import Format
-from engine.weights.gguf import ALL_FORMATS
-from engine.weights.model_file import Bytes, ModelFile
+from engine.weights.gguf.table import ALL_FORMATS
 
 Rows = npt.NDArray[np.int64]
 

@@ -19,9 +19,9 @@ import time
 import zipfile
 from pathlib import Path
 
-from desktop.store.database import FILE_NAME, Database
-from desktop.store.exchange import Broken, Imported, LeftOut
-from desktop.store.importers import import_conversations
+from desktop.store.database.database import FILE_NAME, Database
+from desktop.store.transfer.importers import import_conversations
+from desktop.store.transfer.records import Broken, Imported, LeftOut
 from tests.bench.bench_import import resident
 from tests.bench.chatgpt_export import write_export
 

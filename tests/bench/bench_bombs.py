@@ -22,10 +22,10 @@ from time import perf_counter, thread_time
 from PySide6.QtCore import QEvent
 from PySide6.QtWidgets import QApplication
 
-from desktop.items.messages import MessageItem, MessagesModel
-from desktop.views.theme import Theme
+from desktop.items.chats.messages import MessageItem, MessagesModel
 from desktop.views.transcript import TranscriptView
-from desktop.views.transcript.markdown import prepare
+from desktop.views.transcript.rendering.markdown import prepare
+from desktop.views.widgets.theme import Theme
 from tests.desktop.bombs import BOMBS, bomb
 
 BAR_MS = 50.0

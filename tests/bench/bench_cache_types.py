@@ -20,14 +20,14 @@ import numpy as np
 
 from engine.backends import make_backend
 from engine.backends.base import Step
-from engine.backends.cache_types import bytes_per_position, cache_type
+from engine.backends.kv_formats import bytes_per_position, cache_type
+from engine.cli.perplexity import negative_log_likelihood
 from engine.core import PAGE_TOKENS
-from engine.doors.perplexity import negative_log_likelihood
 from engine.models import read_model
 from engine.models.base import Model
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.weights import open_checkpoint
 
 TYPES = "fp16,fp32,fp8,q8,q6,q4"

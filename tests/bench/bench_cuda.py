@@ -24,7 +24,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from engine.backends.cuda.device import Device
+from engine.backends.cuda.runtime.device import Device
 from engine.errors import EngineError
 from tests.bench.cuda_kit import KINDS, SHAPES, Plan, Shape, Subject, opened
 from tests.bench.cuda_transformers import transformers_seconds
@@ -62,7 +62,7 @@ class Line:
 
 def measure(device: Device, shape: Shape, kind: str, plan: Plan, rival: Callable[[Shape, Plan], dict[str, float]] | None) -> list[Line]:
     """All lines of one shape and kind."""
-    from engine.backends.cuda.rates import copy_bandwidth, matmul_rate
+    from engine.backends.cuda.runtime.rates import copy_bandwidth, matmul_rate
 
     bandwidth, rate = copy_bandwidth(device, plan.copied), matmul_rate(device, plan.side)
     lines = [
@@ -120,7 +120,7 @@ def table(lines: Sequence[Line], judged: bool) -> str:
 
 def facts(device: Device) -> dict[str, Any]:
     """The card, driver, versions and date."""
-    from engine.backends.cuda import nvml
+    from engine.backends.cuda.runtime import nvml
 
     with nvml.opened() as manager:
         driver = manager.driver_version() if manager is not None else ""
@@ -154,7 +154,7 @@ def write(folder: Path, about: dict[str, Any], lines: Sequence[Line], judged: bo
 def _gpu(number: int) -> Device:
     """Raises `EngineError`, with the reason, where it cannot be used."""
     from engine.backends.choice import choose
-    from engine.backends.cuda.gpu import TorchDevice
+    from engine.backends.cuda.runtime.torch_device import TorchDevice
     from engine.settings import LoadSettings
 
     choose(LoadSettings(backend="cuda", gpus=str(number)))

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QEventLoop, QTimer
 
-from desktop.services.exchange import ExchangeService
-from desktop.services.exchange_report import ImportReport
-from desktop.store.database import FILE_NAME, Database
-from desktop.store.temporary import Library
-from tests.desktop.store.importers.files import chatgpt
+from desktop.services.transfer.transfer import ExchangeService
+from desktop.services.transfer.transfer_report import ImportReport
+from desktop.store.conversations.temporary import Library
+from desktop.store.database.database import FILE_NAME, Database
+from tests.desktop.store.transfer.importers.files import chatgpt
 
 MEMORY_MB, CANCEL_S, WRITE_P99_MS, REPORTS_A_MINUTE = 200, 1.0, 50.0, 60
 PAUSE_MS = 50

@@ -18,8 +18,8 @@ import numpy as np
 import psutil
 
 from engine.backends.base import Array, AttentionShape, Ops, Step, Weight
-from engine.backends.cpu import CpuBackend
-from engine.backends.cpu.bandwidth import read_bandwidth
+from engine.backends.cpu.backend import CpuBackend
+from engine.backends.cpu.runtime.bandwidth import read_bandwidth
 from engine.weights.tensor import FileTensor, find_format
 
 COLUMNS = 2048

@@ -22,16 +22,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine.backends.cache_types import cache_type
-from engine.backends.cpu import CpuBackend
-from engine.backends.cpu.kernels import KERNELS
-from engine.backends.cpu.outline import Outline
-from engine.backends.cpu.recorder import CacheOutline, Recorder
+from engine.backends.cpu.backend import CpuBackend
+from engine.backends.cpu.codegen.kernel_cache import KERNELS
+from engine.backends.cpu.lowering.estimate import Outline
+from engine.backends.cpu.lowering.recorder import CacheOutline, Recorder
+from engine.backends.kv_formats import cache_type
 from engine.chat import finished, open_chat
 from engine.models import describe
 from engine.models.base import rotary
-from engine.models.fit import fit
 from engine.models.load import read_config, read_model, survey
+from engine.models.memory.fit import fit
 from engine.models.open_text import open_text
 from engine.sampling import kernels as sampling
 from engine.settings import CacheSettings, LoadSettings

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import QApplication
 
 from desktop.app import Desktop, Doors
 from desktop.settings import Appearance
-from desktop.store.tokens import TokenTrace
+from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.main_window import MainWindow
 from engine.core import Text
 from tests.desktop.fakes import EchoDoor, echo_token

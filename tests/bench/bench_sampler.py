@@ -25,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engine.backends.cpu.bandwidth import read_bandwidth
+from engine.backends.cpu.runtime.bandwidth import read_bandwidth
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import TokenTables
 from engine.settings import SamplerSettings

@@ -24,7 +24,7 @@ from typing import Any
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import Done, Message, Text
 from engine.settings import CacheSettings, SamplerSettings, SpeculationSettings, StopSettings
-from engine.text.template import encode_chat
+from engine.text.template.template import encode_chat
 from tests.bench.twins import TYPES, write_twin
 
 CHAT = (

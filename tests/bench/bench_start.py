@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from desktop.store.database import FILE_NAME, Database
+from desktop.store.database.database import FILE_NAME, Database
 
 __all__ = ["fill", "main"]
 

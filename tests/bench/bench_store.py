@@ -22,9 +22,9 @@ from itertools import accumulate
 from pathlib import Path
 from statistics import median
 
-from desktop.store.conversations import ConversationStore
-from desktop.store.database import Database
-from desktop.store.indexing import index_step
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.database.database import Database
+from desktop.store.search.indexing import index_step
 
 FILE = "library.sqlite3"
 HITS = 50

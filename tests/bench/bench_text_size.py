@@ -26,8 +26,8 @@ from PySide6.QtWidgets import QApplication
 
 from desktop.app import make_application
 from desktop.settings import Appearance
-from desktop.views.group import Group
-from desktop.views.panes import RIGHT
+from desktop.views.layout.panes import RIGHT
+from desktop.views.widgets.collapsible import Group
 from tests.bench.picture_stage import TALK, Stage
 
 __all__ = ["main"]

@@ -36,11 +36,11 @@ from PySide6.QtCore import QElapsedTimer, qVersion
 from PySide6.QtWidgets import QApplication
 
 from desktop.app import SWITCH_S
-from desktop.items.messages import MessageItem, MessagesModel
-from desktop.services.collector import Collector
-from desktop.services.room import RoomAsker
-from desktop.views.theme import Theme
+from desktop.items.chats.messages import MessageItem, MessagesModel
+from desktop.services.engine.cpu_yield import RoomAsker
+from desktop.services.system.garbage_collection import Collector
 from desktop.views.transcript import TranscriptView
+from desktop.views.widgets.theme import Theme
 
 TOKENS, CHARACTERS, RATE, FRAMES = 100_000, 4, 200, 60
 OPEN_MS, P99_MS, FRAME_MS, RESIZE_MS, MEMORY_MB = 300, 10, 16.7, 50, 250

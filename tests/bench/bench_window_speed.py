@@ -36,7 +36,7 @@ QUESTION = "Write a long and detailed essay about rivers, with headings and list
 
 def request(tokens: int) -> ChatRequest:
     """The question as the window sends it, answered greedily with exactly so many tokens."""
-    from desktop.services.reply_runner import GATHER_SECONDS
+    from desktop.services.engine.reply_runner import GATHER_SECONDS
 
     question, greedy = Message("user", QUESTION), SamplerSettings(temperature=0.0)
     return ChatRequest((question,), greedy, stops(tokens), output=OutputSettings(), gather_seconds=GATHER_SECONDS)
@@ -52,7 +52,7 @@ class Bench:
 
     def __init__(self, folder: Path, model: Path) -> None:
         from desktop.app import SWITCH_S, Desktop, make_application
-        from desktop.services.collector import Collector
+        from desktop.services.system.garbage_collection import Collector
 
         sys.setswitchinterval(SWITCH_S)
         self.app = make_application(["bench"])
@@ -102,7 +102,7 @@ class Bench:
         if not session.submit(QUESTION):
             raise SystemExit("the window did not send")
         self.until(lambda: session.state == "idle" and not session.replying_in)
-        from desktop.services.replies import stats_of
+        from desktop.services.engine.reply_record import stats_of
 
         reply = session.messages.items()[-1]
         stats = stats_of(session._of_open.message(reply.id).stats)

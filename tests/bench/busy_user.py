@@ -22,12 +22,12 @@ from PySide6.QtCore import QCoreApplication, QEvent, QObject, Qt, QTimer, Slot
 from PySide6.QtGui import QKeyEvent
 
 from desktop.app import Desktop, Doors, make_application
-from desktop.services.worker import StreamThread
-from desktop.store.database import FILE_NAME, Database
-from desktop.store.exchange import Imported
-from desktop.store.importers import import_conversations
-from desktop.store.roles import Participant, Roles
-from desktop.views.notebook_page import NotebookPage
+from desktop.services.engine.stream_thread import StreamThread
+from desktop.store.conversations.participants import Participant, Roles
+from desktop.store.database.database import FILE_NAME, Database
+from desktop.store.transfer.importers import import_conversations
+from desktop.store.transfer.records import Imported
+from desktop.views.notebook.page import NotebookPage
 from engine.core import Downloaded
 from tests.desktop.fakes import EchoChat, EchoDoor
 

@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.backends.cuda.families import FAMILIES
-from engine.backends.cuda.family_codes import CodeFamily
-from engine.backends.cuda.family_plain import forms as plain_forms
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.linear_codes import forms as code_forms
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.kernels.linear.codes import forms as code_forms
+from engine.backends.cuda.layouts.codes import CodeFamily
+from engine.backends.cuda.layouts.plain import forms as plain_forms
+from engine.backends.cuda.layouts.table import FAMILIES
 
 BANDWIDTH, PROCESSORS, SCHEDULERS, CLOCK = 4.8e12, 132, 4, 1.855e9
 CAPABILITY = 90
@@ -88,7 +88,7 @@ def slots(block_bytes: float) -> float:
 
 def counted(kernel: Kernel) -> tuple[Kernel, Loop, float]:
     """A kernel, its loop, and the bytes of one of its blocks."""
-    from engine.backends.cuda.build import build
+    from engine.backends.cuda.codegen.build import build
 
     cubin = build(kernel, (CAPABILITY,))[CAPABILITY].cubin
     family = kernel.name.split("_")[1]

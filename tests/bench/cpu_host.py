@@ -12,11 +12,11 @@ from statistics import median
 from typing import Any
 from unittest import mock
 
-from engine.backends.cpu.team import Team
+from engine.backends.cpu.runtime.thread_pool import Team
 from engine.chat import finished, open_chat
 from engine.core import Message
 from engine.settings import CacheSettings, LoadSettings, OutputSettings, SamplerSettings, StopSettings
-from engine.text.template import encode_chat
+from engine.text.template.template import encode_chat
 from tests.bench.bench_speculation import CHAT, measure_target
 from tests.bench.cpu_kit import Line, Options
 

@@ -12,10 +12,10 @@ from statistics import median
 
 import numpy as np
 
-from engine.backends.cpu.bandwidth import read_bandwidth
-from engine.doors.bench import Ours, Runner
-from engine.doors.door import Console
-from engine.doors.opening import load
+from engine.backends.cpu.runtime.bandwidth import read_bandwidth
+from engine.cli.bench import Ours, Runner
+from engine.cli.command import Console
+from engine.cli.opening import load
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings
 from tests.bench.rivals import RivalFailed

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from statistics import median
 
-from engine.doors.bench import Runner
+from engine.cli.bench import Runner
 from tests.bench.bench_cache_types import TYPES, decode_seconds
 from tests.bench.cpu_kit import (
     BANDWIDTH,

@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from statistics import median
 
-from engine.cache.pages import Lease
-from engine.doors.bench import Runner
+from engine.cli.bench import Runner
+from engine.kv_cache.pages import Lease
 from engine.models.paged import PagedCache
 from tests.bench.cpu_kit import BANDWIDTH, SHAPES, Line, Options, in_turn, opened, random_ids, ratio, share, timed, warm, with_bandwidth
 from tests.bench.rivals import open_rivals

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from engine.backends.base import RawTensor, Walker, WalkPlan
 from engine.backends.cuda.backend import CudaBackend
-from engine.backends.cuda.device import Device
+from engine.backends.cuda.runtime.device import Device
 from engine.models.load import read_model
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
-from engine.weights.quantised import wrap_quantised
+from engine.weights.packed.table import wrap_quantised
 from engine.weights.tensor import FileTensor
 from tests.synthetic import _pattern, llama_entries
 from tests.tiny import Tiny, tiny_config

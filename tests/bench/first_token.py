@@ -40,7 +40,7 @@ def main() -> None:
     print("first", flush=True)
     resident, peak = memory("VmRSS"), memory("VmHWM")
     from engine.models import describe
-    from engine.models.fit import fit
+    from engine.models.memory.fit import fit
 
     said = fit(describe(path), cache, 1 << 60)
     print(json.dumps({

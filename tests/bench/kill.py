@@ -26,9 +26,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from desktop.store.conversations import ConversationStore
-from desktop.store.database import FILE_NAME, Database
-from desktop.store.roles import Roles
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.conversations.participants import Roles
+from desktop.store.database.database import FILE_NAME, Database
 from tests.bench.busy_user import REPLY, checksum
 from tests.bench.starter import starter_model
 

@@ -21,7 +21,7 @@ import llama_cpp
 import numpy as np
 from llama_cpp import llama_cpp as raw
 
-from engine.backends.cpu import CpuBackend
+from engine.backends.cpu.backend import CpuBackend
 from engine.models import read_model
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings

@@ -9,10 +9,10 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMessageBox, QWidget
 
 from desktop.settings import Appearance
-from desktop.store.prompts import Prompt
-from desktop.views.attachment_preview import AttachmentPreview
-from desktop.views.prompt_form import PromptForm
-from desktop.views.transcript.token_row import TokenRow
+from desktop.store.settings.saved_prompts import Prompt
+from desktop.views.composer.attachment_preview import AttachmentPreview
+from desktop.views.composer.saved_prompt_form import PromptForm
+from desktop.views.transcript.tokens.row import TokenRow
 from tests.bench.picture_list import act, page, top
 from tests.bench.picture_stage import Stage
 

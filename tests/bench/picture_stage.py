@@ -14,11 +14,11 @@ from PySide6.QtWidgets import QApplication, QDialog, QMenu, QWidget
 
 from desktop.app import Desktop, Doors
 from desktop.settings import Appearance
-from desktop.store.folders import FolderStore
-from desktop.views.panes import LEFT, RIGHT
+from desktop.store.conversations.folders import FolderStore
+from desktop.views.layout.panes import LEFT, RIGHT
 from engine.core import Downloaded, Downloading
-from tests.desktop.services.test_hub import FakeHub
-from tests.desktop.views.test_library import Shelf
+from tests.desktop.services.models.test_hub import FakeHub
+from tests.desktop.views.models.test_library import Shelf
 
 __all__ = ["TALK", "Stage"]
 

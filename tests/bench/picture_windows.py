@@ -9,12 +9,12 @@ from PySide6.QtGui import QAction
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMenu, QWidget
 
-from desktop.services.exchange_report import ImportReport
+from desktop.services.transfer.transfer_report import ImportReport
 from desktop.settings import PANES, Behaviour
-from desktop.store.exchange import Broken
-from desktop.store.personas import Persona
-from desktop.views.group import Group
-from desktop.views.report_dialog import ReportDialog
+from desktop.store.conversations.personas import Persona
+from desktop.store.transfer.records import Broken
+from desktop.views.application.error_report_dialog import ReportDialog
+from desktop.views.widgets.collapsible import Group
 from engine.settings import CacheSettings, SpeculationSettings
 from tests.bench.picture_list import Page, act, page, top
 from tests.bench.picture_stage import Stage
@@ -142,7 +142,7 @@ def export_running(stage: Stage) -> QWidget:
 
 
 def _importing(stage: Stage) -> QWidget:
-    from desktop.views.import_window import ImportWindow
+    from desktop.views.transfer.import_window import ImportWindow
 
     stage.shut()
     stage.window.exchange.close_window()

@@ -8,8 +8,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMessageBox, QWidget
 
 from desktop.settings import Appearance
-from desktop.store.roles import Participant, Roles
-from desktop.views.notebook_page import NotebookPage
+from desktop.store.conversations.participants import Participant, Roles
+from desktop.views.notebook.page import NotebookPage
 from tests.bench.picture_list import act, page, top
 from tests.bench.picture_stage import Stage
 

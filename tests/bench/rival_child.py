@@ -105,7 +105,7 @@ def open_engine(kind: str, path: Path, threads: int, context: int) -> Engine:
     """The rival of this kind. Raises what its package raises, `RuntimeError` for llama.cpp, when it cannot be had."""
     if kind == "llama.cpp":
         sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-        from engine.doors.peers import LlamaCpp
+        from engine.cli.peers import LlamaCpp
         from engine.errors import BenchmarkError
 
         try:

@@ -27,7 +27,7 @@ class RivalFailed(RuntimeError):
 
 
 class Rival:
-    """An engine of `KINDS` with one file; see `engine.doors.bench.Runner`."""
+    """An engine of `KINDS` with one file; see `engine.cli.bench.Runner`."""
 
     def __init__(self, kind: str, path: Path, threads: int, context: int, interpreter: str = sys.executable) -> None:
         self.name = kind

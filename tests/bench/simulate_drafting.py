@@ -21,9 +21,9 @@ from typing import Any
 from engine.chat import finished, open_chat
 from engine.core import Message
 from engine.settings import CacheSettings
+from engine.speculation.draft_length import Pace
 from engine.speculation.ngram import NgramDrafter
-from engine.speculation.pace import Pace
-from engine.text.template import encode_chat
+from engine.text.template.template import encode_chat
 from tests.bench.bench_speculation import TEMPERATURES, WORK, write_reply
 
 Cost = Callable[[int], float]

@@ -26,9 +26,9 @@ from PySide6.QtCore import QCoreApplication, QEvent, QEventLoop, QTimer
 from PySide6.QtWidgets import QApplication
 
 from desktop.app import make_application
-from desktop.services.collector import Collector
-from desktop.store.database import FILE_NAME, Database
-from desktop.store.trash import empty_trash
+from desktop.services.system.garbage_collection import Collector
+from desktop.store.conversations.trash import empty_trash
+from desktop.store.database.database import FILE_NAME, Database
 from tests.bench.busy_user import BusyUser, open_desktop
 from tests.bench.starter import starter_model
 

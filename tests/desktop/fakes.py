@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from desktop.services.model_slot import Leaving
+from desktop.services.engine.model_host import Leaving
 from engine.core import (
     Alternative,
     ChatEvent,

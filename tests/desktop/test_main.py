@@ -8,7 +8,7 @@ import pytest
 
 from desktop import preflight
 from desktop.__main__ import parser, version
-from desktop.items.catalogue import STARTER_SIZE
+from desktop.items.models.local_models import STARTER_SIZE
 
 BLOCK = """
 import sys

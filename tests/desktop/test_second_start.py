@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from desktop.services.single_instance import take_lock
+from desktop.services.system.single_instance import take_lock
 
 DRIVER = """
 import sys
@@ -62,7 +62,7 @@ def test_a_second_start_hands_its_files_to_the_first_which_ends_well(tmp_path, q
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 def test_a_start_that_nobody_hears_says_so(tmp_path, qapp, monkeypatch) -> None:
     from desktop import app
-    from desktop.services import single_instance
+    from desktop.services.system import single_instance
 
     told: list[str] = []
     monkeypatch.setattr(app, "make_application", lambda arguments: qapp)

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from desktop.store.conversations import ConversationStore
-from desktop.store.database import FILE_NAME, Database
-from desktop.store.records import StoredMessage
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.conversations.records import StoredMessage
+from desktop.store.database.database import FILE_NAME, Database
 from tests.e2e.typist import QUESTION
 
 ROOT = Path(__file__).resolve().parents[2]

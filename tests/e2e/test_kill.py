@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
-from desktop.store.conversations import ConversationStore
-from desktop.store.database import FILE_NAME, Database
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.database.database import FILE_NAME, Database
 from tests.bench.kill import Killing
-from tests.desktop.desk import Hand
+from tests.desktop.hand import Hand
 from tests.e2e.typist import QUESTION
 
 ROOT = Path(__file__).resolve().parents[2]

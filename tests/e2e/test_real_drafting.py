@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from desktop.app import Doors
 from engine.core import Text, TokenInfo
 from engine.settings import ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
-from tests.desktop.desk import Hand
+from tests.desktop.hand import Hand
 
 LOAD_MS = 240_000  # the first start compiles the kernels
 REPLY_MS = 120_000

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QApplication
 
 from desktop.app import Doors
 from engine.settings import SamplerSettings, StopSettings
-from tests.desktop.desk import Hand
+from tests.desktop.hand import Hand
 
 Key = Qt.Key
 CTRL, ALT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.AltModifier

@@ -17,9 +17,9 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtTest import QTest
 
 from desktop.app import Desktop, Doors, make_application
-from desktop.farewell import Farewell
-from tests.desktop.desk import no_fetch
+from desktop.signal_handler import Farewell
 from tests.desktop.fakes import EchoChat, EchoDoor
+from tests.desktop.hand import no_fetch
 
 QUESTION = "Tell me a long story about a lighthouse keeper, with many chapters."
 

@@ -11,9 +11,9 @@ from engine.chat import LocalChat
 from engine.core import STOP_REASONS, ChatRequest, Done, Message, ModelInfo, Prefill, Text, Trimmed
 from engine.errors import BadSetting, BadTemplate, ContextTooLong
 from engine.settings import SamplerSettings, StopSettings
-from engine.text.template import ChatTemplate, encode_chat
+from engine.text.template.template import ChatTemplate, encode_chat
 from tests.engine.generator.fakes import FakeModel, Scripted, fresh_reply, make, random_logits, tokenizer
-from tests.engine.text.chat_templates import CHATML
+from tests.engine.text.template.chat_templates import CHATML
 
 GREEDY = SamplerSettings(temperature=0.0)
 INFO = ModelInfo("", "fake", "fake", "gguf", 1, 32.0, 4, 1, 4096, 700, 8, (2,), True)

@@ -16,7 +16,7 @@ from engine.core import ChatRequest, Done, Loading, Message, Text
 from engine.errors import BadSetting, Cancelled, EngineError, ModelNotFound
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
-from engine.text.template import encode_chat
+from engine.text.template.template import encode_chat
 from tests.tiny import TINY, write_folder, write_gguf
 
 REFERENCE = LoadSettings(backend="reference")

@@ -10,7 +10,7 @@ from engine.chat import finished, open_chat
 from engine.core import Message
 from engine.errors import BadTemplate
 from engine.settings import LoadSettings
-from engine.text.template import encode_chat
+from engine.text.template.template import encode_chat
 from tests.tiny import TINY, write_folder, write_gguf
 
 OWN = "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<reply>{% endif %}"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.weights import open_checkpoint
 from tests.engine.test_starter_oracle import Scorer
 

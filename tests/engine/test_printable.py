@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.__main__ import main
+from engine.cli.command import Console
+from engine.cli.logits import log_softmax
 from engine.core import Message, ModelInfo
-from engine.doors.door import Console
-from engine.doors.logits import log_softmax
 from engine.errors import BadCheckpoint, BadTemplate, EngineError
-from engine.hub.models import HubFile, HubModel
-from engine.hub.part_folder import check_names
+from engine.hub.catalogue.models import HubFile, HubModel
+from engine.hub.download.partial_dir import check_names
 from engine.models.describe import describe
 from engine.models.open_text import open_text
 from engine.printable import json_text, one_line, printable
-from engine.text.template import ChatTemplate
+from engine.text.template.template import ChatTemplate
 from engine.weights.checkpoint import open_checkpoint
 from tests.tiny import TINY, write_gguf
 
@@ -174,7 +174,7 @@ def test_weights_that_are_no_numbers_give_one_sentence(door: Door, tmp_path: Pat
 
 
 def test_numbers_that_json_cannot_hold(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine.doors import info
+    from engine.cli import info
 
     monkeypatch.setattr(info, "machine", lambda: {"memory": float("inf"), "other": [float("nan")]})
     code, out, err = door("info", "--json")

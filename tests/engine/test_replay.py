@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.cache.pages import PageTable
-from engine.cache.readings import Readings, cut, planned
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import PAGE_TOKENS, ChatRequest, Done, Message, Rendered, Text, TokenInfo
-from engine.generator.source import Source
+from engine.generator.runner import Source
+from engine.kv_cache.pages import PageTable
+from engine.kv_cache.readings import Readings, cut, planned
 from engine.settings import (
     CacheSettings,
     ConstraintSettings,

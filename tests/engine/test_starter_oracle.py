@@ -19,8 +19,8 @@ from engine.core import Message
 from engine.models import read_model
 from engine.models.base import Model
 from engine.settings import LoadSettings
-from engine.text.template import ChatTemplate, encode_chat
-from engine.text.tokenizer import Tokenizer
+from engine.text.template.template import ChatTemplate, encode_chat
+from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.weights import open_checkpoint
 
 pytestmark = [pytest.mark.real_model, pytest.mark.slow]

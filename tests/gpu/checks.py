@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.arena import Buffer
-from engine.backends.cuda.device import Device
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.pointwise import add_call, add_kernel
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.kernels.pointwise import add_call, add_kernel
+from engine.backends.cuda.runtime.device import Device
+from engine.backends.memory_plan import Buffer
 from engine.errors import NotEnoughMemory
 
 WIDTH, ROWS = 1000, 5

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.backends.cuda.driver import GpuInfo, find_gpus
+from engine.backends.cuda.runtime.driver import GpuInfo, find_gpus
 
 
 @pytest.fixture(scope="session")

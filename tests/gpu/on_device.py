@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.cuda.device import Device
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.registry import all_kernels
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.registry import all_kernels
+from engine.backends.cuda.runtime.device import Device
 from tests.gpu.checks import missing
 from tests.simt import agree
 
@@ -87,12 +87,12 @@ def _device() -> Device:
         from tests.simt.fake import FakeDevice
 
         return FakeDevice(total_memory=1 << 36, capability=120)
-    from engine.backends.cuda.driver import find_gpus
+    from engine.backends.cuda.runtime.driver import find_gpus
 
     found = find_gpus()
     if not found.gpus:
         pytest.exit(found.reason, returncode=5)
-    from engine.backends.cuda.gpu import TorchDevice
+    from engine.backends.cuda.runtime.torch_device import TorchDevice
 
     return TorchDevice(found.gpus[0].index, early=os.environ.get("INGLENOOK_EARLY") == "1")
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.backends.cuda.driver import find_gpus
+from engine.backends.cuda.runtime.driver import find_gpus
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")

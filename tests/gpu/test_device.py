@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engine.backends.cuda.driver import GpuInfo
+from engine.backends.cuda.runtime.driver import GpuInfo
 from tests.gpu.checks import CHECKS, Sum
 
 pytestmark = pytest.mark.gpu
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("early", [False, True])
 def test_device(gpus: tuple[GpuInfo, ...], check: Callable[..., None], early: bool) -> None:
-    from engine.backends.cuda.gpu import TorchDevice
+    from engine.backends.cuda.runtime.torch_device import TorchDevice
 
     check(TorchDevice(gpus[0].index, early=early))
 
 
 def test_torch_and_driver_agree(gpus: tuple[GpuInfo, ...]) -> None:
     """On which GPU is which, what it is called and what it has."""
-    from engine.backends.cuda.gpu import TorchDevice
+    from engine.backends.cuda.runtime.torch_device import TorchDevice
 
     for gpu in gpus:
         device = TorchDevice(gpu.index)
@@ -34,7 +34,7 @@ def test_torch_and_driver_agree(gpus: tuple[GpuInfo, ...]) -> None:
 
 def test_a_chain_in_a_graph_early_or_not(gpus: tuple[GpuInfo, ...]) -> None:
     """200 sums, each over the result of the one before, give the same bits however their launches overlap."""
-    from engine.backends.cuda.gpu import TorchDevice
+    from engine.backends.cuda.runtime.torch_device import TorchDevice
 
     found = []
     for early in (False, True):
@@ -58,7 +58,7 @@ def test_two_devices(gpus: tuple[GpuInfo, ...]) -> None:
     """What one computed goes to the other, which waits for it."""
     if len(gpus) < 2:
         pytest.skip("needs two GPUs")
-    from engine.backends.cuda.gpu import TorchDevice
+    from engine.backends.cuda.runtime.torch_device import TorchDevice
 
     one, other = (TorchDevice(gpu.index) for gpu in gpus[:2])
     work = Sum(one)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from engine.backends.cuda.driver import GpuInfo
-from engine.backends.cuda.registry import all_kernels
+from engine.backends.cuda.codegen.registry import all_kernels
+from engine.backends.cuda.runtime.driver import GpuInfo
 from tests.gpu.checks import missing
 from tests.gpu.on_device import REPORT
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cuda.kernel import Kernel
+from engine.backends.cuda.codegen.kernel import Kernel
 from tests.simt.interpreter import Memory, run
 from tests.simt.models import MODELS
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.backends.cuda.driver import lost
-from engine.backends.cuda.kernel import Kernel
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.runtime.driver import lost
 from engine.core import Loading
 from engine.errors import EngineError, NotEnoughMemory
 from tests.simt import interpreter
@@ -53,7 +53,7 @@ class FakeMark:
 
 
 class FakeDevice:
-    """See `engine.backends.cuda.device.Device`; `interpret` runs the kernels' own bodies, which is slow."""
+    """See `engine.backends.cuda.runtime.device.Device`; `interpret` runs the kernels' own bodies, which is slow."""
 
     def __init__(
         self, total_memory: int = 1 << 34, capability: int = 90, processors: int = 4, index: int = 0, interpret: bool = False

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.launch import LaunchConfig
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.runtime.launcher import LaunchConfig
 from tests.simt.models import MODELS
 
 INVALID_VALUE, NOT_INITIALIZED, INVALID_IMAGE, INVALID_CONTEXT, INVALID_HANDLE = 1, 3, 200, 201, 400

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from greenlet import getcurrent, greenlet
 
-from engine.backends.cuda.kernel import Kernel, specialised
-from engine.backends.cuda.ptx import Op, SharedMemory
-from engine.backends.cuda.words import Cast, float32, int32, uint32
+from engine.backends.cuda.codegen.kernel import Kernel, specialised
+from engine.backends.cuda.codegen.ptx import Op, SharedMemory
+from engine.backends.cuda.codegen.words import Cast, float32, int32, uint32
 
 WARP = 32
 
@@ -111,7 +111,7 @@ def _torch() -> Any:
 
 
 class _Block:
-    """One block while it runs, and what its threads ask of it (`engine.backends.cuda.ptx.Machine`)."""
+    """One block while it runs, and what its threads ask of it (`engine.backends.cuda.codegen.ptx.Machine`)."""
 
     def __init__(self, memory: Memory, block: tuple[int, int, int], blocks: tuple[int, int, int], threads: int) -> None:
         self.memory, self.block, self.blocks, self.threads = memory, block, blocks, threads

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.launch import EARLY_CAPABILITY
-from engine.backends.cuda.targets import TEGRA
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.targets import TEGRA
+from engine.backends.cuda.runtime.launcher import EARLY_CAPABILITY
 
 THREADS, WARPS_OF_MULTIPROCESSOR = 1024, {75: 32, 86: 48, 87: 48, 89: 48, 120: 48, 121: 48}
 GRID = (2**31 - 1, 65535, 65535)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.arena import Buffer
-from engine.backends.cuda.call import Call, Given
+from engine.backends.cuda.lowering.call import Call, Given
+from engine.backends.memory_plan import Buffer
 from tests.simt.agree import At, both
 
 TABLES = [(1 << 60) + i for i in range(8)]

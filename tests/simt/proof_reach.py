@@ -11,19 +11,19 @@ import pytest
 
 from engine.backends.base import Array, Ops, RawTensor
 from engine.backends.cuda import backend as cuda_backend
-from engine.backends.cuda import proven
 from engine.backends.cuda.backend import CudaBackend
-from engine.backends.cuda.device import Device
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.outline import Outline, kept_as
-from engine.backends.cuda.walk import walk_kernels
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.lowering.estimate import Outline, kept_as
+from engine.backends.cuda.proof import proven
+from engine.backends.cuda.runtime.decode_loop import walk_kernels
+from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import CudaWeight, WeightOutline
 from engine.backends.reference import ReferenceBackend
-from engine.models import cases, proof
 from engine.models.base import rotary
 from engine.models.layers import Linear
 from engine.models.load import find_architecture, read_config
-from engine.models.miniature import kinds_of, miniatures
+from engine.models.proof import cases, first_use
+from engine.models.proof.miniature import kinds_of, miniatures
 from engine.models.source import Survey
 from tests.simt.fake import FakeDevice, Work
 from tests.simt.real_models import REAL, Header, TypeOf, checkpoint
@@ -81,7 +81,7 @@ class _Opened:
             except StopIteration as end:
                 self.seen.parts = end.value
         small = miniatures(family, config, names, opened.tensors, None, large.cache)
-        self.cases = proof.cases_for(kinds_of(opened.tensors, None), small, config, large.cache)
+        self.cases = first_use.cases_for(kinds_of(opened.tensors, None), small, config, large.cache)
 
         def forward(ops: Ops) -> Array:
             assert self.seen.parts is not None
@@ -137,12 +137,12 @@ def reach(large: Large, monkeypatch: pytest.MonkeyPatch) -> Reach:
     monkeypatch.setattr(proven, "known", lambda identity: proven.Proven(kept["passed"]))
     monkeypatch.setattr(proven, "remember", remember)
     monkeypatch.setattr(cuda_backend, "CudaWeight", _Blank)
-    monkeypatch.setattr(proof, "SECONDS", 1e9)
-    monkeypatch.setattr(proof, "run_case", case)
-    monkeypatch.setattr(proof, "difference", lambda found, expected: 0.0)
-    monkeypatch.setattr(proof, "outcome", lambda name, off, most: cases.outcome(name, 0.0, most))
+    monkeypatch.setattr(first_use, "SECONDS", 1e9)
+    monkeypatch.setattr(first_use, "run_case", case)
+    monkeypatch.setattr(first_use, "difference", lambda found, expected: 0.0)
+    monkeypatch.setattr(first_use, "outcome", lambda name, off, most: cases.outcome(name, 0.0, most))
     (trial,) = opened.backend.to_prove(opened.forward, large.cache)
-    for _ in proof.prove(opened.backend, opened.cases, large.cache, opened.forward):
+    for _ in first_use.prove(opened.backend, opened.cases, large.cache, opened.forward):
         pass
     assert not opened.backend.notice, opened.backend.report
     besides = frozenset(kernel.name for kernel in device.prepared) - trial.left

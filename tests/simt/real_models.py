@@ -15,7 +15,7 @@ from engine.backends.base import Floats, Weight
 from engine.models.keys import Keys
 from engine.models.layers import Linear
 from engine.models.load import ARCHITECTURES
-from engine.models.random_tensors import BLOCKS, maker
+from engine.models.proof.random_tensors import BLOCKS, maker
 from engine.models.source import WHOLE, View
 from engine.weights.checkpoint import Checkpoint
 

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.backends.arena import Buffer
 from engine.backends.base import AttentionShape
-from engine.backends.cache_types import CacheType, cache_type
-from engine.backends.cuda.append import append_calls
-from engine.backends.cuda.append_gather import gather_call
-from engine.backends.cuda.call import FEW_ROWS, Call, Given, TorchCall
-from engine.backends.cuda.store import KEYS, VALUES, CudaCache
+from engine.backends.cuda.kernels.kv_write.gather import gather_call
+from engine.backends.cuda.kernels.kv_write.kv_write import append_calls
+from engine.backends.cuda.kv_cache import KEYS, VALUES, CudaCache
+from engine.backends.cuda.lowering.call import FEW_ROWS, Call, Given, TorchCall
+from engine.backends.kv_formats import CacheType, cache_type
+from engine.backends.memory_plan import Buffer
 from tests.simt.fake import FakeDevice
 
 
 class StoreSteps:
-    """One layer's store and the sequence in it; `engine.backends.cuda.call.Bound` for the operation of a step."""
+    """One layer's store and the sequence in it; `engine.backends.cuda.lowering.call.Bound` for the operation of a step."""
 
     def __init__(self, kind: str, shape: AttentionShape, pages: list[int]) -> None:
         self.device = FakeDevice()

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.cuda import launch
-from engine.backends.cuda.driver import Driver
-from engine.backends.cuda.gpu import TorchDevice
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.targets import target
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.targets import target
+from engine.backends.cuda.runtime import launcher
+from engine.backends.cuda.runtime.driver import Driver
+from engine.backends.cuda.runtime.torch_device import TorchDevice
 from tests.simt.fake_driver import H200, INVALID_HANDLE, FakeCuda
 from tests.simt.interpreter import KernelFault, Memory
 from tests.simt.limits import against, runs
@@ -191,8 +191,8 @@ class StrictTorch(FakeTorchCuda):
         monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
         monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
         images = StrictImages(fake)
-        monkeypatch.setattr(launch, "BINARIES", images)
-        monkeypatch.setattr(launch.Launcher.load, "__defaults__", (images,))
+        monkeypatch.setattr(launcher, "BINARIES", images)
+        monkeypatch.setattr(launcher.Launcher.load, "__defaults__", (images,))
 
     def check(self) -> None:
         super().check()

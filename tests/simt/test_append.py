@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.cache_types import QUANTISED
-from engine.backends.cuda.append import append_kernel
-from engine.backends.cuda.append_mean import key_mean_call
-from engine.backends.cuda.store import KEYS, VALUES, Layout, side_bytes
+from engine.backends.cuda.kernels.kv_write.kv_write import append_kernel
+from engine.backends.cuda.kernels.kv_write.mean import key_mean_call
+from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout, side_bytes
+from engine.backends.kv_formats import QUANTISED
 from engine.core import PAGE_TOKENS
 from tests.simt import agree
 from tests.simt.agree import At, both

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from engine.backends.base import AttentionShape, Step
-from engine.backends.cache_rounding import limited, turned
-from engine.backends.cache_types import GROUP, STEERING
+from engine.backends.kv_formats import GROUP, STEERING
+from engine.backends.kv_rounding import limited, turned
 from engine.backends.reference import ReferenceCache, ReferenceOps
 from tests.simt.store_steps import StoreSteps, sequence
 

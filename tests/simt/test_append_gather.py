@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.backends.cuda.append_gather import THREADS, gather_kernel
-from engine.backends.cuda.store import KEYS, VALUES, Layout
+from engine.backends.cuda.kernels.kv_write.gather import THREADS, gather_kernel
+from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout
 from tests.simt import agree
 from tests.simt.agree import At, both
 

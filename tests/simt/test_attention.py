@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.arena import Buffer
 from engine.backends.base import AttentionShape, Step
-from engine.backends.cache_rounding import turned_back
-from engine.backends.cache_types import QUANTISED, CacheType
-from engine.backends.cuda.attention import attention_calls, combine_kernel, kernel_for, splits_for
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.records import record_buffer
-from engine.backends.cuda.store import KEYS, VALUES, Layout
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.kernels.attention.attention import attention_calls, combine_kernel, kernel_for, splits_for
+from engine.backends.cuda.kernels.packed_activations import record_buffer
+from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout
+from engine.backends.kv_formats import QUANTISED, CacheType
+from engine.backends.kv_rounding import turned_back
+from engine.backends.memory_plan import Buffer
 from engine.backends.reference import ReferenceCache, ReferenceOps
 from tests.simt.agree import At, aligned, both
 from tests.simt.interpreter import Memory

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.arena import Buffer
 from engine.backends.base import AttentionShape
-from engine.backends.cache_types import CacheType
-from engine.backends.cuda import prefill_pieces
-from engine.backends.cuda.call import Argument, Call, Given, Room
-from engine.backends.cuda.device import Device
-from engine.backends.cuda.prefill_attention import has_flash, prefill_attention
+from engine.backends.cuda.kernels.attention import prefill_pieces
+from engine.backends.cuda.kernels.attention.prefill import has_flash, prefill_attention
+from engine.backends.cuda.lowering.call import Argument, Call, Given, Room
+from engine.backends.cuda.runtime.device import Device
+from engine.backends.kv_formats import CacheType
+from engine.backends.memory_plan import Buffer
 from tests.simt.fake import FakeDevice
 from tests.simt.test_attention import Case, shape_of
 
 
 class Step:
-    """One operation of a step; see `engine.backends.cuda.call.Bound`."""
+    """One operation of a step; see `engine.backends.cuda.lowering.call.Bound`."""
 
     def __init__(self, device: FakeDevice, case: Case, tensors: dict[Buffer, torch.Tensor]) -> None:
         self._device, self.rows, self.position, self.pages, self._tensors = device, case.rows, case.start, case.table, tensors

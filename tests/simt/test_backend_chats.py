@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from engine.chat import LocalChat, finished, open_chat
+from engine.compat.exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_Q4, ExLlamaV2Config, ExLlamaV2Tokenizer
+from engine.compat.exllamav2.generator import ExLlamaV2Sampler, ExLlamaV2StreamingGenerator
 from engine.core import ChatRequest, Done, Loading, Message, Text, Trimmed
 from engine.errors import DeviceLost, NotEnoughMemory
-from engine.exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_Q4, ExLlamaV2Config, ExLlamaV2Tokenizer
-from engine.exllamav2.generator import ExLlamaV2Sampler, ExLlamaV2StreamingGenerator
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, OutputSettings, SpeculationSettings, StopSettings
 from tests.engine.models.test_lora import write_adapter
 from tests.simt.fake import FakeDevice

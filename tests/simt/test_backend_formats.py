@@ -12,20 +12,20 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.backends.base import RawTensor
-from engine.backends.cuda.families import family_for
+from engine.backends.cuda.layouts.table import family_for
 from engine.backends.reference import ReferenceBackend
 from engine.models import preparation
 from engine.models.lora import put_on
 from engine.settings import LoadSettings
 from engine.weights import FORMATS, open_checkpoint
-from engine.weights.adapter import open_adapter
-from engine.weights.quantise import quantise
+from engine.weights.lora_adapter import open_adapter
+from engine.weights.transform.quantize import quantise
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
 from tests.engine.models.oracle import finish, load, logits, read_model
 from tests.engine.models.test_lora import changed, write_adapter
 from tests.engine.models.test_packed_models import plain_folder
-from tests.engine.weights.test_packed_folders import PACKINGS
+from tests.engine.weights.packed.test_packed_folders import PACKINGS
 from tests.simt.fake import FakeDevice
 from tests.simt.whole import CUTS, LENGTH, assert_near, check, on_gpu
 from tests.tiny import TINY, WIDE, tiny_config, write_folder, write_gguf

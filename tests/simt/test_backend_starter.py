@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine.backends.base import Backend, Step
-from engine.backends.cpu import CpuBackend
+from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cuda.backend import CudaBackend
 from tests.engine.models.oracle import load
 from tests.simt.fake import FakeDevice

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from engine.backends.cuda import binaries, prebuild, ptx, workers
-from engine.backends.cuda.binaries import Binaries
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.pointwise import _add, add_kernel
-from engine.backends.cuda.targets import CAPABILITIES, BuildError, Built
+from engine.backends.cuda.codegen import cubin_cache, prebuild, ptx, workers
+from engine.backends.cuda.codegen.cubin_cache import Binaries
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.targets import CAPABILITIES, BuildError, Built
+from engine.backends.cuda.kernels.pointwise import _add, add_kernel
 from engine.core import Loading
 from engine.errors import EngineError
 from tests.simt.test_build import doubling
@@ -36,7 +36,7 @@ class Compiler:
         self.did: list[str] = []
         self.closed = 0
         monkeypatch.setattr(workers, "compiled", self.compiled)
-        monkeypatch.setattr(binaries, "prebuilt", lambda: None)
+        monkeypatch.setattr(cubin_cache, "prebuilt", lambda: None)
 
     def compiled(self, kernels: Sequence[Kernel], capabilities: Sequence[int], processes: int | None = None) -> Iterator[Any]:
         try:
@@ -54,7 +54,7 @@ class Compiler:
 def test_progress_then_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler, store = Compiler(monkeypatch), Binaries(tmp_path)
     events = list(store.ready(forms(3), 90))
-    assert events == [Loading(binaries.STAGE, i, 3) for i in range(4)]
+    assert events == [Loading(cubin_cache.STAGE, i, 3) for i in range(4)]
     assert list(store.ready(forms(3), 90)) == []
     assert list(Binaries(tmp_path).ready(forms(3), 90)) == []
     assert compiler.did == ["add_2", "add_1", "add_0"]
@@ -92,15 +92,16 @@ def test_damaged_files_are_made_again(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_other_constants_sources_or_compilers_are_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = (Kernel("same", _add, "llllllif", 256, 24, {"THREADS": threads}) for threads in (128, 256))
-    assert binaries.file_name(one) != binaries.file_name(other)
-    assert binaries.file_name(one) != binaries.file_name(Kernel("same", _add, "llllllif", 256, 24, {"THREADS": 128}, blocks=2))
+    assert cubin_cache.file_name(one) != cubin_cache.file_name(other)
+    assert cubin_cache.file_name(one) != cubin_cache.file_name(Kernel("same", _add, "llllllif", 256, 24, {"THREADS": 128}, blocks=2))
     with_function = {"THREADS": 128, "form": _add, "load": ptx.ld_f32}
-    assert "0x" not in repr(binaries._told(_add)) + repr(binaries._told(ptx.ld_f32))
-    assert binaries.file_name(Kernel("same", _add, "l", 32, 24, with_function)) != binaries.file_name(Kernel("same", _add, "l", 32, 24))
+    assert "0x" not in repr(cubin_cache._told(_add)) + repr(cubin_cache._told(ptx.ld_f32))
+    named = cubin_cache.file_name
+    assert named(Kernel("same", _add, "l", 32, 24, with_function)) != named(Kernel("same", _add, "l", 32, 24))
     folders = {Binaries(tmp_path).folder}
-    monkeypatch.setattr(binaries, "compiler", lambda: "another")
+    monkeypatch.setattr(cubin_cache, "compiler", lambda: "another")
     folders.add(Binaries(tmp_path).folder)
-    monkeypatch.setattr(binaries, "sources", lambda: "other")
+    monkeypatch.setattr(cubin_cache, "sources", lambda: "other")
     folders.add(Binaries(tmp_path).folder)
     assert len(folders) == 3
 
@@ -120,7 +121,7 @@ def test_only_the_latest_versions_stay(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler(monkeypatch)
-    monkeypatch.setattr(binaries, "code_folder", lambda name: None)
+    monkeypatch.setattr(cubin_cache, "code_folder", lambda name: None)
     store = Binaries()
     assert store.cubin(forms(1)[0], 90) == b"add_0 90"
     assert store.cubin(forms(1)[0], 90) == b"add_0 90"
@@ -143,15 +144,15 @@ def test_what_was_built_beforehand_is_taken_first(tmp_path: Path, monkeypatch: p
     compiler = Compiler(monkeypatch)
     kernels = forms(2)
     assert prebuild.prebuild(tmp_path / "cubins", kernels) == 2 * (len(CAPABILITIES) + 3)  # PTX of 86, 100 and 120
-    assert (tmp_path / "cubins" / "compute_120" / binaries.file_name(kernels[0])).is_file()
+    assert (tmp_path / "cubins" / "compute_120" / cubin_cache.file_name(kernels[0])).is_file()
     monkeypatch.undo()
     compiler = Compiler(monkeypatch)
-    monkeypatch.setattr(binaries, "prebuilt", lambda: tmp_path / "cubins")
+    monkeypatch.setattr(cubin_cache, "prebuilt", lambda: tmp_path / "cubins")
     store = Binaries(tmp_path / "own")
     for capability in (75, 86, 87, 90, 110, 121, 130):
         assert list(store.ready(kernels, capability)) == []
     assert compiler.did == []
-    assert list(store.ready([*kernels, add_kernel()], 90)) == [Loading(binaries.STAGE, i, 1) for i in range(2)]
+    assert list(store.ready([*kernels, add_kernel()], 90)) == [Loading(cubin_cache.STAGE, i, 1) for i in range(2)]
 
 
 def test_what_was_built_from_other_sources_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,12 +165,12 @@ def test_what_was_built_from_other_sources_does_not_count(tmp_path: Path, monkey
         ("", None),
         ("[]", None),
         (json.dumps({"sources": "old"}), None),
-        (json.dumps({"sources": binaries.sources()}), folder),
+        (json.dumps({"sources": cubin_cache.sources()}), folder),
     ):
-        (folder / binaries.MANIFEST).write_text(text)
-        binaries.prebuilt.cache_clear()
-        assert binaries.prebuilt() == expected
-    binaries.prebuilt.cache_clear()
+        (folder / cubin_cache.MANIFEST).write_text(text)
+        cubin_cache.prebuilt.cache_clear()
+        assert cubin_cache.prebuilt() == expected
+    cubin_cache.prebuilt.cache_clear()
 
 
 def test_prebuild_says_how_it_is_called(capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,12 +190,12 @@ def test_workers_compile_and_the_next_process_needs_no_compiler(tmp_path: Path) 
     assert isinstance(built, dict)
     store = Binaries(tmp_path)
     assert store.folder is not None
-    store._keep(add_kernel(), binaries.target(90), built[90], store.folder)
+    store._keep(add_kernel(), cubin_cache.target(90), built[90], store.folder)
     code = f"""
 import sys
 from pathlib import Path
-from engine.backends.cuda.binaries import Binaries
-from engine.backends.cuda.pointwise import add_kernel
+from engine.backends.cuda.codegen.cubin_cache import Binaries
+from engine.backends.cuda.kernels.pointwise import add_kernel
 store = Binaries(Path({str(tmp_path)!r}))
 heavy = [name for name in ("numba", "llvmlite", "torch") if name in sys.modules]
 print(list(store.ready([add_kernel()], 90)), store.cubin(add_kernel(), 90)[:4], heavy)

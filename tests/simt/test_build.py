@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine.backends.cuda import build as build_module
-from engine.backends.cuda.build import build
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.ptx import (
+from engine.backends.cuda.codegen import build as build_module
+from engine.backends.cuda.codegen.build import build
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.ptx import (
     block_x,
     ld_f32,
     ld_stream,
@@ -23,8 +23,8 @@ from engine.backends.cuda.ptx import (
     wait_for_others,
     xor_f,
 )
-from engine.backends.cuda.targets import CAPABILITIES, BuildError, target
-from engine.backends.cuda.words import float32, int32, int64
+from engine.backends.cuda.codegen.targets import CAPABILITIES, BuildError, target
+from engine.backends.cuda.codegen.words import float32, int32, int64
 
 MANY = 64
 
@@ -96,7 +96,7 @@ def test_old_devices_are_refused() -> None:
 
 
 def test_an_image_is_code_of_its_device() -> None:
-    from engine.backends.cuda.pointwise import add_kernel
+    from engine.backends.cuda.kernels.pointwise import add_kernel
 
     built = build(add_kernel(), [75, 120])
     for device, machine in ((75, 75), (121, 120)):

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.cuda.build import build
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.ptx import block_x, fma, ld_f32, registers, shared, st_f32, static, thread
-from engine.backends.cuda.words import float32, int32, int64
-from engine.backends.cuda.written import written_out
+from engine.backends.cuda.codegen.build import build
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.ptx import block_x, fma, ld_f32, registers, shared, st_f32, static, thread
+from engine.backends.cuda.codegen.words import float32, int32, int64
+from engine.backends.cuda.codegen.written import written_out
 from tests.simt.interpreter import Memory, run
 
 MANY, OFFSET = 2, 1.0

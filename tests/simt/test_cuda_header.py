@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.backends.cuda import driver, launch
+from engine.backends.cuda.runtime import driver, launcher
 from tests.simt import cuda_header, fake_driver
 from tests.simt.cuda_header import Kind
 
@@ -64,9 +64,9 @@ def test_the_comparison_bites() -> None:
 @pytest.mark.parametrize(
     ("structure", "name", "fields"),
     [
-        (launch.LaunchAttribute, "CUlaunchAttribute", {"id": "id", "value": "value"}),
+        (launcher.LaunchAttribute, "CUlaunchAttribute", {"id": "id", "value": "value"}),
         (
-            launch.LaunchConfig,
+            launcher.LaunchConfig,
             "CUlaunchConfig",
             {
                 "grid": "gridDimX", "block": "blockDimX", "shared_bytes": "sharedMemBytes", "stream": "hStream",
@@ -101,7 +101,7 @@ def test_numbers() -> None:
     expected = {f"CU_DEVICE_ATTRIBUTE_{name}": driver._ATTRIBUTES[key] for key, name in attributes.items()}
     expected |= {
         "CU_COMPUTEMODE_PROHIBITED": driver._PROHIBITED,
-        "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION": launch._PROGRAMMATIC_STREAM_SERIALIZATION,
+        "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION": launcher._PROGRAMMATIC_STREAM_SERIALIZATION,
         "CUDA_ERROR_OUT_OF_MEMORY": driver.OUT_OF_MEMORY,
         "CUDA_ERROR_NO_DEVICE": driver._NO_DEVICE,
         "CUDA_SUCCESS": driver._SUCCESS,

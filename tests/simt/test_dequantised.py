@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from engine.backends.composite import is_composite
-from engine.backends.cuda.dequantised import dequantised, tiles_of
-from engine.backends.cuda.families import FAMILIES
-from engine.backends.cuda.family_plain import Fp8
+from engine.backends.cuda.layouts.plain import Fp8
+from engine.backends.cuda.layouts.table import FAMILIES
+from engine.backends.cuda.proof.dequantised import dequantised, tiles_of
 from engine.backends.cuda.weight import CudaWeight
-from engine.models.random_tensors import BLOCKS, PACKED, Make
+from engine.models.proof.random_tensors import BLOCKS, PACKED, Make
 from tests.simt.fake import FakeDevice
 
 MAKERS = {**BLOCKS, **PACKED}

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from engine.backends.cuda import driver, launch, nvml
+from engine.backends.cuda.runtime import driver, launcher, nvml
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from tests.simt.fake_driver import H200, FakeCuda
 
@@ -178,7 +178,7 @@ def test_torch_is_not_imported_to_be_asked(tmp_path: Path, text: str, expected: 
     (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit('imported')")
     (tmp_path / "torch" / "version.py").write_text(f"__version__ = '2'\n{text}\n")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
-    code += "; from engine.backends.cuda.driver import torch_build; print(repr(torch_build()))"
+    code += "; from engine.backends.cuda.runtime.driver import torch_build; print(repr(torch_build()))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
     assert answer.stdout.strip() == repr(expected)
 
@@ -187,7 +187,7 @@ def test_on_this_machine_it_answers_fast_and_lightly() -> None:
     """Whatever there is: no exception, GPUs or a reason, and neither torch nor numba was imported."""
     code = """
 import sys
-from engine.backends.cuda.driver import find_gpus
+from engine.backends.cuda.runtime.driver import find_gpus
 found = find_gpus()
 assert bool(found.gpus) != bool(found.reason), found
 print([name for name in ("torch", "numba", "numba_cuda", "llvmlite") if name in sys.modules])
@@ -267,13 +267,13 @@ def real_config() -> Iterator[tuple[Any, int]]:
 
 def test_structures_are_those_of_the_header() -> None:
     with real_config() as (_, address):
-        ours = launch.LaunchConfig.from_address(address)
+        ours = launcher.LaunchConfig.from_address(address)
         assert (list(ours.grid), list(ours.block), ours.shared_bytes, ours.stream) == ([11, 12, 13], [14, 15, 16], 17, 18)
         assert ours.attribute_count == 1
         attribute = ours.attributes[0]
-        assert (attribute.id, attribute.value) == (launch._PROGRAMMATIC_STREAM_SERIALIZATION, 1)
-    assert ctypes.sizeof(launch.LaunchAttribute) == 72
-    assert ctypes.sizeof(launch.LaunchConfig) == 56
+        assert (attribute.id, attribute.value) == (launcher._PROGRAMMATIC_STREAM_SERIALIZATION, 1)
+    assert ctypes.sizeof(launcher.LaunchAttribute) == 72
+    assert ctypes.sizeof(launcher.LaunchConfig) == 56
 
 
 def test_a_torch_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +294,7 @@ def test_torch_tells_its_version(tmp_path: Path) -> None:
     assert driver.torch_version() == tuple(map(int, torch.__version__.split(".")[:2]))
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('not to be imported')")
-    code = "from engine.backends.cuda.driver import torch_version; print(torch_version())"
+    code = "from engine.backends.cuda.runtime.driver import torch_version; print(torch_version())"
     for text, version in (("__version__ = '2.9.1+cu130'", (2, 9)), ("x = 1", (0, 0)), ("__version__: str = '2.13.0a0'", (2, 13))):
         (tmp_path / "torch" / "version.py").write_text(text + "\n")
         program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"

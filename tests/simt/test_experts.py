@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.arena import Buffer
 from engine.backends.base import Routing, Step
-from engine.backends.cuda import experts
-from engine.backends.cuda.records import record_buffer
+from engine.backends.cuda.kernels import moe
+from engine.backends.cuda.kernels.packed_activations import record_buffer
+from engine.backends.memory_plan import Buffer
 from engine.backends.reference import ReferenceOps
 from tests.simt.played import empty, laid_out, played
 
@@ -25,7 +25,7 @@ def routed(logits: Any, routing: Routing) -> list[tuple[Any, Any]]:
     a, ids, weights = Buffer(routing.experts), Buffer(routing.used), Buffer(routing.used)
     rows, used = len(logits), routing.used
     arrays = {a: laid_out(logits), ids: empty(ids, rows), weights: empty(weights, rows)}
-    out = played(experts.route_call(a, ids, weights, routing), arrays, rows)
+    out = played(moe.route_call(a, ids, weights, routing), arrays, rows)
     return [(o[ids].view(np.int32)[:, :used], o[weights][:, :used]) for o in out]
 
 
@@ -64,7 +64,7 @@ def test_ids_are_experts_whatever_the_logits() -> None:
 def test_spread(width: int) -> None:
     x = numbers(3, width)
     a, y = Buffer(width), Buffer(width, copies=3)
-    for out in played(experts.spread_call(a, y), {a: laid_out(x), y: empty(y, 9)}, 3):
+    for out in played(moe.spread_call(a, y), {a: laid_out(x), y: empty(y, 9)}, 3):
         np.testing.assert_array_equal(out[y][:, :width], OPS.spread(torch.from_numpy(x), (torch.zeros(3, 3), None)).numpy())
         assert (out[y][:, width:] == -77).all()
 
@@ -73,7 +73,7 @@ def test_records_are_spread_bit_for_bit() -> None:
     a = record_buffer("halves", Buffer(100))
     y = Buffer(a.width, copies=2)
     x = np.random.default_rng(0).integers(0, 1 << 32, (2, a.stride // 4), np.uint64).astype(np.uint32)
-    for out in played(experts.spread_call(a, y), {a: x.view(np.float32), y: empty(y, 4)}, 2):
+    for out in played(moe.spread_call(a, y), {a: x.view(np.float32), y: empty(y, 4)}, 2):
         np.testing.assert_array_equal(out[y].view(np.uint32)[:, : a.width], x[[0, 0, 1, 1], : a.width])
 
 
@@ -83,7 +83,7 @@ def test_gather(width: int, used: int) -> None:
     a, w, r, y = Buffer(width, copies=used), Buffer(used), Buffer(width), Buffer(width)
     arrays = {a: laid_out(x), w: laid_out(weights), r: laid_out(residual), y: empty(y, 2)}
     expected = OPS.gather(torch.from_numpy(x), (None, torch.from_numpy(weights)), torch.from_numpy(residual)).numpy()
-    for out in played(experts.gather_call(a, w, r, y), arrays, 2):
+    for out in played(moe.gather_call(a, w, r, y), arrays, 2):
         np.testing.assert_allclose(out[y][:, :width], expected, rtol=2e-6, atol=2e-6)
         assert (out[y][:, width:] == -77).all()
 

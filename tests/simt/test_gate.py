@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from engine.backends.cuda.build import build
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.launch import Arguments
-from engine.backends.cuda.pointwise import add_kernel
-from engine.backends.cuda.registry import all_kernels
-from engine.backends.cuda.targets import CAPABILITIES, BuildError
-from engine.backends.cuda.workers import Outcome, compiled
+from engine.backends.cuda.codegen.build import build
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.registry import all_kernels
+from engine.backends.cuda.codegen.targets import CAPABILITIES, BuildError
+from engine.backends.cuda.codegen.workers import Outcome, compiled
+from engine.backends.cuda.kernels.pointwise import add_kernel
+from engine.backends.cuda.runtime.launcher import Arguments
 from tests.simt import cubin
 from tests.simt.test_build import doubling, spilling
 

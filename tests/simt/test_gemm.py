@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.arena import Buffer
-from engine.backends.cuda import gemm
-from engine.backends.cuda.call import Call, Given, Room, TorchCall
-from engine.backends.cuda.gemm import expert_product_call, product_call, product_scratch
-from engine.backends.cuda.gemm_rows import after_kernel, before_kernel, expert_biases_kernel, halves_kernel
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.linear import Part
-from engine.backends.cuda.records import padded
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.kernels.linear import gemm
+from engine.backends.cuda.kernels.linear.gemm import expert_product_call, product_call, product_scratch
+from engine.backends.cuda.kernels.linear.gemm_rows import after_kernel, before_kernel, expert_biases_kernel, halves_kernel
+from engine.backends.cuda.kernels.linear.linear import Part
+from engine.backends.cuda.kernels.packed_activations import padded
+from engine.backends.cuda.lowering.call import Call, Given, Room, TorchCall
 from engine.backends.cuda.weight import CudaWeight, expert_tables
+from engine.backends.memory_plan import Buffer
 from engine.weights.tensor import FileTensor
 from tests.simt.agree import At, both
 from tests.simt.fake import FakeDevice

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.arena import Buffer
-from engine.backends.cuda import launch
-from engine.backends.cuda.driver import Driver
-from engine.backends.cuda.gpu import TorchDevice
-from engine.backends.cuda.pointwise import add_kernel
+from engine.backends.cuda.kernels.pointwise import add_kernel
+from engine.backends.cuda.runtime import launcher
+from engine.backends.cuda.runtime.driver import Driver
+from engine.backends.cuda.runtime.torch_device import TorchDevice
+from engine.backends.memory_plan import Buffer
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from tests.gpu import checks, sanitize
 from tests.gpu.on_device import OnDevice
@@ -61,8 +61,8 @@ class FakeTorchCuda:
         for name, value in cuda.items():
             monkeypatch.setattr(torch.cuda, name, value)
         monkeypatch.setattr(torch, "empty", self.empty)
-        monkeypatch.setattr(launch, "BINARIES", Images())
-        monkeypatch.setattr(launch.Launcher.load, "__defaults__", (Images(),))
+        monkeypatch.setattr(launcher, "BINARIES", Images())
+        monkeypatch.setattr(launcher.Launcher.load, "__defaults__", (Images(),))
 
     def check(self) -> None:
         if self.failing:
@@ -308,7 +308,7 @@ def test_the_interpreters_tests_run_on_a_device(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.timeout(900)
 def test_every_registered_form_is_launched_by_some_test(tmp_path: Path) -> None:
     """What `tests/gpu/test_kernels` demands of a GPU, with the fake device in its place: it can be had."""
-    from engine.backends.cuda.registry import all_kernels
+    from engine.backends.cuda.codegen.registry import all_kernels
     from tests.gpu.test_kernels import run_on_device
 
     done, ran = run_on_device(tmp_path / "report.json", {"INGLENOOK_FAKE_DEVICE": "1"}, KERNEL_TESTS)
@@ -320,7 +320,7 @@ def test_every_registered_form_is_launched_by_some_test(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_without_a_gpu_all_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plugin and the sanitizer's script end with the reason, and the GPU's tests are left out with it."""
-    from engine.backends.cuda.driver import find_gpus
+    from engine.backends.cuda.runtime.driver import find_gpus
 
     reason = find_gpus().reason
     if not reason:

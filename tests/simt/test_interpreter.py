@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.ptx import barrier, ld_u32_now, lds_u32, shared, st_u32, sts_u32, thread, xor_i
-from engine.backends.cuda.words import int64, uint32
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.ptx import barrier, ld_u32_now, lds_u32, shared, st_u32, sts_u32, thread, xor_i
+from engine.backends.cuda.codegen.words import int64, uint32
 from tests.simt.interpreter import KernelFault, Memory, run
 
 BARRIER = 1

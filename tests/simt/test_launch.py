@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.cuda import binaries
-from engine.backends.cuda.driver import Driver
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.launch import Arguments, Launcher
-from engine.backends.cuda.pointwise import add_kernel
+from engine.backends.cuda.codegen import cubin_cache
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.kernels.pointwise import add_kernel
+from engine.backends.cuda.runtime.driver import Driver
+from engine.backends.cuda.runtime.launcher import Arguments, Launcher
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from tests.gpu.checks import GRID, ROWS, STRIDE, WIDTH, values_of
 from tests.simt.fake_driver import FakeCuda
@@ -123,7 +123,7 @@ def test_arguments_lie_as_c_lays_them(letters: str) -> None:
 
 def test_letters_are_the_parameters_of_the_machine_code() -> None:
     """What the compiler made of a kernel takes just what `Arguments` lays out."""
-    from engine.backends.cuda.build import build
+    from engine.backends.cuda.codegen.build import build
 
     ptx = build(add_kernel(), [90])[90].ptx
     entry = re.search(r"\.entry (\w+)\((.*?)\)", ptx, flags=re.S)
@@ -139,4 +139,4 @@ def test_ptx_goes_to_devices_of_generations_to_come(tmp_path: Path) -> None:
     made = Launcher(0, 130, library=Driver(FakeCuda(kernels=(add_kernel(),))))
     list(made.load([add_kernel()], images))  # type: ignore[arg-type]
     assert images.asked == [("add", 130)]
-    assert binaries.target(130).folder == "compute_120"
+    assert cubin_cache.target(130).folder == "compute_120"

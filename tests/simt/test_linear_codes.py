@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.cuda import linear_codes
-from engine.backends.cuda.families import family_of
-from engine.backends.cuda.family import UNPACK_COLUMNS
+from engine.backends.cuda.kernels.linear import codes
+from engine.backends.cuda.layouts.layout import UNPACK_COLUMNS
+from engine.backends.cuda.layouts.table import family_of
 from engine.backends.cuda.weight import CudaWeight
 from tests.simt.agree import At, Table, both
 from tests.simt.fake import FakeDevice
@@ -61,7 +61,7 @@ def products(type_name: str, each: int, warps: int) -> None:
     record = records(x)
     y, bias = np.zeros((rows, 48), np.float32), np.random.default_rng(6).standard_normal(outputs).astype(np.float32)
     residual = np.random.default_rng(7).standard_normal((rows, 48)).astype(np.float32)
-    kernel = linear_codes.kernel(family, each, warps)
+    kernel = codes.kernel(family, each, warps)
     none = [0] * 7
     arguments = [At(0), At(2), 192, At(3), At(4), 192, outputs, *none, *none, At(1), record.shape[1], rows, columns]
     blocks = -(-outputs // (16 * each))
@@ -94,7 +94,7 @@ def test_experts(type_name: str, warps: int) -> None:
         Table(5, 6, None),
         *(tiles for _, tiles, _ in matrices),
     ]
-    kernel = linear_codes.kernel(matrices[0][2], 1, warps, experts=True)
+    kernel = codes.kernel(matrices[0][2], 1, warps, experts=True)
     arguments = [At(4), outputs, At(3), 96, At(2), 96, At(1), 12, used, At(0), record.shape[1], columns]
     for out in both(kernel, (2, 4, 1), arguments, arrays, twice=False):
         for row, expert in ((0, 1), (2, 0), (3, 1)):

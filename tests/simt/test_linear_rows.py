@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.arena import Buffer
-from engine.backends.cuda import linear_codes
-from engine.backends.cuda.call import Call, Given
-from engine.backends.cuda.families import FAMILIES, family_of
-from engine.backends.cuda.linear import Part, embed_call, expert_call, linear_call
-from engine.backends.cuda.records import record_buffer
+from engine.backends.cuda.kernels.linear import codes
+from engine.backends.cuda.kernels.linear.linear import Part, embed_call, expert_call, linear_call
+from engine.backends.cuda.kernels.packed_activations import record_buffer
+from engine.backends.cuda.layouts.table import FAMILIES, family_of
+from engine.backends.cuda.lowering.call import Call, Given
 from engine.backends.cuda.weight import CudaWeight, WeightOutline, expert_tables
+from engine.backends.memory_plan import Buffer
 from tests.simt.agree import At, aligned, both
 from tests.simt.fake import FakeDevice
 from tests.simt.linear_cases import recorded, records, tensor
@@ -55,7 +55,7 @@ def test_a_row_is_the_same_beside_any_others(type_name: str) -> None:
     family: Any = family_of(type_name)
     x = np.random.default_rng(0).standard_normal((8, 96)).astype(np.float32)
     record = records(x)
-    kernel, alone = linear_codes.kernel(family, 1, 2), []
+    kernel, alone = codes.kernel(family, 1, 2), []
     for first, rows in ((0, 8), (2, 1), (5, 3)):
         y = np.zeros((8, 32), np.float32)
         part = np.ascontiguousarray(record[first : first + rows])
@@ -76,7 +76,7 @@ def test_the_tail_of_k_never_meets_what_lies_behind() -> None:
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
     record, y = records(x), np.zeros((1, 16), np.float32)
     arguments = [At(0), At(2), 64, 0, 0, 0, 16, *[0] * 14, At(1), record.shape[1], 1, 64]
-    (_, _, found), _ = both(linear_codes.kernel(family, 1, 4), (1, 1, 1), arguments, [np.concatenate([tiles, behind]), record, y])
+    (_, _, found), _ = both(codes.kernel(family, 1, 4), (1, 1, 1), arguments, [np.concatenate([tiles, behind]), record, y])
     exact = recorded(x) @ source.dequantise().T.astype(np.float64)
     np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
 
@@ -142,7 +142,7 @@ def test_every_power_of_mxfp4() -> None:
     record, y = records(x), np.zeros((1, 16), np.float32)
     family: Any = family_of("MXFP4")
     arguments = [At(0), At(2), 64, 0, 0, 0, 16, *[0] * 14, At(1), record.shape[1], 1, 64]
-    (_, _, found), _ = both(linear_codes.kernel(family, 1, 2), (1, 1, 1), arguments, [tiles, record, y], twice=False)
+    (_, _, found), _ = both(codes.kernel(family, 1, 2), (1, 1, 1), arguments, [tiles, record, y], twice=False)
     np.testing.assert_allclose(found, recorded(x) @ values.T, rtol=1e-5)
 
 

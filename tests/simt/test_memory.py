@@ -15,15 +15,15 @@ import torch
 
 from engine.backends import choice
 from engine.backends.cuda.backend import CudaBackend
-from engine.backends.cuda.driver import GpuInfo, Gpus
-from engine.backends.cuda.kept import kept_unused
+from engine.backends.cuda.runtime.driver import GpuInfo, Gpus
+from engine.backends.cuda.runtime.kept_memory import kept_unused
 from engine.chat import finished, open_chat
 from engine.core import ChatRequest, Loading
 from engine.errors import Cancelled, DeviceLost, EngineError, NotEnoughMemory
 from engine.models import describe
-from engine.models.estimate import cache_bytes
-from engine.models.fit import fit, work_bytes, work_space
 from engine.models.load import read_config, survey
+from engine.models.memory.estimate import cache_bytes
+from engine.models.memory.fit import fit, work_bytes, work_space
 from engine.settings import CacheSettings, LoadSettings, SpeculationSettings
 from engine.weights import open_checkpoint
 from tests.simt.fake import FakeDevice
@@ -105,7 +105,7 @@ def test_a_load_that_fails_gives_its_memory_back(machine: FakeMachine, path: Pat
 
 
 def test_exllamav2_gives_memory_back(machine: FakeMachine, path: Path) -> None:
-    from engine.exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
+    from engine.compat.exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
 
     config, device = ExLlamaV2Config(str(path)), machine.devices[0]
     model = ExLlamaV2(config)
@@ -266,7 +266,7 @@ def test_several_gpus_record_at_load(path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_memory_for_the_draw_is_not_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the host draws."""
-    from engine.backends.cuda.walk import DeviceWalk
+    from engine.backends.cuda.runtime.decode_loop import DeviceWalk
 
     install(monkeypatch)
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.cuda import ptx
-from engine.backends.cuda.emulation import bf16_bits, half_bits
-from engine.backends.cuda.kernel import Kernel
-from engine.backends.cuda.ptx import (
+from engine.backends.cuda.codegen import ptx
+from engine.backends.cuda.codegen.emulation import bf16_bits, half_bits
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.ptx import (
     Op,
     ld_f32x4,
     ld_u32,
@@ -26,7 +26,7 @@ from engine.backends.cuda.ptx import (
     thread,
     transpose_halves,
 )
-from engine.backends.cuda.words import int64
+from engine.backends.cuda.codegen.words import int64
 from tests.simt.agree import aligned
 from tests.simt.interpreter import Memory, run
 from tests.simt.record_mma_layouts import FILE, LANES

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.arena import Buffer
 from engine.backends.base import Step
-from engine.backends.cuda import norms
-from engine.backends.cuda.records import record_buffer
+from engine.backends.cuda.kernels import norm
+from engine.backends.cuda.kernels.packed_activations import record_buffer
+from engine.backends.memory_plan import Buffer
 from engine.backends.reference import ReferenceOps
 from tests.simt.models.records import decoded
 from tests.simt.played import TABLES, empty, laid_out, played
@@ -45,7 +45,7 @@ def test_norms(kind: str, width: int, record: str, floats: bool) -> None:
     with_bias = kind == "layer" and width != 515
     a, y = Buffer(width), Buffer(width) if floats else None
     to = record_buffer(record, a) if record != "none" else None
-    call = norms.norm_call((kind, 1e-5), a, TABLES[0], TABLES[1] if with_bias else 0, y, record, to)
+    call = norm.norm_call((kind, 1e-5), a, TABLES[0], TABLES[1] if with_bias else 0, y, record, to)
     arrays: dict[Any, Any] = {a: laid_out(x), TABLES[0]: weight, TABLES[1]: bias}
     arrays |= {out: empty(out, rows) for out in (y, to) if out is not None}
     expected = expected_of(kind, x, weight, bias if with_bias else None, 1e-5)
@@ -62,15 +62,15 @@ def test_norms(kind: str, width: int, record: str, floats: bool) -> None:
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 def test_long_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The form for rows that registers do not hold, in blocks small enough to interpret."""
-    monkeypatch.setattr(norms, "SIZES", ((64, 1),))
-    norms.norm_kernel.cache_clear()
+    monkeypatch.setattr(norm, "SIZES", ((64, 1),))
+    norm.norm_kernel.cache_clear()
     try:
         width = 519
         x, weight, bias = numbers(2, width, centre=-2.0), numbers(width), numbers(width)
         a, y, record = Buffer(width), Buffer(width), record_buffer("halves", Buffer(width))
-        call = norms.norm_call((kind, 1e-6), a, TABLES[0], TABLES[1] if kind == "layer" else 0, y, "halves", record)
+        call = norm.norm_call((kind, 1e-6), a, TABLES[0], TABLES[1] if kind == "layer" else 0, y, "halves", record)
     finally:
-        norms.norm_kernel.cache_clear()
+        norm.norm_kernel.cache_clear()
     assert call.kernel.name == f"{kind}_norm_long_halves"
     call = replace(
         call, kernel=replace(call.kernel, name=f"{kind}_norm_long_halves_by_64")
@@ -90,7 +90,7 @@ def test_parts(kind: str, heads: int, width: int, shared: bool) -> None:
     x, weight, bias = numbers(2, heads * width, spread=2.0, centre=1.0), numbers(count), numbers(count)
     a, y = Buffer(heads * width), Buffer(heads * width)
     with_bias = kind == "layer" and shared
-    call = norms.heads_norm_call((kind, 1e-5), a, TABLES[0], TABLES[1] if with_bias else 0, y, heads, shared)
+    call = norm.heads_norm_call((kind, 1e-5), a, TABLES[0], TABLES[1] if with_bias else 0, y, heads, shared)
     arrays = {a: laid_out(x), y: empty(y, 2), TABLES[0]: weight, TABLES[1]: bias}
     expected = expected_of(kind, x, weight, bias if with_bias else None, 1e-5, heads)
     for out in played(call, arrays, 2):
@@ -103,7 +103,7 @@ def test_large_and_small_rows() -> None:
     weight = np.ones(128, np.float32)
     a, y = Buffer(128), Buffer(128)
     found, modelled = played(
-        norms.norm_call(("rms", 1e-6), a, TABLES[0], 0, y), {a: laid_out(x), y: empty(y, 3), TABLES[0]: weight}, 3, twice=False
+        norm.norm_call(("rms", 1e-6), a, TABLES[0], 0, y), {a: laid_out(x), y: empty(y, 3), TABLES[0]: weight}, 3, twice=False
     )
     for out in (found, modelled):
         np.testing.assert_allclose(out[y][:, :128], expected_of("rms", x, weight, None, 1e-6), rtol=3e-6)
@@ -113,7 +113,7 @@ def test_rows_do_not_know_of_each_other() -> None:
     x, weight = numbers(3, 200), numbers(200)
     a = Buffer(200)
     record = record_buffer("halves", a)
-    call = norms.norm_call(("layer", 1e-5), a, TABLES[0], 0, None, "halves", record)
+    call = norm.norm_call(("layer", 1e-5), a, TABLES[0], 0, None, "halves", record)
     together, _ = played(call, {a: laid_out(x), record: empty(record, 3), TABLES[0]: weight}, 3, twice=False)
     for row in range(3):
         part = slice(row, row + 1)
@@ -122,6 +122,6 @@ def test_rows_do_not_know_of_each_other() -> None:
 
 
 def test_a_kernel_for_every_width() -> None:
-    assert [norms.norm_kernel("rms", w).name for w in (1, 1024, 1025, 8192, 8193, 100_000)] == [
+    assert [norm.norm_kernel("rms", w).name for w in (1, 1024, 1025, 8192, 8193, 100_000)] == [
         f"rms_norm_{size}_none" for size in ("1024", "1024", "4096", "8192", "long", "long")
     ]

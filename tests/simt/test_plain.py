@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.cuda.family import Family
-from engine.backends.cuda.family_plain import BF16, FP16, FP32, Fp8, embed_kernel, unpack_kernel
-from engine.backends.cuda.linear_plain import experts_kernel, linear_kernel
-from engine.backends.cuda.records import padded
+from engine.backends.cuda.kernels.linear.plain import experts_kernel, linear_kernel
+from engine.backends.cuda.kernels.packed_activations import padded
+from engine.backends.cuda.layouts.layout import Family
+from engine.backends.cuda.layouts.plain import BF16, FP16, FP32, Fp8, embed_kernel, unpack_kernel
 from engine.errors import BadCheckpoint
 from tests.simt.agree import At, Table, both
 from tests.simt.models.plain import bf16_floats

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.arena import Buffer
 from engine.backends.composite import Composite
-from engine.backends.cuda.linear import Part, embed_call, linear_call
+from engine.backends.cuda.kernels.linear.linear import Part, embed_call, linear_call
 from engine.backends.cuda.weight import CudaWeight, WeightOutline
-from engine.weights.fp8 import wrap_fp8
+from engine.backends.memory_plan import Buffer
+from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.tensor import FileTensor
 from tests.simt.fake import FakeDevice
 from tests.simt.test_gemm import tensor

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.arena import Buffer
 from engine.backends.base import ACTIVATIONS, Step
-from engine.backends.cuda import pointwise
-from engine.backends.cuda.call import Given
-from engine.backends.cuda.ptx import exp2
-from engine.backends.cuda.records import record_buffer
+from engine.backends.cuda.codegen.ptx import exp2
+from engine.backends.cuda.kernels import pointwise
+from engine.backends.cuda.kernels.packed_activations import record_buffer
+from engine.backends.cuda.lowering.call import Given
+from engine.backends.memory_plan import Buffer
 from engine.backends.reference import ReferenceOps
 from tests.simt.models.records import decoded
 from tests.simt.played import TABLES, empty, laid_out, played

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.arena import Buffer
-from engine.backends.cuda import proven
 from engine.backends.cuda.backend import CudaBackend
-from engine.backends.cuda.call import Given
-from engine.backends.cuda.pointwise import add_call
-from engine.backends.cuda.targets import BuildError
-from engine.backends.cuda.trial import Trial
+from engine.backends.cuda.codegen.targets import BuildError
+from engine.backends.cuda.kernels.pointwise import add_call
+from engine.backends.cuda.lowering.call import Given
+from engine.backends.cuda.proof import proven
+from engine.backends.cuda.proof.trial import Trial
+from engine.backends.memory_plan import Buffer
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Loading, Message
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory, NotFinite
-from engine.models import cases, proof
+from engine.models.proof import cases, first_use
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, StopSettings
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import case_folders
@@ -45,7 +45,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeMachine:
     """One GPU of which something can be remembered."""
     monkeypatch.setattr(proven, "cache_dir", lambda: tmp_path / "cache")
-    monkeypatch.setattr(proof, "SECONDS", 1000.0)  # another program may be at it
+    monkeypatch.setattr(first_use, "SECONDS", 1000.0)  # another program may be at it
     monkeypatch.setattr(cases, "ATTENTION_STEPS", (1, 3, 8, 20, 1, 70))  # shorter ones, for NumPy is slow
     made = install(monkeypatch, FakeDevice())
     made.devices[0].identity = "fake 0 with its driver"
@@ -62,7 +62,7 @@ def loaded(path: Path, load: LoadSettings = AUTO) -> tuple[LocalChat, list[Loadi
 
 
 def checks(events: list[Loading]) -> int:
-    return sum(event.stage == proof.STAGE for event in events)
+    return sum(event.stage == first_use.STAGE for event in events)
 
 
 def test_proved_once(machine: FakeMachine, path: Path) -> None:
@@ -272,8 +272,8 @@ def test_pages_go_to_the_disk_and_come_back_with_torch(
 def test_the_time_of_a_proof_is_bounded(machine: FakeMachine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left is tried at the next loading."""
     ticks = iter(range(0, 10_000, 3))
-    monkeypatch.setattr(proof, "SECONDS", 5.0)
-    monkeypatch.setattr(proof, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(first_use, "SECONDS", 5.0)
+    monkeypatch.setattr(first_use, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     chat, _ = loaded(path)
     (trial,) = machine.backends[0].to_prove(chat.generator.model.forward, "auto")
     assert chat.info.notice == ""

@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from engine.backends.cuda.device import Device
-from engine.backends.cuda.outline import Outline, kept_as, outline
-from engine.backends.cuda.registry import all_kernels
-from engine.models.cases import cases
+from engine.backends.cuda.codegen.registry import all_kernels
+from engine.backends.cuda.lowering.estimate import Outline, kept_as, outline
+from engine.backends.cuda.runtime.device import Device
+from engine.models.proof.cases import cases
 from tests.simt.fake import FakeDevice
 from tests.simt.proof_reach import Large, needed, reach
 from tests.simt.real_models import REAL, all_of, mixed
@@ -85,7 +85,7 @@ LARGE: tuple[Large, ...] = (
     Large("StableLM 2 12B", all_of("Q4_K"), config={"hidden_size": 5120}),
     Large("MiniCPM 2B", all_of("Q4_0")),
 )  # fmt: skip
-"""Every family, and every kernel that is compiled for all (`engine.backends.cuda.registry`)."""
+"""Every family, and every kernel that is compiled for all (`engine.backends.cuda.codegen.registry`)."""
 
 
 def words(large: Large) -> str:

@@ -12,9 +12,9 @@ import pytest
 
 from engine.backends.base import Program, Step, WalkPlan
 from engine.backends.cuda.backend import CudaBackend
-from engine.backends.cuda.call import Call
+from engine.backends.cuda.lowering.call import Call
 from engine.backends.cuda.program import CudaProgram
-from engine.backends.cuda.split import Split
+from engine.backends.cuda.runtime.device_map import Split
 from engine.errors import EngineError
 from engine.models import Model
 from tests.engine.models.all_cases import BY_NAME

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.arena import Buffer
-from engine.backends.cuda.record_write import record_call, record_kernel
-from engine.backends.cuda.records import record_buffer
+from engine.backends.cuda.kernels.packed_activations import record_buffer
+from engine.backends.cuda.kernels.packed_activations_write import record_call, record_kernel
+from engine.backends.memory_plan import Buffer
 from tests.simt.agree import At, both
 from tests.simt.models.records import decoded, encoded
 

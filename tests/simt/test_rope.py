@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.arena import Buffer
 from engine.backends.base import RotaryTable, Step
-from engine.backends.cuda.call import Given
-from engine.backends.cuda.rope import HeadNorm, Turned, rope_call
+from engine.backends.cuda.kernels.rope import HeadNorm, Turned, rope_call
+from engine.backends.cuda.lowering.call import Given
+from engine.backends.memory_plan import Buffer
 from engine.backends.reference import ReferenceOps
 from tests.simt.played import TABLES, empty, laid_out, played
 

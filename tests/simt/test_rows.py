@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.arena import Buffer
-from engine.backends.cuda import rows
-from engine.backends.cuda.call import Given
+from engine.backends.cuda.kernels import rows
+from engine.backends.cuda.lowering.call import Given
+from engine.backends.memory_plan import Buffer
 from tests.simt.played import TABLES, empty, laid_out, played
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from engine.backends.base import WalkPlan
-from engine.backends.cuda import sampling_layout as lay
-from engine.backends.cuda.sampling import Shape, occurrences
-from engine.backends.cuda.sampling_draw import draw_kernel
-from engine.backends.cuda.sampling_layout import NOTHING, PARTIAL_WORDS, plan_words
-from engine.backends.cuda.sampling_sort import sort_kernel
-from engine.backends.cuda.sampling_survey import survey_kernel
-from engine.generator.ahead import walk_plan
+from engine.backends.cuda.kernels.sampling import layout as lay
+from engine.backends.cuda.kernels.sampling.draw import draw_kernel
+from engine.backends.cuda.kernels.sampling.layout import NOTHING, PARTIAL_WORDS, plan_words
+from engine.backends.cuda.kernels.sampling.sampling import Shape, occurrences
+from engine.backends.cuda.kernels.sampling.scan import survey_kernel
+from engine.backends.cuda.kernels.sampling.sort import sort_kernel
+from engine.generator.overlap import walk_plan
 from engine.sampling.passes import KEEP_NUCLEUS, KEEP_REACHING, KEEP_SQUARED, KEEP_TOP, SCALE
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import TokenTables

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from engine.backends.base import AttentionShape
-from engine.backends.cache_types import cache_type, key_bytes
-from engine.backends.cuda.append import append_kernel, segments
-from engine.backends.cuda.store import KEYS, VALUES, CudaCache, Layout, page_bytes, side_bytes
+from engine.backends.cuda.kernels.kv_write.kv_write import append_kernel, segments
+from engine.backends.cuda.kv_cache import KEYS, VALUES, CudaCache, Layout, page_bytes, side_bytes
+from engine.backends.kv_formats import cache_type, key_bytes
 from engine.core import PAGE_TOKENS
 from engine.errors import NotEnoughMemory
 from tests.simt.agree import aligned

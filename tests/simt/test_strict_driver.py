@@ -12,7 +12,7 @@ import pytest
 
 from engine.backends.base import Step, WalkPlan
 from engine.backends.cuda.backend import CudaBackend
-from engine.backends.cuda.pointwise import add_kernel
+from engine.backends.cuda.kernels.pointwise import add_kernel
 from engine.errors import DeviceLost, EngineError
 from tests.engine.models.oracle import load
 from tests.gpu import checks

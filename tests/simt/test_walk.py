@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from engine.backends.base import KEPT_LOGITS, WalkPlan
-from engine.backends.cuda.uploads import Uploads
-from engine.backends.cuda.walk import walk_kernels
+from engine.backends.cuda.runtime.decode_loop import walk_kernels
+from engine.backends.cuda.runtime.uploads import Uploads
 from tests.simt.fake import FakeDevice
 from tests.simt.toy import Toy
 

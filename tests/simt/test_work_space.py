@@ -12,8 +12,8 @@ import pytest
 from engine.backends.base import Step
 from engine.backends.cuda.backend import CudaBackend
 from engine.core import PAGE_TOKENS
-from engine.models.fit import work_space
 from engine.models.load import read_config, survey
+from engine.models.memory.fit import work_space
 from engine.weights.checkpoint import open_checkpoint
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint

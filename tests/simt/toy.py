@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cuda.walk import OneRow, Walks
+from engine.backends.cuda.runtime.decode_loop import OneRow, Walks
 from tests.simt.fake import FakeDevice
 
 

@@ -23,7 +23,7 @@ LENGTH = 26
 
 SHARES = {"floats": (1e-5, 1e-5), "pairs": (3e-5, 1.2e-2), "halves": (1.5e-3, 2.5e-3), "mixed": (1.5e-3, 1.2e-2)}
 """How far logits may be off, as the root mean square of the error by that of the logits, in short steps and in long ones, by how
-products take their input (`engine.backends.cuda.records`). A number of "halves" is off by up to 2^-12 of the largest near it, each
+products take their input (`packed_activations`). A number of "halves" is off by up to 2^-12 of the largest near it, each
 product's output by about as much, and a model of one or two layers by a few times that; long steps round weights to fp16, too. "pairs"
 are off by 2^-17, but long steps multiply in bf16, whose numbers are off by up to 2^-9. "floats" are exact but for the order of sums.
 "mixed" is a model with matrices of both."""

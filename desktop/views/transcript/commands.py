@@ -9,10 +9,10 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QMenu
 
-from desktop.items.messages import MessageItem
-from desktop.views.transcript.footnotes import note_row
-from desktop.views.transcript.inlays import FOOTNOTE_SCHEME
+from desktop.items.chats.messages import MessageItem
 from desktop.views.transcript.links import LinkDialog
+from desktop.views.transcript.rendering.footnotes import note_row
+from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
 from desktop.views.transcript.rows import Row
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QWidget
 
-from desktop.views.icons import IconButton
+from desktop.views.widgets.icons import IconButton
 
 __all__ = ["FindBar"]
 

@@ -8,9 +8,9 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QWidget
 
-from desktop.views.icons import IconButton
-from desktop.views.transcript.editor_row import EditorRow
-from desktop.views.transcript.look import TranscriptColours
+from desktop.views.transcript.row_widgets.editor import EditorRow
+from desktop.views.transcript.style import TranscriptColours
+from desktop.views.widgets.icons import IconButton
 
 __all__ = ["Overlays"]
 

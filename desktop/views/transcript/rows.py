@@ -9,12 +9,12 @@ from itertools import accumulate
 from typing import Any
 
 from desktop.blocks import THINKING_TAGS, Block, Kind, Tag, split_plain
-from desktop.items.messages import MessageItem, speaker_label
-from desktop.store.attached import split
-from desktop.store.tokens import TokenTrace
+from desktop.items.chats.messages import MessageItem, speaker_label
+from desktop.store.attachments.message_format import split
+from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript.intake import PAGE, PAGE_LINES, Intake, lines_end
 from desktop.views.transcript.spacing import AFTER_HEADER, space_above
-from desktop.views.transcript.thoughts import ThoughtTimes
+from desktop.views.transcript.thinking import ThoughtTimes
 
 __all__ = ["MessageRows", "Row", "RowKind"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from desktop.views.transcript.conversation import Conversation
-from desktop.views.transcript.place import Anchor, Place
+from desktop.views.transcript.message_list import Conversation
+from desktop.views.transcript.row_pool import EFFORT, SCROLLING_EFFORT, Column, Stage
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.stage import EFFORT, SCROLLING_EFFORT, Column, Stage
+from desktop.views.transcript.scroll_anchor import Anchor, Place
 
 if TYPE_CHECKING:
     from desktop.views.transcript.view import TranscriptView

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from desktop.views.transcript.conversation import Conversation
-from desktop.views.transcript.row_widget import RowWidget
+from desktop.views.transcript.message_list import Conversation
+from desktop.views.transcript.row_pool import Stage
+from desktop.views.transcript.row_widgets.base import RowWidget
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.stage import Stage
 
 __all__ = ["Selection"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from desktop.store.tokens import TokenTrace
-from desktop.views.transcript.conversation import Conversation
+from desktop.store.conversations.token_trace import TokenTrace
+from desktop.views.transcript.message_list import Conversation
+from desktop.views.transcript.row_pool import Stage
 from desktop.views.transcript.rows import RowKind
-from desktop.views.transcript.stage import Stage
-from desktop.views.transcript.thoughts import seconds_of
+from desktop.views.transcript.thinking import seconds_of
 
 __all__ = ["fill_times"]
 

@@ -21,28 +21,28 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QMenu, QWidget
 
 from desktop.blocks import THINKING_TAGS, Tag
-from desktop.items.messages import MessagesModel
-from desktop.store.tokens import TokenTrace
+from desktop.items.chats.messages import MessagesModel
+from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript.commands import make_menu, press_key
-from desktop.views.transcript.conversation import Conversation
-from desktop.views.transcript.editing import Editing
-from desktop.views.transcript.feed import ModelFeed
-from desktop.views.transcript.finding import Finding
-from desktop.views.transcript.highlight import CodeColours, IdleRunner
-from desktop.views.transcript.inspection import Inspection
-from desktop.views.transcript.look import Look, TranscriptColours, make_look
-from desktop.views.transcript.markdown import prepare
+from desktop.views.transcript.find import Finding
+from desktop.views.transcript.inline_edit import Editing
+from desktop.views.transcript.message_list import Conversation
+from desktop.views.transcript.model_sync import ModelFeed
+from desktop.views.transcript.mouse import Pointer
 from desktop.views.transcript.overlays import Overlays
-from desktop.views.transcript.pictures import Pictures
-from desktop.views.transcript.pointer import Pointer
-from desktop.views.transcript.row_factory import RowFactory, RowHooks
-from desktop.views.transcript.row_widget import RowWidget
+from desktop.views.transcript.rendering.code_highlight import CodeColours, IdleRunner
+from desktop.views.transcript.rendering.image_loader import Pictures
+from desktop.views.transcript.rendering.markdown import prepare
+from desktop.views.transcript.row_pool import Stage
+from desktop.views.transcript.row_widgets.base import RowWidget
+from desktop.views.transcript.row_widgets.factory import RowFactory, RowHooks
 from desktop.views.transcript.rows import Row
-from desktop.views.transcript.saving import ask_and_save
+from desktop.views.transcript.save_code import ask_and_save
 from desktop.views.transcript.scrolling import Scrolling
 from desktop.views.transcript.selection import Selection
-from desktop.views.transcript.stage import Stage
+from desktop.views.transcript.style import Look, TranscriptColours, make_look
 from desktop.views.transcript.thinking_time import fill_times
+from desktop.views.transcript.tokens.inspector import Inspection
 
 __all__ = ["TranscriptView"]
 

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import RawTensor
-from engine.backends.cpu.family import Bytes, Family
-from engine.backends.cpu.kernels import family_for
-from engine.backends.cpu.memory import aligned
-from engine.backends.cpu.simd import LANES
+from engine.backends.cpu.codegen.kernel_cache import family_for
+from engine.backends.cpu.codegen.simd import LANES
+from engine.backends.cpu.layouts.table import Bytes, Family
+from engine.backends.cpu.runtime.memory import aligned
 from engine.errors import BadCheckpoint
 
 _VALUES_AT_ONCE = 1 << 19

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
 from engine.backends.composite import Composite, is_composite
-from engine.backends.cuda import proven
-from engine.backends.cuda.calls import finish
-from engine.backends.cuda.device import Device
-from engine.backends.cuda.outline import Outline, kept_as, outline, work_space
+from engine.backends.cuda.kv_cache import CudaCache
+from engine.backends.cuda.lowering.calls import finish
+from engine.backends.cuda.lowering.estimate import Outline, kept_as, outline, work_space
+from engine.backends.cuda.lowering.recorder import Recorder
 from engine.backends.cuda.program import CudaProgram
-from engine.backends.cuda.recorder import Recorder
-from engine.backends.cuda.split import Split
-from engine.backends.cuda.store import CudaCache
-from engine.backends.cuda.torch_program import TorchCache, TorchProgram
-from engine.backends.cuda.trial import Trial
-from engine.backends.cuda.walk import walk_kernels
+from engine.backends.cuda.proof import proven
+from engine.backends.cuda.proof.torch_program import TorchCache, TorchProgram
+from engine.backends.cuda.proof.trial import Trial
+from engine.backends.cuda.runtime.decode_loop import walk_kernels
+from engine.backends.cuda.runtime.device import Device
+from engine.backends.cuda.runtime.device_map import Split
 from engine.backends.cuda.weight import CudaWeight
 from engine.backends.trim import give_memory_back
 from engine.core import Loading

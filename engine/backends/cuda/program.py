@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.arena import Buffer
 from engine.backends.base import Floats, Step, Walk, WalkPlan
-from engine.backends.cuda.call import FEW_ROWS, Argument, Call, Given
-from engine.backends.cuda.device import Device, Graph
-from engine.backends.cuda.nodes import Move
-from engine.backends.cuda.recording import Arena, Recording
-from engine.backends.cuda.store import CudaCache
-from engine.backends.cuda.walk import OneRow, Walks
+from engine.backends.cuda.kv_cache import CudaCache
+from engine.backends.cuda.lowering.call import FEW_ROWS, Argument, Call, Given
+from engine.backends.cuda.lowering.nodes import Move
+from engine.backends.cuda.lowering.recording import Arena, Recording
+from engine.backends.cuda.runtime.decode_loop import OneRow, Walks
+from engine.backends.cuda.runtime.device import Device, Graph
+from engine.backends.memory_plan import Buffer
 from engine.core import PAGE_TOKENS
 from engine.errors import DeviceLost
 
@@ -270,7 +270,7 @@ def _launch_one(device: Device, arena: Arena, state: State, calls: Sequence[Call
 
 
 class BoundStep:
-    """See `engine.backends.cuda.call.Bound`."""
+    """See `engine.backends.cuda.lowering.call.Bound`."""
 
     def __init__(self, program: CudaProgram, number: int, rows: int, first_row: int, step: Step) -> None:
         self._program, self._number, self.rows, self._step = program, number, rows, step

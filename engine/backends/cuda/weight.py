@@ -12,10 +12,10 @@ import numpy as np
 
 from engine.backends.base import RawTensor
 from engine.backends.blocked import in_blocks
-from engine.backends.cuda.device import Device
-from engine.backends.cuda.families import family_for
-from engine.backends.cuda.family import ROWS, Bytes
-from engine.backends.cuda.records import padded
+from engine.backends.cuda.kernels.packed_activations import padded
+from engine.backends.cuda.layouts.layout import ROWS, Bytes
+from engine.backends.cuda.layouts.table import family_for
+from engine.backends.cuda.runtime.device import Device
 from engine.errors import BadCheckpoint
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from PySide6.QtCore import QObject
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
-from desktop.services.session import ChatSession
-from desktop.store.database import Database
-from desktop.store.preferences import Preferences
-from desktop.store.temporary import Library
+from desktop.services.session.chat_session import ChatSession
+from desktop.store.conversations.temporary import Library
+from desktop.store.database.database import Database
+from desktop.store.settings.preferences import Preferences
 from tests.desktop.fakes import EchoChat, EchoDoor
 
 

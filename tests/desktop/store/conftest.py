@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from desktop.store.conversations import ConversationStore
-from desktop.store.database import Database
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.database.database import Database
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 from desktop.store import backups as module
 from desktop.store.backups import TIERS, Backup, Backups, restore_backup
-from desktop.store.conversations import ConversationStore
-from desktop.store.database import Damaged, Database, DiskFull, StoreError
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.database.database import Damaged, Database, DiskFull, StoreError
 
 HOUR, DAY = 3600, 86_400
 NOW = 1_800_000_000

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from desktop.store import pages
-from desktop.store.pages import index_records, leaf_rows
+from desktop.store.database import page_reader
+from desktop.store.database.page_reader import index_records, leaf_rows
 
 NUMBERS = [0, 1, 2, -1, 127, -128, 128, 32767, -32769, 1 << 23, (1 << 31) - 1, 1 << 31, -(1 << 40), (1 << 47) - 1, 1 << 47, -(1 << 63)]
 ROWIDS = [1, 2, 127, 128, 16_383, 16_384, (1 << 56) - 1, 1 << 56, (1 << 63) - 1, -1, -(1 << 63)]
@@ -123,7 +123,7 @@ def test_what_is_free_is_not_read(tmp_path: Path) -> None:
     connection.close()
     assert free > 2 * (512 // 4)
     with path.open("rb") as file:
-        assert len(pages._Pages(file, tmp_path / "none").free()) == free
+        assert len(page_reader._Pages(file, tmp_path / "none").free()) == free
     assert set(read(path)[0]) == rows_of(path)[0]
     data = bytearray(path.read_bytes())
     (trunk,) = struct.unpack_from(">I", data, 32)
@@ -131,7 +131,7 @@ def test_what_is_free_is_not_read(tmp_path: Path) -> None:
         struct.pack_into(">II", data, (trunk - 1) * 512, following, leaves)
         path.write_bytes(data)
         with path.open("rb") as file:
-            assert trunk in pages._Pages(file, tmp_path / "none").free()
+            assert trunk in page_reader._Pages(file, tmp_path / "none").free()
     assert set(read(path)[0]) >= rows_of(path)[0]
 
 
@@ -176,16 +176,16 @@ def test_a_size_that_is_none_is_the_usual_one(tmp_path: Path, size: int) -> None
     struct.pack_into(">H", data, 16, 512)
     path.write_bytes(data)
     with path.open("rb") as file:
-        assert pages._Pages(file, tmp_path / "none").usable == 512
+        assert page_reader._Pages(file, tmp_path / "none").usable == 512
 
 
 def test_records_that_are_none() -> None:
-    assert pages._record(bytes([3, 1, 8, 5])) == (5, 0)
-    assert pages._record(bytes([3, 9, 0])) == (1, None)
-    assert pages._record(bytes([65, *([8] * 64)])) == (0,) * 64
+    assert page_reader._record(bytes([3, 1, 8, 5])) == (5, 0)
+    assert page_reader._record(bytes([3, 9, 0])) == (1, None)
+    assert page_reader._record(bytes([65, *([8] * 64)])) == (0,) * 64
     for payload in ([2, 10], [2, 11], [3, 1, 8], [2, 0x81, 0], [66, *([8] * 65)], [2, 14]):
         with pytest.raises((ValueError, IndexError)):
-            pages._record(bytes(payload))
+            page_reader._record(bytes(payload))
 
 
 @pytest.mark.parametrize("seed", range(5))

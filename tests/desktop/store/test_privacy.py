@@ -12,11 +12,11 @@ import pytest
 
 from desktop.diagnostics import Diagnostics
 from desktop.store.backups import Backups, restore_backup
-from desktop.store.conversations import ConversationStore
-from desktop.store.database import Database, data_folder
-from desktop.store.preferences import Preferences
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.database.database import Database, data_folder
+from desktop.store.database.integrity_marker import request_check
 from desktop.store.privacy import close_data
-from desktop.store.soundness import request_check
+from desktop.store.settings.preferences import Preferences
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="rights are POSIX's")
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from desktop.store.database import MEMORY, Database, StoreError
-from desktop.store.recovery import Recovery, _Reader, recover
-from desktop.store.recovery_tables import content_tables, label
+from desktop.store.database.database import MEMORY, Database, StoreError
+from desktop.store.database.recovery import Recovery, _Reader, recover
+from desktop.store.database.recovery_tables import content_tables, label
 
 
 class Broken:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from desktop.store.conversations import ConversationStore
-from desktop.store.database import Database, StoreError
-from desktop.store.intake import Intake, read_whole
-from desktop.store.turns import Turn
-from tests.desktop.store.test_intake import m, record
+from desktop.store.conversations.bulk_insert import Intake, read_whole
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.database.database import Database, StoreError
+from desktop.store.database.write_lock import Turn
+from tests.desktop.store.conversations.test_bulk_insert import m, record
 
 WAIT_S = 60.0
 
@@ -50,7 +50,7 @@ def test_nobody_rests_where_nobody_waits(database: Database, monkeypatch: pytest
     """The rests were a third of the time that an import took."""
     rests: list[float] = []
     monkeypatch.setattr(time, "sleep", rests.append)
-    monkeypatch.setattr("desktop.store.steps.STEP_S", 0.0)
+    monkeypatch.setattr("desktop.store.database.chunked_writes.STEP_S", 0.0)
     assert Intake(database).save(record(*(m(f"k{number}", None) for number in range(20)))).messages == 20
     assert rests == []
 
@@ -58,7 +58,7 @@ def test_nobody_rests_where_nobody_waits(database: Database, monkeypatch: pytest
 def test_a_message_typed_during_an_import_is_written_before_the_next_one(
     database: Database, store: ConversationStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("desktop.store.steps.STEP_S", 1000.0)
+    monkeypatch.setattr("desktop.store.database.chunked_writes.STEP_S", 1000.0)
     chat = store.create("Mine").id
     seen: list[int] = []
     insert = Intake._insert

@@ -7,13 +7,13 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont, QGuiApplication
 from PySide6.QtWidgets import QAbstractSpinBox, QLineEdit, QListWidget, QPushButton, QVBoxLayout, QWidget
 
-from desktop.items.catalogue import ModelEntry
-from desktop.views.empty_words import EmptyWords
-from desktop.views.inspector import Inspector
-from desktop.views.notices import Banner
-from desktop.views.status import StatusLine
-from desktop.views.text_box import TextBox
-from desktop.views.welcome import STARTER_LABEL, WelcomePage
+from desktop.items.models.local_models import ModelEntry
+from desktop.views.chat.status_bar import StatusLine
+from desktop.views.chat.welcome_page import STARTER_LABEL, WelcomePage
+from desktop.views.settings.settings_pane import Inspector
+from desktop.views.widgets.banner import Banner
+from desktop.views.widgets.empty_state import EmptyWords
+from desktop.views.widgets.growing_text_edit import TextBox
 from engine.core import Stats
 from engine.settings import CacheSettings, SamplerSettings, StopSettings
 
@@ -83,7 +83,7 @@ def test_in_a_narrow_banner_the_offer_stands_below_the_text(qtbot) -> None:
 
 
 def test_notes_leave_by_themselves_and_trouble_stays(qtbot, monkeypatch) -> None:
-    monkeypatch.setattr("desktop.views.notices._INFO_SECONDS", 0.02)
+    monkeypatch.setattr("desktop.views.widgets.banner._INFO_SECONDS", 0.02)
     host, elsewhere, banner = QWidget(), QLineEdit(), Banner()
     qtbot.addWidget(host)
     layout = QVBoxLayout(host)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cache_types import key_bytes, value_bytes
+from engine.backends.kv_formats import key_bytes, value_bytes
 
 Array = np.ndarray[Any, Any]
 NUMBERS = {"fp32": np.float32, "fp16": np.float16}

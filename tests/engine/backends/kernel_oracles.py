@@ -11,9 +11,9 @@ import gguf
 import numpy as np
 import pytest
 
-from engine.backends.cpu.simd_bytes import LIMIT
-from engine.backends.cpu.step import SMALL_ROWS
-from engine.backends.cpu.whole_gemm import PAIRS
+from engine.backends.cpu.codegen.simd_bytes import LIMIT
+from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS
+from engine.backends.cpu.runtime.step_block import SMALL_ROWS
 
 NUMBERS_AT = {
     "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "IQ4_NL": (0,), "MXFP4": (),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.constraint.filter import Filter, Mask
 from engine.constraint.vocabulary import allowed_ids
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer.tokenizer import Tokenizer
 
 
 class Words:

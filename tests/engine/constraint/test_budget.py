@@ -27,7 +27,7 @@ from engine.constraint.vocabulary import vocabulary_of
 from engine.core import Done, Text
 from engine.errors import BadSetting
 from engine.settings import ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.constraint.fakes import bytes_of, ids, text_of, tokenizer_of
 from tests.engine.generator.fakes import make, tokenizer
 

@@ -20,7 +20,7 @@ from engine.constraint.prefix import PrefixFilter
 from engine.constraint.select import SelectFilter
 from engine.constraint.vocabulary import allows, vocabulary_of
 from engine.errors import BadSetting
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.constraint.fakes import bytes_of, ids, text_of, tokenizer_of
 
 TOKENIZER = tokenizer_of([*bytes_of("abcd"), b"ab", b"cd", b"bc", b"abc"])

@@ -20,10 +20,10 @@ from engine.constraint.grammar_source import regex_source
 from engine.constraint.llguidance_tokens import llguidance_tokenizer
 from engine.constraint.vocabulary import allowed_ids, vocabulary_of
 from engine.errors import BadSetting
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.constraint.fakes import bytes_of, ids, some_words, text_of, tokenizer_of, walk
 from tests.engine.constraint.languages import EMPTY, NONE, Expression, Node, after_all, complete, expressions, literal, then
-from tests.engine.text.vocabularies import byte_level_folder, sentencepiece_metadata
+from tests.engine.text.tokenizer.vocabularies import byte_level_folder, sentencepiece_metadata
 
 ALPHABET = "abé漢"
 

@@ -14,7 +14,7 @@ from engine.constraint.prefix import PrefixFilter
 from engine.constraint.select import SelectFilter
 from engine.constraint.vocabulary import vocabulary_of
 from engine.errors import BadSetting
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.constraint.fakes import bytes_of, ids, some_words, text_of, tokenizer_of, walk
 
 ALPHABET = "aabé漢😀"

@@ -18,8 +18,8 @@ from engine.generator.streaming import StreamingGenerator
 from engine.models.base import SPARE_PAGES
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
-from engine.text.tokenizer import Tokenizer
-from tests.engine.text.vocabularies import byte_level_metadata
+from engine.text.tokenizer.tokenizer import Tokenizer
+from tests.engine.text.tokenizer.vocabularies import byte_level_metadata
 
 Answering = Callable[[list[int]], Floats]
 

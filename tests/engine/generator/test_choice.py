@@ -14,7 +14,7 @@ from engine.constraint.filter_set import FilterSet
 from engine.constraint.vocabulary import allowed_ids, vocabulary_of
 from engine.errors import NothingAllowed
 from engine.generator.choice import Where, choose_token, drawable_tokens
-from engine.generator.plan import Wanted
+from engine.generator.params import Wanted
 from engine.sampling.sampler import Sampled, Sampler
 from engine.sampling.tables import TokenTables
 from engine.settings import SamplerSettings

@@ -19,7 +19,7 @@ from engine.constraint.prefix import PrefixFilter
 from engine.constraint.select import SelectFilter
 from engine.core import STOP_REASONS, Done, Prefill, Running, Stats, Text, TokenInfo
 from engine.errors import BadSetting, ContextTooLong, NothingAllowed
-from engine.generator.source import Guidance
+from engine.generator.runner import Guidance
 from engine.generator.streaming import StreamingGenerator
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, ConstraintSettings, OutputSettings, SamplerSettings, SpeculationSettings, StopSettings

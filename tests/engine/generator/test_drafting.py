@@ -9,12 +9,12 @@ import pytest
 
 from engine.core import Done, Running, Text
 from engine.errors import BadSetting
-from engine.generator.plan import Plan
+from engine.generator.params import Plan
 from engine.generator.streaming import StreamingGenerator
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
-from engine.speculation.pace import Pace
-from engine.text.conditions import StopRules
+from engine.speculation.draft_length import Pace
+from engine.text.stops.conditions import StopRules
 from tests.engine.generator.fakes import FakeModel, Scripted, make, random_logits, tokenizer
 
 GREEDY = SamplerSettings(temperature=0.0)

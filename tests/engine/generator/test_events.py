@@ -10,8 +10,8 @@ import pytest
 
 from engine.core import Done, Prefill, Running, Stats, Text, TokenInfo
 from engine.generator.events import events
-from engine.generator.held import WrittenToken
-from engine.generator.job import Emission
+from engine.generator.sequence import Emission
+from engine.generator.token_buffer import WrittenToken
 
 
 def token(number: int, text: str) -> WrittenToken:

@@ -7,7 +7,7 @@ import pytest
 
 from engine.core import Done, Text
 from engine.errors import BadSetting, ContextTooLong
-from engine.generator.source import Guidance
+from engine.generator.runner import Guidance
 from engine.settings import SamplerSettings, SpeculationSettings, StopSettings
 from tests.engine.generator.fakes import make, random_logits, tokenizer
 

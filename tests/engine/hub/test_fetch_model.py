@@ -24,18 +24,10 @@ import pytest
 
 from engine.core import Downloaded, Downloading
 from engine.errors import DownloadError
-from engine.hub import (
-    HubChoice,
-    discard_download,
-    download_model,
-    fetch_model,
-    model_choices,
-    set_hub_token,
-    set_offline,
-    unfinished_downloads,
-)
-from engine.hub import transfer as transfer_module
-from engine.hub.part_folder import NOTE, final_folder, part_folder
+from engine.hub import HubChoice, discard_download, download_model, model_choices, set_hub_token, set_offline, unfinished_downloads
+from engine.hub.download import download
+from engine.hub.download import transfer as transfer_module
+from engine.hub.download.partial_dir import NOTE, final_folder, part_folder
 from tests.engine.hub.hub_server import Hub, Repo, git_sha1, serving_hub
 
 pytestmark = pytest.mark.loopback
@@ -239,7 +231,8 @@ def test_finished_files_are_not_fetched_again_after_a_pause(hub: Hub, tmp_path: 
 SCRIPT = """
 import sys
 from pathlib import Path
-from engine.hub import download_model, model_choices, transfer
+from engine.hub import download_model, model_choices
+from engine.hub.download import transfer
 transfer.CHUNK_BYTES = 16 << 10
 choice = model_choices("a/gguf")[0]
 for event in download_model(choice, Path(sys.argv[1])):
@@ -273,7 +266,7 @@ def test_a_killed_program_goes_on_at_the_next_start(hub: Hub, tmp_path: Path) ->
 
 @pytest.mark.parametrize("stall_at", [0, 50_000])
 def test_stop_ends_a_stalled_download(hub: Hub, tmp_path: Path, stall_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.hub.api.TIMEOUT_SECONDS", 10_000.0)
+    monkeypatch.setattr("engine.hub.client.api.TIMEOUT_SECONDS", 10_000.0)
     choice, stop = chosen(), threading.Event()
     hub.stalling(stall_at)
 
@@ -308,7 +301,7 @@ def test_going_offline_ends_a_running_download(hub: Hub, tmp_path: Path) -> None
 
 
 def test_discarding_leaves_nothing(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_model, "DISCARD_SECONDS", 0.1)
+    monkeypatch.setattr(download, "DISCARD_SECONDS", 0.1)
     choice = chosen()
     with running(hub, choice, tmp_path, 50_000), pytest.raises(DownloadError, match="under way"):
         discard_download(choice, tmp_path)
@@ -324,7 +317,7 @@ def test_discarding_waits_for_a_download_that_is_just_ending(hub: Hub, tmp_path:
     with running(hub, choice, tmp_path, 50_000):
         pass
     folder = part_folder(tmp_path, choice)
-    with fetch_model._only_one(tmp_path, choice):
+    with download._only_one(tmp_path, choice):
         other = threading.Thread(target=discard_download, args=(choice, tmp_path))
         other.start()
         time.sleep(0.2)
@@ -515,7 +508,7 @@ def test_a_disk_that_fills_up(hub: Hub, tmp_path: Path, monkeypatch: pytest.Monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("engine.hub.transfer._one_try", full)
+        patched.setattr("engine.hub.download.transfer._one_try", full)
         assert f"could not be saved: the disk of {tmp_path} is full" in refusal(choice, tmp_path)
     fetch(choice, tmp_path)
     assert content(final_folder(tmp_path, choice)) == expected(choice)

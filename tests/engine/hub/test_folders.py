@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.hub import folders
-from engine.hub.folders import FoundModel, Place, find_models, known_places, known_title, model_paths
+from engine.hub.local import scan
+from engine.hub.local.scan import FoundModel, Place, find_models, known_places, known_title, model_paths
 
 NEVER = threading.Event()
 DIGEST = "ab" * 32
@@ -63,13 +63,13 @@ def test_links_are_followed_but_never_in_circles(tmp_path: Path) -> None:
 
 def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path, *(f"{number:02}/m.gguf" for number in range(20)))
-    monkeypatch.setattr(folders, "MOST_FOLDERS", 6)
+    monkeypatch.setattr(scan, "MOST_FOLDERS", 6)
     assert len(titles(Place("Mine", tmp_path))) == 5
     monkeypatch.undo()
-    monkeypatch.setattr(folders, "MOST_MODELS", 7)
+    monkeypatch.setattr(scan, "MOST_MODELS", 7)
     assert len(titles(Place("Mine", tmp_path))) == 7
     monkeypatch.undo()
-    monkeypatch.setattr(folders, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(scan, "MOST_ENTRIES", 3)
     assert len(titles(Place("Mine", tmp_path))) == 3
 
 
@@ -94,7 +94,7 @@ def test_a_folder_that_cannot_be_read_hides_no_others(tmp_path: Path, monkeypatc
             raise PermissionError(13, "Permission denied")
         return scandir(path)
 
-    monkeypatch.setattr(folders.os, "scandir", refusing)
+    monkeypatch.setattr(scan.os, "scandir", refusing)
     assert [model.path for model in found(Place("Mine", tmp_path))] == [tmp_path / "open" / "m.gguf"]
 
 

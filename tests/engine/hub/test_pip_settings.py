@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.hub.pip_settings import DEFAULT_INDEX, PipSettings, read_pip_settings
+from engine.hub.download.pip_settings import DEFAULT_INDEX, PipSettings, read_pip_settings
 
 if sys.platform == "win32":
     pytest.skip("the folders below are those of POSIX systems", allow_module_level=True)
@@ -19,7 +19,8 @@ if sys.platform == "win32":
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home whose pip files alone count."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
-    monkeypatch.setattr("engine.hub.pip_settings.Path", lambda *parts: tmp_path / "etc" if parts == ("/etc/pip.conf",) else Path(*parts))
+    etc = tmp_path / "etc"
+    monkeypatch.setattr("engine.hub.download.pip_settings.Path", lambda *parts: etc if parts == ("/etc/pip.conf",) else Path(*parts))
     return tmp_path
 
 

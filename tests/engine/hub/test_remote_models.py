@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from engine.errors import DownloadError
-from engine.hub import api, model_choices, model_files, remote_models, search_models, set_hub_token, set_offline
-from engine.hub.remote_models import model_id_of
+from engine.hub import model_choices, model_files, search_models, set_hub_token, set_offline
+from engine.hub.catalogue import search
+from engine.hub.catalogue.search import model_id_of
+from engine.hub.client import api
 from tests.engine.hub.hub_server import Hub, Repo, git_sha1
 
 pytestmark = pytest.mark.loopback
@@ -74,7 +76,7 @@ def test_questions_are_those_of_the_hubs_own_library(hub: Hub, monkeypatch: pyte
     listing = model_files("a/b", "main")
     mine, before = [urllib.parse.urlsplit(asked.path) for asked in hub.asked], len(hub.asked)
     library = huggingface_hub.HfApi(endpoint=hub.url, token=False)
-    expanded: Any = list(remote_models._EXPANDED)
+    expanded: Any = list(search._EXPANDED)
     found = list(library.list_models(filter=["gguf"], search="b", sort="last_modified", limit=100, expand=expanded))
     info = library.model_info("a/b", revision="main", files_metadata=True)
     huggingface_hub.close_session()
@@ -238,7 +240,7 @@ def test_pages_that_never_end(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_stop_ends_the_wait(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server accepts and never answers, and nobody would give up."""
-    monkeypatch.setattr("engine.hub.api.TIMEOUT_SECONDS", 10_000.0)
+    monkeypatch.setattr("engine.hub.client.api.TIMEOUT_SECONDS", 10_000.0)
     waiting = socket.create_server(("127.0.0.1", 0))
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{waiting.getsockname()[1]}")
     stop = threading.Event()
@@ -267,7 +269,7 @@ def test_bad_endpoint(hub_home: Path, monkeypatch: pytest.MonkeyPatch, address: 
 def test_offline_opens_no_socket(hub: Hub, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     opened: list[Any] = []
     monkeypatch.setattr(socket.socket, "connect", lambda self, address: opened.append(address))
-    monkeypatch.setattr(remote_models, "result", lambda *rest: opened.append(rest))
+    monkeypatch.setattr(search, "result", lambda *rest: opened.append(rest))
     if way == "switch":
         set_offline(True)
     else:

@@ -15,7 +15,7 @@ from keyring.backends import chainer, fail, null
 
 from engine.errors import DownloadError
 from engine.hub import delete_hub_token, fetch_starter, hub_token, is_offline, set_hub_token, set_offline, token_source
-from engine.hub import token as token_module
+from engine.hub.client import token as token_module
 
 real_backend = token_module._backend
 

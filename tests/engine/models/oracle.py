@@ -13,9 +13,9 @@ import torch
 
 from engine.backends.base import Backend, Forward, KVCache, RawTensor, Step, Weight
 from engine.backends.composite import is_composite
-from engine.backends.cpu.kernels import family_for
-from engine.backends.cpu.step import SMALL_ROWS
-from engine.backends.cpu.whole_gemm import PAIRS
+from engine.backends.cpu.codegen.kernel_cache import family_for
+from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS
+from engine.backends.cpu.runtime.step_block import SMALL_ROWS
 from engine.backends.reference import ReferenceBackend, ReferenceProgram
 from engine.models import Model, read_model
 from engine.weights import open_checkpoint

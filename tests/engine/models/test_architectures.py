@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.backends.cpu import CpuBackend
+from engine.backends.cpu.backend import CpuBackend
 from engine.models.load import read_config
 from engine.weights import open_checkpoint
 from tests.engine.models.all_cases import BY_NAME, CASES

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.backends.cpu import CpuBackend
-from engine.backends.cpu.kernels import family_for
+from engine.backends.cpu.backend import CpuBackend
+from engine.backends.cpu.codegen.kernel_cache import family_for
 from engine.backends.reference import ReferenceBackend
 from engine.models import Model, read_model
 from engine.weights import FileTensor
-from engine.weights.gguf_file import GgufFile
+from engine.weights.gguf.file import GgufFile
 from tests.engine.models.oracle import SixteenBits, assert_near_exact, finish, load, logits
 from tests.engine.models.test_llama import IDS, TYPES, VARIANTS
 from tests.tiny import TINY, WIDE, write_folder, write_gguf

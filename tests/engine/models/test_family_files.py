@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from engine.backends.cpu import CpuBackend
+from engine.backends.cpu.backend import CpuBackend
 from engine.backends.reference import ReferenceBackend
 from engine.errors import UnsupportedModel
 from engine.models.load import read_config

@@ -190,7 +190,7 @@ def _write_config(folder: Path, config: dict[str, object]) -> None:
 
 @pytest.mark.real_model
 def test_starter_knows_the_capital_of_france(starter_path: Path) -> None:
-    from engine.text.tokenizer import Tokenizer
+    from engine.text.tokenizer.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.from_gguf(dict(open_checkpoint(starter_path).metadata))
     model = load(starter_path)

@@ -16,23 +16,24 @@ import numpy as np
 import psutil
 import pytest
 
-from engine.backends.arena import Buffer
-from engine.backends.cpu import CpuBackend, tape
+from engine.backends.cpu import program as tape
+from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.weight import CpuWeight
+from engine.backends.memory_plan import Buffer
 from engine.backends.trim import give_memory_back
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import PAGE_TOKENS, ChatRequest, Done, Message, ModelInfo
 from engine.errors import BadCheckpoint, BadSetting, BadTemplate, Cancelled, EngineError, ModelNotFound, NotEnoughMemory, UnsupportedModel
 from engine.models.describe import describe
-from engine.models.fit import TOKEN_BYTES, work_space
 from engine.models.load import read_config, survey
+from engine.models.memory.fit import TOKEN_BYTES, work_space
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from engine.weights.checkpoint import open_checkpoint
-from engine.weights.fp8 import wrap_fp8
-from engine.weights.model_file import ModelFile
+from engine.weights.file import ModelFile
+from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.tensor import FileTensor, find_format
-from engine.weights.transposed import Transposed
+from engine.weights.transform.transposed import Transposed
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
 from tests.engine.models.oracle import load

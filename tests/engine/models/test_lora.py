@@ -18,7 +18,7 @@ from engine.errors import BadCheckpoint, BadSetting, EngineError, ModelNotFound,
 from engine.generator.adapter_slot import parse_adapters
 from engine.models.lora import put_on
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, SamplerSettings, StopSettings
-from engine.weights.adapter import open_adapter
+from engine.weights.lora_adapter import open_adapter
 from tests.engine.models.oracle import load, logits
 from tests.tiny import TINY, tiny_weights, write_folder, write_gguf
 

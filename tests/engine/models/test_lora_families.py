@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from engine.models.lora import put_on
-from engine.weights.adapter import open_adapter
+from engine.weights.lora_adapter import open_adapter
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import Case, ids, write_case_gguf, write_checkpoint
 from tests.engine.models.oracle import load, logits

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from engine.backends.cpu import CpuBackend
+from engine.backends.cpu.backend import CpuBackend
 from engine.backends.reference import ReferenceBackend
 from engine.models import Model, preparation, read_model
 from engine.models.load import survey
 from engine.settings import LoadSettings
 from engine.weights import open_checkpoint
-from engine.weights.quantise import quantise
+from engine.weights.transform.quantize import quantise
 from tests.engine.models.oracle import SixteenBits, assert_near_exact, finish, load, logits
 from tests.tiny import TINY, Floats, Tiny, tiny_config, write_folder
 from tests.tiny_packed import SIZES, Packer, awq, compressed, exl2, gptq, write_packed

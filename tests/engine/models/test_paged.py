@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cache.pages import Lease
 from engine.core import PAGE_TOKENS as P
 from engine.errors import BadSetting, ContextTooLong
-from engine.models.fit import GPU_ROWS, prefill_rows
+from engine.kv_cache.pages import Lease
+from engine.models.memory.fit import GPU_ROWS, prefill_rows
 from engine.models.paged import PagedCache, chosen_context
 from engine.settings import CacheSettings
 from tests.engine.generator.fakes import FakeModel, make, random_logits

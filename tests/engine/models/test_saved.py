@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.cache.disk import PART_SUFFIX, SUFFIX
 from engine.core import PAGE_TOKENS as P
+from engine.kv_cache.disk import PART_SUFFIX, SUFFIX
 from engine.models import saved
 from engine.models.paged import PagedCache
 from engine.models.saved import fingerprint, restore_cache, save_cache

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from engine.speculation.compatible import draft_problem, draft_problem_between
-from engine.text.tokenizer import Tokenizer
-from tests.engine.text.vocabularies import byte_level_metadata
+from engine.text.tokenizer.tokenizer import Tokenizer
+from tests.engine.text.tokenizer.vocabularies import byte_level_metadata
 from tests.tiny import TINY, tiny_tokenizer, write_folder, write_gguf
 
 KEY = "tokenizer.ggml."

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from engine.backends.base import Floats
-from engine.cache.pages import Lease
+from engine.kv_cache.pages import Lease
 from engine.models.paged import PagedCache
 from engine.sampling.distribution import Distribution
 from engine.sampling.sampler import Sampler

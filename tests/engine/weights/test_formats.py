@@ -10,7 +10,7 @@ import torch
 from engine.weights import FORMATS
 from engine.weights import format as formats
 from engine.weights.format import Format
-from engine.weights.gguf import GGUF_TYPE_NAMES
+from engine.weights.gguf.table import GGUF_TYPE_NAMES
 from engine.weights.plain import FOLDER_FORMATS, NUMBER_FORMATS
 from tests.tiny_quants import dequantise, quantise
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.errors import BadCheckpoint, ModelNotFound
 from engine.weights import open_checkpoint
-from engine.weights.model_file import ModelFile
+from engine.weights.file import ModelFile
 from engine.weights.tensor import FileTensor
 from tests.tiny import TINY, write_gguf
 from tests.tiny_quants import quantise

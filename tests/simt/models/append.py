@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cache_types import Q4_EXTREME, STEERING, WHOLE_KEYS
-from engine.backends.cuda.append_steer import HIGHEST, INVERSE, LOWEST, MAGIC, Q4_FIRST, Q4_STEP
-from engine.backends.cuda.cache_codes import CURVE, LARGEST, SHRINK
+from engine.backends.cuda.kernels.kv_write.codes import CURVE, LARGEST, SHRINK
+from engine.backends.cuda.kernels.kv_write.query_aware import HIGHEST, INVERSE, LOWEST, MAGIC, Q4_FIRST, Q4_STEP
+from engine.backends.kv_formats import Q4_EXTREME, STEERING, WHOLE_KEYS
 from engine.core import PAGE_TOKENS
 from tests.simt.interpreter import Memory
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cache_types import Q4_LEVELS, WHOLE_KEYS
-from engine.backends.cuda.store import KEYS, VALUES, Layout
+from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout
+from engine.backends.kv_formats import Q4_LEVELS, WHOLE_KEYS
 from tests.simt.interpreter import Memory
 from tests.simt.models.records import write_record
 

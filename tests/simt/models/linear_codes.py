@@ -1,4 +1,4 @@
-"""Products with packed codes, in NumPy: the layout of `engine.backends.cuda.family_codes`, read number by number."""
+"""Products with packed codes, in NumPy: the layout of `engine.backends.cuda.layouts.codes`, read number by number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cuda.family import PARTS
+from engine.backends.cuda.layouts.layout import PARTS
 from engine.backends.gguf_parts import FP4_VALUES, IQ4_VALUES
 from tests.simt.interpreter import Memory
 

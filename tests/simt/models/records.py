@@ -1,4 +1,4 @@
-"""Records in NumPy (`engine.backends.cuda.records` says what they are)."""
+"""Records in NumPy (`engine.backends.cuda.kernels.packed_activations` says what they are)."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cuda import sampling_layout as lay
-from engine.backends.cuda.sampling_sort import BASE, BINS, SHIFT
+from engine.backends.cuda.kernels.sampling import layout as lay
+from engine.backends.cuda.kernels.sampling.sort import BASE, BINS, SHIFT
 from engine.sampling import passes
 from tests.simt.interpreter import Memory
 

@@ -9,8 +9,8 @@ from PySide6.QtCore import QEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from desktop.items.messages import MessageItem, MessagesModel
-from desktop.store.tokens import TokenTrace
+from desktop.items.chats.messages import MessageItem, MessagesModel
+from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript import TranscriptView
 
 Show = Callable[..., tuple[TranscriptView, MessagesModel]]

@@ -10,9 +10,9 @@ from PySide6.QtCore import QPoint
 from PySide6.QtGui import QColor, QImage
 from pytestqt.qtbot import QtBot
 
-from desktop.items.messages import MessageItem
+from desktop.items.chats.messages import MessageItem
 from desktop.views.transcript import TranscriptView
-from desktop.views.transcript.row_widget import DocumentRow
+from desktop.views.transcript.row_widgets.base import DocumentRow
 from desktop.views.transcript.rows import RowKind
 from tests.desktop.views.transcript.conftest import Show
 

@@ -9,14 +9,14 @@ from pytestqt.qtbot import QtBot
 from desktop.blocks import split
 from desktop.blocks.machine import CELLS, CODE_LIMIT, CODE_LINES, COLUMNS, LIMIT, LINES
 from desktop.blocks.parser import parse
-from desktop.items.messages import MessageItem
+from desktop.items.chats.messages import MessageItem
 from desktop.views.transcript import intake, rows
 from desktop.views.transcript.intake import PAGE_ROWS, STEP, STEP_LINES
-from desktop.views.transcript.layout import RowLayout
+from desktop.views.transcript.row_layout import RowLayout
+from desktop.views.transcript.row_pool import EFFORT, Stage
+from desktop.views.transcript.row_widgets.table import TableRow
+from desktop.views.transcript.row_widgets.text import TextRow
 from desktop.views.transcript.rows import MessageRows, Row, RowKind
-from desktop.views.transcript.stage import EFFORT, Stage
-from desktop.views.transcript.table_row import TableRow
-from desktop.views.transcript.text_rows import TextRow
 from tests.desktop.bombs import BOMBS, bomb
 from tests.desktop.views.transcript.conftest import Show
 

@@ -10,10 +10,10 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QFileDialog, QMessageBox
 from pytestqt.qtbot import QtBot
 
-from desktop.items.messages import MessageItem
+from desktop.items.chats.messages import MessageItem
 from desktop.views.transcript import TranscriptView
-from desktop.views.transcript.code_row import CodeRow
-from desktop.views.transcript.saving import file_name, write_code
+from desktop.views.transcript.row_widgets.code import CodeRow
+from desktop.views.transcript.save_code import file_name, write_code
 from tests.desktop.views.transcript.conftest import Show
 
 CODE = "def f():\n    return '" + "long " * 60 + "'"

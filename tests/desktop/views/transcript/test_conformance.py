@@ -14,11 +14,11 @@ from PySide6.QtGui import QFont, QTextBlock, QTextFormat, QTextListFormat, QText
 from PySide6.QtWidgets import QApplication
 
 from desktop.blocks import Kind
-from desktop.items.messages import MessageItem
-from desktop.views.transcript.inlays import fragments
-from desktop.views.transcript.look import Look, TranscriptColours, make_look
-from desktop.views.transcript.markdown import QUOTES, SafeDocument, set_markdown
+from desktop.items.chats.messages import MessageItem
+from desktop.views.transcript.rendering.inline_objects import fragments
+from desktop.views.transcript.rendering.markdown import QUOTES, SafeDocument, set_markdown
 from desktop.views.transcript.rows import MessageRows, Row, RowKind
+from desktop.views.transcript.style import Look, TranscriptColours, make_look
 
 EXAMPLES = json.loads((Path(__file__).parents[3] / "golden" / "markdown_examples.json").read_text("utf-8"))
 

@@ -9,10 +9,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
-from desktop.items.messages import MessageItem, MessagesModel
-from desktop.views.icons import IconButton
+from desktop.items.chats.messages import MessageItem, MessagesModel
 from desktop.views.transcript import TranscriptView
-from desktop.views.transcript.editor_row import EditorRow
+from desktop.views.transcript.row_widgets.editor import EditorRow
+from desktop.views.widgets.icons import IconButton
 
 Show = Callable[..., tuple[TranscriptView, MessagesModel]]
 CONTROL = Qt.KeyboardModifier.ControlModifier

@@ -7,12 +7,12 @@ from PySide6.QtGui import QColor
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
-from desktop.items.messages import MessageItem
-from desktop.store.attached import Attachment, join
+from desktop.items.chats.messages import MessageItem
+from desktop.store.attachments.message_format import Attachment, join
 from desktop.views.transcript import TranscriptView
-from desktop.views.transcript.attachment_row import AttachmentRow
 from desktop.views.transcript.find_bar import FindBar
-from desktop.views.transcript.row_widget import DocumentRow
+from desktop.views.transcript.row_widgets.attachment import AttachmentRow
+from desktop.views.transcript.row_widgets.base import DocumentRow
 from desktop.views.transcript.rows import RowKind
 from tests.desktop.views.transcript.conftest import Show
 

@@ -10,12 +10,12 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from desktop.blocks import Kind
-from desktop.items.messages import MessageItem
+from desktop.items.chats.messages import MessageItem
 from desktop.views.transcript import TranscriptView
-from desktop.views.transcript.growth import grow, growth
-from desktop.views.transcript.look import Look, TranscriptColours, make_look
-from desktop.views.transcript.markdown import SafeDocument, set_markdown
-from desktop.views.transcript.text_rows import TextRow
+from desktop.views.transcript.rendering.append_text import grow, growth
+from desktop.views.transcript.rendering.markdown import SafeDocument, set_markdown
+from desktop.views.transcript.row_widgets.text import TextRow
+from desktop.views.transcript.style import Look, TranscriptColours, make_look
 from tests.desktop.views.transcript.conftest import Show
 
 PROSE = (

@@ -6,7 +6,7 @@ from time import perf_counter
 
 from pytestqt.qtbot import QtBot
 
-from desktop.views.transcript.highlight import CodeColours, IdleRunner
+from desktop.views.transcript.rendering.code_highlight import CodeColours, IdleRunner
 
 
 def found(qtbot: QtBot, language: str, code: str) -> list[list[tuple[str, str]]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from desktop.items.messages import MessageItem
-from desktop.views.transcript.layout import RowLayout
+from desktop.items.chats.messages import MessageItem
+from desktop.views.transcript.row_layout import RowLayout
 from desktop.views.transcript.rows import Row, RowKind
 
 ITEM = MessageItem(1, "user", "")

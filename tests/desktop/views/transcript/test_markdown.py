@@ -11,11 +11,11 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from desktop.blocks import Kind
-from desktop.views.transcript.highlight import CodeColours, IdleRunner
-from desktop.views.transcript.inlays import fragments
 from desktop.views.transcript.links import allowed
-from desktop.views.transcript.look import Look, TranscriptColours, make_look
-from desktop.views.transcript.markdown import BOXED, DONE, NO_BREAK, QUOTES, SafeDocument, set_markdown
+from desktop.views.transcript.rendering.code_highlight import CodeColours, IdleRunner
+from desktop.views.transcript.rendering.inline_objects import fragments
+from desktop.views.transcript.rendering.markdown import BOXED, DONE, NO_BREAK, QUOTES, SafeDocument, set_markdown
+from desktop.views.transcript.style import Look, TranscriptColours, make_look
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from PySide6.QtGui import QFont, QFontMetricsF, QImage, QTextDocument
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from desktop.items.messages import MessageItem
+from desktop.items.chats.messages import MessageItem
 from desktop.views.transcript import TranscriptView
-from desktop.views.transcript.inlays import fragments
-from desktop.views.transcript.math_picture import Picture, render_math
-from desktop.views.transcript.math_row import MathRow
+from desktop.views.transcript.rendering.inline_objects import fragments
+from desktop.views.transcript.rendering.math_image import Picture, render_math
+from desktop.views.transcript.row_widgets.math import MathRow
+from desktop.views.transcript.row_widgets.table import TableRow
+from desktop.views.transcript.row_widgets.text import PictureRow, TextRow
 from desktop.views.transcript.rows import RowKind
-from desktop.views.transcript.table_row import TableRow
-from desktop.views.transcript.text_rows import PictureRow, TextRow
 from tests.desktop.views.transcript.conftest import Show
 
 FORMULAS = [

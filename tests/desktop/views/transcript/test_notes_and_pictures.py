@@ -12,12 +12,12 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
-from desktop.items.messages import MessageItem
+from desktop.items.chats.messages import MessageItem
 from desktop.views.transcript import TranscriptView
-from desktop.views.transcript.inlays import fragments
-from desktop.views.transcript.local_picture import LARGEST, local_path, read_picture
-from desktop.views.transcript.row_widget import DocumentRow
-from desktop.views.transcript.text_rows import TextRow
+from desktop.views.transcript.rendering.inline_objects import fragments
+from desktop.views.transcript.rendering.local_image import LARGEST, local_path, read_picture
+from desktop.views.transcript.row_widgets.base import DocumentRow
+from desktop.views.transcript.row_widgets.text import TextRow
 from tests.desktop.views.transcript.conftest import Show
 
 

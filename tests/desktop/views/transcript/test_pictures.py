@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 from pytestqt.qtbot import QtBot
 
-from desktop.views.transcript import pictures
-from desktop.views.transcript.pictures import PictureKey, Pictures
+from desktop.views.transcript.rendering import image_loader
+from desktop.views.transcript.rendering.image_loader import PictureKey, Pictures
 
 
 def test_a_picture_that_fails_costs_only_itself(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = pictures.render_math
+    made = image_loader.render_math
 
     def render(source: str, *rest: object) -> object:
         if source == "bad":
             raise RecursionError("nested too deep")
         return made(source, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(pictures, "render_math", render)
+    monkeypatch.setattr(image_loader, "render_math", render)
     shop = Pictures()
     bad, good = PictureKey("bad", 16.0, "#000000"), PictureKey("x^2", 16.0, "#000000")
     for key in (bad, good):

@@ -12,9 +12,9 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from desktop.items.messages import MessageItem, MessagesModel
+from desktop.items.chats.messages import MessageItem, MessagesModel
 from desktop.views.transcript import TranscriptView
-from desktop.views.transcript.small_rows import ThoughtRow
+from desktop.views.transcript.row_widgets.small import ThoughtRow
 
 Show = Callable[..., tuple[TranscriptView, MessagesModel]]
 LEFT = Qt.MouseButton.LeftButton

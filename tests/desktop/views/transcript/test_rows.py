@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from desktop.items.messages import MessageItem
-from desktop.store.tokens import TokenTrace
+from desktop.items.chats.messages import MessageItem
+from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript.rows import MessageRows, Row, RowKind
-from desktop.views.transcript.thoughts import duration, seconds_of
+from desktop.views.transcript.thinking import duration, seconds_of
 from engine.core import TokenInfo
 
 LINES = [

@@ -11,13 +11,13 @@ from PySide6.QtGui import QColor, QPalette
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
-from desktop.items.messages import MessageItem, MessagesModel
-from desktop.store.tokens import TokenTrace
-from desktop.views.theme import contrast, palette, tokens
+from desktop.items.chats.messages import MessageItem, MessagesModel
+from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.rows import MessageRows, RowKind
-from desktop.views.transcript.token_colours import ENTROPY, PROBABILITY, strength, tint
-from desktop.views.transcript.token_row import TokenRow
+from desktop.views.transcript.tokens.colours import ENTROPY, PROBABILITY, strength, tint
+from desktop.views.transcript.tokens.row import TokenRow
+from desktop.views.widgets.theme import contrast, palette, tokens
 from engine.core import TokenInfo
 from tests.desktop.fakes import echo_token
 from tests.work import calls_in

@@ -14,15 +14,15 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from desktop.items.messages import MessageItem, MessagesModel
-from desktop.store.tokens import TokenTrace
+from desktop.items.chats.messages import MessageItem, MessagesModel
+from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript import TranscriptColours, TranscriptView
-from desktop.views.transcript.code_row import CodeRow
-from desktop.views.transcript.footer_row import FooterRow
-from desktop.views.transcript.row_widget import DocumentRow, RowWidget
+from desktop.views.transcript.row_widgets.base import DocumentRow, RowWidget
+from desktop.views.transcript.row_widgets.code import CodeRow
+from desktop.views.transcript.row_widgets.footer import FooterRow
+from desktop.views.transcript.row_widgets.table import TableRow
+from desktop.views.transcript.row_widgets.text import TextRow
 from desktop.views.transcript.rows import RowKind
-from desktop.views.transcript.table_row import TableRow
-from desktop.views.transcript.text_rows import TextRow
 from engine.core import TokenInfo
 
 Show = Callable[..., tuple[TranscriptView, MessagesModel]]

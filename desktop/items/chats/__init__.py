@@ -1,0 +1,1 @@
+"""Chats, messages and what was found in them."""

@@ -1,0 +1,341 @@
+"""The sidebar's rows as one flat Qt list model: pinned chats, folders with what is in them, the other chats under their dates."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from PySide6.QtCore import QAbstractListModel, QMimeData, QModelIndex, QObject, QPersistentModelIndex, Qt
+
+from desktop.items.chats.conversations import ID_ROLE, NEW_NOTEBOOK, UNTITLED, ConversationsModel, date_group, group_start
+from desktop.items.row_changes import bring_to
+from desktop.store.conversations.folders import Folder
+from desktop.store.conversations.records import NOTEBOOK, ConversationSummary
+
+__all__ = [
+    "CHAT",
+    "COUNT_ROLE",
+    "DEPTH_ROLE",
+    "DRAFT_ROLE",
+    "FOLDER",
+    "FOLDER_ROLE",
+    "HEADING",
+    "KIND_ROLE",
+    "MIME",
+    "NOTEBOOK_ROLE",
+    "OPEN_ROLE",
+    "PINNED_ROLE",
+    "RUNNING_ROLE",
+    "ShelfModel",
+    "ShelfRow",
+    "dragged",
+]  # fmt: skip
+
+HEADING, FOLDER, CHAT = "heading", "folder", "chat"
+_ROLE = int(Qt.ItemDataRole.UserRole)
+KIND_ROLE = _ROLE + 30
+"""`HEADING`, `FOLDER` or `CHAT`."""
+FOLDER_ROLE = _ROLE + 31
+"""The folder's own id on its row; on a chat's row the folder it is in, 0 for none."""
+DEPTH_ROLE = _ROLE + 32
+"""In how many folders the row is."""
+OPEN_ROLE = _ROLE + 33
+"""Whether a folder shows what is in it."""
+COUNT_ROLE = _ROLE + 34
+"""How many chats are in a folder and the folders in it."""
+PINNED_ROLE = _ROLE + 35
+RUNNING_ROLE = _ROLE + 36
+"""Whether a reply is being written there."""
+DRAFT_ROLE = _ROLE + 37
+"""Whether something stands in its message box that was not sent."""
+NOTEBOOK_ROLE = _ROLE + 38
+"""Whether it is a notebook."""
+MIME = "application/x-inglenook-shelf"
+_NO_PARENT = QModelIndex()
+_PINNED, _FOLDERS = "Pinned", "Folders"
+
+
+class ShelfRow(NamedTuple):
+    """A heading (`text`), a folder or a chat (`number` is its id); a pinned chat has `text` "Pinned"."""
+
+    kind: str
+    number: int
+    depth: int = 0
+    text: str = ""
+
+
+class ShelfModel(QAbstractListModel):
+    """Follows `chats`; `today` is asked whenever the rows are arranged. Folders come with `set_folders`."""
+
+    def __init__(
+        self, chats: ConversationsModel, parent: QObject | None = None, today: Callable[[], datetime.date] = datetime.date.today
+    ) -> None:
+        super().__init__(parent)
+        self._chats, self._today = chats, today
+        self._rows: list[ShelfRow] = []
+        self._made: dict[int, ShelfRow] = {}  # rows of chats outside all folders: 10,000 are not made anew for each change
+        self._by_id: dict[int, ConversationSummary] = {}
+        self._folders: dict[int, Folder] = {}
+        self._counts: dict[int, int] = {}
+        self._open: frozenset[int] = frozenset()
+        self._drafts: frozenset[int] = frozenset()
+        self._running = 0
+        self._day = today()
+        for signal in (chats.modelReset, chats.rowsInserted, chats.rowsRemoved, chats.rowsMoved):
+            signal.connect(self._arrange)
+        chats.dataChanged.connect(self._changed)
+        self._arrange()
+
+    # -- what it is told
+
+    def set_folders(self, folders: Iterable[Folder]) -> None:
+        """All folders: parents before what is in them, siblings in their order."""
+        self._folders = {folder.id: folder for folder in folders}
+        self._arrange()
+        self._tell(row for row in self._rows if row.kind == FOLDER)
+
+    def set_open_folders(self, ids: Iterable[int]) -> None:
+        """The folders that show what is in them."""
+        self._open = frozenset(ids)
+        self._arrange()
+        self._tell(row for row in self._rows if row.kind == FOLDER)
+
+    def set_drafts(self, ids: frozenset[int]) -> None:
+        """The chats with something unsent."""
+        changed, self._drafts = self._drafts ^ ids, ids
+        self._tell_chats(changed)
+
+    def set_running(self, conversation: int) -> None:
+        """The chat whose reply is being written; 0 is none."""
+        if conversation != self._running:
+            changed, self._running = {self._running, conversation}, conversation
+            self._tell_chats(changed)
+
+    def look_at_clock(self) -> None:
+        """After midnight the dates are others."""
+        if self._day != self._today():
+            self._arrange()
+
+    # -- what it tells
+
+    @property
+    def open_folders(self) -> frozenset[int]:
+        """The folders that show what is in them; some may be gone."""
+        return self._open
+
+    def folders(self) -> Sequence[Folder]:
+        """All folders, parents before what is in them."""
+        return tuple(self._folders.values())
+
+    def folder(self, folder_id: int) -> Folder | None:
+        """The folder of this id, if it is there."""
+        return self._folders.get(folder_id)
+
+    def shown(self) -> Sequence[ShelfRow]:
+        """All rows that are shown; not to be changed."""
+        return self._rows
+
+    def row_of(self, kind: str, number: int) -> int:
+        """Where a chat or folder stands, or -1."""
+        if kind == CHAT and number not in self._by_id:
+            return -1
+        return next((place for place, row in enumerate(self._rows) if row.number == number and row.kind == kind), -1)
+
+    def rowCount(self, parent: QModelIndex | QPersistentModelIndex = _NO_PARENT) -> int:
+        """The number of rows; 0 below one, because a list has no children."""
+        return 0 if parent.isValid() else len(self._rows)
+
+    def flags(self, index: QModelIndex | QPersistentModelIndex) -> Qt.ItemFlag:
+        """Headings are passed over by the keyboard."""
+        if not index.isValid() or self._rows[index.row()].kind == HEADING:
+            return Qt.ItemFlag.NoItemFlags
+        return Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsDragEnabled | Qt.ItemFlag.ItemIsDropEnabled
+
+    def data(self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+        """The words of a row (display, edit, tool tip, accessible text) or one of the roles above."""
+        if not index.isValid() or not 0 <= index.row() < len(self._rows):
+            return None
+        row = self._rows[index.row()]
+        if role == KIND_ROLE:
+            return row.kind
+        if role == DEPTH_ROLE:
+            return row.depth
+        if row.kind == CHAT:
+            return self._of_chat(row, role)
+        return self._of_folder(row, role) if row.kind == FOLDER else row.text if role in _WORDS else None
+
+    def mimeTypes(self) -> list[str]:
+        return [MIME]
+
+    def mimeData(self, indexes: Sequence[QModelIndex]) -> QMimeData:
+        """The ids of the dragged chats and folders."""
+        rows = [self._rows[index.row()] for index in indexes]
+        found = QMimeData()
+        content = {kind: [row.number for row in rows if row.kind == kind] for kind in (CHAT, FOLDER)}
+        found.setData(MIME, json.dumps(content).encode())
+        return found
+
+    def supportedDragActions(self) -> Qt.DropAction:
+        return Qt.DropAction.MoveAction
+
+    # -- parts
+
+    def _of_chat(self, row: ShelfRow, role: int) -> object:
+        chat = self._by_id[row.number]
+        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
+            return chat.title or (NEW_NOTEBOOK if chat.kind == NOTEBOOK else UNTITLED)
+        if role == Qt.ItemDataRole.EditRole:
+            return chat.title
+        if role == Qt.ItemDataRole.AccessibleTextRole:
+            running, draft = row.number == self._running, row.number in self._drafts
+            states = (
+                (chat.kind == NOTEBOOK, "notebook"),
+                (row.text == _PINNED, "pinned"),
+                (running, "a reply is running"),
+                (draft, "draft not sent"),
+            )
+            return ", ".join(
+                [chat.title or (NEW_NOTEBOOK if chat.kind == NOTEBOOK else UNTITLED), *(words for holds, words in states if holds)]
+            )
+        if role == ID_ROLE:
+            return chat.id
+        if role == FOLDER_ROLE:
+            return chat.folder_id or 0
+        if role == PINNED_ROLE:
+            return bool(chat.pinned)
+        if role == RUNNING_ROLE:
+            return row.number == self._running
+        if role == NOTEBOOK_ROLE:
+            return chat.kind == NOTEBOOK
+        return row.number in self._drafts if role == DRAFT_ROLE else None
+
+    def _of_folder(self, row: ShelfRow, role: int) -> object:
+        folder, count = self._folders.get(row.number), self._counts.get(row.number, 0)
+        if folder is None:  # it is just going
+            return None
+        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole, Qt.ItemDataRole.ToolTipRole):
+            return folder.name
+        if role == Qt.ItemDataRole.AccessibleTextRole:
+            state = "open" if row.number in self._open else "closed"
+            return f"Folder {folder.name}, {count} {'chat' if count == 1 else 'chats'}, {state}"
+        return {FOLDER_ROLE: row.number, OPEN_ROLE: row.number in self._open, COUNT_ROLE: count}.get(role)
+
+    def _arrange(self) -> None:
+        """Bring the rows to what they should be, with the fewest changes."""
+        self._day = self._today()
+        chats, counts = self._chats.summaries(), self._counts
+        new = self._build(chats)
+        # What goes is still asked for by its old content until it is gone.
+        present = {chat.id: chat for chat in chats}
+        self._by_id.update(present)
+        if self._rows != new and bring_to(self, self._rows, new):
+            self.beginResetModel()
+            self._rows[:] = new
+            self.endResetModel()
+        self._by_id = present
+        self._tell(ShelfRow(FOLDER, number, self._depth(number)) for number in self._folders if counts.get(number) != self._counts[number])
+
+    def _depth(self, folder_id: int) -> int:
+        depth, folder = 0, self._folders[folder_id]
+        while folder.parent_id in self._folders and folder.parent_id is not None:
+            depth, folder = depth + 1, self._folders[folder.parent_id]
+        return depth
+
+    def _build(self, chats: Sequence[ConversationSummary]) -> list[ShelfRow]:
+        known = self._folders
+        pinned = [ShelfRow(CHAT, chat.id, 0, _PINNED) for chat in chats if chat.pinned]
+        loose = [chat for chat in chats if not chat.pinned and chat.folder_id not in known]
+        inside: dict[int, list[ShelfRow]] = {}
+        for chat in chats if known else ():
+            if not chat.pinned and chat.folder_id in known and chat.folder_id is not None:
+                inside.setdefault(chat.folder_id, []).append(ShelfRow(CHAT, chat.id, 1))
+        rows = [ShelfRow(HEADING, 0, 0, _PINNED), *pinned] if pinned else []
+        self._counts = {}
+        if known:
+            rows.append(ShelfRow(HEADING, 0, 0, _FOLDERS))
+            rows += self._folder_rows(inside)
+        return rows + self._dated(loose)
+
+    def _folder_rows(self, inside: dict[int, list[ShelfRow]]) -> list[ShelfRow]:
+        children: dict[int | None, list[int]] = {}
+        for folder in self._folders.values():
+            children.setdefault(folder.parent_id, []).append(folder.id)
+        self._counts = {number: len(inside.get(number, ())) for number in self._folders}
+        for folder in reversed(self._folders.values()):
+            if folder.parent_id in self._counts and folder.parent_id is not None:
+                self._counts[folder.parent_id] += self._counts[folder.id]  # parents come first, so those inside are full by now
+        rows: list[ShelfRow] = []
+        waiting = [(number, 0) for number in reversed(children.get(None, []))]
+        while waiting:
+            number, depth = waiting.pop()
+            if number < 0:  # the chats of a folder come behind the folders in it
+                rows += [row._replace(depth=depth) for row in inside.get(-number, ())]
+                continue
+            rows.append(ShelfRow(FOLDER, number, depth))
+            if number in self._open:
+                waiting.append((-number, depth + 1))
+                waiting += [(child, depth + 1) for child in reversed(children.get(number, []))]
+        return rows
+
+    def _dated(self, chats: Sequence[ConversationSummary]) -> list[ShelfRow]:
+        made = self._made
+        for chat in chats:
+            if chat.id not in made:
+                made[chat.id] = ShelfRow(CHAT, chat.id)
+        rows: list[ShelfRow] = []
+        place = 0
+        while place < len(chats):
+            label, begun = self._heading(chats[place]), group_start(chats[place].updated_at, self._day)
+            end = bisect_right(chats, -begun, place, key=lambda chat: -chat.updated_at)
+            end = max(end, place + 1)  # the hour that is put back in autumn is there twice
+            rows.append(ShelfRow(HEADING, 0, 0, label))
+            rows += [made[chat.id] for chat in chats[place:end]]
+            place = end
+        return rows
+
+    def _heading(self, chat: ConversationSummary) -> str:
+        return date_group(chat.updated_at, self._day)
+
+    def _changed(self, first: QModelIndex, last: QModelIndex) -> None:
+        changed = self._chats.summaries()[first.row() : last.row() + 1]
+        if self._day == self._today() and all(map(self._stays, changed)):  # the usual case: a title, or a later time
+            self._by_id.update({chat.id: chat for chat in changed})
+        else:
+            self._arrange()
+        self._tell_chats(chat.id for chat in changed)
+
+    def _stays(self, chat: ConversationSummary) -> bool:
+        """Whether a chat that has not moved among the others stays where it is here, too."""
+        old = self._by_id.get(chat.id)
+        if old is None or (old.pinned, old.folder_id) != (chat.pinned, chat.folder_id):
+            return False
+        return old.updated_at == chat.updated_at or self._heading(old) == self._heading(chat)
+
+    def _tell_chats(self, ids: Iterable[int]) -> None:
+        wanted = set(ids) - {0}
+        for place, row in enumerate(self._rows) if wanted else ():
+            if row.number in wanted and row.kind == CHAT:
+                self.dataChanged.emit(self.index(place), self.index(place))
+                wanted.discard(row.number)
+                if not wanted:
+                    return
+
+    def _tell(self, rows: Iterable[ShelfRow]) -> None:
+        wanted = set(rows)
+        for place, row in enumerate(self._rows) if wanted else ():
+            if row in wanted:
+                self.dataChanged.emit(self.index(place), self.index(place))
+
+
+_WORDS = (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole)
+
+
+def dragged(data: QMimeData) -> tuple[list[int], list[int]]:
+    """The ids of the chats and of the folders that are dragged; none for anything else."""
+    if not data.hasFormat(MIME):
+        return [], []
+    content = json.loads(bytes(data.data(MIME).data()))
+    return content[CHAT], content[FOLDER]

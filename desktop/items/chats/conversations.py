@@ -1,0 +1,135 @@
+"""All conversations as a Qt list model, latest first, with the date group of each; `shelf.py` arranges them for the sidebar."""
+
+from __future__ import annotations
+
+import datetime
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+
+from desktop.store.conversations.records import ConversationSummary
+
+__all__ = ["GROUP_ROLE", "ID_ROLE", "NEW_NOTEBOOK", "UNTITLED", "UPDATED_ROLE", "ConversationsModel", "date_group", "group_start"]
+
+ID_ROLE = int(Qt.ItemDataRole.UserRole) + 1
+"""The conversation's id."""
+GROUP_ROLE = int(Qt.ItemDataRole.UserRole) + 2
+"""The heading it stands under: "Today", "Yesterday", "Previous 7 days", "Previous 30 days", "March 2026"."""
+UPDATED_ROLE = int(Qt.ItemDataRole.UserRole) + 3
+"""Seconds since 1970 of the latest change."""
+
+UNTITLED, NEW_NOTEBOOK = "New conversation", "New notebook"
+"""What a conversation, and a notebook, without a title is called."""
+_NO_PARENT = QModelIndex()
+_MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
+
+
+def date_group(moment: float, today: datetime.date) -> str:
+    """The heading for something changed at `moment` (seconds since 1970, shown in local time)."""
+    day = datetime.datetime.fromtimestamp(moment).date()
+    age = (today - day).days
+    if age <= 0:
+        return "Today"
+    if age == 1:
+        return "Yesterday"
+    if age <= 7:
+        return "Previous 7 days"
+    if age <= 30:
+        return "Previous 30 days"
+    return f"{_MONTHS[day.month - 1]} {day.year}"
+
+
+def group_start(moment: float, today: datetime.date) -> float:
+    """The earliest moment under the same heading as `moment`."""
+    day = datetime.datetime.fromtimestamp(moment).date()
+    age = (today - day).days
+    limit = next((limit for limit in (0, 1, 7, 30) if age <= limit), None)
+    first = today - datetime.timedelta(days=limit) if limit is not None else day.replace(day=1)
+    return datetime.datetime.combine(first, datetime.time.min).timestamp()
+
+
+class ConversationsModel(QAbstractListModel):
+    """Rows are conversations, latest first. `today` is asked at every look, so that groups move on at midnight."""
+
+    def __init__(self, parent: QObject | None = None, today: Callable[[], datetime.date] = datetime.date.today) -> None:
+        super().__init__(parent)
+        self._today = today
+        self._rows: list[ConversationSummary] = []
+
+    def rowCount(self, parent: QModelIndex | QPersistentModelIndex = _NO_PARENT) -> int:
+        """The number of conversations; 0 below one, because a list has no children."""
+        return 0 if parent.isValid() else len(self._rows)
+
+    def data(self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+        """The title (display, edit, tool tip, accessible text), `ID_ROLE`, `GROUP_ROLE` or `UPDATED_ROLE` of a row."""
+        if not index.isValid() or not 0 <= index.row() < len(self._rows):
+            return None
+        row = self._rows[index.row()]
+        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleTextRole):
+            return row.title or UNTITLED
+        if role == Qt.ItemDataRole.EditRole:
+            return row.title
+        if role == ID_ROLE:
+            return row.id
+        if role == GROUP_ROLE:
+            return date_group(row.updated_at, self._today())
+        return row.updated_at if role == UPDATED_ROLE else None
+
+    def reset(self, rows: Iterable[ConversationSummary]) -> None:
+        """Show another list, given latest first."""
+        self.beginResetModel()
+        self._rows = list(rows)
+        self.endResetModel()
+
+    def summaries(self) -> Sequence[ConversationSummary]:
+        """All rows, latest first; not to be changed."""
+        return self._rows
+
+    def row(self, conversation_id: int) -> int:
+        """The row of a conversation, or -1."""
+        return next((number for number, row in enumerate(self._rows) if row.id == conversation_id), -1)
+
+    def put(self, summary: ConversationSummary) -> None:
+        """Add a conversation, or change its title and move it to where its time puts it."""
+        old = self.row(summary.id)
+        new = bisect_left(self._rows, (-summary.updated_at, -summary.id), key=lambda row: (-row.updated_at, -row.id))
+        new -= 0 <= old < new  # it is counted without itself
+        if old < 0:
+            self.beginInsertRows(QModelIndex(), new, new)
+            self._rows.insert(new, summary)
+            self.endInsertRows()
+            return
+        if new != old:
+            # Qt counts the target row before the moved one is taken out.
+            self.beginMoveRows(QModelIndex(), old, old, QModelIndex(), new if new < old else new + 1)
+            del self._rows[old]
+            self._rows.insert(new, summary)
+            self.endMoveRows()
+        self._rows[new] = summary
+        self.dataChanged.emit(self.index(new), self.index(new))
+
+    def remove(self, conversation_id: int) -> None:
+        """Take a conversation away; one that is not here is no trouble."""
+        row = self.row(conversation_id)
+        if row >= 0:
+            self.beginRemoveRows(QModelIndex(), row, row)
+            del self._rows[row]
+            self.endRemoveRows()
+
+    def put_all(self, summaries: Collection[ConversationSummary]) -> None:
+        """`put` for many at once: one change of the model."""
+        if len(summaries) == 1:
+            self.put(*summaries)
+        elif summaries:
+            ids = {summary.id for summary in summaries}
+            rows = [row for row in self._rows if row.id not in ids]
+            self.reset(sorted([*rows, *summaries], key=lambda row: (row.updated_at, row.id), reverse=True))
+
+    def remove_all(self, ids: Collection[int]) -> None:
+        """`remove` for many at once: one change of the model."""
+        if len(ids) == 1:
+            self.remove(*ids)
+        elif ids:
+            gone = frozenset(ids)
+            self.reset([row for row in self._rows if row.id not in gone])

@@ -1,0 +1,150 @@
+"""The messages of the open conversation as a Qt list model: plain frozen data in, Qt notifications out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+
+from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
+
+from desktop.store.conversations.token_trace import TokenTrace
+
+__all__ = ["MESSAGE_ROLE", "MessageItem", "MessagesModel", "role_label", "speaker_label"]
+
+MESSAGE_ROLE = int(Qt.ItemDataRole.UserRole) + 1
+"""The item role whose value is the whole `MessageItem`."""
+
+_LABELS = {"user": "You", "assistant": "Assistant", "system": "System", "tool": "Tool"}
+_NO_PARENT = QModelIndex()
+
+
+@dataclass(frozen=True)
+class MessageItem:
+    """One message as the transcript shows it.
+
+    `id` is the key of the message in the store; `text` its Markdown source (plain text when `role` is "user"); `running` is true
+    while the reply still grows; `variant_index` (from 0) of `variant_count` siblings is shown; `footer` is small text below the
+    message (speed, stop reason); `notice` a sentence the reader should see (an error, a context that was cut); a reply that begins
+    inside a thought, which its prompt had opened, names in `opened` the tag that closes it. `speaker` is the name of who says it,
+    empty for nobody in particular, and `persona` the number of the persona whose picture goes with it, 0 for none.
+    """
+
+    id: int
+    role: str
+    text: str
+    running: bool = False
+    variant_index: int = 0
+    variant_count: int = 1
+    footer: str = ""
+    notice: str = ""
+    opened: str = ""
+    speaker: str = ""
+    persona: int = 0
+
+
+def role_label(role: str) -> str:
+    """The word a reader sees for a role of the chat format."""
+    return _LABELS.get(role, role.capitalize() or "Message")
+
+
+def speaker_label(item: MessageItem) -> str:
+    """The word a reader sees for who says a message."""
+    return item.speaker or role_label(item.role)
+
+
+class MessagesModel(QAbstractListModel):
+    """Rows are messages from oldest to newest; every message id is in the model at most once.
+
+    A streamed reply grows by `append_text`, which tells only `text_appended(row, text)`: views that show whole items
+    repaint on `dataChanged`, a transcript appends. `trace(id)` gives the tokens of a reply, the same object while it grows, or None
+    where they are not known. Methods that name a message raise KeyError when it is not here.
+    """
+
+    text_appended = Signal(int, str)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._items: list[MessageItem] = []
+        self._rows: dict[int, int] = {}
+        self.trace: Callable[[int], TokenTrace | None] = lambda message_id: None
+
+    def rowCount(self, parent: QModelIndex | QPersistentModelIndex = _NO_PARENT) -> int:
+        """The number of messages; 0 below a message, because a list has no children."""
+        return 0 if parent.isValid() else len(self._items)
+
+    def data(self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+        """The text (display), "role: text" (accessible text) or the `MessageItem` (`MESSAGE_ROLE`) of a row."""
+        if not index.isValid() or not 0 <= index.row() < len(self._items):
+            return None
+        item = self._items[index.row()]
+        if role == Qt.ItemDataRole.DisplayRole:
+            return item.text
+        if role == Qt.ItemDataRole.AccessibleTextRole:
+            return f"{speaker_label(item)}: {item.text}"
+        return item if role == MESSAGE_ROLE else None
+
+    def items(self) -> tuple[MessageItem, ...]:
+        """All messages, oldest first."""
+        return tuple(self._items)
+
+    def item(self, message_id: int) -> MessageItem:
+        """The message with this id."""
+        return self._items[self._rows[message_id]]
+
+    def row(self, message_id: int) -> int:
+        """The row of the message with this id."""
+        return self._rows[message_id]
+
+    def reset(self, items: Iterable[MessageItem]) -> None:
+        """Show another conversation. Raises ValueError when two messages have the same id."""
+        fresh = list(items)
+        if len({item.id for item in fresh}) != len(fresh):
+            raise ValueError("Two messages of one conversation have the same id; ids must be unique.")
+        self.beginResetModel()
+        self._items = fresh
+        self._count_rows()
+        self.endResetModel()
+
+    def append(self, item: MessageItem) -> None:
+        """Add a message at the end. Raises ValueError when its id is already here."""
+        if item.id in self._rows:
+            raise ValueError(f"Message {item.id} is already in the conversation; use replace() to change it.")
+        row = len(self._items)
+        self.beginInsertRows(QModelIndex(), row, row)
+        self._items.append(item)
+        self._rows[item.id] = row
+        self.endInsertRows()
+
+    def replace(self, message_id: int, item: MessageItem) -> None:
+        """Put `item` (its id may be another one: the sibling that is shown now) where `message_id` is."""
+        row = self._rows[message_id]
+        if item.id != message_id and item.id in self._rows:
+            raise ValueError(f"Message {item.id} is already in the conversation at another place.")
+        del self._rows[message_id]
+        self._items[row] = item
+        self._rows[item.id] = row
+        index = self.index(row)
+        self.dataChanged.emit(index, index)
+
+    def remove(self, message_ids: Collection[int]) -> None:
+        """Take messages away, neighbours in one go. Ids that are not here raise KeyError before anything changes."""
+        rows = sorted({self._rows[message_id] for message_id in message_ids}, reverse=True)
+        while rows:
+            last = first = rows.pop(0)
+            while rows and rows[0] == first - 1:
+                first = rows.pop(0)
+            self.beginRemoveRows(QModelIndex(), first, last)
+            del self._items[first : last + 1]
+            self._count_rows()
+            self.endRemoveRows()
+
+    def append_text(self, message_id: int, text: str) -> None:
+        """Grow a message by `text` at its end and emit `text_appended`; nothing happens for an empty text."""
+        row = self._rows[message_id]
+        if text:
+            item = self._items[row]
+            self._items[row] = replace(item, text=item.text + text)
+            self.text_appended.emit(row, text)
+
+    def _count_rows(self) -> None:
+        self._rows = {item.id: row for row, item in enumerate(self._items)}

@@ -1,0 +1,1 @@
+"""What the command palette and slash commands offer."""

@@ -1,0 +1,266 @@
+"""What the command palette offers, and the ranking of it: fuzzy matching over titles, quick enough for one key press.
+
+A long shelf (ten thousand chats) keeps its folded titles in one text, which C code searches; only the best few hundred
+are looked at letter by letter.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, pairwise
+from typing import NamedTuple
+
+from desktop.store.search.folding import fold
+
+__all__ = ["KINDS", "Entry", "Kind", "Match", "PaletteRow", "Shelf", "fuzzy", "narrowed", "spans_of"]
+
+
+class Kind(NamedTuple):
+    """A kind of thing: its heading, the sign that narrows to it, its name for one thing, and its icon."""
+
+    heading: str
+    sign: str
+    one: str
+    icon: str
+
+
+KINDS = {
+    "chat": Kind("Chats", "@", "chat", "chat"),
+    "action": Kind("Actions", ">", "action", "command"),
+    "setting": Kind("Settings", "#", "setting", "inspector"),
+    "model": Kind("Models", "!", "model", "model"),
+    "message": Kind("Messages", "/", "message", "search"),
+}
+"""In the order in which equally good ones stand."""
+
+
+class Entry(NamedTuple):
+    """One thing that can be chosen. `key` is the same at the next start; `detail` is said of it, `words` are searched, not shown.
+
+    `keys` are shown at its end; a `trouble` says why it cannot be done now.
+    """
+
+    kind: str
+    key: str
+    title: str
+    detail: str = ""
+    words: str = ""
+    keys: str = ""
+    trouble: str = ""
+
+
+class Match(NamedTuple):
+    """An entry that fits a query: the higher the `score` the better; `spans` (first, behind) of its title are marked."""
+
+    entry: Entry
+    score: float = 0.0
+    spans: tuple[tuple[int, int], ...] = ()
+
+
+class PaletteRow(NamedTuple):
+    """A match, with the heading above it where a section begins."""
+
+    match: Match
+    heading: str = ""
+
+    @property
+    def spoken(self) -> str:
+        """The row as a screen reader says it."""
+        entry = self.match.entry
+        return ", ".join(part for part in (entry.title, KINDS[entry.kind].one, entry.detail, entry.keys, entry.trouble) if part)
+
+
+_LONG = 2000
+"""A shelf with more entries is searched as one text first."""
+_EACH_WAY = 80
+"""So many titles are taken from each way of finding; those that are left out were changed earlier and fit no better."""
+_SEPARATOR = "\n"
+_WORTH = 0.3
+"""Of the best score; what has less is not what was meant."""
+
+
+class Shelf:
+    """The entries of one kind: `titles`, where there are any further searched `words`, and what makes the entry of a number."""
+
+    def __init__(self, titles: Sequence[str], entry: Callable[[int], Entry], words: Sequence[str] = ()) -> None:
+        self._titles, self._given, self._entry = titles, words, entry
+        self._folded: list[str] = []
+        self._words: list[str] = []
+        self._joined = ""
+        self._starts: list[int] = []
+
+    def prepare(self) -> None:
+        """Make ready to find, if it is not; the first `find` does it otherwise: some milliseconds for thousands of titles."""
+        if self._folded:
+            return
+        self._folded = [fold(title).replace(_SEPARATOR, " ") for title in self._titles]
+        self._words = [fold(each) for each in self._given]
+        if len(self._folded) > _LONG:
+            self._joined = _SEPARATOR + _SEPARATOR.join(self._folded)
+            place = 1
+            for title in self._folded:
+                self._starts.append(place)
+                place += len(title) + 1
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> Shelf:
+        """A shelf of entries that are made already."""
+        return cls([entry.title for entry in entries], entries.__getitem__, [entry.words for entry in entries])
+
+    def __len__(self) -> int:
+        return len(self._titles)
+
+    def entry(self, number: int) -> Entry:
+        """The entry of a number."""
+        return self._entry(number)
+
+    def first(self, count: int) -> list[Match]:
+        """The first entries, for an empty query."""
+        return [Match(self._entry(number)) for number in range(min(count, len(self)))]
+
+    def find(self, query: str, limit: int) -> list[Match]:
+        """The best matches, best first; equally good ones in the order of the shelf."""
+        words = fold(query).split()
+        if not words:
+            return self.first(limit)
+        self.prepare()
+        numbers: Iterable[int] = self._candidates(words) if self._joined else range(len(self))
+        found: list[tuple[float, int, list[int]]] = []
+        for number in numbers:
+            match = fuzzy(words, self._folded[number], self._words[number] if self._words else "")
+            if match is not None:
+                found.append((-match[0], number, match[1]))
+        found.sort(key=lambda each: each[:2])
+        found = [each for each in found if each[0] <= _WORTH * found[0][0]]
+        made = []
+        for score, number, places in found[:limit]:
+            entry = self._entry(number)
+            made.append(Match(entry, -score, spans_of(entry.title, places)))
+        return made
+
+    # -- the quick look over a long shelf
+
+    def _candidates(self, words: list[str]) -> list[int]:
+        """The numbers of titles worth a closer look."""
+        query = " ".join(words)
+        longest = max(words, key=len)
+        ways: list[Iterator[int]] = [self._with(_SEPARATOR + query), self._with(" " + query)]
+        if len(words) > 1:
+            ways.append(number for number in self._with(longest) if all(word in self._folded[number] for word in words))
+        else:
+            ways += [self._with(query), self._with_letters(query)]
+        return list(dict.fromkeys(number for way in ways for number in islice(way, _EACH_WAY)))
+
+    def _with(self, text: str) -> Iterator[int]:
+        """Titles that contain a text, each once."""
+        joined, starts = self._joined, self._starts
+        place = joined.find(text)
+        while place >= 0:
+            number = bisect_right(starts, place + (text[0] == _SEPARATOR)) - 1
+            yield number
+            behind = starts[number + 1] - 1 if number + 1 < len(starts) else len(joined)
+            place = joined.find(text, max(behind, place + 1))
+
+    def _with_letters(self, word: str) -> Iterator[int]:
+        """Titles that have all letters of a word in this order."""
+        pattern = _SEPARATOR + "".join(f"[^{re.escape(letter)}{_SEPARATOR}]*{re.escape(letter)}" for letter in word)
+        for found in re.finditer(pattern, self._joined):
+            yield bisect_right(self._starts, found.start() + 1) - 1
+
+
+def fuzzy(words: Sequence[str], title: str, more: str = "") -> tuple[float, list[int]] | None:
+    """How well a folded title has all folded words, and the places of their letters in it; None when it has not.
+
+    A word that is not in the title may stand in `more`, which counts less.
+    """
+    total, places = 0.0, []
+    for word in words:
+        found = _word(word, title)
+        if found is None:
+            place = more.find(word) if len(word) > 1 else -1
+            if place < 0:
+                return None
+            total += 14.0 if _starts_word(more, place) else 8.0
+            continue
+        total += found[0]
+        places += found[1]
+    if len(words) > 1 and " ".join(words) in title:
+        total += 40.0
+    if len(title) == sum(map(len, words)) + len(words) - 1:
+        total += 20.0
+    return total - min(len(title), 100) * 0.05, sorted(set(places))
+
+
+def _word(word: str, title: str) -> tuple[float, list[int]] | None:
+    place = title.find(word)
+    if place < 0:
+        return _letters(word, title)
+    best = place
+    while place >= 0:  # one at the start of a word is meant
+        if _starts_word(title, place):
+            best = place
+            break
+        place = title.find(word, place + 1)
+    score = 100.0 if best == 0 else 85.0 if _starts_word(title, best) else 45.0
+    return score + len(word), list(range(best, best + len(word)))
+
+
+def _letters(word: str, title: str) -> tuple[float, list[int]] | None:
+    """The letters of `word` in this order: at starts of words where that goes, else wherever they come first."""
+    for at_starts in (True, False):
+        places: list[int] = []
+        place = -1
+        for letter in word:
+            place = _next(letter, title, place + 1, at_starts)
+            if place < 0:
+                break
+            places.append(place)
+        if len(places) == len(word):
+            starts = sum(_starts_word(title, each) for each in places)
+            beside = sum(after == before + 1 for before, after in pairwise(places))
+            if 2 * (starts + beside) < len(word) or not starts:
+                continue  # scattered letters are nothing that anyone meant
+            return 10.0 + 20.0 * (starts + beside) / len(word) - 0.1 * (places[-1] - places[0]), places
+    return None
+
+
+def _next(letter: str, title: str, start: int, at_starts: bool) -> int:
+    """Where a letter comes next: right here, else at the start of a word (if that is asked for and there is one), else anywhere."""
+    first = place = title.find(letter, start)
+    if not at_starts or first < 0 or (first == start and start):
+        return first
+    while place >= 0:
+        if _starts_word(title, place):
+            return place
+        place = title.find(letter, place + 1)
+    return first
+
+
+def _starts_word(text: str, place: int) -> bool:
+    return place == 0 or (not text[place - 1].isalnum() and text[place].isalnum())
+
+
+def spans_of(title: str, places: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Places in a folded title as runs (first, behind) of the title as it is written."""
+    origin: Sequence[int] = range(len(title) + 1)
+    if len(fold(title)) != len(title):  # a letter may fold to none or to two
+        origin = [number for number, letter in enumerate(title) for _ in fold(letter)]
+    spans: list[tuple[int, int]] = []
+    for place in places:
+        at = origin[place] if place < len(origin) else len(title)
+        if spans and at <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], at + 1))
+        else:
+            spans.append((at, at + 1))
+    return tuple(spans)
+
+
+def narrowed(text: str) -> tuple[str, str]:
+    """The kind that a sign at the beginning narrows to, "" for all, and the query without it."""
+    text = text.lstrip()
+    for name, kind in KINDS.items():
+        if text.startswith(kind.sign):
+            return name, text[1:].strip()
+    return "", text.strip()

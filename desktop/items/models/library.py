@@ -1,0 +1,260 @@
+"""The library as a Qt table model: one row a model, one column a fact; it sorts and filters by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+
+from desktop.items.models.local_models import ModelEntry, count_text
+from engine.units import size_text
+
+if TYPE_CHECKING:
+    from engine.models.memory.fit import Fit
+
+__all__ = [
+    "ARCHITECTURE", "BITS", "COLUMNS", "CONTEXT", "ENTRY_ROLE", "FORMAT", "LICENCE", "MEMORY", "NAME", "QUANTISATION",
+    "SIZE", "SPEED", "TEMPLATE", "TONE_ROLE", "WHERE", "LibraryModel", "fit_text", "speed_text",
+]  # fmt: skip
+
+COLUMNS = (
+    "Name", "Memory", "Speed", "Size", "Quantisation", "Bits", "Context", "Architecture", "Format", "Template", "Licence", "Where",
+)  # fmt: skip
+NAME, MEMORY, SPEED, SIZE, QUANTISATION, BITS, CONTEXT, ARCHITECTURE, FORMAT, TEMPLATE, LICENCE, WHERE = range(len(COLUMNS))
+HEADER_HELP = {
+    MEMORY: "What weights, one context and work space take together, beside the free memory; from the headers alone.",
+    SPEED: "An estimate from the measured speed of this machine's memory; long conversations are slower.",
+    BITS: "Bits for each weight, over all tensors.",
+    CONTEXT: "Tokens the model can see at once.",
+    TEMPLATE: "Whether the model brings its own chat template. One without is a base model, for notebooks.",
+}
+ENTRY_ROLE = int(Qt.ItemDataRole.UserRole) + 1
+"""The row's `ModelEntry`."""
+TONE_ROLE = int(Qt.ItemDataRole.UserRole) + 2
+"""How the text is told: "", "muted" or "danger"."""
+
+_NUMBERS = (SPEED, SIZE, BITS, CONTEXT)
+_VERDICTS = {"fits": "Fits", "tight": "Just fits", "too large": "Too large"}
+_FORMATS = {"gguf": "GGUF", "safetensors": "Safetensors"}
+_NO_PARENT = QModelIndex()
+Index = QModelIndex | QPersistentModelIndex
+
+
+def fit_text(fit: Fit | None) -> str:
+    """For example "Fits, 5.2 GB"; empty when nothing is known yet."""
+    return f"{_VERDICTS[fit.verdict]}, {size_text(fit.total)}" if fit is not None else ""
+
+
+def speed_text(fit: Fit | None) -> str:
+    """For example "≈ 12 tokens/s", with two digits that count; empty when it is not known."""
+    if fit is None or fit.tokens_per_second <= 0:
+        return ""
+    return f"≈ {float(f'{fit.tokens_per_second:.2g}'):,g} tokens/s"
+
+
+class _Row:
+    """A model; what is shown of it is put into words when it is first seen, searched or sorted by."""
+
+    def __init__(self, entry: ModelEntry, fit: Fit | None, loaded: bool) -> None:
+        self.entry, self.fit, self.loaded = entry, fit, loaded
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """The text of each column."""
+        entry, info = self.entry, self.entry.info
+        texts = [""] * len(COLUMNS)
+        texts[NAME], texts[WHERE] = entry.name, self.source
+        if info is None:
+            texts[MEMORY] = "Cannot be used"
+        else:
+            texts[MEMORY], texts[SPEED] = fit_text(self.fit), speed_text(self.fit)
+            texts[SIZE], texts[QUANTISATION] = size_text(info.size), info.quantisation
+            texts[BITS], texts[CONTEXT] = f"{info.bits_per_weight:.3g}", f"{info.context_length:,}"
+            texts[ARCHITECTURE] = f"{info.architecture} {count_text(info.parameters)}".strip()
+            texts[FORMAT] = _FORMATS.get(info.format, info.format)
+            texts[TEMPLATE], texts[LICENCE] = "Yes" if info.has_chat_template else "No", info.licence
+        return tuple(texts)
+
+    @cached_property
+    def words(self) -> str:
+        """All of it in lower case, for searching."""
+        return " ".join((*self.texts, self.entry.path, self.entry.trouble)).casefold()
+
+    @property
+    def source(self) -> str:
+        """Where it was found."""
+        return self.entry.source or "Opened before"
+
+    def key(self, column: int) -> tuple[float, str, str]:
+        """What it is sorted by: a number or a text, and the name where those are equal."""
+        name, info, fit = self.entry.name.casefold(), self.entry.info, self.fit
+        if column == MEMORY:
+            unknown = 2e15 if info is not None else 3e15
+            return (unknown if fit is None else fit.total + (1e15 if fit.verdict == "too large" else 0.0)), "", name
+        if column == SPEED:
+            return (fit.tokens_per_second if fit is not None else -1.0), "", name
+        if column in _NUMBERS:
+            numbers = {SIZE: info.size, BITS: info.bits_per_weight, CONTEXT: info.context_length} if info is not None else {}
+            return float(numbers.get(column, -1.0)), "", name
+        return 0.0, "" if column == NAME else self.texts[column].casefold(), name
+
+
+class LibraryModel(QAbstractTableModel):
+    """All models, of which those that match are shown in order; sorting a thousand in Python keys takes a millisecond, while a
+    proxy's comparisons would take a hundred.
+
+    The rows are shown anew (`modelReset`) when others are to be seen, and moved (`layoutChanged`) when only the order is another.
+    """
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._all: dict[str, _Row] = {}
+        self._rows: list[_Row] = []
+        self._fits: dict[str, Fit] = {}
+        self._loaded = ""
+        self._words: list[str] = []
+        self._source = ""
+        self._hidden: frozenset[str] = frozenset()
+        self._column, self._order = NAME, Qt.SortOrder.AscendingOrder
+
+    @property
+    def count(self) -> int:
+        """How many models there are, shown or not."""
+        return len(self._all)
+
+    def show_entries(self, entries: Iterable[ModelEntry]) -> None:
+        """These are the models, and no others."""
+        before, self._all = self._all, {}
+        for entry in entries:
+            row = before.get(entry.path)
+            self._all[entry.path] = row if row is not None and row.entry == entry else self._make(entry)
+        self._arrange()
+
+    def show_fits(self, fits: Mapping[str, Fit]) -> None:
+        """What was found out about the memory and speed of models, by path."""
+        self._fits |= fits
+        for path, fit in fits.items():
+            row = self._all.get(path)
+            if row is not None and row.fit != fit:
+                self._all[path] = self._make(row.entry)
+        self._arrange()
+
+    def show_loaded(self, path: str) -> None:
+        """Mark the loaded model; "" for none."""
+        before, self._loaded = self._loaded, path
+        for each in {before, path} & self._all.keys():
+            self._all[each] = self._make(self._all[each].entry)
+        self._arrange()
+
+    def show_matching(self, query: str, source: str, hidden: Iterable[str] = ()) -> None:
+        """Show those with all words of the query, from one source ("" is all), without the paths the user removed."""
+        wanted = (query.casefold().split(), source, frozenset(hidden))
+        if wanted != (self._words, self._source, self._hidden):
+            self._words, self._source, self._hidden = wanted
+            self._arrange()
+
+    def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
+        """Sort by a column; names break ties."""
+        if 0 <= column < len(COLUMNS):
+            self._column, self._order = column, order
+            self._arrange()
+
+    def entry(self, path: str) -> ModelEntry | None:
+        """The model at `path`."""
+        return self._all[path].entry if path in self._all else None
+
+    def fit(self, path: str) -> Fit | None:
+        """What was found out about it."""
+        return self._fits.get(path)
+
+    def row_of(self, path: str) -> int:
+        """The row in which a model is shown; -1 when it is not."""
+        return next((at for at, row in enumerate(self._rows) if row.entry.path == path), -1)
+
+    def sources(self) -> tuple[str, ...]:
+        """Where models were found, each once, by name."""
+        return tuple(sorted({row.source for row in self._all.values()}, key=str.casefold))
+
+    def _make(self, entry: ModelEntry) -> _Row:
+        return _Row(entry, self._fits.get(entry.path), bool(entry.path) and entry.path == self._loaded)
+
+    def _matches(self, row: _Row) -> bool:
+        if self._source and row.source != self._source:
+            return False
+        return row.entry.path not in self._hidden and (not self._words or all(word in row.words for word in self._words))
+
+    def _arrange(self) -> None:
+        """Show what is to be seen, in order, with the least that views have to do anew."""
+        column = self._column
+        wanted = [row for row in self._all.values() if self._matches(row)]
+        wanted.sort(key=lambda row: row.key(column), reverse=self._order == Qt.SortOrder.DescendingOrder)
+        paths, before = [row.entry.path for row in wanted], [row.entry.path for row in self._rows]
+        if paths == before:
+            changed = [at for at, (row, old) in enumerate(zip(wanted, self._rows, strict=True)) if row is not old]
+            self._rows = wanted
+            if changed:
+                self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(COLUMNS) - 1))
+        elif len(paths) == len(before) and set(paths) == set(before):
+            self.layoutAboutToBeChanged.emit()
+            self._rows = wanted
+            places = {path: at for at, path in enumerate(paths)}
+            for index in self.persistentIndexList():
+                self.changePersistentIndex(index, self.index(places[before[index.row()]], index.column()))
+            self.layoutChanged.emit()
+        else:
+            self.beginResetModel()
+            self._rows = wanted
+            self.endResetModel()
+
+    # -- what Qt asks
+
+    def rowCount(self, parent: Index = _NO_PARENT) -> int:
+        """The number of models shown."""
+        return 0 if parent.isValid() else len(self._rows)
+
+    def columnCount(self, parent: Index = _NO_PARENT) -> int:
+        """The number of facts."""
+        return 0 if parent.isValid() else len(COLUMNS)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+        """The columns' names, and what the less plain ones mean."""
+        if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(COLUMNS):
+            return None
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return _alignment(section)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return HEADER_HELP.get(section, COLUMNS[section])
+        return COLUMNS[section] if role == Qt.ItemDataRole.DisplayRole else None
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+        """Texts, tool tips (the trouble of what cannot be used), `ENTRY_ROLE` and `TONE_ROLE`."""
+        if not index.isValid() or not 0 <= index.row() < len(self._rows):
+            return None
+        row, column = self._rows[index.row()], index.column()
+        if role == Qt.ItemDataRole.DisplayRole:
+            return f"{row.texts[NAME]}  (loaded)" if column == NAME and row.loaded else row.texts[column]
+        if role == ENTRY_ROLE:
+            return row.entry
+        if role == TONE_ROLE:
+            return _tone(row, column)
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return _alignment(column)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return row.entry.trouble or (row.fit.sentence if row.fit is not None and column == MEMORY else row.texts[column])
+        if role == Qt.ItemDataRole.AccessibleTextRole:
+            return f"{COLUMNS[column]}: {row.texts[column] or 'not known'}" if column != NAME else row.texts[NAME]
+        return None
+
+
+def _alignment(column: int) -> Qt.AlignmentFlag:
+    side = Qt.AlignmentFlag.AlignRight if column in _NUMBERS else Qt.AlignmentFlag.AlignLeft
+    return side | Qt.AlignmentFlag.AlignVCenter
+
+
+def _tone(row: _Row, column: int) -> str:
+    if row.entry.trouble:
+        return "danger" if column == MEMORY else "muted"
+    too_large = row.fit is not None and row.fit.verdict == "too large"
+    return "danger" if too_large and column == MEMORY else "" if column in (NAME, MEMORY, SPEED) else "muted"

@@ -1,0 +1,68 @@
+"""One model that was found on this computer, as a menu or list shows it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import resources
+from engine.core import ModelInfo
+from engine.printable import one_line
+from engine.units import size_text
+
+__all__ = ["STARTER_SIZE", "ModelEntry", "count_text", "entry", "model_name", "template_text"]
+
+STARTER_SIZE = size_text(json.loads(resources.text("starter.json"))["bytes"])
+"""The size of the starter model's file."""
+_FALLBACKS = {
+    "chatml": "ChatML", "llama3": "Llama 3", "gemma": "Gemma", "command": "Command R", "granite": "Granite",
+    "deepseek": "DeepSeek", "phi": "Phi", "roles": "<|user|>, <|assistant|>", "mistral": "Mistral",
+    "plain": "“User: … Assistant: …”",
+}
+"""What people call the formats of `engine.text.template.fallback`."""
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model that can be chosen; `detail` is small text beside its name, `trouble` the reason why it cannot be used.
+
+    `source` says whose folder it lies in ("Ollama"); `info` is what its headers tell, None with a trouble.
+    """
+
+    path: str
+    name: str
+    detail: str = ""
+    trouble: str = ""
+    source: str = ""
+    info: ModelInfo | None = None
+
+
+def entry(info: ModelInfo, source: str = "", title: str = "") -> ModelEntry:
+    """The entry of a readable model: its size in parameters, bits per weight and bytes. `title` takes the place of its own name."""
+    parts = (count_text(info.parameters), f"{info.bits_per_weight:.3g} bit", size_text(info.size))
+    return ModelEntry(info.path, one_line(title) or info.name, " · ".join(part for part in parts if part), source=source, info=info)
+
+
+def model_name(path: str | Path) -> str:
+    """The name of a model that cannot be read, or not yet: that of its file or folder."""
+    path = Path(path)
+    return one_line(path.stem if path.suffix.lower() == ".gguf" else path.name)
+
+
+def count_text(parameters: int) -> str:
+    """For example "135 M" or "8.03 B"; empty when not known."""
+    if parameters <= 0:
+        return ""
+    if parameters >= 1_000_000_000:
+        return f"{parameters / 1e9:.3g} B"
+    return f"{parameters / 1e6:.3g} M" if parameters < 999_500_000 else "1 B"
+
+
+def template_text(info: ModelInfo, given: bool = False) -> str:
+    """The chat template that is used: the user's where one is `given`, the model's own, or what stands in."""
+    if given:
+        return "yours, in place of the model's own" if info.has_chat_template else "yours; the model has none"
+    if info.has_chat_template:
+        return "the model's own"
+    return f"none; the general form {_FALLBACKS.get(info.fallback_template, _FALLBACKS['plain'])} is used"

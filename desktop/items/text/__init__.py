@@ -1,0 +1,1 @@
+"""Words and places in texts."""

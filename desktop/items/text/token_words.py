@@ -1,0 +1,64 @@
+"""Tokens in words: their text made visible, figures, and the exact beginning of a reply that takes another token."""
+
+from __future__ import annotations
+
+import re
+
+from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
+from engine.core import Alternative
+
+__all__ = ["beginning", "percent", "visible"]
+
+_BYTES = re.compile(r"\\x([89a-f][0-9a-f])")
+_NAMES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def visible(text: str) -> str:
+    """`text` on one line with nothing hidden: spaces at its ends as ␣, line breaks and other signs without a shape as escapes."""
+    if not text:
+        return "(part of a character)"
+    inner = "".join(
+        _NAMES.get(sign) or (sign if sign.isprintable() else f"\\u{ord(sign):04x}" if ord(sign) > 0xFF else f"\\x{ord(sign):02x}")
+        for sign in text
+    )
+    start, end = len(inner) - len(inner.lstrip(" ")), len(inner) - len(inner.rstrip(" "))
+    return "␣" * len(inner) if start == len(inner) else "␣" * start + inner.strip(" ") + "␣" * end
+
+
+def percent(share: float) -> str:
+    """A probability to one decimal, and more where that would be nothing."""
+    hundred = 100 * share
+    if hundred >= 0.05 or hundred == 0:
+        return f"{hundred:.1f} %"
+    return f"{hundred:.4f} %" if hundred >= 0.0001 else "< 0.0001 %"
+
+
+def beginning(trace: TokenTrace, index: int, other: Alternative) -> tuple[str, tuple[int, ...]]:
+    """The reply up to a token, with `other` in that token's place: its text, and its exact ids where those are known.
+
+    Of a token that is only a part of a character nothing is text yet; the last part brings the whole character.
+    """
+    ids = trace.ids_before(index)
+    text = trace.text[: trace.starts[index]]
+    parts = [other.text]
+    before = index
+    while before and trace.starts[before - 1] == trace.starts[index] and trace.piece(trace.ids[before - 1]) is not None:
+        before -= 1
+        parts.insert(0, trace.piece(trace.ids[before]) or "")
+    if any(map(_BYTES.search, parts)):
+        added = b"".join(map(_piece_bytes, parts)).decode("utf-8", "replace").rstrip("\ufffd")
+    else:
+        added = other.text
+    own = trace.piece(trace.ids[index])
+    if own is not None and own.startswith(" ") and trace.text[trace.starts[index] : trace.end(index)] == own[1:]:
+        added = added.removeprefix(" ")  # the first word of a text stands without the space that its token has
+    return text + added, (*ids, other.id) if ids is not None and other.id != UNKNOWN else ()
+
+
+def _piece_bytes(piece: str) -> bytes:
+    found = b""
+    place = 0
+    for match in _BYTES.finditer(piece):
+        found += piece[place : match.start()].encode("utf-8", "surrogatepass") + bytes([int(match[1], 16)])
+        place = match.end()
+    return found + piece[place:].encode("utf-8", "surrogatepass")

@@ -1,0 +1,1 @@
+"""What helps to write a message: files, the queue, saved prompts."""

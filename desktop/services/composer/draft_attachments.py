@@ -1,0 +1,100 @@
+"""Files that are attached and not sent yet, kept for the next start as the draft's text is."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from desktop.services.composer.attachments import AttachmentService
+from desktop.services.session.chat_session import ChatSession
+from desktop.services.session.placement import is_temporary
+from desktop.store.attachments.message_format import Attachment
+from desktop.store.conversations.drafts import DraftStore
+from desktop.store.database.database import StoreError
+
+__all__ = ["DraftFiles"]
+
+SAVE_MS = 300
+
+
+class DraftFiles(QObject):
+    """Writes what `attachments` holds for each chat, and gives it back when the chat is opened for the first time. Those of temporary
+    chats are never written.
+
+    `changed()`: the chats that have some (`holding`).
+    """
+
+    changed = Signal()
+
+    def __init__(self, session: ChatSession, attachments: AttachmentService, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session, self._attachments = session, attachments
+        self._store = DraftStore(session.library.database)
+        self.holding: frozenset[int] = frozenset()
+        self._saved: dict[int, tuple[Attachment, ...]] = {}
+        self._dirty: set[int] = set()
+        self._failed = False
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(SAVE_MS)
+        self._timer.timeout.connect(self.save)
+        attachments.changed.connect(self._on_changed)
+        session.conversation_changed.connect(self._recall)
+
+    def begin(self) -> None:
+        """Find out which chats have some. Raises `StoreError`."""
+        self.holding = self._store.conversations_with_files()
+
+    @Slot()
+    def save(self) -> None:
+        """Write what changed since the last time; trouble is told once, and the next change tries again."""
+        self._timer.stop()
+        for conversation in tuple(self._dirty):
+            now = self._now(conversation)
+            try:
+                left_out = self._store.put_files(conversation, now)
+            except StoreError as error:
+                if not self._failed:
+                    self._failed = True
+                    self._session.notice.emit(f"The attached files are not saved yet: {error}", "error")
+                return
+            self._failed = False
+            self._dirty.discard(conversation)
+            self._saved[conversation] = now
+            if left_out:
+                names = ", ".join(f"“{name}”" for name in left_out)
+                self._session.notice.emit(f"Too long to be kept for the next start, attached only until Inglenook ends: {names}.", "info")
+            self._tell(self.holding | {conversation} if now else self.holding - {conversation})
+
+    def _now(self, conversation: int) -> tuple[Attachment, ...]:
+        return tuple(held.attachment for held in self._attachments.held(conversation))
+
+    def _tell(self, holding: frozenset[int]) -> None:
+        if holding != self.holding:
+            self.holding = holding
+            self.changed.emit()
+
+    @Slot(int)
+    def _recall(self, conversation: int) -> None:
+        if conversation not in self.holding or conversation in self._saved:
+            return
+        try:
+            found = self._store.files(conversation)
+        except StoreError as error:
+            self._session.notice.emit(str(error), "error")
+            return
+        self._saved[conversation] = found
+        self._attachments.put((*found, *self._now(conversation)), conversation)
+
+    @Slot(int)
+    def _on_changed(self, conversation: int) -> None:
+        if not conversation or is_temporary(conversation):
+            return
+        self._recall(conversation)
+        now = self._now(conversation)
+        if now == self._saved.get(conversation, ()) and conversation not in self._dirty:
+            return
+        self._dirty.add(conversation)
+        if not now:
+            self.save()  # they were sent or taken away: they are not to come back
+        elif not self._timer.isActive():
+            self._timer.start()

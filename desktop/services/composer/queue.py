@@ -1,0 +1,183 @@
+"""MessageQueue: messages that wait for the running reply, sent one after the other as replies become complete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from desktop.services.composer.queue_turn import QueueTurn
+from desktop.services.session.chat_session import ChatSession
+from desktop.store.conversations.queue import Queued, QueueStore
+from desktop.store.database.database import StoreError
+
+__all__ = ["MessageQueue"]
+
+
+class MessageQueue(QObject):
+    """Messages wait for each chat on its own. After a reply that was stopped or failed those of its chat are held until the user
+    sends one; so are, at the start, those of last time.
+
+    Signals:
+        changed(): what waits, or whether it is held.
+    """
+
+    changed = Signal()
+
+    def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session, self._store = session, QueueStore(session.library)
+        self._all: list[Queued] = []
+        self._held: set[int] = set()
+        self._unhindered: set[int] = set()
+        self._ended: tuple[int, int] | None = None
+        self._sending = 0
+        self._sent: set[int] = set()
+        self._turn = QueueTurn(session, self)
+        self._turn.ready.connect(self._on_ready)
+        self._turn.too_long.connect(self._on_too_long)
+        self._read()
+        self._held = {waiting.conversation_id for waiting in self._all}
+        session.reply_ended.connect(self._on_ended)
+        session.state_changed.connect(self._on_state)
+        session.conversation_changed.connect(self.changed)
+
+    def waiting(self, conversation: int) -> Sequence[Queued]:
+        """The messages that wait in a chat, in the order they will be sent."""
+        return [waiting for waiting in self._all if waiting.conversation_id == conversation]
+
+    def is_held(self, conversation: int) -> bool:
+        """Whether they wait for the user."""
+        return conversation in self._held
+
+    def add(self, text: str, opening: str = "") -> bool:
+        """Put a message behind the others of the open chat; False, with a notice, when that cannot be saved."""
+        conversation = self._session.conversation
+        try:
+            self._store.add(conversation, text.strip("\n").rstrip(), opening)
+        except StoreError as error:
+            self._session.notice.emit(str(error), "error")
+            return False
+        if self._session.state == "stopping":
+            self._unhindered.add(conversation)  # written after the stop: it is not what the user stopped
+        self._read()
+        return True
+
+    def remove(self, number: int) -> Queued | None:
+        """Take a message out of the queue; returns it."""
+        found = self._found(number)
+        if found is not None:
+            try:
+                self._store.remove(number)
+            except StoreError as error:
+                self._session.notice.emit(str(error), "error")
+                return None
+            self._read()
+        return found
+
+    def move(self, before: int, now: int) -> None:
+        """Let the messages of one chat wait in another one."""
+        try:
+            self._store.move(before, now)
+        except StoreError as error:
+            self._session.notice.emit(str(error), "error")
+        for states in (self._held, self._unhindered):
+            if before in states:
+                states.discard(before)
+                states.add(now)
+        self._read()
+
+    def send(self, number: int) -> None:
+        """Send a message now if it fits; the others of its chat go on after its reply."""
+        found = self._found(number)
+        if found is not None and self._session.state == "idle":
+            self._turn.begin(found, wanted=True)
+        elif found is not None:
+            self._send(found)  # which says why it cannot be sent
+
+    def _send(self, waiting: Queued) -> None:
+        """Send a message, which waits no more from then on, also where the store cannot forget it now: it is never sent twice."""
+        self._sending = waiting.id
+        try:
+            if self._session.submit_in(waiting.conversation_id, waiting.text, waiting.opening):
+                self._held.discard(waiting.conversation_id)
+                self._sent.add(waiting.id)
+        finally:
+            self._sending = 0
+        self._forget_sent()
+        self._read()
+
+    def _forget_sent(self) -> None:
+        for number in tuple(self._sent):
+            try:
+                self._store.remove(number)
+            except StoreError as error:
+                self._session.notice.emit(str(error), "error")
+            else:
+                self._sent.discard(number)
+
+    def _found(self, number: int) -> Queued | None:
+        return next((waiting for waiting in self._all if waiting.id == number), None)
+
+    def _read(self) -> None:
+        try:
+            self._all = [waiting for waiting in self._store.all() if waiting.id not in (*self._sent, self._sending)]
+        except StoreError as error:
+            self._all = [waiting for waiting in self._all if waiting.id not in self._sent]
+            self._session.notice.emit(str(error), "error")
+        self.changed.emit()
+
+    @Slot(int, int)
+    def _on_ended(self, conversation: int, message: int) -> None:
+        self._ended = (conversation, message)
+
+    @Slot(str)
+    def _on_state(self, state: str) -> None:
+        if state != "idle" or self._sending or not (self._all or self._sent):
+            return
+        self._forget_sent()
+        self._read()  # a chat may have been thrown away
+        if self._ended is not None:
+            conversation, message = self._ended
+            self._ended = None
+            complete = self._is_complete(message)
+            if not complete and conversation not in self._unhindered:
+                self._held.add(conversation)
+            elif complete:
+                self._held.discard(conversation)
+            self._unhindered.discard(conversation)
+        self._go_on()
+        self.changed.emit()
+
+    def _is_complete(self, message: int) -> bool:
+        try:
+            return self._session.library.of(message).message(message).state == "complete"
+        except StoreError as error:
+            self._session.notice.emit(str(error), "error")
+            return False
+
+    def _go_on(self) -> None:
+        free = next((waiting for waiting in self._all if waiting.conversation_id not in self._held), None)
+        if free is not None:
+            self._turn.begin(free)
+
+    @Slot(object, bool)
+    def _on_ready(self, waiting: Queued, cut: bool) -> None:
+        if self._found(waiting.id) is None:  # it was taken out meanwhile
+            self._go_on()
+            return
+        self._held.add(waiting.conversation_id)  # should it be refused, it waits for the user
+        if cut:
+            self._session.notice.emit("The files of the waiting message were cut to their beginnings, so that it fits.", "info")
+        self._send(waiting)
+        if self._session.state == "idle":  # nobody answers it, or it was refused and waits for the user: others need not
+            self._go_on()
+        self.changed.emit()
+
+    @Slot(object, str)
+    def _on_too_long(self, waiting: Queued, sentence: str) -> None:
+        if self._found(waiting.id) is not None:
+            self._held.add(waiting.conversation_id)
+            self._session.notice.emit(sentence, "warning")
+        self._go_on()
+        self.changed.emit()

@@ -1,0 +1,93 @@
+"""QueueTurn: counts a message whose turn has come once more: since it was written its chat has grown, or another model was loaded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from desktop.services.composer.fit_to_context import fitted, over_text, size_of
+from desktop.services.session.chat_session import ChatSession
+from desktop.store.attachments.message_format import join, split
+from desktop.store.conversations.queue import Queued
+from desktop.store.database.database import StoreError
+from engine.core import ChatRequest, PromptSize
+from engine.settings import StopSettings
+
+__all__ = ["QueueTurn"]
+
+_SURELY_SHORT = 1000
+"""Bytes of a message that need not be counted."""
+
+
+class QueueTurn(QObject):
+    """One message at a time.
+
+    Signals:
+        ready(object waiting, bool cut): the `Queued` to send, its files cut where they were too long.
+        too_long(object waiting, str sentence): it does not fit, whatever is cut.
+    """
+
+    ready = Signal(object, bool)
+    too_long = Signal(object, str)
+
+    def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._number, self._wanted = 0, False
+        self._whole: Queued | None = None
+        self._waiting: Queued | None = None
+        session.asked.connect(self._on_asked)
+
+    def begin(self, waiting: Queued, wanted: bool = False) -> None:
+        """Find out whether `waiting` fits, in place of what was asked before; a signal tells, at once for a short
+        message. One that the user `wanted` to be sent may take the room that is kept free for the reply.
+        """
+        self._whole, self._number, self._wanted = waiting, 0, wanted
+        if self._may_be_long(waiting):
+            self._count(waiting)
+        else:
+            self.ready.emit(waiting, False)
+
+    def _may_be_long(self, waiting: Queued) -> bool:
+        session, model = self._session, self._session.model
+        if model is None:
+            return False
+        text = waiting.text + waiting.opening + session.prompt.text
+        fills = waiting.conversation_id != session.conversation or session.settings(StopSettings).when_full == "stop"
+        return fills or len(text.encode()) > min(_SURELY_SHORT, model.context_length // 4)
+
+    def _request(self, waiting: Queued) -> ChatRequest | None:
+        try:
+            return self._session.preview_in(waiting.conversation_id, waiting.text, waiting.opening)
+        except StoreError:  # sending it tells the same trouble
+            return None
+
+    def _count(self, waiting: Queued) -> None:
+        request = self._request(waiting)
+        if request is None:
+            self.ready.emit(waiting, waiting is not self._whole)
+            return
+        self._waiting = waiting
+        self._number = self._session.ask(size_of(request))
+
+    @Slot(int, object)
+    def _on_asked(self, number: int, answer: object) -> None:
+        waiting = self._waiting
+        if number != self._number or waiting is None:
+            return
+        self._number = 0
+        if self._session.state != "idle":
+            return  # something else began meanwhile: its end asks anew
+        files, place = split(waiting.text)
+        if isinstance(answer, tuple):
+            self._count(replace(waiting, text=join(answer, waiting.text[place:])))
+        elif not isinstance(answer, PromptSize) or answer.over <= (answer.reply if self._wanted else 0):
+            self.ready.emit(waiting, waiting is not self._whole)
+        elif files and waiting is self._whole and (request := self._request(waiting)) is not None:
+            held = tuple(attachment for _, attachment in files)
+            self._number = self._session.ask(fitted(request, held, waiting.text[place:]))
+        else:
+            helps = "make it shorter" + ("" if answer.prompt > answer.context else ", or send it as it is")
+            sentence = f"The waiting message is {over_text(answer)} too long for the context: {helps}."
+            self.too_long.emit(self._whole, sentence)

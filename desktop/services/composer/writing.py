@@ -1,0 +1,43 @@
+"""What helps to write to the model, made together: files for the next message, messages that wait, saved prompts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QObject
+
+from desktop.services.composer.attachments import AttachmentService
+from desktop.services.composer.draft_attachments import DraftFiles
+from desktop.services.composer.queue import MessageQueue
+from desktop.services.composer.saved_prompts import PromptService
+from desktop.services.session.auto_turns import AutomaticTurns
+from desktop.services.session.chat_session import ChatSession
+
+__all__ = ["Writing", "make_writing"]
+
+
+@dataclass(frozen=True)
+class Writing:
+    """The services of the composer."""
+
+    attachments: AttachmentService
+    queue: MessageQueue
+    prompts: PromptService
+    turns: AutomaticTurns
+    draft_files: DraftFiles
+
+    def move(self, before: int, now: int) -> None:
+        """What waits for one chat waits for another one from now on: its files and its messages."""
+        self.attachments.move(before, now)
+        self.queue.move(before, now)
+
+    def close(self) -> bool:
+        """End their threads."""
+        return self.attachments.close()
+
+
+def make_writing(session: ChatSession, parent: QObject) -> Writing:
+    """All of them over one session."""
+    attachments, queue = AttachmentService(session, parent), MessageQueue(session, parent)
+    prompts, turns = PromptService(session.library.database, parent), AutomaticTurns(session, queue, parent)
+    return Writing(attachments, queue, prompts, turns, DraftFiles(session, attachments, parent))

@@ -1,0 +1,105 @@
+"""The user's personas: list, save, copy, delete with a way back, and choose one for the open conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from PySide6.QtCore import QObject, Signal
+
+from desktop.services.session.placement import PlacedSession
+from desktop.store.conversations.personas import Persona, PersonaStore
+from desktop.store.database.database import StoreError
+from desktop.store.settings.presets import all_presets, free_name
+
+__all__ = ["PersonaService"]
+
+T = TypeVar("T")
+
+
+class PersonaService(QObject):
+    """Personas over one session. `push_undo(what, undo)` keeps a way back from deleting.
+
+    Methods that can fail return None or False then, and said why in `told`.
+
+    Signals:
+        changed(): personas came, went or are other ones.
+        told(str sentence, str level, bool undoable)
+    """
+
+    changed = Signal()
+    told = Signal(str, str, bool)
+
+    def __init__(self, session: PlacedSession, push_undo: Callable[[str, Callable[[], None]], None], parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session, self._push_undo = session, push_undo
+        self._store = PersonaStore(session.library.database)
+
+    def personas(self) -> tuple[Persona, ...]:
+        """All of them, by name."""
+        return self._tried(self._store.list) or ()
+
+    def image(self, persona_id: int) -> bytes:
+        """The picture as a file's bytes; empty for none."""
+        return self._tried(lambda: self._store.image(persona_id)) or b"" if persona_id else b""
+
+    def preset_names(self) -> tuple[str, ...]:
+        """The presets that a persona can have."""
+        return tuple(preset.name for preset in all_presets(self._session.preferences))
+
+    def free_name(self, name: str) -> str:
+        """`name`, with a number behind it when there is a persona of that name."""
+        return free_name(name, frozenset(persona.name for persona in self.personas()))
+
+    def save(self, persona: Persona, image: bytes | None = None) -> Persona | None:
+        """Write a persona (the id 0 makes a new one), and its picture unless that is None (as it was)."""
+
+        def write() -> Persona:
+            with self._session.library.database.transaction():
+                saved = self._store.save(persona)
+                if image is not None:
+                    self._store.set_image(saved.id, image)
+            return saved
+
+        saved = self._tried(write)
+        if saved is not None:
+            self._tell()
+        return saved
+
+    def duplicate(self, persona: Persona) -> Persona | None:
+        """A copy under a free name."""
+        return self.save(replace(persona, id=0, name=self.free_name(persona.name)), self.image(persona.id))
+
+    def delete(self, persona: Persona) -> bool:
+        """Take it away, with a way back; its conversations go on without it."""
+
+        def erase() -> bool:
+            self._store.delete(persona.id)
+            return True
+
+        if not self._tried(erase):
+            return False
+        self._push_undo("delete persona", lambda: self._bring_back(persona.id))
+        self._tell()
+        self.told.emit(f"The persona “{persona.name}” was deleted; its chats go on without it.", "info", True)
+        return True
+
+    def choose(self, persona_id: int | None) -> bool:
+        """Let it answer in the open conversation; None is nobody in particular."""
+        return self._session.choose_persona(persona_id)
+
+    def _bring_back(self, persona_id: int) -> None:
+        self._store.restore(persona_id)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._session.follow_place()
+        self.changed.emit()
+
+    def _tried(self, act: Callable[[], T]) -> T | None:
+        try:
+            return act()
+        except StoreError as error:
+            self.told.emit(str(error), "error", False)
+            return None

@@ -1,0 +1,1 @@
+"""The engine's thread, the model on it, and the reply that runs."""

@@ -1,0 +1,238 @@
+"""The engine as the GUI thread sees it: one state, jobs in order, and the events of the one reply that runs.
+
+States: "no_model", "loading" (a model comes or goes), "idle", "prefill" (the prompt is read), "answering", "stopping".
+The state is that of the oldest job that has not ended, so a model can be asked for while a reply is still being stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from desktop.services.engine.cpu_yield import RoomAsker
+from desktop.services.engine.model_host import AskModel, Describe, ModelSlot, OpenChat
+from desktop.services.engine.stream_thread import CROWDED, ROOMY, Gathered, Job, MakeGenerator, StreamThread
+from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Running, Text
+from engine.settings import CacheSettings, LoadSettings
+
+__all__ = ["STATES", "EngineRoom"]
+
+STATES = ("no_model", "loading", "idle", "prefill", "answering", "stopping")
+
+_LOAD, _UNLOAD, _ANSWER, _ASIDE = "load", "unload", "answer", "aside"
+"""Kinds of jobs; of the last kind the state does not tell."""
+
+
+def _is_text(event: object) -> bool:
+    return isinstance(event, Text) and not event.suppressed
+
+
+def _joined(texts: list[Text]) -> Text:
+    """One piece of the reply of several that came soon after each other."""
+    return Text("".join(text.text for text in texts), tuple(token for text in texts for token in text.tokens))
+
+
+class EngineRoom(QObject):
+    """Loads models and runs replies on the engine's thread.
+
+    Signals:
+        state_changed(str): one of `STATES`.
+        progress(str stage, int done, int total): of loading and of reading the prompt; total 0 is unknown.
+        model_changed(object): the `ModelInfo` of the loaded model, or None.
+        event_arrived(object): one `ChatEvent` of the running reply; texts that came quickly after each other are one.
+        reply_ended(str sentence, str details): the reply is over; both empty when nothing went wrong.
+        load_failed(str path, str sentence, str details)
+        aside_ended(object): what a small task on the engine's thread came to; None when it failed or was stopped.
+    """
+
+    state_changed = Signal(str)
+    progress = Signal(str, int, int)
+    model_changed = Signal(object)
+    event_arrived = Signal(object)
+    reply_ended = Signal(str, str)
+    load_failed = Signal(str, str, str)
+    aside_ended = Signal(object)
+
+    def __init__(self, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._slot = ModelSlot(open_chat, describe)
+        self._worker = StreamThread("engine", self, gathered=Gathered(_is_text, _joined, lambda event: isinstance(event, Running)))
+        self._worker.yielded.connect(self._on_yielded)
+        self._worker.finished.connect(self._on_finished)
+        self._worker.failed.connect(self._on_failed)
+        self._room = RoomAsker(self)
+        self._jobs: dict[int, tuple[str, Job, str]] = {}
+        self._asked: dict[int, tuple[Callable[[Any], None], Callable[[Any, str], None]]] = {}
+        self._has_text = False
+        self._state, self._telling = "no_model", False
+        self._model: ModelInfo | None = None
+        self.stopped_by = ""
+        """What ended the last reply before its time: "user", "load", "unload" or "close"; "" for nothing."""
+
+    @property
+    def state(self) -> str:
+        """One of `STATES`."""
+        return self._state
+
+    @property
+    def shaken(self) -> bool:
+        """Whether loading the model again may mend what failed last; see `ModelSlot.shaken`."""
+        return self._slot.shaken
+
+    @property
+    def model(self) -> ModelInfo | None:
+        """The loaded model."""
+        return self._model
+
+    @property
+    def opening(self) -> str:
+        """The path of the model that is being loaded, or will be when what runs has stopped; "" for none."""
+        wanted = [path for kind, job, path in self._jobs.values() if kind == _LOAD and not job.stopping]
+        return wanted[-1] if wanted else ""
+
+    def open_model(self, path: Path, load: LoadSettings, cache: CacheSettings) -> None:
+        """Load a model in place of the present one; whatever runs is stopped first."""
+        self._stop("load")
+        self._start(_LOAD, lambda stop: self._slot.load(path, load, cache, stop), str(path))
+
+    def unload_model(self) -> None:
+        """Release the model; whatever runs is stopped first."""
+        self._stop("unload")
+        self._start(_UNLOAD, self._slot.unload)
+
+    def answer(self, request: ChatRequest) -> None:
+        """Run a reply. Only in state "idle"."""
+        if self._state != "idle":
+            raise RuntimeError(f"A reply cannot start in state {self._state!r}.")
+        self._has_text, self.stopped_by = False, ""
+        self._start(_ANSWER, lambda stop: self._slot.answer(request, stop))
+
+    def run_aside(self, make_generator: MakeGenerator) -> None:
+        """A short task that wants the machine for itself, such as a measurement; the state does not tell of it."""
+        self._start(_ASIDE, make_generator)
+
+    def make_room(self) -> None:
+        """The user has acted: while a model computes on the processor, its threads leave a core until what changed is painted."""
+        self._room.begin()
+
+    def ask(self, work: AskModel, told: Callable[[Any], None], ended: Callable[[Any, str], None]) -> Job:
+        """Have `work` done with the loaded model when what runs is over; the state does not tell of it.
+
+        On the GUI thread, `told` gets each event and `ended` the result, or None and the sentence of what went wrong.
+        """
+        job = self._worker.start(lambda stop: self._slot.ask(work, stop))
+        self._jobs[job.id] = (_ASIDE, job, "")
+        self._asked[job.id] = told, ended
+        return job
+
+    def stop(self) -> None:
+        """Ask everything that runs or waits to end; a reply still ends with its `Done`."""
+        self._stop("user")
+
+    def _stop(self, cause: str) -> None:
+        if any(kind == _ANSWER and not job.stopping for kind, job, _ in self._jobs.values()):
+            self.stopped_by = cause
+        for _, job, _ in self._jobs.values():
+            job.stop()
+        self._update()
+
+    def close(self) -> bool:
+        """Stop all, release the model and join the thread; False when it did not end in time."""
+        self._stop("close")
+        self._room.end()
+        in_time = self._worker.close(last=self._slot.unload)
+        self._worker.deliver()  # the last texts, and usually the reply's end
+        return in_time
+
+    def _start(self, kind: str, make_generator: MakeGenerator, path: str = "") -> int:
+        job = self._worker.start(make_generator)
+        self._jobs[job.id] = (kind, job, path)
+        self._update()
+        return job.id
+
+    def _update(self) -> None:
+        """Tell the state when it has changed.
+
+        Whoever hears of one may bring about the next, as a message does that waited for "idle": that is told when all
+        have heard of the first, or the last to hear would take the older one for the present.
+        """
+        state = self._current_state()
+        if state == self._state:
+            return
+        self._state = state
+        self._room.on = self._worker.patience == CROWDED and state in ("prefill", "answering")
+        if self._telling:
+            return
+        self._telling, told = True, ""
+        try:
+            while told != self._state:
+                told = self._state
+                self.state_changed.emit(told)
+        finally:
+            self._telling = False
+
+    def _look_at_model(self) -> None:
+        """A load or unload is over: tell the model when it is another one. If the next load has begun, its end tells again."""
+        if self._slot.info is not self._model:
+            self._model = self._slot.info
+            self._worker.patience = ROOMY if self._model is None or self._model.where else CROWDED
+            self.model_changed.emit(self._model)
+
+    def _current_state(self) -> str:
+        kind, job, _ = next((each for each in self._jobs.values() if each[0] != _ASIDE), ("", None, ""))
+        if job is None:
+            return "idle" if self._model is not None else "no_model"
+        if job.stopping:
+            return "stopping"
+        if kind != _ANSWER:
+            return "loading"
+        return "answering" if self._has_text else "prefill"
+
+    @Slot(int, object)
+    def _on_yielded(self, job_id: int, event: Any) -> None:
+        self._room.begin()
+        kind = self._jobs[job_id][0] if job_id in self._jobs else ""
+        if job_id in self._asked:
+            self._asked[job_id][0](event)
+            return
+        if isinstance(event, Loading):
+            self.progress.emit(event.stage, event.done, event.total)
+        elif isinstance(event, Prefill):
+            self.progress.emit("Reading the prompt", event.done, event.total)
+        elif isinstance(event, Text):
+            self._has_text = True
+        if kind == _ANSWER:
+            self.event_arrived.emit(event)
+        self._update()
+
+    @Slot(int, object)
+    def _on_finished(self, job_id: int, result: object) -> None:
+        kind, _, _ = self._jobs.pop(job_id, ("", None, ""))
+        if kind == _ANSWER:
+            self.reply_ended.emit("", "")
+        elif job_id in self._asked:
+            self._asked.pop(job_id)[1](result, "")
+        elif kind == _ASIDE:
+            self.aside_ended.emit(result)
+        elif kind:
+            self._look_at_model()
+        self._update()
+
+    @Slot(int, str, str)
+    def _on_failed(self, job_id: int, sentence: str, details: str) -> None:
+        kind, _, path = self._jobs.pop(job_id, ("", None, ""))
+        if kind == _ANSWER:
+            self.reply_ended.emit(sentence, details)
+            self._look_at_model()  # it has gone with its GPU where that stopped working
+        elif job_id in self._asked:
+            self._asked.pop(job_id)[1](None, sentence)
+            self._look_at_model()
+        elif kind == _ASIDE:
+            self.aside_ended.emit(None)
+        elif kind:
+            self._look_at_model()
+            self.load_failed.emit(path, sentence, details)
+        self._update()

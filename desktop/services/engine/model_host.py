@@ -1,0 +1,159 @@
+"""The place of the loaded model, on the engine's thread: every method is a generator that a StreamThread runs.
+
+The GUI thread only ever reads `info`, which is frozen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+from engine.core import ChatEvent, ChatRequest, ChatSource, Loading, ModelInfo
+from engine.errors import Cancelled, DeviceLost, EngineError, NotEnoughMemory
+from engine.settings import CacheSettings, LoadSettings
+
+__all__ = ["AskModel", "Describe", "ModelSlot", "OpenChat", "describe", "open_chat"]
+
+OpenChat = Callable[[Path, LoadSettings, CacheSettings, threading.Event, "Leaving"], Generator[Loading, None, ChatSource]]
+"""Loads a model: yields progress and returns the chat source; as `engine.chat.open_chat`."""
+AskModel = Callable[[ChatSource, threading.Event], Generator[Any, None, Any]]
+"""Something else to do with the loaded model than to answer in a chat, on the engine's thread."""
+Describe = Callable[[Path], ModelInfo]
+"""Reads a model's headers; as `engine.models.describe`."""
+
+
+def open_chat(
+    path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event, leaving: Leaving
+) -> Generator[Loading, None, ChatSource]:
+    """`engine.chat.open_chat`, whose heavy imports happen here: on the engine's thread, after the window is there."""
+    yield Loading("Starting the engine", 0, 1)
+    from engine.chat import open_chat as open_local
+
+    return (yield from open_local(path, load, cache, stop, leaving))
+
+
+def describe(path: Path) -> ModelInfo:
+    """`engine.models.describe`, imported when first needed."""
+    from engine.models import describe as describe_local
+
+    return describe_local(path)
+
+
+def known_title(path: Path) -> str:
+    """`engine.hub.local.scan.known_title`, imported when first needed."""
+    from engine.hub.local.scan import known_title as title
+
+    return title(path)
+
+
+class Leaving:
+    """The loaded model, to be closed as late as possible while another one is opened; `info` is None where there is none."""
+
+    def __init__(self, info: ModelInfo | None, close: Callable[[], None]) -> None:
+        self.info = info
+        self.close = close
+        """Releases its memory."""
+
+
+class ModelSlot:
+    """Holds at most one chat source. `info` is None while there is none.
+
+    `shaken` tells that the last load or reply failed for want of memory, by a lost device or by an error of the program: loading
+    the model again may mend that, while a request or a file that is refused stays so.
+    """
+
+    def __init__(self, open_chat: OpenChat = open_chat, describe: Describe = describe) -> None:
+        self._open_chat = open_chat
+        self._describe = describe
+        self._source: ChatSource | None = None
+        self.info: ModelInfo | None = None
+        self.shaken = False
+
+    def load(
+        self, path: Path, load: LoadSettings, cache: CacheSettings, stop: threading.Event
+    ) -> Generator[Loading, None, ModelInfo | None]:
+        """Replace the model by the one at `path`; returns its facts, or None when `stop` was set.
+
+        All that headers, tokenizer and template tell is looked at first, so that a model that cannot be loaded does not cost the
+        one that is. From then on there is room for one model only: the old one goes before the new one's weights come.
+        """
+        yield Loading("Reading the headers", 0, 1)
+        with self._judging():
+            self._describe(path)
+        if stop.is_set():
+            return None
+        try:
+            with self._judging():
+                source = yield from self._open_chat(path, load, cache, stop, Leaving(self.info, self._release))
+        except EngineError:
+            if stop.is_set():
+                return None
+            raise
+        if stop.is_set():
+            source.close()
+            return None
+        self._release()
+        title = known_title(path)
+        self._source = source
+        self.info = dataclasses.replace(source.info, name=title) if title else source.info
+        return self.info
+
+    def answer(self, request: ChatRequest, stop: threading.Event) -> Generator[ChatEvent, None, None]:
+        """The events of one reply; none of them is a `Done` when `stop` was set before it began. Raises `EngineError` when no
+        model is loaded. After a `DeviceLost` none is loaded any more.
+        """
+        if self._source is None:
+            raise EngineError("No model is loaded: open one, then send again.")
+        try:
+            with self._judging():
+                yield from _closing(self._source.stream(request, stop))
+        except Cancelled:  # while its draft model was being loaded
+            if not stop.is_set():
+                raise
+        except DeviceLost:  # what is loaded answers no more
+            self._release()
+            raise
+
+    def ask(self, work: AskModel, stop: threading.Event) -> Generator[Any, None, Any]:
+        """What `work` does with the loaded model. Raises `EngineError` when none is."""
+        if self._source is None:
+            raise EngineError("No model is loaded: open one first.")
+        try:
+            return (yield from work(self._source, stop))
+        except DeviceLost:
+            self._release()
+            raise
+
+    def unload(self, stop: threading.Event) -> Generator[Loading, None, None]:
+        """Release the model's memory; `stop` changes nothing, for it is soon done."""
+        yield Loading("Unloading the model", 0, 1)
+        self._release()
+
+    @contextlib.contextmanager
+    def _judging(self) -> Iterator[None]:
+        self.shaken = False
+        try:
+            yield
+        except GeneratorExit:  # whoever asked wants no more
+            raise
+        except BaseException as error:
+            self.shaken = isinstance(error, DeviceLost | NotEnoughMemory) or not isinstance(error, EngineError)
+            raise
+
+    def _release(self) -> None:
+        source, self._source, self.info = self._source, None, None
+        if source is not None:
+            source.close()
+
+
+def _closing(events: Iterator[ChatEvent]) -> Generator[ChatEvent, None, None]:
+    """The same events; a generator is closed at the end, whichever way the end comes."""
+    try:
+        yield from events
+    finally:
+        if isinstance(events, Generator):
+            events.close()

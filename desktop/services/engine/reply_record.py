@@ -1,0 +1,146 @@
+"""How a reply ended, as the store keeps it (plain JSON) and as a person reads it below the message."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from desktop.items.chats.messages import MessageItem
+from desktop.store.conversations.records import StoredMessage
+from engine.core import Done, Stats
+
+__all__ = [
+    "avoided_text", "drafting_text", "footer", "message_item", "notice", "reason_text", "record", "short", "stats_of", "trimmed_text",
+]  # fmt: skip
+
+_REASONS = {
+    "end_filter": "the wanted form is complete",
+    "max_tokens": "stopped at the token limit",
+    "time_limit": "stopped at the time limit",
+    "context_full": "stopped because the context is full",
+}
+_STOPPED = {
+    "load": "stopped to load a model", "unload": "stopped to unload the model",
+    "close": "stopped when Inglenook was closed",
+}  # fmt: skip
+"""Words for replies that something else than the user's word ended; see `EngineRoom.stopped_by`."""
+_TRIGGERED = {
+    "stop_token": ("finished", "stopped at {}"),
+    "stop_string": ("stopped at a stop string", "stopped at “{}”"),
+    "stop_regex": ("stopped at the stop expression", "stopped at “{}”, which the stop expression matches"),
+    "loop": ("stopped because it went round in circles", "stopped because it repeated “{}”"),
+}
+"""Words for reasons with a trigger: without it, and with it."""
+_TRIGGER_CHARACTERS = 40
+
+
+def record(done: Done | None, trimmed: int, error: str, model: str, avoided: int = 0) -> dict[str, Any]:
+    """What `ConversationStore.finish` saves: reason, trigger, stats, left-out messages, an error's sentence, the model's name,
+    how often a banned text was taken back."""
+    found: dict[str, Any] = {"model": model}
+    if done is not None:
+        found |= {"reason": done.reason, "trigger": done.trigger, "stats": dataclasses.asdict(done.stats)}
+    elif not error:
+        found["reason"] = "cancelled"
+    if trimmed:
+        found["trimmed"] = trimmed
+    if avoided:
+        found["avoided"] = avoided
+    if error:
+        found["error"] = error
+    return found
+
+
+def stats_of(saved: Mapping[str, Any]) -> Stats | None:
+    """The `Stats` in a record; None where there are none. Fields of another version are left out."""
+    values = saved.get("stats")
+    if not isinstance(values, dict):
+        return None
+    known = {field.name for field in dataclasses.fields(Stats)}
+    return Stats(**{name: value for name, value in values.items() if name in known})
+
+
+def reason_text(saved: Mapping[str, Any]) -> str:
+    """Why the reply ended, in a few words; empty where it is not known."""
+    reason, trigger = str(saved.get("reason", "")), short(str(saved.get("trigger", "")))
+    if reason in _TRIGGERED:
+        without, with_trigger = _TRIGGERED[reason]
+        return with_trigger.format(trigger) if trigger else without
+    if reason == "cancelled":
+        return _STOPPED.get(str(saved.get("stopped_by", "")), "stopped by you")
+    return _REASONS.get(reason, "")
+
+
+def short(text: str) -> str:
+    """`text` on one line and not too long, for a place among other words."""
+    line = " ".join(text.split())
+    return line if len(line) <= _TRIGGER_CHARACTERS else line[: _TRIGGER_CHARACTERS - 1].rstrip() + "…"
+
+
+def avoided_text(count: int) -> str:
+    """That the reply went back because banned strings had come up; empty when none had."""
+    return "" if count <= 0 else "1 banned phrase avoided" if count == 1 else f"{count:,} banned phrases avoided"
+
+
+def drafting_text(stats: Stats) -> str:
+    """What drafting brought, for example "2.4 tokens per pass, 71 % of drafts kept"; empty when nothing was drafted."""
+    if not stats.drafted_tokens:
+        return ""
+    return f"{stats.tokens_per_pass:.1f} tokens per pass, {100 * stats.acceptance_rate:.0f} % of drafts kept"
+
+
+def footer(saved: Mapping[str, Any]) -> str:
+    """For example "42 tokens · 38.1 tok/s · stopped at <|im_end|>"; what matters least stands last, where a narrow window cuts it."""
+    stats = stats_of(saved)
+    parts = []
+    if stats is not None and stats.new_tokens:
+        parts.append("1 token" if stats.new_tokens == 1 else f"{stats.new_tokens:,} tokens")
+    if stats is not None and stats.decode_tokens_per_second > 0:
+        parts.append(f"{stats.decode_tokens_per_second:.1f} tok/s")
+    parts.append(reason_text(saved))
+    avoided = saved.get("avoided", 0)
+    parts.append(avoided_text(avoided) if isinstance(avoided, int) else "")
+    parts.append(drafting_text(stats) if stats is not None else "")
+    return " · ".join(part for part in parts if part)
+
+
+def notice(message: StoredMessage) -> str:
+    """What the reader should know about the message: an error, left-out turns, an interruption; mostly empty."""
+    saved = message.stats
+    if message.state == "stopped" and not saved.keys() - {"opened"}:
+        return "Inglenook ended while this reply was being written; what had arrived is kept."
+    parts = []
+    trimmed, tokens = saved.get("trimmed", 0), saved.get("trimmed_tokens", 0)
+    if isinstance(trimmed, int) and isinstance(tokens, int):
+        parts.append(trimmed_text(trimmed, tokens))
+    parts.append(str(saved.get("error", "")))
+    return " ".join(part for part in parts if part)
+
+
+def trimmed_text(count: int, tokens: int = 0) -> str:
+    """That the oldest messages, or so many tokens of a document's beginning, were left out of the prompt; empty for nothing."""
+    if tokens > 0:
+        what = "first token of the document was" if tokens == 1 else f"first {tokens:,} tokens of the document were"
+        return f"The context was full: the {what} not read."
+    if count <= 0:
+        return ""
+    what = "the oldest message was" if count == 1 else f"the {count} oldest messages were"
+    return f"The context was full: {what} not read for this reply."
+
+
+def message_item(message: StoredMessage) -> MessageItem:
+    """The message as the transcript shows it."""
+    return MessageItem(
+        id=message.id,
+        role=message.role,
+        text=message.text,
+        running=message.state == "running",
+        variant_index=message.variant_index,
+        variant_count=message.variant_count,
+        footer=footer(message.stats),
+        notice=notice(message),
+        opened=str(message.stats.get("opened", "")),
+        speaker=message.speaker.name,
+        persona=message.speaker.persona,
+    )

@@ -1,0 +1,117 @@
+"""The text of the reply that runs: handed on to the eye as it comes, and a few times a second to the disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+
+from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
+
+from desktop.services.session.voices import LeadingName
+from desktop.store.conversations.token_trace import TokenTrace
+from engine.core import Done, Stats, Text, TokenInfo
+
+__all__ = ["CHECKPOINT_MS", "GrowingReply"]
+
+CHECKPOINT_MS = 200
+"""A text is on the disk within 500 ms of being written; the rest is for its way to the GUI thread and the write itself."""
+
+
+class GrowingReply(QObject):
+    """One running reply: where it belongs, its text so far, and what its stream said about it. When the prompt left a thought open,
+    `opened` closes it. In a document it is written before `tail`; `begun` characters were there before it.
+
+    Signals:
+        grown(str): text that has arrived.
+        checkpoint_due(): at most `CHECKPOINT_MS` after text that was not saved yet; with a text that arrives so long after the last
+            time, for then the GUI thread is at work anyway.
+    """
+
+    grown = Signal(str)
+    checkpoint_due = Signal()
+
+    def __init__(self, conversation_id: int, message_id: int, text: str = "", parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.conversation_id = conversation_id
+        self.message_id = message_id
+        self.trimmed = 0
+        self.avoided = 0
+        self.loads_draft = False
+        self.opened = ""
+        self.begun = len(text)
+        self.tail, self.tail_tokens = "", TokenTrace()
+        self.cut_tokens = 0
+        self.is_document, self.known = False, 0
+        self.stats: Stats | None = None
+        self.done: Done | None = None
+        self.tokens = TokenTrace()
+        self.leading: LeadingName | None = None
+        self._unsigned: list[TokenInfo] = []
+        self._parts = [text]
+        self._checkpoint = QTimer(self)
+        self._checkpoint.setSingleShot(True)
+        self._checkpoint.setTimerType(Qt.TimerType.PreciseTimer)
+        self._checkpoint.timeout.connect(self._on_checkpoint)
+        self._asked_to_save: float | None = None  # when last, by the monotonic clock; before that, when the first text came
+
+    @property
+    def text(self) -> str:
+        """All text so far."""
+        if len(self._parts) > 1:
+            self._parts = ["".join(self._parts)]
+        return self._parts[0]
+
+    @property
+    def whole(self) -> str:
+        """All text of the message: what stays behind the growing part is of it, too."""
+        return self.text + self.tail
+
+    def take(self, event: Text) -> None:
+        """Text and tokens have arrived; a name before them is taken off both."""
+        if self.leading is None or self.leading.decided:
+            self.tokens.extend(event.tokens)
+            self.add(event.text)
+            return
+        self._unsigned += event.tokens
+        self.add(self.leading.feed(event.text))
+        self._sign()
+
+    def _sign(self) -> None:
+        """Hand on the tokens that were held back, once it is known what of their text was a name."""
+        if self.leading is None or not (self.leading.decided or self.leading.behind_thought):
+            return
+        left = 0 if self.leading.behind_thought else self.leading.removed
+        for token in self._unsigned:
+            self.tokens.extend((dataclasses.replace(token, text=token.text[left:]),) if left else (token,))
+            left = max(0, left - len(token.text))
+        self._unsigned = []
+
+    def add(self, text: str) -> None:
+        """Text has arrived."""
+        if not text:
+            return
+        self._parts.append(text)
+        self.grown.emit(text)
+        now = time.monotonic()
+        if self._asked_to_save is None:
+            self._asked_to_save = now
+        left = self._asked_to_save + CHECKPOINT_MS / 1000 - now
+        if left <= 0:
+            self._checkpoint.stop()
+            self._on_checkpoint()
+        elif not self._checkpoint.isActive():
+            self._checkpoint.start(math.ceil(1000 * left))
+
+    def end(self) -> None:
+        """Hand on the rest and stop the clock."""
+        if self.leading is not None and not self.leading.decided:
+            self.add(self.leading.end())
+            self._sign()
+        self._checkpoint.stop()
+        self.deleteLater()
+
+    @Slot()
+    def _on_checkpoint(self) -> None:
+        self._asked_to_save = time.monotonic()
+        self.checkpoint_due.emit()

@@ -1,0 +1,146 @@
+"""Which of the known models can draft for the loaded one, and why the others cannot: asked off the GUI thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from desktop.items.models.local_models import ModelEntry, model_name
+from desktop.services.engine.stream_thread import Job, StreamThread
+
+__all__ = ["DraftCandidate", "DraftProblem", "DraftService", "draft_problem"]
+
+DraftProblem = Callable[[Path, Path], str]
+"""Why the second model cannot draft for the first, in one sentence; "" when it can. As `engine.speculation.compatible`."""
+
+ITSELF = "This is the loaded model itself: a draft model has to be a smaller one."
+
+
+def draft_problem(target: Path, draft: Path) -> str:
+    """`engine.speculation.compatible.draft_problem_between`, imported when first needed."""
+    from engine.speculation.compatible import draft_problem_between
+
+    return draft_problem_between(target, draft)
+
+
+@dataclass(frozen=True)
+class DraftCandidate:
+    """A model that could draft: `problem` says why it cannot, "" that it can, None that it is still being looked at."""
+
+    entry: ModelEntry
+    problem: str | None = None
+
+
+class DraftService(QObject):
+    """Keeps the candidates for one target up to date. The question itself remembers its answers as long as the files stay the same.
+
+    Signals:
+        changed(object candidates): a tuple of `DraftCandidate`; emitted as answers come.
+        answered(str target, str draft, str problem): one answer, also when it is the same as before.
+    """
+
+    changed = Signal(object)
+    answered = Signal(str, str, str)
+
+    def __init__(self, problem: DraftProblem = draft_problem, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._ask = problem
+        self._target = ""
+        self._entries: tuple[ModelEntry, ...] = ()
+        self._others: dict[str, ModelEntry] = {}
+        self._answers: dict[tuple[str, str], str] = {}
+        self._worker = StreamThread("drafts", self)
+        self._worker.yielded.connect(self._on_yielded)
+        self._worker.finished.connect(self._on_finished)
+        self._worker.failed.connect(self._on_failed)
+        self._asked: dict[int, tuple[str, str, Job]] = {}
+
+    @property
+    def target(self) -> str:
+        """The path of the model to draft for; empty when none is loaded."""
+        return self._target
+
+    @property
+    def candidates(self) -> tuple[DraftCandidate, ...]:
+        """All known models, then those asked about besides, with what is known about them; none without a target."""
+        known = {entry.path: entry for entry in self._entries}
+        entries = (*self._entries, *(other for path, other in self._others.items() if path not in known))
+        return tuple(DraftCandidate(entry, self.problem(entry)) for entry in entries) if self._target else ()
+
+    def problem(self, entry: ModelEntry) -> str | None:
+        """Why this model cannot draft for the target; "" when it can, None while that is not known."""
+        return entry.trouble or self.answer(entry.path)
+
+    def answer(self, draft: str) -> str | None:
+        """The latest answer about the model at this path; None while there is none."""
+        return self._answers.get((self._target, draft))
+
+    def set_target(self, path: str) -> None:
+        """Another model is loaded, or with "" none."""
+        if path != self._target:
+            for _, _, job in self._asked.values():
+                job.stop()
+            self._target = path
+            self.refresh()
+
+    def set_entries(self, entries: Iterable[ModelEntry]) -> None:
+        """The known models are these; those that are new are asked about."""
+        entries = tuple(entries)
+        if entries != self._entries:
+            self._entries = entries
+            for entry in entries:
+                if self.problem(entry) is None:
+                    self._start(entry.path)
+            self.changed.emit(self.candidates)
+
+    def refresh(self) -> None:
+        """Ask about all of them again, because files may have changed."""
+        for candidate in self.candidates:
+            if not candidate.entry.trouble:
+                self._start(candidate.entry.path)
+        self.changed.emit(self.candidates)
+
+    def check(self, draft: str) -> None:
+        """Ask about one model, whether it is among the known ones or not; `answered` tells."""
+        if draft not in self._others:
+            self._others[draft] = ModelEntry(draft, model_name(draft))
+        self._start(draft)
+
+    def close(self) -> bool:
+        """End the search and its thread."""
+        return self._worker.close()
+
+    def _start(self, draft: str) -> None:
+        """Ask, unless there is nothing to draft for or the answer is under way."""
+        target = self._target
+        waiting = any(asked[:2] == (target, draft) and not asked[2].stopping for asked in self._asked.values())
+        if target and not waiting:
+            job = self._worker.start(lambda stop: self._answer(Path(target), Path(draft)))
+            self._asked[job.id] = (target, draft, job)
+
+    def _answer(self, target: Path, draft: Path) -> Generator[str, None, None]:
+        yield self._problem(target, draft)
+
+    def _problem(self, target: Path, draft: Path) -> str:
+        return ITSELF if os.path.realpath(target) == os.path.realpath(draft) else self._ask(target, draft)
+
+    @Slot(int, object)
+    def _on_yielded(self, job: int, problem: str) -> None:
+        target, draft, _ = self._asked.pop(job)  # its end may come later: whoever asks meanwhile is answered again
+        self._answers[target, draft] = problem
+        self.answered.emit(target, draft, problem)
+        if target == self._target:
+            self.changed.emit(self.candidates)
+
+    @Slot(int, object)
+    def _on_finished(self, job: int, result: object) -> None:
+        self._asked.pop(job, None)
+
+    @Slot(int, str, str)
+    def _on_failed(self, job: int, sentence: str, details: str) -> None:
+        if job in self._asked:
+            self._on_yielded(job, f"It could not be compared with the loaded model. {sentence}")

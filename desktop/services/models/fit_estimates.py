@@ -1,0 +1,202 @@
+"""What the library knows of each model beyond its headers: whether it fits now, and how fast it will write."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from desktop.items.models.local_models import ModelEntry
+from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.services.models.devices import FindDevices, find_devices
+from desktop.services.models.local_models import CatalogueService
+from desktop.services.session.chat_session import ChatSession
+from engine.core import ModelInfo
+from engine.settings import CacheSettings, LoadSettings, Settings
+
+if TYPE_CHECKING:
+    from engine.backends.choice import Usable
+    from engine.models.memory.fit import Fit
+
+__all__ = ["LibraryService", "Measure", "measure_bandwidth"]
+
+log = logging.getLogger(__name__)
+
+Measure = Callable[[int], float]
+"""Bytes a second that so many threads (0: as many as the engine takes) read from memory; 0.0 when it cannot be told."""
+JUDGE_MS, SEARCHING_MS = 60, 400
+"""Changes are gathered for so long before all models are judged again; longer while more are still being found."""
+_BATCH = 100
+_MEASURED_MB, _MEASURE_S = 256, 60
+_MEASURE = """
+import json, sys
+sys.path[:] = json.load(sys.stdin)
+from engine.backends.main_memory import free_memory
+from engine.backends.cpu.backend import default_threads
+from engine.backends.cpu.runtime.bandwidth import read_bandwidth
+threads, megabytes = int(sys.argv[1]), int(sys.argv[2])
+print(read_bandwidth(threads or default_threads(), megabytes, 0.3) if free_memory() > 4 * megabytes << 20 else 0.0)
+"""
+
+
+def measure_bandwidth(threads: int) -> float:
+    """`engine.backends.cpu.runtime.bandwidth.read_bandwidth` in a process of its own: importing Numba would cost the window frames."""
+    import subprocess  # not for the window's start
+
+    if not sys.executable or getattr(sys, "frozen", False):
+        return 0.0
+    command = [sys.executable, "-I", "-c", _MEASURE, str(threads), str(_MEASURED_MB)]
+    flags = getattr(subprocess, "CREATE_NO_WINDOW", 0)
+    try:
+        told = subprocess.run(
+            command, input=json.dumps(sys.path), capture_output=True, text=True, encoding="utf-8", timeout=_MEASURE_S, creationflags=flags
+        )
+        return max(0.0, float(told.stdout))
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        log.warning("the memory's speed could not be measured: %s", error)
+        return 0.0
+
+
+class LibraryService(QObject):
+    """Judges the models of a catalogue while `active`, again whenever models, settings or the loaded model change.
+
+    The memory's speed is measured once, on the engine's thread when nothing runs there, and kept.
+
+    Signals:
+        judged(object): a dict of path -> `engine.models.memory.fit.Fit`, a part of the models at a time.
+    """
+
+    judged = Signal(object)
+
+    def __init__(
+        self,
+        session: ChatSession,
+        catalogue: CatalogueService,
+        measure: Measure = measure_bandwidth,
+        find_devices: FindDevices = find_devices,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._find_devices = find_devices
+        self._session, self._catalogue, self._measure = session, catalogue, measure
+        self._worker: StreamThread | None = None
+        self._job: Job | None = None
+        self._active = False
+        self._bandwidth: float | None = None
+        self._measuring = False
+        self._soon = QTimer(self)
+        self._soon.setSingleShot(True)
+        self._soon.timeout.connect(self._judge)
+        catalogue.changed.connect(self._later)
+        session.model_changed.connect(self._later)
+        session.settings_changed.connect(self._on_settings)
+        session.state_changed.connect(self._measure_when_free)
+        session.measured.connect(self._on_measured)
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second; 0 before it is measured."""
+        return self._bandwidth or 0.0
+
+    def set_active(self, active: bool) -> None:
+        """Whether somebody looks at the library."""
+        self._active = active
+        if active:
+            self._later()
+            self._measure_when_free()
+
+    def close(self) -> bool:
+        """End the thread."""
+        self._soon.stop()
+        self._active = False
+        return self._worker.close() if self._worker is not None else True
+
+    @Slot()
+    def _later(self) -> None:
+        if self._active and not self._soon.isActive():
+            self._soon.start(SEARCHING_MS if self._catalogue.searching else JUDGE_MS)
+
+    @Slot(object)
+    def _on_settings(self, cls: type[Settings]) -> None:
+        if cls in (CacheSettings, LoadSettings):
+            self._later()
+
+    @Slot()
+    def _measure_when_free(self) -> None:
+        if self._active and self._bandwidth is None and not self._measuring and self._session.state in ("idle", "no_model"):
+            self._measuring = True
+            threads, measure = self._session.settings(LoadSettings).threads, self._measure
+            self._session.measure(lambda stop: _measured(measure, threads))
+
+    @Slot(object)
+    def _on_measured(self, result: object) -> None:
+        self._measuring = False
+        if isinstance(result, float):
+            self._bandwidth = result
+            self._later()
+
+    def _settings_of(self, path: str) -> tuple[CacheSettings, LoadSettings]:
+        """How a model with settings of its own would be loaded."""
+        return self._session.settings_for(path, CacheSettings), self._session.settings_for(path, LoadSettings)
+
+    @Slot()
+    def _judge(self) -> None:
+        preferences = self._session.preferences
+        usual, kept = (preferences.settings(CacheSettings), preferences.settings(LoadSettings)), preferences.models_with_settings
+        models = [
+            (entry, entry.info, *(self._settings_of(entry.path) if entry.path in kept else usual))
+            for entry in self._catalogue.entries
+            if entry.info is not None
+        ]
+        if self._worker is None:
+            self._worker = StreamThread("library", self)
+            self._worker.yielded.connect(self._on_yielded)
+        if self._job is not None:
+            self._job.stop()
+        loaded, bandwidth = self._session.model, self.bandwidth
+        self._job = self._worker.start(lambda stop: _judgements(models, loaded, bandwidth, self._find_devices, stop))
+
+    @Slot(int, object)
+    def _on_yielded(self, job: int, fits: dict[str, Fit]) -> None:
+        if self._job is not None and job == self._job.id:
+            self.judged.emit(fits)
+
+
+def _measured(measure: Measure, threads: int) -> Generator[None, None, float]:
+    yield
+    return measure(threads)
+
+
+def _judgements(
+    models: Sequence[tuple[ModelEntry, ModelInfo, CacheSettings, LoadSettings]],
+    loaded: ModelInfo | None,
+    bandwidth: float,
+    find_devices: FindDevices,
+    stop: threading.Event,
+) -> Generator[dict[str, Fit], None, None]:
+    """Batches of path -> `Fit`. The loaded model's place counts as free: another one would take it."""
+    usable = find_devices()
+    for start in range(0, len(models), _BATCH):
+        if stop.is_set():
+            return
+        yield {
+            entry.path: _judged(info, cache, load, usable, loaded, bandwidth) for entry, info, cache, load in models[start : start + _BATCH]
+        }
+
+
+def _judged(
+    info: ModelInfo, cache: CacheSettings, load: LoadSettings, usable: Usable, loaded: ModelInfo | None, bandwidth: float
+) -> Fit:
+    """How a model fits on the device that it would go to, in the place of the `loaded` one."""
+    from engine.models.memory.fit import fit, freed_bytes, likely_target
+
+    target = likely_target(info, cache, load, usable, loaded)
+    free = target.free + freed_bytes(loaded, target.where)
+    # The measured bandwidth is that of the machine's own memory.
+    speed = bandwidth if not target.where else 0.0
+    return fit(info, cache, free, speed, load, backend=target.backend, where=target.where)

@@ -1,0 +1,75 @@
+"""Headers of models for the catalogue: from the cache of what was read before, else read by another process.
+
+The window's process neither imports Numba for this, nor shares its interpreter lock with the parsing.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import engine
+from desktop.services.engine.model_host import Describe, describe
+from desktop.services.system.helper_process import HelperEnded, HelperProcess
+from desktop.store.caches.headers import FILE_NAME, HeaderStore
+from engine.core import ModelInfo
+from engine.errors import BadCheckpoint
+from engine.platform.folders import cache_dir
+
+__all__ = ["HeaderReader"]
+
+log = logging.getLogger(__name__)
+
+
+class HeaderReader:
+    """Reads headers as `describe` does; `stamped` keeps what it read. Used by one thread; `end` may be called by any.
+
+    Where no other process can be started, `describe` reads them in this one.
+    """
+
+    def __init__(self, store: HeaderStore | None = None, describe: Describe = describe) -> None:
+        self._store, self._describe = store, describe
+        self._helper = HelperProcess("engine.hub.local.header_process")
+
+    def stamped(self, path: Path, stamp: tuple[object, ...]) -> ModelInfo:
+        """The facts of the model at `path`, whose files have this stamp. Raises `EngineError`."""
+        if self._store is None:
+            self._store = HeaderStore(cache_dir() / FILE_NAME, _version())
+        known = self._store.get(str(path), stamp)
+        if known is None:
+            known = self(path)
+            self._store.put(str(path), stamp, known)
+        return known
+
+    def __call__(self, path: Path) -> ModelInfo:
+        """The facts of the model at `path`, read now. Raises `EngineError`."""
+        from engine.hub.local.header_process import info_from_json
+
+        try:
+            if not self._helper.start():
+                return self._describe(path)
+            answer = self._helper.ask(str(path))
+            if isinstance(answer, dict) and "trouble" in answer:
+                raise BadCheckpoint(str(answer["trouble"]))
+            return info_from_json(answer["info"])
+        except (HelperEnded, ValueError, TypeError, KeyError) as error:
+            log.warning("the process that reads headers ended at %s: %s", path, error)
+            self._helper.stop()
+            sentence = f"{path.name} cannot be read: reading its headers ended the process that did; get the file again."
+            raise BadCheckpoint(sentence) from error
+
+    def rest(self) -> None:
+        """Nothing more is to be read for now."""
+        self._helper.stop()
+        if self._store is not None:
+            self._store.close()
+
+    def end(self) -> None:
+        """End at once, also while a file is being read; nothing is read any more."""
+        self._helper.close()
+
+
+def _version() -> str:
+    """The times and sizes of the engine's own files: another version of it may read something else."""
+    stamps = [path.stat() for path in Path(engine.__file__).parent.rglob("*.py")]
+    return f"{max(stamp.st_mtime_ns for stamp in stamps)} {sum(stamp.st_size for stamp in stamps)}"

@@ -1,0 +1,338 @@
+"""The hub as the GUI thread sees it: searches and choices on one thread, downloads one after another on a second one."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.store.settings.preferences import Preferences
+from engine.core import Downloaded, Downloading
+from engine.settings import LoadSettings
+
+if TYPE_CHECKING:
+    from engine.hub import HubChoice, HubModel, UnfinishedDownload
+
+__all__ = ["HUB", "Fetching", "HubDoors", "HubService"]
+
+
+class HubDoors:
+    """`engine.hub`, imported when first needed; tests put a fake of the same methods in its place. All of them may block."""
+
+    def search(self, query: str, stop: threading.Event) -> list[HubModel]:
+        """See `engine.hub.search_models`."""
+        from engine.hub import search_models
+
+        return search_models(query, stop=stop)
+
+    def choices(self, model_id: str, folder: Path, load: LoadSettings, stop: threading.Event) -> list[HubChoice]:
+        """See `engine.hub.model_choices`."""
+        from engine.hub import model_choices
+
+        return model_choices(model_id, target_folder=folder, load=load, stop=stop)
+
+    def download(self, choice: HubChoice, folder: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
+        """See `engine.hub.download_model`."""
+        from engine.hub import download_model
+
+        return download_model(choice, folder, stop=stop)
+
+    def discard(self, choice: HubChoice, folder: Path) -> None:
+        """See `engine.hub.discard_download`."""
+        from engine.hub import discard_download
+
+        discard_download(choice, folder)
+
+    def unfinished(self, folder: Path) -> list[UnfinishedDownload]:
+        """See `engine.hub.unfinished_downloads`."""
+        from engine.hub import unfinished_downloads
+
+        return unfinished_downloads(folder)
+
+    def set_token(self, token: str) -> str:
+        """See `engine.hub.set_hub_token`."""
+        from engine.hub import set_hub_token
+
+        return set_hub_token(token)
+
+    def token_source(self) -> str:
+        """See `engine.hub.token_source`."""
+        from engine.hub import token_source
+
+        return token_source()
+
+    def set_offline(self, on: bool) -> None:
+        """See `engine.hub.set_offline`; does not block."""
+        from engine.hub import set_offline
+
+        set_offline(on)
+
+
+HUB = HubDoors()
+"""The hub itself."""
+
+
+@dataclass(frozen=True)
+class Fetching:
+    """A download: `state` is "waiting", "running", "paused", "failed" or "finished"; `done` of `total` bytes; `sentence` for people."""
+
+    choice: HubChoice
+    state: str
+    done: int = 0
+    total: int = 0
+    sentence: str = ""
+    path: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from others."""
+        return self.choice.model_id, self.choice.title
+
+
+class HubService(QObject):
+    """Searches the hub and downloads into `folder`. Nothing happens before something is asked for.
+
+    Signals:
+        found(str query, object models): a list of `HubModel`.
+        chosen(str model_id, object choices): a list of `HubChoice`.
+        trouble(str what, str sentence): "search", "choices", "token" or "discard" went wrong.
+        busy_changed(bool): a question to the hub runs.
+        downloads_changed(object): a tuple of `Fetching`.
+        finished(str path): a model is there.
+        token_told(str source, str sentence): where the token is kept ("" for none), and what went wrong with keeping it.
+    """
+
+    found = Signal(str, object)
+    chosen = Signal(str, object)
+    trouble = Signal(str, str)
+    busy_changed = Signal(bool)
+    downloads_changed = Signal(object)
+    finished = Signal(str)
+    token_told = Signal(str, str)
+
+    def __init__(self, preferences: Preferences, folder: Path, doors: HubDoors, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._preferences, self._folder, self._doors = preferences, folder, doors
+        self._asker: StreamThread | None = None
+        self._fetcher: StreamThread | None = None
+        self._asked: dict[int, tuple[str, str]] = {}
+        self._question: Job | None = None
+        self._downloads: dict[tuple[str, str], Fetching] = {}
+        self._jobs: dict[int, tuple[tuple[str, str], Job]] = {}
+        self._discarded: set[tuple[str, str]] = set()
+        self._offline, self._switching = preferences.offline, threading.Lock()
+
+    # -- questions
+
+    @property
+    def offline(self) -> bool:
+        """Whether the user wants no connection to the hub."""
+        return self._preferences.offline
+
+    def set_offline(self, on: bool) -> None:
+        """Turn the switch; a download that runs ends within a moment and keeps what came."""
+        self._preferences.set_offline(on)
+        self._offline = on
+        self._apply_offline()
+
+    def _apply_offline(self) -> None:
+        """Tell the engine how the switch stands now, from any thread: a question put before it was turned must not turn it back."""
+        with self._switching:
+            self._doors.set_offline(self._offline)
+
+    def begin(self) -> None:
+        """Tell what there is already: unfinished downloads and where the token is kept."""
+        folder = self._folder
+        self._ask("unfinished", "", lambda stop: self._doors.unfinished(folder))
+        self._ask("token", "", lambda stop: (self._doors.token_source(), ""))
+
+    def search(self, query: str) -> None:
+        """Look for models; a question that runs is ended."""
+        self._replace("search", query, lambda stop: self._doors.search(query, stop))
+
+    def ask_choices(self, model_id: str) -> None:
+        """Ask what can be taken of a model; a question that runs is ended."""
+        folder, load = self._folder, self._preferences.settings(LoadSettings)
+        self._replace("choices", model_id, lambda stop: self._doors.choices(model_id, folder, load, stop))
+
+    def set_token(self, token: str) -> None:
+        """Keep a token, or with "" forget it."""
+
+        def keep(stop: threading.Event) -> tuple[str, str]:
+            sentence = self._doors.set_token(token)
+            return self._doors.token_source(), sentence
+
+        self._ask("token", "", keep)
+
+    def _replace(self, what: str, about: str, ask: Callable[[threading.Event], Any]) -> None:
+        if self._question is not None:
+            self._question.stop()
+        self._question = self._ask(what, about, ask)
+        self.busy_changed.emit(True)
+
+    def _ask(self, what: str, about: str, ask: Callable[[threading.Event], Any]) -> Job:
+        if self._asker is None:
+            self._asker = StreamThread("hub", self)
+            self._asker.finished.connect(self._on_answer)
+            self._asker.failed.connect(self._on_refusal)
+
+        def run(stop: threading.Event) -> Generator[None, None, Any]:
+            yield
+            self._apply_offline()
+            return ask(stop)
+
+        job = self._asker.start(run)
+        self._asked[job.id] = (what, about)
+        return job
+
+    @Slot(int, object)
+    def _on_answer(self, job: int, result: Any) -> None:
+        what, about = self._asked.pop(job, ("", ""))
+        if what in ("search", "choices") and not self._ended(job):
+            return
+        if result is None:
+            return
+        if what == "search":
+            self.found.emit(about, result)
+        elif what == "choices":
+            self.chosen.emit(about, result)
+        elif what == "token":
+            self.token_told.emit(*result)
+        elif what == "unfinished":
+            for each in result:
+                fetching = Fetching(each.choice, "paused", each.done, each.choice.bytes)
+                self._downloads.setdefault(fetching.key, fetching)
+            self._tell()
+
+    @Slot(int, str, str)
+    def _on_refusal(self, job: int, sentence: str, details: str) -> None:
+        what, _ = self._asked.pop(job, ("", ""))
+        if what in ("search", "choices") and not self._ended(job):
+            return
+        if what:
+            self.trouble.emit(what, sentence)
+
+    def _ended(self, job: int) -> bool:
+        """Whether this was the latest question; then no one waits any more."""
+        if self._question is None or self._question.id != job:
+            return False
+        self._question = None
+        self.busy_changed.emit(False)
+        return True
+
+    # -- downloads
+
+    @property
+    def downloads(self) -> tuple[Fetching, ...]:
+        """All downloads of this session, and unfinished ones of earlier ones."""
+        return tuple(self._downloads.values())
+
+    @property
+    def running(self) -> bool:
+        """Whether a download runs or waits."""
+        return bool(self._jobs)
+
+    def download(self, choice: HubChoice) -> None:
+        """Fetch, or go on fetching; it waits while another one runs."""
+        key = (choice.model_id, choice.title)
+        if any(key == other for other, _ in self._jobs.values()):
+            return
+        if self._fetcher is None:
+            self._fetcher = StreamThread("hub download", self)
+            self._fetcher.yielded.connect(self._on_progress)
+            self._fetcher.finished.connect(self._on_fetched)
+            self._fetcher.failed.connect(self._on_fetch_failed)
+        before = self._downloads.get(key)
+        waiting = "Waiting for the download before it" if self._jobs else "Starting"
+        self._downloads[key] = Fetching(choice, "waiting", before.done if before else 0, choice.bytes, waiting)
+        folder = self._folder
+
+        def run(stop: threading.Event) -> Generator[Downloading | Downloaded, None, None]:
+            self._apply_offline()
+            yield from self._doors.download(choice, folder, stop)
+
+        job = self._fetcher.start(run)
+        self._jobs[job.id] = (key, job)
+        self._tell()
+
+    def pause(self, key: tuple[str, str]) -> None:
+        """End it soon; `download` goes on from there."""
+        for other, job in self._jobs.values():
+            if other == key:
+                job.stop()
+
+    def discard(self, key: tuple[str, str]) -> None:
+        """Cancel: end it, and remove what came of it."""
+        self._discarded.add(key)
+        if any(other == key for other, _ in self._jobs.values()):
+            self.pause(key)
+        else:
+            self._remove(key)
+
+    def forget(self, key: tuple[str, str]) -> None:
+        """Take a finished download off the list; the model stays."""
+        if self._downloads.get(key) is not None and self._downloads[key].state == "finished":
+            del self._downloads[key]
+            self._tell()
+
+    def close(self) -> bool:
+        """Pause all and end both threads."""
+        workers = [worker for worker in (self._asker, self._fetcher) if worker is not None]
+        ended = [worker.close() for worker in workers]  # all of them, also when the first one hangs
+        return all(ended)
+
+    def _remove(self, key: tuple[str, str]) -> None:
+        self._discarded.discard(key)
+        fetching = self._downloads.pop(key, None)
+        if fetching is not None:
+            choice, folder = fetching.choice, self._folder
+            self._ask("discard", "", lambda stop: self._doors.discard(choice, folder))
+        self._tell()
+
+    @Slot(int, object)
+    def _on_progress(self, job: int, event: Downloading | Downloaded) -> None:
+        if job not in self._jobs:
+            return
+        key = self._jobs[job][0]
+        if isinstance(event, Downloaded):
+            self._change(key, state="finished", path=event.path, done=self._downloads[key].total, sentence="")
+        else:
+            total = event.total or self._downloads[key].total
+            self._change(key, state="running", done=event.done, total=total, sentence=event.stage)
+
+    @Slot(int, object)
+    def _on_fetched(self, job: int, result: object) -> None:
+        key, _ = self._jobs.pop(job)
+        fetching = self._downloads[key]
+        if fetching.state == "finished":
+            self._discarded.discard(key)
+            self.finished.emit(fetching.path)
+        else:
+            self._stopped(key)
+
+    @Slot(int, str, str)
+    def _on_fetch_failed(self, job: int, sentence: str, details: str) -> None:
+        key, stopped = self._jobs.pop(job)
+        if stopped.stopping:
+            self._stopped(key)
+        else:
+            self._change(key, state="failed", sentence=sentence)
+
+    def _stopped(self, key: tuple[str, str]) -> None:
+        if key in self._discarded:
+            self._remove(key)
+        else:
+            self._change(key, state="paused", sentence="")
+
+    def _change(self, key: tuple[str, str], **what: Any) -> None:
+        self._downloads[key] = dataclasses.replace(self._downloads[key], **what)
+        self._tell()
+
+    def _tell(self) -> None:
+        self.downloads_changed.emit(self.downloads)

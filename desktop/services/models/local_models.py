@@ -1,0 +1,182 @@
+"""Finds the models on this computer off the GUI thread: recent ones, the user's folders, and those of other programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from desktop.items.models.local_models import ModelEntry, entry, model_name
+from desktop.services.engine.model_host import Describe, describe
+from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.services.models.header_reader import HeaderReader
+from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from engine.hub.local.scan import FoundModel
+
+__all__ = ["CatalogueService", "FindModels", "find_models"]
+
+FindModels = Callable[[Sequence[tuple[str, str]], threading.Event], "Iterator[FoundModel]"]
+"""Finds models in (source, folder) pairs and wherever else it knows of; as `find_models`."""
+TELL_MS, TELL_MANY_MS, MANY = 40, 160, 100
+"""What was found is told at most so often, and less often from `MANY` on: a thousand models are not a thousand changes of a list."""
+_MOST_FILES = 2000
+_ENGINE = describe
+"""The engine's own reading of headers, which is left to another process."""
+
+
+def find_models(folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
+    """`engine.hub.local.scan.find_models` in these folders and those of other programs, imported when first needed."""
+    from engine.hub.local import scan as hub
+
+    places = [hub.Place(source, Path(path)) for source, path in folders]
+    yield from hub.find_models((*places, *hub.known_places()), stop)
+
+
+class CatalogueService(QObject):
+    """Looks for models when asked. What was read once is kept until the file changes.
+
+    Signals:
+        changed(object entries): a tuple of `ModelEntry`, recent ones first; emitted as they are found, and at the end.
+        finished(): the search is over.
+    """
+
+    changed = Signal(object)
+    finished = Signal()
+
+    def __init__(self, describe: Describe = describe, find: FindModels = find_models, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._describe, self._find_models = describe, find
+        self._headers = HeaderReader() if describe is _ENGINE else None
+        self._worker = StreamThread("catalogue", self)
+        self._worker.yielded.connect(self._on_yielded)
+        self._worker.finished.connect(self._on_finished)
+        self._worker.failed.connect(self._on_failed)
+        self._job: Job | None = None
+        self._entries: dict[str, ModelEntry] = {}
+        self._before: dict[str, ModelEntry] = {}
+        self._known: dict[tuple[object, ...], ModelEntry] = {}  # touched by the worker's thread only
+        self._tell = QTimer(self)
+        self._tell.setSingleShot(True)
+        self._tell.timeout.connect(self._on_time)
+
+    @property
+    def entries(self) -> tuple[ModelEntry, ...]:
+        """What was found so far; while a search runs, also what the one before had found."""
+        return tuple({**self._entries, **{path: old for path, old in self._before.items() if path not in self._entries}}.values())
+
+    @property
+    def searching(self) -> bool:
+        """Whether a search runs."""
+        return self._job is not None
+
+    def refresh(self, recent: Sequence[str], folders: Sequence[tuple[str, str]]) -> None:
+        """Look again, in (source, folder) pairs and other programs' folders; a search that runs is ended."""
+        if self._job is not None:
+            self._job.stop()
+        self._before = {found.path: found for found in self.entries}
+        self._entries = {}
+        places, within = tuple(recent), tuple(folders)
+        self._job = self._worker.start(lambda stop: self._find(places, within, stop))
+
+    def close(self) -> bool:
+        """End the search and its thread."""
+        self._tell.stop()
+        if self._job is not None:
+            self._job.stop()
+        if self._headers is not None:
+            self._headers.end()
+        return self._worker.close()
+
+    def _find(
+        self, recent: Sequence[str], folders: Sequence[tuple[str, str]], stop: threading.Event
+    ) -> Generator[ModelEntry, None, None]:
+        try:
+            yield from self._found(recent, folders, stop)
+        finally:
+            if self._headers is not None:
+                self._headers.rest()
+
+    def _found(
+        self, recent: Sequence[str], folders: Sequence[tuple[str, str]], stop: threading.Event
+    ) -> Generator[ModelEntry, None, None]:
+        seen: dict[str, ModelEntry] = {}
+        for path in map(Path, recent):
+            if stop.is_set():
+                return
+            if path.exists():
+                seen[os.path.realpath(path)] = found = self._read(path)
+                yield found
+        for model in self._find_models(folders, stop):
+            if stop.is_set():
+                return
+            before = seen.get(os.path.realpath(model.path))
+            if before is not None:  # a recent one, of which it is now known whose it is
+                yield dataclasses.replace(before, name=model.title, source=model.source)
+            elif model.trouble:
+                yield ModelEntry(str(model.path), model.title, trouble=model.trouble, source=model.source)
+            else:
+                yield self._read(model.path, model.source, model.title)
+
+    def _read(self, path: Path, source: str = "", title: str = "") -> ModelEntry:
+        try:
+            stamp = _stamp(path)
+            key = (str(path), *stamp)
+            if key not in self._known:
+                self._known[key] = entry(self._describe(path) if self._headers is None else self._headers.stamped(path, stamp))
+            found = self._known[key]
+            return dataclasses.replace(found, name=title or _title(path) or found.name, source=source)
+        except (EngineError, OSError) as error:
+            return ModelEntry(str(path), title or _title(path) or model_name(path), trouble=str(error), source=source)
+
+    @Slot(int, object)
+    def _on_yielded(self, job: int, found: ModelEntry) -> None:
+        if self._job is not None and job == self._job.id:
+            self._entries[found.path] = found
+            if not self._tell.isActive():
+                self._tell.start(TELL_MS if len(self._entries) < MANY else TELL_MANY_MS)
+
+    @Slot()
+    def _on_time(self) -> None:
+        self.changed.emit(self.entries)
+
+    @Slot(int, object)
+    def _on_finished(self, job: int, result: object) -> None:
+        if self._job is not None and job == self._job.id:
+            self._job = None
+            self._before = {}
+            self._tell.stop()
+            self.changed.emit(self.entries)
+            self.finished.emit()
+
+    @Slot(int, str, str)
+    def _on_failed(self, job: int, sentence: str, details: str) -> None:
+        self._on_finished(job, None)
+
+
+def _title(path: Path) -> str:
+    from engine.hub.local.scan import known_title
+
+    return known_title(path)
+
+
+def _stamp(path: Path) -> tuple[object, ...]:
+    """What changes when a model does: time and size of the file, or of the files in the folder. Raises OSError."""
+    if not path.is_dir():
+        facts = path.stat()
+        return facts.st_mtime_ns, facts.st_size
+    stamps = []
+    with os.scandir(path) as entries:
+        for count, found in enumerate(entries):
+            if count >= _MOST_FILES:
+                break
+            if found.is_file():
+                facts = found.stat()
+                stamps.append((found.name, facts.st_mtime_ns, facts.st_size))
+    return tuple(sorted(stamps))

@@ -1,0 +1,149 @@
+"""Where the memory goes that the loaded model takes, or would take when it is loaded again with other settings: RAM and each GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from desktop.services.engine.model_host import Describe
+from desktop.services.engine.stream_thread import StreamThread
+from desktop.services.models.devices import DeviceService
+from desktop.services.session.chat_session import ChatSession
+from engine.core import ModelInfo
+from engine.settings import CacheSettings, LoadSettings, Settings, SpeculationSettings
+
+if TYPE_CHECKING:
+    from engine.backends.choice import Target, Usable
+
+__all__ = ["PARTS", "MemoryForecast", "Place", "forecast"]
+
+PARTS = ("Other programs", "Weights", "Cache", "Draft model", "Work space")
+"""The parts of a bar in order; what is left is free."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One memory: `parts` are bytes in the order of `PARTS`, of `total`."""
+
+    name: str
+    total: int
+    parts: tuple[int, ...]
+
+    @property
+    def free(self) -> int:
+        """Bytes left; below 0 it does not fit."""
+        return self.total - sum(self.parts)
+
+
+def forecast(
+    info: ModelInfo, draft: ModelInfo | None, cache: CacheSettings, load: LoadSettings, usable: Usable | None
+) -> tuple[Place, ...]:
+    """The memories that the loaded model `info` would be in with these settings, the machine's own last."""
+    from engine.backends.choice import Usable
+    from engine.backends.main_memory import free_memory, total_memory
+    from engine.models.memory.fit import fit, freed_bytes, likely_target
+
+    known = usable or Usable()
+    target = likely_target(info, cache, load, known, info)
+    found = fit(info, cache, target.free + freed_bytes(info, target.where), load=load, backend=target.backend, where=target.where)
+    own = [found.weights, found.cache, 0, found.work]
+    if draft is not None:
+        length = dataclasses.replace(cache, context_length=min(found.context_length, draft.context_length))
+        beside = fit(draft, dataclasses.replace(length, dtype="auto", value_dtype="same"), target.free, load=load, backend=target.backend)
+        own[2] = beside.weights + beside.cache + beside.work
+    taken = (0, 0, 0, 0)
+    total, free = total_memory(), free_memory()
+    ram = (*own,) if not target.where else taken
+    places = _gpu_places(target, known, own, info)
+    return (*places, Place("Memory", total, (max(0, total - free - freed_bytes(info, "")), *ram)))
+
+
+def _gpu_places(target: Target, known: Usable, own: list[int], info: ModelInfo) -> list[Place]:
+    """One for each GPU of the target; layers are shared out evenly."""
+    from engine.models.memory.fit import freed_bytes
+
+    gpus = [gpu for gpu in known.gpus if gpu.index in target.gpus]
+    freed = freed_bytes(info, target.where)
+    return [
+        Place(
+            f"GPU {gpu.index}, {gpu.name}", gpu.total,
+            (max(0, gpu.total - gpu.free - freed // len(gpus)), *(part // len(gpus) for part in own)),
+        )
+        for gpu in gpus
+    ]  # fmt: skip
+
+
+class MemoryForecast(QObject):
+    """What `forecast` asks for, kept up to date; a draft model's headers are read on a thread.
+
+    Signals:
+        changed(): ask again.
+    """
+
+    changed = Signal()
+
+    def __init__(self, session: ChatSession, devices: DeviceService, describe: Describe, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session, self._devices, self._describe = session, devices, describe
+        self._worker: StreamThread | None = None
+        self._drafts: dict[str, ModelInfo | None] = {}
+        self._preview: dict[type[Settings], Settings] = {}
+        session.model_changed.connect(self.changed)
+        session.settings_changed.connect(self._on_settings)
+        devices.found.connect(self.changed)
+
+    def preview(self, settings: Settings) -> None:
+        """Settings that are being chosen and not in force yet; until their class changes."""
+        self._preview[type(settings)] = settings
+        self.changed.emit()
+
+    def places(self) -> tuple[Place, ...]:
+        """The memories; none while no model is loaded."""
+        session = self._session
+        if session.model is None:
+            return ()
+        cache = self._preview.get(CacheSettings, session.settings(CacheSettings))
+        load = self._preview.get(LoadSettings, session.settings(LoadSettings))
+        assert isinstance(cache, CacheSettings)
+        assert isinstance(load, LoadSettings)
+        return forecast(session.model, self._draft(), cache, load, self._devices.usable)
+
+    def close(self) -> bool:
+        """End the thread."""
+        return self._worker is None or self._worker.close()
+
+    def _draft(self) -> ModelInfo | None:
+        drafting = self._session.settings(SpeculationSettings)
+        if drafting.method != "model" or not drafting.draft_model:
+            return None
+        path = drafting.draft_model
+        if path not in self._drafts:
+            self._drafts[path] = None
+            if self._worker is None:
+                self._worker = StreamThread("forecast", self)
+                self._worker.finished.connect(self._on_described)
+            self._worker.start(lambda stop: _described(self._describe, path, stop))
+        return self._drafts[path]
+
+    @Slot(object)
+    def _on_settings(self, cls: type[Settings]) -> None:
+        self._preview.pop(cls, None)
+        if cls in (CacheSettings, LoadSettings, SpeculationSettings):
+            self.changed.emit()
+
+    @Slot(int, object)
+    def _on_described(self, _job: int, found: tuple[str, ModelInfo] | None) -> None:
+        if found is not None:
+            self._drafts[found[0]] = found[1]
+            self.changed.emit()
+
+
+def _described(describe: Describe, path: str, stop: threading.Event) -> Generator[None, None, tuple[str, ModelInfo]]:
+    yield from ()
+    return path, describe(Path(path))

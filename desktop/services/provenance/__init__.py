@@ -1,0 +1,1 @@
+"""What a reply was made from, and the same reply made again."""

@@ -1,0 +1,156 @@
+"""What replies were made from: noted as each begins, told to whoever asks, and made again token by token."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, Slot
+
+from desktop.services.engine.token_cache import STRETCH, WRITTEN
+from desktop.services.models.file_hashes import HashService
+from desktop.services.session.chat_session import ChatSession
+from desktop.store.caches.file_hashes import identity
+from desktop.store.conversations.records import StoredMessage
+from desktop.store.conversations.token_trace import TokenTrace
+from desktop.store.database.database import StoreError
+from desktop.store.provenance.record import Origin
+from desktop.version import version
+from engine.core import ChatRequest, ModelInfo, Rendered
+from engine.settings import Settings
+
+__all__ = ["FACTS", "OriginService", "ToldOrigin"]
+
+log = logging.getLogger(__name__)
+
+FACTS = (
+    "path", "name", "architecture", "format", "quantisation", "bits_per_weight", "parameters", "weights_bytes", "context_length",
+    "backend", "where", "threads", "size",
+)  # fmt: skip
+"""What is kept of the model's `ModelInfo`."""
+_OF_REQUEST = ("sampler", "stops", "speculation", "constraint", "guidance", "output", "adapters")
+
+
+@dataclass(frozen=True)
+class ToldOrigin:
+    """A reply with what it was made from; `origin` is None where that was not kept. `hash` is "" while it is not known."""
+
+    message: StoredMessage
+    origin: Origin | None
+    trace: TokenTrace | None
+    hash: str = ""
+
+    @property
+    def path(self) -> str:
+        """The model's file or folder."""
+        return str(self.model.get("path", ""))
+
+    @property
+    def model(self) -> Mapping[str, Any]:
+        """The facts of the model."""
+        found = self.origin.facts.get("model", {}) if self.origin is not None else {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def expected(self) -> tuple[int, ...]:
+        """The token ids that were written after the prompt."""
+        trace, first = self.trace, self.known
+        if trace is None or self.origin is None or not self.origin.facts.get("plain"):
+            return tuple(trace.ids[first:]) if trace is not None else ()
+        stretch, last = self.message.stats.get(STRETCH), first + int(self.message.stats.get(WRITTEN, 0))
+        if not first < last <= len(trace) or stretch != [trace.starts[first], trace.end(last - 1)]:
+            return ()  # the document was changed before the stretch or in it
+        return tuple(trace.ids[first:last])
+
+    @property
+    def known(self) -> int:
+        """How many tokens of the trace were there before it was written."""
+        return int(self.origin.facts.get("known", 0)) if self.origin is not None else 0
+
+    def settings(self, cls: type[Settings]) -> dict[str, Any]:
+        """The values that were in force."""
+        kept = self.origin.facts.get("settings", {}) if self.origin is not None else {}
+        found = kept.get(cls.__name__, {}) if isinstance(kept, dict) else {}
+        return dict(found) if isinstance(found, dict) else {}
+
+
+class OriginService(QObject):
+    """Notes the origin of every reply of `session` when it begins; what the store cannot take stays in memory."""
+
+    def __init__(self, session: ChatSession, hashes: HashService, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session, self.hashes = session, hashes
+        self._begun: dict[int, dict[str, Any]] = {}
+        self._unsaved: dict[int, Origin] = {}
+        self._identities: dict[str, str] = {}
+        session.model_changed.connect(self._on_model)
+        session.replies.begun.connect(self._on_begun)
+        session.replies.rendered.connect(self._on_rendered)
+        session.replies.ended.connect(self._on_ended)
+
+    def told(self, message_id: int) -> ToldOrigin:
+        """All that is known of a reply. Raises `StoreError`."""
+        library = self._session.library
+        origin = self._unsaved.get(message_id) or library.origins(message_id).load(message_id)
+        found = ToldOrigin(library.of(message_id).message(message_id), origin, self._session.tokens(message_id))
+        if not found.path:
+            return found
+        return dataclasses.replace(found, hash=self.hashes.hash_of(found.path, str(found.model.get("identity", ""))))
+
+    def identity_of_loaded(self) -> str:
+        """What tells the loaded model's files from others; "" for none."""
+        return next(iter(self._identities.values()), "")
+
+    def compute_hash(self, told: ToldOrigin) -> bool:
+        """Have the hash found out; False when the files of then are not there any more."""
+        same = bool(told.path) and identity(Path(told.path)) == told.model.get("identity")
+        if same:
+            self.hashes.compute(told.path)
+        return same
+
+    @Slot(object)
+    def _on_model(self, model: ModelInfo | None) -> None:
+        """The files as they were loaded; what comes into their place later is another model."""
+        self._identities = {model.path: identity(Path(model.path))} if model is not None else {}
+
+    @Slot(int, object, int)
+    def _on_begun(self, message_id: int, request: ChatRequest, known: int) -> None:
+        session, model = self._session, self._session.model
+        settings: dict[str, Any] = {type(each).__name__: each.to_json() for each in (getattr(request, name) for name in _OF_REQUEST)}
+        settings |= {type(each).__name__: each.to_json() for each in session.loaded_with}
+        facts: dict[str, Any] = {
+            "engine": version(), "started": time.time(), "known": known, "plain": request.plain, "settings": settings,
+        }  # fmt: skip
+        if model is not None:
+            about = {name: getattr(model, name) for name in FACTS}
+            facts["model"] = {**about, "identity": self._identities.get(model.path, "")}
+        self._begun[message_id] = facts
+
+    @Slot(int, object)
+    def _on_rendered(self, message_id: int, prompt: Rendered) -> None:
+        self._keep(message_id, prompt)
+
+    @Slot(int, int)
+    def _on_ended(self, _conversation: int, message_id: int) -> None:
+        self._keep(message_id, None)
+        for waiting in tuple(self._unsaved):
+            self._save(waiting)
+
+    def _keep(self, message_id: int, prompt: Rendered | None) -> None:
+        facts = self._begun.pop(message_id, None)
+        if facts is not None:
+            self._unsaved[message_id] = Origin(facts, prompt)
+            self._save(message_id)
+
+    def _save(self, message_id: int) -> None:
+        try:
+            self._session.library.origins(message_id).save(message_id, self._unsaved[message_id])
+        except StoreError as error:
+            log.warning("what reply %d was made from could not be saved yet: %s", message_id, error)
+            return
+        del self._unsaved[message_id]

@@ -1,0 +1,170 @@
+"""The origin of a reply in words and rows, and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from desktop.items.models.local_models import count_text
+from desktop.services.engine.reply_record import drafting_text, reason_text, stats_of
+from desktop.services.provenance.provenance import ToldOrigin
+from desktop.settings import PANES
+from engine.core import Rendered
+from engine.settings import AdapterSettings, SamplerSettings, Settings, setting_info
+from engine.units import size_text
+
+__all__ = ["SettingRow", "as_json", "facts_rows", "prompt_pieces", "prompt_words", "setting_rows", "value_words"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SettingRow:
+    """One setting that was in force: `default` is its usual value in words where it was another one, else empty."""
+
+    pane: str
+    label: str
+    value: str
+    default: str = ""
+
+
+def facts_rows(told: ToldOrigin, hash_words: str) -> list[tuple[str, str]]:
+    """(title, words) of model, machine, seed, times and end; what is not known is left out."""
+    model, stats, facts = told.model, stats_of(told.message.stats), told.origin.facts if told.origin is not None else {}
+    started = facts.get("started")
+    adapters = told.settings(AdapterSettings).get("adapters") or ()
+    rows = [
+        ("Model", str(model.get("name") or told.message.stats.get("model", ""))),
+        ("File", told.path),
+        ("SHA-256", hash_words if told.path else ""),
+        ("Size", _size(model)),
+        ("Adapters", "\n".join(map(str, adapters)) or ("none" if model else "")),
+        ("Ran on", _place(model)),
+        ("Written", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(started)) if isinstance(started, int | float) else ""),
+    ]
+    if stats is not None:
+        cached = f", {stats.cached_tokens:,} of them from the cache" if stats.cached_tokens else ""
+        rows += [
+            ("Prompt", f"{stats.prompt_tokens:,} tokens{cached}"),
+            ("Reply", f"{stats.new_tokens:,} tokens"),
+            ("Seed", f"{stats.seed}{_drawn(told)}"),
+            ("Reading the prompt", _speed(stats.prefill_tokens, stats.prefill_seconds, stats.prefill_tokens_per_second)),
+            ("First token after", f"{stats.first_token_seconds:.2f} s" if stats.first_token_seconds else ""),
+            ("Writing", _speed(max(0, stats.new_tokens - 1), stats.decode_seconds, stats.decode_tokens_per_second)),
+            ("Drafting", drafting_text(stats)),
+        ]
+    rows += [("Ended", reason_text(told.message.stats)), ("Trouble", str(told.message.stats.get("error", "")))]
+    rows += [("Inglenook", str(facts.get("engine", "")))]
+    return [(title, words) for title, words in rows if words]
+
+
+def prompt_words(prompt: Rendered | None) -> str:
+    """How long a prompt is, and what is special about it."""
+    if prompt is None:
+        return "The prompt of this reply was not kept."
+    special = {id for id, _, control in prompt.vocabulary if control}
+    words = f"{len(prompt.ids):,} tokens, {sum(id in special for id in prompt.ids):,} of them control tokens"
+    if prompt.given:
+        words += f"; the last {prompt.given:,} are the beginning of the reply"
+    if prompt.heal:
+        words += "; the last one was chosen anew"
+    return f"{words}."
+
+
+def prompt_pieces(prompt: Rendered, ids: tuple[int, ...] | None = None) -> Iterator[tuple[str, bool]]:
+    """The prompt's text (or that of `ids`) in order, (text, whether it is one control token)."""
+    known = {id: (data, control) for id, data, control in prompt.vocabulary}
+    plain = bytearray()
+    for id in prompt.ids if ids is None else ids:
+        data, control = known.get(id, (f"<{id}>".encode(), True))
+        if not control:
+            plain += data
+            continue
+        if plain:
+            yield plain.decode("utf-8", "replace"), False
+            plain.clear()
+        yield data.decode("utf-8", "replace"), True
+    if plain:
+        yield plain.decode("utf-8", "replace"), False
+
+
+def setting_rows(told: ToldOrigin) -> list[SettingRow]:
+    """Every setting that was in force, in the order of the panes."""
+    found = []
+    for pane, cls in PANES:
+        values = told.settings(cls)
+        for field in dataclasses.fields(cls) if values else ():  # type: ignore[arg-type]
+            if field.name in values:
+                now, usual = value_words(cls, field.name, values[field.name]), value_words(cls, field.name, field.default)
+                found.append(SettingRow(pane, setting_info(field).label, now, usual if now != usual else ""))
+    return found
+
+
+def value_words(cls: type[Settings], name: str, value: Any) -> str:
+    """A setting's value for people; of a long list, how many it has."""
+    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
+    info = setting_info(next(field for field in fields if field.name == name))
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if value is None:
+        return "automatic" if name != "seed" else "drawn anew"
+    choices = dict(info.choices or ())
+    if isinstance(value, list | tuple):
+        return ", ".join(choices.get(str(part), str(part)) for part in value) or "none"
+    if isinstance(value, str):
+        return choices.get(value, value) or "none"
+    words = dict(info.words or ()).get(value)
+    number = f"{value:,}" if isinstance(value, int) and name != "seed" else str(value)
+    return words or f"{number} {info.unit}".rstrip()
+
+
+def as_json(told: ToldOrigin) -> str:
+    """All of it, for a file or a report."""
+    origin = told.origin
+    data: dict[str, Any] = {
+        "reply": {"text": told.message.text, "token_ids": list(told.expected)},
+        "model": {**told.model, "sha256": told.hash or None},
+        "result": dict(told.message.stats),
+    }
+    if origin is not None:
+        data |= {name: value for name, value in origin.facts.items() if name not in ("model", "known")}
+    if origin is not None and origin.prompt is not None:
+        prompt = origin.prompt
+        data["prompt"] = {
+            "text": "".join(text for text, _ in prompt_pieces(prompt)),
+            "token_ids": list(prompt.ids),
+            "control_token_ids": [id for id, _, control in prompt.vocabulary if control],
+            "given": prompt.given, "healed": prompt.heal, "negative_token_ids": list(prompt.negative_ids),
+            "passes": [list(map(list, row)) for row in prompt.passes],
+        }  # fmt: skip
+    return json.dumps(data, ensure_ascii=False, indent=2)
+
+
+def _size(model: Any) -> str:
+    parts = []
+    if size := model.get("size") or model.get("weights_bytes"):
+        parts.append(size_text(int(size)))
+    if model.get("parameters"):
+        parts.append(f"{count_text(int(model['parameters']))} parameters")
+    if model.get("quantisation"):
+        parts.append(f"{model['quantisation']}, {float(model.get('bits_per_weight', 0)):.2f} bits per weight")
+    return ", ".join(parts)
+
+
+def _place(model: Any) -> str:
+    if not model:
+        return ""
+    if model.get("where"):
+        return str(model["where"])
+    place = "the reference backend" if model.get("backend") == "reference" else "the processor (CPU)"
+    return f"{place}, {model['threads']} threads" if model.get("threads") else place
+
+
+def _drawn(told: ToldOrigin) -> str:
+    values = told.settings(SamplerSettings)
+    return ", drawn at random" if values and values.get("seed") is None else ", as set" if values else ""
+
+
+def _speed(tokens: int, seconds: float, rate: float) -> str:
+    return f"{tokens:,} tokens in {seconds:.2f} s, {rate:,.1f} tokens/s" if seconds > 0 and tokens > 0 else ""

@@ -1,0 +1,60 @@
+"""All services of one window, made together and ended together."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from desktop.services.composer.writing import Writing
+from desktop.services.conversations.chat_list import Shelf
+from desktop.services.models.devices import DeviceService
+from desktop.services.models.fit_estimates import LibraryService
+from desktop.services.models.hub import HubService
+from desktop.services.models.local_models import CatalogueService
+from desktop.services.models.memory_forecast import MemoryForecast
+from desktop.services.models.starter_download import DownloadService
+from desktop.services.provenance.provenance import OriginService
+from desktop.services.session.chat_session import ChatSession
+from desktop.services.session.context_meter import ContextMeter
+from desktop.services.settings.validation import CheckService
+from desktop.services.system.backups import BackupService
+from desktop.services.system.data_folder import DataPlace
+from desktop.services.transfer.transfer import ExchangeService
+
+__all__ = ["Services"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Services:
+    """What the views talk to. `folder` holds the program's data, `models` the models that are fetched."""
+
+    folder: Path
+    models: Path
+    session: ChatSession
+    catalogue: CatalogueService
+    download: DownloadService
+    checks: CheckService
+    hub: HubService
+    devices: DeviceService
+    judge: LibraryService
+    shelf: Shelf
+    exchange: ExchangeService
+    backups: BackupService
+    writing: Writing
+    origins: OriginService
+    meter: ContextMeter
+    memory: MemoryForecast
+    place: DataPlace
+
+    def close(self) -> None:
+        """End their threads, the session last: what the others still tell it is saved with it."""
+        helpers = (
+            self.meter, self.exchange, self.backups, self.shelf, self.checks, self.devices, self.download, self.hub, self.judge,
+            self.writing, self.catalogue, self.origins.hashes, self.memory, self.place, self.session,
+        )  # fmt: skip
+        ended = [helper.close() for helper in helpers]  # every one is closed, whatever the others say
+        if not all(ended):
+            log.error("a thread did not end in time")

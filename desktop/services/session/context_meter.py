@@ -1,0 +1,222 @@
+"""What the context holds, what of it is cached, and what the next message will cost; counted on the engine's thread while it is free."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from desktop.services.engine.stream_thread import Job
+from desktop.services.session.chat_session import ChatSession
+from engine.core import ChatRequest, ChatSource, Foreseen, Stats
+from engine.errors import EngineError
+from engine.settings import ConstraintSettings, GuidanceSettings, Settings, StopSettings
+
+__all__ = ["ContextMeter", "Measured", "cost_words"]
+
+_SOON_MS = 220
+_CHARACTERS = 4.0
+"""Of a token, before any was counted: only for what is typed while the engine is busy."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Tokens. `system`, `messages` and `draft` come to `used`, of `length`; `cached` of them need no reading, `next_read` will be read
+    by the next reply. `starts` are (message id, first token, behind its last) of each message that is read; `rate` tokens read in a
+    second, 0 while not known. `about`: typed text is estimated, because the engine is busy.
+    """
+
+    length: int = 0
+    system: int = 0
+    messages: int = 0
+    draft: int = 0
+    cached: int = 0
+    dropped: int = 0
+    rate: float = 0.0
+    about: bool = False
+    starts: tuple[tuple[int, int, int], ...] = ()
+    trouble: str = ""
+
+    @property
+    def used(self) -> int:
+        """All that the next prompt has."""
+        return self.system + self.messages + self.draft
+
+    @property
+    def next_read(self) -> int:
+        """What the next reply reads."""
+        return max(0, self.used - self.cached)
+
+    def cost_of_editing(self, message_id: int) -> int:
+        """Tokens that are read when this message is another one; 0 where it is not read."""
+        for id, start, end in self.starts:
+            if id == message_id:
+                return end - min(start, self.cached)
+        return 0
+
+
+def cost_words(tokens: int, rate: float) -> str:
+    """For example "about 3,120 tokens, about 4 s"; without the time while no speed was measured."""
+    words = "about 1 token" if tokens == 1 else f"about {tokens:,} tokens"
+    if rate <= 0:
+        return words
+    seconds = tokens / rate
+    return f"{words}, {'less than 1 s' if seconds < 1 else f'about {seconds:.0f} s' if seconds < 100 else f'about {seconds / 60:.0f} min'}"
+
+
+class ContextMeter(QObject):
+    """Measures the open conversation with what is typed; nothing runs on the GUI thread, and typing is not waited for.
+
+    Signals:
+        changed(object): another `Measured`.
+    """
+
+    changed = Signal(object)
+
+    def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._draft, self._counted_draft, self._closed = "", "", False
+        self._job: Job | None = None
+        self._rate, self._characters = 0.0, _CHARACTERS
+        self.measured = Measured()
+        self._soon = QTimer(self)
+        self._soon.setSingleShot(True)
+        self._soon.setInterval(_SOON_MS)
+        self._soon.timeout.connect(self._measure)
+        for signal in (session.state_changed, session.model_changed, session.conversation_changed):
+            signal.connect(self._later)
+        shown = session.messages
+        for signal in (shown.rowsInserted, shown.rowsRemoved, shown.dataChanged, shown.modelReset):
+            signal.connect(self._later)
+        session.settings_changed.connect(self._on_settings)
+        session.stats_changed.connect(self._on_stats)
+        session.running_changed.connect(self._on_running)
+
+    def set_draft(self, text: str) -> None:
+        """What is typed and not sent yet, attachments included."""
+        if text != self._draft:
+            self._draft = text
+            if self._session.state != "idle":
+                self._estimate()
+            self._later()
+
+    @Slot()
+    def prompt_changed(self) -> None:
+        """The system prompt is another one."""
+        self._later()
+
+    def close(self) -> bool:
+        """Measure no more: the engine's thread ends."""
+        self._closed = True
+        self._soon.stop()
+        return True
+
+    @Slot()
+    def _later(self) -> None:
+        if self._closed:
+            return
+        if self._session.model is None or self._session.notebook:  # a notebook's page counts its own tokens
+            self._soon.stop()
+            self._tell(Measured())
+        elif not self._soon.isActive():
+            self._soon.start()
+
+    @Slot(object)
+    def _on_settings(self, cls: type[Settings]) -> None:
+        if cls in (StopSettings, GuidanceSettings):
+            self._later()
+
+    @Slot(object, str)
+    def _on_stats(self, stats: Stats | None, _reason: str) -> None:
+        if stats is not None and stats.prefill_tokens >= 16 and stats.prefill_seconds > 0:
+            self._rate = stats.prefill_tokens_per_second
+        self._later()
+
+    @Slot(object)
+    def _on_running(self, stats: Stats) -> None:
+        """While a reply is written its own figures tell; all of it is cached then."""
+        if self._session.notebook:
+            return
+        now = self.measured
+        messages = max(0, stats.context_tokens - now.system)
+        draft = self._about()
+        self._tell(
+            dataclasses.replace(
+                now, length=stats.context_length, messages=messages, cached=stats.context_tokens, draft=draft, about=bool(draft)
+            )
+        )
+
+    def _about(self) -> int:
+        """Tokens of the draft, by its length."""
+        return round(len(self._draft) / self._characters) if self._draft.strip() else 0
+
+    def _estimate(self) -> None:
+        tokens = self._about()
+        self._tell(dataclasses.replace(self.measured, draft=tokens, about=bool(tokens)))
+
+    @Slot()
+    def _measure(self) -> None:
+        session = self._session
+        if session.state != "idle" or session.model is None or not session.conversation:
+            return
+        if self._job is not None:  # its end asks again
+            self._job.stop()
+            return
+        self._counted_draft = self._draft
+        draft = self._draft.strip("\n").rstrip()
+        # Without a draft a question stands for it: templates want one, and its place is what a message costs at least.
+        messages, ids = session.next_messages(draft)
+        request = ChatRequest(
+            messages,
+            stops=session.settings(StopSettings), guidance=session.settings(GuidanceSettings),
+            constraint=ConstraintSettings(),
+        )  # fmt: skip
+        self._job = session.replies.engine.ask(
+            lambda source, stop: _foreseen(source, request, stop),
+            lambda _event: None,
+            lambda result, _trouble: self._on_counted(result, ids),
+        )
+
+    def _on_counted(self, result: Foreseen | str | None, ids: list[int]) -> None:
+        self._job = None
+        if self._counted_draft != self._draft or result is None:
+            self._later() if self._session.model is not None else self._tell(Measured())
+        if isinstance(result, str):
+            self._tell(dataclasses.replace(Measured(), length=self.measured.length, rate=self._rate, trouble=result))
+        elif result is not None:
+            self._tell(self._sorted(result, ids))
+
+    def _sorted(self, found: Foreseen, ids: list[int]) -> Measured:
+        system = bool(ids and not ids[0])
+        kept = [*ids[:system], *ids[system + found.dropped_messages :]]
+        *shares, draft = found.messages
+        starts, place = [], 0
+        for id, share in zip(kept, shares, strict=False):
+            if id:
+                starts.append((id, place, place + share))
+            place += share
+        empty = not self._counted_draft.strip()
+        if self._counted_draft.strip():
+            self._characters = max(1.0, len(self._counted_draft) / max(1, draft))
+        prompt = sum(shares[:system])
+        return Measured(
+            found.context_length, prompt, sum(shares) - prompt, 0 if empty else draft, min(found.cached_tokens, sum(shares) + draft),
+            found.dropped_messages, self._rate, starts=tuple(starts),
+        )  # fmt: skip
+
+    def _tell(self, measured: Measured) -> None:
+        if measured != self.measured:
+            self.measured = measured
+            self.changed.emit(measured)
+
+
+def _foreseen(source: ChatSource, request: ChatRequest, stop: threading.Event) -> Generator[None, None, Foreseen | str]:
+    yield from ()
+    try:
+        return source.foresee(request)
+    except EngineError as error:  # too long, or a template that does not take this
+        return str(error)

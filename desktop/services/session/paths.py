@@ -1,0 +1,50 @@
+"""From a shown path of stored messages to what the model is asked, and to the rows of the transcript."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from desktop.items.chats.messages import MessageItem, MessagesModel
+from desktop.store.conversations.records import HIDDEN, StoredMessage
+from engine.core import Message
+
+__all__ = ["find_item", "request_messages", "show_items"]
+
+
+def request_messages(system_prompt: str, path: Sequence[StoredMessage], last: int | None) -> tuple[Message, ...]:
+    """The system prompt (if any) and the messages of `path` up to and with `last`; None takes none of them."""
+    found = [Message("system", system_prompt)] if system_prompt.strip() else []
+    if last is not None:
+        end = [message.id for message in path].index(last) + 1
+        found += [Message(message.role, message.text) for message in path[:end] if message.role != HIDDEN]
+    return tuple(found)
+
+
+def find_item(model: MessagesModel, message_id: int) -> MessageItem | None:
+    """The message's row content; None when it is not on display."""
+    try:
+        return model.item(message_id)
+    except KeyError:
+        return None
+
+
+def show_items(model: MessagesModel, wanted: Sequence[MessageItem]) -> None:
+    """Bring the model to `wanted` with the fewest changes, so that the transcript keeps its place and its painted rows.
+
+    Rows before the first other message are replaced only where they differ; at that place a variant replaces a variant;
+    what is below goes, and the rest is appended.
+    """
+    present = model.items()
+    common = 0
+    while common < min(len(present), len(wanted)) and present[common].id == wanted[common].id:
+        common += 1
+    for old, new in zip(present[:common], wanted[:common], strict=True):
+        if old != new:
+            model.replace(old.id, new)
+    turns_into = common < min(len(present), len(wanted)) and present[common].role == wanted[common].role
+    first_gone = common + 1 if turns_into else common
+    model.remove([item.id for item in present[first_gone:]])
+    if turns_into:
+        model.replace(present[common].id, wanted[common])
+    for item in wanted[first_gone:]:
+        model.append(item)

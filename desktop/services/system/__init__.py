@@ -1,0 +1,1 @@
+"""Backups, notifications, memory and processes: what the system and the program owe each other."""

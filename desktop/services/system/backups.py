@@ -1,0 +1,221 @@
+"""Copies of the conversations made by the clock, the check of the file itself, and the way back: all off the GUI thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.services.session.chat_session import ChatSession
+from desktop.settings import Behaviour
+from desktop.store.backups import Backup, Backups, count_conversations, forget_restore, prepare_restore, put_in_place
+from desktop.store.database.database import StoreError, check_file
+
+__all__ = ["BackupRow", "BackupService"]
+
+FIRST_MS = 60_000
+"""After the start: by then the window, and mostly a model, are there."""
+EVERY_MS = 600_000
+DAY_S = 86_400.0
+
+
+class BackupRow(NamedTuple):
+    """A copy and how many conversations it holds; -1 where it cannot be read."""
+
+    backup: Backup
+    chats: int
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a job came to: `kind` is "made", "list" or "ready"."""
+
+    kind: str
+    value: Any = None
+    trouble: str = ""
+
+
+class BackupService(QObject):
+    """Makes a copy when one is due and the user wants copies; looks for damage in a large file that was not checked for a day.
+
+    Signals:
+        made(object): the `Backup` that was made now; None when `make_now` found that it is not possible.
+        listed(object): a tuple of `BackupRow`, latest first.
+        trouble(str): a sentence about a copy that could not be made, or about damage that was found.
+        restored(str): another copy is in place and shown; the name that the file of before has now.
+        refused(str): why a copy was not put in place; everything is as it was.
+    """
+
+    made = Signal(object)
+    listed = Signal(object)
+    trouble = Signal(str)
+    restored = Signal(str)
+    refused = Signal(str)
+
+    def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self.copies = Backups(session.library.database.path)
+        self._worker: StreamThread | None = None
+        self._told = ""
+        self._part: Path | None = None
+        self._closed = False
+        self._timer = QTimer(self)
+        self._timer.setInterval(FIRST_MS)
+        self._timer.timeout.connect(self._on_time)
+        self._timer.start()
+
+    @property
+    def restoring(self) -> bool:
+        """Whether a copy waits for its place, until nothing is written any more."""
+        return self._part is not None
+
+    def make_now(self) -> None:
+        """Make a copy, whether one is due or not."""
+        self._start(_making(self.copies, forced=True))
+
+    def look(self) -> None:
+        """Have the copies listed."""
+        self._start(_listing(self.copies))
+
+    def restore(self, backup: Path) -> None:
+        """Put this copy in the place of the conversations: it is prepared in the background, a reply that runs is stopped."""
+        self._start(_preparing(backup, self.copies.path))
+
+    def close(self) -> bool:
+        """Stop the clock and what runs; False when the thread did not end in time."""
+        self._closed = True
+        self._timer.stop()
+        if self._part is not None:
+            forget_restore(self._part)
+        return self._worker is None or self._worker.close()
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _start(self, run: Any) -> Job | None:
+        if self._closed:
+            return None
+        if self._worker is None:
+            self._worker = StreamThread("backups", self)
+            self._worker.finished.connect(self._on_finished)
+            self._worker.failed.connect(self._on_failed)
+        return self._worker.start(run)
+
+    @Slot()
+    def _on_time(self) -> None:
+        self._timer.setInterval(EVERY_MS)
+        if self._session.settings(Behaviour).backups:
+            self._start(_making(self.copies, forced=False))
+        else:
+            self._start(_checking(self.copies))
+
+    @Slot(int, object)
+    def _on_finished(self, _job: int, answer: _Answer | None) -> None:
+        if answer is None or self._closed:
+            return
+        if answer.kind == "ready" and answer.trouble:
+            self.refused.emit(answer.trouble)
+        elif answer.kind == "ready":
+            self._part = answer.value
+            if self._session.replying_in:
+                self._session.stop()
+            self._put_in_place()
+        elif answer.kind == "list":
+            self.listed.emit(answer.value)
+        else:
+            if answer.trouble and answer.trouble != self._told:
+                self._told = answer.trouble  # the same trouble once a session
+                self.trouble.emit(answer.trouble)
+            if answer.kind == "made":
+                self.made.emit(answer.value)
+
+    @Slot(int, str, str)
+    def _on_failed(self, _job: int, sentence: str, _details: str) -> None:
+        self.trouble.emit(sentence)
+
+    @Slot()
+    def _put_in_place(self) -> None:
+        """Once no reply runs: close the file, take the copy, open it, show it."""
+        if self._part is None or self._closed:
+            return
+        if self._session.replying_in:
+            QTimer.singleShot(50, self, self._put_in_place)
+            return
+        part, self._part = self._part, None
+        database = self._session.library.database
+        aside: Path | None = None
+        trouble = ""
+        database.close()
+        try:
+            aside = put_in_place(part, database.path)
+        except StoreError as error:
+            trouble = str(error)
+        try:
+            database.reopen()
+        except StoreError as error:
+            trouble = trouble or str(error)
+        self._session.start_again()
+        if trouble:
+            self.refused.emit(trouble)
+        else:
+            self.restored.emit(aside.name if aside is not None else "")
+
+
+def _making(copies: Backups, forced: bool) -> Any:
+    def run(stop: threading.Event) -> Generator[None, None, _Answer]:
+        yield from ()
+        try:
+            if forced or copies.due():
+                return _Answer("made", copies.make(None if not forced else time.time(), stop.is_set))
+        except StoreError as error:
+            return _Answer("made", None, str(error))
+        return _check(copies, stop)
+
+    return run
+
+
+def _checking(copies: Backups) -> Any:
+    def run(stop: threading.Event) -> Generator[None, None, _Answer]:
+        yield from ()
+        return _check(copies, stop)
+
+    return run
+
+
+def _check(copies: Backups, stop: threading.Event) -> _Answer:
+    """Look for damage, unless a copy of the last day, which is checked, has done so."""
+    now = time.time()
+    latest = copies.latest(now)
+    try:
+        if latest is not None and now - latest.made_at < DAY_S:
+            return _Answer("checked")
+        damage = check_file(copies.path, stop.is_set)
+    except (OSError, StoreError) as error:
+        return _Answer("checked", None, str(error))
+    words = "The file with your conversations is damaged ({}): start the program again, and what can be read is saved."
+    return _Answer("checked", None, words.format(damage) if damage else "")
+
+
+def _listing(copies: Backups) -> Any:
+    def run(stop: threading.Event) -> Generator[None, None, _Answer]:
+        yield from ()
+        return _Answer("list", tuple(BackupRow(backup, count_conversations(backup.path)) for backup in copies.list()))
+
+    return run
+
+
+def _preparing(backup: Path, path: Path) -> Any:
+    def run(stop: threading.Event) -> Generator[None, None, _Answer]:
+        yield from ()
+        try:
+            return _Answer("ready", prepare_restore(backup, path))
+        except StoreError as error:
+            return _Answer("ready", None, str(error))
+
+    return run

@@ -1,0 +1,138 @@
+"""DataPlace: notices that the file with the conversations is no longer where it was, and saves all of it somewhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from desktop.services.session.chat_session import ChatSession
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.conversations.participants import Spoken
+from desktop.store.database.database import FILE_NAME, Database, Gone, StoreError
+from desktop.store.settings.preferences import FILE_NAME as PREFERENCES
+from engine.platform.folders import private_folder
+
+__all__ = ["LOOK_MS", "DataPlace"]
+
+log = logging.getLogger(__name__)
+
+LOOK_MS = 1000
+
+
+class DataPlace(QObject):
+    """Looks once a second, beside every write, which is refused while the file is gone. Systems keep a file that is open
+    until it is closed, also one that was removed: all of it can still be written to another place.
+
+    `gone` is whether the file is away; `given_up` that the user wants nothing saved any more; `opened_in` the folder at
+    the start, where the next start looks, too.
+
+    Signals:
+        lost(str sentence): the file is not in its place any more.
+        back(): it is there again.
+        moved(object folder): all was saved in this folder, and is kept there from now on.
+    """
+
+    lost = Signal(str)
+    back = Signal()
+    moved = Signal(object)
+
+    def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session, self._database = session, session.library.database
+        self.gone = self.given_up = False
+        self.opened_in = self.folder
+        self._timer = QTimer(self)
+        self._timer.setInterval(LOOK_MS)
+        self._timer.timeout.connect(self.look)
+        self._timer.start()
+
+    @property
+    def folder(self) -> Path:
+        """Where the file is, or was."""
+        return self._database.path.parent
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no other file is where it was."""
+        return not self._database.path.exists()
+
+    @Slot()
+    def look(self) -> None:
+        """Find out whether the file is in its place, and tell when that has changed."""
+        gone = not self._database.in_place
+        if gone == self.gone:
+            return
+        self.gone = gone
+        if gone:
+            log.error("%s is gone", self._database.path)
+            self.lost.emit(str(Gone(self._database.path)))
+        else:
+            self._session.save_replies()
+            self.back.emit()
+
+    def save_in(self, folder: Path) -> str:
+        """Save everything in `folder` and go on there; returns "", or why that is not possible.
+
+        Where the file cannot be read any more, as from a disk that was pulled out, what is on the screen is saved.
+        """
+        path = folder / FILE_NAME
+        try:
+            self._database.move_to(path)
+        except StoreError as error:
+            if path.exists() or not self._is_unreadable():
+                return str(error)
+            if self._session.replying_in:
+                self._session.stop()
+                return "The reply that was being written is stopped now: choose the folder again."
+            try:
+                private_folder(folder)
+                self._save_shown(path)
+            except (OSError, StoreError) as second:
+                return f"Nothing can be saved in {folder} ({second})."
+        self._session.preferences.path = folder / PREFERENCES
+        self._session.preferences.unsaved = True
+        try:
+            self._session.preferences.save()
+        except StoreError as error:
+            log.error("the preferences are not saved in %s: %s", folder, error)
+        self._session.save_replies()
+        self.gone = self.given_up = False
+        self.moved.emit(folder)
+        return ""
+
+    def rescue(self) -> None:
+        """The program ends without having asked: put everything back where it was, if nothing else is there."""
+        self.look()
+        if self.gone and not self.given_up and self.is_free and (sentence := self.save_in(self.folder)):
+            log.error("the conversations are not saved: %s", sentence)
+
+    def close(self) -> bool:
+        """Look no more."""
+        self._timer.stop()
+        return True
+
+    def _is_unreadable(self) -> bool:
+        try:
+            self._database.execute("PRAGMA quick_check(1)").fetchone()
+        except StoreError:
+            return True
+        return False
+
+    def _save_shown(self, path: Path) -> None:
+        """Write the open chat as it is on the screen, and replies of others that were not saved."""
+        items, waiting = self._session.messages.items(), self._session.replies.unsaved.waiting
+        fresh = Database(path)
+        with contextlib.closing(fresh):
+            store = ConversationStore(fresh)
+            made, parent = store.create().id, None
+            for item in items:
+                speaker = Spoken(item.speaker, item.persona)
+                parent = store.add_message(made, parent, item.role, item.text, speaker=speaker).id
+            shown = {item.id for item in items}
+            for text in (text for number, text in waiting.items() if number not in shown):
+                store.add_message(store.create("A reply that was not saved").id, None, "assistant", text)
+        self._database.go_on_at(path)
+        self._session.start_again()

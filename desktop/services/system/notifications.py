@@ -1,0 +1,197 @@
+"""Tells of a long reply that ended while nobody looked at the window, with a notification of the system.
+
+On Linux it goes over the session bus to the desktop's own service; elsewhere through an icon in the tray that is there only
+as long as the notification is. A click on it asks for the reply's chat.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from desktop.services.engine.stream_thread import Job, StreamThread
+from desktop.services.session.chat_session import ChatSession
+from desktop.settings import Behaviour
+from desktop.store.conversations.temporary import FIRST_TEMPORARY
+from desktop.store.database.database import StoreError
+
+__all__ = ["BusNotifier", "Notifier", "ReplyWatch"]
+
+log = logging.getLogger(__name__)
+
+SERVICE, PLACE = "org.freedesktop.Notifications", "/org/freedesktop/Notifications"
+"""The desktops' interface: https://specifications.freedesktop.org/notification-spec/latest/"""
+_SHOWN = 20
+"""So many notifications are remembered; a click on an older one does nothing."""
+
+
+class Notifier(Protocol):
+    """Shows notifications: `show` answers at once, and `clicked(str token)` of the one shown last may follow, or `failed()`."""
+
+    def show(self, title: str, text: str, clicked: Callable[[str], None], failed: Callable[[], None]) -> None:
+        """Show one. `clicked` gets the leave to come to the front that the desktop gives, or ""."""
+
+    def close(self) -> None:
+        """Take away what belongs to it."""
+
+
+class BusNotifier(QObject):
+    """Notifications over the session bus of a Linux desktop; its service may hang, so it is asked on a thread of its own."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._thread: StreamThread | None = None
+        self._asked: dict[int, tuple[Callable[[str], None], Callable[[], None]]] = {}
+        self._shown: dict[int, Callable[[str], None]] = {}
+        self._tokens: dict[int, str] = {}
+
+    def show(self, title: str, text: str, clicked: Callable[[str], None], failed: Callable[[], None]) -> None:
+        """Ask the desktop's service to show one."""
+        if self._thread is None and not self._connect():
+            failed()
+            return
+        assert self._thread is not None
+        job: Job = self._thread.start(lambda _stop: _notify(title, text))
+        self._asked[job.id] = (clicked, failed)
+
+    def close(self) -> None:
+        """End the thread, once made."""
+        if self._thread is not None:
+            self._thread.close(timeout_s=1.0)
+
+    def _connect(self) -> bool:
+        try:
+            from PySide6.QtCore import SLOT
+            from PySide6.QtDBus import QDBusConnection
+        except ImportError:
+            return False
+        bus = QDBusConnection.sessionBus()
+        if not bus.isConnected():
+            return False
+        for name, slot in (("ActionInvoked", "invoked"), ("ActivationToken", "permitted")):
+            receiver: Any = SLOT(f"{slot}(QDBusMessage)")  # a str, whatever the stubs say
+            bus.connect("", PLACE, SERVICE, name, self, receiver)
+        self._thread = StreamThread("notify", self)
+        self._thread.finished.connect(self._answered)
+        self._thread.failed.connect(self._refused)
+        return True
+
+    @Slot(int, object)
+    def _answered(self, job: int, number: object) -> None:
+        clicked, failed = self._asked.pop(job)
+        if not isinstance(number, int):
+            failed()
+            return
+        self._shown[number] = clicked
+        for old in list(self._shown)[:-_SHOWN]:
+            del self._shown[old]
+
+    @Slot(int, str, str)
+    def _refused(self, job: int, sentence: str, details: str) -> None:
+        self._asked.pop(job)[1]()
+
+    @Slot("QDBusMessage")
+    def permitted(self, message: object) -> None:
+        """The desktop gave its leave to come to the front; the click is told next."""
+        number, token = _arguments(message)
+        self._tokens = {number: token}
+
+    @Slot("QDBusMessage")
+    def invoked(self, message: object) -> None:
+        """One of the bus's notifications was clicked."""
+        number, _ = _arguments(message)
+        clicked = self._shown.pop(number, None)
+        if clicked is not None:
+            clicked(self._tokens.pop(number, ""))
+
+
+def _arguments(message: object) -> tuple[int, str]:
+    """The number and the word of a signal of the service."""
+    found = list(getattr(message, "arguments", list)())
+    number, word = (*found, 0, "")[:2] if len(found) >= 2 else (0, "")
+    return (number, word) if isinstance(number, int) and isinstance(word, str) else (0, "")
+
+
+def _notify(title: str, text: str) -> Generator[None, None, int | None]:
+    """Call the service; returns the notification's number, or None when there is no service."""
+    from PySide6.QtCore import Q_ARG, Q_RETURN_ARG, QMetaObject
+    from PySide6.QtDBus import QDBusConnection, QDBusInterface
+
+    # Through the service's own description of itself, for that alone makes an unsigned number of a Python int.
+    service = QDBusInterface(SERVICE, PLACE, SERVICE, QDBusConnection.sessionBus())
+    yield None
+    if not service.isValid():
+        return None
+    hints = {"desktop-entry": "inglenook", "category": "im.received"}
+    arguments = (
+        Q_ARG("QString", "Inglenook"), Q_ARG("uint", 0), Q_ARG("QString", "inglenook"), Q_ARG("QString", title), Q_ARG("QString", text),
+        Q_ARG("QStringList", ["default", "Show the reply"]), Q_ARG("QVariantMap", hints), Q_ARG("int", -1),
+    )  # fmt: skip
+    try:
+        number = QMetaObject.invokeMethod(service, "Notify", Q_RETURN_ARG("uint"), *arguments)
+    except RuntimeError as error:
+        log.info("no notification: %s", error)
+        return None
+    return number if isinstance(number, int) and number > 0 else None
+
+
+class ReplyWatch(QObject):
+    """Watches the replies of `session`; `in_front()` tells whether the user looks at the program.
+
+    Signals:
+        wanted(int conversation, str token): a notification was clicked: show that conversation, in front.
+        unheard(): a reply ended unseen, and no notification could be shown.
+    """
+
+    wanted = Signal(int, str)
+    unheard = Signal()
+
+    def __init__(
+        self, session: ChatSession, make_notifier: Callable[[], Notifier], in_front: Callable[[], bool], parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._session, self._make, self._in_front = session, make_notifier, in_front
+        self._notifier: Notifier | None = None
+        self._began, self.clock = 0.0, time.monotonic
+        session.state_changed.connect(self._on_state)
+        session.reply_ended.connect(self._on_ended)
+
+    def close(self) -> None:
+        """Take away what the notifications need."""
+        if self._notifier is not None:
+            self._notifier.close()
+
+    @Slot(str)
+    def _on_state(self, state: str) -> None:
+        if state == "prefill":
+            self._began = self.clock()
+
+    @Slot(int, int)
+    def _on_ended(self, conversation: int, message: int) -> None:
+        least = self._session.settings(Behaviour).notify_after
+        seconds = self.clock() - self._began
+        if not least or seconds < least or self._in_front():
+            return
+        try:
+            state = self._session.library.of(message).message(message).state
+            title = "" if conversation >= FIRST_TEMPORARY else self._session.library.of(conversation).get(conversation).title
+        except StoreError:
+            return
+        if state == "stopped":
+            return  # by the user
+        where = f" in “{title}”" if title else ""  # in the title, for the text below may be taken for markup
+        what = f"The reply{where} ended early" if state == "failed" else f"The reply{where} is ready"
+        if self._notifier is None:
+            self._notifier = self._make()
+        self._notifier.show(what, f"After {_span(seconds)}", lambda token: self.wanted.emit(conversation, token), self.unheard.emit)
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes:
+        return f"{minutes} min {rest} s"
+    return f"{rest} seconds"

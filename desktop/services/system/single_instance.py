@@ -1,0 +1,263 @@
+"""One program for one data folder: a second start hands what it was asked to open to the first one, and ends.
+
+The lock of the folder (`take_lock`) decides who is first; the socket only carries words. It lies in the data folder, where
+nobody else can put one in its place, or, where that path is too long for a socket, in the user's folder for such things.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QLockFile, QObject, Signal, Slot
+
+from desktop.store.database.database import StoreError
+
+if TYPE_CHECKING:
+    from PySide6.QtNetwork import QLocalServer, QLocalSocket
+
+__all__ = ["AlreadyOpen", "FirstInstance", "Request", "hand_over", "socket_name", "take_lock"]
+
+log = logging.getLogger(__name__)
+
+ANSWER_S = 5.0
+"""So long a second start waits for the first: a start takes less than one second, a program that hangs takes for ever."""
+_SLICE_MS = 20
+"""Qt's waiting holds Python's lock, so it is done in such pieces."""
+_LONGEST_PATH = 90
+"""Bytes of a socket's path: systems allow 104 to 108, and Qt puts up to 9 behind it while it makes the socket."""
+_LONGEST_REQUEST = 1 << 20
+_HEARD = b"heard\n"
+_TOKENS = ("XDG_ACTIVATION_TOKEN", "DESKTOP_STARTUP_ID")
+
+
+class AlreadyOpen(StoreError):
+    """Another program has the data folder; `process` is its number, 0 when that is not known."""
+
+    def __init__(self, folder: Path, process: int) -> None:
+        super().__init__(f"Inglenook is already open with the data in {folder}: use that window, or start with another --data folder.")
+        self.folder, self.process = folder, process
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a start was asked to do: files and folders to open, by absolute path, and whether to fetch the starter model.
+
+    `token` is the desktop's leave to come to the front (XDG activation); empty where there is none.
+    """
+
+    paths: tuple[Path, ...] = ()
+    starter: bool = False
+    token: str = ""
+
+    def line(self) -> bytes:
+        """The request as one line of JSON."""
+        fields = {"paths": [str(path) for path in self.paths], "starter": self.starter, "token": self.token}
+        return json.dumps(fields).encode() + b"\n"
+
+    @classmethod
+    def read(cls, line: bytes) -> Request | None:
+        """The request in such a line; None when it is none."""
+        try:
+            fields = json.loads(line)
+        except ValueError:
+            return None
+        if not isinstance(fields, dict) or not isinstance(fields.get("paths"), list):
+            return None
+        paths = tuple(Path(path) for path in fields["paths"] if isinstance(path, str) and os.path.isabs(path))
+        token = fields.get("token", "")
+        return cls(paths, fields.get("starter") is True, token if isinstance(token, str) else "")
+
+
+def take_lock(folder: Path) -> QLockFile:
+    """The lock of the data folder, so that no second program writes to it. Raises `AlreadyOpen` when another one has it,
+    `StoreError` when nothing can be written there.
+    """
+    lock = QLockFile(str(folder / "inglenook.lock"))
+    lock.setStaleLockTime(0)  # never by age; the lock of a process that is gone is taken over all the same
+    if not lock.tryLock(0):
+        if lock.error() != QLockFile.LockError.LockFailedError:
+            raise StoreError(
+                f"Nothing can be written in the data folder {folder}: make it writable, or start with another --data folder."
+            )
+        found: object = lock.getLockInfo()  # (process, host, program), whatever the stubs say
+        process = found[0] if isinstance(found, tuple) else 0
+        raise AlreadyOpen(folder, process if isinstance(process, int) else 0)
+    return lock
+
+
+def socket_name(folder: Path, platform: str = sys.platform) -> str:
+    """The name under which the program with this data folder listens: a path, on Windows the name of a pipe."""
+    import hashlib  # the socket comes after the first paint
+
+    real = folder.resolve()
+    mark = hashlib.sha256(os.fsencode(real)).hexdigest()[:20]
+    if platform == "win32":
+        return f"inglenook-{mark}"
+    place = real / "inglenook.socket"
+    if len(os.fsencode(place)) <= _LONGEST_PATH:
+        return str(place)
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    return str(Path(runtime if os.path.isdir(runtime) else tempfile.gettempdir()) / f"inglenook-{mark}")
+
+
+def activation_token(environment: Mapping[str, str] = os.environ) -> str:
+    """The leave to come to the front that the desktop gave to this start; empty where it gave none."""
+    return next((environment[name] for name in _TOKENS if environment.get(name)), "")
+
+
+class FirstInstance(QObject):
+    """Listens for later starts with the same data folder; only the holder of the lock may make one.
+
+    Signals:
+        asked(object): the `Request` of a later start.
+    """
+
+    asked = Signal(object)
+
+    def __init__(self, folder: Path, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._server = self._listen(socket_name(folder))
+
+    @property
+    def listening(self) -> bool:
+        """Whether later starts can reach this one."""
+        return self._server is not None and self._server.isListening()
+
+    def close(self) -> None:
+        """Listen no more, and remove the socket."""
+        if self._server is not None:
+            self._server.close()
+        for caller in self.findChildren(_Caller):
+            caller.hang_up()
+
+    def _listen(self, name: str) -> QLocalServer | None:
+        try:
+            from PySide6.QtNetwork import QLocalServer
+        except ImportError as error:  # a system library of Qt's is missing; the lock alone still guards the data
+            log.warning("later starts cannot be heard: %s", error)
+            return None
+        server = QLocalServer(self)
+        server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
+        server.newConnection.connect(self._connected)
+        if not server.listen(name):
+            QLocalServer.removeServer(name)  # of a program that is gone: this one has the lock
+            if not server.listen(name):
+                log.warning("later starts cannot be heard at %s: %s", name, server.errorString())
+        return server
+
+    @Slot()
+    def _connected(self) -> None:
+        while self._server is not None and self._server.hasPendingConnections():
+            caller = _Caller(self._server.nextPendingConnection(), self)
+            caller.asked.connect(self.asked)
+            caller.read()
+
+
+class _Caller(QObject):
+    """A later start at the other end of `socket`, which lives as long as this: until it hangs up.
+
+    Its slots hold on to nothing. A lambda would hold the server's owner: freed with the socket's connections as its last holder, it
+    would delete the owner, and with it the socket that is being deleted.
+    """
+
+    asked = Signal(object)
+
+    def __init__(self, socket: QLocalSocket, parent: QObject) -> None:
+        super().__init__(parent)
+        socket.setParent(self)
+        self._socket, self._said = socket, b""
+        socket.readyRead.connect(self.read)
+        socket.disconnected.connect(self.deleteLater)
+
+    @Slot()
+    def read(self) -> None:
+        """Take what was said so far; a whole line is answered and told."""
+        self._said += bytes(self._socket.readAll().data())
+        line, end, _ = self._said.partition(b"\n")
+        if not end and len(line) < _LONGEST_REQUEST:
+            return
+        self._said = b""
+        request = Request.read(line) if end else None
+        if request is None:
+            log.warning("a later start said something that is no request")
+            self.hang_up()
+            return
+        self._socket.write(_HEARD)
+        self._socket.flush()
+        self.asked.emit(request)
+
+    def hang_up(self) -> None:
+        """Hear no more."""
+        self._socket.abort()
+        self.deleteLater()  # where the other end has gone already, the socket tells nothing any more
+
+
+def hand_over(found: AlreadyOpen, request: Request, wait_s: float = ANSWER_S, free: Callable[[], bool] = lambda: False) -> bool:
+    """Give the request to the program that has the folder. True when it heard; False when `free()` says that it is gone.
+
+    A program that is still starting or already ending is waited for. Raises `StoreError` with what to do when nobody answers.
+    """
+    try:
+        from PySide6.QtNetwork import QLocalSocket
+    except ImportError:
+        raise found from None
+    end = time.monotonic() + wait_s
+    _let_come_forward(found.process)
+    while True:
+        socket = QLocalSocket()
+        socket.connectToServer(socket_name(found.folder))
+        heard = socket.waitForConnected(_SLICE_MS) and _told(socket, request.line(), end)
+        socket.abort()
+        if heard:
+            return True
+        if free():
+            return False
+        if time.monotonic() >= end:
+            raise StoreError(_no_answer(found))
+        time.sleep(0.05)
+
+
+def _told(socket: QLocalSocket, line: bytes, end: float) -> bool:
+    from PySide6.QtNetwork import QLocalSocket
+
+    socket.write(line)
+    answer = b""
+    while not answer.endswith(b"\n") and time.monotonic() < end:
+        if socket.bytesToWrite():
+            socket.waitForBytesWritten(_SLICE_MS)
+        elif not socket.waitForReadyRead(_SLICE_MS) and socket.state() != QLocalSocket.LocalSocketState.ConnectedState:
+            break
+        answer += bytes(socket.readAll().data())
+    return answer == _HEARD
+
+
+def _no_answer(found: AlreadyOpen) -> str:
+    number = f" (process {found.process})" if found.process else ""
+    return (
+        f"Inglenook is already open with the data in {found.folder}, but its window does not answer{number}: wait until it does, end that "
+        "program, or start with another --data folder."
+    )
+
+
+def _let_come_forward(process: int) -> None:
+    """On Windows only the program in front may pass that place on; this one is, for it was just started."""
+    if sys.platform == "win32" and process:
+        import ctypes
+
+        with contextlib.suppress(AttributeError, OSError):
+            ctypes.windll.user32.AllowSetForegroundWindow(process)
+
+
+def absolute(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """The paths as another program, with another working folder, finds them."""
+    return tuple(Path(os.path.abspath(path.expanduser())) for path in paths)

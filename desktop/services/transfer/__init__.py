@@ -1,0 +1,1 @@
+"""Import and export on a thread of their own."""

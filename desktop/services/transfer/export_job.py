@@ -1,0 +1,61 @@
+"""One export, as the exchange's thread runs it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+from desktop.services.transfer.transfer_report import Exported
+from desktop.store.database.database import Database, StoreError
+from desktop.store.transfer.exporters.write import FORMATS, Choice, ExportFormat, export_conversations, export_folder
+from desktop.store.transfer.records import ConversationRecord, Progress
+
+__all__ = ["Choice", "export"]
+
+TELL_S = 0.1
+
+
+def export(path: Path, choice: Choice, label: str, target: Path, stop: threading.Event) -> Generator[Progress, None, Exported]:
+    """Write what `choice` names of the database at `path`, in the format `label`, to the file or folder `target`."""
+    told = 0.0
+    try:
+        database = Database.beside(path)
+    except StoreError as error:
+        return Exported(target, 0, str(error))
+    try:
+        for event in _writing(database, choice, label, target, stop.is_set):
+            if stop.is_set():
+                break
+            if time.monotonic() - told >= TELL_S:
+                told = time.monotonic()
+                yield event
+    except StoreError as error:
+        return Exported(target, 0, str(error))
+    finally:
+        database.close()
+    return Exported(target, len(choice.ids), cancelled=stop.is_set())
+
+
+def _writing(database: Database, choice: Choice, label: str, target: Path, cancel: Callable[[], bool]) -> Iterator[Progress]:
+    format = next((found for found in FORMATS if found.label == label), None)
+    if format is not None and not target.is_dir():
+        yield from export_conversations(database, choice, target, format, cancel)
+        return
+    if format is not None:
+        suffix, write = format.suffix, _writer_of(format, database, cancel)
+    else:
+        from desktop.services.transfer.pdf.export import write_pdf  # Qt's painting: only for who prints
+
+        suffix, write = ".pdf", write_pdf
+    if target.is_dir():
+        yield from export_folder(database, choice, target, suffix, write, cancel)
+    else:
+        yield from write(choice.record(database, choice.ids[0]), target)
+
+
+def _writer_of(
+    format: ExportFormat, database: Database, cancel: Callable[[], bool]
+) -> Callable[[ConversationRecord, Path], Iterator[Progress]]:
+    return lambda record, path: export_conversations(database, Choice((0,), given={0: record}), path, format, cancel)

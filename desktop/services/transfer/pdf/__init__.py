@@ -1,0 +1,1 @@
+"""A conversation printed as PDF."""

@@ -1,0 +1,89 @@
+"""A conversation printed as PDF by Qt's rich text, off the GUI thread, one small piece after another.
+
+Source: https://doc.qt.io/qt-6/threads-modules.html#painting-in-threads
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from PySide6.QtCore import QEventLoop, QFile, QFileDevice, QIODevice, QLocale, QMarginsF
+from PySide6.QtGui import QPageLayout, QPageSize, QPainter, QPdfWriter
+
+from desktop.services.transfer.pdf.outline import add_marks
+from desktop.services.transfer.pdf.paginator import Press
+from desktop.store.database.errors import StoreError
+from desktop.store.transfer.exporters.print import first_words, print_pieces
+from desktop.store.transfer.exporters.reading import shown_path, when
+from desktop.store.transfer.exporters.write import written_whole
+from desktop.store.transfer.records import ConversationRecord, Progress
+
+__all__ = ["page_size", "write_pdf"]
+
+DPI = 96
+SIDE_MM, TOP_MM, BOTTOM_MM = 20.0, 22.0, 20.0
+_LETTER = ("US", "CA", "MX", "PH", "CL", "CO", "VE", "CR", "GT", "PA", "DO", "SV", "NI", "PR")
+
+
+def page_size(territory: str = "") -> QPageSize:
+    """Letter where people print on it, else A4; by the system's region where none is given."""
+    code = territory or QLocale.territoryToCode(QLocale.system().territory())
+    return QPageSize(QPageSize.PageSizeId.Letter if code in _LETTER else QPageSize.PageSizeId.A4)
+
+
+def write_pdf(conversation: ConversationRecord, path: Path, size: QPageSize | None = None) -> Iterator[Progress]:
+    """Print it to `path`, telling how many of its pieces are done (the total is an estimate by messages). Ended early, or failing,
+    it leaves a file that was there as it was. Raises `StoreError` when the file cannot be written.
+    """
+    from pypdf.errors import PyPdfError
+
+    _dispatcher = QEventLoop()  # a long document starts timers, for which a thread of Python's has nothing before
+    total = 2 + 2 * len(shown_path(conversation))
+    title = first_words(conversation.title, 300) or "Conversation"
+    made = when(conversation.created_at)
+    about = {"/Title": title, "/Creator": "Inglenook"} | ({"/Subject": f"Chat of {made}"} if made else {})
+    with written_whole(path) as part:
+        part.touch()  # trouble with the place shows here, in words
+        file = QFile(str(part))
+        is_whole = file.open(QIODevice.OpenModeFlag.WriteOnly)
+        writer = _writer(file, size or page_size(), title)
+        painter = QPainter()
+        is_whole = is_whole and painter.begin(writer)
+        try:
+            if is_whole:
+                press = Press(writer, painter, title)
+                for done, piece in enumerate(print_pieces(conversation)):
+                    press.put(piece)
+                    yield Progress(min(done, total), total)
+                    time.sleep(0)  # a piece is laid out without a stop: the window has its turn between two
+                press.end()
+        except GeneratorExit:
+            part.unlink(missing_ok=True)
+            raise
+        finally:
+            is_whole = is_whole and painter.end()
+            is_whole = file.flush() and file.error() == QFileDevice.FileError.NoError and is_whole
+            file.close()
+        if not is_whole:
+            raise _trouble(path)
+        layout = writer.pageLayout().margins(QPageLayout.Unit.Point)
+        try:
+            add_marks(part, press.marks, (layout.top(), layout.bottom()), about)
+        except PyPdfError as error:  # what Qt wrote is not all there
+            raise _trouble(path) from error
+
+
+def _writer(file: QFile, size: QPageSize, title: str) -> QPdfWriter:
+    writer = QPdfWriter(file)
+    writer.setPageSize(size)
+    writer.setPageMargins(QMarginsF(SIDE_MM, TOP_MM, SIDE_MM, BOTTOM_MM), QPageLayout.Unit.Millimeter)
+    writer.setResolution(DPI)
+    writer.setTitle(title)
+    writer.setCreator("Inglenook")
+    return writer
+
+
+def _trouble(path: Path) -> StoreError:
+    return StoreError(f"The PDF cannot be written as {path}; choose another place or make room there.")

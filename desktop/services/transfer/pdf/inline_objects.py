@@ -1,0 +1,216 @@
+"""Formulas and pictures inside text that is printed: formulas are drawn as paths on their baseline, what cannot be drawn is words."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from xml.etree.ElementTree import Element, fromstring
+
+from PySide6.QtCore import QRect, QRectF, QSizeF, Qt, QUrl
+from PySide6.QtGui import (
+    QColor,
+    QFont,
+    QFontInfo,
+    QFontMetrics,
+    QFontMetricsF,
+    QImage,
+    QPainter,
+    QPainterPath,
+    QPainterPathStroker,
+    QPyTextObject,
+    QTextBlockFormat,
+    QTextCharFormat,
+    QTextCursor,
+    QTextDocument,
+    QTextFormat,
+    QTextImageFormat,
+)
+
+from desktop.blocks.latex import math_svg
+from desktop.blocks.spans import Span, SpanKind
+from desktop.services.transfer.pdf.baseline import descending
+from desktop.store.transfer.exporters.print import FORMULA
+
+__all__ = ["FormulaHandler", "put_inlays"]
+
+_KIND = QTextFormat.ObjectTypes.UserObject.value + 1
+_KEY = QTextFormat.Property.UserProperty.value + 1
+_X_HEIGHT = 0.47  # of an em, in STIX Two Math
+_STEP = re.compile(r"([A-Za-z])([^A-Za-z]*)")
+_NUMBER = re.compile(r"-?\d*\.?\d+")
+_BETWEEN = 4.0
+"""Pixels between lines with formulas."""
+_MONO = ["DejaVu Sans Mono", "Menlo", "Consolas", "monospace"]
+
+
+@dataclass(frozen=True)
+class _Formula:
+    """Shapes with their colours, from the baseline's left end on; how far they go from it, in pixels."""
+
+    shapes: list[tuple[QPainterPath, QColor]]
+    width: float
+    ascent: float
+    descent: float
+
+
+@lru_cache(maxsize=400)
+def _formula(latex: str, size: float, colour: str, display: bool) -> _Formula | None:
+    """Not drawn by QtSvg: into a PDF it strokes, black, what has no stroke."""
+    svg = math_svg(latex, size, display)
+    if not svg:
+        return None
+    root = fromstring(svg)
+    left, top, width, height = (float(number) for number in root.attrib["viewBox"].split())
+    if width <= 0 or height <= 0:
+        return None
+    shapes: list[tuple[QPainterPath, QColor]] = []
+    for element in root.iter():
+        given = element.attrib.get("fill", "black")
+        given = element.attrib.get("stroke", given) if given == "none" else given
+        found = _shape(element)
+        if found is not None and given != "none":
+            shade = QColor(colour if given in ("black", "currentColor") or not QColor.isValidColorName(given) else given)
+            shapes.append((found.translated(-left, 0), shade))
+    return _Formula(shapes, width, max(0.0, -top), top + height) if shapes else None
+
+
+def _shape(element: Element) -> QPainterPath | None:
+    """The outline of one of the elements that ziamath writes; None for what draws nothing."""
+    kind, given = element.tag.rpartition("}")[2], element.attrib
+    if kind == "path":
+        return _path(given.get("d", ""))
+    if kind != "rect":
+        return None
+    path = QPainterPath()
+    path.addRect(*(float(given.get(name, 0)) for name in ("x", "y", "width", "height")))
+    if given.get("fill") == "none":
+        pen = QPainterPathStroker()
+        pen.setWidth(float(given.get("stroke-width", 1)))
+        pen.setJoinStyle(Qt.PenJoinStyle.MiterJoin)
+        return pen.createStroke(path)
+    return path
+
+
+def _path(words: str) -> QPainterPath:
+    path = QPainterPath()
+    path.setFillRule(Qt.FillRule.WindingFill)
+    for command, numbers in _STEP.findall(words):
+        place = [float(number) for number in _NUMBER.findall(numbers)]
+        if command == "M":
+            path.moveTo(*place)
+        elif command == "L":
+            path.lineTo(*place)
+        elif command == "Q":
+            path.quadTo(*place)
+        elif command == "C":
+            path.cubicTo(*place)
+        elif command == "Z":
+            path.closeSubpath()
+    return path
+
+
+class FormulaHandler(QPyTextObject):
+    """Draws the formulas of documents that it is registered with."""
+
+    def intrinsicSize(self, document: QTextDocument, position: int, shape: QTextFormat) -> QSizeF:
+        found, share = _of(shape)
+        return QSizeF(found.width, found.ascent + max(0.0, found.descent)) * share if found is not None else QSizeF()
+
+    def drawObject(self, painter: QPainter, place: QRectF | QRect, document: QTextDocument, position: int, shape: QTextFormat) -> None:
+        found, share = _of(shape)
+        if found is None:
+            return
+        below = QFontMetrics(shape.toCharFormat().font()).descent() if found.descent > 0 else 0
+        baseline = place.bottom() - below
+        painter.save()
+        painter.translate(place.left(), baseline)
+        painter.scale(share, share)
+        for path, colour in found.shapes:
+            painter.fillPath(path, colour)
+        painter.restore()
+
+
+def _of(shape: QTextFormat) -> tuple[_Formula | None, float]:
+    latex, size, colour, display, share = shape.property(_KEY)
+    return _formula(latex, size, colour, display), share
+
+
+def put_inlays(document: QTextDocument, formulas: tuple[Span, ...], handler: FormulaHandler, width: float, height: float) -> None:
+    """Put formulas in their places, and make pictures no larger than `width` by `height` pixels."""
+    document.documentLayout().registerHandler(_KIND, handler)
+    places: list[tuple[int, QTextImageFormat]] = []
+    block = document.begin()
+    while block.isValid():
+        iterator = block.begin()
+        while not iterator.atEnd():
+            fragment = iterator.fragment()
+            if fragment.charFormat().isImageFormat():  # equal ones beside each other are one fragment
+                places += [(fragment.position() + n, fragment.charFormat().toImageFormat()) for n in range(fragment.length())]
+            iterator += 1
+        block = block.next()
+    cursor = QTextCursor(document)
+    for position, shape in reversed(places):
+        cursor.setPosition(position)
+        cursor.setPosition(position + 1, QTextCursor.MoveMode.KeepAnchor)
+        name = shape.name()
+        if name.startswith(FORMULA):
+            _put_formula(cursor, shape, formulas[int(name.removeprefix(FORMULA))], width)
+        else:
+            _put_picture(document, cursor, shape, width, height)
+
+
+def _put_formula(cursor: QTextCursor, around: QTextCharFormat, span: Span, width: float) -> None:
+    font, display = around.font(), span.kind is SpanKind.DISPLAY
+    pixels = float(QFontInfo(font).pixelSize())
+    size = round(min(1.25 * pixels, max(pixels, QFontMetricsF(font).xHeight() / _X_HEIGHT)), 1)
+    colour = around.foreground().color().name()
+    found = _formula(span.content, size, colour, display)
+    shape = QTextCharFormat()
+    if found is None:
+        shape.setFontFamilies(_MONO)
+        shape.setFontPointSize(8.5)
+        shape.setForeground(around.foreground())
+        cursor.insertText(span.source.strip().replace("\n", "\u2028"), shape)
+        return
+    share = min(1.0, width / found.width)
+    lines = QTextBlockFormat()  # a share of a high line would be much
+    lines.setLineHeight(_BETWEEN, QTextBlockFormat.LineHeightTypes.LineDistanceHeight.value)
+    cursor.mergeBlockFormat(lines)
+    if found.descent > 0:
+        carrier = QFont(font)
+        carrier.setPixelSize(descending(font.family(), math.ceil(found.descent * share)))
+        shape.setFont(carrier)
+        shape.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignBaseline)
+    shape.setObjectType(_KIND)
+    shape.setProperty(_KEY, [span.content, size, colour, display, share])
+    cursor.insertText("\ufffc", shape)
+
+
+def _put_picture(document: QTextDocument, cursor: QTextCursor, shape: QTextImageFormat, width: float, height: float) -> None:
+    image = _decoded(shape.name())
+    if image.isNull():
+        cursor.insertText("(a picture that cannot be read)", QTextCharFormat())
+        return
+    name = f"picture:{cursor.selectionStart()}"
+    document.addResource(QTextDocument.ResourceType.ImageResource.value, QUrl(name), image)
+    share = min(1.0, width / image.width(), height / image.height())
+    made = QTextImageFormat()
+    made.setName(name)
+    made.setWidth(image.width() * share)
+    made.setHeight(image.height() * share)
+    cursor.insertImage(made)
+
+
+def _decoded(address: str) -> QImage:
+    """The picture that an address holds itself; a null one for every other."""
+    kind, comma, data = address.partition(",")
+    if not comma or not kind.startswith("data:image/") or not kind.endswith(";base64"):
+        return QImage()
+    try:
+        return QImage.fromData(base64.b64decode(data, validate=False))
+    except (binascii.Error, ValueError):
+        return QImage()

@@ -1,0 +1,175 @@
+"""The text of a file that is to be attached: its encoding found out, PDF pages read, everything else refused in a sentence."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from desktop.store.attachments.message_format import Attachment
+from engine.printable import one_line
+
+__all__ = ["MOST_BYTES", "MOST_PAGES", "Unreadable", "decoded", "read_attachment"]
+
+MOST_BYTES = 8 << 20
+"""Bytes of a text file, and characters of a PDF's text: some two million tokens, more than any model reads."""
+MOST_PDF_BYTES = 200 << 20
+MOST_PAGES = 500
+MOST_PDF_S = 30.0
+_MOST_PAGE_BYTES = 8 << 20
+_MOST_PDF_MEMORY = 3 << 30
+_GRACE_S = 5.0
+"""Beyond its own bound of time, which it looks at between two pages."""
+_LOOK_S = 0.05
+_GUESSED_BYTES = 64 << 10
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)  # fmt: skip
+"""The marks that files begin with; UTF-32's before those of UTF-16, which they begin with."""
+_CONTROLS = frozenset(range(32)) - {7, 8, 9, 10, 12, 13, 27}
+
+
+class Unreadable(Exception):
+    """A file that cannot be attached; the message is one sentence for people."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
+
+
+def read_attachment(path: Path, stop: threading.Event) -> Attachment:
+    """The file's text; of a long PDF, its first pages. Raises `Unreadable`.
+
+    A PDF is read by a process of its own, which `stop` ends at once.
+    """
+    try:
+        size = path.stat().st_size
+        if path.is_dir():
+            raise Unreadable(f"“{path.name}” is a folder: choose the files in it that matter.")
+        with path.open("rb") as file:
+            head = file.read(1024)
+            if head.lstrip()[:5] == b"%PDF-":
+                return _pdf(path, size, stop)
+            if size > MOST_BYTES:
+                raise Unreadable(f"“{path.name}” has {size / 1e6:,.0f} MB, but up to {MOST_BYTES / 1e6:,.0f} MB of text can be attached: "
+                                 "attach the part that matters.")  # fmt: skip
+            data = head + file.read(MOST_BYTES)
+    except OSError as error:
+        raise Unreadable(f"“{path.name}” cannot be read: {error.strerror or error}.") from error
+    text = decoded(data)
+    if text is None:
+        raise Unreadable(f"“{path.name}” is not a text file: text, code, Markdown, CSV and PDF files can be attached.")
+    if not text.strip():
+        raise Unreadable(f"“{path.name}” is empty: there is nothing in it that a model could read.")
+    return Attachment(one_line(path.name), _clean(text))
+
+
+def decoded(data: bytes) -> str | None:
+    """The text of a file; None when it is none. By its mark, as UTF-8, as UTF-16 without a mark, else as the likeliest charset."""
+    for mark, encoding in _BOMS:
+        if data.startswith(mark):
+            try:
+                return data.decode(encoding)
+            except UnicodeDecodeError:
+                break
+    if _binary(data):
+        return _bare_utf16(data)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        pass
+    from charset_normalizer import from_bytes
+
+    matches = from_bytes(data[:_GUESSED_BYTES])
+    best = matches.best()
+    western = best is not None and any(match.encoding == "cp1252" and match.chaos <= best.chaos for match in matches)
+    for encoding in ("cp1252" if best is None or western else best.encoding, "cp1252"):  # of equals, the one most files are in
+        try:
+            return data.decode(encoding)
+        except (UnicodeDecodeError, LookupError):
+            continue
+    return None
+
+
+def _binary(data: bytes) -> bool:
+    """Whether there are signs in it that no text has."""
+    sample = data[:_GUESSED_BYTES]
+    return 0 in data or sum(byte in _CONTROLS for byte in sample) > len(sample) // 50
+
+
+def _bare_utf16(data: bytes) -> str | None:
+    """UTF-16 without a mark, which has a zero in every other byte of Latin text."""
+    sample = data[:4096]
+    pairs = len(sample) // 2
+    for first, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if pairs and sample[first::2].count(0) > 0.4 * pairs and sample[1 - first :: 2].count(0) == 0:
+            try:
+                return data.decode(encoding)
+            except UnicodeDecodeError:
+                return None
+    return None
+
+
+def _clean(text: str) -> str:
+    """One kind of line end, no marks in the middle, no blank end, and no half of a UTF-16 pair, which a PDF's fonts can give."""
+    text = text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\ufeff", "").replace("\x00", "").rstrip()
+
+
+def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
+    """The text of a PDF's pages, as many as bounds of pages, characters, time and memory allow."""
+    if size > MOST_PDF_BYTES:
+        raise Unreadable(f"“{path.name}” has {size / 1e6:,.0f} MB, but PDF files of up to {MOST_PDF_BYTES / 1e6:,.0f} MB can be attached.")
+    broken = f"“{path.name}” is damaged: its PDF pages cannot be read. Save it anew in the program it comes from, then attach it again."
+    answer = _ask_reader(path, stop)
+    if answer is None:
+        raise Unreadable(f"“{path.name}” was not read to its end: it was stopped, or its pages take too long or too much memory to read.")
+    if answer.get("trouble") == "locked":
+        raise Unreadable(f"“{path.name}” is encrypted: save a copy without a password, then attach that.")
+    if "pages" not in answer:
+        raise Unreadable(broken)
+    pages, total = [str(page) for page in answer["pages"]], int(answer["total"])
+    text = "\n\n".join(page for page in pages if page)
+    if not text.strip():
+        raise Unreadable(f"“{path.name}” has no text: its pages are pictures. Run text recognition (OCR) over it first.")
+    note = f"first {len(pages):,} of {total:,} pages" if len(pages) < total else ""
+    if answer.get("cut"):
+        note = f"first {len(text):,} characters"
+    return Attachment(one_line(path.name), _clean(text), note)
+
+
+def _ask_reader(path: Path, stop: threading.Event) -> dict[str, Any] | None:
+    """What `pdf_text` answers from a process of its own; None when it was stopped, took too long, or was ended by its bounds."""
+    import subprocess  # not for the window's start
+
+    limits = (MOST_PAGES, MOST_BYTES, round(MOST_PDF_S), _MOST_PAGE_BYTES, _MOST_PDF_MEMORY)
+    root = str(Path(__file__).resolve().parents[3])
+    paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    reader = subprocess.Popen(
+        [sys.executable, "-m", "desktop.store.attachments.pdf_text", str(path.absolute()), *map(str, limits)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": paths},
+        creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+    )  # fmt: skip
+    until = time.monotonic() + MOST_PDF_S + _GRACE_S
+    try:
+        while True:
+            try:
+                out, _ = reader.communicate(timeout=_LOOK_S)
+                break
+            except subprocess.TimeoutExpired:
+                if stop.is_set() or time.monotonic() > until:
+                    return None
+    finally:
+        if reader.poll() is None:
+            reader.kill()
+            reader.communicate()
+    try:
+        answer = json.loads(out)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None

@@ -1,0 +1,71 @@
+"""A program of its own that reads the text of one PDF: a hard page can neither hold up the window nor take all memory.
+
+    python -m desktop.store.attachments.pdf_text FILE PAGES CHARACTERS SECONDS PAGE_BYTES MEMORY_BYTES
+
+Writes one line of JSON: {"total": pages, "pages": [text of each page that was read], "cut": whether the last one goes on} or
+{"trouble": "locked" | "broken"}.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+
+__all__ = ["read_pages"]
+
+_BROKEN = (
+    ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError, RecursionError, OverflowError, NotImplementedError,
+    MemoryError, OSError, ArithmeticError,
+)  # fmt: skip
+"""What pypdf raises for files that break the rules."""
+
+
+def read_pages(path: str, most_pages: int, most_characters: int, most_s: float, page_bytes: int) -> dict[str, Any]:
+    """The answer as above. A page whose drawing is longer than `page_bytes` is a picture of lines, and counts as empty."""
+    from pypdf import PdfReader
+    from pypdf.errors import DependencyError, PyPdfError
+
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of every small fault of a file
+    until = time.monotonic() + most_s
+    pages: list[str] = []
+    total, cut = 0, False
+    try:
+        with PdfReader(path) as reader:
+            if reader.is_encrypted and not reader.decrypt(""):
+                return {"trouble": "locked"}
+            total = len(reader.pages)
+            for number in range(min(total, most_pages)):
+                left = most_characters - sum(map(len, pages))
+                if time.monotonic() > until or left <= 0:
+                    break
+                page = reader.pages[number]
+                contents = page.get_contents()
+                drawn_only = contents is None or len(contents.get_data()) > page_bytes
+                text = "" if drawn_only else page.extract_text().strip()
+                cut = len(text) > left
+                pages.append(text[:left])
+    except DependencyError:
+        return {"trouble": "locked"}
+    except (PyPdfError, *_BROKEN):
+        return {"trouble": "broken"}
+    return {"total": total, "pages": pages, "cut": cut}
+
+
+def _bound(memory: int) -> None:
+    """No more memory than this, where the system can bound it."""
+    if sys.platform != "win32":
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (memory if hard == resource.RLIM_INFINITY else min(memory, hard), hard))
+
+
+if __name__ == "__main__":
+    _file, *_numbers = sys.argv[1:]
+    _pages, _characters, _seconds, _page_bytes, _memory = (int(number) for number in _numbers)
+    if sys.platform != "darwin":  # whose address spaces have gigabytes in them from the beginning
+        _bound(_memory)
+    sys.stdout.write(json.dumps(read_pages(_file, _pages, _characters, _seconds, _page_bytes)) + "\n")

@@ -1,0 +1,1 @@
+"""What was computed once and may vanish."""

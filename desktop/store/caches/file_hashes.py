@@ -1,0 +1,92 @@
+"""SHA-256 of model files, computed once for each path, size and time of change, and kept in a small JSON file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from engine.platform.whole_file import write_whole
+
+__all__ = ["FILE_NAME", "FileHashes", "computed", "identity", "parts"]
+
+FILE_NAME = "model-hashes.json"
+_PIECE = 8 << 20
+_MOST = 2000
+_MATTERS = (".gguf", ".safetensors", ".json", ".model", ".jinja", ".tiktoken", ".txt")
+
+
+def parts(path: Path) -> list[Path]:
+    """The files that a model consists of: the file itself, with its further shards, or those of its folder that matter."""
+    if path.is_dir():
+        return sorted(each for each in path.iterdir() if each.is_file() and each.suffix in _MATTERS)
+    stem, dash, rest = path.stem.rpartition("-of-")
+    if dash and rest.isdigit() and path.exists():
+        return sorted(path.parent.glob(f"{stem.rpartition('-')[0]}-*-of-{rest}{path.suffix}"))
+    return [path] if path.exists() else []
+
+
+def identity(path: Path) -> str:
+    """What tells one content of a model's files from another without reading them: names, sizes and times of change; "" for none."""
+    try:
+        facts = [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in parts(path)]
+    except OSError:
+        return ""
+    import hashlib  # here and below: not for the window's start
+
+    return f"{path}|{hashlib.sha256(repr(facts).encode()).hexdigest()}" if facts else ""
+
+
+class FileHashes:
+    """The known hashes, in `path`; a file that cannot be read or written costs only that they are computed again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, str] | None = None
+
+    def get(self, key: str) -> str:
+        """The hash of an `identity`; "" while it is not known."""
+        return self._all().get(key, "") if key else ""
+
+    def put(self, key: str, found: str) -> None:
+        """Keep a hash."""
+        known = self._all()
+        known[key] = found
+        while len(known) > _MOST:
+            del known[next(iter(known))]
+        with contextlib.suppress(OSError):
+            write_whole(self._path, json.dumps(known, indent=1))
+
+    def _all(self) -> dict[str, str]:
+        if self._known is None:
+            self._known = {}
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                data = json.loads(self._path.read_text(encoding="utf-8"))
+                self._known = {str(key): str(value) for key, value in data.items()}
+        return self._known
+
+
+def computed(path: Path, wait: Callable[[], bool]) -> Iterator[tuple[int, int, str]]:
+    """(bytes read, of so many, hash when done): one file's SHA-256, or for several that of the lines "hash  name" of each.
+
+    `wait` is asked before each piece, and ends it by returning False. Raises OSError.
+    """
+    import hashlib
+
+    files = parts(path)
+    total, done, lines = sum(each.stat().st_size for each in files), 0, list[str]()
+    for each in files:
+        digest = hashlib.sha256()
+        with each.open("rb") as file:
+            while piece := file.read(_PIECE):
+                if not wait():
+                    return
+                digest.update(piece)
+                done += len(piece)
+                yield done, total, ""
+        lines.append(f"{digest.hexdigest()}  {each.name}")
+    if len(lines) == 1:
+        yield total, total, lines[0].split()[0]
+    elif lines:
+        yield total, total, hashlib.sha256("\n".join(lines).encode()).hexdigest()

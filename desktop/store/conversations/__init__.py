@@ -1,0 +1,1 @@
+"""Conversations and what belongs to them."""

@@ -1,0 +1,70 @@
+"""What a conversation takes from where it stands: layers of the folders around it, of its persona, and its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from desktop.store.conversations.folders import FolderStore
+from desktop.store.conversations.personas import PersonaStore
+from desktop.store.conversations.records import Conversation
+from desktop.store.database.database import Database
+
+__all__ = ["Layer", "layers_of", "model_of", "settings_of", "system_prompt_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One source of values. `source` is "folder", "persona" or "conversation"; `name` is what the user calls it.
+
+    `settings` maps a settings class name to the values that it changes; `preset` is the name of a sampler preset; empty texts
+    say nothing. `inherits` False: the system prompt is this one, be it empty.
+    """
+
+    source: str
+    id: int
+    name: str
+    system_prompt: str
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    preset: str = ""
+    model_path: str = ""
+    inherits: bool = True
+
+
+def layers_of(database: Database, found: Conversation) -> tuple[Layer, ...]:
+    """The layers of a conversation; each one goes over those before it: outer folders, inner folders, persona, conversation.
+
+    `database` has the folders and personas; a temporary conversation takes from them too.
+    """
+    layers = [
+        Layer("folder", folder.id, folder.name, folder.system_prompt, folder.settings)
+        for folder in FolderStore(database).above(found.folder_id)
+    ]
+    if found.persona_id is not None and not (persona := PersonaStore(database).get(found.persona_id)).deleted:
+        layers.append(
+            Layer("persona", persona.id, persona.name, persona.system_prompt, preset=persona.preset, model_path=persona.model_path)
+        )
+    own = Layer(
+        "conversation", found.id, found.title, found.system_prompt, found.settings,
+        model_path=found.model_path, inherits=found.inherits_prompt,
+    )  # fmt: skip
+    return (*layers, own)
+
+
+def system_prompt_of(layers: Sequence[Layer]) -> tuple[str, Layer | None]:
+    """The text that goes before all messages, and the layer it comes from (None when there is none)."""
+    for layer in reversed(layers):
+        if layer.system_prompt or not layer.inherits:
+            return layer.system_prompt, layer
+    return "", None
+
+
+def model_of(layers: Sequence[Layer]) -> tuple[str, Layer | None]:
+    """The model that is to answer, and the layer it comes from; the one that answered last goes before the persona's."""
+    return next(((layer.model_path, layer) for layer in reversed(layers) if layer.model_path), ("", None))
+
+
+def settings_of(layers: Sequence[Layer], name: str) -> dict[str, tuple[Any, Layer]]:
+    """For a settings class name, each value that a layer changes, with the last layer that does."""
+    return {key: (value, layer) for layer in layers for key, value in layer.settings.get(name, {}).items()}

@@ -1,0 +1,137 @@
+"""Who takes part in a conversation besides the model as such: named participants, the user's own names, and who answers when."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from desktop.store.conversations.import_placement import persona_id, persona_of
+from desktop.store.conversations.personas import Persona
+from desktop.store.database.database import Database
+
+__all__ = [
+    "LONGEST_NAME", "MOST_AUTOMATIC", "MOST_PARTICIPANTS", "NOBODY", "PLAIN", "TURNS", "Participant", "Roles", "Spoken", "name_of",
+    "portable", "settled",
+]  # fmt: skip
+
+TURNS = ("hand", "turn", "named")
+"""Who answers: whom the user chooses, each after the one before, or whoever was named last."""
+MOST_AUTOMATIC = 50
+MOST_PARTICIPANTS = 16
+LONGEST_NAME = 60
+
+
+class Spoken(NamedTuple):
+    """Who said a message: the name as it was then (empty for nobody in particular) and the persona's number, 0 for none."""
+
+    name: str = ""
+    persona: int = 0
+
+
+NOBODY = Spoken()
+"""Nobody in particular: the model, or the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """One who can be made to speak; `description` tells the model about somebody, or more about a persona. `persona` 0 is none."""
+
+    name: str
+    description: str = ""
+    persona: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The cast of one conversation, none at all in a plain chat.
+
+    `own` are the user's names, of which `writing_as` is in use (the first one where it is not among them); `turn` is one of `TURNS`;
+    after the first reply `automatic` others follow before it is the user's turn.
+    """
+
+    participants: tuple[Participant, ...] = ()
+    own: tuple[str, ...] = ()
+    turn: str = "turn"
+    automatic: int = 0
+    writing_as: str = ""
+
+    @property
+    def user(self) -> str:
+        """The name the user writes as; empty for none."""
+        return self.writing_as if self.writing_as in self.own else self.own[0] if self.own else ""
+
+    def text(self) -> str:
+        """As JSON; empty for a plain chat."""
+        return json.dumps(dataclasses.asdict(self), ensure_ascii=False) if self != Roles() else ""
+
+    @classmethod
+    def read(cls, text: str) -> Roles:
+        """What `text` wrote; what is not usable in it is left out."""
+        try:
+            return cls.of(json.loads(text)) if text else cls()
+        except (ValueError, RecursionError):
+            return cls()
+
+    @classmethod
+    def of(cls, value: Any) -> Roles:
+        """From a JSON object of any content."""
+        given = value if isinstance(value, Mapping) else {}
+        found: dict[str, Participant] = {}
+        for entry in _items(given.get("participants")):
+            about = entry if isinstance(entry, Mapping) else {}
+            name, number = name_of(about.get("name")), about.get("persona")
+            persona = number if isinstance(number, int) and not isinstance(number, bool) and 0 < number < 1 << 62 else 0
+            if name and name.casefold() not in found and len(found) < MOST_PARTICIPANTS:
+                found[name.casefold()] = Participant(name, _text(about.get("description")), persona)
+        own = tuple(dict.fromkeys(name for name in map(name_of, _items(given.get("own"))) if name and name.casefold() not in found))
+        turn, count = given.get("turn"), given.get("automatic")
+        automatic = min(max(count, 0), MOST_AUTOMATIC) if isinstance(count, int) and not isinstance(count, bool) else 0
+        writing_as = name_of(given.get("writing_as"))
+        return cls(tuple(found.values()), own[:MOST_PARTICIPANTS], turn if isinstance(turn, str) and turn in TURNS else "turn", automatic,
+                   writing_as if writing_as in own else "")  # fmt: skip
+
+
+PLAIN = Roles()
+"""A chat without named participants."""
+
+
+def name_of(value: Any) -> str:
+    """A name as it can stand before a colon: on one line, without colons, not too long."""
+    return " ".join(_text(value).replace(":", " ").split())[:LONGEST_NAME].strip()
+
+
+def portable(database: Database, roles: Roles) -> dict[str, Any]:
+    """The cast for a file that other machines read: whole personas in place of their numbers. Empty for a plain chat."""
+    if roles == Roles():
+        return {}
+    made = dataclasses.asdict(roles)
+    for entry, participant in zip(made["participants"], roles.participants, strict=True):
+        persona = persona_of(database, participant.persona) if participant.persona else None
+        names = ("name", "avatar", "system_prompt", "preset", "model_path")
+        entry["persona"] = {name: getattr(persona, name) for name in names} if persona is not None else None
+    return made
+
+
+def settled(database: Database, given: Mapping[str, Any]) -> Roles:
+    """The cast of such a file here, its personas found by name or made. Within a transaction."""
+    numbers: list[Any] = []
+    for entry in _items(given.get("participants")):
+        about = entry if isinstance(entry, Mapping) else {}
+        who = about.get("persona")
+        persona = None
+        if isinstance(who, Mapping) and (name := " ".join(_text(who.get("name")).split())):
+            avatar, prompt, preset, model = (_text(who.get(field)) for field in ("avatar", "system_prompt", "preset", "model_path"))
+            persona = Persona(0, name, avatar, prompt, preset, model)
+        numbers.append({**about, "persona": persona_id(database, persona) or 0})
+    return Roles.of({**given, "participants": numbers})
+
+
+def _items(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def _text(value: Any) -> str:
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else ""

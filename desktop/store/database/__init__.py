@@ -1,0 +1,1 @@
+"""The SQLite file: opened, migrated, locked, recovered."""

@@ -1,0 +1,121 @@
+"""What can go wrong with the file of conversations, and how SQLite's errors are told apart."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from desktop.store.database.integrity_marker import request_check
+from engine.printable import one_line
+
+__all__ = ["Damaged", "DiskFull", "Gone", "Rows", "StoreError", "is_damage", "translated"]
+
+ROOM = 1 << 20
+"""Fewer free bytes than this, and a failed write is laid to a full disk."""
+
+
+class StoreError(Exception):
+    """The conversations or preferences cannot be read or written; `str(error)` is one sentence for the user's eyes."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
+
+
+class DiskFull(StoreError):
+    """There is no room for a change: nothing of it was written, and the same call works as soon as there is room."""
+
+
+class Gone(StoreError):
+    """The file is not where it was when it was opened: nothing is written, for it would be lost with the program's end."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"The file with your conversations is no longer in {path.parent}: the folder was removed, moved, replaced or unmounted. "
+            "Nothing can be saved until it is there again, or you choose another folder."
+        )
+
+
+class Damaged(StoreError):
+    """The file contradicts itself. What can be read is saved when it is opened next."""
+
+
+class Rows(sqlite3.Cursor):
+    """A cursor whose rows, read later, raise `StoreError` too. `path` is the file's."""
+
+    path = Path()
+
+    def fetchone(self) -> Any:
+        """The next row, or None."""
+        try:
+            return super().fetchone()
+        except sqlite3.DatabaseError as error:
+            raise _translation(error, self.path) from error
+
+    def fetchmany(self, size: int | None = 1) -> list[Any]:
+        """The next `size` rows, or what is left."""
+        try:
+            return super().fetchmany(size)
+        except sqlite3.DatabaseError as error:
+            raise _translation(error, self.path) from error
+
+    def fetchall(self) -> list[Any]:
+        """All rows that are left."""
+        try:
+            return super().fetchall()
+        except sqlite3.DatabaseError as error:
+            raise _translation(error, self.path) from error
+
+    def __next__(self) -> Any:
+        try:
+            return super().__next__()
+        except sqlite3.DatabaseError as error:
+            raise _translation(error, self.path) from error
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into one sentence."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise _translation(error, path) from error
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Whether SQLite says that the file itself is bad, and not the disk, a lock or the permissions."""
+    return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _translation(error: sqlite3.DatabaseError, path: Path) -> StoreError:
+    if isinstance(error, sqlite3.IntegrityError):
+        return StoreError(f"This change does not fit the saved conversations ({error}); nothing was written.")
+    if is_damage(error):
+        request_check(path)
+        return Damaged(
+            f"The file {path} with your conversations is damaged ({error}): start the program again, and what can be read is saved."
+        )
+    if _is_full(error, path):
+        return DiskFull(f"There is no room to save the conversations in {path}: make room there, then it is saved.")
+    if _code(error) == sqlite3.SQLITE_READONLY:
+        return StoreError(
+            f"The conversations in {path} can be read, but nothing can be saved: the disk or the file is read-only. "
+            "Make it writable, then everything is saved."
+        )
+    return StoreError(f"The conversations in {path} cannot be read or written ({error}); check free space and permissions.")
+
+
+def _is_full(error: BaseException, path: Path) -> bool:
+    if _code(error) != sqlite3.SQLITE_IOERR:
+        return _code(error) == sqlite3.SQLITE_FULL
+    with contextlib.suppress(OSError):
+        return shutil.disk_usage(path.parent).free < ROOM
+    return False
+
+
+def _code(error: BaseException | None) -> int:
+    """SQLite's primary result code, without what it adds in the higher bytes."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

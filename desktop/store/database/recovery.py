@@ -1,0 +1,319 @@
+"""Saves what can be read of a damaged file into a new one, table by table: rows in ranges of ids around bad pages, then rows of
+single pages. Which tables there are is read from the schema (`recovery_tables.py`), so that a new one needs nothing here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from desktop.store.conversations.records import auto_title
+from desktop.store.conversations.temporary import FIRST_TEMPORARY
+from desktop.store.database.database import MEMORY, Database
+from desktop.store.database.errors import StoreError
+from desktop.store.database.migrations import MIGRATIONS
+from desktop.store.database.page_reader import Value, index_records, leaf_rows
+from desktop.store.database.recovery_tables import Table, content_tables, label
+
+__all__ = ["Recovery", "recover"]
+
+log = logging.getLogger(__name__)
+
+_MOST_FAILURES = 5_000
+"""Failed reads of one table, each some 20 microseconds; then its pages are read singly."""
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What was saved: how many rows each table has, and the tables that may have had more, which could not be read."""
+
+    rows: Mapping[str, int]
+    lost: tuple[str, ...]
+
+    @property
+    def conversations(self) -> int:
+        """How many there are now."""
+        return self.rows.get("conversations", 0)
+
+    @property
+    def messages(self) -> int:
+        """How many there are now, in all conversations."""
+        return self.rows.get("messages", 0)
+
+    @property
+    def gaps(self) -> bool:
+        """Whether something could not be read."""
+        return bool(self.lost)
+
+    @property
+    def sentence(self) -> str:
+        """For the user."""
+        if not any(self.rows.values()):
+            return "Nothing could be read from it, so that a new one was begun."
+        chats = f"{self.conversations:,} conversation{'s' * (self.conversations != 1)}"
+        saved = f"{chats} with {self.messages:,} message{'s' * (self.messages != 1)} could be read from it and are here."
+        if not self.lost:
+            return f"{saved} Everything in it could be read."
+        missing = ", ".join(map(label, self.lost))
+        return f"{saved} What was on its damaged pages may be missing from: {missing}. An earlier copy may have it."
+
+
+def recover(damaged: Path, database: Database) -> Recovery:
+    """Put all that can be read of the file `damaged`, which stays as it is, into the new and empty `database`.
+
+    Messages, drafts and queued messages whose conversation is lost get a new one of the same id; messages whose parent is lost come
+    below the message before them. Raises `StoreError`, with nothing written, when there is no room or the file cannot be opened.
+    """
+    tables = content_tables(database)
+    database.execute("PRAGMA foreign_keys = OFF")
+    try:
+        with database.transaction():
+            database.execute("UPDATE search_state SET low = ?", ((1 << 63) - 1,))  # indexed later, in steps
+            with contextlib.ExitStack() as stack:
+                connection = _opened(damaged)
+                if connection is not None:
+                    stack.enter_context(contextlib.closing(connection))
+                broken = {table.name for table in tables if not _read_table(connection, table, database)}
+                # Also where no read failed: a page with other bytes in it can end a table early without an error.
+                broken |= _read_pages(damaged, tables, database)
+                lost = tuple(table.name for table in tables if _is_lost(connection, table, database, table.name in broken))
+            _mend(database, tables)
+            database.execute("UPDATE search_state SET low = (SELECT coalesce(max(id), -1) + 1 FROM messages)")
+            rows = {table.name: database.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0] for table in tables}
+    except OSError as error:
+        raise StoreError(f"The file {damaged} cannot be read ({error.strerror}).") from error
+    finally:
+        database.execute("PRAGMA foreign_keys = ON")
+    for name, count in rows.items():
+        log.info("%s: %d rows of %s were saved%s", damaged.name, count, name, "; some may be missing" if name in lost else "")
+    return Recovery(rows, lost)
+
+
+# -- rows through the trees -------------------------------------------------------------------------------------------
+
+
+def _opened(damaged: Path) -> sqlite3.Connection | None:
+    """A connection that writes nothing to the file; with its log where there is one that can be read, else without. None where the
+    schema cannot be read.
+    """
+    wal = damaged.with_name(damaged.name + "-wal")
+    for option in ("mode=ro",) * wal.exists() + ("mode=ro&immutable=1",):
+        with contextlib.ExitStack() as stack:
+            try:
+                connection = sqlite3.connect(f"{damaged.absolute().as_uri()}?{option}", uri=True, isolation_level=None)
+                stack.callback(connection.close)
+                connection.execute("PRAGMA writable_schema = ON")  # else a file whose end is missing is refused whole
+                connection.text_factory = lambda data: data.decode(errors="replace")
+                connection.execute("SELECT name FROM sqlite_master").fetchall()
+            except sqlite3.Error as error:
+                log.warning("%s has no readable schema: %s", damaged, error)
+                continue
+            stack.pop_all()
+            return connection
+    return None
+
+
+def _read_table(connection: sqlite3.Connection | None, table: Table, database: Database) -> bool:
+    """Copy what can be read of a table; returns whether that is all of it."""
+    if connection is None:
+        return False
+    try:
+        there = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table.name})")]
+        if not there:
+            return table.name not in _tables_then(connection)
+        columns = [column.name for column in table.columns if column.name in there]
+        reader = _Reader(connection, table, columns)
+        for rowid, *values in reader.rows():
+            if not _insert(database, table, rowid, table.mended(dict(zip(columns, values, strict=True)))):
+                reader.whole = False
+    except sqlite3.DatabaseError as error:
+        log.warning("%s cannot be read: %s", table.name, error)
+        return False
+    return reader.whole
+
+
+def _tables_then(connection: sqlite3.Connection) -> frozenset[str]:
+    """The tables that a file has, by the migrations that it notes; all that there are where it does not tell."""
+    try:
+        count = connection.execute("SELECT count(*) FROM migrations").fetchone()[0]
+    except sqlite3.DatabaseError:
+        count = 0
+    then = Database(MEMORY, MIGRATIONS[:count] or MIGRATIONS)
+    try:
+        return frozenset(table.name for table in content_tables(then))
+    finally:
+        then.close()
+
+
+class _Reader:
+    """The rows of one table, each behind its rowid (None where there is none). Of ids: a range from its front until a bad page, from
+    its back until one, and its middle in halves. Of other keys: from the front and from the back.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, table: Table, columns: Sequence[str]) -> None:
+        self._connection = connection
+        self._table = table
+        key = "NULL" if table.key else "rowid"
+        self._sql = f"SELECT {', '.join([key, *columns])} FROM {table.name} NOT INDEXED "
+        self._failures = 0
+        self.whole = True
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Every row that can be read; `whole` tells afterwards whether that is all. One without a rowid may come twice."""
+        if self._table.key:
+            yield from self._keyed()
+            return
+        waiting = [(0, self._last())]
+        while waiting and self._failures < _MOST_FAILURES:
+            low, high = waiting.pop()
+            low = yield from self._run(low, high, "")
+            if low > high:
+                continue
+            high = yield from self._run(low, high, "DESC")
+            if low < high:
+                middle = (low + high) // 2
+                waiting += [(low, middle), (middle + 1, high)]
+        self.whole = self.whole and not waiting
+
+    def _keyed(self) -> Iterator[tuple[Any, ...]]:
+        for order in ("", " DESC"):
+            try:
+                yield from self._connection.execute(f"{self._sql} ORDER BY {', '.join(key + order for key in self._table.key)}")
+                return
+            except sqlite3.DatabaseError:
+                self.whole = False
+
+    def _run(self, low: int, high: int, order: str) -> Generator[tuple[Any, ...], None, int]:
+        """Yields the rows of a range until a failure; returns the first id after them in this direction."""
+        seen = high + 1 if order else low - 1
+        try:
+            for row in self._connection.execute(f"{self._sql} WHERE rowid BETWEEN ? AND ? ORDER BY rowid {order}", (low, high)):
+                seen = int(row[0])
+                yield row
+        except sqlite3.DatabaseError:
+            self._failures += 1
+            self.whole = False
+            return seen - 1 if order else seen + 1
+        return low - 1 if order else high + 1
+
+    def _last(self) -> int:
+        name = self._table.name
+        for sql in (f"SELECT max(rowid) FROM {name}", f"SELECT seq FROM sqlite_sequence WHERE name = '{name}'"):
+            with contextlib.suppress(sqlite3.DatabaseError):
+                row = self._connection.execute(sql).fetchone()
+                return int(row[0] or 0) if row else 0
+        return 1 << 31
+
+
+def _is_lost(connection: sqlite3.Connection | None, table: Table, database: Database, broken: bool) -> bool:
+    """Whether a row of the table is missing now. The indexes that can be read without an error tell which rows there were: where
+    reading the table failed, each of them is asked; where it did not, a row must be missing by all of them.
+    """
+    if connection is None:
+        return True
+    what = ", ".join(table.key) or "rowid"
+    known: list[set[Key]] = []
+    with contextlib.suppress(sqlite3.DatabaseError):
+        for _, index, _, _, partial in connection.execute(f"PRAGMA index_list({table.name})").fetchall():
+            with contextlib.suppress(sqlite3.DatabaseError):
+                if not partial:
+                    known.append(set(connection.execute(f'SELECT {what} FROM {table.name} INDEXED BY "{index}"').fetchall()))
+    if not known:
+        return broken
+    wanted = set.union(*known) if broken else set.intersection(*known)
+    return not wanted <= set(database.execute(f"SELECT {what} FROM {table.name}").fetchall())
+
+
+# -- rows from single pages -------------------------------------------------------------------------------------------
+
+
+def _read_pages(damaged: Path, tables: Iterable[Table], database: Database) -> set[str]:
+    """Add the rows that only their own page still knows, told apart by the kinds of their values; returns the tables that had some."""
+    added: set[str] = set()
+
+    def add(candidates: Sequence[Table], rowid: int | None, values: tuple[Value, ...]) -> None:
+        found = [(table, row) for table in candidates if (row := table.row(rowid or 0, values)) is not None]
+        if len(found) == 1:  # what could be of several tables is none's
+            table, row = found[0]
+            if _insert(database, table, rowid, table.mended(row)):
+                added.add(table.name)
+
+    with_ids = [table for table in tables if not table.key]
+    without = [table for table in tables if table.key]
+    # A draft without its later columns looks like the note that a migration was made.
+    notes = set(database.execute("SELECT number, name FROM migrations").fetchall())
+    for rowid, values in leaf_rows(damaged):
+        if len(values) != 3 or (rowid, values[1]) not in notes:
+            add(with_ids, rowid, values)
+    for values in index_records(damaged):
+        add(without, None, values)
+    return added
+
+
+# -- into the new file ------------------------------------------------------------------------------------------------
+
+
+def _insert(database: Database, table: Table, rowid: int | None, row: Mapping[str, Any] | None) -> bool:
+    """Add a row where its key is free; one that the table cannot hold is left out. Returns whether it was added."""
+    if row is None or (rowid is not None and not 0 < rowid < FIRST_TEMPORARY):
+        return False
+    values = {**row, "rowid": rowid} if rowid is not None and table.alias < 0 else dict(row)
+    marks = ", ".join("?" * len(values))
+    sql = f"INSERT OR IGNORE INTO {table.name} ({', '.join(values)}) VALUES ({marks})"
+    return database.execute(sql, tuple(values.values())).rowcount > 0
+
+
+_WORDS_IN = ("messages", "drafts", "draft_files", "queued_messages")
+"""Tables of what the user or a model wrote in a conversation: it is made anew for them."""
+
+
+def _mend(database: Database, tables: Iterable[Table]) -> None:
+    """Let every reference lead somewhere again."""
+    for name in _WORDS_IN:
+        _make_conversations(database, name)
+    # A parent is always older than its children: anything else would be a circle, or lead to one.
+    database.execute(
+        "UPDATE messages SET parent_id = (SELECT max(id) FROM messages AS before WHERE before.conversation_id = messages.conversation_id "
+        "AND before.id < messages.id) WHERE parent_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM messages AS parent "
+        "WHERE parent.id = messages.parent_id AND parent.id < messages.id AND parent.conversation_id = messages.conversation_id)"
+    )
+    database.execute("UPDATE folders SET parent_id = NULL WHERE parent_id NOT IN (SELECT id FROM folders)")
+    database.execute(f"UPDATE folders SET parent_id = NULL WHERE id NOT IN ({_REACHED})")
+    # What older files did not have yet, and what a trigger could not note because the conversation came later.
+    database.execute("UPDATE conversations SET deleted_at = updated_at WHERE deleted AND deleted_at IS NULL")
+    database.execute("UPDATE conversations SET holes = 1 WHERE id IN (SELECT conversation_id FROM messages WHERE deleted)")
+    for table in tables:  # in the order of the schema: what is removed here is missed by those that come after
+        nullable = {column.name for column in table.columns if column.nullable}
+        for _, _, parent, column, target, *_ in database.execute(f"PRAGMA foreign_key_list({table.name})").fetchall():
+            change = f"UPDATE {table.name} SET {column} = NULL" if column in nullable else f"DELETE FROM {table.name}"
+            database.execute(f"{change} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {target or 'rowid'} FROM {parent})")
+
+
+_REACHED = (
+    "WITH RECURSIVE reached (id) AS (SELECT id FROM folders WHERE parent_id IS NULL "
+    "UNION SELECT folders.id FROM reached JOIN folders ON parent_id = reached.id) SELECT id FROM reached"
+)
+"""The folders that are seen: those in a circle, and below it, are not."""
+
+
+def _make_conversations(database: Database, table: str) -> None:
+    """A conversation for each that is lost while the table still has something of it."""
+    times = "min(created_at), max(created_at)" if table == "messages" else "NULL, NULL"
+    found = database.execute(
+        f"SELECT conversation_id, {times} FROM {table} WHERE conversation_id NOT IN (SELECT id FROM conversations) GROUP BY conversation_id"
+    ).fetchall()
+    now = time.time()
+    for number, first, last in found:
+        said = database.execute("SELECT text FROM messages WHERE conversation_id = ? AND role = 'user' ORDER BY id", (number,)).fetchone()
+        title = auto_title(said[0]) if said else ""
+        database.execute(
+            "INSERT INTO conversations (id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
+            (number, title or "Recovered conversation", first or now, last or now),
+        )

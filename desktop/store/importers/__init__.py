@@ -1,6 +1,0 @@
-"""Conversations from files of this and other programs: one module a format, found by what the file holds."""
-
-from desktop.store.importers.formats import FORMATS, LINE_FORMATS, labels
-from desktop.store.importers.run import import_conversations
-
-__all__ = ["FORMATS", "LINE_FORMATS", "import_conversations", "labels"]

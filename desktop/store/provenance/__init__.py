@@ -1,0 +1,1 @@
+"""What replies were made from."""

@@ -1,0 +1,290 @@
+"""The user's saved defaults and recent models: one small JSON file, replaced as a whole so that it is never half written.
+
+Only values that the user changed are in it, so that a later version's better defaults reach everyone else. Keys this
+version does not know are kept as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from desktop.settings import PANES
+from desktop.store.database.database import StoreError, set_aside
+from engine.errors import BadSetting
+from engine.platform.whole_file import write_whole
+from engine.settings import Settings, check_value
+
+__all__ = ["FILE_NAME", "Preferences", "checked_values", "without_defaults"]
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "preferences.json"
+RECENT_MODELS = 10
+RECENT_CHOICES = 20
+S = TypeVar("S", bound=Settings)
+
+
+class Preferences:
+    """Saved defaults by settings class, what is kept for single models, recent models, added folders, the last conversation.
+
+    `notices` holds sentences about what reading had to replace; usually empty. Every change is written at once; where
+    `write_soon` is set, that is called instead, and its owner calls `save` soon; `unsaved` says that there is something to save.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.write_soon: Callable[[], object] | None = None
+        self.unsaved = False
+        self.notices: tuple[str, ...] = ()
+        self._data = self._read()
+        saved = self._data.get("settings")
+        self._saved: dict[str, dict[str, Any]] = {}
+        for _, cls in PANES:
+            values, problems = checked_values(cls, saved.get(cls.__name__) if isinstance(saved, dict) else None)
+            self._saved[cls.__name__] = values
+            self.notices += tuple(f"A saved default was replaced by the built-in one: {problem}" for problem in problems)
+        saved_keys = self._data.get("shortcuts")
+        entries = list(saved_keys.items()) if isinstance(saved_keys, dict) else [] if saved_keys is None else [("all", saved_keys)]
+        broken = [name for name, its in entries if _keys(its) is None]
+        self.notices += tuple(f"The saved keys of “{name}” cannot be read; the usual ones are used." for name in broken)
+
+    def settings(self, cls: type[S]) -> S:
+        """The saved defaults of a settings class over its built-in ones."""
+        return cls(**self._saved.get(cls.__name__, {}))
+
+    def saved_names(self, cls: type[Settings]) -> frozenset[str]:
+        """The fields whose default the user changed."""
+        return frozenset(self._saved.get(cls.__name__, {}))
+
+    def save_settings(self, settings: Settings) -> None:
+        """Make these the defaults."""
+        self._saved[type(settings).__name__] = without_defaults(settings)
+        self._changed()
+
+    def forget_setting(self, cls: type[Settings], name: str) -> None:
+        """Bring back the built-in default of one field."""
+        if name in self._saved[cls.__name__]:
+            del self._saved[cls.__name__][name]
+            self._changed()
+
+    @property
+    def presets(self) -> dict[str, dict[str, Any]]:
+        """The user's sampler presets: each name with its values, ready for JSON."""
+        saved = self._data.get("presets")
+        return {name: dict(values) for name, values in saved.items() if isinstance(values, dict)} if isinstance(saved, dict) else {}
+
+    def save_preset(self, name: str, values: Mapping[str, Any], instead_of: str = "") -> None:
+        """Keep a preset under `name`, in the place of one of that name and of the one called `instead_of`."""
+        kept = {other: its for other, its in self.presets.items() if other not in (name, instead_of)}
+        self._data["presets"] = {**kept, name: dict(values)}
+        self._changed()
+
+    def remove_preset(self, name: str) -> None:
+        """Forget a preset; conversations keep the values they took from it."""
+        self._data["presets"] = {other: values for other, values in self.presets.items() if other != name}
+        self._changed()
+
+    @property
+    def shortcuts(self) -> dict[str, tuple[str, ...]]:
+        """The keys that the user gave to commands, by the command's name; what is no list of texts is left out."""
+        saved = self._data.get("shortcuts")
+        read = {name: _keys(its) for name, its in saved.items()} if isinstance(saved, dict) else {}
+        return {name: keys for name, keys in read.items() if keys is not None}
+
+    def save_shortcuts(self, keys: Mapping[str, Sequence[str]]) -> None:
+        """Keep these keys of commands, and no others."""
+        self._data["shortcuts"] = {name: list(its) for name, its in keys.items()}
+        self._changed()
+
+    @property
+    def recent_choices(self) -> tuple[str, ...]:
+        """What was chosen in the command palette, latest first."""
+        return self._texts("recent_choices")
+
+    def remember_choice(self, key: str) -> None:
+        """Note what was just chosen in the command palette."""
+        self._data["recent_choices"] = [key, *(each for each in self.recent_choices if each != key)][:RECENT_CHOICES]
+        self._changed()
+
+    @property
+    def last_model(self) -> str:
+        """The path of the model that was loaded last; empty when there was none."""
+        return self._text("last_model")
+
+    @property
+    def recent_models(self) -> tuple[str, ...]:
+        """Paths of the models loaded before, latest first."""
+        return self._texts("recent_models")
+
+    @property
+    def model_folders(self) -> tuple[str, ...]:
+        """Folders the user added, in which to look for models."""
+        return self._texts("model_folders")
+
+    @property
+    def last_conversation(self) -> int:
+        """The conversation that was open last; 0 when there was none."""
+        value = self._data.get("last_conversation")
+        return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+    def remember_model(self, path: str) -> None:
+        """Note a model that was just loaded; one that was taken out of the library is back in it."""
+        if path in self.hidden_models:
+            self._data["hidden_models"] = [each for each in self.hidden_models if each != path]
+        others = [recent for recent in self.recent_models if recent != path]
+        self._data["last_model"] = path
+        self._data["recent_models"] = [path, *others][:RECENT_MODELS]
+        self._changed()
+
+    def forget_model(self, path: str) -> None:
+        """Take a model out of the recent ones, for example because its file is gone."""
+        self._data["recent_models"] = [recent for recent in self.recent_models if recent != path]
+        if self.last_model == path:
+            self._data["last_model"] = ""
+        self._changed()
+
+    def add_model_folder(self, path: str) -> None:
+        """Look for models in this folder too."""
+        if path not in self.model_folders:
+            self._data["model_folders"] = [*self.model_folders, path]
+            self._changed()
+
+    def remove_model_folder(self, path: str) -> None:
+        """Look there no longer; nothing on disk changes."""
+        self._data["model_folders"] = [folder for folder in self.model_folders if folder != path]
+        self._changed()
+
+    @property
+    def hidden_models(self) -> tuple[str, ...]:
+        """Paths of models that the user took out of the library; their files stay."""
+        return self._texts("hidden_models")
+
+    def hide_model(self, path: str) -> None:
+        """Leave a model out of the library and of the recent ones."""
+        self._data["hidden_models"] = [*(each for each in self.hidden_models if each != path), path]
+        self.forget_model(path)
+
+    def show_hidden_models(self) -> None:
+        """Bring all models back into the library."""
+        if self.hidden_models:
+            self._data["hidden_models"] = []
+            self._changed()
+
+    @property
+    def offline(self) -> bool:
+        """Whether the user wants no connection to the hub of models."""
+        return self._data.get("offline") is True
+
+    def set_offline(self, on: bool) -> None:
+        """Connect to the hub of models, or never."""
+        if on != self.offline:
+            self._data["offline"] = on
+            self._changed()
+
+    def kept(self, path: str, cls: type[Settings]) -> dict[str, Any]:
+        """The values of a settings class that are kept for the model at `path`; those that are not usable are left out."""
+        models = self._data.get("models")
+        own = models.get(path) if isinstance(models, dict) else None
+        return checked_values(cls, own.get(cls.__name__) if isinstance(own, dict) else None)[0]
+
+    @property
+    def models_with_settings(self) -> frozenset[str]:
+        """The paths of the models for which anything is kept."""
+        models = self._data.get("models")
+        return frozenset(models) if isinstance(models, dict) else frozenset()
+
+    def keep(self, path: str, cls: type[Settings], values: Mapping[str, Any]) -> None:
+        """Keep these values, and no others of the class, for the model at `path`; they come before the saved defaults there."""
+        models = self._data.get("models")
+        models = dict(models) if isinstance(models, dict) else {}
+        before = models.get(path)
+        own = {**(before if isinstance(before, dict) else {}), cls.__name__: dict(values)}
+        models[path] = {name: its for name, its in own.items() if its}
+        self._data["models"] = {each: its for each, its in models.items() if its}
+        self._changed()
+
+    def remember_conversation(self, conversation_id: int) -> None:
+        """Note the conversation that is open."""
+        if conversation_id != self.last_conversation:
+            self._data["last_conversation"] = conversation_id
+            self._changed()
+
+    def _text(self, key: str) -> str:
+        value = self._data.get(key)
+        return value if isinstance(value, str) else ""
+
+    def _texts(self, key: str) -> tuple[str, ...]:
+        value = self._data.get(key)
+        return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            data = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StoreError(f"The preferences in {self.path} cannot be read ({error.strerror}); check its permissions.") from error
+        except ValueError:  # no JSON, or no UTF-8
+            data = None
+        if isinstance(data, dict):
+            return data
+        target = set_aside(self.path)
+        self.notices = (f"The preferences file was damaged; it is kept as {target.name}, and all settings have their defaults.",)
+        return {}
+
+    def save(self) -> None:
+        """Write what has changed since the last time, if anything. Raises `StoreError`; then the next `save` tries again."""
+        if self.unsaved:
+            self._write()
+            self.unsaved = False
+
+    def _changed(self) -> None:
+        self.unsaved = True
+        if self.write_soon is not None:
+            self.write_soon()
+        else:
+            self.save()
+
+    def _write(self) -> None:
+        """Write a new file beside the old one and put it in its place."""
+        unknown = self._data.get("settings")
+        kept: dict[str, Any] = dict(unknown) if isinstance(unknown, dict) else {}
+        for _, cls in PANES:
+            own = cls().to_json()
+            before = kept.get(cls.__name__)
+            foreign = {key: value for key, value in before.items() if key not in own} if isinstance(before, dict) else {}
+            kept[cls.__name__] = {**foreign, **self._saved[cls.__name__]}
+        self._data["settings"] = {name: values for name, values in kept.items() if values}
+        try:
+            write_whole(self.path, json.dumps(self._data, indent=2, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise StoreError(f"The preferences cannot be saved in {self.path} ({error.strerror}); check space and permissions.") from error
+
+
+def _keys(saved: object) -> tuple[str, ...] | None:
+    """The saved keys of one command; None when that is no list of texts."""
+    return tuple(saved) if isinstance(saved, list) and all(isinstance(each, str) for each in saved) else None
+
+
+def checked_values(cls: type[Settings], values: object) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The good ones among saved `values` of a settings class, and a sentence for each bad one. Unknown names are left out."""
+    good: dict[str, Any] = {}
+    problems: list[str] = []
+    own = cls().to_json()
+    for name, value in values.items() if isinstance(values, Mapping) else ():
+        if name in own:
+            try:
+                good[name] = check_value(cls, name, value)
+            except BadSetting as error:
+                problems.append(str(error))
+    return good, tuple(problems)
+
+
+def without_defaults(settings: Settings) -> dict[str, Any]:
+    """The values that differ from the class's defaults, ready for JSON."""
+    defaults = type(settings)().to_json()
+    return {name: value for name, value in settings.to_json().items() if value != defaults[name]}

@@ -1,0 +1,91 @@
+"""Saved prompts: kept in the library's file, exchanged as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from desktop.store.database.database import Database, StoreError
+from engine.platform.whole_file import write_whole
+
+__all__ = ["LONGEST_PROMPT", "Prompt", "PromptStore", "read_prompts", "write_prompts"]
+
+LONGEST_PROMPT = 1 << 20
+"""Characters of a prompt that is read from a file."""
+_MOST_FILE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt; `id` 0 is not kept yet."""
+
+    id: int
+    name: str
+    text: str
+
+
+class PromptStore:
+    """Reads and writes the prompts. Raises `StoreError` as the others do."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def all(self) -> tuple[Prompt, ...]:
+        """All prompts by name."""
+        found = [Prompt(*row) for row in self._database.execute("SELECT id, name, text FROM prompts")]
+        return tuple(sorted(found, key=lambda prompt: (prompt.name.casefold(), prompt.id)))
+
+    def put(self, prompt: Prompt) -> int:
+        """Keep a prompt, a new one (id 0) under a new number; returns its number. A number that was removed comes back."""
+        cursor = self._database.execute(
+            "INSERT INTO prompts (id, name, text) VALUES (?, ?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET name = excluded.name, text = excluded.text",
+            (prompt.id or None, " ".join(prompt.name.split()) or "Prompt", prompt.text),
+        )
+        return prompt.id or int(cursor.lastrowid or 0)
+
+    def remove(self, number: int) -> None:
+        """Forget one."""
+        self._database.execute("DELETE FROM prompts WHERE id = ?", (number,))
+
+
+def write_prompts(path: Path, prompts: Iterable[Prompt]) -> None:
+    """Write them as JSON: a list of objects with "name" and "text". Raises `StoreError`."""
+    entries = [{"name": prompt.name, "text": prompt.text} for prompt in prompts]
+    try:
+        write_whole(path, json.dumps({"prompts": entries}, ensure_ascii=False, indent=2) + "\n")
+    except OSError as error:
+        raise StoreError(f"The prompts cannot be written to {path.name}: {error.strerror or error}.") from error
+
+
+def read_prompts(path: Path) -> tuple[Prompt, ...]:
+    """The prompts in a JSON file: ours, or a list of objects with "name" (or "title", "command") and "text" (or "content").
+
+    Raises `StoreError` with a sentence when there are none to read.
+    """
+    try:
+        if path.stat().st_size > _MOST_FILE_BYTES:
+            raise StoreError(f"{path.name} is too large for a file of prompts.")
+        found = json.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise StoreError(f"{path.name} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path.name} is not JSON; a file of prompts is, with a name and a text for each.") from error
+    entries = found.get("prompts") if isinstance(found, dict) else found
+    prompts = [prompt for entry in entries if (prompt := _prompt(entry)) is not None] if isinstance(entries, list) else []
+    if not prompts:
+        raise StoreError(f"There are no prompts in {path.name}: expected a list of entries with “name” and “text”.")
+    return tuple(prompts)
+
+
+def _prompt(entry: object) -> Prompt | None:
+    if not isinstance(entry, dict):
+        return None
+    words = [next((entry[key] for key in keys if isinstance(entry.get(key), str)), "") for keys in (_NAMES, _TEXTS)]
+    name, text = " ".join(words[0].split()).lstrip("/"), words[1]
+    return Prompt(0, name[:200], text[:LONGEST_PROMPT]) if name and text.strip() else None
+
+
+_NAMES, _TEXTS = ("name", "title", "command"), ("text", "content", "prompt")

@@ -1,0 +1,1 @@
+"""Conversations as files of this program and of others."""

@@ -1,0 +1,50 @@
+"""A conversation as Markdown (CommonMark): the shown path, a heading for each message, thoughts as quotes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from desktop.store.conversations.records import NOTEBOOK
+from desktop.store.transfer.exporters.reading import label, pieces, shown_path, when
+from desktop.store.transfer.records import ConversationRecord, MessageRecord
+
+__all__ = ["markdown"]
+
+
+def markdown(conversations: Iterable[ConversationRecord]) -> Iterator[str]:
+    """Pieces of the file's text, one conversation at a time, with a rule between two."""
+    separator = ""
+    for conversation in conversations:
+        yield separator + "\n\n".join(_parts(conversation)) + "\n"
+        separator = "\n---\n\n"
+
+
+def _parts(conversation: ConversationRecord) -> Iterator[str]:
+    yield f"# {_escaped(conversation.title) or 'Conversation'}"
+    if made := when(conversation.created_at):
+        yield f"*{made}*"
+    if conversation.system_prompt.strip() and conversation.kind != NOTEBOOK:
+        yield "## System prompt"
+        yield conversation.system_prompt.strip("\n")
+    for message in shown_path(conversation):
+        yield from (message.text,) if conversation.kind == NOTEBOOK else _message(message)
+
+
+def _message(message: MessageRecord) -> Iterator[str]:
+    made = when(message.created_at)
+    yield f"## {_escaped(label(message))}" + (f" · {made}" if made else "")
+    if message.role == "user":
+        yield message.text.strip("\n")
+        return
+    for is_thought, text in pieces(message.text):
+        yield _quoted(text) if is_thought else text
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(["> **Thoughts**", ">", *(f"> {line}".rstrip() for line in text.strip().splitlines())])
+
+
+def _escaped(text: str) -> str:
+    """The text on one line, as text and not as Markdown."""
+    line = " ".join(text.split())
+    return "".join("\\" + character if character in "\\`*_[]<>#" else character for character in line)

@@ -1,0 +1,118 @@
+"""This program's own JSON: everything the store has of a conversation (`desktop/store/transfer/exporters/own.py` writes it)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+from typing import Any
+
+from desktop.store.conversations.bulk_insert import OWN, chain_key
+from desktop.store.conversations.personas import Persona
+from desktop.store.conversations.records import CHAT, NOTEBOOK, STATES
+from desktop.store.transfer.exporters.own import FORMAT, PERSONA_FIELDS, VERSION
+from desktop.store.transfer.importers.fields import clean, items, mapping, seconds, text
+from desktop.store.transfer.importers.protocol import Note, Unreadable
+from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.core import Stats
+
+__all__ = ["Own"]
+
+
+class Own:
+    source, label = OWN, "Inglenook"
+
+    def recognises(self, value: Any) -> bool:
+        return isinstance(value, dict) and value.get("format") == FORMAT
+
+    def read(self, value: Any, note: Note) -> ConversationRecord:
+        version = value.get("version")
+        if not isinstance(version, int) or version > VERSION:
+            raise Unreadable("it was written by a newer version of Inglenook: update Inglenook, then import it again")
+        entries = value.get("messages")
+        if not isinstance(entries, list):
+            raise Unreadable("it has no list of messages")
+        messages: dict[str, MessageRecord] = {}
+        lost: dict[str, str | None] = {}
+        for number, entry in enumerate(entries, start=1):
+            about = mapping(entry)
+            parent = _parent(about.get("parent"), messages, lost)
+            found = _message(about, parent)
+            if found is None or found.key in messages:
+                note(f"message {number}", "it has no key, no role or no text" if found is None else "its key was used before")
+                lost.setdefault(text(about.get("key")), parent)
+                continue
+            if parent is None and about.get("parent") is not None:
+                note(f"message {number}", "the message it answers is not there: it stands at the top now")
+            messages[found.key] = found
+        made = seconds(value.get("created_at"))
+        key = text(value.get("key")) or chain_key(None, *(message.key for message in messages.values()))
+        return ConversationRecord(
+            text(value.get("source")) or OWN, key, text(value.get("title")), made, seconds(value.get("updated_at")),
+            tuple(messages.values()), _known(value.get("shown"), messages), text(value.get("system_prompt")),
+            _settings(value.get("settings"), note), text(value.get("model_path")), value.get("auto_title") is True,
+            value.get("deleted") is True, _folder(value.get("folder")), value.get("pinned") is True, _persona(value.get("persona")),
+            value.get("inherits_prompt") is not False, seconds(value.get("deleted_at")), mapping(value.get("roles")),
+            NOTEBOOK if value.get("kind") == NOTEBOOK and len(messages) == 1 else CHAT,
+        )  # fmt: skip
+
+
+def _folder(value: Any) -> tuple[str, ...]:
+    """The names, as folders are called: on one line, and never empty."""
+    names = (" ".join(text(name).split()) for name in items(value))
+    return tuple(name for name in names if name)
+
+
+def _persona(value: Any) -> Persona | None:
+    """A persona that is not saved yet; None where there is none with a name."""
+    name, avatar, prompt, preset, model = (text(mapping(value).get(field)) for field in PERSONA_FIELDS)
+    name = " ".join(name.split())
+    return Persona(0, name, avatar, prompt, preset, model) if name else None
+
+
+def _known(value: Any, messages: dict[str, MessageRecord]) -> str | None:
+    return value if isinstance(value, str) and value in messages else None
+
+
+def _settings(value: Any, note: Note) -> dict[str, dict[str, Any]]:
+    good = {clean(name): values for name, values in mapping(value).items() if isinstance(values, dict)}
+    if value is not None and (not isinstance(value, dict) or len(good) < len(value)):
+        note("settings", "they are not objects of values, and were left out")
+    return good
+
+
+def _parent(value: Any, messages: dict[str, MessageRecord], lost: dict[str, str | None]) -> str | None:
+    """The message above, past those that could not be read. Parents stand before their children."""
+    key = text(value) or None
+    return lost[key] if key in lost and key not in messages else key if key in messages else None
+
+
+def _message(about: dict[str, Any], parent: str | None) -> MessageRecord | None:
+    key, role, state = text(about.get("key")), text(about.get("role")), text(about.get("state"))
+    if not key or not role or not isinstance(about.get("text"), str):
+        return None
+    try:
+        tokens = base64.b64decode(text(about.get("tokens")), validate=True)
+    except (binascii.Error, ValueError):
+        tokens = b""
+    return MessageRecord(
+        key, parent, role, text(about["text"]), seconds(about.get("created_at")), state if state in STATES else "complete",
+        _stats(mapping(about.get("stats"))), text(about.get("shown")) or None, about.get("deleted") is True, tokens, about.get("raw"),
+        speaker=" ".join(text(about.get("speaker")).split()),
+    )  # fmt: skip
+
+
+def _stats(given: dict[str, Any]) -> dict[str, Any]:
+    """The values with counts and times only where they are of the kind that the window reckons with."""
+    counts = given.get("stats")
+    if counts is None:
+        return given
+    kinds = {field.name: field.default for field in dataclasses.fields(Stats)}
+    good = {name: value for name, value in mapping(counts).items() if name not in kinds or _alike(value, kinds[name])}
+    return given | {"stats": good}
+
+
+def _alike(value: Any, default: Any) -> bool:
+    if isinstance(default, (int, float)) and not isinstance(default, bool):
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and (isinstance(default, float) or isinstance(value, int))
+    return isinstance(value, type(default)) or default is dataclasses.MISSING

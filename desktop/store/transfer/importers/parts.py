@@ -1,0 +1,95 @@
+"""How parts of a message that are no plain text are written into it: thoughts, uses of tools, files, what is not known."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from desktop.store.attachments.message_format import Attachment, language_of, message_text
+from desktop.store.transfer.importers.fields import clean, compact
+
+__all__ = ["document", "fenced", "join", "made_file", "placeholder", "thought", "tool_call", "tool_result", "with_files"]
+
+_LONGEST_NAME = 120
+
+
+def join(parts: list[str]) -> str:
+    """The parts that say something, with an empty line between them."""
+    return "\n\n".join(part.strip("\n") for part in parts if part.strip())
+
+
+def thought(text: str) -> str:
+    """A thought, in the tags that the transcript folds."""
+    return f"<think>\n{text.strip()}\n</think>" if text.strip() else ""
+
+
+def fenced(text: str, language: str = "") -> str:
+    """A code block, whose fence is longer than any within."""
+    runs = re.findall(r"`{3,}", text)
+    fence = "`" * (max(map(len, runs), default=2) + 1)
+    return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
+
+
+def placeholder(kind: str, name: str = "") -> str:
+    """A word in the place of what text cannot show; the thing itself is kept beside the message."""
+    return f"[{kind}: {_short(name)}]" if name.strip() else f"[{kind}]"
+
+
+def document(name: str, text: str, kind: str = "file") -> str:
+    """A file that came with a message: as this program attaches one where its text is known, else a word in its place."""
+    return message_text(Attachment(_short(name), text.rstrip("\n"))) if text.strip() else placeholder(kind, name)
+
+
+def with_files(files: Sequence[str], words: str) -> str:
+    """A message with what `document` gave for its files: attached ones stand at the beginning, where they are found again."""
+    attached = [file for file in files if "\n" in file]
+    return join([*attached, *(file for file in files if file not in attached), words]) if files else words
+
+
+def made_file(name: str, text: str, language: str = "") -> str:
+    """A file that was written in the chat, as a block of code under its name."""
+    title = f"**{_short(name) or 'File'}**"
+    return f"{title}\n\n{fenced(text, language or language_of(name))}" if text.strip() else title
+
+
+def tool_call(name: str, arguments: Any) -> str:
+    """That a tool was called, and with what: a text, or JSON in one, or an object.
+
+    Texts of several lines within an object (code, whole files) stand in blocks of their own, as they were written.
+    """
+    title = f"**Tool call: {_short(name) or 'tool'}**"
+    given = _object(arguments)
+    if given is None:
+        words = arguments if isinstance(arguments, str) else "" if arguments in (None, {}) else compact(arguments)
+        return f"{title}\n\n{fenced(clean(words))}" if words.strip() else title
+    long = {key: clean(value) for key, value in given.items() if isinstance(value, str) and "\n" in value.strip()}
+    short = {key: value for key, value in given.items() if key not in long}
+    language = str(short.get("language", ""))
+    language = language if language.isalnum() else ""
+    blocks = [f"{clean(key)}:\n{fenced(value, language)}" for key, value in long.items()]
+    return join([title, fenced(compact(short)) if short else "", *blocks])
+
+
+def _object(arguments: Any) -> dict[str, Any] | None:
+    """The object in an argument whose texts have several lines; None where it is better shown as it is."""
+    if isinstance(arguments, str) and arguments.lstrip().startswith("{") and "\\n" in arguments:
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return None
+    if not isinstance(arguments, dict):
+        return None
+    return arguments if any(isinstance(value, str) and "\n" in value.strip() for value in arguments.values()) else None
+
+
+def tool_result(name: str, text: str) -> str:
+    """What a tool gave back."""
+    title = f"**Tool result: {_short(name)}**" if name.strip() else "**Tool result**"
+    return f"{title}\n\n{fenced(text)}" if text.strip() else title
+
+
+def _short(name: str) -> str:
+    line = " ".join(name.split())
+    return line if len(line) <= _LONGEST_NAME else line[: _LONGEST_NAME - 1] + "…"

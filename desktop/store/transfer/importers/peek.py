@@ -1,0 +1,62 @@
+"""Whether a file is an export of chats, from its beginning: a few milliseconds at most, however large it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from desktop.store.transfer.importers.formats import format_of, line_format_of
+from desktop.store.transfer.importers.gpt4all import MAGIC
+from desktop.store.transfer.importers.open_webui_database import MAGIC as DATABASE
+from desktop.store.transfer.importers.open_webui_database import has_chats
+
+__all__ = ["ENDINGS", "is_chats"]
+
+ENDINGS = (".json", ".jsonl", ".ndjson", ".zip", ".chat", ".db")
+"""Endings of the files that are looked into; an archive is always taken for one of chats."""
+HEAD = 1 << 16
+_MARKS = (
+    ("format", "inglenook-conversation"), ("mapping", "create_time"), ("mapping", "current_node"), ("chat_messages",),
+    ("history", "currentId"), ("conv", "messages"), ("messages", "versions"), ("conversations", "from", "value"),
+    ("messages", "role", "content"), ("chat_metadata",), ("user_name", "character_name"), ("type", "session"),
+)  # fmt: skip
+"""Words in quotes that stand together where a conversation begins whose end is not in the part that is read."""
+_WORD = re.compile(r'"([\w-]{1,40})"')
+
+
+def is_chats(path: Path) -> bool:
+    """Whether it looks like chats of a program that can be read; False where the file cannot be read."""
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        return False
+    try:
+        with path.open("rb") as file:
+            data = file.read(HEAD)
+    except OSError:
+        return False
+    if ending == ".db":
+        return data.startswith(DATABASE) and has_chats(path)
+    if ending in (".zip", ".chat"):
+        return data.startswith(b"PK\x03\x04" if ending == ".zip" else MAGIC)
+    text = data.decode("utf-8-sig", "replace").lstrip()
+    if not text.startswith(("{", "[")):
+        return False
+    found = _first(text)
+    return found if found is not None else _has_marks(text)
+
+
+def _first(text: str) -> bool | None:
+    """Whether the first value is a conversation, or holds some; None when it does not end within `text`."""
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return None
+    inside = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
+    near = [value, *inside[:50], *(entry for part in inside[:50] if isinstance(part, list) for entry in part[:5])]
+    return any(format_of(entry) is not None or line_format_of(entry) is not None for entry in near)
+
+
+def _has_marks(text: str) -> bool:
+    words = set(_WORD.findall(text))
+    return any(words.issuperset(marks) for marks in _MARKS)

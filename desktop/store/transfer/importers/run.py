@@ -1,0 +1,262 @@
+"""One import: from a path, entry by entry, into the store, with progress, and with a report of everything that is broken."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from desktop.store.conversations.bulk_insert import Intake
+from desktop.store.database.database import Database
+from desktop.store.transfer.importers.fields import mapping
+from desktop.store.transfer.importers.formats import format_of, line_format_of
+from desktop.store.transfer.importers.gpt4all import MAGIC, read_chat
+from desktop.store.transfer.importers.json_entries import MOST_BYTES, Entry, Flaw, json_entries
+from desktop.store.transfer.importers.open_webui_database import MAGIC as DATABASE
+from desktop.store.transfer.importers.open_webui_database import chat_rows
+from desktop.store.transfer.importers.protocol import LineFormat, Note, Unreadable
+from desktop.store.transfer.importers.sources import TROUBLE, SourceFile, on_disk, opened, source_files
+from desktop.store.transfer.records import Broken, ConversationRecord, Event, LeftOut, Progress
+
+__all__ = ["import_conversations"]
+
+PROGRESS_S = 0.1
+_MOST_NOTES = 100
+"""Damaged messages told of one conversation; the rest are counted."""
+_HEAD = 1024
+_LONGEST = 200
+_OTHER_FILES = "Files of the archive that hold no chats (pictures, sounds, account data) were not imported"
+
+
+def import_conversations(
+    database: Database, path: Path, cancel: Callable[[], bool] = lambda: False, most_bytes: int = MOST_BYTES
+) -> Iterator[Event]:
+    """Import every conversation of a file (or zip archive), each whole or not at all, and tell what happened as it happens.
+
+    `database` is one that the calling thread opened. When `cancel()` turns true the import ends between two entries; what was
+    imported stays. An entry of more than `most_bytes` is refused, and at most that much is held. Whatever is wrong with the file
+    comes as `Broken`; only trouble with the store itself raises `StoreError`.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            files = stack.enter_context(source_files(path))
+        except TROUBLE as error:
+            yield Broken(path.name, f"The file cannot be opened ({_short(error)}).")
+            return
+        run = _Run(Intake(database), cancel, most_bytes, sum(file.size for file in files), alone=len(files) == 1)
+        for file in files:
+            yield from run.file(file, path.name if run.alone and file.member is None else file.name)
+            if run.stopped:
+                return
+    yield from run.end(path.name)
+
+
+@dataclass
+class _Group:
+    """A conversation of which more lines may come."""
+
+    format: LineFormat
+    place: str
+    values: list[Any] = field(default_factory=list)
+    bytes: int = 0
+
+
+@dataclass
+class _Run:
+    """The state of one import. `held` are flaws of files in an archive that may have nothing to do with conversations."""
+
+    intake: Intake
+    cancel: Callable[[], bool]
+    most_bytes: int
+    total: int
+    alone: bool
+    found_any: bool = False
+    stopped: bool = False
+    held: list[Broken] = field(default_factory=list)
+    _found: bool = False
+    _others: int = 0
+    _left_out: Counter[str] = field(default_factory=Counter)
+    _done: int = 0
+    _told: float = 0.0
+    _foreign: int = 0
+    _group: _Group | None = None
+
+    def file(self, source: SourceFile, name: str) -> Iterator[Event]:
+        """Everything in one file. In an archive, a file that holds nothing known is passed over and counted."""
+        yield from self._progress(0)
+        if self.cancel():
+            self.stopped = True
+            return
+        self._found, self._foreign, self._group = False, 0, None
+        held, self.held = self.held, []
+        try:
+            with opened(source) as stream:
+                head = stream.read(_HEAD)
+                if head.startswith(MAGIC):
+                    yield from self._chat(head + stream.read(self.most_bytes + 1), name)
+                elif head.startswith(DATABASE):
+                    yield from self._database(source, name)
+                elif self.alone or head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+                    yield from self._entries(_after(head, stream), name)
+        except TROUBLE as error:
+            yield from self._flaw(Broken(name, f"The file cannot be read to its end ({_short(error)})."))
+        if not self.stopped:
+            yield from self._close()
+            if self._found and self._foreign:
+                yield Broken(name, f"Entries that are no conversations of a known program were passed over: {self._foreign:,}.")
+        self.held = held if self._found else [*held, *self.held][:_MOST_NOTES]
+        self._others += not self._found
+        self._done += source.size
+
+    def end(self, name: str) -> Iterator[Event]:
+        """What is to be told of the whole."""
+        if not self.found_any:
+            yield from self.held[:_MOST_NOTES]
+            yield Broken(name, "No conversations of a known program were found in it.")
+        elif self._others:
+            yield LeftOut(_OTHER_FILES, self._others, "file")
+        for what, count in self._left_out.items():
+            yield LeftOut(what, count)
+        yield Progress(self.total, self.total)
+
+    # -- what files hold
+
+    def _chat(self, data: bytes, name: str) -> Iterator[Event]:
+        if len(data) > self.most_bytes:
+            yield from self._flaw(Broken(name, f"It is larger than {self.most_bytes >> 20} MB."))
+        else:
+            yield from self._save(lambda note: read_chat(data, note), name)
+
+    def _database(self, source: SourceFile, name: str) -> Iterator[Event]:
+        try:
+            with on_disk(source, self.cancel) as path:
+                for found in chat_rows(path, self.cancel, self.most_bytes) if path is not None else ():
+                    if isinstance(found, tuple):
+                        yield from self._progress(source.size * found[0] // max(found[1], 1))
+                    elif isinstance(found, Flaw):
+                        yield from self._flaw(Broken(f"{name}, {found.place}" if found.place else name, _sentence(found.reason)))
+                    else:
+                        yield from self._entry(found, f"{name}, {found.place}", 0)
+                    if self.cancel():
+                        break
+        except Unreadable as error:
+            yield from self._flaw(Broken(name, _sentence(str(error))))
+        self.stopped = self.cancel()
+
+    def _entries(self, read: Callable[[int], bytes], name: str) -> Iterator[Event]:
+        last = 0
+        for found in json_entries(read, self._accepts, self.most_bytes):
+            if self.cancel():
+                self.stopped = True
+                return
+            if isinstance(found, int):
+                yield from self._progress(found)
+            elif isinstance(found, Flaw):
+                yield from self._flaw(Broken(f"{name}, {found.place}", _sentence(found.reason)))
+                last = found.end
+            else:
+                yield from self._entry(found, f"{name}, {found.place}", found.end - last)
+                last = found.end
+
+    def _entry(self, entry: Entry, place: str, size: int) -> Iterator[Event]:
+        value = entry.value
+        format = format_of(value)
+        if self._group is not None and format is None and self._group.format.continues(value):
+            self._group.values.append(value)
+            self._group.bytes += size
+            if self._group.bytes > self.most_bytes:
+                yield from self._flaw(Broken(self._group.place, f"It is larger than {self.most_bytes >> 20} MB."))
+                self._group = None
+            return
+        yield from self._close()
+        if format is not None:
+            yield from self._save(lambda note: format.read(value, note), place)
+        elif (begun := line_format_of(value)) is not None:
+            self._group = _Group(begun, place, [value], size)
+        elif inner := _inside(value):
+            for number, found in enumerate(inner, start=1):
+                yield from self._entry(Entry(entry.place, found, entry.end), f"{place}, {number:,} in it", size)
+                yield from self._close()
+        else:
+            self._foreign += 1
+
+    def _close(self) -> Iterator[Event]:
+        """The conversation of lines that was open is whole."""
+        group, self._group = self._group, None
+        if group is not None:
+            yield from self._save(lambda note: group.format.read_lines(group.values, note), group.place)
+
+    def _accepts(self, value: Any) -> bool:
+        return format_of(value) is not None or (self._group is not None and self._group.format.continues(value))
+
+    # -- what is told
+
+    def _save(self, read: Callable[[Note], ConversationRecord], place: str) -> Iterator[Event]:
+        if not self._found:
+            self._found = self.found_any = True
+            yield from self.held
+            self.held = []
+        notes: list[Broken] = []
+        count = 0
+
+        def note(where: str, reason: str) -> None:
+            nonlocal count
+            count += 1
+            if count <= _MOST_NOTES:
+                notes.append(Broken(f"{place}, {_one_line(where)}", _sentence(reason)))
+
+        try:
+            record = read(note)
+        except Unreadable as error:
+            yield Broken(place, _sentence(str(error)))
+        else:
+            saved = self.intake.save(record)
+            if saved.messages:  # of what is here already it was told before
+                self._left_out.update(record.left_out)
+            yield saved
+        yield from notes
+        if count > _MOST_NOTES:
+            yield Broken(place, f"{count - _MOST_NOTES:,} more of its messages could not be read.")
+
+    def _flaw(self, broken: Broken) -> Iterator[Event]:
+        if self._found or self.alone:
+            yield broken
+        elif len(self.held) < _MOST_NOTES:
+            self.held.append(broken)
+
+    def _progress(self, done: int) -> Iterator[Event]:
+        now = time.monotonic()
+        if now - self._told >= PROGRESS_S:
+            self._told = now
+            yield Progress(min(self._done + done, self.total), self.total)
+
+
+def _inside(value: Any) -> list[Any]:
+    """The conversations in an object that wraps a list of them, or in a list; empty when there are none."""
+    lists = [value] if isinstance(value, list) else [below for below in mapping(value).values() if isinstance(below, list)]
+    if isinstance(value, list) and line_format_of(next(iter(value), None)) is not None:
+        return [{"messages": value}]  # a row of messages
+    return next((found for found in lists if any(format_of(entry) is not None for entry in found)), [])
+
+
+def _after(head: bytes, stream: IO[bytes]) -> Callable[[int], bytes]:
+    """Reads `head` first, then the rest of the stream."""
+    waiting = [head]
+    return lambda count: waiting.pop() if waiting and head else stream.read(count)
+
+
+def _short(error: Exception) -> str:
+    return _one_line(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+
+
+def _sentence(reason: str) -> str:
+    return f"{reason[:1].upper()}{reason[1:]}."

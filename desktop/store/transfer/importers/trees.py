@@ -1,0 +1,177 @@
+"""From a format's nodes to a tree that the store can hold: parents first, no cycles, parts of one reply as one message."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from desktop.store.conversations.bulk_insert import chain_key
+from desktop.store.transfer.importers.parts import join
+from desktop.store.transfer.importers.protocol import Note
+from desktop.store.transfer.records import MessageRecord
+
+__all__ = ["Shaped", "chained", "shape"]
+
+_OTHER_SIDE = ("assistant", "tool")
+_MOST_SYSTEM = 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shaped:
+    """The messages as `ConversationRecord` wants them, and a system prompt that stood on top of them."""
+
+    messages: tuple[MessageRecord, ...]
+    shown_root: str | None
+    system_prompt: str
+
+
+def chained(messages: Iterable[MessageRecord]) -> list[MessageRecord]:
+    """A plain row of messages as a chain, with keys made of their content where they have none."""
+    found: list[MessageRecord] = []
+    parent: str | None = None
+    for message in messages:
+        key = message.key or chain_key(parent, message.role, message.text)
+        found.append(dataclasses.replace(message, key=key, parent=parent))
+        parent = key
+    return found
+
+
+def shape(
+    messages: Iterable[MessageRecord], note: Note, current: str | None = None, skipped: Mapping[str, str | None] | None = None
+) -> Shaped:
+    """The tree of `messages`, given in the order they were made, parents and children in any order.
+
+    `skipped` maps nodes that are no messages to their parents: their children move up to them. `current` is the last message
+    on display, of which a path up is shown; a node without a shown child on it shows its newest.
+    Messages that cannot be reached from the top go to `note`.
+    """
+    tree = _Tree(messages, dict(skipped or {}))
+    ordered = tree.ordered()
+    for key in tree.nodes.keys() - {message.key for message in ordered}:
+        note(f"message {key}", "it answers itself in a circle, and so has no place in the conversation")
+    on_path = tree.path_to(current)
+    merged, renamed = _merged(ordered)
+    system_prompt, merged = _without_system_prompt(merged)
+    keys = {message.key for message in merged}
+    children: dict[str | None, list[str]] = {}
+    for message in merged:
+        children.setdefault(message.parent, []).append(message.key)
+    marked = {renamed.get(key, key) for key in on_path} & keys
+    pick = {parent: next((key for key in below if key in marked), below[-1]) for parent, below in children.items()}
+    return Shaped(
+        tuple(
+            dataclasses.replace(message, shown_child=pick.get(message.key), part=False, stats=_stats(message)) for message in merged
+        ),
+        pick.get(None), system_prompt,
+    )  # fmt: skip
+
+
+def _stats(message: MessageRecord) -> Mapping[str, object]:
+    """A stopped reply says that it was stopped: one that says nothing was cut off by the end of this program."""
+    return message.stats if message.stats or message.state != "stopped" else {"reason": "cancelled"}
+
+
+class _Tree:
+    """Nodes by key, their parents resolved past what is skipped."""
+
+    def __init__(self, messages: Iterable[MessageRecord], skipped: dict[str, str | None]) -> None:
+        self.nodes: dict[str, MessageRecord] = {}
+        self._skipped = skipped
+        for message in messages:
+            self.nodes.setdefault(message.key, message)
+        self._resolved: dict[str, str | None] = {}
+        self.children: dict[str | None, list[str]] = {}
+        for key, message in self.nodes.items():
+            self.children.setdefault(self._above(message.parent), []).append(key)
+
+    def _above(self, parent: str | None) -> str | None:
+        """The nearest message at or above `parent`; None where there is none."""
+        way: list[str] = []
+        seen: set[str] = set()
+        while parent is not None and parent not in self.nodes and parent not in self._resolved:
+            if parent in seen:
+                parent = None
+                break
+            seen.add(parent)
+            way.append(parent)
+            parent = self._skipped.get(parent)
+        found = self._resolved[parent] if parent is not None and parent in self._resolved else parent
+        self._resolved.update(dict.fromkeys(way, found))
+        return found
+
+    def ordered(self) -> list[MessageRecord]:
+        """Parents before children, by breadth: siblings keep their order, and so do messages made one after another."""
+        found: list[MessageRecord] = []
+        row: list[str | None] = [None]
+        while row:
+            below: list[str | None] = []
+            for parent in row:
+                for key in self.children.get(parent, ()):
+                    found.append(dataclasses.replace(self.nodes[key], parent=parent))
+                    below.append(key)
+            row = below
+        return found
+
+    def path_to(self, current: str | None) -> set[str]:
+        """The keys from the top to `current`."""
+        found: set[str] = set()
+        key = self._above(current)
+        while key is not None and key not in found:
+            found.add(key)
+            key = self._above(self.nodes[key].parent)
+        return found
+
+
+def _merged(ordered: list[MessageRecord]) -> tuple[list[MessageRecord], dict[str, str]]:
+    """Thoughts and uses of tools as one message with the only reply that goes on from them; and old keys to new ones.
+
+    The last key of such a row stands for it: when the row has grown in a later file, the longer one comes in beside it.
+    """
+    count: dict[str | None, int] = {}
+    for message in ordered:
+        count[message.parent] = count.get(message.parent, 0) + 1
+    rows: dict[str, list[MessageRecord]] = {}
+    begin: dict[str, str] = {}
+    for message in ordered:
+        above = rows[begin[message.parent]][-1] if message.parent in begin else None
+        joins = (
+            above is not None and count[above.key] == 1 and above.role in _OTHER_SIDE and message.role in _OTHER_SIDE
+            and (above.part or message.part)
+        )  # fmt: skip
+        begin[message.key] = begin[above.key] if joins and above is not None else message.key
+        rows.setdefault(begin[message.key], []).append(message)
+    renamed = {message.key: row[-1].key for row in rows.values() for message in row}
+    found = [_joined(row, renamed) for row in rows.values()]
+    return found, renamed
+
+
+def _joined(row: list[MessageRecord], renamed: dict[str, str]) -> MessageRecord:
+    first, last = row[0], row[-1]
+    parent = renamed[first.parent] if first.parent is not None else None
+    if len(row) == 1:
+        return dataclasses.replace(first, parent=parent)
+    raw = [message.raw for message in row if message.raw is not None]
+    stats: dict[str, object] = {}
+    for message in row:
+        stats |= {name: value for name, value in message.stats.items() if value not in (None, "")}
+    role = "assistant" if any(message.role == "assistant" for message in row) else first.role
+    return dataclasses.replace(
+        first, key=last.key, parent=parent, role=role, text=join([message.text for message in row]), stats=stats, state=last.state,
+        raw=raw or None,
+    )  # fmt: skip
+
+
+def _without_system_prompt(messages: list[MessageRecord]) -> tuple[str, list[MessageRecord]]:
+    """Take the system messages off the top of the tree, as long as nothing stands beside them."""
+    texts: list[str] = []
+    for _ in range(_MOST_SYSTEM):
+        top = [message for message in messages if message.parent is None]
+        if len(top) != 1 or top[0].role != "system":
+            break
+        texts.append(top[0].text)
+        messages = [
+            dataclasses.replace(message, parent=None) if message.parent == top[0].key else message
+            for message in messages
+            if message is not top[0]
+        ]
+    return join(texts), messages

@@ -1,0 +1,108 @@
+"""What this program is, and what it is made of: its version and the licences of the packages it stands on."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QFont
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QHBoxLayout, QLabel, QPlainTextEdit, QVBoxLayout, QWidget
+
+from desktop.version import version
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.icons import application_icon
+
+__all__ = ["AboutDialog", "components"]
+
+TEXT = (
+    "A chat with language models that run on your own machine. Nothing you write leaves it.\n\n"
+    "Licence: Apache-2.0. Qt and PySide6 are used under the LGPL-3.0: they are separate packages of this Python environment, and you "
+    "may put others in their place."
+)
+_GENERAL = ("OSI Approved", "Other/Proprietary License")
+_LONGEST = 60
+_MAIN = ("PySide6-Essentials", "qasync", "torch", "numba", "safetensors", "tokenizers", "llguidance", "huggingface_hub")
+"""What to begin with in a checkout that was not installed."""
+
+
+def components() -> list[tuple[str, str, str]]:
+    """Name, version and licence of each package that this one needs and that is installed, by name; "not stated" where it says none."""
+    found: dict[str, tuple[str, str, str]] = {}
+    waiting = _needs("inglenook") or list(_MAIN)
+    while waiting:
+        name = waiting.pop()
+        key = re.sub(r"[-_.]+", "-", name).lower()
+        if key in found:
+            continue
+        try:
+            about = metadata.metadata(name)
+        except metadata.PackageNotFoundError:
+            continue  # for another system, or for an extra that was not installed
+        found[key] = (about["Name"], about["Version"], _licence(about))
+        waiting += _needs(name)
+    return sorted(found.values(), key=lambda entry: entry[0].lower())
+
+
+def _needs(name: str) -> list[str]:
+    try:
+        lines = metadata.requires(name) or []
+    except metadata.PackageNotFoundError:
+        return []
+    return [re.split(r"[\s;<>=!~\[(]", line, maxsplit=1)[0] for line in lines if "extra ==" not in line]
+
+
+def _licence(about: metadata.PackageMetadata) -> str:
+    """The licence expression, else what the classifiers say, else the first line of a short licence field."""
+    fields = {key: about.get_all(key) or [] for key in ("License-Expression", "Classifier", "License")}
+    if fields["License-Expression"]:
+        return str(fields["License-Expression"][0])
+    named = [str(line).rsplit(" :: ", 1)[-1] for line in fields["Classifier"] if str(line).startswith("License ::")]
+    named = [name for name in named if name not in _GENERAL]
+    if named:
+        return ", ".join(named)
+    first = str(fields["License"][0]).strip().partition("\n")[0] if fields["License"] else ""
+    return first if 0 < len(first) <= _LONGEST else "not stated"
+
+
+class AboutDialog(QDialog):
+    """The dialog of the Help menu."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("About Inglenook")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        mark = QLabel()
+        mark.setPixmap(application_icon().pixmap(QSize(56, 56), self.devicePixelRatioF()))
+        title = QLabel(f"Inglenook {version()}")
+        font = QFont(title.font())
+        font.setPointSizeF(font.pointSizeF() * 1.4)
+        font.setWeight(QFont.Weight.DemiBold)
+        title.setFont(font)
+        text = QLabel(TEXT)
+        text.setWordWrap(True)
+        text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        heading = QLabel("Made with")
+        heading.setProperty("tone", "heading")
+        self.parts = QPlainTextEdit("\n".join(f"{name} {version}: {licence}" for name, version, licence in components()))
+        self.parts.setProperty("tone", "field")
+        self.parts.setReadOnly(True)
+        self.parts.setAccessibleName("Packages and their licences")
+        self.parts.setTabChangesFocus(True)
+        heading.setBuddy(self.parts)
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
+        buttons.rejected.connect(self.reject)
+        top = QHBoxLayout()
+        top.setSpacing(14)
+        top.addWidget(mark)
+        top.addWidget(title, 1)
+        layout = QVBoxLayout(self)
+        dialog_margins(layout)
+        layout.addLayout(top)
+        layout.addWidget(text)
+        layout.addWidget(heading)
+        layout.addWidget(self.parts, 1)
+        layout.addWidget(buttons)
+        em = self.fontMetrics().height()
+        self.resize(min(em * 34, parent.width()), min(em * 30, parent.height()))
+        buttons.button(QDialogButtonBox.StandardButton.Close).setFocus()

@@ -1,0 +1,105 @@
+"""Between the window and what keeps the chats safe: backups and the way back to them, and what is said of a damaged file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Slot
+from PySide6.QtWidgets import QWidget
+
+from desktop.services.session.chat_session import ChatSession
+from desktop.services.system.backups import BackupService
+from desktop.services.system.reveal_file import FileShower
+from desktop.services.transfer.transfer import ExchangeService
+from desktop.views.chat.chat_pane import ChatPane
+
+if TYPE_CHECKING:
+    from desktop.views.application.backup_dialog import BackupDialog
+
+__all__ = ["SafetyDesk"]
+
+
+class SafetyDesk(QObject):
+    """Opens the list of backups; offers to show the file that was set aside."""
+
+    def __init__(self, session: ChatSession, backups: BackupService, exchange: ExchangeService, chat: ChatPane, window: QWidget) -> None:
+        super().__init__(window)
+        self._session, self._backups, self._exchange, self._chat, self._window = session, backups, exchange, chat, window
+        self._shower = FileShower(lambda sentence: chat.show_notice(sentence, "warning"), self)
+        self.dialog: BackupDialog | None = None
+        self._when = ""
+        backups.listed.connect(self._show_rows)
+        backups.made.connect(self._on_made)
+        backups.trouble.connect(self._on_trouble)
+        backups.refused.connect(self._on_refused)
+        backups.restored.connect(self._on_restored)
+        session.notice.connect(self._offer_file)  # behind the pane, which shows it without the button
+
+    def open(self) -> None:
+        """Show the backups."""
+        if self.dialog is None:
+            from desktop.views.application.backup_dialog import BackupDialog  # when it is first wanted
+
+            self.dialog = dialog = BackupDialog(self._window)
+            dialog.make_requested.connect(self._backups.make_now)
+            dialog.restore_requested.connect(self._restore)
+            dialog.finished.connect(self._forget_dialog)
+            self._backups.look()
+        self.dialog.show()
+        self.dialog.activateWindow()
+
+    @Slot()
+    def _forget_dialog(self) -> None:
+        self.dialog = None
+
+    @Slot(object)
+    def _show_rows(self, rows: object) -> None:
+        if self.dialog is not None and isinstance(rows, tuple):
+            self.dialog.show_rows(rows)
+
+    @Slot()
+    def _on_made(self) -> None:
+        if self.dialog is not None:
+            self._backups.look()
+
+    def _restore(self, path: Path, when: str) -> None:
+        if self._exchange.busy:
+            self._tell("An import or export still runs: wait for it or cancel it, then restore again.", "warning")
+            return
+        self._when = when
+        if self.dialog is not None:
+            self.dialog.show_restoring()
+        self._backups.restore(path)
+
+    @Slot(str)
+    def _on_refused(self, sentence: str) -> None:
+        self._tell(f"Nothing was restored. {sentence}", "error")
+
+    @Slot(str)
+    def _on_restored(self, aside: str) -> None:
+        if self.dialog is not None:
+            self.dialog.accept()
+        words = f"The chats are as they were: {self._when}."
+        self._chat.banner.show_notice(
+            f"{words} Those of before are kept as {aside}." if aside else words,
+            "warning",
+            offer=("Show the file", lambda: self._shower.show(self._backups.copies.path.with_name(aside))) if aside else None,
+        )
+
+    @Slot(str)
+    def _on_trouble(self, sentence: str) -> None:
+        self._tell(sentence, "warning")
+
+    def _tell(self, sentence: str, level: str) -> None:
+        if self.dialog is not None:
+            self.dialog.tell(sentence)
+        else:
+            self._chat.show_notice(sentence, level)
+
+    @Slot(str, str)
+    def _offer_file(self, sentence: str, level: str) -> None:
+        database = self._session.library.database
+        if database.set_aside is not None and sentence in database.notices:
+            aside = database.set_aside
+            self._chat.banner.show_notice(sentence, level, offer=("Show the file", lambda: self._shower.show(aside)))

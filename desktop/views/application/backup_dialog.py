@@ -1,0 +1,118 @@
+"""The list of backups, and the way back to one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from PySide6.QtCore import QDate, QDateTime, QLocale, Qt, Signal
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QListWidget, QListWidgetItem, QMessageBox, QPushButton, QVBoxLayout, QWidget
+
+from desktop.services.system.backups import BackupRow
+from desktop.views.layout.spacing import dialog_margins
+from engine.units import size_text
+
+__all__ = ["BackupDialog", "when_text"]
+
+
+def when_text(moment: float) -> str:
+    """A time in words, as the system writes it: "Today, 14:05"; seconds since 1970."""
+    made = QDateTime.fromSecsSinceEpoch(round(moment))
+    days = made.date().daysTo(QDate.currentDate())
+    day = {0: "Today", 1: "Yesterday"}.get(days) or QLocale.system().toString(made.date(), QLocale.FormatType.LongFormat)
+    return f"{day}, {QLocale.system().toString(made.time(), QLocale.FormatType.ShortFormat)}"
+
+
+class BackupDialog(QDialog):
+    """`restore_requested(object path, str when)`: the user chose a copy and agreed. `make_requested()`: make one now."""
+
+    restore_requested = Signal(object, str)
+    make_requested = Signal()
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setObjectName("backupDialog")
+        self.setWindowTitle("Restore from a backup")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.words = QLabel("Looking for backups…")
+        self.words.setWordWrap(True)
+        self.words.setTextFormat(Qt.TextFormat.PlainText)
+        self.words.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading)
+        self.list = QListWidget()
+        self.list.setProperty("tone", "order")
+        self.list.setAccessibleName("Backups, latest first")
+        self.list.itemActivated.connect(self._ask)
+        self.list.currentRowChanged.connect(self._show_choice)
+        self.make, self.restore, self.close_button = QPushButton("Back up now"), QPushButton("Restore…"), QPushButton("Close")
+        self.make.clicked.connect(self._make)
+        self.restore.clicked.connect(self._ask)
+        self.close_button.clicked.connect(self.reject)
+        self.restore.setProperty("tone", "primary")
+        line = QHBoxLayout()
+        line.addWidget(self.make)
+        line.addStretch(1)
+        line.addWidget(self.restore)
+        line.addWidget(self.close_button)
+        layout = QVBoxLayout(self)
+        dialog_margins(layout)
+        layout.addWidget(self.words)
+        layout.addWidget(self.list, 1)
+        layout.addLayout(line)
+        self._show_choice(-1)
+        self.resize(min(500, max(320, parent.width() - 40)), min(420, max(300, parent.height() - 60)))
+
+    def show_rows(self, rows: Sequence[BackupRow]) -> None:
+        """The copies there are, latest first."""
+        self.make.setEnabled(True)
+        self.list.clear()
+        for row in rows:
+            count = "cannot be read" if row.chats < 0 else "1 chat" if row.chats == 1 else f"{row.chats:,} chats"
+            item = QListWidgetItem(f"{when_text(row.backup.made_at)}\n{count} · {size_text(row.backup.size)}")
+            item.setData(Qt.ItemDataRole.UserRole, (str(row.backup.path), when_text(row.backup.made_at)))
+            if row.chats < 0:
+                item.setFlags(item.flags() & ~Qt.ItemFlag.ItemIsEnabled)
+            self.list.addItem(item)
+        self.words.setText(
+            "Copies of all chats, made by themselves. Restoring one keeps the present chats in a file beside it."
+            if rows
+            else "There is no backup yet: one is made a minute after the start, and then at most every hour."
+        )
+        self.list.setVisible(bool(rows))
+        if rows:
+            self.list.setCurrentRow(0)
+            self.list.setFocus()
+
+    def tell(self, sentence: str) -> None:
+        """What went wrong, in the place of the words."""
+        self.words.setText(sentence)
+        self.make.setEnabled(True)
+        self._show_choice(self.list.currentRow())
+
+    def show_restoring(self) -> None:
+        """A copy is being put in place."""
+        self.words.setText("The copy is checked and put in place…")
+        self.restore.setEnabled(False)
+        self.make.setEnabled(False)
+
+    def _make(self) -> None:
+        self.make.setEnabled(False)
+        self.words.setText("Making a copy…")
+        self.make_requested.emit()
+
+    def _show_choice(self, row: int) -> None:
+        item = self.list.item(row) if row >= 0 else None
+        self.restore.setEnabled(item is not None and bool(item.flags() & Qt.ItemFlag.ItemIsEnabled))
+
+    def _ask(self) -> None:
+        item = self.list.currentItem()
+        if item is None or not self.restore.isEnabled():
+            return
+        path, when = item.data(Qt.ItemDataRole.UserRole)
+        box = QMessageBox(QMessageBox.Icon.Question, "Restore from a backup", f"Bring back the chats as they were: {when}?", parent=self)
+        box.setObjectName("restoreQuestion")
+        box.setInformativeText("What was written since then is not in the copy: it is kept in a file beside. A reply that runs is stopped.")
+        agree = box.addButton("Restore", QMessageBox.ButtonRole.AcceptRole)
+        box.addButton(QMessageBox.StandardButton.Cancel)
+        agree.clicked.connect(lambda: self.restore_requested.emit(Path(path), when))
+        box.finished.connect(box.deleteLater)
+        box.open()

@@ -1,0 +1,118 @@
+"""What concerns the program as a whole: its log, reports on errors, notifications, and its place in the system's menu."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Qt, Slot
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication, QWidget
+
+from desktop.services.services import Services
+from desktop.services.system.notifications import BusNotifier, Notifier, ReplyWatch
+from desktop.services.system.reveal_file import FileShower
+from desktop.views.layout.bring_forward import bring_forward
+from desktop.views.widgets.banner import Banner
+
+if TYPE_CHECKING:
+    from desktop.views.application.desktop_entry_dialog import MenuEntryDialog
+    from desktop.views.application.log_window import LogWindow
+
+__all__ = ["LOG_FILE", "StartDesk", "make_notifier"]
+
+LOG_FILE = "logs/inglenook.log"
+CRASHED = "The last run of Inglenook ended in a crash. What was written until then is saved."
+NOT_LOADED = " The model was not loaded by itself this time, in case it was the reason."
+CUT_OFF = "The last run of Inglenook ended unexpectedly, without a trace of why. What was written until then is saved."
+
+
+def make_notifier(platform: str = sys.platform) -> Notifier:
+    """The notifications of this system."""
+    if platform not in ("win32", "darwin"):
+        return BusNotifier()
+    from desktop.views.application.tray_notifier import TrayNotifier  # where it is wanted
+
+    return TrayNotifier()
+
+
+def in_front() -> bool:
+    """Whether the user looks at one of this program's windows."""
+    return QGuiApplication.applicationState() == Qt.ApplicationState.ApplicationActive
+
+
+class StartDesk(QObject):
+    """Serves `window`: tells of errors in its banner, and makes the log's window when that is first wanted.
+
+    `show_chat(conversation)` shows a chat in the window; `log_window` and `entry_dialog` are None until they are made.
+    """
+
+    def __init__(self, services: Services, banner: Banner, show_chat: Callable[[int], object], window: QWidget) -> None:
+        super().__init__(window)
+        self._services, self._banner, self._show_chat, self._window = services, banner, show_chat, window
+        self._log_file = services.folder / LOG_FILE
+        self._shower = FileShower(lambda sentence: banner.show_notice(sentence, "warning"), self)
+        self.log_window: LogWindow | None = None
+        self.entry_dialog: MenuEntryDialog | None = None
+        self.watch = ReplyWatch(services.session, make_notifier, in_front, self)
+        self.watch.wanted.connect(self._show_reply)
+        self.watch.unheard.connect(lambda: QApplication.alert(window))
+
+    def close(self) -> None:
+        """Close what belongs to it, with the window."""
+        self.watch.close()
+        if self.log_window is not None:
+            self.log_window.close()
+        if self.entry_dialog is not None:
+            self.entry_dialog.close()
+
+    def show_log(self) -> None:
+        """Show the log as it grows."""
+        if self.log_window is None:
+            from desktop.views.application.log_window import LogWindow  # when it is first wanted
+
+            self.log_window = LogWindow(self._log_file, self._shower.show, self._window)
+        self.log_window.show()
+        self.log_window.activateWindow()
+
+    def show_menu_entry(self) -> None:
+        """Let the user put the program into the system's menu, or take it out."""
+        if self.entry_dialog is None:
+            from desktop.views.application.desktop_entry_dialog import MenuEntryDialog  # when it is first wanted
+
+            self.entry_dialog = MenuEntryDialog(self._window)
+        self.entry_dialog.look()
+        self.entry_dialog.open()
+
+    def tell_error(self, sentence: str, trace: str) -> None:
+        """An error that nothing handled; one that comes again and again is told once."""
+        if self._banner.isVisible() and self._banner.text.text() == sentence:
+            return
+        self._tell(sentence, "error", trace)
+
+    def tell_last_run(self, trace: str) -> None:
+        """The last run ended unexpectedly; `trace` is what its crash wrote, if it was one."""
+        left_out = NOT_LOADED if self._services.session.preferences.last_model and self._services.session.state == "no_model" else ""
+        self._tell(CRASHED + left_out if trace else CUT_OFF, "warning", trace)
+
+    def _tell(self, sentence: str, level: str, trace: str) -> None:
+        from desktop.report import shortened
+
+        offer = ("Show report…", lambda: self._show_report(sentence, trace))
+        self._banner.show_notice(sentence, level, details=shortened(trace), offer=offer)
+
+    def _show_report(self, what: str, trace: str) -> None:
+        from desktop.report import build_report, facts, last_lines
+
+        model = self._services.session.model
+        words = f"{model.name}, {model.architecture}, {model.format}, {model.bits_per_weight:.2f} bits" if model is not None else ""
+        report = build_report(what, trace, last_lines(self._log_file), facts(QGuiApplication.platformName()), words)
+        from desktop.views.application.error_report_dialog import ReportDialog  # when it is first wanted
+
+        ReportDialog(what, report, self.show_log, self._window).open()
+
+    @Slot(int, str)
+    def _show_reply(self, conversation: int, token: str) -> None:
+        bring_forward(self._window, token)
+        self._show_chat(conversation)

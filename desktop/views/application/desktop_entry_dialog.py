@@ -1,0 +1,131 @@
+"""Offers to put the program into the system's menu of applications, and to take it out again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+
+from PySide6.QtCore import Qt, Slot
+from PySide6.QtGui import QCloseEvent
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from desktop import menu_entry
+from desktop.services.engine.stream_thread import StreamThread
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.banner import announce
+
+__all__ = ["MenuEntryDialog"]
+
+_ABSENT = (
+    "Inglenook is not in the applications menu. Put it there to start it with a click, and to open models and exported chats with a double "
+    "click in the file manager."
+)
+_PRESENT = "Inglenook is in the applications menu. Put it there again after it was moved, or take it out."
+
+
+def _doing(deed: Callable[[], str]) -> Generator[None, None, tuple[bool, str]]:
+    """Do it on the worker's thread, for it starts programs of the system; returns whether it went well, and a sentence."""
+    yield None
+    try:
+        return True, deed()
+    except menu_entry.EntryError as error:
+        return False, str(error)
+
+
+class MenuEntryDialog(QDialog):
+    """Says whether the program is in the menu; `look` brings that up to date."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Applications menu")
+        self._worker: StreamThread | None = None
+        self.words = QLabel()
+        self.words.setTextFormat(Qt.TextFormat.PlainText)
+        self.words.setWordWrap(True)
+        self.outcome = QLabel()
+        self.outcome.setTextFormat(Qt.TextFormat.PlainText)
+        self.outcome.setWordWrap(True)
+        self.put = QPushButton()
+        self.put.setDefault(True)
+        self.put.clicked.connect(lambda: self._do(menu_entry.install))
+        self.take = QPushButton("Take it out")
+        self.take.setAutoDefault(False)
+        self.take.clicked.connect(lambda: self._do(menu_entry.uninstall))
+        self.shut = QPushButton("Close")
+        self.shut.setAutoDefault(False)
+        self.shut.clicked.connect(self.reject)
+        line = QHBoxLayout()
+        line.addStretch(1)
+        for button in (self.put, self.take, self.shut):
+            line.addWidget(button)
+        layout = QVBoxLayout(self)
+        dialog_margins(layout)
+        layout.addWidget(self.words)
+        layout.addWidget(self.outcome)
+        layout.addLayout(line)
+        self.look()
+
+    def look(self) -> None:
+        """See whether it is there."""
+        present = menu_entry.installed()
+        self.words.setText(_PRESENT if present else _ABSENT)
+        self.put.setText("Put it there again" if present else "Put it there")
+        self.take.setVisible(present)
+        self._say("", "")
+
+    def _say(self, sentence: str, tone: str) -> None:
+        self.outcome.setText(sentence)
+        self.outcome.setVisible(bool(sentence))
+        self.outcome.setProperty("tone", tone)
+        self.outcome.style().unpolish(self.outcome)
+        self.outcome.style().polish(self.outcome)
+        self._fit()
+
+    def _fit(self) -> None:
+        """As wide as reads well, as high as the text then needs, and inside the window behind it."""
+        parent, layout = self.parentWidget(), self.layout()
+        if parent is not None and layout is not None:
+            wide = min(self.fontMetrics().averageCharWidth() * 62, max(340, parent.width() - 40))
+            layout.activate()
+            self.resize(wide, max(layout.heightForWidth(wide), self.minimumSizeHint().height()))
+
+    def _do(self, deed: Callable[[], str]) -> None:
+        if self._worker is not None:
+            return
+        for button in (self.put, self.take):
+            button.setEnabled(False)
+        self._worker = StreamThread("menu entry", self)
+        self._worker.finished.connect(self._done)
+        self._worker.failed.connect(self._failed)
+
+        def make(_stop: threading.Event) -> Generator[None, None, tuple[bool, str]]:
+            return _doing(deed)
+
+        self._worker.start(make)
+
+    @Slot(int, object)
+    def _done(self, job: int, result: object) -> None:
+        well, sentence = result if isinstance(result, tuple) else (True, "")
+        self._end(str(sentence), "muted" if well else "danger")
+
+    @Slot(int, str, str)
+    def _failed(self, job: int, sentence: str, details: str) -> None:
+        self._end(sentence, "danger")
+
+    def _end(self, sentence: str, tone: str) -> None:
+        self._end_thread()
+        for button in (self.put, self.take):
+            button.setEnabled(True)
+        self.look()
+        self._say(sentence, tone)
+        announce(self, sentence)
+
+    def _end_thread(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker.deleteLater()
+            self._worker = None
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        self._end_thread()
+        super().closeEvent(event)

@@ -1,0 +1,69 @@
+"""Shows a report on an error or a crash as it would be sent, so that one sees what one gives away, and copies it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QFontDatabase, QGuiApplication
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.banner import announce
+
+__all__ = ["ReportDialog"]
+
+_PROMISE = (
+    "This is the whole report: versions, the model's name, the last lines of the log, and nothing that was written in a chat. It goes "
+    "nowhere by itself: copy it, and paste it where you report the error."
+)
+
+
+class ReportDialog(QDialog):
+    """`what` happened, in a sentence, over the text of the report; `show_log` opens the log. It deletes itself when closed."""
+
+    def __init__(self, what: str, report: str, show_log: Callable[[], object], parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle("Error report")
+        heading, promise = QLabel(what), QLabel(_PROMISE)
+        heading.setProperty("tone", "heading")
+        promise.setProperty("tone", "muted")
+        for label in (heading, promise):
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setWordWrap(True)
+        self.text = QPlainTextEdit(report)
+        self.text.setProperty("tone", "field")
+        self.text.setReadOnly(True)
+        self.text.setAccessibleName("Report")
+        self.text.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
+        self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard)
+        font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+        font.setPointSizeF(self.font().pointSizeF() * 0.95)
+        self.text.setFont(font)
+        self.copy = QPushButton("Copy report")
+        self.copy.clicked.connect(self._copy)
+        self.copy.setDefault(True)
+        log = QPushButton("Show log")
+        log.clicked.connect(show_log)
+        shut = QPushButton("Close")
+        shut.clicked.connect(self.close)
+        self._told = QLabel()
+        self._told.setProperty("tone", "muted")
+        line = QHBoxLayout()
+        line.addWidget(self._told, 1)
+        for button in (self.copy, log, shut):
+            line.addWidget(button)
+        layout = QVBoxLayout(self)
+        dialog_margins(layout)
+        layout.addWidget(heading)
+        layout.addWidget(promise)
+        layout.addWidget(self.text, 1)
+        layout.addLayout(line)
+        self.resize(min(780, max(360, parent.width() - 60)), min(600, max(340, parent.height() - 80)))
+        self.copy.setFocus()
+
+    def _copy(self) -> None:
+        QGuiApplication.clipboard().setText(self.text.toPlainText())
+        self._told.setText("Copied")
+        announce(self, "The report was copied")

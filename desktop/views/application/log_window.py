@@ -1,0 +1,197 @@
+"""The log as it grows: filtered by level and words, to be copied, and its folder to be opened."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QEvent, Qt, QTimer
+from PySide6.QtGui import (
+    QColor,
+    QFontDatabase,
+    QGuiApplication,
+    QHideEvent,
+    QKeySequence,
+    QPalette,
+    QShortcut,
+    QShowEvent,
+    QTextCharFormat,
+    QTextCursor,
+)  # fmt: skip
+from PySide6.QtWidgets import (
+    QComboBox,
+    QDialog,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPlainTextEdit,
+    QPushButton,
+    QTextEdit,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.services.system.log_tail import LogEntry, LogTail
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.theme import tokens
+
+__all__ = ["LogWindow"]
+
+_LOOK_MS = 400
+_ENTRIES = 5000
+_MARKED = 2000
+_CHOICES = (("Everything", 0), ("Information", 1), ("Warnings", 2), ("Errors", 3))
+_COLOURS = {2: "warning", 3: "danger", 4: "danger"}
+
+
+class LogWindow(QDialog):
+    """Shows the end of the log at `path`, and what comes while it is seen; `open_folder(path)` shows where it lies."""
+
+    def __init__(self, path: Path, open_folder: Callable[[Path], object], parent: QWidget) -> None:
+        super().__init__(parent)
+        self._path = path
+        self._tail = LogTail(path)
+        self._entries: deque[LogEntry] = deque(maxlen=_ENTRIES)
+        self._shown = 0
+        self.setWindowTitle("Log")
+        self.setWindowFlag(Qt.WindowType.WindowMaximizeButtonHint)
+        self.setSizeGripEnabled(True)
+        self.level = QComboBox()
+        self.level.setAccessibleName("Least level of the entries that are shown")
+        for words, _ in _CHOICES:
+            self.level.addItem(words)
+        self.level.setCurrentIndex(1)
+        self.level.currentIndexChanged.connect(self._show_all)
+        self.words = QLineEdit()
+        self.words.setProperty("tone", "search")
+        self.words.setPlaceholderText("Only entries with these words")
+        self.words.setAccessibleName("Only entries with these words")
+        self.words.setClearButtonEnabled(True)
+        self.words.textChanged.connect(self._show_all)
+        self.text = QPlainTextEdit()
+        self.text.setObjectName("logText")
+        self.text.setProperty("tone", "field")
+        self.text.setReadOnly(True)
+        self.text.setAccessibleName("Log")
+        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.text.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
+        self.text.setMaximumBlockCount(4 * _ENTRIES)
+        self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard)
+        self.count = QLabel()
+        self.count.setProperty("tone", "muted")
+        self.copy = QPushButton("Copy")
+        self.copy.setToolTip("Copy what is selected, or else all that is shown")
+        self.copy.clicked.connect(self._copy)
+        self.folder = QPushButton("Open folder")
+        self.folder.clicked.connect(lambda: open_folder(path))
+        self.shut = QPushButton("Close")
+        self.shut.clicked.connect(self.close)
+        for button in (self.copy, self.folder, self.shut):
+            button.setAutoDefault(False)
+        self._arrange()
+        self.resize(min(980, max(380, parent.width() - 60)), min(640, max(360, parent.height() - 80)))
+        self._timer = QTimer(self)
+        self._timer.setInterval(_LOOK_MS)
+        self._timer.timeout.connect(self._look)
+        find = QShortcut(QKeySequence.StandardKey.Find, self)
+        find.activated.connect(self.words.setFocus)
+
+    def _arrange(self) -> None:
+        line, below = QHBoxLayout(), QHBoxLayout()
+        line.addWidget(self.words, 1)
+        line.addWidget(self.level)
+        below.addWidget(self.count, 1)
+        for button in (self.copy, self.folder, self.shut):
+            below.addWidget(button)
+        layout = QVBoxLayout(self)
+        dialog_margins(layout)
+        layout.addLayout(line)
+        layout.addWidget(self.text, 1)
+        layout.addLayout(below)
+        self._fit_font()
+
+    def _look(self) -> None:
+        new = self._tail.read()
+        if new:
+            self._entries.extend(new)
+            self._add(new)
+        self._tell_count()
+
+    def _wanted(self, entry: LogEntry) -> bool:
+        return entry.level >= _CHOICES[self.level.currentIndex()][1] and self.words.text().casefold() in entry.text.casefold()
+
+    def _show_all(self) -> None:
+        self.text.clear()
+        self._shown = 0
+        self._add(self._entries)
+        self.text.verticalScrollBar().setValue(self.text.verticalScrollBar().maximum())
+        self._tell_count()
+
+    def _add(self, entries: deque[LogEntry] | list[LogEntry]) -> None:
+        """Put entries below; the view follows them only when it was at the end."""
+        bar = self.text.verticalScrollBar()
+        at_end, colours = bar.value() >= bar.maximum() - 1, tokens("dark" if self._is_dark() else "light")
+        cursor = QTextCursor(self.text.document())
+        cursor.beginEditBlock()
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        for entry in filter(self._wanted, entries):
+            form = QTextCharFormat()
+            form.setForeground(QColor(colours[_COLOURS.get(entry.level, "muted" if entry.level == 0 else "text")]))
+            cursor.insertText(entry.text if self.text.document().isEmpty() else f"\n{entry.text}", form)
+            self._shown += 1
+        cursor.endEditBlock()
+        if at_end:
+            bar.setValue(bar.maximum())
+        self._mark_words(colours)
+
+    def _mark_words(self, colours: dict[str, str]) -> None:
+        """Show where the words are."""
+        marks: list[QTextEdit.ExtraSelection] = []
+        words = self.words.text()
+        place = QTextCursor(self.text.document())
+        while words and len(marks) < _MARKED and not (place := self.text.document().find(words, place)).isNull():
+            mark = QTextEdit.ExtraSelection()
+            mark.cursor = place
+            mark.format.setBackground(QColor(colours["selected"]))
+            marks.append(mark)
+        self.text.setExtraSelections(marks)
+
+    def _tell_count(self) -> None:
+        words = "1 entry" if self._shown == 1 else f"{self._shown:,} entries"
+        if not self._shown:
+            words = "Nothing like this in the log" if self._entries else "Nothing was written yet"
+        self.count.setText(words)
+        self.copy.setEnabled(self._shown > 0)
+
+    def _is_dark(self) -> bool:
+        return self.palette().color(QPalette.ColorRole.Base).lightnessF() < 0.5
+
+    def _copy(self) -> None:
+        chosen = self.text.textCursor().selection().toPlainText()
+        QGuiApplication.clipboard().setText(chosen or self.text.toPlainText())
+
+    def _fit_font(self) -> None:
+        font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+        font.setPointSizeF(self.font().pointSizeF() * 0.95)
+        self.text.setFont(font)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Read the log as long as it is seen."""
+        super().showEvent(event)
+        self._look()
+        self._timer.start()
+        self.text.verticalScrollBar().setValue(self.text.verticalScrollBar().maximum())
+        self.words.setFocus()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        """Nobody looks."""
+        super().hideEvent(event)
+        self._timer.stop()
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the theme and the text size."""
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and hasattr(self, "_timer"):
+            self._fit_font()
+            self._show_all()

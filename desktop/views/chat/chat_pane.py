@@ -1,0 +1,301 @@
+"""The centre of the window: the transcript, notices, the composer and the status line, wired to the session."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+
+from desktop.blocks import THINKING_TAGS
+from desktop.items.chats.messages import MessageItem
+from desktop.services.engine.reply_record import avoided_text
+from desktop.services.session.chat_session import ChatSession
+from desktop.store.attachments.message_format import split
+from desktop.views.chat.status_bar import StatusLine
+from desktop.views.chat.token_controller import TokenDesk
+from desktop.views.chat.token_legend import TokenLegend
+from desktop.views.chat.welcome_page import BASE_MODEL, WelcomePage
+from desktop.views.composer.composer import COLUMN_WIDTH, Composer
+from desktop.views.transcript import TranscriptView
+from desktop.views.widgets.banner import Banner, announce
+from engine.core import ModelInfo, Stats
+from engine.settings import Settings, SpeculationSettings
+
+__all__ = ["ChatPane"]
+
+SWITCH_OFF = "Switch drafting off"
+RELOAD = "Load the model again"
+NOTEBOOK = "New notebook"
+BUSY = ("prefill", "answering", "stopping")
+"""States in which a reply is under way."""
+
+
+class ChatPane(QWidget):
+    """Shows and drives the open conversation of `session`. `header` is put at the top.
+
+    `origin_wanted(message)`: what produced a reply was asked for. `reload_requested()`: the model is to be loaded
+    again.
+    """
+
+    busy_changed = Signal(bool)
+    origin_wanted = Signal(int)
+    reload_requested = Signal()
+
+    def __init__(self, session: ChatSession, header: QWidget, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._reload_told = False
+        self._base_told = False  # of the loaded model
+        self._awaited = False  # a reply was begun and its end was not told yet
+        self.transcript = TranscriptView(session.messages)
+        self.legend = TokenLegend()
+        self.tokens = TokenDesk(session, self.transcript, self.legend, self)
+        self.welcome = WelcomePage()
+        self.transcript.set_empty_widget(self.welcome)
+        self.banner = Banner()
+        self.banner.setMaximumWidth(COLUMN_WIDTH)
+        self.composer = Composer()
+        self.status = StatusLine()
+        self._arrange(header)
+        self._connect()
+        self.show_state(session.state)
+        self.show_model()
+
+    def _arrange(self, header: QWidget) -> None:
+        strip = QHBoxLayout()
+        strip.setContentsMargins(14, 0, 14, 0)
+        strip.addStretch(1)
+        strip.addWidget(self.banner, 1000)
+        strip.addStretch(1)
+        layout = self._column = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(header)
+        layout.addWidget(self.legend)
+        layout.addWidget(self.transcript, 1)
+        layout.addLayout(strip)
+        layout.addWidget(self.composer)
+        layout.addWidget(self.status)
+
+    def add_page(self, page: QWidget) -> None:
+        """Put `page`, hidden, where it can take the place of the transcript."""
+        page.hide()
+        self._column.insertWidget(self._column.indexOf(self.transcript), page, 1)
+
+    def add_strip(self, strip: QWidget) -> None:
+        """Put `strip` below the header."""
+        self._column.insertWidget(1, strip)
+
+    def _connect(self) -> None:
+        session = self._session
+        session.state_changed.connect(self.show_state)
+        session.progress.connect(self._show_progress)
+        session.stats_changed.connect(self._show_stats)
+        session.running_changed.connect(self._show_running)
+        session.avoided.connect(self._show_avoided)
+        session.settings_changed.connect(self._settings_changed)
+        session.draft_refused.connect(self._show_refused_draft)
+        session.model_changed.connect(self._model_came)
+        session.conversation_changed.connect(self._show_conversation)
+        session.notice.connect(self.show_notice)
+        session.undo_available.connect(self._undo_changed)
+        self.banner.undo_requested.connect(session.undo)
+        self.composer.stop_requested.connect(session.stop)
+        self.composer.previous_wanted.connect(self.edit_last_own)
+        self.transcript.action.connect(self._act)
+        self.transcript.edited.connect(self._edited)
+        self.welcome.example_chosen.connect(self._take_example)
+        self.welcome.notebook_requested.connect(session.new_notebook)
+
+    # -- what the session says
+
+    def show_state(self, state: str) -> None:
+        """Show what the engine does now."""
+        busy = state in BUSY
+        refused_in, sentence = self._session.refused
+        if state != refused_in and sentence:
+            self.banner.hide_text(sentence)  # what it says is over
+        self.composer.set_answering(busy)
+        self.busy_changed.emit(busy or state == "loading")
+        if state == "prefill":
+            self.status.show_stats(None, "")  # those of the reply before
+            self._awaited = True
+            announce(self, "Generating the reply")
+        elsewhere = bool(self._session.replying_in) and self._session.replying_in != self._session.conversation
+        if state in ("no_model", "idle", "answering", "stopping"):
+            words = {"no_model": "No model loaded", "idle": self._ready(), "answering": "Answering", "stopping": "Stopping"}[state]
+            avoided = avoided_text(self._session.avoided_count) if busy else ""
+            self.status.show_state(f"{words} in another chat" if elsewhere and busy else f"{words}, {avoided}" if avoided else words)
+        else:
+            self.status.show_progress({"loading": "Loading the model", "prefill": "Reading the prompt"}[state], 0, 0)
+        if state == "loading":
+            self.welcome.show_loading("Starting", 0, 0)
+        elif state in ("no_model", "idle"):
+            self.show_model()
+
+    def _ready(self) -> str:
+        """With the GPUs that the model is on."""
+        where = self._session.model.where if self._session.model is not None else ""
+        return f"Ready on {where}" if where else "Ready"
+
+    def _show_stats(self, stats: Stats | None, reason: str) -> None:
+        self.status.show_stats(stats, reason)
+        if self._awaited and stats is not None:
+            self._awaited = False
+            announce(self, f"Done, {stats.decode_tokens_per_second:.0f} tokens per second, {reason}")
+
+    def _model_came(self, model: ModelInfo | None) -> None:
+        if model is not None and self._reload_told:
+            self.banner.hide_offer(RELOAD)
+            self._reload_told = False
+        self.banner.hide_offer(NOTEBOOK)
+        self._base_told = False
+        self.show_model()
+        self._tell_base_model()
+
+    def _tell_base_model(self) -> None:
+        """Once for each base model that is loaded: what it is good for. The empty page tells it better."""
+        session = self._session
+        if session.notebook or not session.messages.rowCount():
+            self.banner.hide_offer(NOTEBOOK)
+            return
+        if self._base_told or not session.base_model:
+            return
+        self._base_told = True
+        self.banner.show_notice(BASE_MODEL, "warning", offer=(NOTEBOOK, session.new_notebook))
+
+    def _show_running(self, stats: Stats) -> None:
+        self.status.show_stats(stats, "")
+
+    def _show_avoided(self, count: int, text: str) -> None:
+        if self._session.state == "answering":
+            self.show_state("answering")
+
+    def _show_refused_draft(self, sentence: str) -> None:
+        self.banner.show_notice(sentence, "warning", offer=(SWITCH_OFF, self._session.switch_drafting_off))
+
+    def _settings_changed(self, cls: type[Settings]) -> None:
+        if cls is SpeculationSettings:
+            self.banner.hide_offer(SWITCH_OFF)
+
+    def _show_progress(self, stage: str, done: int, total: int) -> None:
+        counted = f"{stage}, {done:,} of {total:,}" if self._session.state == "prefill" and total else stage
+        self.status.show_progress(counted, done, total)
+        if self._session.state == "loading":
+            self.welcome.show_loading(stage, done, total)
+
+    def show_model(self) -> None:
+        """Let the empty page fit the model that is loaded, or that there is none."""
+        model = self._session.model
+        self.transcript.set_thinking((model.thinking if model is not None else ()) or THINKING_TAGS)
+        if model is not None:
+            self.welcome.show_ready(model.name, self._session.base_model)
+        elif self._session.state != "loading":
+            self.welcome.show_first_run()
+
+    def _show_conversation(self, conversation: int) -> None:
+        self.composer.switch_conversation(conversation)
+        self.show_state(self._session.state)
+        self._tell_base_model()
+        if self.isVisible():
+            self.composer.setFocus()
+
+    def show_notice(self, text: str, level: str) -> None:
+        """Show what the session has to say; the details of a bug, and the offer to load the model again, go with it once."""
+        session = self._session
+        details, session.error_details = (session.error_details if level != "info" else ""), ""
+        self._reload_told, session.reload_offered = level == "error" and session.reload_offered, False
+        offer = (RELOAD, self.reload_requested.emit) if self._reload_told else None
+        self.banner.show_notice(text, level, details=details, offer=offer)
+
+    def _undo_changed(self, available: bool, _what: str) -> None:
+        if not available:
+            self.banner.hide_undo()
+
+    # -- what the user does
+
+    def _take_example(self, text: str) -> None:
+        self.composer.set_text(text)
+        self.composer.setFocus()
+
+    def _act(self, name: str, message: int) -> None:
+        """One of the buttons below a message."""
+        if name == "edit":
+            self.transcript.begin_edit(message)
+        elif name == "regenerate":
+            self._session.regenerate(message)
+        elif name == "continue":
+            self._session.continue_reply(message)
+        elif name == "delete":
+            self._delete(message)
+        elif name == "fork":
+            self.fork(message)
+        elif name == "origin":
+            self.origin_wanted.emit(message)
+        elif name in ("previous", "next"):
+            self._session.show_variant(message, {"previous": -1, "next": 1}[name])
+
+    def _delete(self, message: int) -> None:
+        others = self._session.messages.item(message).variant_count - 1
+        if self._session.delete_message(message):
+            words = "This version was deleted; another one is shown." if others else "Message deleted, with what followed it."
+            self.banner.show_notice(words, "info", undo=True)
+
+    def fork(self, message: int) -> None:
+        """Go on from a message in a new chat."""
+        if self._session.fork(message):
+            self.banner.show_notice("This is a new chat that goes on from there; the other one is unchanged.", "info", undo=True)
+
+    def fork_last(self) -> None:
+        """Go on from the last message in a new chat."""
+        items = self._session.messages.items()
+        if items:
+            self.fork(items[-1].id)
+
+    def _edited(self, message: int, text: str, answer: bool) -> None:
+        """An inline edit was saved; a refused text goes where it is not lost."""
+        refused = not self._session.edit(message, text, answer) and self._session.messages.item(message).text != text
+        if refused and not self.composer.text():
+            self.composer.set_text(text[split(text)[1] :])
+        self.composer.setFocus()
+
+    def last_reply(self) -> MessageItem | None:
+        """The reply at the end of the conversation, if it ends with one."""
+        items = self._session.messages.items()
+        return items[-1] if items and items[-1].role == "assistant" else None
+
+    def regenerate_last(self) -> None:
+        """Another reply to the last message of the user."""
+        items = self._session.messages.items()
+        if items:
+            self._session.regenerate(items[-1].id)
+
+    def continue_last(self) -> None:
+        """Write on at the end of the last reply."""
+        reply = self.last_reply()
+        if reply is not None:
+            self._session.continue_reply(reply.id)
+
+    def step_variant(self, step: int) -> None:
+        """Show the version before (-1) or after (+1) the last reply."""
+        reply = self.last_reply()
+        if reply is not None:
+            self._session.show_variant(reply.id, step)
+
+    def copy_last(self) -> None:
+        """Put the Markdown of the last reply on the clipboard."""
+        replies = [item for item in self._session.messages.items() if item.role == "assistant"]
+        if replies:
+            QGuiApplication.clipboard().setText(replies[-1].text)
+            self.banner.show_notice("The last reply was copied.", "info")
+
+    def edit_last_own(self) -> None:
+        """Edit the user's last message."""
+        own = [item for item in self._session.messages.items() if item.role == "user"]
+        if own:
+            self.transcript.begin_edit(own[-1].id)
+
+    def open_message(self, message: int) -> None:
+        """Show a message that a search found."""
+        if self._session.open_message(message) and any(item.id == message for item in self._session.messages.items()):
+            self.transcript.scroll_to_message(message)

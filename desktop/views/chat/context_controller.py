@@ -1,0 +1,99 @@
+"""Between the context bar, the plot of figures and the costs of editing, and what the services tell of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QTimer, Slot
+from PySide6.QtWidgets import QWidget
+
+from desktop.items.chats.reply_stats import figures
+from desktop.services.session.chat_session import ChatSession
+from desktop.services.session.context_meter import ContextMeter, Measured, cost_words
+from desktop.store.database.database import StoreError
+from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.chat.context_meter import ContextBar
+from desktop.views.widgets.icons import IconButton
+
+if TYPE_CHECKING:
+    from desktop.views.chat.stats_dialog import FiguresDialog
+
+__all__ = ["ClarityDesk"]
+
+_SOON_MS = 100
+
+
+class ClarityDesk(QObject):
+    """Puts the context bar and the button of the plot into the status line of `chat`."""
+
+    def __init__(self, session: ChatSession, meter: ContextMeter, chat: ChatPane, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._session, self._meter, self._chat, self._parent = session, meter, chat, parent
+        self.bar = ContextBar()
+        self.button = IconButton("chart", "Figures of this chat")
+        self.button.setObjectName("statusTool")
+        self.button.clicked.connect(self.open_figures)
+        self.figures: FiguresDialog | None = None
+        chat.status.add_tool(self.bar)
+        chat.status.add_tool(self.button)
+        chat.transcript.edit_words = self.edit_words
+        meter.changed.connect(self._on_measured)
+        self.draft: Callable[[], str] = chat.composer.text
+        self._soon = QTimer(self)
+        self._soon.setSingleShot(True)
+        self._soon.setInterval(_SOON_MS)
+        self._soon.timeout.connect(lambda: meter.set_draft(self.draft()))
+        chat.composer.box.textChanged.connect(self.draft_changed)
+        session.prompt_changed.connect(meter.prompt_changed)
+        session.stats_changed.connect(self._show_figures)
+        session.conversation_changed.connect(self._show_figures)
+
+    def edit_words(self, message: int) -> str:
+        """What editing a message costs; "" while that is not known."""
+        tokens = self._meter.measured.cost_of_editing(message)
+        return f"Editing this re-reads {cost_words(tokens, self._meter.measured.rate)}" if tokens else ""
+
+    @Slot()
+    def open_figures(self) -> None:
+        """Show the figures of the open chat's replies."""
+        if self.figures is None:
+            from desktop.views.chat.stats_dialog import FiguresDialog  # when it is first wanted
+
+            self.figures = FiguresDialog(self._parent)
+            self.figures.chosen.connect(self._chat.open_message)
+        self._fill()
+        self.figures.show()
+        self.figures.raise_()
+        self.figures.activateWindow()
+        self.figures.plot.setFocus()
+
+    def show_context(self) -> None:
+        """Show the words of the context bar."""
+        self.bar.click()
+
+    @Slot(object)
+    def _on_measured(self, now: Measured) -> None:
+        self.bar.show_measured(now)
+
+    @Slot()
+    def draft_changed(self) -> None:
+        """What `draft` tells, all that is typed and attached, is another text; with large files putting it together takes a while."""
+        if not self._soon.isActive():
+            self._soon.start()
+
+    @Slot()
+    def _show_figures(self) -> None:
+        if self.figures is not None and self.figures.isVisible():
+            self._fill()
+
+    def _fill(self) -> None:
+        conversation = self._session.conversation
+        if self.figures is None:
+            return
+        try:
+            path = self._session.library.of(conversation).path(conversation) if conversation else ()
+        except StoreError as error:
+            self._chat.show_notice(str(error), "error")
+            return
+        self.figures.plot.show_figures(figures(path))

@@ -1,0 +1,149 @@
+"""The context as a small bar, and in words when it is asked for: what fills it, what is cached, what the next message costs."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPoint, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QGuiApplication, QKeyEvent, QPainter, QPainterPath, QPaintEvent, QPalette
+from PySide6.QtWidgets import QAbstractButton, QFrame, QGridLayout, QLabel, QVBoxLayout, QWidget
+
+from desktop.services.session.context_meter import Measured, cost_words
+
+__all__ = ["PALE", "ContextBar", "ContextPopup", "lines"]
+
+PALE = 0.68
+"""How strongly the colour of what is not cached is laid on: told from what is cached, and from what is free."""
+
+
+def lines(now: Measured) -> list[tuple[str, str]]:
+    """(title, words) of all that is known."""
+    if now.trouble:
+        return [("", now.trouble)]
+    if not now.length:
+        return [("", "Load a model to see how full its context is.")]
+    about = "about " if now.about else ""
+    found = [
+        ("Context", f"{now.length:,} tokens"),
+        ("System prompt", f"{now.system:,}"),
+        ("Messages", f"{now.messages:,}"),
+        ("Draft", f"{about}{now.draft:,}"),
+        ("Free", f"{max(0, now.length - now.used):,}"),
+        ("Cached", f"{min(now.cached, now.used):,}"),
+        ("The next message reads", cost_words(now.next_read, now.rate).removeprefix("about ") if now.next_read else "nothing"),
+    ]
+    if now.dropped:
+        found.append(("Left out", "the oldest message" if now.dropped == 1 else f"the {now.dropped:,} oldest messages"))
+    return found
+
+
+class ContextBar(QAbstractButton):
+    """Filled as far as the context is; what is cached is solid, the rest paler, the draft striped off by a gap. Opens `popup`."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._now = Measured()
+        self.popup: ContextPopup | None = None
+        self.setObjectName("contextBar")
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.clicked.connect(self._toggle)
+        self.show_measured(self._now)
+
+    def show_measured(self, now: Measured) -> None:
+        """Show other figures."""
+        self._now = now
+        words = [f"{title}: {text}" if title else text for title, text in lines(now)]
+        share = f"Context {100 * now.used // now.length} % full. " if now.length else ""
+        self.setAccessibleName(share + "; ".join(words))
+        self.setToolTip("\n".join(words))
+        if self.popup is not None:
+            self.popup.show_measured(now)
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        line = self.fontMetrics().height()
+        return QSize(5 * line, line + 4)
+
+    def _toggle(self) -> None:
+        if self.popup is None:
+            self.popup = ContextPopup(self)
+            self.popup.show_measured(self._now)
+        self.popup.adjustSize()
+        window, own = self.window().rect(), self.popup.sizeHint()
+        at = self.mapTo(self.window(), QPoint(self.width() - own.width(), -own.height() - 6))
+        left = max(6, min(at.x(), window.width() - own.width() - 6))
+        self.popup.move(self.window().mapToGlobal(QPoint(left, at.y())))
+        self.popup.show()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, palette = QPainter(self), self.palette()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        high = max(6.0, round(self.height() * 0.34))
+        frame = QRectF(3, (self.height() - high) / 2, self.width() - 6, high)
+        shape = QPainterPath()
+        shape.addRoundedRect(frame, high / 2, high / 2)
+        painter.fillPath(shape, QGuiApplication.palette().color(QPalette.ColorRole.Base))  # its own is coloured as what it stands on
+        now = self._now
+        full = now.used >= now.length if now.length else False
+        strong = palette.color(QPalette.ColorRole.BrightText if full else QPalette.ColorRole.Highlight)
+        pale = QColor(strong)
+        pale.setAlphaF(PALE)
+        painter.setClipPath(shape)
+        if now.length:
+            self._fill(painter, frame, 0, min(now.cached, now.used), strong)
+            self._fill(painter, frame, min(now.cached, now.used), now.used, pale)
+        painter.setClipping(False)
+        painter.setPen(palette.color(QPalette.ColorRole.Dark))
+        painter.drawPath(shape)
+        if self.hasFocus():
+            painter.setPen(palette.color(QPalette.ColorRole.Highlight))
+            painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 5, 5)
+        painter.end()
+
+    def _fill(self, painter: QPainter, frame: QRectF, first: int, behind: int, colour: QColor) -> None:
+        left, right = (frame.width() * min(1.0, tokens / self._now.length) for tokens in (first, behind))
+        if self.layoutDirection() == Qt.LayoutDirection.RightToLeft:
+            left, right = frame.width() - right, frame.width() - left
+        painter.fillRect(QRectF(frame.left() + left, frame.top(), right - left, frame.height()), colour)
+
+
+class ContextPopup(QFrame):
+    """The figures one below the other. Esc, or a click elsewhere, closes it."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent, Qt.WindowType.Popup | Qt.WindowType.FramelessWindowHint)
+        self.setObjectName("contextPopup")
+        self.setAccessibleName("Context")
+        self._body = QWidget(self)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(16, 12, 16, 12)
+        layout.addWidget(self._body)
+        self._grid = QGridLayout(self._body)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setHorizontalSpacing(24)
+        self._grid.setVerticalSpacing(5)
+        self._labels: list[tuple[QLabel, QLabel]] = []
+
+    def show_measured(self, now: Measured) -> None:
+        """Show other figures."""
+        rows = lines(now)
+        while len(self._labels) < len(rows):
+            pair = QLabel(), QLabel()
+            pair[0].setProperty("tone", "muted")
+            for column, label in enumerate(pair):
+                label.setTextFormat(Qt.TextFormat.PlainText)
+                self._grid.addWidget(label, len(self._labels), column)
+            pair[1].setAlignment(Qt.AlignmentFlag.AlignTrailing | Qt.AlignmentFlag.AlignVCenter)
+            self._labels.append(pair)
+        for place, pair in enumerate(self._labels):
+            title, words = rows[place] if place < len(rows) else ("", "")
+            pair[0].setText(title)
+            pair[1].setText(words)
+            for label in pair:
+                label.setVisible(place < len(rows))
+        self.setAccessibleDescription("; ".join(f"{title}: {words}" for title, words in rows))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Escape, Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space):
+            self.close()
+        else:
+            super().keyPressEvent(event)

@@ -1,0 +1,144 @@
+"""Opens "What produced this reply" and stands between it, the origins, the hashes and the replay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QWidget
+
+from desktop.services.provenance.provenance import OriginService, ToldOrigin
+from desktop.services.provenance.provenance_text import as_json
+from desktop.services.provenance.replay import Compared, Replay, doubts, why_not
+from desktop.services.session.chat_session import ChatSession
+from desktop.store.database.database import StoreError
+from desktop.views.widgets.banner import announce
+
+if TYPE_CHECKING:
+    from desktop.views.chat.reply_details_dialog import OriginDialog
+
+__all__ = ["OriginDesk"]
+
+
+class OriginDesk(QObject):
+    """`open(message, parent)` shows the dialog; `notice(sentence, level)` says what could not be done."""
+
+    notice = Signal(str, str)
+
+    def __init__(self, session: ChatSession, origins: OriginService, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session, self._origins = session, origins
+        self.dialog: OriginDialog | None = None
+        self._replay: Replay | None = None
+        origins.hashes.found.connect(self._on_hash)
+        origins.hashes.progress.connect(self._on_hashing)
+        session.state_changed.connect(self._look_again)
+        session.model_changed.connect(self._look_again)
+
+    def open_last(self, parent: QWidget) -> None:
+        """What produced the last reply of the open chat."""
+        replies = [item.id for item in self._session.messages.items() if item.role == "assistant"]
+        if replies:
+            self.open(replies[-1], parent)
+        else:
+            self.notice.emit("There is no reply in this chat yet.", "info")
+
+    def open(self, message: int, parent: QWidget) -> None:
+        """What produced a reply."""
+        try:
+            told = self._origins.told(message)
+        except StoreError as error:
+            self.notice.emit(str(error), "error")
+            return
+        if self.dialog is not None:
+            self.dialog.close()
+        from desktop.views.chat.reply_details_dialog import OriginDialog  # when it is first wanted
+
+        self.dialog = dialog = OriginDialog(told, parent)
+        dialog.replay_wanted.connect(self._begin)
+        dialog.stop_wanted.connect(self._stop)
+        dialog.copy_wanted.connect(self._copy)
+        dialog.finished.connect(self._closed)
+        if told.path and not told.hash:
+            being = self._origins.compute_hash(told)
+            dialog.show_hash("being computed" if being else "not known: the files are gone or are others now")
+        self._look_again()
+        dialog.open()
+
+    def _told(self) -> ToldOrigin | None:
+        return self.dialog.told if self.dialog is not None else None
+
+    @Slot()
+    def _look_again(self) -> None:
+        """Whether a replay can be, and what speaks against it."""
+        told, model = self._told(), self._session.model
+        if told is None or self.dialog is None or self._replay is not None:
+            return
+        trouble = why_not(told, model, self._session.state)
+        if trouble:
+            self.dialog.show_replay(trouble, False)
+            return
+        different = doubts(told, model, self._session.loaded_with, self._origins.identity_of_loaded())
+        ready = "The reply can be written again from its exact prompt, with its settings and seed, and compared token by token."
+        self.dialog.show_replay("It may differ. " + " ".join(different) if different else ready, True)
+
+    @Slot()
+    def _begin(self) -> None:
+        told = self._told()
+        if told is None or self.dialog is None or self._replay is not None or why_not(told, self._session.model, self._session.state):
+            return
+        self._replay = Replay(self._session, told, self)
+        self._replay.progress.connect(self._on_progress)
+        self._replay.ended.connect(self._on_ended)
+        self.dialog.show_running("Starting", 0, 0)
+
+    @Slot()
+    def _stop(self) -> None:
+        if self._replay is not None:
+            self._replay.stop()
+
+    @Slot(str, int, int)
+    def _on_progress(self, words: str, done: int, total: int) -> None:
+        if self.dialog is not None:
+            self.dialog.show_running(f"{words}, {done:,} of {total:,}", done, total)
+
+    @Slot(object, str)
+    def _on_ended(self, compared: Compared | None, sentence: str) -> None:
+        replay, self._replay = self._replay, None
+        if replay is not None:
+            replay.deleteLater()
+        if self.dialog is None:
+            return
+        if compared is None:
+            self.dialog.show_replay(sentence or "The replay was stopped.", True, "danger" if sentence else "muted")
+        else:
+            self.dialog.show_replay(compared.sentence, True, "good" if compared.identical else "danger")
+            announce(self.dialog, compared.sentence)
+
+    @Slot()
+    def _copy(self) -> None:
+        told = self._told()
+        if told is not None and self.dialog is not None:
+            QGuiApplication.clipboard().setText(as_json(told))
+            self.dialog.copy.setText("Copied")
+
+    @Slot(str, str)
+    def _on_hash(self, path: str, found: str) -> None:
+        told = self._told()
+        if told is None or self.dialog is None or told.path != path or told.hash:
+            return
+        fresh = self._origins.told(told.message.id)
+        self.dialog.told = fresh
+        self.dialog.show_hash(fresh.hash or "not known: the files could not be read, or are others now")
+
+    @Slot(str, object, object)
+    def _on_hashing(self, path: str, done: int, total: int) -> None:
+        told = self._told()
+        if told is not None and self.dialog is not None and told.path == path and not told.hash and total:
+            self.dialog.show_hash(f"being computed, {100 * done // total} %")
+
+    @Slot()
+    def _closed(self) -> None:
+        self._stop()
+        self.dialog = None

@@ -1,0 +1,279 @@
+"""What produced a reply: the model and its hash, the exact prompt, every setting, times and seed; and the reply made again."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QFont, QPalette, QTextCharFormat, QTextCursor
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QCheckBox,
+    QDialog,
+    QFrame,
+    QGridLayout,
+    QHBoxLayout,
+    QHeaderView,
+    QLabel,
+    QPlainTextEdit,
+    QProgressBar,
+    QPushButton,
+    QScrollArea,
+    QTabWidget,
+    QTreeWidget,
+    QTreeWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.services.provenance.provenance import ToldOrigin
+from desktop.services.provenance.provenance_text import facts_rows, prompt_pieces, prompt_words, setting_rows
+from desktop.views.layout.spacing import dialog_margins
+
+__all__ = ["OriginDialog"]
+
+_SELECTABLE = Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
+
+
+def _label(text: str = "", tone: str = "") -> QLabel:
+    label = QLabel(text)
+    label.setTextFormat(Qt.TextFormat.PlainText)
+    label.setWordWrap(True)
+    label.setProperty("tone", tone)
+    return label
+
+
+class _Prompt(QPlainTextEdit):
+    """The prompt as text, control tokens set apart by colour and weight."""
+
+    def __init__(self, told: ToldOrigin) -> None:
+        super().__init__()
+        self._told = told
+        self.setReadOnly(True)
+        self.setProperty("tone", "field")
+        self.setAccessibleName("The exact prompt")
+        self.setPlaceholderText("The prompt of this reply was not kept.")
+        self.setTabChangesFocus(True)
+        self.write()
+
+    def write(self) -> None:
+        """In the colours of the palette as it is now."""
+        prompt = self._told.origin.prompt if self._told.origin is not None else None
+        plain, control = QTextCharFormat(), QTextCharFormat()
+        control.setForeground(self.palette().color(QPalette.ColorRole.Link))
+        control.setBackground(self.palette().color(QPalette.ColorRole.AlternateBase))
+        control.setFontWeight(QFont.Weight.DemiBold)
+        self.clear()
+        cursor = QTextCursor(self.document())
+        cursor.beginEditBlock()
+        for text, special in prompt_pieces(prompt) if prompt is not None else ():
+            cursor.insertText(text, control if special else plain)
+        if prompt is not None and prompt.negative_ids:
+            cursor.insertText("\n\n— The negative prompt —\n\n", plain)
+            for text, special in prompt_pieces(prompt, prompt.negative_ids):
+                cursor.insertText(text, control if special else plain)
+        cursor.endEditBlock()
+        self.moveCursor(QTextCursor.MoveOperation.Start)
+
+
+class _Settings(QWidget):
+    """Every setting in a table; those that differ from the default are bold and say what the default is."""
+
+    def __init__(self, told: ToldOrigin) -> None:
+        super().__init__()
+        self.tree = QTreeWidget()
+        self.tree.setObjectName("originSettings")
+        self.tree.setAccessibleName("Settings in force")
+        self.tree.setHeaderLabels(["Setting", "Value", "Default"])
+        self.tree.setRootIsDecorated(False)
+        self.tree.setIndentation(0)
+        self.tree.setUniformRowHeights(True)
+        self.tree.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.tree.setTextElideMode(Qt.TextElideMode.ElideRight)
+        self.tree.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.only = QCheckBox("Only what differs from the defaults")
+        self.only.toggled.connect(self._filter)
+        rows, pane = setting_rows(told), ""
+        bold = QFont(self.font())
+        bold.setWeight(QFont.Weight.DemiBold)
+        for row in rows:
+            if row.pane != pane:
+                pane = row.pane
+                head = QTreeWidgetItem(self.tree, [pane])
+                head.setFlags(Qt.ItemFlag.ItemIsEnabled)
+                head.setForeground(0, self.palette().color(QPalette.ColorRole.PlaceholderText))
+                head.setFont(0, bold)
+                head.setFirstColumnSpanned(True)
+            item = QTreeWidgetItem(self.tree, [f"    {row.label}", row.value.replace("\n", " "), row.default.replace("\n", " ")])
+            item.setToolTip(1, row.value)
+            if row.default:
+                item.setFont(0, bold)
+                item.setFont(1, bold)
+                item.setData(0, Qt.ItemDataRole.AccessibleTextRole, f"{row.label}, changed")
+        header = self.tree.header()
+        header.setStretchLastSection(True)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        for column in (0, 1):
+            self.tree.resizeColumnToContents(column)
+            header.resizeSection(column, min(header.sectionSize(column) + 12, self.fontMetrics().averageCharWidth() * 34))
+        self.changed = sum(bool(row.default) for row in rows)
+        words = f"{len(rows)} settings, {self.changed} of them not at their default."
+        words = words if rows else "The settings of this reply were not kept."
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 10, 0, 0)
+        layout.addWidget(_label(words, "muted"))
+        layout.addWidget(self.tree, 1)
+        layout.addWidget(self.only)
+        self.only.setEnabled(bool(rows))
+
+    def _filter(self, only: bool) -> None:
+        wanted = False
+        for place in reversed(range(self.tree.topLevelItemCount())):
+            item = self.tree.topLevelItem(place)
+            if item is None:
+                continue
+            if item.flags() & Qt.ItemFlag.ItemIsSelectable:
+                item.setHidden(only and not item.text(2))
+                wanted = wanted or not item.isHidden()
+            else:  # a heading goes with its last row
+                item.setHidden(not wanted)
+                wanted = False
+
+
+class OriginDialog(QDialog):
+    """`replay_wanted()`, `stop_wanted()` and `copy_wanted()` are for its desk, which answers with `show_*`."""
+
+    replay_wanted = Signal()
+    stop_wanted = Signal()
+    copy_wanted = Signal()
+
+    def __init__(self, told: ToldOrigin, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.told = told
+        self._running = False
+        self.setObjectName("originDialog")
+        self.setWindowTitle("What produced this reply")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self._values: dict[str, QLabel] = {}
+        prompt = told.origin.prompt if told.origin is not None else None
+        self.prompt, self.settings = _Prompt(told), _Settings(told)
+        self.tabs = QTabWidget()
+        self.tabs.setDocumentMode(True)
+        self.tabs.addTab(self._facts(), "Overview")
+        page = QWidget()
+        column = QVBoxLayout(page)
+        column.setContentsMargins(0, 10, 0, 0)
+        column.addWidget(_label(prompt_words(prompt), "muted"))
+        column.addWidget(self.prompt, 1)
+        self.tabs.addTab(page, "Prompt")
+        self.tabs.addTab(self.settings, "Settings")
+        layout = QVBoxLayout(self)
+        dialog_margins(layout)
+        layout.addWidget(self.tabs, 1)
+        layout.addWidget(self._replay_part())
+        layout.addLayout(self._buttons())
+        self.resize(min(max(self.fontMetrics().averageCharWidth() * 96, 560), parent.width() - 24), min(680, parent.height() - 24))
+
+    def _facts(self) -> QWidget:
+        body = QWidget()
+        body.setObjectName("originFacts")
+        grid = QGridLayout(body)
+        grid.setContentsMargins(0, 12, 0, 8)
+        grid.setHorizontalSpacing(22)
+        grid.setVerticalSpacing(7)
+        grid.setColumnStretch(0, 2)
+        grid.setColumnStretch(1, 5)
+        top = Qt.AlignmentFlag.AlignTop
+        for title, words in facts_rows(self.told, self.told.hash or "…"):
+            value = _label(_breakable(words) if title in ("File", "SHA-256") else words)
+            value.setTextInteractionFlags(_SELECTABLE)
+            value.setAccessibleName(f"{title}: {words}")
+            self._values[title] = value
+            row = grid.rowCount()
+            grid.addWidget(_label(title, "muted"), row, 0, top)
+            grid.addWidget(value, row, 1, top)
+        if self.told.origin is None:
+            words = "More was not kept of this reply: it was imported, or written by an earlier version."
+            grid.addWidget(_label(words, "muted"), grid.rowCount(), 0, 1, 2)
+        grid.setRowStretch(grid.rowCount(), 1)
+        scroll = QScrollArea()
+        scroll.setWidget(body)
+        scroll.setWidgetResizable(True)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setAccessibleName("Overview")
+        return scroll
+
+    def _replay_part(self) -> QWidget:
+        part = QFrame()
+        part.setObjectName("originReplay")
+        self.words = _label("", "muted")
+        self.bar = QProgressBar()
+        self.bar.setAccessibleName("Progress of the replay")
+        self.bar.setTextVisible(False)
+        self.bar.setFixedHeight(6)
+        self.bar.hide()
+        self.replay = QPushButton("Replay")
+        self.replay.setToolTip("Write the reply again from its exact prompt with its settings and seed, and compare every token.")
+        self.replay.clicked.connect(lambda: (self.stop_wanted if self._running else self.replay_wanted).emit())
+        column = QVBoxLayout()
+        column.addWidget(self.words)
+        column.addWidget(self.bar)
+        layout = QHBoxLayout(part)
+        layout.setContentsMargins(0, 2, 0, 2)
+        layout.setSpacing(14)
+        layout.addLayout(column, 1)
+        layout.addWidget(self.replay, 0, Qt.AlignmentFlag.AlignTop)
+        return part
+
+    def _buttons(self) -> QHBoxLayout:
+        self.copy = QPushButton("Copy as JSON")
+        self.copy.setToolTip("All of this, with the ids of every token, for a file or a report.")
+        self.copy.clicked.connect(self.copy_wanted)
+        close = QPushButton("Close")
+        close.setDefault(True)
+        close.clicked.connect(self.accept)
+        row = QHBoxLayout()
+        row.addWidget(self.copy)
+        row.addStretch(1)
+        row.addWidget(close)
+        return row
+
+    # -- what the desk says
+
+    def show_hash(self, words: str) -> None:
+        """The hash of the model's files, or how far it is."""
+        if "SHA-256" in self._values:
+            self._values["SHA-256"].setText(_breakable(words))
+            self._values["SHA-256"].setAccessibleName(f"SHA-256: {words}")
+
+    def show_replay(self, words: str, possible: bool, tone: str = "muted") -> None:
+        """What can be said of a replay: whether one is possible now, why it may differ, or what it came to."""
+        self._running = False
+        self.bar.hide()
+        self._write(words, tone)
+        self.replay.setText("Replay")
+        self.replay.setEnabled(possible)
+
+    def show_running(self, words: str, done: int, total: int) -> None:
+        """How far a replay is."""
+        self._running = True
+        self._write(words, "muted")
+        self.bar.setRange(0, total if total > 0 else 0)
+        self.bar.setValue(done)
+        self.bar.show()
+        self.replay.setText("Stop")
+        self.replay.setEnabled(True)
+
+    def _write(self, words: str, tone: str) -> None:
+        if self.words.property("tone") != tone:
+            self.words.setProperty("tone", tone)
+            self.words.style().unpolish(self.words)
+            self.words.style().polish(self.words)
+        self.words.setText(words)
+        self.words.setAccessibleName(words)
+
+
+def _breakable(text: str) -> str:
+    """With places to break a long path or number: a zero-width space behind each separator, or every eight digits."""
+    for mark in "/\\-_.":
+        text = text.replace(mark, mark + "\u200b")
+    return text if "\u200b" in text or len(text) < 40 else "\u200b".join(text[at : at + 8] for at in range(0, len(text), 8))

@@ -1,0 +1,97 @@
+"""Temporary chats in the window: the button that begins one, and the strip that says what the open one is and offers to keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import QPalette
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton
+
+from desktop.services.session.chat_session import ChatSession
+from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.composer.composer import Composer
+from desktop.views.widgets.banner import announce
+from desktop.views.widgets.icons import IconButton, pixmap
+
+__all__ = ["TemporaryDesk", "TemporaryStrip"]
+
+_WORDS = "Temporary chat: not saved"
+_MORE = "Nothing of this chat is written to the disk. It is forgotten when another chat is opened or the program ends."
+
+
+class TemporaryStrip(QFrame):
+    """Says that the open chat is not saved; `keep` is the button that saves it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("temporaryStrip")
+        self.setAccessibleName(_WORDS)
+        self.setToolTip(_MORE)
+        self._picture = QLabel()
+        self.text = QLabel(f"<b>{_WORDS}.</b> It is forgotten when you leave it.")
+        self.text.setWordWrap(True)
+        self.text.setAccessibleDescription(_MORE)
+        self.keep = QPushButton("Keep")
+        self.keep.setAccessibleName("Keep this chat")
+        self.keep.setToolTip("Save this chat, with all that is in it, among the others")
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(14, 5, 10, 5)
+        layout.setSpacing(8)
+        layout.addWidget(self._picture)
+        layout.addWidget(self.text, 1)
+        layout.addWidget(self.keep)
+        self._draw()
+        self.hide()
+
+    def _draw(self) -> None:
+        ratio = self.devicePixelRatioF()
+        colour = self.palette().color(QPalette.ColorRole.WindowText).name()
+        picture = pixmap("temporary", colour, round(self.fontMetrics().height() * 1.25 * ratio)).copy()
+        picture.setDevicePixelRatio(ratio)
+        self._picture.setPixmap(picture)
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the theme and the text size."""
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and hasattr(self, "keep"):
+            self._draw()
+
+
+class TemporaryDesk(QObject):
+    """`button` begins a temporary chat, `strip` is shown while one is open."""
+
+    def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._composer: Composer | None = None
+        self.moved: Callable[[int, int], object] = lambda before, now: None
+        """Takes what waits for a temporary chat along into the kept one: both ids."""
+        self.button = IconButton("temporary", "New temporary chat")
+        self.button.setToolTip("New temporary chat: nothing of it is saved (Ctrl+Shift+N)")
+        self.button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.strip = TemporaryStrip()
+        self.strip.keep.clicked.connect(self.keep)
+        session.conversation_changed.connect(self._show)
+
+    def connect_view(self, chat: ChatPane) -> None:
+        """Show the strip below the header of `chat`; what is unsent there goes with a chat that is kept."""
+        chat.add_strip(self.strip)
+        self._composer = chat.composer
+
+    def keep(self) -> None:
+        """Save the open temporary chat among the others."""
+        composer, before = self._composer, self._session.conversation
+        text, opening = (composer.text(), composer.opening()) if composer is not None else ("", "")
+        if self._session.keep_temporary():
+            if composer is not None:
+                composer.set_text(text)
+                composer.set_opening(opening)
+            self.moved(before, self._session.conversation)
+            self._session.notice.emit("The chat is kept now.", "info")
+
+    def _show(self, _conversation: int) -> None:
+        shown = self._session.temporary
+        if shown and self.strip.isHidden():
+            announce(self.strip, f"{_WORDS}. {_MORE}")
+        self.strip.setVisible(shown)

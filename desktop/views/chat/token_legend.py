@@ -1,0 +1,115 @@
+"""The bar above the conversation while tokens are coloured: by what, and what the colours mean."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent, QPalette, QResizeEvent
+from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QLabel, QSizePolicy, QToolButton, QWidget
+
+from desktop.views.layout.bidi import isolated
+from desktop.views.transcript.tokens.colours import ENTROPY, MOST_ENTROPY, PROBABILITY, tint
+
+__all__ = ["TokenLegend"]
+
+_MODES = (("off", "Off"), (PROBABILITY, "Probability"), (ENTROPY, "Entropy"))
+_ENDS = {PROBABILITY: ("100 %", "0 %"), ENTROPY: ("0", f"{MOST_ENTROPY:.0f}+ nats")}
+_MEANINGS = {
+    PROBABILITY: "The stronger the colour, the less likely the model held the token that was written.",
+    ENTROPY: "The stronger the colour, the less sure the model was of what comes here.",
+}
+
+
+class _Scale(QWidget):
+    """All colours from the weakest to the strongest, with what stands at both ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mode = PROBABILITY
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+
+    def sizeHint(self) -> QSize:
+        return QSize(self.fontMetrics().averageCharWidth() * 30, self.fontMetrics().height() + 4)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(self.fontMetrics().averageCharWidth() * 18, self.fontMetrics().height() + 4)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        ground = self.palette().color(QPalette.ColorRole.Window)
+        low, high = _ENDS[self.mode]
+        metrics = self.fontMetrics()
+        left, right = metrics.horizontalAdvance(low) + 6, metrics.horizontalAdvance(high) + 6
+        room = QRectF(left, 3, max(12, self.width() - left - right), self.height() - 6)
+        steps = 32
+        for step in range(steps):
+            part = QRectF(room.left() + room.width() * step / steps, room.top(), room.width() / steps + 1, room.height())
+            painter.fillRect(part, tint(self.mode, ground.lightnessF() < 0.5, ground, step / (steps - 1)))
+        painter.setPen(self.palette().color(QPalette.ColorRole.Mid))
+        painter.drawRect(room)
+        painter.setPen(self.palette().color(QPalette.ColorRole.WindowText))
+        middle = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignAbsolute  # colours never run from right to left
+        painter.drawText(QRectF(0, 0, left, self.height()), int(middle | Qt.AlignmentFlag.AlignLeft), isolated(low))
+        end = QRectF(self.width() - right, 0, right, self.height())
+        painter.drawText(end, int(middle | Qt.AlignmentFlag.AlignRight), isolated(high))
+        painter.end()
+
+
+class TokenLegend(QFrame):
+    """`chosen(mode)`: the user wants "off", "probability" or "entropy"."""
+
+    chosen = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("tokenLegend")
+        self.setAccessibleName("Token colours")
+        self._title = QLabel("Tokens")
+        self._title.setProperty("tone", "muted")
+        self.scale = _Scale()
+        self._marks = QLabel("dotted: drafted")
+        self._marks.setProperty("tone", "muted")
+        self._marks.setToolTip("A drafter proposed these tokens and the model kept them.")
+        self._group = QButtonGroup(self)
+        line = QHBoxLayout(self)
+        line.setContentsMargins(14, 3, 14, 3)
+        line.setSpacing(4)
+        line.addWidget(self._title)
+        self.buttons: dict[str, QToolButton] = {}
+        for mode, words in _MODES:
+            button = self.buttons[mode] = QToolButton()
+            button.setText(words)
+            button.setCheckable(True)
+            button.setAccessibleName(f"Token colours: {words}")
+            button.setToolTip(_MEANINGS.get(mode, "Show replies as usual (Ctrl+Shift+T)"))
+            button.clicked.connect(self._clicked)
+            self._group.addButton(button)
+            line.addWidget(button)
+        line.addSpacing(6)
+        line.addWidget(self.scale, 8)
+        line.addSpacing(6)
+        line.addWidget(self._marks)
+        self.scale.setMaximumWidth(320)
+        line.addStretch(1)
+        self.hide()
+
+    def show_mode(self, mode: str) -> None:
+        """Show what tokens are coloured by; "off" hides the bar."""
+        self.buttons[mode].setChecked(True)
+        if mode != "off":
+            self.scale.mode = mode
+            self.scale.setToolTip(_MEANINGS[mode])
+            low, high = _ENDS[mode]
+            self.scale.setAccessibleName(f"Scale from {low} to {high}")
+            self.scale.setAccessibleDescription(_MEANINGS[mode])
+            self.scale.update()
+        self.setVisible(mode != "off")
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """In a narrow window the words go first."""
+        super().resizeEvent(event)
+        wide = self.width() / max(1, self.fontMetrics().averageCharWidth())
+        self._marks.setVisible(wide > 80)
+        self._title.setVisible(wide > 70)
+
+    def _clicked(self) -> None:
+        self.chosen.emit(next(mode for mode, button in self.buttons.items() if button.isChecked()))

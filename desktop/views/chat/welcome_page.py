@@ -1,0 +1,344 @@
+"""What an empty chat shows: how to get a first model, or a friendly word when one is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtGui import QFont, QResizeEvent
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QProgressBar,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.items.models.local_models import STARTER_SIZE, ModelEntry
+from desktop.views.widgets.icons import application_icon
+
+__all__ = ["BASE_MODEL", "STARTER_LABEL", "WelcomePage"]
+
+STARTER_LABEL = f"Download starter model (SmolLM2, {STARTER_SIZE})"
+STARTER_SHORT = f"Download starter ({STARTER_SIZE})"
+RETRY_LABEL = "Try the download again"
+OTHER_WAYS = "Or bring your own: a GGUF file, or a folder with safetensors. You can also drag it onto this window."
+COLUMN = 520
+"""The widest the page's column is, in pixels of text at its usual size."""
+USUAL_LINE = 16
+"""Pixels of a line of text at its usual size."""
+MOST_FOUND = 3
+"""So many of the models on this computer are offered; the library has them all."""
+BEGIN = "Write below, or start with one of these."
+BASE_MODEL = (
+    "This is a base model. It has no chat template: it can continue a text, but it was not trained to answer, "
+    "so replies in a chat may make no sense. Write with it in a notebook."
+)
+EXAMPLES = ("Explain how a rainbow forms", "Write a short poem about autumn rain", "Give me three ideas for dinner")
+
+
+def _label(text: str, tone: str = "") -> QLabel:
+    label = QLabel(text)
+    label.setTextFormat(Qt.TextFormat.PlainText)
+    label.setWordWrap(True)
+    label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+    label.setProperty("tone", tone)
+    return label
+
+
+class _ActivityBar(QWidget):
+    """A progress bar with a sentence above it; without a total of 2 or more it only moves."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.sentence = _label("", "muted")
+        self.bar = QProgressBar()
+        self.bar.setAccessibleName(name)
+        self.bar.setTextVisible(False)
+        self.bar.setFixedHeight(8)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.sentence)
+        layout.addWidget(self.bar)
+
+    def show_progress(self, sentence: str, done: int, total: int) -> None:
+        self.sentence.setText(sentence)
+        self.bar.setRange(0, 1000 if total > 1 else 0)
+        if total > 1:
+            self.bar.setValue(min(1000, done * 1000 // total))
+
+
+class _ModelButton(QPushButton):
+    """One model; where the words do not fit, their end is left out."""
+
+    def __init__(self, entry: ModelEntry) -> None:
+        super().__init__()
+        self._words = " · ".join(part for part in (entry.name, entry.detail, entry.source) if part)
+        self.setAccessibleName(f"Load {self._words}")
+        self.setToolTip(entry.path)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.setText(self._words)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.setText(self.fontMetrics().elidedText(self._words, Qt.TextElideMode.ElideRight, self.width() - 28))
+
+
+class _Found(QWidget):
+    """Models that are on this computer already, one button each; hidden while there are none."""
+
+    chosen = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entries: tuple[ModelEntry, ...] = ()
+        self._buttons = QVBoxLayout()
+        self._buttons.setSpacing(6)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 8, 0, 0)
+        layout.addWidget(_label("Found on this computer", "muted"))
+        layout.addLayout(self._buttons)
+        self.hide()
+
+    def show_entries(self, entries: Sequence[ModelEntry]) -> None:
+        usable = tuple(entry for entry in entries if not entry.trouble)[:MOST_FOUND]
+        if usable == self._entries:
+            return
+        self._entries = usable
+        for button in self.findChildren(_ModelButton):
+            button.deleteLater()
+        for entry in usable:
+            button = _ModelButton(entry)
+            button.clicked.connect(lambda _checked=False, path=entry.path: self.chosen.emit(path))
+            self._buttons.addWidget(button)
+        self.setVisible(bool(usable))
+
+
+class _FirstRun(QWidget):
+    """No model yet: one clear button, its progress, and the other ways."""
+
+    download_requested = Signal()
+    cancel_requested = Signal()
+    open_file_requested = Signal()
+    open_folder_requested = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = _label("Inglenook runs a language model inside this window. Nothing you write leaves your machine.", "muted")
+        self.trouble = _label("", "danger")
+        self.trouble.hide()
+        self.download = QPushButton(STARTER_LABEL)
+        self.download.setProperty("tone", "primary")
+        self.download.clicked.connect(self.download_requested)
+        self.progress = _ActivityBar("Download of the starter model")
+        self.progress.hide()
+        self.cancel = QPushButton("Cancel download")
+        self.cancel.clicked.connect(self.cancel_requested)
+        self.cancel.hide()
+        open_file, open_folder = QPushButton("Open model file…"), QPushButton("Open model folder…")
+        self.library = QPushButton("Model library…")
+        self.library.setToolTip("Models on this computer, and those to download")
+        open_file.clicked.connect(self.open_file_requested)
+        open_folder.clicked.connect(self.open_folder_requested)
+        layout = QVBoxLayout(self)
+        layout.setSpacing(10)
+        layout.addWidget(self.text)
+        layout.addSpacing(10)
+        layout.addWidget(self.trouble)
+        layout.addWidget(self.download, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addWidget(self.progress)
+        layout.addWidget(self.cancel, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addSpacing(14)
+        layout.addWidget(_label(OTHER_WAYS, "muted"))
+        self._ways = QBoxLayout(QBoxLayout.Direction.LeftToRight)
+        self._ways.addStretch(1)
+        self._buttons = (open_file, open_folder, self.library)
+        for button in self._buttons:
+            self._ways.addWidget(button)
+        self._ways.addStretch(1)
+        layout.addLayout(self._ways)
+        self.found = _Found()
+        layout.addWidget(self.found)
+
+
+    def fit(self, width: int) -> None:
+        """The three ways beside each other where they have room, else below each other."""
+        wide = sum(button.sizeHint().width() + self._ways.spacing() for button in self._buttons) <= width
+        self._ways.setDirection(QBoxLayout.Direction.LeftToRight if wide else QBoxLayout.Direction.TopToBottom)
+
+
+class _Ready(QWidget):
+    """A model is loaded and the chat is empty."""
+
+    example_chosen = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = _label("", "muted")
+        layout = QVBoxLayout(self)
+        layout.setSpacing(8)
+        layout.addWidget(self.text)
+        layout.addSpacing(8)
+        self._examples = [QPushButton(example) for example in EXAMPLES]
+        for button, example in zip(self._examples, EXAMPLES, strict=True):
+            button.clicked.connect(lambda _checked=False, text=example: self.example_chosen.emit(text))
+            layout.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
+        self.notebook = QPushButton("New notebook")
+        self.notebook.setProperty("tone", "primary")
+        layout.addWidget(self.notebook, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addStretch(1)
+
+    def show_model(self, name: str, base: bool) -> None:
+        """What can be done with it: a base model writes in notebooks."""
+        self.text.setText(BASE_MODEL if base else f"{name} is ready on this computer. {BEGIN}")
+        self.notebook.setVisible(base)
+        for button in self._examples:
+            button.setVisible(not base)
+
+
+class WelcomePage(QWidget):
+    """The page of an empty chat. `example_chosen(text)` offers a first message to the composer.
+
+    `notebook_requested()`: the loaded model is one for notebooks. `model_chosen(path)`: one of those of
+    `show_models` is to be loaded; `library_requested()`: all of them are wanted.
+    """
+
+    download_requested = Signal()
+    cancel_requested = Signal()
+    open_file_requested = Signal()
+    open_folder_requested = Signal()
+    library_requested = Signal()
+    model_chosen = Signal(str)
+    example_chosen = Signal(str)
+    notebook_requested = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAccessibleName("Welcome")
+        self._mark = QLabel()
+        self._mark.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+        self._mark.setPixmap(application_icon().pixmap(56, 56))
+        self.title = _label("Welcome to Inglenook")
+        self._enlarge_title()
+        self.first_run, self.ready, self.loading = _FirstRun(), _Ready(), QWidget()
+        self.loading_bar = _ActivityBar("Loading of the model")
+        loading = QVBoxLayout(self.loading)
+        loading.addWidget(self.loading_bar)
+        loading.addStretch(1)
+        self._column = column = QWidget()
+        self._fit_column()
+        inside = QVBoxLayout(column)
+        inside.setSpacing(10)
+        inside.addStretch(2)
+        inside.addWidget(self._mark)
+        inside.addWidget(self.title)
+        # No stack: what is hidden in one would keep the page as wide as itself.
+        for part in (self.first_run, self.ready, self.loading):
+            inside.addWidget(part)
+        self._show_part(self.first_run)
+        inside.addStretch(3)
+        page = QWidget()
+        page.setObjectName("welcomePage")
+        middle = QHBoxLayout(page)
+        middle.addStretch(1)
+        middle.addWidget(column, 1000)
+        middle.addStretch(1)
+        scroll = QScrollArea()  # large text in a small window is higher than the window
+        scroll.setObjectName("welcomeScroll")
+        scroll.setWidget(page)
+        scroll.setWidgetResizable(True)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(scroll)
+        self.first_run.download_requested.connect(self.download_requested)
+        self.first_run.cancel_requested.connect(self.cancel_requested)
+        self.first_run.open_file_requested.connect(self.open_file_requested)
+        self.first_run.open_folder_requested.connect(self.open_folder_requested)
+        self.first_run.library.clicked.connect(self.library_requested)
+        self.first_run.found.chosen.connect(self.model_chosen)
+        self.ready.example_chosen.connect(self.example_chosen)
+        self.ready.notebook.clicked.connect(self.notebook_requested)
+
+    def _show_part(self, shown: QWidget) -> None:
+        for part in (self.first_run, self.ready, self.loading):
+            part.setVisible(part is shown)
+
+    def show_first_run(self) -> None:
+        """No model is loaded."""
+        self.title.setText("Welcome to Inglenook")
+        self._show_part(self.first_run)
+
+    def show_models(self, entries: Sequence[ModelEntry]) -> None:
+        """What is on this computer."""
+        self.first_run.found.show_entries(entries)
+
+    def show_download(self, sentence: str, done: int, total: int) -> None:
+        """The starter is being fetched: `done` of `total` bytes (0 while unknown)."""
+        self._show_part(self.first_run)
+        self.first_run.trouble.hide()
+        self.first_run.progress.show_progress(sentence, done, total)
+        self._set_busy(True)
+
+    def end_download(self, trouble: str = "") -> None:
+        """The download is over; `trouble` is the sentence of what went wrong, with the button to try again."""
+        self._set_busy(False)
+        self.first_run.trouble.setVisible(bool(trouble))
+        self.first_run.trouble.setText(trouble)
+        self._label_download()
+
+    def show_loading(self, sentence: str, done: int, total: int) -> None:
+        """A model is being loaded."""
+        self.title.setText("Getting the model ready")
+        self.loading_bar.show_progress(sentence, done, total)
+        self._show_part(self.loading)
+
+    def show_ready(self, model_name: str, base: bool = False) -> None:
+        """A model is loaded; a `base` model has no chat template."""
+        self.title.setText("A model for notebooks" if base else "What is on your mind?")
+        self.ready.show_model(model_name, base)
+        self._show_part(self.ready)
+
+    def _enlarge_title(self) -> None:
+        font = self.font()
+        font.setPointSizeF(font.pointSizeF() * 1.6)
+        font.setWeight(QFont.Weight.DemiBold)
+        self.title.setFont(font)
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the text size."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange and hasattr(self, "title"):
+            QTimer.singleShot(0, self, self._enlarge_title)  # the style that is being set now would take it back
+            self._fit_column()
+
+    def _fit_column(self) -> None:
+        """As many words on a line at every text size."""
+        self._column.setMaximumWidth(round(COLUMN * max(1.0, self.fontMetrics().height() / USUAL_LINE)))
+
+    def _label_download(self) -> None:
+        """The longest words that find room on the button."""
+        button = self.first_run.download
+        button.setAccessibleName(STARTER_LABEL if self.first_run.trouble.isHidden() else RETRY_LABEL)
+        for words in (STARTER_LABEL, STARTER_SHORT) if self.first_run.trouble.isHidden() else (RETRY_LABEL,):
+            button.setText(words)
+            if button.sizeHint().width() <= min(self.width(), self._column.maximumWidth()) - 40:
+                break
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Keep the words on the button whole."""
+        super().resizeEvent(event)
+        self._label_download()
+        self.first_run.fit(min(self.width(), self._column.maximumWidth()) - 40)
+
+    def _set_busy(self, busy: bool) -> None:
+        self.first_run.progress.setVisible(busy)
+        self.first_run.cancel.setVisible(busy)
+        self.first_run.download.setVisible(not busy)

@@ -1,0 +1,1 @@
+"""Every command of the window: menus, keys, the command palette."""

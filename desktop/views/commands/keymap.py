@@ -1,0 +1,169 @@
+"""Which keys do what: the table of commands with the user's own keys over it, in force in menus, tool tips and lists at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+from PySide6.QtCore import QKeyCombination, QObject, Qt, Signal
+from PySide6.QtGui import QAction, QKeySequence
+from PySide6.QtWidgets import QWidget
+
+from desktop.store.settings.preferences import Preferences
+from desktop.views.commands.actions import COMMANDS, Command
+
+__all__ = ["Keymap", "native", "portable", "typing_trouble"]
+
+_PORTABLE, _NATIVE = QKeySequence.SequenceFormat.PortableText, QKeySequence.SequenceFormat.NativeText
+_TYPING = (
+    Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Tab, Qt.Key.Key_Backtab, Qt.Key.Key_Backspace, Qt.Key.Key_Delete,
+    Qt.Key.Key_Left, Qt.Key.Key_Right, Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_Home, Qt.Key.Key_End,
+    Qt.Key.Key_PageUp, Qt.Key.Key_PageDown,
+)  # fmt: skip
+_EDITING = (
+    QKeySequence.StandardKey.MoveToNextWord, QKeySequence.StandardKey.MoveToPreviousWord, QKeySequence.StandardKey.SelectNextWord,
+    QKeySequence.StandardKey.SelectPreviousWord, QKeySequence.StandardKey.DeleteStartOfWord, QKeySequence.StandardKey.DeleteEndOfWord,
+    QKeySequence.StandardKey.MoveToStartOfDocument, QKeySequence.StandardKey.MoveToEndOfDocument, QKeySequence.StandardKey.Redo,
+)  # fmt: skip
+
+
+def portable(keys: str) -> str:
+    """Keys as they are saved and compared; "" for what is none."""
+    sequence = QKeySequence(keys, _PORTABLE)
+    known = _combinations(sequence)
+    return sequence.toString(_PORTABLE) if known and all(each.key() != Qt.Key.Key_unknown for each in known) else ""
+
+
+def _combinations(sequence: QKeySequence) -> list[QKeyCombination]:
+    parts = cast(Sequence[QKeyCombination], sequence)
+    return [parts[place] for place in range(sequence.count())]
+
+
+def native(keys: str) -> str:
+    """Keys as this system writes them."""
+    return QKeySequence(keys, _PORTABLE).toString(_NATIVE)
+
+
+def typing_trouble(keys: str) -> str:
+    """Why these keys had better do nothing else: they are needed where text is written; "" when they are not."""
+    sequence = QKeySequence(keys, _PORTABLE)
+    if sequence.isEmpty():
+        return ""
+    first = _combinations(sequence)[0]
+    unused = ~(Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.KeypadModifier)
+    bare = first.keyboardModifiers() & unused == Qt.KeyboardModifier.NoModifier
+    key = first.key()
+    if bare and (key.value < Qt.Key.Key_Escape.value or key in _TYPING):
+        return f"{native(keys)} is needed for writing: where there is a text box, it will write and not do this."
+    if any(sequence == other for standard in _EDITING for other in QKeySequence.keyBindings(standard)):
+        return f"{native(keys)} moves or deletes in text boxes: there it will go on doing that."
+    return ""
+
+
+class Keymap(QObject):
+    """The keys of all commands. A key belongs to one command only: giving it to another one takes it away.
+
+    What is saved and cannot be used is left out, with a sentence in the notices of `preferences`. `changed()` after every change.
+    """
+
+    changed = Signal()
+
+    def __init__(self, preferences: Preferences, commands: Sequence[Command] = COMMANDS, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._preferences = preferences
+        self._names = {command.name: command.text.rstrip("…") for command in commands if command.text}
+        self._defaults = {command.name: tuple(map(portable, command.keys)) for command in commands if command.text}
+        self._actions: Mapping[str, QAction] = {}
+        self._tips: list[tuple[QWidget, str, str]] = []
+        self._keys = self._read()
+
+    def _read(self) -> dict[str, tuple[str, ...]]:
+        saved = self._preferences.shortcuts
+        owners: dict[str, str] = {}
+        read: dict[str, tuple[str, ...]] = {}
+        for name in self._defaults:
+            if name in saved:
+                read[name] = tuple(key for key in dict.fromkeys(map(portable, saved[name])) if self._usable(key, name, owners))
+                owners.update(dict.fromkeys(read[name], name))
+                for written in saved[name]:
+                    if not portable(written):
+                        self._tell(f"“{written}” is no key that can be used for “{self._names[name]}”; it was left out.")
+        for name, keys in self._defaults.items():
+            if name not in saved:
+                read[name] = tuple(key for key in keys if key not in owners)
+        return read
+
+    def _usable(self, key: str, name: str, owners: Mapping[str, str]) -> bool:
+        if key in owners:
+            self._tell(f"{native(key)} was saved for “{self._names[owners[key]]}” and for “{self._names[name]}”; it stays with the first.")
+        return bool(key) and key not in owners
+
+    def _tell(self, sentence: str) -> None:
+        self._preferences.notices += (sentence,)
+
+    # -- what is asked
+
+    def keys(self, name: str) -> tuple[str, ...]:
+        """The keys of a command, as `portable` has them. Raises KeyError for a command that is not in the table."""
+        return self._keys[name]
+
+    def is_changed(self, name: str) -> bool:
+        """Whether the user gave it other keys than it comes with."""
+        return self._keys[name] != self._defaults[name]
+
+    def owner(self, key: str) -> str:
+        """The command that has a key, "" for none."""
+        return next((name for name, keys in self._keys.items() if portable(key) in keys), "")
+
+    def words(self, name: str) -> str:
+        """What a command does."""
+        return self._names[name]
+
+    def shown(self, name: str) -> str:
+        """The first key of a command as this system writes it; "" for none."""
+        return native(self._keys[name][0]) if self._keys.get(name) else ""
+
+    # -- what the user does
+
+    def set_keys(self, name: str, keys: Iterable[str]) -> None:
+        """Give a command these keys and no others; who had one of them has it no more."""
+        wanted = tuple(dict.fromkeys(key for key in map(portable, keys) if key))
+        for other, its in self._keys.items():
+            if other != name:
+                self._keys[other] = tuple(key for key in its if key not in wanted)
+        self._keys[name] = wanted
+        self._save()
+
+    def reset(self, name: str) -> None:
+        """Give a command the keys that it comes with."""
+        self.set_keys(name, self._defaults[name])
+
+    def reset_all(self) -> None:
+        """Give every command the keys that it comes with."""
+        self._keys = dict(self._defaults)
+        self._save()
+
+    def _save(self) -> None:
+        unknown = {name: keys for name, keys in self._preferences.shortcuts.items() if name not in self._keys}  # a later version's
+        own = {name: keys for name, keys in self._keys.items() if keys != self._defaults[name]}
+        self._preferences.save_shortcuts({**unknown, **own})
+        self._apply()
+        self.changed.emit()
+
+    # -- where keys are shown
+
+    def attach(self, actions: Mapping[str, QAction]) -> None:
+        """Keep the keys of these actions, by the command's name, as they are here."""
+        self._actions = actions
+        self._apply()
+
+    def tip(self, widget: QWidget, words: str, name: str) -> None:
+        """Give a widget a tool tip of these words and the keys of a command, whatever they are."""
+        self._tips.append((widget, words, name))
+        self._apply()
+
+    def _apply(self) -> None:
+        for name, action in self._actions.items():
+            action.setShortcuts([QKeySequence(key, _PORTABLE) for key in self._keys[name]])
+        for widget, words, name in self._tips:
+            widget.setToolTip(f"{words} ({self.shown(name)})" if self.shown(name) else words)

@@ -1,0 +1,262 @@
+"""Between the command palette and everything that it finds: what there is, in which order it is shown, and what choosing does."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from PySide6.QtCore import QObject, QTimer
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QWidget
+
+from desktop.items.chats.conversations import UNTITLED, date_group
+from desktop.items.commands.palette import KINDS, Entry, Match, PaletteRow, Shelf, narrowed
+from desktop.items.commands.synonyms import COMMAND_WORDS, setting_words
+from desktop.services.models.local_models import CatalogueService
+from desktop.services.session.chat_session import ChatSession
+from desktop.services.settings.presets import PresetService
+from desktop.settings import PANES
+from desktop.store.database.database import StoreError
+from desktop.views.commands.action_states import CommandStates
+from desktop.views.commands.keymap import Keymap
+from engine.settings import Settings, setting_info
+
+if TYPE_CHECKING:
+    from desktop.views.commands.palette import Palette
+
+__all__ = ["PaletteDeeds", "PaletteDesk"]
+
+MESSAGE_MS = 90
+"""Messages are looked for when no key came for so long."""
+_EACH, _ALL, _RECENT = 6, 100, 6
+_LOOK_MS = 250
+"""Models are looked for anew when the palette stands; reading folders in another thread would slow its opening."""
+_LEAST = 2
+"""Letters from which on messages are looked for without being asked for."""
+
+
+class PaletteDeeds(NamedTuple):
+    """What choosing does: each takes an id, a message id, a settings class with a field's name, or a path.
+
+    `personas` lists ids with names.
+    """
+
+    open_chat: Callable[[int], object]
+    open_message: Callable[[int], object]
+    show_setting: Callable[[type[Settings], str], object]
+    load_model: Callable[[str], object]
+    look_for_models: Callable[[], object]
+    personas: Callable[[], Iterable[tuple[int, str]]]
+    choose_persona: Callable[[int], object]
+
+
+class PaletteDesk(QObject):
+    """Makes the palette when it is first wanted. `actions` are those of the menus, by the command's name."""
+
+    def __init__(
+        self, window: QWidget, session: ChatSession, catalogue: CatalogueService, presets: PresetService, deeds: PaletteDeeds
+    ) -> None:
+        super().__init__(window)
+        self._window, self._session, self._catalogue, self._presets, self._deeds = window, session, catalogue, presets, deeds
+        self._actions: Mapping[str, QAction] = {}
+        self._states: CommandStates | None = None
+        self._keymap: Keymap | None = None
+        self._palette: Palette | None = None
+        self._shelves: dict[str, Shelf] = {}
+        self._asked = ""
+        self._later = QTimer(self)
+        self._later.setSingleShot(True)
+        self._later.setInterval(MESSAGE_MS)
+        self._later.timeout.connect(self._find_messages)
+        model = session.conversations
+        for signal in (model.modelReset, model.rowsInserted, model.rowsRemoved, model.rowsMoved, model.dataChanged):
+            signal.connect(lambda *_where: self._forget_chats())
+        catalogue.changed.connect(lambda _entries: self._show_models())
+
+    def connect_commands(self, actions: Mapping[str, QAction], states: CommandStates, keymap: Keymap) -> None:
+        """Offer these commands."""
+        self._actions, self._states, self._keymap = actions, states, keymap
+
+    @property
+    def palette(self) -> Palette:
+        """The palette, made at the first look."""
+        if self._palette is None:
+            from desktop.views.commands.palette import Palette  # not at the start of the program
+
+            self._palette = Palette(self._window)
+            self._palette.asked.connect(self._ask)
+            self._palette.chosen.connect(self._choose)
+            self._palette.closed.connect(self._later.stop)
+        return self._palette
+
+    def toggle(self) -> None:
+        """Open the palette over the window, or close it."""
+        palette = self.palette
+        if palette.isVisible():
+            palette.close_palette()
+            return
+        for kind in ("action", "setting", "model"):
+            self._shelves.pop(kind, None)
+        palette.open()
+        QTimer.singleShot(0, self, self._shelf("chat").prepare)  # after it is painted, before the first key comes
+        QTimer.singleShot(_LOOK_MS, self, self._deeds.look_for_models)
+
+    # -- what there is
+
+    def _shelf(self, kind: str) -> Shelf:
+        if kind not in self._shelves:
+            make = {"chat": self._chats, "action": self._commands, "setting": self._settings, "model": self._models}[kind]
+            self._shelves[kind] = make()
+        return self._shelves[kind]
+
+    def _chats(self) -> Shelf:
+        session = self._session
+        try:
+            temporary = session.library.temporary.list()
+        except StoreError:  # told already by whoever shows the list of chats
+            temporary = ()
+        known = {row.id: row for row in (*temporary, *session.conversations.summaries()) if row.title}
+        rows = list(known.values())
+        today = datetime.date.today()
+
+        def entry(number: int) -> Entry:
+            row = rows[number]
+            return Entry("chat", f"chat:{row.id}", row.title or UNTITLED, date_group(row.updated_at, today))
+
+        return Shelf([row.title for row in rows], entry)
+
+    def _commands(self) -> Shelf:
+        keymap, states = self._keymap, self._states
+        if keymap is None or states is None:
+            return Shelf.of(())
+        entries = []
+        for name, action in self._actions.items():
+            if name != "palette":
+                text = action.text().replace("&", "")
+                entries.append(
+                    Entry("action", f"action:{name}", text, "", COMMAND_WORDS.get(name, ""), keymap.shown(name), states.trouble(name))
+                )
+        for preset in self._presets.presets():
+            entries.append(Entry("action", f"preset:{preset.name}", f"Use the preset {preset.name}", "Sampling", "sampler style character"))
+        for number, name in self._deeds.personas():
+            entries.append(Entry("action", f"persona:{number}", f"Use the persona {name}", "This chat", "character assistant role"))
+        return Shelf.of(entries)
+
+    def _settings(self) -> Shelf:
+        entries = []
+        for title, cls in PANES:
+            for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+                info = setting_info(field)
+                choices = " ".join(label for _, label in info.choices)
+                words = f"{title} {info.group} {setting_words(cls, field.name)} {choices} {info.help}"
+                entries.append(Entry("setting", f"setting:{cls.__name__}.{field.name}", info.label, title, words))
+        entries.append(Entry("setting", "setting:prompt", "System prompt", "This chat", "instructions role behaviour character persona"))
+        return Shelf.of(entries)
+
+    def _models(self) -> Shelf:
+        loaded = self._session.model.path if self._session.model is not None else ""
+        entries = []
+        for found in self._catalogue.entries:
+            detail = "loaded" if found.path == loaded else found.detail
+            entries.append(
+                Entry("model", f"model:{found.path}", found.name, detail, f"{found.source} {found.path} load", trouble=found.trouble)
+            )
+        return Shelf.of(entries)
+
+    def _forget_chats(self) -> None:
+        self._shelves.pop("chat", None)
+
+    def _show_models(self) -> None:
+        """More became known while it is open; what is looked at does not jump unless it is models."""
+        self._shelves.pop("model", None)
+        if self._palette is not None and self._palette.isVisible() and self._palette.kind == "model":
+            self._ask(self._palette.box.text())
+
+    # -- what is shown
+
+    def _ask(self, text: str) -> None:
+        """Show what fits the text; messages follow."""
+        self._asked = text
+        kind, query = narrowed(text)
+        if not query and not kind:
+            rows = self._at_first()
+        elif kind == "message":
+            rows = []
+        elif kind:
+            rows = _section(KINDS[kind].heading, self._shelf(kind).find(query, _ALL))
+        else:
+            rows = self._everything(query)
+        wants_messages = bool(query) and (kind == "message" or (not kind and len(query) >= _LEAST))
+        nothing = f"Nothing is called “{query}”." if query else "There is nothing here yet."
+        if kind == "message" and not query:
+            nothing = "Write words that a message contains."
+        self.palette.show_rows(rows, "Searching the messages …" if wants_messages and not rows else nothing)
+        if wants_messages:
+            self._later.start()
+        else:
+            self._later.stop()
+
+    def _everything(self, query: str) -> list[PaletteRow]:
+        """A section for each kind, the one with the best match first."""
+        sections = []
+        for place, kind in enumerate(("chat", "action", "setting", "model")):
+            found = self._shelf(kind).find(query, _EACH)
+            if found:
+                usable = sorted(found, key=lambda match: bool(match.entry.trouble))
+                sections.append((-usable[0].score + 30 * bool(usable[0].entry.trouble), place, _section(KINDS[kind].heading, usable)))
+        return [row for *_, rows in sorted(sections, key=lambda each: each[:2]) for row in rows]
+
+    def _at_first(self) -> list[PaletteRow]:
+        """Before anything is written: what was used last, then the latest chats and the actions."""
+        known = {match.entry.key: match for kind in ("action", "setting", "model") for match in self._shelf(kind).first(1000)}
+        chats = self._shelf("chat")
+        known |= {match.entry.key: match for match in chats.first(_ALL)}
+        recent = [known[key] for key in self._session.preferences.recent_choices if key in known and not known[key].entry.trouble][:_RECENT]
+        seen = {match.entry.key for match in recent}
+        own = f"chat:{self._session.conversation}"
+        latest = [match for match in chats.first(_EACH + 1) if match.entry.key not in seen and match.entry.key != own][: _EACH - 1]
+        actions = [match for match in self._shelf("action").first(_ALL) if match.entry.key not in seen and not match.entry.trouble]
+        return [*_section("Recently used", recent), *_section("Chats", latest), *_section("Actions", actions)]
+
+    def _find_messages(self) -> None:
+        """The full-text search, after the rest: its hits come below."""
+        kind, query = narrowed(self._asked)
+        hits = self._session.search(query, 50 if kind == "message" else 8)
+        found = []
+        for hit in hits:
+            entry = Entry("message", f"message:{hit.message_id}", hit.snippet, hit.title or UNTITLED)
+            found.append(Match(entry, spans=hit.spans))
+        palette = self.palette
+        if found:
+            palette.add_rows(_section(KINDS["message"].heading, found))
+        elif not palette.rows.rows:
+            palette.show_rows([], f"Nothing is called “{query}”, and no message contains it.")
+
+    # -- what choosing does
+
+    def _choose(self, entry: Entry) -> None:
+        sort, _, what = entry.key.partition(":")
+        if sort != "message":
+            self._session.preferences.remember_choice(entry.key)
+        if sort == "chat":
+            self._deeds.open_chat(int(what))
+        elif sort == "message":
+            self._deeds.open_message(int(what))
+        elif sort == "action":
+            QTimer.singleShot(0, self._actions[what], self._actions[what].trigger)
+        elif sort == "preset":
+            self._presets.choose(what)
+        elif sort == "persona":
+            self._deeds.choose_persona(int(what))
+        elif sort == "model":
+            self._deeds.load_model(what)
+        else:
+            cls_name, _, name = what.partition(".")
+            cls = next((cls for _, cls in PANES if cls.__name__ == cls_name), Settings)
+            self._deeds.show_setting(cls, name)
+
+
+def _section(heading: str, matches: Iterable[Match]) -> list[PaletteRow]:
+    return [PaletteRow(match, "" if number else heading) for number, match in enumerate(matches)]

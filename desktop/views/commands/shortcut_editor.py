@@ -1,0 +1,110 @@
+"""Where a key is pressed that a command shall have: who has it now, whether writing needs it, and the choice."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QKeySequence
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QKeySequenceEdit, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+
+from desktop.views.commands.keymap import Keymap, native, portable, typing_trouble
+from desktop.views.widgets.banner import announce
+
+__all__ = ["KeyEditor"]
+
+
+class KeyEditor(QFrame):
+    """Changes one key of one command of `keymap`; `done(name)` when it is over."""
+
+    done = Signal(str)
+
+    def __init__(self, keymap: Keymap, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("keyEdit")
+        self._keymap = keymap
+        self._name = self._before = ""
+        self.keys = QKeySequenceEdit()
+        self.keys.setMaximumSequenceLength(1)
+        self.keys.setAccessibleName("Press the new keys")
+        inner = self.keys.findChild(QLineEdit)
+        if inner is not None:
+            inner.setPlaceholderText("Press the new keys")
+            inner.setAccessibleName("Press the new keys")
+        self.keys.keySequenceChanged.connect(lambda _keys: self._judge())
+        self.keys.installEventFilter(self)
+        self.use = QPushButton("Use")
+        self.use.clicked.connect(self._use)
+        self.remove = QPushButton("Remove")
+        self.remove.setToolTip("The command keeps its other keys")
+        self.remove.clicked.connect(self._remove)
+        self.cancel = QPushButton("Cancel")
+        self.cancel.clicked.connect(self._end)
+        self.note = QLabel()
+        self.note.setTextFormat(Qt.TextFormat.PlainText)
+        self.note.setWordWrap(True)
+        line = QHBoxLayout()
+        line.addWidget(self.keys, 1)
+        for button in (self.use, self.remove, self.cancel):
+            button.setAutoDefault(False)
+            line.addWidget(button)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(10, 8, 10, 8)
+        column.addLayout(line)
+        column.addWidget(self.note)
+
+    def begin(self, name: str, key: str) -> None:
+        """Ask for another key in the place of `key`; "" for one more."""
+        self._name, self._before = name, key
+        self.keys.setKeySequence(QKeySequence(key, QKeySequence.SequenceFormat.PortableText))
+        self.remove.setVisible(bool(key))
+        self.setAccessibleName(f"Key for {self._keymap.words(name)}")
+        self.show()
+        self._judge()
+        self.keys.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    @property
+    def wanted(self) -> str:
+        """The key that was pressed, as it is saved."""
+        return portable(self.keys.keySequence().toString(QKeySequence.SequenceFormat.PortableText))
+
+    def _judge(self) -> None:
+        """Say what stands in the way of the key that was pressed."""
+        key = self.wanted
+        owner = self._keymap.owner(key) if key else ""
+        taken = bool(owner) and owner != self._name
+        words = [f"{native(key)} belongs to “{self._keymap.words(owner)}” now."] if taken else []
+        trouble = typing_trouble(key)
+        words += [trouble] if trouble else []
+        if key and owner == self._name and key != self._before:
+            words.append(f"{native(key)} is a key of this command already.")
+        self.note.setText(" ".join(words))
+        self.note.setVisible(bool(words))
+        self.use.setText("Take it over" if taken else "Use anyway" if trouble else "Use")
+        self.use.setEnabled(bool(key) and key != self._before and owner != self._name)
+        if words:
+            announce(self.keys, " ".join(words))
+
+    def _use(self) -> None:
+        kept = self._keymap.keys(self._name)
+        wanted = [self.wanted if key == self._before else key for key in kept] if self._before else [*kept, self.wanted]
+        self._keymap.set_keys(self._name, wanted)
+        self._end()
+
+    def _remove(self) -> None:
+        self._keymap.set_keys(self._name, [key for key in self._keymap.keys(self._name) if key != self._before])
+        self._end()
+
+    def _end(self) -> None:
+        self.done.emit(self._name)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Tab goes on to the buttons, for it is no key that a command could have."""
+        tabs = (Qt.Key.Key_Tab, Qt.Key.Key_Backtab)
+        if (
+            event.type() == QEvent.Type.KeyPress
+            and isinstance(event, QKeyEvent)
+            and event.key() in tabs
+            and not event.modifiers() & (Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier)
+        ):
+            self.focusNextPrevChild(event.key() == Qt.Key.Key_Tab)
+            return True
+        return False

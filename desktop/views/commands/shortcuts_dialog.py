@@ -1,0 +1,231 @@
+"""The list of all keys, in which each command can be given others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QCoreApplication, QEvent, Qt
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import (
+    QDialog,
+    QDialogButtonBox,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.views.commands.actions import COMMANDS, ELSEWHERE
+from desktop.views.commands.keymap import Keymap, native
+from desktop.views.commands.shortcut_editor import KeyEditor
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.icons import IconButton
+
+__all__ = ["ShortcutsDialog"]
+
+
+class _KeyRow(QFrame):
+    """A command, its keys, a button for another one and the way back; `edit(key)` is asked with "" for another key."""
+
+    def __init__(self, keymap: Keymap, name: str, edit: Callable[[_KeyRow, str], None]) -> None:
+        super().__init__()
+        self.setObjectName("keyRow")
+        self.name, self._keymap, self._edit = name, keymap, edit
+        self.label = QLabel(keymap.words(name))
+        self.label.setTextFormat(Qt.TextFormat.PlainText)
+        self.label.setWordWrap(True)
+        self._keys = QHBoxLayout()
+        self._keys.setSpacing(6)
+        self.add = IconButton("add", f"Another key for {keymap.words(name)}")
+        self.add.clicked.connect(lambda: edit(self, ""))
+        self.reset = IconButton("reset", f"Usual keys for {keymap.words(name)}")
+        self.reset.clicked.connect(self._reset)
+        keep = self.reset.sizePolicy()
+        keep.setRetainSizeWhenHidden(True)
+        self.reset.setSizePolicy(keep)
+        line = QHBoxLayout()
+        line.setContentsMargins(4, 5, 4, 5)
+        line.setSpacing(6)
+        line.addWidget(self.label, 1)
+        line.addLayout(self._keys)
+        line.addWidget(self.add)
+        line.addWidget(self.reset)
+        self.column = QVBoxLayout(self)
+        self.column.setContentsMargins(0, 0, 0, 0)
+        self.column.setSpacing(0)
+        self.column.addLayout(line)
+        self._shown: tuple[str, ...] | None = None
+        self._buttons: list[QPushButton] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the keys as they are now."""
+        self.reset.setVisible(self._keymap.is_changed(self.name))
+        keys = self._keymap.keys(self.name)
+        if keys == self._shown:
+            return
+        self._shown = keys
+        for old in self._buttons:
+            self._keys.removeWidget(old)
+            old.deleteLater()
+        self._buttons = []
+        for key in keys:
+            button = QPushButton(f"\u2066{native(key)}\u2069" if self.isRightToLeft() else native(key))  # keys are never turned round
+            button.setObjectName("key")
+            button.setAutoDefault(False)
+            button.setAccessibleName(f"{native(key)}: change this key for {self._keymap.words(self.name)}")
+            button.setToolTip("Change or remove this key")
+            button.clicked.connect(lambda _checked=False, key=key: self._edit(self, key))
+            self._keys.addWidget(button)
+            self._buttons.append(button)
+
+    def _reset(self) -> None:
+        self._keymap.reset(self.name)
+        self.add.setFocus()  # the button that was pressed is gone
+
+    def matches(self, words: list[str]) -> bool:
+        """Whether the command, or one of its keys, has all these lower-case words."""
+        keys = " ".join(f"{native(key)} {native(key).replace('+', ' ')}" for key in self._shown or ())
+        return all(word in f"{self.label.text()} {keys}".lower() for word in words)
+
+
+class _Query(QLineEdit):
+    """Esc empties it before it closes the dialog."""
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape and self.text():
+            self.clear()
+        else:
+            super().keyPressEvent(event)
+
+
+class ShortcutsDialog(QDialog):
+    """Shows and changes `keymap`; what is changed is in force at once."""
+
+    def __init__(self, keymap: Keymap, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Keyboard shortcuts")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.keymap = keymap
+        self.rows: dict[str, _KeyRow] = {}
+        self._sections: list[tuple[QLabel, list[QWidget], list[str]]] = []
+        self.query = _Query()
+        self.query.setProperty("tone", "search")
+        self.query.setPlaceholderText("Search commands and keys")
+        self.query.setAccessibleName("Search commands and keys")
+        self.query.setClearButtonEnabled(True)
+        self.query.textChanged.connect(self._search)
+        self.editor = KeyEditor(keymap, self)
+        self.editor.done.connect(self._end_edit)
+        self.editor.hide()
+        self._nothing = QLabel("No command has these words or keys.")
+        self._nothing.setProperty("tone", "muted")
+        self._nothing.setContentsMargins(4, 12, 4, 12)
+        self._nothing.hide()
+        self._scroll = QScrollArea()
+        self._scroll.setWidget(self._table())
+        self._scroll.setWidgetResizable(True)
+        self._scroll.setFrameShape(QFrame.Shape.NoFrame)
+        self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        layout = QVBoxLayout(self)
+        dialog_margins(layout)
+        layout.addWidget(self.query)
+        layout.addWidget(self._scroll, 1)
+        layout.addWidget(self._buttons())
+        keymap.changed.connect(self._refresh)
+        self._refresh()
+        self.query.setFocus()
+        width = self.fontMetrics().averageCharWidth() * 84
+        self.resize(min(width, parent.width()), min(round(width * 1.05), max(320, parent.height() - 40)))
+
+    def _buttons(self) -> QDialogButtonBox:
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
+        self.reset_all = buttons.addButton("Reset all", QDialogButtonBox.ButtonRole.ResetRole)
+        self.reset_all.setToolTip("Give every command the keys that it comes with")
+        self.reset_all.clicked.connect(self._reset_all)
+        for button in buttons.buttons():
+            if isinstance(button, QPushButton):
+                button.setAutoDefault(False)
+        buttons.rejected.connect(self.reject)
+        return buttons
+
+    def _table(self) -> QWidget:
+        table = QWidget()
+        column = QVBoxLayout(table)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        for menu in dict.fromkeys(command.menu for command in COMMANDS):
+            names = [command.name for command in COMMANDS if command.menu == menu and command.text]
+            for name in names:
+                self.rows[name] = _KeyRow(self.keymap, name, self._begin_edit)
+            self._add_section(column, menu, [self.rows[name] for name in names], [])
+        fixed = [_fixed_row(text, keys) for text, keys in ELSEWHERE]
+        self._add_section(column, "In single places, always the same", fixed, [f"{text} {keys}".lower() for text, keys in ELSEWHERE])
+        column.addWidget(self._nothing)
+        column.addStretch(1)
+        return table
+
+    def _add_section(self, column: QVBoxLayout, title: str, rows: list[QWidget] | list[_KeyRow], texts: list[str]) -> None:
+        heading = QLabel(title)
+        heading.setProperty("tone", "heading")
+        heading.setContentsMargins(4, 14 if self._sections else 4, 4, 4)
+        column.addWidget(heading)
+        for row in rows:
+            column.addWidget(row)
+        self._sections.append((heading, list(rows), texts))
+
+    # -- searching
+
+    def _search(self, text: str) -> None:
+        words = text.lower().split()
+        any_row = False
+        for heading, rows, texts in self._sections:
+            seen = False
+            for number, row in enumerate(rows):
+                found = row.matches(words) if isinstance(row, _KeyRow) else all(word in texts[number] for word in words)
+                row.setVisible(found)
+                seen = seen or found
+            heading.setVisible(seen)
+            any_row = any_row or seen
+        self._nothing.setVisible(not any_row)
+        self._scroll.verticalScrollBar().setValue(0)
+
+    def _refresh(self) -> None:
+        for row in self.rows.values():
+            row.refresh()
+        self.reset_all.setEnabled(any(self.keymap.is_changed(name) for name in self.rows))
+
+    # -- changing
+
+    def _begin_edit(self, row: _KeyRow, key: str) -> None:
+        row.column.addWidget(self.editor)
+        self.editor.begin(row.name, key)
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest.value)  # it has a place now
+        self._scroll.ensureWidgetVisible(self.editor, 0, self.fontMetrics().height() * 3)  # with room for what it has to say
+
+    def _end_edit(self, name: str) -> None:
+        self.editor.hide()
+        self.rows[name].add.setFocus()
+
+    def _reset_all(self) -> None:
+        self.editor.hide()
+        self.keymap.reset_all()
+        self.query.setFocus()
+
+
+def _fixed_row(text: str, keys: str) -> QWidget:
+    row = QFrame()
+    row.setObjectName("keyRow")
+    label, shown = QLabel(text), QLabel(keys)
+    label.setWordWrap(True)
+    shown.setProperty("tone", "muted")
+    line = QHBoxLayout(row)
+    line.setContentsMargins(4, 7, 4, 7)
+    line.addWidget(label, 1)
+    line.addWidget(shown)
+    return row

@@ -1,0 +1,119 @@
+"""The files that go with the next message, as chips: what each is, how many tokens it has, a look at it, and away with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtGui import QPalette
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QToolButton, QWidget
+
+from desktop.services.composer.attachments import Held
+from desktop.store.attachments.message_format import Attachment, kind_of
+from desktop.views.widgets.flow_layout import FlowLayout
+from desktop.views.widgets.icons import IconButton, tinted
+
+__all__ = ["AttachmentChips", "count_words"]
+
+_LONGEST_NAME = 26
+
+
+def count_words(held: Held) -> str:
+    """Its number of tokens, with a ~ before an estimate."""
+    return f"{'' if held.exact else '~'}{held.tokens:,} {'token' if held.tokens == 1 else 'tokens'}"
+
+
+class AttachmentChips(QWidget):
+    """`opened(key)`, `removed(key)` and `stopped()`, which ends the reading, are the user's wishes."""
+
+    opened = Signal(int)
+    removed = Signal(int)
+    stopped = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._flow = FlowLayout(self)
+        policy = QSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
+        policy.setHeightForWidth(True)
+        self.setSizePolicy(policy)
+        self._reading = QFrame(self)
+        self._reading.setObjectName("chip")
+        words = QLabel("Reading …")
+        words.setProperty("tone", "muted")
+        self.stop = IconButton("close", "Stop reading files")
+        self.stop.clicked.connect(self.stopped)
+        row = QHBoxLayout(self._reading)
+        row.setContentsMargins(8, 1, 2, 1)
+        row.setSpacing(4)
+        row.addWidget(words)
+        row.addWidget(self.stop)
+        self._reading.hide()
+        self.chips: list[_Chip] = []
+        self._shown: tuple[Sequence[Held], int] = ((), 0)
+        self.hide()
+
+    def show_held(self, all_held: Sequence[Held], reading: int = 0) -> None:
+        """Show these, and that `reading` more are being read."""
+        self._shown = (tuple(all_held), reading)
+        while self._flow.takeAt(0) is not None:
+            pass
+        for chip in self.chips:
+            chip.hide()
+            chip.deleteLater()
+        self.chips = [_Chip(held) for held in all_held]
+        for chip in self.chips:
+            self._flow.addWidget(chip)
+            chip.opened.connect(self.opened)
+            chip.removed.connect(self.removed)
+            chip.show()
+        self._flow.addWidget(self._reading)
+        self._reading.setVisible(reading > 0)
+        self.setVisible(bool(self.chips) or reading > 0)
+        self.updateGeometry()
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the theme and the text size."""
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and getattr(self, "chips", None):
+            self.show_held(*self._shown)
+
+
+class _Chip(QFrame):
+    opened = Signal(int)
+    removed = Signal(int)
+
+    def __init__(self, held: Held) -> None:
+        super().__init__()
+        self.setObjectName("chip")
+        self.key = held.key
+        name = _shortened(held.attachment)
+        self.face = QToolButton()
+        self.face.setAutoRaise(True)
+        self.face.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.face.setText(name.replace("&", "&&"))
+        self.face.setToolTip(f"{held.attachment.name}\nClick to see the text that the model gets")
+        self.face.setAccessibleName(f"Preview of {held.attachment.name}, {count_words(held)}")
+        colour = self.palette().color(QPalette.ColorGroup.Active, QPalette.ColorRole.WindowText).name()
+        side = round(self.face.fontMetrics().height() * 1.05)
+        self.face.setIconSize(QSize(side, side))
+        self.face.setIcon(tinted(kind_of(held.attachment.name), colour, colour))
+        words = count_words(held) + (f", {held.attachment.note}" if held.attachment.note else "")
+        self.count = QLabel(words)
+        self.count.setProperty("tone", "muted")
+        self.close_button = IconButton("close", f"Remove {held.attachment.name}")
+        row = QHBoxLayout(self)
+        row.setContentsMargins(2, 1, 2, 1)
+        row.setSpacing(4)
+        row.addWidget(self.face)
+        row.addWidget(self.count)
+        row.addWidget(self.close_button)
+        self.face.clicked.connect(lambda: self.opened.emit(self.key))
+        self.close_button.clicked.connect(lambda: self.removed.emit(self.key))
+
+
+def _shortened(attachment: Attachment) -> str:
+    """The name, a long one without its middle."""
+    name = attachment.name
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 + 1 :]}"

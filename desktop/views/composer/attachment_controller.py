@@ -1,0 +1,122 @@
+"""Between the files that go with the next message and what shows them: chips, paperclip, drops, pastes, previews."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QWidget
+
+from desktop.services.composer.attachments import AttachmentService, Held
+from desktop.services.session.chat_session import ChatSession
+from desktop.store.attachments.message_format import Attachment, split
+from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.composer.attachment_chips import AttachmentChips, count_words
+from desktop.views.transcript.row_widgets.attachment import ATTACHMENT_ACTION
+from desktop.views.widgets.file_dialogs import ask_open
+from desktop.views.widgets.suggestion_bar import OfferBar
+
+__all__ = ["AttachmentDesk"]
+
+_KINDS = "Text, code, CSV and PDF files (*)"
+PASTED = "pasted"
+
+
+class AttachmentDesk(QObject):
+    """Serves the chips in the composer of `chat`; `offers` is where a long paste is offered to become a file."""
+
+    def __init__(self, service: AttachmentService, session: ChatSession, chat: ChatPane, offers: OfferBar, window: QWidget) -> None:
+        super().__init__(window)
+        self._service, self._session, self._chat, self._offers, self._window = service, session, chat, offers, window
+        self._reading = 0
+        self.chips = AttachmentChips()
+        chat.composer.add_inside(self.chips)
+        chat.composer.attach_requested.connect(self.ask)
+        chat.composer.box.files_pasted.connect(self.take)
+        chat.composer.box.long_pasted.connect(self._offer_pasted)
+        chat.transcript.action.connect(self._show_sent)
+        service.changed.connect(lambda _conversation: self.show())
+        service.reading.connect(self._show_reading)
+        service.refused.connect(lambda sentence: chat.show_notice(sentence, "warning"))
+        session.conversation_changed.connect(lambda _conversation: self._changed())
+        self.chips.opened.connect(self._open)
+        self.chips.removed.connect(self._remove)
+        self.chips.stopped.connect(service.stop_reading)
+
+    def held(self) -> Sequence[Held]:
+        """The files of the open chat's next message."""
+        return self._service.held(self._session.conversation)
+
+    def take(self, paths: Sequence[Path]) -> None:
+        """Attach files."""
+        self._service.read(paths, self._session.conversation)
+        self._chat.composer.setFocus()
+
+    def ask(self) -> None:
+        """Have files chosen and attach them."""
+        ask_open(self._window, "Attach files", self.take, _KINDS, several=True)
+
+    def show(self) -> None:
+        """Bring the chips up to date."""
+        held = self.held()
+        self.chips.show_held(held, self._reading)
+        self._chat.composer.set_laden(bool(held))
+
+    def _changed(self) -> None:
+        self._offers.hide()
+        self.show()
+
+    def _show_reading(self, files: int) -> None:
+        self._reading = files
+        self.show()
+
+    def _remove(self, key: int) -> None:
+        self._service.remove(key, self._session.conversation)
+        self._chat.composer.setFocus()
+
+    def _open(self, key: int) -> None:
+        found = next((held for held in self.held() if held.key == key), None)
+        if found is not None:
+            from desktop.views.composer.attachment_preview import AttachmentPreview  # when it is first wanted
+
+            AttachmentPreview(found.attachment, count_words(found), self._window).open()
+
+    def _show_sent(self, action: str, message: int) -> None:
+        """A file in the transcript was clicked."""
+        if action.startswith(ATTACHMENT_ACTION):
+            files, _ = split(self._session.messages.item(message).text)
+            place = int(action.removeprefix(ATTACHMENT_ACTION))
+            if place < len(files):
+                from desktop.views.composer.attachment_preview import AttachmentPreview  # when it is first wanted
+
+                AttachmentPreview(files[place][1], "", self._window).open()
+
+    def _offer_pasted(self, text: str) -> None:
+        self._offers.offer(
+            PASTED, f"The pasted text has {len(text):,} characters. As a file it leaves room to write.", "Attach it instead",
+            lambda: self._attach_pasted(text),
+        )  # fmt: skip
+
+    def _attach_pasted(self, text: str) -> None:
+        """Take the pasted text out of the box again and hold it as a file."""
+        composer = self._chat.composer
+        box_text, plain = composer.text(), text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2029", "\n")
+        place = box_text.find(plain)
+        if place < 0:
+            self._chat.show_notice("The pasted text was changed meanwhile, so it stays in the message.", "info")
+            return
+        cursor = composer.box.textCursor()
+        cursor.setPosition(_utf16(box_text[:place]))
+        cursor.setPosition(_utf16(box_text[: place + len(plain)]), cursor.MoveMode.KeepAnchor)
+        cursor.removeSelectedText()
+        taken = {held.attachment.name for held in self.held()}
+        numbers = range(1, len(taken) + 2)
+        name = next(name for number in numbers if (name := f"Pasted text {number}.txt" if number > 1 else "Pasted text.txt") not in taken)
+        self._service.hold(Attachment(name, plain.strip("\n")), self._session.conversation)
+        composer.setFocus()
+
+
+def _utf16(text: str) -> int:
+    """How many places Qt counts in a text."""
+    return len(text.encode("utf-16-le")) // 2

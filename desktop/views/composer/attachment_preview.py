@@ -1,0 +1,64 @@
+"""A look at an attached file: the text exactly as the model gets it, not to be changed."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+
+from desktop.store.attachments.message_format import Attachment, kind_of, lines_of
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.growing_text_edit import code_font
+
+__all__ = ["AttachmentPreview"]
+
+_MOST_SHOWN = 400_000
+
+
+class AttachmentPreview(QDialog):
+    """`words` says how many tokens it has; empty where that is not known."""
+
+    def __init__(self, attachment: Attachment, words: str, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(attachment.name)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self._text = attachment.text
+        lines = lines_of(attachment.text)
+        facts = [words, f"{lines:,} lines" if lines != 1 else "1 line", f"{len(attachment.text):,} characters"]
+        if attachment.note:
+            facts.append(f"only the {attachment.note}")
+        if len(attachment.text) > _MOST_SHOWN:
+            facts.append("the beginning is shown here, the model gets all of it")
+        name = QLabel(attachment.name)
+        name.setProperty("tone", "heading")
+        name.setTextFormat(Qt.TextFormat.PlainText)
+        name.setWordWrap(True)
+        told = QLabel(", ".join(fact for fact in facts if fact))
+        told.setProperty("tone", "muted")
+        told.setWordWrap(True)
+        self.box = QPlainTextEdit()
+        self.box.setProperty("tone", "field")
+        self.box.setAccessibleName(f"The text of {attachment.name}")
+        self.box.setReadOnly(True)
+        self.box.setTextInteractionFlags(
+            Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
+        )
+        self.box.setTabChangesFocus(True)
+        if kind_of(attachment.name) != "file":
+            self.box.setFont(code_font())
+            self.box.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.box.setPlainText(attachment.text[:_MOST_SHOWN])
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
+        copy = QPushButton("Copy")
+        copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self._text))
+        buttons.addButton(copy, QDialogButtonBox.ButtonRole.ActionRole)
+        buttons.rejected.connect(self.reject)
+        column = QVBoxLayout(self)
+        dialog_margins(column)
+        column.addWidget(name)
+        column.addWidget(told)
+        column.addWidget(self.box, 1)
+        column.addWidget(buttons)
+        scale = self.fontMetrics().height()
+        self.resize(min(44 * scale, parent.window().width() - 20), min(32 * scale, parent.window().height() - 40))
+        self.box.setFocus()

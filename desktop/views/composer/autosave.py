@@ -1,0 +1,104 @@
+"""What stands unsent in the composer, kept for the next start: written half a second after a key, when a chat is left, and at the end."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from desktop.services.composer.draft_attachments import DraftFiles
+from desktop.services.session.chat_session import ChatSession
+from desktop.services.session.placement import is_temporary
+from desktop.store.conversations.drafts import DraftStore
+from desktop.store.database.database import StoreError
+from desktop.views.composer.composer import Composer
+
+__all__ = ["DraftKeeper"]
+
+SAVE_MS = 500
+
+
+class DraftKeeper(QObject):
+    """Saves the drafts of `composer` and gives them back. Those of temporary chats are never written.
+
+    `changed(frozenset)`: the conversations that have a draft.
+    """
+
+    changed = Signal(object)
+
+    def __init__(self, session: ChatSession, composer: Composer, files: DraftFiles, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session, self._composer, self._files = session, composer, files
+        self._store = DraftStore(session.library.database)
+        self._known: frozenset[int] = frozenset()
+        self._dirty = self._failed = False
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(SAVE_MS)
+        self._timer.timeout.connect(self.save)
+        composer.recall = self._recall
+        composer.left.connect(self._leave)
+        composer.box.textChanged.connect(self._on_text)
+        composer.opening_box.textChanged.connect(self._on_text)
+        composer.opening_button.toggled.connect(self._on_text)
+        files.changed.connect(self._mark)
+
+    def begin(self) -> None:
+        """Tell which conversations have a draft."""
+        try:
+            self._files.begin()
+            self._known = self._store.conversations()
+            self._mark()
+        except StoreError as error:
+            self._session.notice.emit(str(error), "error")
+
+    def save(self) -> None:
+        """Write what was typed since the last time; trouble is told once, and the next key tries again."""
+        self._timer.stop()
+        self._files.save()
+        if self._dirty:
+            self._put(self._composer.conversation, self._composer.text(), self._composer.opening())
+
+    def _on_text(self) -> None:
+        if is_temporary(self._composer.conversation):
+            return
+        self._dirty = True
+        if not self._composer.text().strip() and not self._composer.opening():
+            self.save()  # it was sent or taken away: nothing of it is to come back
+        elif not self._timer.isActive():
+            self._timer.start()
+
+    def _leave(self, conversation: int, text: str, opening: str) -> None:
+        """Another chat is about to be shown."""
+        self._timer.stop()
+        if self._dirty:
+            self._put(conversation, text, opening)
+
+    def _recall(self, conversation: int) -> tuple[str, str]:
+        if conversation not in self._known:
+            return "", ""
+        try:
+            return self._store.get(conversation), self._store.opening(conversation)
+        except StoreError as error:
+            self._session.notice.emit(str(error), "error")
+            return "", ""
+
+    def _put(self, conversation: int, text: str, opening: str) -> None:
+        if not conversation or is_temporary(conversation):
+            self._dirty = False
+            return
+        holds = bool(text.strip() or opening.strip())
+        try:
+            if holds or conversation in self._known:
+                self._store.put(conversation, text, opening)
+        except StoreError as error:
+            if not self._failed:
+                self._failed = True
+                self._session.notice.emit(f"What you are writing is not saved yet: {error}", "error")
+            return
+        self._dirty = self._failed = False
+        known = self._known | {conversation} if holds else self._known - {conversation}
+        if known != self._known:
+            self._known = known
+            self._mark()
+
+    def _mark(self) -> None:
+        self.changed.emit(self._known | self._files.holding)

@@ -1,0 +1,219 @@
+"""Where the user writes: a box that grows, Enter that sends (never while an input method composes), a draft for each chat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QPalette
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+
+from desktop.views.composer.message_edit import ComposerBox
+from desktop.views.widgets.growing_text_edit import TextBox
+from desktop.views.widgets.icons import IconButton
+
+__all__ = ["COLUMN_WIDTH", "Composer"]
+
+COLUMN_WIDTH = 860
+
+
+class Composer(QWidget):
+    """The box, how the reply is to begin, and the buttons: files, that beginning, saved prompts, and Send, or Stop while a reply is
+    written.
+
+    `submitted(text)` asks to send, or while a reply is written to let it wait; the text stays in the box until the owner calls
+    `accept()`, so that a refused message is not lost. `stop_requested()` asks to stop; `previous_wanted()` is the Up key in an
+    empty box; `attach_requested()` and `prompts_requested()` are buttons. What others `add_above` stands over the frame, what they
+    `add_inside` over the box. With `laden` a message without a word can be sent.
+    `left(conversation, text, opening)` before those of another chat are shown, which are `recall(conversation)` the first time.
+    """
+
+    submitted = Signal(str)
+    stop_requested = Signal()
+    previous_wanted = Signal()
+    attach_requested = Signal()
+    prompts_requested = Signal()
+    left = Signal(int, str, str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._answering = self._laden = False
+        self.recall: Callable[[int], tuple[str, str]] = lambda conversation: ("", "")
+        self._drafts: dict[int | None, tuple[str, str]] = {}
+        self._conversation: int | None = None
+        self.box = ComposerBox()
+        self.box.setAccessibleName("Message")
+        self.opening_box = TextBox("Start the reply with", least=1, most=4)
+        self.opening_box.setPlaceholderText("Start the reply with …")
+        self.opening_box.setAccessibleDescription("The model writes on from this text. It holds for the next message only.")
+        self.opening_box.installEventFilter(self)
+        self.opening_box.hide()
+        self._make_buttons()
+        self._arrange()
+        self.setFocusProxy(self.box)
+        self.box.send.connect(self._send)
+        self.box.previous_wanted.connect(self.previous_wanted)
+        self.box.focus_changed.connect(self._show_focus)
+        self.box.textChanged.connect(self._show_state)
+        self.set_send_with("enter")
+
+    def _make_buttons(self) -> None:
+        self.button = IconButton("send", "Send message", role=QPalette.ColorRole.HighlightedText)
+        self.button.setObjectName("send")
+        self.attach = IconButton("attach", "Attach files")
+        self.opening_button = IconButton("opening", "Start the reply with …")
+        self.opening_button.setCheckable(True)
+        self.prompts = IconButton("prompts", "Saved prompts")
+        self.button.clicked.connect(self._pressed)
+        self.attach.clicked.connect(self.attach_requested)
+        self.prompts.clicked.connect(self.prompts_requested)
+        self.opening_button.toggled.connect(self._show_opening)
+
+    def _arrange(self) -> None:
+        self.frame = QFrame()
+        self.frame.setObjectName("composerBox")
+        self.frame.setMaximumWidth(COLUMN_WIDTH)
+        tools = QHBoxLayout()
+        tools.setSpacing(2)
+        for button in (self.attach, self.opening_button, self.prompts):
+            tools.addWidget(button)
+        tools.addStretch(1)
+        tools.addWidget(self.button)
+        self._inside = QVBoxLayout(self.frame)
+        self._inside.setContentsMargins(8, 6, 6, 6)
+        self._inside.setSpacing(4)
+        self._inside.addWidget(self.opening_box)
+        self._inside.addWidget(self.box)
+        self._inside.addLayout(tools)
+        self._above = QVBoxLayout()
+        self._above.setContentsMargins(0, 0, 0, 0)
+        self._above.setSpacing(6)
+        column = QWidget()
+        column.setMaximumWidth(COLUMN_WIDTH)
+        inner = QVBoxLayout(column)
+        inner.setContentsMargins(0, 0, 0, 0)
+        inner.setSpacing(6)
+        inner.addLayout(self._above)
+        inner.addWidget(self.frame)
+        outside = QHBoxLayout(self)
+        outside.setContentsMargins(14, 6, 14, 4)
+        outside.addStretch(1)
+        outside.addWidget(column, 1000)
+        outside.addStretch(1)
+
+    def add_above(self, widget: QWidget) -> None:
+        """Put something over the frame."""
+        self._above.addWidget(widget)
+
+    def add_inside(self, widget: QWidget) -> None:
+        """Put something into the frame, over the text."""
+        self._inside.insertWidget(0, widget)
+
+    def text(self) -> str:
+        """What is written now."""
+        return self.box.toPlainText()
+
+    def set_text(self, text: str) -> None:
+        """Write `text` and put the cursor behind it."""
+        self.box.setPlainText(text)
+        self.box.moveCursor(self.box.textCursor().MoveOperation.End)
+
+    def opening(self) -> str:
+        """How the reply is to begin; empty for no wish."""
+        text = self.opening_box.text() if self.opening_button.isChecked() else ""
+        return text if text.strip() else ""
+
+    def set_opening(self, text: str) -> None:
+        """Show how the reply is to begin, or (empty) no such wish."""
+        self.opening_box.show_text(text)
+        self.opening_button.setChecked(bool(text))
+
+    def accept(self) -> None:
+        """The message was taken: empty the box."""
+        self.box.clear()
+        self.set_opening("")
+
+    def set_laden(self, laden: bool) -> None:
+        """Whether there is something to send besides the text."""
+        self._laden = laden
+        self._show_state()
+
+    def set_answering(self, answering: bool) -> None:
+        """Show Stop in place of Send while a reply is written."""
+        self._answering = answering
+        self._show_state()
+
+    def set_send_with(self, key: str) -> None:
+        """ "enter" sends with Enter and breaks lines with Shift+Enter; "ctrl+enter" sends with Ctrl+Enter only."""
+        self.box.send_with = key
+        self.box.setAccessibleDescription(
+            "Enter sends, Shift and Enter makes a new line." if key == "enter" else "Control and Enter sends, Enter makes a new line."
+        )
+        self._show_state()
+
+    def switch_conversation(self, conversation: int | None) -> None:
+        """Keep what is written in the chat that was open and bring back that of `conversation`."""
+        if conversation == self._conversation:
+            return
+        if self.text() or self.opening():
+            self._drafts[self._conversation] = (self.text(), self.opening())
+        self.left.emit(self.conversation, self.text(), self.opening())
+        self._conversation = conversation
+        text, opening = self._drafts.pop(conversation) if conversation in self._drafts else self.recall(conversation or 0)
+        self.set_text(text)
+        self.set_opening(opening)
+
+    @property
+    def conversation(self) -> int:
+        """The chat whose text is shown; 0 before there is one."""
+        return self._conversation or 0
+
+    def _send(self) -> None:
+        if self.text().strip() or self._laden:
+            self.submitted.emit(self.text())
+
+    def _pressed(self) -> None:
+        if self._answering:
+            self.stop_requested.emit()
+        else:
+            self._send()
+        self.box.setFocus()
+
+    def _show_state(self) -> None:
+        enter = "Enter" if self.box.send_with == "enter" else "Ctrl+Enter"
+        if self._answering:
+            self.button.set_face("stop", "Stop the reply", "Stop (Esc)")
+            self.box.setPlaceholderText("Write the next message")
+        else:
+            self.button.set_face("send", "Send message", f"Send ({enter})")
+            self.box.setPlaceholderText("Write a message" if enter == "Enter" else "Write a message, Ctrl+Enter sends")
+        self.box.viewport().update()  # Qt paints another placeholder only with the next event that paints
+        self.button.setEnabled(self._answering or self._laden or bool(self.text().strip()))
+
+    def _show_opening(self, shown: bool) -> None:
+        self.opening_box.setVisible(shown)
+        if self.isVisible():
+            (self.opening_box if shown else self.box).setFocus()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Enter in the reply's beginning goes on to the message, Esc gives it up."""
+        if watched is self.opening_box and isinstance(event, QKeyEvent):
+            held = event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
+            if event.key() == Qt.Key.Key_Escape and event.type() in (QEvent.Type.ShortcutOverride, QEvent.Type.KeyPress):
+                event.accept()
+                if event.type() == QEvent.Type.KeyPress:
+                    self.set_opening("")
+                return True
+            if event.type() == QEvent.Type.KeyPress and event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+                if held == Qt.KeyboardModifier.NoModifier:
+                    self.box.setFocus()
+                    return True
+                if held == Qt.KeyboardModifier.ControlModifier:
+                    self._send()
+                    return True
+        return super().eventFilter(watched, event)
+
+    def _show_focus(self, focused: bool) -> None:
+        self.frame.setProperty("focused", focused)
+        self.frame.style().unpolish(self.frame)
+        self.frame.style().polish(self.frame)

@@ -1,0 +1,260 @@
+"""Sends what is written in the composer: with its files, into the queue while a reply runs, cut where it is too long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QWidget
+
+from desktop.items.commands.slash import unescaped
+from desktop.services.composer.attachments import estimated
+from desktop.services.composer.fit_to_context import over_text
+from desktop.services.composer.writing import Writing
+from desktop.services.session.chat_session import ChatSession
+from desktop.store.attachments.message_format import join, split
+from desktop.views.chat.chat_pane import BUSY, ChatPane
+from desktop.views.composer.attachment_controller import PASTED, AttachmentDesk
+from desktop.views.composer.queue_list import QueueRows
+from desktop.views.composer.saved_prompt_controller import PromptDesk
+from desktop.views.widgets.suggestion_bar import OfferBar
+from engine.core import PromptSize
+from engine.settings import StopSettings
+
+if TYPE_CHECKING:
+    from desktop.views.main_window import MainWindow
+
+__all__ = ["WritingDesk"]
+
+_TOO_LONG = "too long"
+_UNTIL = {"loading": "the model is loaded", "no_model": "a model is loaded"}
+"""For what a message waits in these states."""
+_SURELY_SHORT = 1000
+"""Bytes of a message that need not be counted."""
+
+
+class WritingDesk(QObject):
+    """Stands between the composer and the session; `files` and `prompts` are the desks of attachments and of saved prompts."""
+
+    def __init__(self, writing: Writing, session: ChatSession, chat: ChatPane, window: QWidget) -> None:
+        super().__init__(window)
+        self._writing, self._session, self._chat = writing, session, chat
+        self._asked: tuple[int, str] | None = None
+        self._cut, self._answers = False, ""
+        self.offers, self.rows = OfferBar(), QueueRows()
+        composer = chat.composer
+        composer.add_above(self.rows)
+        composer.add_above(self.offers)
+        self.files = AttachmentDesk(writing.attachments, session, chat, self.offers, window)
+        self.prompts = PromptDesk(writing.prompts, session, chat, window)
+        composer.submitted.connect(self.send)
+        composer.box.textChanged.connect(self._text_changed)
+        writing.attachments.sized.connect(self._on_sized)
+        writing.attachments.fitted.connect(self._on_fitted)
+        writing.attachments.shortened.connect(self._on_shortened)
+        writing.attachments.changed.connect(lambda _conversation: self.offers.take_back(_TOO_LONG))
+        writing.queue.changed.connect(self._show_queue)
+        session.conversation_changed.connect(lambda _conversation: self._forget())
+        session.state_changed.connect(lambda state: self._show_queue() if self.rows.rows else None)
+        self.rows.edited.connect(self._edit_waiting)
+        self.rows.removed.connect(self._remove_waiting)
+        self.rows.sent.connect(writing.queue.send)
+        self._show_queue()
+
+    def begin(self, window: MainWindow) -> None:
+        """The window's commands and other takers of files are known now."""
+        self.prompts.begin(window.actions_by_name)
+        self.prompts.run["model"] = window.picker.showMenu
+        window.files.add(
+            lambda path: path.is_file() and not self._session.notebook,  # a notebook is sent as it is: nothing can be attached
+            self.files.take,
+            "Drop the files here to attach them to your message",
+        )
+
+    def handlers(self) -> dict[str, Callable[[], Any]]:
+        """What the window's commands about writing do."""
+        composer = self._chat.composer
+        return {
+            "attach": self.files.ask,
+            "opening": composer.opening_button.toggle,
+            "prompts": self.prompts.open_list,
+            "fork": self._chat.fork_last,
+        }
+
+    # -- sending
+
+    def message(self, text: str) -> str:
+        """What would be sent: the files, then the words."""
+        return join([held.attachment for held in self.files.held()], unescaped(text))
+
+    def send(self, text: str) -> None:
+        """Send what is written, unless it is too long; while a reply runs or the model is loaded, let it wait for the end of that."""
+        message, opening = self.message(text), self._chat.composer.opening()
+        if self._may_be_long(message, opening):
+            if self._waits():
+                if self._warned(message):
+                    return
+            elif self._session.state == "idle":
+                self._asked, self._cut = (self._session.conversation, message), False
+                if self._writing.attachments.check(message, opening):
+                    return
+        self._submit(message, opening)
+
+    def send_to(self, name: str) -> None:
+        """Send what is written, to be answered by this participant."""
+        self._answers = name
+        self.send(self._chat.composer.text())
+
+    def _waits(self) -> bool:
+        return self._session.state in (*BUSY, "loading")
+
+    def _submit(self, message: str, opening: str) -> None:
+        answers, self._answers = self._answers, ""
+        if self._writing.queue.add(message, opening) if self._waits() else self._session.submit(message, opening, answers):
+            self._taken()
+
+    def _send_anyway(self) -> None:
+        composer = self._chat.composer
+        self._submit(self.message(composer.text()), composer.opening())
+
+    def _may_be_long(self, message: str, opening: str) -> bool:
+        """Whether it is worth counting: a short message among few words fits anyway."""
+        model = self._session.model
+        if model is None:
+            return False
+        enough = min(_SURELY_SHORT, model.context_length // 4)
+        before = 0
+        if self._session.settings(StopSettings).when_full == "stop":
+            before = sum(len(item.text) for item in self._session.messages.items())
+        return bool(self.files.held()) or len((message + opening + self._session.prompt.text).encode()) + before > enough
+
+    def _warned(self, message: str) -> bool:
+        """While a reply runs the model cannot count: by its characters the message is far too long, and that is said."""
+        model = self._session.model
+        over = estimated(message) - model.context_length if model is not None else 0
+        if over <= 0:
+            return False
+        self.offers.offer(
+            _TOO_LONG, f"This message is some {over:,} tokens longer than the context: it is better cut before it waits.",
+            "Trim to fit", self._trim, "warning", ("Let it wait anyway", self._send_anyway),
+        )  # fmt: skip
+        return True
+
+    def _taken(self) -> None:
+        self._chat.composer.accept()
+        self._writing.attachments.put((), self._session.conversation)
+        self.offers.hide()
+
+    def _forget(self) -> None:
+        self._asked, self._answers = None, ""
+        self._show_queue()
+
+    def _on_sized(self, size: PromptSize | None) -> None:
+        """It is known how long the message is: send it, or say by how much it is too long."""
+        composer = self._chat.composer
+        asked, self._asked = self._asked, None
+        if asked is None or asked != (self._session.conversation, self.message(composer.text())):
+            return  # another chat is open, or the message was changed
+        if size is None or size.over <= 0:
+            if not self._cut:
+                self._submit(asked[1], composer.opening())
+            else:
+                self.offers.offer(_TOO_LONG, "Cut to fit: a click on a file shows what is left of it.", "", None)
+            return
+        over = over_text(size)
+        if self._cut:
+            words = f"Even with the files cut to their beginnings it is {over} too long: remove some, or choose a larger context length."
+            self.offers.offer(_TOO_LONG, words, "", None, "warning", self._other_way(size))
+            return
+        drops = self._session.settings(StopSettings).when_full == "drop_oldest"
+        what = "This message" if drops else "With this message the conversation"
+        words = f"{what} is {over} too long:"
+        words += f" it has {size.prompt:,}," if size.exact else ""
+        words += f" the context holds {size.context:,}"
+        words += f" and {size.reply:,} of them are for the reply." if size.reply else "."
+        self.offers.offer(_TOO_LONG, words, "Trim to fit", self._trim, "warning", self._other_way(size))
+
+    def _other_way(self, size: PromptSize) -> tuple[str, Callable[[], object]] | None:
+        """What else can be done with a message that is too long; what does not fit at all would only fail."""
+        if size.prompt <= size.context:
+            return "Send anyway", self._send_anyway
+        if self._session.settings(StopSettings).when_full == "stop" and self._session.messages.rowCount():
+            return "Drop the oldest turns", self._drop_oldest
+        return None
+
+    def _drop_oldest(self) -> None:
+        """Let this chat forget its beginning where it is full, and send."""
+        self._session.set_settings(replace(self._session.settings(StopSettings), when_full="drop_oldest"))
+        self.send(self._chat.composer.text())
+
+    def _trim(self) -> None:
+        composer = self._chat.composer
+        if self._waits():
+            self.offers.offer(_TOO_LONG, "It is cut when the running reply is complete.", "", None)
+        if not self.files.held():
+            self._writing.attachments.shorten(self.message(composer.text()), composer.opening())
+            return
+        own = unescaped(composer.text())
+        self._writing.attachments.fit(self.message(composer.text()), own, composer.opening())
+
+    def _on_fitted(self, conversation: int) -> None:
+        composer = self._chat.composer
+        if conversation == self._session.conversation:
+            message = self.message(composer.text())
+            self._asked, self._cut = (conversation, message), True
+            self._writing.attachments.check(message, composer.opening())
+        composer.setFocus()
+
+    def _on_shortened(self, conversation: int, text: str) -> None:
+        """The user's own words, cut at their end; the box can undo that."""
+        composer = self._chat.composer
+        whole = composer.text()
+        if conversation != self._session.conversation or not unescaped(whole).startswith(text) or self.files.held():
+            return  # it was changed meanwhile
+        cut = whole[: len(whole) - (len(unescaped(whole)) - len(text))].rstrip()
+        cursor = composer.box.textCursor()
+        cursor.select(cursor.SelectionType.Document)
+        cursor.insertText(cut)
+        words = f"Cut to fit: {len(whole) - len(cut):,} characters were taken from its end. Ctrl+Z brings them back."
+        self.offers.offer(_TOO_LONG, words, "", None)
+        composer.setFocus()
+
+    def _text_changed(self) -> None:
+        self._answers = ""
+        self.offers.take_back(_TOO_LONG)
+        if not self._chat.composer.text():
+            self.offers.take_back(PASTED)
+
+    # -- what waits
+
+    def _show_queue(self) -> None:
+        conversation = self._session.conversation
+        until = _UNTIL.get(self._session.state, "the reply is complete")
+        self.rows.show_waiting(self._writing.queue.waiting(conversation), self._writing.queue.is_held(conversation), until)
+
+    def _remove_waiting(self, number: int) -> None:
+        found = self._writing.queue.remove(number)
+        if found is not None:
+            self._session.push_undo("removing a waiting message", lambda: self._put_back(found.conversation_id, found.text, found.opening))
+            self._chat.banner.show_notice("The waiting message was removed.", "info", undo=True)
+
+    def _put_back(self, conversation: int, text: str, opening: str) -> None:
+        if conversation != self._session.conversation:
+            self._session.open_conversation(conversation)
+        self._writing.queue.add(text, opening)
+
+    def _edit_waiting(self, number: int) -> None:
+        """Back into the composer, before what is written there."""
+        found = self._writing.queue.remove(number)
+        if found is None:
+            return
+        composer = self._chat.composer
+        files, place = split(found.text)
+        held = [each.attachment for each in self.files.held()]
+        self._writing.attachments.put([*(attachment for _, attachment in files), *held], self._session.conversation)
+        composer.set_text("\n\n".join(part for part in (found.text[place:], composer.text()) if part.strip()))
+        if found.opening:
+            composer.set_opening(found.opening)
+        composer.setFocus()

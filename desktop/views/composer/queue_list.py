@@ -1,0 +1,97 @@
+"""The messages that wait for the running reply, above the composer: one line each, with a way back into the box."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from desktop.store.attachments.message_format import split
+from desktop.store.conversations.queue import Queued
+from desktop.views.layout.bidi import isolated
+from desktop.views.widgets.icons import IconButton
+
+__all__ = ["QueueRows"]
+
+
+class QueueRows(QWidget):
+    """`edited(number)`, `removed(number)` and `sent(number)` are the user's wishes."""
+
+    edited = Signal(int)
+    removed = Signal(int)
+    sent = Signal(int)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(0, 0, 0, 4)
+        self._column.setSpacing(4)
+        self.title = QLabel()
+        self.title.setProperty("tone", "muted")
+        self.title.setWordWrap(True)
+        self._column.addWidget(self.title)
+        self.rows: list[_Row] = []
+        self.hide()
+
+    def show_waiting(self, all_waiting: Sequence[Queued], held: bool, until: str = "the reply is complete") -> None:
+        """Show these, which are sent when `until` says; `held` ones wait for the user."""
+        for row in self.rows:
+            self._column.removeWidget(row)
+            row.hide()
+            row.deleteLater()
+        count = "1 message waits" if len(all_waiting) == 1 else f"{len(all_waiting)} messages wait"
+        self.title.setText(f"{count}: no reply is running that it could follow" if held and len(all_waiting) == 1 else
+                           f"{count}: no reply is running that they could follow" if held else
+                           f"Sent when {until}")  # fmt: skip
+        self.rows = [_Row(waiting, sendable=held and place == 0) for place, waiting in enumerate(all_waiting)]
+        for row in self.rows:
+            self._column.addWidget(row)
+            row.edit.clicked.connect(lambda _checked=False, number=row.number: self.edited.emit(number))
+            row.remove.clicked.connect(lambda _checked=False, number=row.number: self.removed.emit(number))
+            row.send.clicked.connect(lambda _checked=False, number=row.number: self.sent.emit(number))
+            row.show()
+        self.setVisible(bool(self.rows))
+
+
+class _Row(QFrame):
+    def __init__(self, waiting: Queued, sendable: bool) -> None:
+        super().__init__()
+        self.setObjectName("queueRow")
+        self.number = waiting.id
+        files, place = split(waiting.text)
+        own = " ".join(waiting.text[place:].split())
+        names = ", ".join(attachment.name for _, attachment in files)
+        words = own if not names else f"{own} ({names})" if own else names
+        self.text = _Elided(words)
+        self.send = QPushButton("Send")
+        self.send.setToolTip("Send this message now")
+        self.edit = IconButton("edit", "Edit the waiting message")
+        self.remove = IconButton("close", "Remove the waiting message")
+        row = QHBoxLayout(self)
+        row.setContentsMargins(10, 2, 4, 2)
+        row.setSpacing(2)
+        row.addWidget(self.text, 1)
+        row.addWidget(self.send)
+        self.send.setVisible(sendable)  # only now: without a parent it would be a window for a moment
+        row.addWidget(self.edit)
+        row.addWidget(self.remove)
+
+
+class _Elided(QWidget):
+    """One line of text, cut to the room there is."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self._words = words
+        self.setAccessibleName(f"Waiting message: {words[:400]}")
+        self.setToolTip(words[:400])
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
+        self.setMinimumHeight(self.fontMetrics().height() + 6)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        words = self.fontMetrics().elidedText(self._words, Qt.TextElideMode.ElideRight, self.width())
+        painter.drawText(self.rect(), int(Qt.AlignmentFlag.AlignLeading | Qt.AlignmentFlag.AlignVCenter), isolated(words))
+        painter.end()

@@ -1,0 +1,111 @@
+"""The form for the variables of a saved prompt, with what comes out of it below."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import (
+    QDialog,
+    QDialogButtonBox,
+    QFormLayout,
+    QLabel,
+    QPlainTextEdit,
+    QScrollArea,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.store.settings.prompt_variables import filled, variables
+from desktop.store.settings.saved_prompts import Prompt
+from desktop.views.layout.spacing import SCALE, dialog_margins
+from desktop.views.widgets.growing_text_edit import TextBox
+
+__all__ = ["PromptForm"]
+
+
+class PromptForm(QDialog):
+    """`inserted(text)`: the filled prompt. Ctrl+Enter inserts, Esc gives up."""
+
+    inserted = Signal(str)
+
+    def __init__(self, prompt: Prompt, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(prompt.name)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self._prompt = prompt
+        self.fields: dict[str, TextBox] = {}
+        form = QFormLayout()
+        form.setContentsMargins(0, 0, 0, 0)
+        form.setVerticalSpacing(SCALE[1])
+        form.setHorizontalSpacing(SCALE[2])
+        form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
+        for name, value in variables(prompt.text).items():
+            field = TextBox(name, least=1, most=6)
+            field.show_text(value)
+            field.typed.connect(self._show)
+            field.installEventFilter(self)
+            label = QLabel(f"{name[0].upper()}{name[1:]}")
+            label.setBuddy(field)
+            field.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)  # none is higher than its text
+            form.addRow(label, field)
+            self.fields[name] = field
+        body = QWidget()
+        body.setObjectName("dialogBody")
+        body.setLayout(form)
+        scroll = QScrollArea()
+        scroll.setObjectName("dialogScroll")
+        scroll.setWidget(body)
+        scroll.setWidgetResizable(True)
+        scroll.setSizeAdjustPolicy(QScrollArea.SizeAdjustPolicy.AdjustToContents)
+        scroll.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Maximum)
+        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        heading = QLabel("What will be inserted")
+        heading.setProperty("tone", "muted")
+        self.preview = QPlainTextEdit()
+        self.preview.setProperty("tone", "field")
+        self.preview.setReadOnly(True)
+        self.preview.setTabChangesFocus(True)
+        self.preview.setAccessibleName("What will be inserted")
+        self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel)
+        insert = self.buttons.addButton("Insert", QDialogButtonBox.ButtonRole.AcceptRole)
+        insert.setToolTip("Insert (Ctrl+Enter)")
+        insert.setDefault(True)
+        insert.setProperty("tone", "primary")
+        self.buttons.accepted.connect(self._insert)
+        self.buttons.rejected.connect(self.reject)
+        column = QVBoxLayout(self)
+        dialog_margins(column)
+        column.addWidget(scroll)
+        column.addWidget(heading)
+        column.addWidget(self.preview, 1)
+        column.addWidget(self.buttons)
+        scale = self.fontMetrics().height()
+        self.resize(min(32 * scale, parent.window().width() - 20), min(28 * scale, parent.window().height() - 40))
+        self._show()
+        first = next(iter(self.fields.values()))
+        first.selectAll()
+        first.setFocus()
+
+    def text(self) -> str:
+        """The prompt as it would be inserted."""
+        return filled(self._prompt.text, {name: field.text() for name, field in self.fields.items()})
+
+    def _show(self, _text: str = "") -> None:
+        self.preview.setPlainText(self.text())
+
+    def _insert(self) -> None:
+        self.inserted.emit(self.text())
+        self.accept()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.KeyPress and isinstance(event, QKeyEvent) and event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            if event.modifiers() & Qt.KeyboardModifier.ControlModifier:
+                self._insert()
+                return True
+            if not event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+                self.focusNextChild()
+                return True
+        return super().eventFilter(watched, event)

@@ -1,0 +1,229 @@
+"""The saved prompts: a list, and the one that is chosen to be written; what is typed is kept at once."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QDialog,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QPushButton,
+    QSplitter,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.services.composer.saved_prompts import PromptService
+from desktop.store.settings.prompt_variables import variables
+from desktop.store.settings.saved_prompts import Prompt
+from desktop.views.layout.spacing import SCALE, dialog_margins
+from desktop.views.widgets.empty_state import EmptyWords
+from desktop.views.widgets.file_dialogs import ask_open, ask_save
+from desktop.views.widgets.growing_text_edit import TextBox
+
+__all__ = ["PromptsWindow"]
+
+_HINT = "Places to fill in stand in double braces: {{topic}}, or {{language=English}} with what stands there for a start."
+_NONE = "There is no prompt yet. Choose “New prompt” to write the first, or import some."
+_FILES = "Prompts (*.json)"
+
+
+class PromptsWindow(QDialog):
+    """`chosen(prompt)`: the user wants it in the message."""
+
+    chosen = Signal(object)
+
+    def __init__(self, service: PromptService, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Saved prompts")
+        self._service, self._window = service, parent.window()
+        self._deleted: Prompt | None = None
+        self.list = QListWidget()
+        self.list.setProperty("tone", "order")
+        self.list.setAccessibleName("Saved prompts")
+        self.list.currentItemChanged.connect(lambda *_: self._show_chosen())
+        self.list.itemActivated.connect(lambda _item: self._insert())
+        self.empty = EmptyWords(self.list, _NONE)
+        self.name = QLineEdit()
+        self.name.setAccessibleName("Name of the prompt")
+        self.name.setPlaceholderText("Name, also its slash command")
+        self.text = TextBox("Text of the prompt", least=9, most=18)
+        self.text.setPlaceholderText("What is written into the message")
+        self.hint = QLabel(_HINT)
+        self.hint.setProperty("tone", "muted")
+        self.hint.setWordWrap(True)
+        self.notice = QLabel()
+        self.notice.setWordWrap(True)
+        self.notice.hide()
+        self.undo = QPushButton("Undo")
+        self.undo.hide()
+        self._make_buttons()
+        self._arrange()
+        self.name.editingFinished.connect(self._keep)
+        self.text.edited.connect(lambda _text: self._keep())
+        self.text.typed.connect(lambda _text: self._show_variables())
+        self.undo.clicked.connect(self._bring_back)
+        service.changed.connect(self._fill)
+        service.told.connect(self._tell)
+        self._fill()
+
+    def _make_buttons(self) -> None:
+        self.new = QPushButton("New prompt")
+        self.remove = QPushButton("Delete")
+        self.insert = QPushButton("Insert")
+        self.load = QPushButton("Import…")
+        self.save = QPushButton("Export…")
+        self.close_button = QPushButton("Close")
+        for button in (self.new, self.remove, self.load, self.save, self.close_button):
+            button.setAutoDefault(False)
+        self.insert.setProperty("tone", "primary")
+        self.insert.setToolTip("Write this prompt into the message")
+        self.new.clicked.connect(self._begin_new)
+        self.remove.clicked.connect(self._remove)
+        self.insert.clicked.connect(self._insert)
+        self.load.clicked.connect(self._ask_to_import)
+        self.save.clicked.connect(self._ask_to_export)
+        self.close_button.clicked.connect(self.close)
+
+    def _arrange(self) -> None:
+        left, right = QWidget(), QWidget()
+        side, body = QVBoxLayout(left), QVBoxLayout(right)
+        side.setContentsMargins(1, 0, 1, 0)  # a mirrored splitter cuts one pixel off
+        body.setContentsMargins(0, 0, 0, 0)
+        side.addWidget(self.list, 1)
+        side.addWidget(self.new)
+        files = QHBoxLayout()
+        files.addWidget(self.load)
+        files.addWidget(self.save)
+        side.addLayout(files)
+        body.addWidget(self.name)
+        body.addWidget(self.text)
+        body.addWidget(self.hint)
+        body.addStretch(1)
+        panes = QSplitter(Qt.Orientation.Horizontal)
+        panes.setChildrenCollapsible(False)
+        panes.setProperty("tone", "gap")
+        panes.setHandleWidth(SCALE[3])
+        panes.addWidget(left)
+        panes.addWidget(right)
+        panes.setStretchFactor(1, 1)
+        told = QHBoxLayout()
+        told.addWidget(self.notice, 1)
+        told.addWidget(self.undo)
+        buttons = QHBoxLayout()
+        buttons.addWidget(self.remove)
+        buttons.addStretch(1)
+        buttons.addWidget(self.close_button)
+        buttons.addWidget(self.insert)
+        column = QVBoxLayout(self)
+        dialog_margins(column)
+        column.addWidget(panes, 1)
+        column.addLayout(told)
+        column.addLayout(buttons)
+        scale, window = self.fontMetrics().height(), self._window
+        self.resize(min(46 * scale, window.width() - 20), min(30 * scale, window.height() - 40))
+        panes.setSizes([15 * scale, 31 * scale])
+
+    # -- what is shown
+
+    def _current(self) -> Prompt | None:
+        item = self.list.currentItem()
+        found = item.data(Qt.ItemDataRole.UserRole) if item is not None else None
+        return found if isinstance(found, Prompt) else None
+
+    def _fill(self) -> None:
+        chosen = self._current()
+        self._select(chosen.id if chosen is not None else 0)
+
+    def _select(self, number: int) -> None:
+        """Show the list as it is now, with this prompt chosen, or the first one."""
+        blocked = self.list.blockSignals(True)
+        self.list.clear()
+        row = 0
+        for place, prompt in enumerate(self._service.prompts()):
+            item = QListWidgetItem(prompt.name)
+            item.setData(Qt.ItemDataRole.UserRole, prompt)
+            self.list.addItem(item)
+            row = place if prompt.id == number else row
+        if self.list.count():
+            self.list.setCurrentRow(row)
+        self.list.blockSignals(blocked)
+        self._show_chosen()
+
+    def _show_chosen(self) -> None:
+        prompt = self._current()
+        for control in (self.name, self.text, self.remove, self.insert):
+            control.setEnabled(prompt is not None)
+        self.save.setEnabled(prompt is not None)
+        if prompt is None or self.name.text() != prompt.name:
+            self.name.setText(prompt.name if prompt is not None else "")
+        self.text.show_text(prompt.text if prompt is not None else "")
+        self._show_variables()
+
+    def _show_variables(self) -> None:
+        names = list(variables(self.text.text()))
+        self.hint.setText(f"Asks for: {', '.join(names)}." if names else _HINT)
+
+    def _tell(self, sentence: str, _level: str) -> None:
+        self.notice.setText(sentence)
+        self.notice.show()
+        self.undo.hide()
+
+    # -- what the user does
+
+    def _keep(self) -> None:
+        prompt = self._current()
+        name = " ".join(self.name.text().split()).lstrip("/") or (prompt.name if prompt is not None else "")
+        if prompt is not None and (name, self.text.text()) != (prompt.name, prompt.text):
+            self._service.put(Prompt(prompt.id, name, self.text.text()))
+
+    def _begin_new(self) -> None:
+        self.text.tell()
+        taken = {prompt.name for prompt in self._service.prompts()}
+        names = ("New prompt", *(f"New prompt {number}" for number in range(2, len(taken) + 2)))
+        name = next(name for name in names if name not in taken)
+        number = self._service.put(Prompt(0, name, ""))
+        self._select(number)
+        self.name.setFocus()
+        self.name.selectAll()
+
+    def _remove(self) -> None:
+        prompt = self._current()
+        self._deleted = self._service.remove(prompt.id) if prompt is not None else None
+        if self._deleted is not None:
+            self._tell(f"“{self._deleted.name}” was deleted.", "info")
+            self.undo.show()
+            self.list.setFocus()
+
+    def _bring_back(self) -> None:
+        if self._deleted is not None:
+            self._service.put(self._deleted)
+            self._select(self._deleted.id)
+            self._deleted = None
+        self.notice.hide()
+        self.undo.hide()
+        self.list.setFocus()
+
+    def _insert(self) -> None:
+        self.text.tell()
+        self._keep()
+        prompt = self._current()
+        if prompt is not None:
+            self.close()
+            self.chosen.emit(prompt)
+
+    def _ask_to_import(self) -> None:
+        ask_open(self, "Import prompts", lambda chosen: self._service.read(chosen[0]), _FILES)
+
+    def _ask_to_export(self) -> None:
+        self.text.tell()
+        ask_save(self, "Export prompts", "prompts.json", lambda chosen: self._service.write(chosen[0]), _FILES)
+
+    def done(self, result: int) -> None:
+        """Keep what was typed a moment ago, however the window is closed."""
+        self.text.tell()
+        self._keep()
+        super().done(result)

@@ -1,0 +1,1 @@
+"""Choosing, loading and downloading models."""

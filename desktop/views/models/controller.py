@@ -1,0 +1,163 @@
+"""Getting a model into the session: file dialogs, the menu of found models, the download of the starter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtWidgets import QApplication, QMessageBox
+
+from desktop.items.models.local_models import model_name
+from desktop.services.models.local_models import CatalogueService
+from desktop.services.models.starter_download import DownloadService
+from desktop.services.session.chat_session import ChatSession
+from desktop.views.chat.welcome_page import WelcomePage
+from desktop.views.models.model_picker import ModelPicker
+from desktop.views.widgets.file_dialogs import ask_folder, ask_open
+from engine.units import size_text
+
+__all__ = ["ModelDesk", "meant_model"]
+
+
+def meant_model(path: Path) -> Path:
+    """The model that a chosen path stands for: a folder with one GGUF file and no config.json stands for that file."""
+    if path.is_dir() and not (path / "config.json").exists():
+        found = sorted(path.glob("*.gguf"))
+        return found[0] if len(found) == 1 else path
+    return path
+
+
+class ModelDesk(QObject):
+    """Stands between the model picker, the welcome page and the services; `models` is the folder of fetched models.
+
+    What the welcome page shows of a download is told to others, too, because a conversation may be in its place:
+    `fetching(sentence, done, total)` with bytes, `fetch_ended()`, and `notice(sentence, level)` when it failed.
+    """
+
+    notice = Signal(str, str)
+    fetching = Signal(str, object, object)
+    fetch_ended = Signal()
+
+    def __init__(
+        self, session: ChatSession, catalogue: CatalogueService, download: DownloadService, models: Path, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._session, self._catalogue, self._download, self._models = session, catalogue, download, models
+        self._picker: ModelPicker | None = None
+        self._welcome: WelcomePage | None = None
+
+    def connect_views(self, picker: ModelPicker, welcome: WelcomePage) -> None:
+        """Serve these two views."""
+        self._picker, self._welcome = picker, welcome
+        for view in (picker, welcome):
+            view.open_file_requested.connect(self.ask_for_file)
+            view.open_folder_requested.connect(self.ask_for_folder)
+        picker.entries_wanted.connect(self.look_for_models)
+        picker.chosen.connect(self.load)
+        welcome.model_chosen.connect(self.load)
+        picker.starter_requested.connect(self.get_starter)
+        picker.unload_requested.connect(self.unload)
+        welcome.download_requested.connect(self.get_starter)
+        welcome.cancel_requested.connect(self._download.cancel)
+        self._catalogue.changed.connect(picker.show_entries)
+        self._catalogue.changed.connect(welcome.show_models)
+        self._catalogue.changed.connect(self._session.drafts.set_entries)
+        self._download.progress.connect(self._show_progress)
+        self._download.finished.connect(self._fetched)
+        self._download.failed.connect(self._fetch_failed)
+        self._download.cancelled.connect(self._fetch_cancelled)
+
+    def look_for_models(self) -> None:
+        """Bring the menu's entries up to date, in the background."""
+        preferences = self._session.preferences
+        own = [("Inglenook", str(self._models))] if self._models.is_dir() else []  # made by the first download
+        folders = [*own, *(("Your folders", folder) for folder in preferences.model_folders)]
+        self._catalogue.refresh(preferences.recent_models, folders)
+
+    def open(self, path: Path) -> None:
+        """Load the model at `path`; a folder that holds one GGUF file and no config.json stands for that file."""
+        self.load(meant_model(path))
+
+    def load(self, path: str | Path) -> None:
+        """Load the model at exactly this path; where that ends a reply, after a question."""
+        stop = "Stop the reply and load"
+        self._ask_first(f"Load {model_name(path)}?", stop, lambda: self._session.open_model(path))
+
+    def unload(self) -> None:
+        """Release the model; where that ends a reply, after a question."""
+        self._ask_first("Unload the model?", "Stop the reply and unload", self._session.unload_model)
+
+    def reload(self) -> None:
+        """Load the present model again; where that ends a reply, after a question."""
+        self._ask_first("Load the model again?", "Stop the reply and load", self._session.reload_model)
+
+    def _ask_first(self, question: str, stop: str, act: Callable[[], object]) -> None:
+        if self._session.state not in ("prefill", "answering"):
+            act()
+            return
+        plain = QMessageBox.StandardButton.NoButton
+        box = QMessageBox(QMessageBox.Icon.NoIcon, "Inglenook", question, plain, QApplication.activeWindow())
+        box.setObjectName("endsReply")
+        box.setTextFormat(Qt.TextFormat.PlainText)
+        box.setInformativeText("A reply is being written. It would end here; what it has so far is kept.")
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        button = box.addButton(stop, QMessageBox.ButtonRole.DestructiveRole)
+        box.setDefaultButton(box.addButton("Keep the reply", QMessageBox.ButtonRole.RejectRole))
+        button.clicked.connect(act)
+        box.open()
+
+    def get_starter(self) -> None:
+        """Fetch the starter model (nothing is fetched when it is there already) and load it; while that runs, cancel it."""
+        if self._download.running:
+            self._download.cancel()
+        else:
+            self._show_progress("Looking for the starter model", 0, 0)
+            self._download.start()
+
+    def ask_for_file(self) -> None:
+        """Let the user choose a GGUF file."""
+        self.ask_for_model("Open a model file", self.open)
+
+    def ask_for_folder(self) -> None:
+        """Let the user choose a folder with safetensors."""
+        self.ask_for_model("Open a model folder", self.open, folder=True)
+
+    def ask_for_model(self, title: str, then: Callable[[Path], None], folder: bool = False) -> None:
+        """A dialog that does not stop the window: the chosen file or folder goes to `then`."""
+        parent, start = QApplication.activeWindow(), self._start_folder()
+        if folder:
+            ask_folder(parent, title, lambda chosen: then(chosen[0]), start)
+        else:
+            ask_open(parent, title, lambda chosen: then(chosen[0]), "Models (*.gguf);;All files (*)", start=start)
+
+    def _start_folder(self) -> Path:
+        last = self._session.preferences.last_model
+        folder = Path(last).parent if last else Path.home()
+        return folder if folder.is_dir() else Path.home()
+
+    # -- the download
+
+    def _show_progress(self, stage: str, done: int, total: int) -> None:
+        sentence = f"{stage}: {size_text(done)} of {size_text(total)}" if total else stage
+        if self._welcome is not None:
+            self._welcome.show_download(sentence, done, total)
+        self.fetching.emit(sentence, done, total)
+
+    def _end(self, trouble: str = "") -> None:
+        if self._welcome is not None:
+            self._welcome.end_download(trouble)
+        self.fetch_ended.emit()
+
+    def _fetched(self, path: str) -> None:
+        self._end()
+        self.load(path)
+
+    def _fetch_failed(self, sentence: str, details: str) -> None:
+        self._end(sentence)
+        if self._session.messages.rowCount() or self._session.model is not None:  # the welcome page is not what is seen
+            self._session.error_details = details
+            self.notice.emit(sentence, "error")
+
+    def _fetch_cancelled(self) -> None:
+        self._end()

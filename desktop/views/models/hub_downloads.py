@@ -1,0 +1,112 @@
+"""The downloads below the hub's lists: each with its progress, and pause, resume, cancel, load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+
+from desktop.services.models.hub import Fetching, HubService
+from engine.units import size_text
+
+__all__ = ["DownloadList"]
+
+_WORDS = {"waiting": "Waiting", "running": "Downloading", "paused": "Paused", "failed": "Failed", "finished": "Ready"}
+
+
+class _Download(QWidget):
+    """One download."""
+
+    load_wanted = Signal(str)
+
+    def __init__(self, service: HubService) -> None:
+        super().__init__()
+        self._service = service
+        self._fetching: Fetching | None = None
+        self.text = QLabel()
+        self.text.setWordWrap(True)
+        self.text.setTextFormat(Qt.TextFormat.PlainText)
+        self.bar = QProgressBar()
+        self.bar.setTextVisible(False)
+        self.bar.setFixedHeight(8)
+        self.pause, self.resume = QPushButton("Pause"), QPushButton("Resume")
+        self.cancel, self.load, self.done = QPushButton("Cancel"), QPushButton("Load"), QPushButton("Dismiss")
+        self.cancel.setToolTip("End it and remove what came of it.")
+        self.pause.clicked.connect(lambda: self._service.pause(self._now().key))
+        self.resume.clicked.connect(lambda: self._service.download(self._now().choice))
+        self.cancel.clicked.connect(lambda: self._service.discard(self._now().key))
+        self.done.clicked.connect(lambda: self._service.forget(self._now().key))
+        self.load.clicked.connect(lambda: self.load_wanted.emit(self._now().path))
+        line = QHBoxLayout()
+        line.addWidget(self.bar, 1)
+        for button in (self.pause, self.resume, self.load, self.done, self.cancel):
+            line.addWidget(button)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 4, 0, 4)
+        layout.setSpacing(4)
+        layout.addWidget(self.text)
+        layout.addLayout(line)
+
+    def show_download(self, fetching: Fetching) -> None:
+        """Show its progress."""
+        new_state = self._fetching is None or self._fetching.state != fetching.state
+        self._fetching = fetching
+        name = f"{fetching.choice.model_id} ({fetching.choice.title})"
+        amount = f"{size_text(fetching.done)} of {size_text(fetching.total)}" if fetching.total else ""
+        told = fetching.sentence or _WORDS[fetching.state]
+        if fetching.state == "failed":
+            told = f"{_WORDS['failed']}: {told}"
+        self.text.setText(" · ".join(part for part in (name, told, amount) if part))
+        self.bar.setRange(0, 1000)
+        self.bar.setValue(min(1000, fetching.done * 1000 // fetching.total) if fetching.total else 0)
+        self.bar.setAccessibleName(f"Download of {name}")
+        if new_state:
+            going = fetching.state in ("waiting", "running")
+            self.pause.setVisible(going)
+            self.resume.setVisible(fetching.state in ("paused", "failed"))
+            self.resume.setText("Resume" if fetching.state == "paused" else "Try again")
+            self.load.setVisible(fetching.state == "finished")
+            self.done.setVisible(fetching.state == "finished")
+            self.cancel.setVisible(fetching.state != "finished")
+            self.text.setProperty("tone", "danger" if fetching.state == "failed" else "")
+            self.text.style().polish(self.text)
+            for button in (self.pause, self.resume, self.cancel, self.load, self.done):
+                button.setAccessibleName(f"{button.text()} {name}")
+
+    def _now(self) -> Fetching:
+        assert self._fetching is not None
+        return self._fetching
+
+
+class DownloadList(QWidget):
+    """A row for each download; `load_wanted(path)`."""
+
+    load_wanted = Signal(str)
+
+    def __init__(self, service: HubService, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._service = service
+        self._rows: dict[tuple[str, str], _Download] = {}
+        self.setObjectName("downloadsBody")
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 6, 0)
+        self._layout.setSpacing(2)
+
+    def show_downloads(self, downloads: Sequence[Fetching]) -> None:
+        """Show these and no others."""
+        for key in set(self._rows) - {fetching.key for fetching in downloads}:
+            row = self._rows.pop(key)
+            self._layout.removeWidget(row)
+            row.hide()
+            row.deleteLater()
+        for fetching in downloads:
+            if fetching.key not in self._rows:
+                row = self._rows[fetching.key] = _Download(self._service)
+                row.load_wanted.connect(self.load_wanted)
+                self._layout.addWidget(row)
+            self._rows[fetching.key].show_download(fetching)
+
+    def row(self, key: tuple[str, str]) -> _Download:
+        """The row of one download."""
+        return self._rows[key]

@@ -1,0 +1,258 @@
+"""The library's second page: search the hub, choose a quantisation that fits, and download it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QSize, Qt, Signal
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QListView,
+    QPushButton,
+    QScrollArea,
+    QSplitter,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.items.models.hub import ChoicesModel, HubModels
+from desktop.services.models.hub import HubService
+from desktop.views.layout.spacing import SCALE
+from desktop.views.models.hub_downloads import DownloadList
+from desktop.views.models.hub_token import TokenLine
+from desktop.views.widgets.empty_state import EmptyWords
+
+if TYPE_CHECKING:
+    from engine.hub import HubChoice, HubModel
+
+__all__ = ["HubPage"]
+
+WELCOME = "Search for a model by name, or leave the box empty for the most used ones. Nothing is sent before you search."
+OFFLINE = "You are offline by choice. Untick “Work offline” to search and download."
+
+
+class HubPage(QWidget):
+    """Shows what `service` finds and downloads; `load_wanted(path)` for a finished one."""
+
+    load_wanted = Signal(str)
+
+    def __init__(self, service: HubService, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._service = service
+        self._begun = False
+        self.query = QLineEdit()
+        self.query.setProperty("tone", "search")
+        self.query.setPlaceholderText("Search the Hugging Face hub, for example: qwen3 gguf")
+        self.query.setAccessibleName("Search the hub")
+        self.query.setClearButtonEnabled(True)
+        self.go = QPushButton("Search")
+        self.offline = QCheckBox("Work offline")
+        self.offline.setToolTip("Never connect to the hub.")
+        self.note = QLabel(WELCOME)
+        self.note.setWordWrap(True)
+        self.note.setTextFormat(Qt.TextFormat.PlainText)
+        self.found, self.choices = HubModels(self), ChoicesModel(self)
+        self.results, self.options = _list("Models on the hub", self.found), _list("Quantisations to choose from", self.choices)
+        EmptyWords(self.results, "The models that are found will be here.")
+        EmptyWords(self.options, "Choose a model: what there is of it will be here.")
+        self.about = QLabel()
+        self.about.setWordWrap(True)
+        self.about.setTextFormat(Qt.TextFormat.PlainText)
+        self.about.setProperty("tone", "muted")
+        self.about.hide()
+        self.get = QPushButton("Download")
+        self.get.setProperty("tone", "primary")
+        self.downloads = DownloadList(service)
+        self.token = TokenLine(service)
+        self._lay_out()
+        self._connect()
+        self.offline.setChecked(service.offline)
+        self._show_offline()
+        self._show_choice()
+
+    def _lay_out(self) -> None:
+        top = QHBoxLayout()
+        top.addWidget(self.query, 1)
+        top.addWidget(self.go)
+        top.addWidget(self.offline)
+        right = QWidget()
+        side = QVBoxLayout(right)
+        side.setContentsMargins(0, 0, 0, 0)
+        side.addWidget(self.about)
+        side.addWidget(self.options, 1)
+        side.addWidget(self.get, 0, Qt.AlignmentFlag.AlignLeft)
+        split = QSplitter(Qt.Orientation.Horizontal)
+        split.setChildrenCollapsible(False)
+        split.setProperty("tone", "gap")
+        split.setHandleWidth(SCALE[2])
+        split.addWidget(self.results)
+        split.addWidget(right)
+        split.setSizes([500, 500])
+        self._downloads_area = QScrollArea()
+        self._downloads_area.setWidget(self.downloads)
+        self._downloads_area.setWidgetResizable(True)
+        self._downloads_area.setFrameShape(QFrame.Shape.NoFrame)
+        self._downloads_area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._downloads_area.setObjectName("downloads")
+        self._downloads_area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(12, 12, 12, 8)
+        layout.addLayout(top)
+        layout.addWidget(self.note)
+        layout.addWidget(split, 1)
+        layout.addWidget(self._downloads_area)
+        layout.addWidget(self.token)
+        self._fit_downloads()
+
+    def _connect(self) -> None:
+        service = self._service
+        self.query.returnPressed.connect(self.search)
+        self.go.clicked.connect(self.search)
+        self.offline.clicked.connect(self._set_offline)
+        self.results.selectionModel().currentChanged.connect(self._choose)
+        self.options.selectionModel().currentChanged.connect(lambda *_: self._show_choice())
+        self.options.activated.connect(lambda _index: self._download())
+        self.get.clicked.connect(self._download)
+        service.found.connect(self._show_found)
+        service.chosen.connect(self._show_choices)
+        service.trouble.connect(self._show_trouble)
+        service.busy_changed.connect(self._show_busy)
+        service.downloads_changed.connect(lambda _downloads: self._downloads_changed())
+        self.downloads.load_wanted.connect(self.load_wanted)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """The first time, what there is already: reading the token may ask for the keyring's password."""
+        super().showEvent(event)
+        if not self._begun:
+            self._begun = True
+            self._service.begin()
+
+    # -- searching
+
+    def search(self) -> None:
+        """Ask the hub for what was typed."""
+        if not self._service.offline:
+            self.found.show_models([])
+            self._clear_choices()
+            self._say("Searching…")
+            self._service.search(self.query.text().strip())
+
+    def _tell(self, words: str) -> None:
+        """About the model that was chosen; without words the list begins as high as the other one."""
+        self.about.setText(words)
+        self.about.setVisible(bool(words))
+
+    def _show_found(self, query: str, models: list[HubModel]) -> None:
+        self.found.show_models(models)
+        about = f" for “{query}”" if query else ""
+        count = f"{len(models)} model{'' if len(models) == 1 else 's'}"
+        if models:
+            self._say(f"{count}{about}. Choose one to see what there is of it.")
+            self.results.setFocus()
+        else:
+            self._say(f"The hub has no text model{about} that could run here.")
+
+    def _choose(self, index: QModelIndex) -> None:
+        model = self.found.model(index.row()) if index.isValid() else None
+        self._clear_choices()
+        if model is not None:
+            self._tell(f"Looking up the files of {model.id}…")
+            self._service.ask_choices(model.id)
+
+    def _show_choices(self, model_id: str, choices: list[HubChoice]) -> None:
+        self.choices.show_choices(choices)
+        best = self.choices.recommended()
+        gated = next((model.gated for model in self.found.models() if model.id == model_id), False)
+        terms = " Its makers want their terms accepted on the model's page first, and a token here." if gated else ""
+        self._tell(f"{model_id}: choose one; a larger one is better and slower.{terms}")
+        self.options.setCurrentIndex(self.choices.index(max(best, 0)))
+        self._show_choice()
+
+    def _clear_choices(self) -> None:
+        self.choices.show_choices([])
+        self._tell("")
+        self._show_choice()
+
+    def _show_trouble(self, what: str, sentence: str) -> None:
+        if what == "choices":
+            self._tell(sentence)
+        else:
+            self._say(sentence, "danger")
+
+    def _show_busy(self, busy: bool) -> None:
+        self.go.setEnabled(not self._service.offline)
+        self.results.setCursor(Qt.CursorShape.BusyCursor if busy else Qt.CursorShape.ArrowCursor)
+
+    def _say(self, text: str, tone: str = "muted") -> None:
+        self.note.setText(text)
+        self.note.setProperty("tone", tone)
+        self.note.style().unpolish(self.note)
+        self.note.style().polish(self.note)
+
+    # -- downloading
+
+    def _choice(self) -> HubChoice | None:
+        index = self.options.currentIndex()
+        return self.choices.choice(index.row()) if index.isValid() else None
+
+    def _show_choice(self) -> None:
+        choice = self._choice()
+        self.get.setText(f"Download {choice.title}" if choice is not None else "Download")
+        self.get.setEnabled(choice is not None and choice.fits_disk and not self._service.offline)
+        self.get.setToolTip("" if choice is None or choice.fits_disk else "There is not enough room on the disk.")
+
+    def _download(self) -> None:
+        choice = self._choice()
+        if choice is not None and self.get.isEnabled():
+            self._service.download(choice)
+
+    def _downloads_changed(self) -> None:
+        self.downloads.show_downloads(self._service.downloads)
+        self._fit_downloads()
+
+    def _fit_downloads(self) -> None:
+        """As high as the downloads, but never more than three of them."""
+        height = self.downloads.minimumSizeHint().height()
+        row = self.fontMetrics().height() * 5
+        self._downloads_area.setVisible(bool(self._service.downloads))
+        self._downloads_area.setFixedHeight(min(height, 3 * row) + 4)
+
+    # -- the switch
+
+    def _set_offline(self, on: bool) -> None:
+        self._service.set_offline(on)
+        self._show_offline()
+
+    def _show_offline(self) -> None:
+        offline = self._service.offline
+        self._say(OFFLINE if offline else WELCOME)
+        for widget in (self.query, self.go):
+            widget.setEnabled(not offline)
+        self._show_choice()
+
+
+class _AsWideAsTheView(QStyledItemDelegate):
+    """Long lines end in an ellipsis instead of making the list wider than it is."""
+
+    def sizeHint(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> QSize:
+        return QSize(0, super().sizeHint(option, index).height())
+
+
+def _list(name: str, model: HubModels | ChoicesModel) -> QListView:
+    view = QListView()
+    view.setObjectName("hubList")
+    view.setAccessibleName(name)
+    view.setModel(model)
+    view.setItemDelegate(_AsWideAsTheView(view))
+    view.setUniformItemSizes(True)
+    view.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    view.setTextElideMode(Qt.TextElideMode.ElideRight)
+    view.setEditTriggers(QListView.EditTrigger.NoEditTriggers)
+    return view

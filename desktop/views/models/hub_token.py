@@ -1,0 +1,62 @@
+"""The line for the hub's token: kept in the system's keyring, never shown again."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+
+from desktop.services.models.hub import HubService
+
+__all__ = ["TokenLine"]
+
+_PLACES = {
+    "": "No token is kept. Most models need none.", "keyring": "A token is kept in this system's keyring.",
+    "this run": "A token is kept until Inglenook is closed.", "file": "The token of Hugging Face's own tools is used.",
+}  # fmt: skip
+
+
+class TokenLine(QWidget):
+    """A field for a token, and where the present one is kept."""
+
+    def __init__(self, service: HubService, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._service = service
+        self.field = QLineEdit()
+        self.field.setEchoMode(QLineEdit.EchoMode.Password)
+        self.field.setPlaceholderText("Token for private and gated models")
+        self.field.setAccessibleName("Hugging Face token")
+        self.save, self.remove = QPushButton("Keep"), QPushButton("Forget")
+        self.save.setAccessibleName("Keep the token")
+        self.remove.setAccessibleName("Forget the token")
+        self.where = QLabel()
+        self.where.setWordWrap(True)
+        self.where.setTextFormat(Qt.TextFormat.PlainText)
+        self.where.setProperty("tone", "muted")
+        line = QHBoxLayout()
+        line.addWidget(self.field, 1)
+        line.addWidget(self.save)
+        line.addWidget(self.remove)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 2, 0, 0)
+        layout.setSpacing(4)
+        layout.addLayout(line)
+        layout.addWidget(self.where)
+        self.field.textChanged.connect(lambda text: self.save.setEnabled(bool(text.strip())))
+        self.field.returnPressed.connect(self._keep)
+        self.save.clicked.connect(self._keep)
+        self.remove.clicked.connect(lambda: service.set_token(""))
+        self.save.setEnabled(False)
+        self.show_token("", "")
+        service.token_told.connect(self.show_token)
+
+    def show_token(self, source: str, sentence: str) -> None:
+        """Show where the token is kept; `sentence` is what went wrong with keeping it."""
+        place = _PLACES.get(source, f"The token in the environment variable {source} is used.")
+        self.where.setText(f"{sentence} {place}".strip())
+        self.remove.setVisible(source in ("keyring", "this run"))
+
+    def _keep(self) -> None:
+        token = self.field.text().strip()
+        if token:
+            self.field.clear()
+            self._service.set_token(token)

@@ -1,0 +1,145 @@
+"""Between the library's window and the services: what is found and judged goes in, what the user does comes out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Slot
+from PySide6.QtWidgets import QWidget
+
+from desktop.services.models.fit_estimates import LibraryService
+from desktop.services.models.hub import HubService
+from desktop.services.models.local_models import CatalogueService
+from desktop.services.session.chat_session import ChatSession
+from desktop.services.system.reveal_file import FileShower
+from desktop.views.models.controller import ModelDesk
+
+if TYPE_CHECKING:
+    from desktop.views.models.library_window import LibraryWindow
+
+__all__ = ["LibraryDesk"]
+
+
+class LibraryDesk(QObject):
+    """Makes the window when it is first wanted. `window` is None before."""
+
+    def __init__(
+        self,
+        session: ChatSession,
+        desk: ModelDesk,
+        catalogue: CatalogueService,
+        judge: LibraryService,
+        hub: HubService,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._session, self._desk, self._catalogue, self._judge, self._hub = session, desk, catalogue, judge, hub
+        self._shower = FileShower(self._tell, self)
+        self.window: LibraryWindow | None = None
+
+    def open(self, parent: QWidget) -> None:
+        """Show the library, and look for models."""
+        if self.window is None:
+            from desktop.views.models.library_window import LibraryWindow  # when it is first wanted
+
+            self.window = LibraryWindow(self._session, self._judge, self._hub, parent)
+            self._connect(self.window)
+        self.window.show()
+        self.window.activateWindow()
+        self.refresh()
+
+    def close_window(self) -> None:
+        """Close the window with the program."""
+        if self.window is not None:
+            self.window.local.details.kept.show_entry(None)
+            self.window.close()
+
+    def refresh(self) -> None:
+        """Look for models again."""
+        if self.window is not None:
+            self.window.tell("")
+            self._desk.look_for_models()
+            self.window.local.show_searching(True)
+            self._show_entries()
+
+    def _connect(self, window: LibraryWindow) -> None:
+        local, session = window.local, self._session
+        local.load_wanted.connect(self._load)
+        local.unload_wanted.connect(self._desk.unload)
+        local.stop_wanted.connect(session.stop_loading)
+        local.show_wanted.connect(self._show_file)
+        local.remove_wanted.connect(self._remove)
+        local.folder_add_wanted.connect(lambda: self._desk.ask_for_model("Look for models in a folder", self._add_folder, folder=True))
+        local.folder_remove_wanted.connect(self._remove_folder)
+        local.file_wanted.connect(lambda: self._desk.ask_for_model("Open a model file", self._desk.open))
+        local.refresh_wanted.connect(self.refresh)
+        local.restore_wanted.connect(self._restore)
+        local.details.kept.told.connect(window.tell)
+        window.hub.load_wanted.connect(self._load)
+        self._hub.finished.connect(lambda _path: self.refresh())
+        self._catalogue.changed.connect(self._show_entries)
+        self._catalogue.finished.connect(self._searched)
+        self._judge.judged.connect(self._show_fits)
+        session.model_changed.connect(self._show_loaded)
+        session.notice.connect(self._show_notice)
+        self._show_loaded(session.model)
+
+    @Slot()
+    def _show_entries(self) -> None:
+        if self.window is not None:
+            self.window.models.show_entries(self._catalogue.entries)
+            self.window.local.refresh()
+
+    @Slot()
+    def _searched(self) -> None:
+        if self.window is not None:
+            self.window.local.show_searching(False)
+
+    @Slot(object)
+    def _show_fits(self, fits: object) -> None:
+        if self.window is not None and isinstance(fits, dict):
+            self.window.models.show_fits(fits)
+            self.window.local.refresh()
+
+    @Slot(object)
+    def _show_loaded(self, info: object) -> None:
+        if self.window is not None:
+            self.window.models.show_loaded(str(getattr(info, "path", "")))
+
+    @Slot(str, str)
+    def _show_notice(self, sentence: str, level: str) -> None:
+        if self.window is not None and self.window.isVisible() and level == "error":
+            self.window.tell(sentence)
+
+    def _tell(self, sentence: str) -> None:
+        if self.window is not None:
+            self.window.tell(sentence)
+
+    # -- what the user does
+
+    def _load(self, path: str) -> None:
+        if self.window is not None:
+            self.window.tell("")
+        self._desk.load(path)
+
+    def _show_file(self, path: str) -> None:
+        self._shower.show(Path(path))
+
+    def _remove(self, path: str) -> None:
+        self._session.preferences.hide_model(path)
+        if self.window is not None:
+            self.window.local.refresh()
+
+    def _restore(self) -> None:
+        self._session.preferences.show_hidden_models()
+        if self.window is not None:
+            self.window.local.refresh()
+
+    def _add_folder(self, folder: Path) -> None:
+        self._session.preferences.add_model_folder(str(folder))
+        self.refresh()
+
+    def _remove_folder(self, folder: str) -> None:
+        self._session.preferences.remove_model_folder(folder)
+        self.refresh()

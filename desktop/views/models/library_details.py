@@ -1,0 +1,183 @@
+"""Beside the table: everything about the selected model, and what can be done with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from desktop.items.models.library import speed_text
+from desktop.items.models.local_models import ModelEntry, count_text, template_text
+from desktop.services.session.chat_session import ChatSession
+from desktop.views.models.model_defaults import KeptSettings
+from engine.printable import one_line
+from engine.settings import LoadSettings, Settings
+from engine.units import size_text
+
+if TYPE_CHECKING:
+    from engine.models.memory.fit import Fit
+
+__all__ = ["LibraryDetails"]
+
+NOTHING = "Select a model to see what it is, whether it fits, and the settings kept for it."
+
+
+def _label(tone: str = "", wrap: bool = True) -> QLabel:
+    label = QLabel()
+    label.setTextFormat(Qt.TextFormat.PlainText)
+    label.setWordWrap(wrap)
+    label.setProperty("tone", tone)
+    label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard)
+    return label
+
+
+def _breakable(text: str) -> str:
+    """With places to break a long path or name: a zero-width space behind each separator."""
+    for mark in "/\\-_.:":
+        text = text.replace(mark, mark + "\u200b")
+    return text
+
+
+class LibraryDetails(QScrollArea):
+    """`load_wanted(path)`, `unload_wanted()`, `show_wanted(path)` (in the file manager), `remove_wanted(path)`."""
+
+    load_wanted = Signal(str)
+    unload_wanted = Signal()
+    show_wanted = Signal(str)
+    remove_wanted = Signal(str)
+
+    def __init__(self, session: ChatSession, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._entry: ModelEntry | None = None
+        self.setObjectName("libraryDetails")
+        self.setAccessibleName("About the selected model")
+        self.setWidgetResizable(True)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.name, self.trouble, self.memory, self.speed = _label("heading"), _label("danger"), _label(), _label("muted")
+        self.load = QPushButton("Load")
+        self.load.setProperty("tone", "primary")
+        self.load.clicked.connect(self._load)
+        self.show_file = QPushButton("Show in folder")
+        self.show_file.clicked.connect(lambda: self.show_wanted.emit(self._path()))
+        self.remove = QPushButton("Remove from list")
+        self.remove.setToolTip("Its files stay where they are.")
+        self.remove.clicked.connect(lambda: self.remove_wanted.emit(self._path()))
+        self.kept = KeptSettings(session)
+        self.kept.changed.connect(self._show_facts)
+        self._facts = QWidget()
+        self._grid = QGridLayout(self._facts)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setHorizontalSpacing(14)
+        self._grid.setVerticalSpacing(4)
+        self._grid.setColumnStretch(1, 1)
+        self._fill()
+        session.model_changed.connect(lambda _info: self._show_loaded())
+        session.state_changed.connect(lambda _state: self._show_loaded())
+        session.settings_changed.connect(self._settings_changed)
+        self.kept.show_entry(None)
+        self.show_entry(None, None)
+
+    def _fill(self) -> None:
+        body = QWidget()
+        body.setObjectName("libraryDetailsBody")
+        layout = QVBoxLayout(body)
+        layout.setContentsMargins(14, 10, 14, 14)
+        layout.setSpacing(8)
+        head = QHBoxLayout()  # the deed beside the name, so that it is seen in the smallest window
+        head.addWidget(self.name, 1, Qt.AlignmentFlag.AlignTop)
+        head.addWidget(self.load, 0, Qt.AlignmentFlag.AlignTop)
+        layout.addLayout(head)
+        for label in (self.trouble, self.memory, self.speed):
+            layout.addWidget(label)
+        layout.addWidget(self._facts)
+        others = QHBoxLayout()
+        others.addWidget(self.show_file)
+        others.addWidget(self.remove)
+        others.addStretch(1)
+        layout.addLayout(others)
+        layout.addWidget(self.kept)
+        layout.addStretch(1)
+        self.setWidget(body)
+
+    def show_entry(self, entry: ModelEntry | None, fit: Fit | None) -> None:
+        """Show a model with what was found out about it; None shows what to do."""
+        changed = entry != self._entry
+        self._entry = entry
+        self.name.setText(_breakable(entry.name) if entry is not None else NOTHING)
+        self.name.setProperty("tone", "heading" if entry is not None else "muted")
+        self.name.style().polish(self.name)
+        self.trouble.setText(entry.trouble if entry is not None else "")
+        self.trouble.setVisible(bool(entry is not None and entry.trouble))
+        self._show_fit(fit if entry is not None else None)
+        for button in (self.show_file, self.remove):
+            button.setVisible(entry is not None)
+        self.load.setVisible(entry is not None and not entry.trouble)
+        self._show_loaded()
+        if changed:
+            self._show_facts()
+            self.kept.show_entry(entry)
+
+    def _show_fit(self, fit: Fit | None) -> None:
+        self.memory.setText(fit.sentence if fit is not None else "")
+        self.memory.setProperty("tone", "danger" if fit is not None and fit.verdict == "too large" else "")
+        self.memory.style().polish(self.memory)
+        self.memory.setVisible(fit is not None)
+        speed = speed_text(fit)
+        self.speed.setText(f"It will write about {speed.removeprefix('≈ ')}, estimated from this machine's memory." if speed else "")
+        self.speed.setVisible(bool(speed))
+
+    def _show_loaded(self) -> None:
+        loaded = self._is_loaded()
+        self.load.setText("Unload" if loaded else "Load")
+        self.load.setEnabled(self._entry is not None and not self._entry.trouble and self._session.state != "loading")
+
+    def _settings_changed(self, cls: type[Settings]) -> None:
+        if cls is LoadSettings:  # which chat template is used
+            self._show_facts()
+
+    def _show_facts(self) -> None:
+        while self._grid.count():
+            item = self._grid.takeAt(0)
+            widget = item.widget() if item is not None else None
+            if widget is not None:
+                widget.hide()
+                widget.deleteLater()
+        for row, (what, value) in enumerate(self._facts_of(self._entry)):
+            name, text = _label("muted", wrap=False), _label()
+            name.setText(what)
+            text.setText(_breakable(value))
+            text.setAccessibleName(f"{what}: {value}")
+            self._grid.addWidget(name, row, 0, Qt.AlignmentFlag.AlignTop)
+            self._grid.addWidget(text, row, 1)
+
+    def _facts_of(self, entry: ModelEntry | None) -> list[tuple[str, str]]:
+        if entry is None:
+            return []
+        info, facts = entry.info, []
+        if info is not None:
+            bits = f"{info.bits_per_weight:.3g} bits"
+            given = bool(self._session.settings_for(entry.path, LoadSettings).chat_template.strip())
+            facts = [
+                ("Architecture", f"{info.architecture}, {count_text(info.parameters)} weights, {info.layers} layers"),
+                ("Format", info.format), ("Quantisation", f"{info.quantisation} ({bits})" if info.quantisation else bits),
+                ("Size", size_text(info.size)),
+                ("Context", f"{info.context_length:,} tokens"), ("Chat template", template_text(info, given)),
+                ("Licence", info.licence or "not stated"),
+            ]  # fmt: skip
+        return [*facts, ("Found in", entry.source or "opened before"), ("Path", one_line(entry.path))]
+
+    def _path(self) -> str:
+        return self._entry.path if self._entry is not None else ""
+
+    def _is_loaded(self) -> bool:
+        return self._entry is not None and self._session.model is not None and self._session.model.path == self._entry.path
+
+    def _load(self) -> None:
+        if self._is_loaded():
+            self.unload_wanted.emit()
+        elif self._entry is not None:
+            self.load_wanted.emit(self._entry.path)

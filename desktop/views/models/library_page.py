@@ -1,0 +1,282 @@
+"""The library's first page: search, filter and folders above, the table with its details below, and what goes on at the foot."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
+from PySide6.QtGui import QAction, QKeySequence, QResizeEvent
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QComboBox,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QMenu,
+    QProgressBar,
+    QPushButton,
+    QSplitter,
+    QStackedWidget,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.items.models.library import LibraryModel
+from desktop.items.models.local_models import ModelEntry
+from desktop.services.session.chat_session import ChatSession
+from desktop.views.models.library_details import LibraryDetails
+from desktop.views.models.library_table import LibraryTable
+from desktop.views.widgets.icons import IconButton
+
+__all__ = ["LibraryPage"]
+
+EVERYWHERE = "Everywhere"
+EMPTY = "No models were found on this computer yet. Add a folder, open a file, or get a model from the hub."
+NO_MATCH = "No model matches. Change the search, or choose Everywhere."
+SEARCH_MS = 120
+_WIDE = 130
+"""From so many characters of width on the details stand beside the table."""
+_NARROW = 80
+"""With fewer, the search has a line of its own."""
+
+
+class LibraryPage(QWidget):
+    """Shows `models`; the deeds are told: `load_wanted(path)`, `unload_wanted()`, `stop_wanted()`, `show_wanted(path)`,
+    `remove_wanted(path)`, `folder_add_wanted()`, `folder_remove_wanted(folder)`, `file_wanted()`, `refresh_wanted()`,
+    `restore_wanted()` (removed models again)."""
+
+    load_wanted = Signal(str)
+    unload_wanted = Signal()
+    stop_wanted = Signal()
+    show_wanted = Signal(str)
+    remove_wanted = Signal(str)
+    folder_add_wanted = Signal()
+    folder_remove_wanted = Signal(str)
+    file_wanted = Signal()
+    refresh_wanted = Signal()
+    restore_wanted = Signal()
+
+    def __init__(self, session: ChatSession, models: LibraryModel, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session, self.models = session, models
+        self.table = LibraryTable(models)
+        self.details = LibraryDetails(session)
+        self.query = QLineEdit()
+        self.query.setProperty("tone", "search")
+        self.query.setPlaceholderText("Search models")
+        self.query.setAccessibleName("Search models")
+        self.query.setClearButtonEnabled(True)
+        self.source = QComboBox()
+        self.source.setAccessibleName("Show models from")
+        self.source.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self.source.addItem(EVERYWHERE)
+        self.folders = QToolButton()
+        self.folders.setObjectName("more")
+        self.folders.setText("Folders ▾")
+        self.folders.setAccessibleName("Folders in which models are looked for")
+        self.folders.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.folders.setMenu(QMenu(self))
+        self.folders.menu().aboutToShow.connect(self._fill_folders)
+        self.open_file = QPushButton("Open file…")
+        self.again = IconButton("regenerate", "Look for models again")
+        self.again.setToolTip("Look for models again (F5)")
+        self.nothing = QLabel(EMPTY)
+        self.nothing.setWordWrap(True)
+        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.nothing.setProperty("tone", "muted")
+        self.count = QLabel()
+        self.count.setProperty("tone", "muted")
+        self.doing = QLabel()
+        self.bar = QProgressBar()
+        self.bar.setAccessibleName("Loading of the model")
+        self.bar.setTextVisible(False)
+        self.bar.setFixedHeight(8)
+        self.stop = QPushButton("Cancel")
+        self.stop.setAccessibleName("Cancel loading")
+        self._wait = QTimer(self)
+        self._wait.setSingleShot(True)
+        self._wait.setInterval(SEARCH_MS)
+        self._lay_out()
+        self._connect()
+        self.show_searching(False)
+        self.show_state(session.state)
+
+    def _lay_out(self) -> None:
+        top = self._top = QBoxLayout(QBoxLayout.Direction.LeftToRight)
+        top.addWidget(self.query, 1)
+        tools = QHBoxLayout()
+        top.addLayout(tools)
+        for widget in (self.source, self.folders, self.open_file, self.again):
+            tools.addWidget(widget)
+        tools.setStretchFactor(self.source, 1)
+        self._tables = QStackedWidget()
+        self._tables.addWidget(self.table)
+        self._tables.addWidget(self.nothing)
+        self.split = QSplitter(Qt.Orientation.Horizontal)
+        self.split.setChildrenCollapsible(False)
+        self.split.setHandleWidth(1)
+        self.split.addWidget(self._tables)
+        self.split.addWidget(self.details)
+        self.split.setStretchFactor(0, 3)
+        self.split.setStretchFactor(1, 2)
+        foot = QHBoxLayout()
+        foot.addWidget(self.count)
+        foot.addStretch(1)
+        foot.addWidget(self.doing)
+        foot.addWidget(self.bar, 1)
+        foot.addWidget(self.stop)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(12, 12, 12, 8)
+        layout.addLayout(top)
+        layout.addWidget(self.split, 1)
+        layout.addLayout(foot)
+
+    def _connect(self) -> None:
+        self.query.textChanged.connect(lambda: self._wait.start())
+        self.query.returnPressed.connect(self.table.setFocus)
+        self._wait.timeout.connect(self.apply_filter)
+        self.source.activated.connect(lambda: self.apply_filter())
+        self.open_file.clicked.connect(self.file_wanted)
+        self.again.clicked.connect(self.refresh_wanted)
+        self.stop.clicked.connect(self.stop_wanted)
+        self.table.selected.connect(self._show_details)
+        self.table.activated_model.connect(self._load)
+        self.table.remove_wanted.connect(self.remove_wanted)
+        self.table.menu_wanted.connect(self._open_menu)
+        details = self.details
+        details.load_wanted.connect(self.load_wanted)
+        details.unload_wanted.connect(self.unload_wanted)
+        details.show_wanted.connect(self.show_wanted)
+        details.remove_wanted.connect(self.remove_wanted)
+        self._session.progress.connect(self._show_progress)
+        self._session.state_changed.connect(self.show_state)
+        for keys, deed in (("Ctrl+F", self.search), ("F5", self.refresh_wanted.emit)):
+            action = QAction(self)
+            action.setShortcut(QKeySequence(keys))
+            action.setShortcutContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+            action.triggered.connect(deed)
+            self.addAction(action)
+
+    # -- what is shown
+
+    def refresh(self) -> None:
+        """The models or what is known of them changed."""
+        sources = [EVERYWHERE, *self.models.sources()]
+        if sources != [self.source.itemText(row) for row in range(self.source.count())]:
+            chosen = self.source.currentText()
+            self.source.clear()
+            self.source.addItems(sources)
+            self.source.setCurrentIndex(max(0, self.source.findText(chosen)))
+        self.apply_filter()
+        self._show_details(self.table.path())
+
+    def apply_filter(self) -> None:
+        """Show the models that match what was typed and chosen."""
+        chosen = self.source.currentText()
+        self.models.show_matching(self.query.text(), "" if chosen == EVERYWHERE else chosen, self._session.preferences.hidden_models)
+        shown, all_ = self.models.rowCount(), self.models.count
+        self._tables.setCurrentWidget(self.table if shown else self.nothing)
+        self.nothing.setText(NO_MATCH if all_ else "Looking for models…" if self._searching else EMPTY)
+        self._tell_count(shown, all_)
+
+    def show_searching(self, searching: bool) -> None:
+        """Whether models are being looked for. At the end one is selected, the loaded one where it is there."""
+        self._searching = searching
+        self.apply_filter()
+        if not searching and self.models.rowCount() and not self.table.path():
+            self.table.select(self._session.model.path if self._session.model is not None else "")
+            if not self.table.path():
+                self.table.choose_row(0)
+
+    def show_state(self, state: str) -> None:
+        """Show the bar while a model comes or goes."""
+        for widget in (self.doing, self.bar, self.stop):
+            widget.setVisible(state == "loading")
+        if state != "loading":
+            self.doing.setText("")
+
+    def search(self) -> None:
+        """Put the cursor into the search box."""
+        self.query.setFocus()
+        self.query.selectAll()
+
+    def _tell_count(self, shown: int, all_: int) -> None:
+        models = f"{all_:,} model{'' if all_ == 1 else 's'}"
+        text = models if shown == all_ else f"{shown:,} of {models}"
+        self.count.setText(f"{text}, still looking…" if self._searching else text if all_ else "")
+
+    def _show_progress(self, stage: str, done: int, total: int) -> None:
+        if self._session.state == "loading":
+            self.doing.setText(stage)
+            self.bar.setRange(0, 1000 if total > 1 else 0)
+            if total > 1:
+                self.bar.setValue(min(1000, done * 1000 // total))
+
+    def _show_details(self, path: str) -> None:
+        self.details.show_entry(self.models.entry(path), self.models.fit(path))
+
+    # -- what the user does
+
+    def _load(self, path: str) -> None:
+        entry = self.models.entry(path)
+        if entry is not None and not entry.trouble:
+            self.load_wanted.emit(path)
+
+    def _open_menu(self, path: str, point: QPoint) -> None:
+        entry = self.models.entry(path)
+        if entry is not None:
+            menu = self.make_menu(entry)
+            menu.aboutToHide.connect(menu.deleteLater)
+            menu.popup(point)
+
+    def make_menu(self, entry: ModelEntry) -> QMenu:
+        """The menu of one model."""
+        menu = QMenu(self)
+        loaded = self._session.model is not None and self._session.model.path == entry.path
+        deed = menu.addAction("Unload" if loaded else "Load")
+        deed.triggered.connect(lambda: self.unload_wanted.emit() if loaded else self._load(entry.path))
+        deed.setEnabled(not entry.trouble)
+        menu.addAction("Show in folder", lambda: self.show_wanted.emit(entry.path))
+        menu.addSeparator()
+        menu.addAction("Remove from list", lambda: self.remove_wanted.emit(entry.path))
+        return menu
+
+    def _fill_folders(self) -> None:
+        menu = self.folders.menu()
+        menu.clear()
+        menu.addAction("Add a folder…", self.folder_add_wanted.emit)
+        own = self._session.preferences.model_folders
+        if own:
+            menu.addSection("Remove")
+            for folder in own:
+                shown = self.fontMetrics().elidedText(folder, Qt.TextElideMode.ElideMiddle, 420).replace("&", "&&")
+                menu.addAction(f"Remove {shown}").triggered.connect(partial(self.folder_remove_wanted.emit, folder))
+        hidden = len(self._session.preferences.hidden_models)
+        if hidden:
+            menu.addSeparator()
+            menu.addAction(f"Show {hidden} removed model{'' if hidden == 1 else 's'} again", self.restore_wanted.emit)
+
+    # -- room
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Details beside the table where there is room, else below it."""
+        super().resizeEvent(event)
+        self._arrange()
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the text size."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange and hasattr(self, "split"):
+            self._arrange()
+
+    def _arrange(self) -> None:
+        wide = self.width() >= self.fontMetrics().averageCharWidth() * _WIDE
+        narrow = self.width() < self.fontMetrics().averageCharWidth() * _NARROW
+        self._top.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
+        wanted = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
+        if self.split.orientation() != wanted:
+            self.split.setOrientation(wanted)
+            size = self.split.width() if wide else self.split.height()
+            self.split.setSizes([size * 3 // 5, size * 2 // 5])
+        self.details.setMinimumWidth(self.fontMetrics().averageCharWidth() * 48 if wide else 0)

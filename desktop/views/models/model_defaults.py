@@ -1,0 +1,153 @@
+"""The settings kept for one model: context, cache type, chat template, and the sampling its makers advise."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from desktop.items.models.local_models import ModelEntry, template_text
+from desktop.services.session.chat_session import ChatSession
+from desktop.settings import Behaviour
+from desktop.views.settings.form_row import Row
+from desktop.views.settings.text_editors import TextEditor
+from desktop.views.widgets.file_dialogs import ask_open
+from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, setting_info
+
+__all__ = ["KeptSettings", "advice_text"]
+
+FIELDS: tuple[tuple[type[Settings], str], ...] = (
+    (CacheSettings, "context_length"), (CacheSettings, "dtype"), (LoadSettings, "chat_template"),
+)  # fmt: skip
+MAX_TEMPLATE_BYTES = 1 << 20
+
+
+def advice_text(values: Sequence[tuple[str, Any]]) -> str:
+    """Sampler values for people: "temperature 0.6, top K 20"."""
+    labels = {field.name: setting_info(field).label for field in dataclasses.fields(SamplerSettings)}
+    return ", ".join(f"{labels[name][:1].lower()}{labels[name][1:]} {_value_text(value)}" for name, value in values if name in labels)
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+
+
+class KeptSettings(QWidget):
+    """Shows and keeps the settings of one model; they hold whenever it is loaded. `told(sentence)` is trouble
+    with a file, `changed()` that other settings are kept.
+    """
+
+    told = Signal(str)
+    changed = Signal()
+
+    def __init__(self, session: ChatSession, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._entry: ModelEntry | None = None
+        heading = QLabel("Kept for this model")
+        heading.setProperty("tone", "subheading")
+        heading.setIndent(0)
+        self.rows: dict[str, Row] = {}
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(8)
+        layout.addWidget(heading)
+        for cls, name in FIELDS:
+            field = next(field for field in dataclasses.fields(cls) if field.name == name)  # type: ignore[arg-type]
+            row = self.rows[name] = Row(setting_info(field), get_type_hints(cls)[name])
+            row.editor.edited.connect(lambda value, cls=cls, name=name: self._keep(cls, name, value))
+            row.reset.clicked.connect(lambda _checked=False, cls=cls, name=name: self._forget(cls, name))
+            layout.addWidget(row)
+        self.template_file = QPushButton("Template from a file…")
+        self.template_file.clicked.connect(self._ask_for_template)
+        layout.addWidget(self.template_file)
+        self.advice = QLabel()
+        self.advice.setWordWrap(True)
+        self.advice.setProperty("tone", "muted")
+        self.use_advice = QPushButton("Keep these for this model")
+        self.use_advice.clicked.connect(self._use_advice)
+        self.forget_advice = QPushButton("Forget them")
+        self.forget_advice.setAccessibleName("Forget the sampling kept for this model")
+        self.forget_advice.clicked.connect(lambda: self._keep_all(SamplerSettings, {}))
+        layout.addWidget(self.advice)
+        buttons = QHBoxLayout()
+        buttons.addWidget(self.use_advice)
+        buttons.addWidget(self.forget_advice)
+        buttons.addStretch(1)
+        layout.addLayout(buttons)
+        session.settings_changed.connect(lambda _cls: self.refresh())
+
+    def show_entry(self, entry: ModelEntry | None) -> None:
+        """Show what is kept for a model; what was being typed for another one is kept with that one first."""
+        for row in self.rows.values():
+            row.editor.finish()
+        self._entry = entry if entry is not None and entry.info is not None else None
+        self.setVisible(self._entry is not None)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the values as they are now."""
+        if self._entry is None or self._entry.info is None:
+            return
+        path = self._entry.path
+        for cls, name in FIELDS:
+            row, settings = self.rows[name], self._session.settings_for(path, cls)
+            own = name in self._session.preferences.kept(path, cls)
+            saved = name in self._session.preferences.saved_names(cls)
+            row.editor.set_value(getattr(settings, name))
+            if isinstance(row.editor, TextEditor):
+                row.editor.box.setPlaceholderText(template_text(self._entry.info))
+            row.tell_source("model" if own else "saved default" if saved else "default", own)
+        advised = self._entry.info.defaults
+        kept = self._session.preferences.kept(path, SamplerSettings)
+        used = self._session.settings(Behaviour).makers_advice
+        sentences = [f"Its makers advise: {advice_text(advised)}." if advised else "Its makers advise no sampling settings."]
+        if advised:
+            sentences.append("This is used when the model is loaded." if used else "This is not used: it is switched off under Behaviour.")
+        if kept:
+            sentences.append(f"Sampling kept for this model, which comes first: {advice_text(list(kept.items()))}.")
+        self.advice.setText(" ".join(sentences))
+        self.use_advice.setVisible(bool(advised) and not used and kept != dict(advised))
+        self.forget_advice.setVisible(bool(kept))
+
+    def _keep(self, cls: type[Settings], name: str, value: Any) -> None:
+        if self._entry is not None:
+            self._keep_all(cls, {**self._session.preferences.kept(self._entry.path, cls), name: value})
+
+    def _forget(self, cls: type[Settings], name: str) -> None:
+        if self._entry is not None:
+            kept = self._session.preferences.kept(self._entry.path, cls)
+            kept.pop(name, None)
+            self._keep_all(cls, kept)
+
+    def _use_advice(self) -> None:
+        if self._entry is not None and self._entry.info is not None:
+            self._keep_all(SamplerSettings, dict(self._entry.info.defaults))
+
+    def _keep_all(self, cls: type[Settings], values: dict[str, Any]) -> None:
+        if self._entry is not None:
+            self._session.keep_for_model(self._entry.path, cls, values)
+            self.refresh()
+            self.changed.emit()
+
+    def _ask_for_template(self) -> None:
+        kinds = "Templates (*.jinja *.jinja2 *.j2 *.txt);;All files (*)"
+        ask_open(self, "Take a chat template from a file", lambda chosen: self.take_template(chosen[0]), kinds)
+
+    def take_template(self, path: Path) -> None:
+        """Keep the text of a file as the model's chat template."""
+        try:
+            if path.stat().st_size > MAX_TEMPLATE_BYTES:
+                self.told.emit(f"{path.name} is too large for a chat template (more than 1 MB); choose another file.")
+                return
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            self.told.emit(f"{path.name} cannot be read as text; choose another file.")
+            return
+        self._keep(LoadSettings, "chat_template", text)

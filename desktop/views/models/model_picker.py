@@ -1,0 +1,150 @@
+"""The button with the model's name, and its menu: models used or found before, and the ways to get another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtGui import QAction, QPalette
+from PySide6.QtWidgets import QMenu, QSizePolicy, QToolButton, QWidget
+
+from desktop.items.models.local_models import STARTER_SIZE, ModelEntry, model_name
+from desktop.views.layout.bidi import isolated
+from desktop.views.widgets.icons import tinted
+from engine.printable import one_line
+
+__all__ = ["STARTER_WORDS", "ModelPicker"]
+
+STARTER_WORDS = f"Download starter model ({STARTER_SIZE})"
+
+_MOST_ENTRIES = 12
+_NAME_CHARACTERS, _TROUBLE_CHARACTERS = 34, 60
+
+
+class ModelPicker(QToolButton):
+    """Shows the loaded model; the menu asks for entries with `entries_wanted()` when it opens, answered by `show_entries`.
+
+    `chosen(path)`, `library_requested()`, `open_file_requested()`, `open_folder_requested()`, `starter_requested()`, `unload_requested()`.
+    `device_chosen(value)` of those that `show_devices` shows.
+    """
+
+    entries_wanted = Signal()
+    chosen = Signal(str)
+    library_requested = Signal()
+    open_file_requested = Signal()
+    open_folder_requested = Signal()
+    starter_requested = Signal()
+    unload_requested = Signal()
+    device_chosen = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("modelButton")
+        self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+        self.setMinimumWidth(60)
+        self._path = ""
+        self._entry_actions: list[QAction] = []
+        self._shown: tuple[str, tuple[ModelEntry, ...]] = ("", ())
+        self._menu = QMenu(self)
+        self._menu.setToolTipsVisible(True)
+        self._menu.aboutToShow.connect(self.entries_wanted)
+        self._end_of_entries = self._menu.addSeparator()
+        self._menu.addAction("Model library…", self.library_requested.emit)
+        self._menu.addAction("Open model file…", self.open_file_requested.emit)
+        self._menu.addAction("Open model folder…", self.open_folder_requested.emit)
+        self._starter = self._menu.addAction(STARTER_WORDS, self.starter_requested.emit)
+        self._menu.addSeparator()
+        self._devices = self._menu.addMenu("Run on")
+        self._shown_devices: tuple[tuple[tuple[str, str], ...], str] = ((), "")
+        self._unload = self._menu.addAction("Unload", self.unload_requested.emit)
+        self.setMenu(self._menu)
+        self.show_model("", "")
+
+    def show_model(self, path: str, name: str) -> None:
+        """Show the loaded model, or with empty names that there is none."""
+        self._path = path
+        self.setText(f"{_shortened(name) or 'Choose a model'}  ▾")
+        self.setToolTip(f"{name}\n{one_line(path)}" if path else "Choose a model")
+        self.setAccessibleName(f"Model: {name}" if name else "Choose a model")
+        self._unload.setEnabled(bool(path))
+
+    def show_loading(self, path: str) -> None:
+        """Show which model is being loaded, in the place of the one before."""
+        name = next((entry.name for entry in self._shown[1] if entry.path == path), model_name(path))
+        self.show_model(path, name)
+        self.setText(f"Loading {_shortened(name)} …  ▾")
+        self.setToolTip(f"Loading {name}\n{one_line(path)}")
+        self.setAccessibleName(f"Loading model: {name}")
+        self._unload.setEnabled(False)
+
+    def show_fetching(self, running: bool) -> None:
+        """Offer to cancel the download while it runs."""
+        self._starter.setText("Cancel the download" if running else STARTER_WORDS)
+
+    def show_entries(self, entries: Iterable[ModelEntry]) -> None:
+        """Fill the first part of the menu; also while it is open, when more becomes known."""
+        shown = (self._path, tuple(entries)[:_MOST_ENTRIES])
+        if shown == self._shown:
+            return
+        self._shown = shown
+        for action in self._entry_actions:
+            self._menu.removeAction(action)
+            action.deleteLater()
+        self._entry_actions = [self._action(entry) for entry in shown[1]]
+        self._menu.insertActions(self._end_of_entries, self._entry_actions)
+        self._end_of_entries.setVisible(bool(self._entry_actions))
+
+    def show_devices(self, choices: Iterable[tuple[str, str]], current: str) -> None:
+        """The devices as (value, words), and the one that is chosen."""
+        shown = (tuple(choices), current)
+        if shown == self._shown_devices:
+            return
+        self._shown_devices = shown
+        self._devices.clear()
+        for value, words in shown[0]:
+            action = self._devices.addAction(words.replace("&", "&&"))
+            action.setCheckable(True)
+            action.setChecked(value == current)
+            action.triggered.connect(partial(self.device_chosen.emit, value))
+        self._devices.setTitle(f"Run on: {dict(shown[0]).get(current, current)}".replace("&", "&&"))
+
+    def device_actions(self) -> tuple[QAction, ...]:
+        """The actions of the devices in the menu."""
+        return tuple(self._devices.actions())
+
+    def entry_actions(self) -> tuple[QAction, ...]:
+        """The actions of the models in the menu."""
+        return tuple(self._entry_actions)
+
+    def _action(self, entry: ModelEntry) -> QAction:
+        words = f"{isolated(entry.name)}\t{isolated(entry.detail)}" if entry.detail else isolated(entry.name)
+        action = QAction(words.replace("&", "&&"), self)
+        action.setCheckable(True)
+        action.setChecked(entry.path == self._path)
+        action.setEnabled(not entry.trouble)
+        action.setToolTip(entry.trouble or entry.path)
+        if entry.trouble:
+            reason = entry.trouble if len(entry.trouble) <= _TROUBLE_CHARACTERS else entry.trouble[: _TROUBLE_CHARACTERS - 1] + "…"
+            action.setText(isolated(f"{entry.name}: {reason}".replace("&", "&&")))
+        action.triggered.connect(lambda: self.chosen.emit(entry.path))
+        return action
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the theme and the text size."""
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange):
+            self._tint()
+
+    def _tint(self) -> None:
+        colour = self.palette().color(QPalette.ColorRole.WindowText).name()
+        side = round(self.fontMetrics().height() * 1.15)
+        self.setIcon(tinted("model", colour, colour))
+        self.setIconSize(QSize(side, side))
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _NAME_CHARACTERS else name[: _NAME_CHARACTERS - 1] + "…"

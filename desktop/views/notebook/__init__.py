@@ -1,0 +1,1 @@
+"""Notebooks: a text that the user and the model write in turn."""

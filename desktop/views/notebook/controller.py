@@ -1,0 +1,180 @@
+"""Between notebooks and the window: the page in the place of transcript and message box, commands, the search, token counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from PySide6.QtCore import QObject, QTimer
+from PySide6.QtGui import QAction, QGuiApplication
+
+from desktop.services.composer.document_saver import DocumentSaver
+from desktop.services.session.chat_session import ChatSession
+from desktop.settings import Appearance
+from desktop.store.conversations.records import SearchHit
+from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.settings.settings_pane import Inspector
+from engine.core import ChatRequest, ChatSource
+from engine.settings import Settings
+
+if TYPE_CHECKING:
+    from desktop.views.notebook.page import NotebookPage
+    from desktop.views.window_parts import WindowParts
+
+__all__ = ["NotebookDesk"]
+
+_COUNT_MS = 900
+_NO_PROMPT = "A notebook goes to the model as it is, without a chat template: no system prompt is sent."
+_OF_CHATS = ("attach", "opening", "prompts", "fork", "previous_variant", "next_variant", "context", "persona")
+"""Commands that mean nothing in a notebook."""
+
+
+class NotebookDesk(QObject):
+    """Makes the page when a notebook is opened first. `page` is it; None before that. `actions` are the window's, by name."""
+
+    def __init__(self, session: ChatSession, chat: ChatPane, inspector: Inspector, window: WindowParts) -> None:
+        super().__init__(window)
+        self._session, self._chat, self._inspector, self._window = session, chat, inspector, window
+        self.page: NotebookPage | None = None
+        self.actions: Mapping[str, QAction] = {}
+        self.saver = DocumentSaver(session, self)
+        self.saver.trouble.connect(lambda sentence: chat.show_notice(sentence, "error"))
+        self.saver.saved_again.connect(lambda: chat.show_notice("Everything is saved again.", "info"))
+        self._counted, self._question = "", 0
+        self._count = QTimer(self)
+        self._count.setSingleShot(True)
+        self._count.setInterval(_COUNT_MS)
+        self._count.timeout.connect(self._ask_count)
+        session.conversation_changed.connect(lambda _conversation: self.show())
+        session.document_shown.connect(self._refresh)
+        session.settings_changed.connect(self._on_settings)
+        session.state_changed.connect(self._on_state)
+        session.asked.connect(self._on_counted)
+
+    # -- the page
+
+    @property
+    def open_page(self) -> NotebookPage | None:
+        """The page while a notebook is open."""
+        return self.page if self.page is not None and self.page.document is not None else None
+
+    def show(self) -> None:
+        """Show what is open: a notebook's page, or the chat."""
+        if self.open_page is not None:
+            self.open_page.flush()
+        document = self._session.document()
+        if document is not None and self.page is None:
+            self._make_page()
+        was_open = self.open_page is not None
+        if self.page is not None:
+            self.page.show_document(document)
+        opened = document is not None
+        if opened != was_open:
+            self._exchange(opened)
+        if self.open_page is not None:
+            self._counted = ""
+            self.open_page.bar.show_figures(0, 0)
+            self.open_page.editor.setFocus()
+            self._count.start()
+
+    def _make_page(self) -> None:
+        from desktop.views.notebook.page import NotebookPage  # when it is first wanted
+
+        page = self.page = NotebookPage(self._session, self.saver)
+        self._chat.add_page(page)
+        page.tokens.why_not = self._chat.tokens.why_not
+        page.changed.connect(self._count.start)
+        page.restyled.connect(self._relook)
+        self._relook()
+        self._on_settings(Appearance)
+
+    def _exchange(self, notebook: bool) -> None:
+        """Put the page into the place of the chat's parts, or those back."""
+        if self.page is not None:
+            self.page.setVisible(notebook)
+        self._chat.transcript.setVisible(not notebook)
+        self._chat.composer.setVisible(not notebook)
+        self._window.personas.picker.setVisible(not notebook)
+        self._inspector.prompt_field.set_unused(_NO_PROMPT if notebook else "")
+        for name in _OF_CHATS:
+            self.actions[name].setEnabled(not notebook)
+
+    def _refresh(self) -> None:
+        if self.page is not None:
+            self.page.flush()
+            self.page.show_document(self._session.document())
+
+    def _relook(self) -> None:
+        if self.page is not None:
+            self.page.relook(self._session.settings(Appearance).text_scale)
+
+    def _on_settings(self, cls: type[Settings]) -> None:
+        if cls is Appearance and self.page is not None:
+            mode = self._session.settings(Appearance).token_colours
+            self.page.set_mode("" if mode == "off" else mode)
+            self._relook()
+
+    def close(self) -> None:
+        """Save what was typed."""
+        if self.page is not None:
+            self.page.close_page()
+
+    # -- commands
+
+    def handlers(self, of_chats: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
+        """The window's commands: in a notebook some do what they do in a chat in its own way, and what was typed is saved first."""
+        own: dict[str, Callable[[NotebookPage], Any]] = {
+            "regenerate": lambda page: page.write_again(),
+            "continue": lambda page: page.write_on(),
+            "find": lambda page: page.finding.open(),
+            "copy_reply": self._copy,
+            "origin": lambda page: self._window.origins.open(page.document.message_id, self._window) if page.document else None,
+        }
+        made = {name: self._either(own.get(name), deed) for name, deed in of_chats.items()}
+        return made | {"new_notebook": self._session.new_notebook, "new_temporary_notebook": self._session.new_temporary_notebook}
+
+    def _either(self, own: Callable[[NotebookPage], Any] | None, deed: Callable[[], Any]) -> Callable[[], Any]:
+        def act() -> Any:
+            page = self.open_page
+            if page is not None:
+                page.flush()
+            return own(page) if page is not None and own is not None else deed()
+
+        return act
+
+    def _copy(self, page: NotebookPage) -> None:
+        QGuiApplication.clipboard().setText(page.written_text() or page.editor.text())
+        self._chat.banner.show_notice("What was written last was copied." if page.written_text() else "The document was copied.", "info")
+
+    def open_hit(self, hit: SearchHit, words_at: Callable[[str, int], str]) -> bool:
+        """Show a place that a search found in the open notebook; False where a chat is open."""
+        page = self.open_page
+        if page is not None:
+            page.finding.go_to(hit.place, words_at(page.editor.text(), hit.place))
+        return page is not None
+
+    # -- how long it is
+
+    def _on_state(self, state: str) -> None:
+        if state == "idle" and self.open_page is not None:
+            self._counted = ""
+            self._count.start()
+
+    def _ask_count(self) -> None:
+        page, session = self.open_page, self._session
+        if page is None or session.model is None or session.state != "idle":
+            return
+        text = page.editor.text()
+        if text == self._counted and text:
+            return
+        self._counted = text
+
+        def counted(source: ChatSource) -> tuple[int, int]:
+            return source.count(text) if text else 0, source.foresee(ChatRequest(())).context_length
+
+        self._question = session.ask(counted)
+
+    def _on_counted(self, question: int, answer: object) -> None:
+        page = self.open_page
+        if question == self._question and page is not None and isinstance(answer, tuple) and not page.editor.streaming:
+            page.bar.show_figures(*answer)

@@ -1,0 +1,118 @@
+"""The token inspector of a notebook: the popup of the token under the pointer or at the cursor, and what is chosen in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtWidgets import QWidget
+
+from desktop.items.text.token_words import beginning
+from desktop.services.engine.token_cache import model_key
+from desktop.services.session.chat_session import ChatSession
+from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
+from desktop.views.notebook.editor import NotebookEditor
+from desktop.views.transcript.tokens.popup import TokenPopup
+from engine.core import Alternative
+
+__all__ = ["NotebookTokens"]
+
+_OPEN_MS, _CLOSE_MS = 350, 250
+
+
+class NotebookTokens(QObject):
+    """`branch(int token, str head, tuple ids, object other)`: go on behind `head`, which ends with the alternative `other` of a token,
+    and whose exact ids are `ids` where they are known.
+    """
+
+    branch = Signal(int, str, object, object)
+
+    def __init__(self, session: ChatSession, editor: NotebookEditor, page: QWidget) -> None:
+        super().__init__(page)
+        self._session, self._editor, self._page = session, editor, page
+        self.popup = TokenPopup(page, "cut the document here and write on")
+        self.popup.chosen.connect(self._choose)
+        self.popup.closed.connect(self._back)
+        self.why_not: Callable[[int, TokenTrace], tuple[str, frozenset[int]]] = lambda message, trace: ("", frozenset())
+        self.renew: Callable[[], None] = lambda: None  # brings the editor's tokens up to its text
+        self._shown = self._wanted = -1
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.timeout.connect(self._change)
+        editor.token_wanted.connect(self._on_wanted)
+        editor.typed.connect(self.close)
+        editor.verticalScrollBar().valueChanged.connect(self.close)
+
+    def set_mode(self, mode: str) -> None:
+        """Tint by "probability" or "entropy"; "" for nothing."""
+        self.close()
+        self._editor.mode = mode
+        self._editor.viewport().update()
+
+    def open(self, token: int, focus: bool = False) -> None:
+        """Show the popup of a token; `focus` gives it the keyboard."""
+        editor = self._editor
+        if editor.stale and not editor.streaming:
+            place = editor.token_range(token)[0]
+            self.renew()
+            token = editor.token_at(place)
+        trace = editor.trace
+        area = editor.area_of(token) if token >= 0 else None
+        if trace is None or editor.look is None or area is None or area.isEmpty() or trace.ids[token] == UNKNOWN:
+            self.close()
+            return
+        self._shown = self._wanted = token
+        editor.mark(token)
+        why_not, stops = self._why_not(trace)
+        if not why_not and trace.healed(token):
+            why_not = "This token was healed: it took the place of the prompt's last one, and nothing else can stand there."
+        self.popup.show_token(trace.token(token), why_not, stops, editor.look)
+        corner = editor.viewport().mapTo(self._page, area.topLeft())
+        area.moveTopLeft(corner)
+        self.popup.place(area, self._page.rect(), editor.look)
+        if focus:
+            self.popup.take_focus()
+
+    def close(self) -> None:
+        """Take the popup away."""
+        self._timer.stop()
+        self._shown = self._wanted = -1
+        self._editor.mark(-1)
+        if self.popup.isVisible():
+            if self.popup.busy():
+                self._editor.setFocus()
+            self.popup.hide()
+
+    def _why_not(self, trace: TokenTrace) -> tuple[str, frozenset[int]]:
+        model = self._session.model
+        if model is not None and self._session.state == "idle":  # by its text, whichever model wrote it
+            return "", frozenset(model.stop_token_ids)
+        return self.why_not(0, trace)
+
+    def _on_wanted(self, token: int, keyboard: bool) -> None:
+        if not self._editor.mode:
+            return
+        if keyboard:
+            self.open(token, focus=True)
+        elif token != self._wanted or (token != self._shown and not self._timer.isActive()):
+            self._wanted = token
+            self._timer.start(_OPEN_MS if token >= 0 and not self.popup.busy() else _CLOSE_MS)
+
+    def _change(self) -> None:
+        if self.popup.busy():
+            self._timer.start(_CLOSE_MS)
+        elif self._wanted >= 0:
+            self.open(self._wanted)
+        else:
+            self.close()
+
+    def _back(self) -> None:
+        self.close()
+        self._editor.setFocus()
+
+    def _choose(self, other: Alternative) -> None:
+        token, trace = self._shown, self._editor.trace
+        self.close()
+        if token >= 0 and trace is not None:
+            head, ids = beginning(trace, token, other)
+            self.branch.emit(token, head, ids if trace.model == model_key(self._session.model) else (), other)

@@ -1,0 +1,80 @@
+"""The bar below a notebook: write on, stop, take back, write again; what the next writing reads, and how long the document is."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout
+
+from desktop.views.widgets.icons import IconButton
+
+__all__ = ["NotebookBar"]
+
+
+class NotebookBar(QFrame):
+    """Signals: `write()`, `stop()`, `undo()`, `again()`."""
+
+    write = Signal()
+    stop = Signal()
+    undo = Signal()
+    again = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("notebookBar")
+        self.setAccessibleName("Writing")
+        self.write_button = QPushButton("Write on")
+        self.write_button.setProperty("tone", "primary")
+        self.write_button.setToolTip("Let the model write on (Ctrl+Enter)")
+        self.write_button.clicked.connect(self.write)
+        self.stop_button = QPushButton("Stop")
+        self.stop_button.setToolTip("Stop writing (Esc)")
+        self.stop_button.clicked.connect(self.stop)
+        self.undo_button = IconButton("undo", "Undo writing")
+        self.undo_button.setToolTip("Undo writing: take the last written stretch back (Ctrl+Z)")
+        self.undo_button.clicked.connect(self.undo)
+        self.again_button = IconButton("regenerate", "Write again")
+        self.again_button.setToolTip("Write again: another stretch in the place of the last one (Ctrl+R)")
+        self.again_button.clicked.connect(self.again)
+        self.figures = QLabel()
+        self.figures.setProperty("tone", "muted")
+        self.note = QLabel()
+        self.note.setProperty("tone", "muted")
+        self.note.setWordWrap(True)
+        self.note.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        line = QHBoxLayout()
+        line.setSpacing(6)
+        for widget in (self.write_button, self.stop_button, self.undo_button, self.again_button):
+            line.addWidget(widget)
+        line.addStretch(1)
+        line.addWidget(self.figures)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(14, 8, 14, 6)
+        layout.setSpacing(4)
+        layout.addLayout(line)
+        layout.addWidget(self.note)
+        self.show_state(writing=False, stretch=False, busy=False)
+
+    def show_state(self, *, writing: bool, stretch: bool, busy: bool) -> None:
+        """`writing`: a model writes here; `busy`: it does elsewhere; `stretch`: there is something written to take back."""
+        had = self.write_button.hasFocus() or self.stop_button.hasFocus()
+        self.write_button.setVisible(not writing)
+        self.stop_button.setVisible(writing)
+        self.write_button.setEnabled(not busy)
+        self.undo_button.setEnabled(stretch and not writing)
+        self.again_button.setEnabled(stretch and not writing and not busy)
+        if had:
+            (self.stop_button if writing else self.write_button).setFocus()
+
+    def show_figures(self, tokens: int, context: int) -> None:
+        """How many tokens the document has, and how many the context holds; 0 where that is not known."""
+        words = f"{tokens:,} / {context:,} tokens" if tokens and context else f"{tokens:,} tokens" if tokens else ""
+        self.figures.setText(words)
+        self.figures.setToolTip("Tokens of the document, and what the context holds" if words else "")
+        self.figures.setAccessibleName(f"Document: {words}" if words else "Document")
+
+    def show_note(self, text: str, warning: bool = False) -> None:
+        """A sentence below the buttons."""
+        if text != self.note.text():
+            self.note.setText(text)
+            self.note.setProperty("tone", "" if warning else "muted")
+            self.note.style().polish(self.note)

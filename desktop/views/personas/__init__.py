@@ -1,0 +1,1 @@
+"""Personas, and the participants of a chat."""

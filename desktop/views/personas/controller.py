@@ -1,0 +1,129 @@
+"""Between the personas and the window: who answers, shown and chosen in the top bar, and the window in which they are made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject
+from PySide6.QtGui import QPixmap
+from PySide6.QtWidgets import QWidget
+
+from desktop.items.models.local_models import model_name
+from desktop.services.conversations.personas import PersonaService
+from desktop.services.models.local_models import CatalogueService
+from desktop.services.session.chat_session import ChatSession
+from desktop.store.conversations.personas import Persona, PersonaStore
+from desktop.store.database.database import StoreError
+from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.models.controller import ModelDesk
+from desktop.views.personas.persona_picker import PersonaPicker
+from desktop.views.transcript.row_widgets.sender import Speaker
+from desktop.views.widgets.avatar import avatar
+
+if TYPE_CHECKING:
+    from desktop.views.personas.personas_dialog import PersonasDialog
+
+__all__ = ["PersonaDesk"]
+
+
+class PersonaDesk(QObject):
+    """Owns the persona service, the picker and the window of personas."""
+
+    def __init__(
+        self, session: ChatSession, chat: ChatPane, models: ModelDesk, catalogue: CatalogueService, window: QWidget
+    ) -> None:
+        super().__init__(window)
+        self._session, self._chat, self._models, self._catalogue, self._window = session, chat, models, catalogue, window
+        self.service = PersonaService(session, session.push_undo, self)
+        self.picker = PersonaPicker(self._draw)
+        self.dialog: PersonasDialog | None = None
+        self._images: dict[int, bytes] = {}
+        self._offered = ""
+        self.picker.entries_wanted.connect(lambda: self.picker.show_entries(self.service.personas()))
+        self.picker.chosen.connect(self.choose)
+        self.picker.manage_requested.connect(self.manage)
+        session.persona_changed.connect(self._show)
+        self.service.changed.connect(self._renew)
+        self.service.told.connect(self._show_told)
+        self._faces: dict[int, Persona] = {}
+        self._draw_speakers()
+
+    def choose(self, persona_id: int | None) -> None:
+        """Let a persona answer in the open chat, and offer its model where another one is loaded."""
+        if self.service.choose(persona_id):
+            self._offer_model(self._session.persona)
+            self._chat.composer.setFocus()
+
+    def manage(self) -> None:
+        """Show the window in which personas are made and changed."""
+        if self.dialog is None:
+            from desktop.views.personas.personas_dialog import PersonasDialog  # when it is first wanted
+
+            self.dialog = PersonasDialog(self.service, self._window)
+            self.dialog.banner.undo_requested.connect(self._session.undo)
+            self._catalogue.changed.connect(self.dialog.show_models)
+        elif not self.dialog.isVisible():
+            self.dialog.show_personas(self._session.persona.id if self._session.persona is not None else 0)
+        self.dialog.show_models(self._catalogue.entries)
+        self._models.look_for_models()
+        self.dialog.show()
+        self.dialog.activateWindow()
+
+    def close(self) -> None:
+        """The program ends: what was typed and is not saved yet is saved."""
+        if self.dialog is not None:
+            self.dialog.save()
+            self.dialog.hide()
+
+    def draw(self, number: int, name: str, side: int) -> QPixmap:
+        """The picture of a persona, also of one that was deleted; of somebody who is none, the initials of the name."""
+        if number and number not in self._faces:
+            try:
+                self._faces[number] = PersonaStore(self._session.library.database).get(number)
+            except StoreError:  # a number of another store
+                self._faces[number] = Persona(0, name)
+        return self._draw(self._faces.get(number) or Persona(0, name), side)
+
+    def offer_model_of(self, number: int) -> None:
+        """Offer the model of a persona where another one is loaded."""
+        persona = next((persona for persona in self.service.personas() if persona.id == number), None) if number else None
+        if persona is not None:
+            self._offer_model(persona)
+
+    def _offer_model(self, persona: Persona | None) -> None:
+        wanted, loaded = persona.model_path if persona is not None else "", self._session.model
+        if persona is None or not wanted or (loaded is not None and loaded.path == wanted):
+            self._chat.banner.hide_offer(self._offered)
+        elif not Path(wanted).exists():
+            sentence = f"The model of {persona.name} is not at {wanted} any more: choose another one under Manage personas."
+            self._chat.banner.show_notice(sentence, "warning")
+        else:
+            name = model_name(wanted)
+            sentence = f"{persona.name} is meant to be answered by {name}, which is not loaded."
+            self._offered = f"Load {name}"
+            self._chat.banner.show_notice(sentence, "warning", offer=(self._offered, lambda: self._models.open(Path(wanted))))
+
+    def _renew(self) -> None:
+        self._images.clear()
+        self._faces.clear()
+        self._draw_speakers()
+        self._show(self._session.persona)
+
+    def _show(self, persona: Persona | None) -> None:
+        self.picker.show_persona(persona)
+
+    def _draw_speakers(self) -> None:
+        speaker = self._chat.transcript.viewport().findChild(Speaker)
+        if isinstance(speaker, Speaker):
+            speaker.draw_with(self.draw)
+
+    def _show_told(self, sentence: str, level: str, undoable: bool) -> None:
+        if self.dialog is None or not self.dialog.isVisible():
+            self._chat.banner.show_notice(sentence, level, undo=undoable)
+
+    def _draw(self, persona: Persona, side: int) -> QPixmap:
+        if persona.id not in self._images:
+            self._images[persona.id] = self.service.image(persona.id)
+        window = self._window
+        return avatar(persona.name, persona.avatar, self._images[persona.id], side, window.devicePixelRatioF(), window.palette())

@@ -1,0 +1,121 @@
+"""The row of names over the message box: who can be made to speak, and who the user writes as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from PySide6.QtCore import QEvent, QSize, Signal
+from PySide6.QtGui import QAction, QActionGroup, QIcon, QPixmap
+from PySide6.QtWidgets import QLabel, QMenu, QPushButton, QToolButton, QWidget
+
+from desktop.services.session.voices import Voice
+from desktop.views.widgets.flow_layout import FlowLayout
+
+__all__ = ["RoleBar"]
+
+_NAME_CHARACTERS = 24
+Draw = Callable[[int, str, int], QPixmap]
+
+
+class RoleBar(QWidget):
+    """`chosen(name)`: a participant is to speak; `writing_as(name)`: the user is somebody else now; `edit_requested()`: the cast is to
+    be changed. `draw(persona, name, side)` gives a picture. Nothing is shown in a plain chat.
+    """
+
+    chosen = Signal(str)
+    writing_as = Signal(str)
+    edit_requested = Signal()
+
+    def __init__(self, draw: Draw) -> None:
+        super().__init__()
+        self._draw = draw
+        self.setAccessibleName("Roles in this chat")
+        self._flow = FlowLayout(self, 6)
+        self._voices: tuple[Voice, ...] = ()
+        self.buttons: list[QPushButton] = []
+        self.title = QLabel()
+        self.title.setProperty("tone", "muted")
+        self._flow.addWidget(self.title)
+        self.user = QToolButton()
+        self.user.setObjectName("roleUser")
+        self.user.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self._menu = QMenu(self.user)
+        self._menu.setAccessibleName("Your names")
+        self._names = QActionGroup(self._menu)
+        self.user.setMenu(self._menu)
+        self._flow.addWidget(self.user)
+        self.hide()
+
+    def show_cast(self, voices: Sequence[Voice], own: Sequence[str], user: str, next_name: str, by_hand: bool) -> None:
+        """Show who takes part; `next_name` answers the next message, `user` is the name the user writes as."""
+        self._voices = tuple(voices)
+        while len(self.buttons) < len(voices):
+            button = QPushButton()
+            button.setObjectName("roleButton")
+            button.clicked.connect(partial(self._clicked, len(self.buttons)))
+            self.buttons.append(button)
+            self._flow.removeWidget(self.user)
+            self._flow.addWidget(button)
+            self._flow.addWidget(self.user)
+        self.title.setText("Who answers?" if by_hand else "Let speak:")
+        for button, voice in zip(self.buttons, voices, strict=False):
+            button.setText(f" {_short(voice.name)}")  # the blank keeps the word away from the picture
+            button.setToolTip(f"Let {voice.name} speak now, to what you have written" + (
+                "; answers next" if voice.name == next_name else ""))  # fmt: skip
+            button.setAccessibleName(f"Let {voice.name} speak" + (", answers next" if voice.name == next_name else ""))
+            button.setProperty("next", voice.name == next_name)
+            button.style().unpolish(button)
+            button.style().polish(button)
+        for place, button in enumerate(self.buttons):
+            button.setVisible(place < len(voices))
+        if self.buttons:
+            self.title.setMinimumHeight(self.buttons[0].sizeHint().height())
+        self._show_user(own, user)
+        self._paint()
+        self.setVisible(bool(voices))
+
+    def _show_user(self, own: Sequence[str], user: str) -> None:
+        self._menu.clear()
+        for name in own:
+            action = QAction(name.replace("&", "&&"), self._names)
+            action.setCheckable(True)
+            action.setChecked(name == user)
+            action.triggered.connect(partial(self.writing_as.emit, name))
+            self._menu.addAction(action)
+        if own:
+            self._menu.addSeparator()
+        self._menu.addAction("Roles in this chat…", self.edit_requested.emit)
+        shown = _short(user) if user else "You"
+        self.user.setText(f"You: {shown} ▾" if user else f"{shown} ▾")
+        self.user.setToolTip("The name you write as, and who takes part")
+        self.user.setAccessibleName(f"You write as {user}" if user else "You, and who takes part")
+
+    def set_busy(self, busy: bool) -> None:
+        """While a reply is written nobody else can begin."""
+        for button in self.buttons:
+            button.setEnabled(not busy)
+
+    def repaint_pictures(self) -> None:
+        """Pictures are other ones."""
+        self._paint()
+
+    def _clicked(self, place: int) -> None:
+        if place < len(self._voices):
+            self.chosen.emit(self._voices[place].name)
+
+    def _paint(self) -> None:
+        side = round(self.fontMetrics().height() * 1.2)
+        for button, voice in zip(self.buttons, self._voices, strict=False):
+            button.setIcon(QIcon(self._draw(voice.persona, voice.name, side)))
+            button.setIconSize(QSize(side, side))
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the theme and the text size."""
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and hasattr(self, "user"):
+            self._paint()
+
+
+def _short(name: str) -> str:
+    return (name if len(name) <= _NAME_CHARACTERS else name[: _NAME_CHARACTERS - 1] + "…").replace("&", "&&")

@@ -1,0 +1,110 @@
+"""Between the cast of the open chat and the window: the row of names over the message box, the window of roles, slash commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject
+
+from desktop.services.session.chat_session import ChatSession
+from desktop.services.session.context_meter import ContextMeter
+from desktop.services.session.participants import said_of
+from desktop.services.session.voices import next_voice
+from desktop.store.conversations.participants import Roles
+from desktop.store.database.database import StoreError
+from desktop.views.chat.chat_pane import BUSY, ChatPane
+from desktop.views.composer.controller import WritingDesk
+from desktop.views.personas.controller import PersonaDesk
+from desktop.views.personas.participants_bar import RoleBar
+
+if TYPE_CHECKING:
+    from desktop.views.personas.participants_dialog import RolesDialog
+
+__all__ = ["RoleDesk"]
+
+
+class RoleDesk(QObject):
+    """Owns the row of names; `dialog` is the window of roles while it is open."""
+
+    def __init__(self, session: ChatSession, chat: ChatPane, personas: PersonaDesk, writing: WritingDesk, meter: ContextMeter) -> None:
+        super().__init__(chat)
+        self._session, self._chat, self._personas, self._writing = session, chat, personas, writing
+        self.dialog: RolesDialog | None = None
+        self.bar = RoleBar(personas.draw)
+        chat.composer.add_above(self.bar)
+        self.bar.chosen.connect(self.let_speak)
+        self.bar.writing_as.connect(self.write_as)
+        self.bar.edit_requested.connect(self.open)
+        personas.picker.roles_requested.connect(self.open)
+        personas.service.changed.connect(self._show)
+        session.roles_changed.connect(self._show)
+        session.roles_changed.connect(meter.prompt_changed)
+        session.state_changed.connect(self._show_state)
+        for signal in (session.messages.rowsInserted, session.messages.rowsRemoved, session.messages.modelReset):
+            signal.connect(self._show)
+        prompts = writing.prompts
+        prompts.choices |= {"as": lambda: session.roles.own, "next": self._names}
+        prompts.choose |= {"as": self.write_as, "next": self.let_speak}
+        prompts.run["roles"] = self.open
+        self._show()
+
+    def open(self) -> None:
+        """Show who takes part in the open chat, to be changed."""
+        if self.dialog is not None:
+            self.dialog.activateWindow()
+            return
+        from desktop.views.personas.participants_dialog import RolesDialog  # read when it is first wanted
+
+        conversation = self._session.conversation
+        self.dialog = RolesDialog(self._session.roles, self._personas.service.personas(), self._personas.draw, self._chat.window())
+        self.dialog.accepted_roles.connect(lambda roles: self._take(conversation, roles))
+        self.dialog.finished.connect(self._closed)
+        self.dialog.open()
+
+    def let_speak(self, name: str) -> None:
+        """Let a participant answer what is written, else say something now."""
+        voice = self._session.voice(name)
+        if voice is None:
+            return
+        self._personas.offer_model_of(voice.persona)
+        if self._chat.composer.text().strip():
+            self._writing.send_to(name)
+        else:
+            self._session.speak(name)
+        self._chat.composer.setFocus()
+
+    def write_as(self, name: str) -> None:
+        """Let the user's messages be from another one of his names."""
+        if self._session.write_as(name):
+            self._chat.composer.setFocus()
+
+    def _names(self) -> Sequence[str]:
+        return [voice.name for voice in self._session.voices]
+
+    def _take(self, conversation: int, roles: Roles) -> None:
+        if conversation == self._session.conversation and self._session.set_roles(roles):
+            for voice in self._session.voices:
+                self._personas.offer_model_of(voice.persona)
+                break
+
+    def _closed(self) -> None:
+        self.dialog = None
+        self._chat.composer.setFocus()
+
+    def _show(self) -> None:
+        session = self._session
+        roles, voices = session.roles, session.voices
+        following = None
+        if voices and session.conversation:
+            try:
+                path = session.library.of(session.conversation).path(session.conversation)
+            except StoreError:  # the session tells of it
+                path = ()
+            following = next_voice(roles, voices, said_of(path))
+        self.bar.show_cast(voices, roles.own, roles.user, following.name if following is not None else "", roles.turn == "hand")
+        self._show_state(session.state)
+        self._personas.picker.show_roles(len(voices))
+
+    def _show_state(self, state: str) -> None:
+        self.bar.set_busy(state in BUSY)

@@ -1,0 +1,261 @@
+"""The window with the cast of a chat: participants in their order, what the model is told of each, the user's names, who answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QIcon, QPixmap
+from PySide6.QtWidgets import (
+    QComboBox,
+    QDialog,
+    QDialogButtonBox,
+    QFormLayout,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QMenu,
+    QPushButton,
+    QSpinBox,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.store.conversations.participants import LONGEST_NAME, MOST_AUTOMATIC, MOST_PARTICIPANTS, Participant, Roles, name_of
+from desktop.store.conversations.personas import Persona
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.growing_text_edit import TextBox
+from desktop.views.widgets.icons import IconButton
+
+__all__ = ["RolesDialog"]
+
+Draw = Callable[[int, str, int], QPixmap]
+_TURNS = (("turn", "Each in turn"), ("named", "Whoever was named last"), ("hand", "Whom I choose"))
+_NOTHING = "Nobody takes part yet: the model answers as itself. Add personas, or others with a name and a few words about them."
+
+
+class RolesDialog(QDialog):
+    """Edits a copy of `roles`; `accepted_roles(roles)` when OK was pressed. `draw(persona, name, side)` gives a picture."""
+
+    accepted_roles = Signal(object)
+
+    def __init__(self, roles: Roles, personas: Sequence[Persona], draw: Draw, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._draw, self._personas = draw, {persona.id: persona for persona in personas}
+        self._kept, self._cast = roles, list(roles.participants)
+        self.setWindowTitle("Roles in this chat")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self._make_list()
+        self._make_fields(roles)
+        self.trouble = QLabel()
+        self.trouble.setProperty("tone", "muted")
+        self.trouble.setWordWrap(True)
+        self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
+        self.buttons.accepted.connect(self._accept)
+        self.buttons.rejected.connect(self.reject)
+        self._arrange(parent)
+        self._fill(0)
+        self._show_turn()
+
+    def _make_list(self) -> None:
+        self.list = QListWidget()
+        self.list.setProperty("tone", "order")
+        self.list.setAccessibleName("Who takes part, in the order of their turns")
+        self.list.setMinimumHeight(5 * self.fontMetrics().height())
+        self.list.currentRowChanged.connect(self._show_current)
+        self.add = QPushButton("Add")
+        self.add.setAccessibleName("Add somebody")
+        self.add.setAutoDefault(False)
+        self.menu = QMenu(self.add)
+        self.menu.aboutToShow.connect(self._fill_menu)
+        self.add.setMenu(self.menu)
+        self.up, self.down = IconButton("chevron-up", "Earlier in the order"), IconButton("chevron-down", "Later in the order")
+        self.remove = IconButton("trash", "Remove from the chat")
+        self.up.clicked.connect(partial(self._move, -1))
+        self.down.clicked.connect(partial(self._move, 1))
+        self.remove.clicked.connect(self._remove)
+
+    def _make_fields(self, roles: Roles) -> None:
+        self.name = QLineEdit()
+        self.name.setAccessibleName("Name")
+        self.name.setMaxLength(LONGEST_NAME)
+        self.name.textEdited.connect(self._edited)
+        self.about = TextBox("What the model is told of it", least=3, most=6)
+        self.about.textChanged.connect(self._edited)
+        self.own = QLineEdit(", ".join(roles.own))
+        self.own.setAccessibleName("Your names")
+        self.own.setPlaceholderText("User")
+        self.own.setToolTip("The names you write as, with commas between them")
+        self.turn = QComboBox()
+        self.turn.setAccessibleName("Who answers")
+        for value, words in _TURNS:
+            self.turn.addItem(words, value)
+        self.turn.setCurrentIndex(self.turn.findData(roles.turn))
+        self.turn.currentIndexChanged.connect(self._show_turn)
+        self.automatic = QSpinBox()
+        self.automatic.setAccessibleName("Further replies without you")
+        self.automatic.setRange(0, MOST_AUTOMATIC)
+        self.automatic.setValue(roles.automatic)
+        self.automatic.lineEdit().setTextMargins(6, 0, 6, 0)
+
+    def _arrange(self, parent: QWidget) -> None:
+        tools = QHBoxLayout()
+        tools.addWidget(self.add)
+        tools.addStretch(1)
+        for button in (self.up, self.down, self.remove):
+            tools.addWidget(button)
+        form = self._form = QFormLayout()
+        form.setVerticalSpacing(8)
+        form.setHorizontalSpacing(12)
+        form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
+        form.addRow("Name", self.name)
+        form.addRow("About", self.about)
+        form.addRow("Your names", self.own)
+        form.addRow("Who answers", self.turn)
+        form.addRow("Further replies", self.automatic)
+        hint = QLabel("So many more follow each reply by themselves before it is your turn; Esc ends them.")
+        hint.setWordWrap(True)
+        hint.setProperty("tone", "muted")
+        self.nothing = QLabel(_NOTHING)
+        self.nothing.setWordWrap(True)
+        self.nothing.setProperty("tone", "muted")
+        column = QVBoxLayout(self)
+        dialog_margins(column)
+        column.addWidget(self.nothing)
+        column.addWidget(self.list, 100)
+        column.addLayout(tools)
+        column.addLayout(form)
+        column.addWidget(hint)
+        column.addWidget(self.trouble)
+        column.addStretch(1)  # of any size only while there is no list
+        column.addWidget(self.buttons)
+        line = self.fontMetrics().height()
+        self.resize(min(30 * line, max(18 * line, parent.width() - 24)), min(34 * line, parent.height() - 24))
+
+    # -- what the user does
+
+    def roles(self) -> Roles:
+        """The cast as the fields say it now."""
+        own = [name_of(name) for name in self.own.text().split(",")]
+        made = replace(self._kept, participants=tuple(self._cast), own=tuple(dict.fromkeys(filter(None, own))),
+                       turn=str(self.turn.currentData()), automatic=self.automatic.value())  # fmt: skip
+        return replace(made, writing_as=made.writing_as if made.writing_as in made.own else "")
+
+    def add_persona(self, persona: Persona) -> None:
+        """Let a persona take part."""
+        self._append(Participant(self._free(name_of(persona.name) or "Persona"), "", persona.id))
+
+    def add_other(self) -> None:
+        """Let somebody take part who is no persona."""
+        self._append(Participant(self._free("Somebody")))
+        self.name.setFocus()
+        self.name.selectAll()
+
+    def _append(self, participant: Participant) -> None:
+        self._cast.append(participant)
+        self._fill(len(self._cast) - 1)
+
+    def _free(self, name: str) -> str:
+        taken = {participant.name.casefold() for participant in self._cast}
+        names = (name, *(f"{name} {number}" for number in range(2, MOST_PARTICIPANTS + 2)))
+        return next(each for each in names if each.casefold() not in taken)
+
+    def _fill_menu(self) -> None:
+        self.menu.clear()
+        here = {participant.persona for participant in self._cast}
+        side = round(self.fontMetrics().height() * 1.2)
+        for persona in self._personas.values():
+            if persona.id not in here:
+                icon = QIcon(self._draw(persona.id, persona.name, side))
+                self.menu.addAction(icon, persona.name.replace("&", "&&"), partial(self.add_persona, persona)).setIconVisibleInMenu(True)
+        if self.menu.actions():
+            self.menu.addSeparator()
+        self.menu.addAction("Somebody else…", self.add_other)
+
+    def _move(self, step: int) -> None:
+        row = self.list.currentRow()
+        to = row + step
+        if 0 <= row < len(self._cast) and 0 <= to < len(self._cast):
+            self._cast[row], self._cast[to] = self._cast[to], self._cast[row]
+            self._fill(to)
+
+    def _remove(self) -> None:
+        row = self.list.currentRow()
+        if 0 <= row < len(self._cast):
+            del self._cast[row]
+            self._fill(min(row, len(self._cast) - 1))
+
+    def _edited(self) -> None:
+        row = self.list.currentRow()
+        if not 0 <= row < len(self._cast):
+            return
+        persona = self._cast[row].persona
+        name = self._cast[row].name if persona else name_of(self.name.text())
+        self._cast[row] = Participant(name, self.about.text().strip(), persona)
+        self.list.item(row).setText(self._shown(self._cast[row]))
+        self.trouble.setText(self._problem())
+
+    def _accept(self) -> None:
+        problem = self._problem()
+        self.trouble.setText(problem)
+        if not problem:
+            self.accepted_roles.emit(self.roles())
+            self.accept()
+
+    def _problem(self) -> str:
+        """Why the cast cannot be as it is."""
+        names = [participant.name.casefold() for participant in self._cast]
+        own = {name.casefold() for name in self.roles().own}
+        if "" in names:
+            return "Somebody has no name: write one, or remove the entry."
+        twice = next((self._cast[place].name for place, name in enumerate(names) if name in names[:place] or name in own), "")
+        return f"Two are called {twice}: the model could not tell them apart. Give one of them another name." if twice else ""
+
+    # -- what is shown
+
+    def _shown(self, participant: Participant) -> str:
+        persona = self._personas.get(participant.persona)
+        return persona.name if persona is not None else participant.name or "(no name)"
+
+    def _fill(self, current: int) -> None:
+        self.list.blockSignals(True)
+        self.list.clear()
+        side = round(self.fontMetrics().height() * 1.4)
+        for participant in self._cast:
+            item = QListWidgetItem(self._shown(participant))
+            item.setIcon(QIcon(self._draw(participant.persona, self._shown(participant), side)))
+            self.list.addItem(item)
+        self.list.setIconSize(QSize(side, side))
+        self.list.blockSignals(False)
+        self.list.setCurrentRow(current)
+        self._show_current(self.list.currentRow())
+
+    def _show_current(self, row: int) -> None:
+        there = 0 <= row < len(self._cast)
+        found = self._cast[row] if there else Participant("")
+        persona = self._personas.get(found.persona)
+        self.name.setText(self._shown(found) if there else "")
+        self.name.setReadOnly(persona is not None)
+        self.name.setToolTip("A persona is renamed under Manage personas" if persona is not None else "")
+        self.about.blockSignals(True)
+        self.about.show_text(found.description)
+        self.about.blockSignals(False)
+        told = "Added to the persona's own prompt" if persona is not None else "Who this is, how it speaks, what it wants"
+        self.about.setPlaceholderText(told)
+        self._form.setRowVisible(self.name, there)
+        self._form.setRowVisible(self.about, there)
+        self.list.setVisible(bool(self._cast))
+        self.nothing.setVisible(not self._cast)
+        self.add.setEnabled(len(self._cast) < MOST_PARTICIPANTS)
+        self.remove.setEnabled(there)
+        self.up.setEnabled(row > 0)
+        self.down.setEnabled(there and row + 1 < len(self._cast))
+
+    def _show_turn(self) -> None:
+        by_hand = self.turn.currentData() == "hand"
+        self.automatic.setEnabled(not by_hand)

@@ -1,0 +1,150 @@
+"""The fields of one persona: name, avatar, system prompt, preset and model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QComboBox, QFormLayout, QHBoxLayout, QLabel, QLineEdit, QPushButton, QSizePolicy, QWidget
+
+from desktop.items.models.local_models import ModelEntry, model_name
+from desktop.store.conversations.personas import Persona
+from desktop.store.database.database import StoreError
+from desktop.views.widgets.avatar import avatar, read_picture
+from desktop.views.widgets.file_dialogs import ask_open
+from desktop.views.widgets.growing_text_edit import TextBox
+
+__all__ = ["PersonaEditor"]
+
+_PICTURES = "Pictures (*.png *.jpg *.jpeg *.webp *.gif *.bmp *.svg);;All files (*)"
+_LONGEST_NAME, _LONGEST_FACE = 60, 8
+
+
+class PersonaEditor(QWidget):
+    """Shows a persona and what the user makes of it. `edited()` at every change by the user; `trouble(sentence)`."""
+
+    edited = Signal()
+    trouble = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._shown = Persona(0, "")
+        self._image, self._image_changed = b"", False
+        self.name, self.face = QLineEdit(), QLineEdit()
+        self.name.setAccessibleName("Name")
+        self.name.setMaxLength(_LONGEST_NAME)
+        self.face.setAccessibleName("Emoji or initials")
+        self.face.setPlaceholderText("Emoji or initials")
+        self.face.setMaxLength(_LONGEST_FACE)
+        self._portrait = QLabel()
+        self.choose_picture, self.drop_picture = QPushButton("Picture…"), QPushButton("Remove")
+        self.choose_picture.setAccessibleName("Choose a picture")
+        self.drop_picture.setAccessibleName("Remove the picture")
+        self.choose_picture.clicked.connect(self._ask_picture)
+        self.drop_picture.clicked.connect(lambda: self._set_picture(b""))
+        self.prompt = TextBox("System prompt", least=5, most=14)
+        self.prompt.setPlaceholderText("Who it is and how it writes, for example: You are Ada, a patient teacher of mathematics.")
+        self.preset, self.model = self._combo("Sampler preset"), self._combo("Model")
+        self._arrange()
+        self.name.textEdited.connect(self._on_edit)
+        self.face.textEdited.connect(self._on_edit)
+        self.prompt.typed.connect(lambda _text: self._on_edit())
+        self.preset.activated.connect(lambda _row: self._on_edit())
+        self.model.activated.connect(lambda _row: self._on_edit())
+
+    def _combo(self, name: str) -> QComboBox:
+        combo = QComboBox()
+        combo.setAccessibleName(name)
+        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        combo.setMinimumContentsLength(12)
+        combo.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        combo.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        return combo
+
+    def _arrange(self) -> None:
+        line = QHBoxLayout()
+        line.setSpacing(8)
+        line.addWidget(self._portrait)
+        line.addWidget(self.face, 1)
+        line.addWidget(self.choose_picture)
+        line.addWidget(self.drop_picture)
+        form = QFormLayout(self)
+        form.setContentsMargins(0, 0, 0, 0)
+        form.setHorizontalSpacing(14)
+        form.setVerticalSpacing(10)
+        form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapAllRows)
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        for label, field in (("Name", self.name), ("Avatar", line), ("System prompt", self.prompt), ("Sampler preset", self.preset),
+                             ("Model", self.model)):  # fmt: skip
+            form.addRow(label, field)
+
+    def show_choices(self, presets: Iterable[str], models: Iterable[ModelEntry]) -> None:
+        """What can be chosen; the present choice stays."""
+        preset, model = self.preset.currentData() or "", self.model.currentData() or ""
+        self._fill(self.preset, "As it is in the chat", [(name, name) for name in presets])
+        self._fill(self.model, "Whichever is loaded", [(entry.name, entry.path) for entry in models if not entry.trouble])
+        self._pick_both(preset, model)
+
+    def _fill(self, combo: QComboBox, nothing: str, choices: Iterable[tuple[str, str]]) -> None:
+        combo.clear()
+        combo.addItem(nothing, "")
+        for words, value in choices:
+            combo.addItem(words, value)
+            combo.setItemData(combo.count() - 1, value, Qt.ItemDataRole.ToolTipRole)
+
+    def _pick_both(self, preset: str, model: str) -> None:
+        """Choose these, also those that are not there at present."""
+        found = model_name(model) if Path(model).exists() else f"{model_name(model)} (not found)"
+        for combo, value, words in ((self.preset, preset, f"{preset} (deleted)"), (self.model, model, found)):
+            if combo.findData(value) < 0:
+                combo.addItem(words, value)
+            combo.setCurrentIndex(combo.findData(value))
+
+    def show_persona(self, persona: Persona, image: bytes) -> None:
+        """Show this one; nothing is told."""
+        self._shown, self._image, self._image_changed = persona, image, False
+        self.name.setText(persona.name)
+        self.face.setText(persona.avatar)
+        self.prompt.show_text(persona.system_prompt)
+        self._pick_both(persona.preset, persona.model_path)
+        self._draw()
+
+    def persona(self) -> Persona:
+        """What the fields say."""
+        return replace(
+            self._shown, name=" ".join(self.name.text().split()), avatar=self.face.text().strip(), system_prompt=self.prompt.text(),
+            preset=self.preset.currentData() or "", model_path=self.model.currentData() or "",
+        )  # fmt: skip
+
+    def image(self) -> bytes | None:
+        """The picture, or None where it is the one that was shown."""
+        return self._image if self._image_changed else None
+
+    def _on_edit(self) -> None:
+        self._draw()
+        self.edited.emit()
+
+    def _ask_picture(self) -> None:
+        ask_open(self.window(), "Choose a picture", lambda chosen: self.take_picture(chosen[0]), _PICTURES)
+
+    def take_picture(self, path: Path) -> None:
+        """Make the picture in a file the avatar; tells `trouble` when it cannot be read."""
+        try:
+            data = read_picture(path)
+        except StoreError as error:
+            self.trouble.emit(str(error))
+        else:
+            self._set_picture(data)
+
+    def _set_picture(self, data: bytes) -> None:
+        self._image, self._image_changed = data, True
+        self._on_edit()
+
+    def _draw(self) -> None:
+        side = round(self.fontMetrics().height() * 2.4)
+        name, face = self.name.text() or "?", self.face.text().strip()
+        self._portrait.setPixmap(avatar(name, face, self._image, side, self.devicePixelRatioF(), self.palette()))
+        self._portrait.setAccessibleName("Picture" if self._image else "")
+        self.drop_picture.setVisible(bool(self._image))

@@ -1,0 +1,262 @@
+"""The window of personas: their list, and the one that is edited. What is changed is saved after a pause and when it is left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from PySide6.QtCore import QSize, Qt, QTimer
+from PySide6.QtGui import QCloseEvent, QIcon, QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QDialog,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QListWidget,
+    QListWidgetItem,
+    QPushButton,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.items.models.local_models import ModelEntry
+from desktop.services.conversations.personas import PersonaService
+from desktop.store.conversations.personas import Persona
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.personas.persona_editor import PersonaEditor
+from desktop.views.widgets.avatar import avatar
+from desktop.views.widgets.banner import Banner
+from desktop.views.widgets.empty_state import EmptyWords
+from desktop.views.widgets.icons import IconButton
+
+__all__ = ["PersonasDialog"]
+
+_PAUSE_MS = 600
+_NARROW = 76
+"""With fewer average characters than this, the list stands above the editor."""
+_WORDS = "A persona has a name, a picture, a system prompt, a sampler preset and a model, and can answer in any chat."
+_NONE = "There is no persona yet. Choose “New persona” to make the first."
+_NAME = "New persona"
+
+
+class PersonasDialog(QDialog):
+    """Manages the personas of `service`. The owner tells `show_models`, and connects `banner.undo_requested`."""
+
+    def __init__(self, service: PersonaService, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Personas")
+        self._service = service
+        self._dirty = self._saving = False
+        self._models: tuple[ModelEntry, ...] = ()
+        self.list = QListWidget()
+        self.list.setAccessibleName("Personas")
+        self.list.setProperty("tone", "order")
+        self.empty = EmptyWords(self.list, _NONE)
+        self.new = QPushButton("New persona")
+        self.copy = IconButton("copy", "Duplicate this persona")
+        self.delete = IconButton("trash", "Delete this persona")
+        self.editor = PersonaEditor()
+        self.banner = Banner()
+        self.nothing = QLabel(_WORDS)
+        self.nothing.setWordWrap(True)
+        self.nothing.setProperty("tone", "muted")
+        self.nothing.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(_PAUSE_MS)
+        self._timer.timeout.connect(self.save)
+        self._arrange()
+        metrics = self.fontMetrics()
+        self.resize(min(metrics.averageCharWidth() * 110, parent.width()), min(metrics.height() * 34, parent.height()))
+        self.new.clicked.connect(self._make)
+        self.copy.clicked.connect(self._duplicate)
+        self.delete.clicked.connect(self._delete)
+        self.list.currentItemChanged.connect(self._move)
+        self.editor.edited.connect(self._edited)
+        self.editor.trouble.connect(lambda sentence: self.banner.show_notice(sentence, "error"))
+        service.changed.connect(self._renew)
+        service.told.connect(self._show_told)
+        self.show_personas()
+        self.list.setFocus()
+
+    def _arrange(self) -> None:
+        tools = QHBoxLayout()
+        tools.addWidget(self.new, 1)
+        tools.addWidget(self.copy)
+        tools.addWidget(self.delete)
+        side = QVBoxLayout()
+        side.addLayout(tools)
+        side.addWidget(self.list, 1)
+        body = QWidget()
+        inside = QVBoxLayout(body)
+        inside.setContentsMargins(0, 0, 0, 0)
+        inside.addWidget(self.nothing)
+        inside.addWidget(self.editor)
+        inside.addStretch(1)
+        scroll = QScrollArea()
+        scroll.setWidget(body)
+        scroll.setWidgetResizable(True)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._main = QBoxLayout(QBoxLayout.Direction.LeftToRight)
+        self._main.setSpacing(16)
+        self._main.addLayout(side, 2)
+        self._main.addWidget(scroll, 3)
+        close = QPushButton("Close")
+        close.clicked.connect(self.close)
+        foot = QHBoxLayout()
+        foot.addStretch(1)
+        foot.addWidget(close)
+        layout = QVBoxLayout(self)
+        dialog_margins(layout)
+        layout.addLayout(self._main, 1)
+        layout.addWidget(self.banner)
+        layout.addLayout(foot)
+        for button in (self.new, close):
+            button.setAutoDefault(False)  # Enter in a field ends the field, it does not close the window
+
+    # -- what there is
+
+    def show_personas(self, chosen: int = 0) -> None:
+        """Read the list again and edit the one of this id, else the one that was edited, else the first."""
+        wanted = chosen or self._present_id()
+        self.list.blockSignals(True)
+        self.list.clear()
+        for persona in self._service.personas():
+            item = QListWidgetItem()
+            item.setData(Qt.ItemDataRole.UserRole, persona)
+            self._paint(item)
+            self.list.addItem(item)
+        rows = [row for row in range(self.list.count()) if self._persona(self.list.item(row)).id == wanted]
+        self.list.setCurrentRow(rows[0] if rows else 0)
+        self.list.blockSignals(False)
+        self._edit()
+
+    def show_models(self, models: tuple[ModelEntry, ...]) -> None:
+        """The models that a persona can have."""
+        self._models = models
+        self.editor.show_choices(self._service.preset_names(), models)
+
+    def _renew(self) -> None:
+        if not self._saving:
+            self.show_personas()
+
+    def _persona(self, item: QListWidgetItem) -> Persona:
+        found = item.data(Qt.ItemDataRole.UserRole)
+        assert isinstance(found, Persona)
+        return found
+
+    def _present(self) -> Persona | None:
+        item = self.list.currentItem()
+        return self._persona(item) if item is not None else None
+
+    def _present_id(self) -> int:
+        present = self._present()
+        return present.id if present is not None else 0
+
+    def _paint(self, item: QListWidgetItem) -> None:
+        persona, side = self._persona(item), round(self.fontMetrics().height() * 1.6)
+        picture = avatar(persona.name, persona.avatar, self._service.image(persona.id), side, self.devicePixelRatioF(), self.palette())
+        icon = QIcon(picture)
+        icon.addPixmap(picture, QIcon.Mode.Selected)
+        self.list.setIconSize(QSize(side, side))
+        item.setIcon(icon)
+        item.setText(persona.name)
+
+    def _edit(self) -> None:
+        present = self._present()
+        for part in (self.editor, self.copy, self.delete):
+            part.setEnabled(present is not None)
+        self.editor.setVisible(present is not None)
+        self.nothing.setVisible(present is None)
+        self._dirty = False
+        self._timer.stop()
+        if present is not None:
+            self.editor.show_choices(self._service.preset_names(), self._models)
+            self.editor.show_persona(present, self._service.image(present.id))
+
+    # -- what the user does
+
+    def _edited(self) -> None:
+        self._dirty = True
+        self._timer.start()
+
+    def save(self) -> bool:
+        """Save what was changed; False when that did not work: it stays in the fields."""
+        self._timer.stop()
+        item = self.list.currentItem()
+        if not self._dirty or item is None:
+            return True
+        self._saving = True
+        saved = self._service.save(self.editor.persona(), self.editor.image())
+        self._saving = False
+        if saved is None:
+            return False
+        self._dirty = False
+        item.setData(Qt.ItemDataRole.UserRole, saved)
+        self._paint(item)
+        return True
+
+    def _move(self, _now: QListWidgetItem | None, before: QListWidgetItem | None) -> None:
+        if self._dirty and before is not None:
+            self.list.blockSignals(True)
+            target = self.list.currentRow()
+            self.list.setCurrentItem(before)
+            left = self.save()
+            self.list.setCurrentRow(target if left else self.list.currentRow())
+            self.list.blockSignals(False)
+            if not left:
+                return
+        self._edit()
+
+    def _make(self) -> None:
+        if self.save():
+            self._show_new(self._service.save(Persona(0, self._service.free_name(_NAME))))
+
+    def _duplicate(self) -> None:
+        present = self._present()
+        if present is not None and self.save():
+            self._show_new(self._service.duplicate(self._present() or present))
+
+    def _show_new(self, made: Persona | None) -> None:
+        if made is not None:
+            self.show_personas(made.id)
+            self.editor.name.setFocus()
+            self.editor.name.selectAll()
+
+    def _delete(self) -> None:
+        present = self._present()
+        if present is not None:
+            self._dirty = False
+            self._service.delete(replace(present))
+
+    def _show_told(self, sentence: str, level: str, undoable: bool) -> None:
+        if self.isVisible():
+            self.banner.show_notice(sentence, level, undo=undoable)
+
+    # -- the window
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Beside each other where there is room for both."""
+        super().resizeEvent(event)
+        narrow = self.width() < _NARROW * self.fontMetrics().averageCharWidth()
+        self._main.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Esc closes it as its button does."""
+        if event.key() == Qt.Key.Key_Escape:
+            self.close()
+        elif event.key() == Qt.Key.Key_Delete and self.list.hasFocus():
+            self._delete()
+        else:
+            super().keyPressEvent(event)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        """Save first. What cannot be saved keeps the window open once; closing it again leaves it out."""
+        if self.save():
+            event.accept()
+        else:
+            self._dirty = False
+            event.ignore()

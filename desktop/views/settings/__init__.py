@@ -1,0 +1,1 @@
+"""The settings pane: forms made from settings classes, their editors, presets."""

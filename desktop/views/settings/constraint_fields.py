@@ -1,0 +1,153 @@
+"""The format of a reply and its pattern: examples for each format, a text of its own for each, and what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QPushButton
+
+from desktop.services.settings.validation import CheckService
+from desktop.views.settings.form import SettingsForm
+from desktop.views.settings.text_editors import TextEditor
+from desktop.views.settings.validated_fields import CheckedFields
+
+__all__ = ["ConstraintFields"]
+
+_WITHOUT_PATTERN = ("none", "json")
+_LABELS = {"json_schema": "JSON schema", "regex": "Regular expression", "grammar": "Lark grammar", "choices": "The choices, one a line"}
+_NO_LABEL = "Pattern"
+_PLACEHOLDERS = {
+    "none": "Replies are free.",
+    "json": "Any JSON; it needs no pattern.",
+    "json_schema": '{\n  "type": "object",\n  "properties": {"name": {"type": "string"}},\n  "required": ["name"]\n}',
+    "regex": r"[A-Z][a-z]+( [A-Z][a-z]+)*",
+    "grammar": 'start: "yes" | "no"',
+    "choices": "yes\nno\nperhaps",
+}
+_EMPTY = "Write it here or insert an example; until then replies stay as they were."
+_MISSING = "This format has no text: write one or insert an example, else no reply can be written; or choose Free."
+_UNTIL = "Until this is right, replies stay as they were."
+_EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
+    "json_schema": (
+        ("A person", """{
+  "type": "object",
+  "properties": {
+    "name": {"type": "string"},
+    "age": {"type": "integer", "minimum": 0}
+  },
+  "required": ["name", "age"],
+  "additionalProperties": false
+}"""),
+        ("A list of words", """{
+  "type": "array",
+  "items": {"type": "string"},
+  "minItems": 1,
+  "maxItems": 10
+}"""),
+        ("A judgement with its reason", """{
+  "type": "object",
+  "properties": {
+    "reason": {"type": "string"},
+    "judgement": {"enum": ["good", "fair", "poor"]}
+  },
+  "required": ["reason", "judgement"],
+  "additionalProperties": false
+}"""),
+    ),
+    "regex": (
+        ("A date", r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"),
+        ("A number", r"-?\d+(\.\d+)?"),
+        ("Yes or no, and why", r"(Yes|No), because [^.\n]+\."),
+    ),
+    "grammar": (
+        ("A sum", 'start: number (" + " number)+\nnumber: /[0-9]+/'),
+        ("A list of points", 'start: item+\nitem: "- " /[^\\n]+/ "\\n"'),
+        ("A question and its answer", 'start: "Q: " line "A: " line\nline: /[^\\n]+/ "\\n"'),
+    ),
+    "choices": (
+        ("Yes or no", "Yes\nNo"),
+        ("A mood", "positive\nneutral\nnegative"),
+    ),
+}  # fmt: skip
+
+
+class ConstraintFields(CheckedFields):
+    """The rows `format` and `pattern` of the constraint form."""
+
+    def __init__(self, form: SettingsForm, checks: CheckService) -> None:
+        super().__init__(form, ("format", "pattern"), checks, "constraint")
+        self._texts: dict[str, str] = {}
+        self._format = ""
+        self._editor: TextEditor | None = None
+        form.row_made.connect(self._on_made)
+        form.values_shown.connect(self._on_shown)
+        self._fit()
+
+    def _on_made(self, name: str) -> None:
+        if name != "pattern":
+            return
+        row, editor = self._form.row("pattern"), self._form.editor("pattern")
+        assert isinstance(editor, TextEditor)
+        self._editor = editor
+        editor.box.use_code_font()
+        self.examples = QPushButton("Insert an example")
+        self.examples.setProperty("tone", "quiet")
+        self._menu = QMenu(self.examples)
+        self.examples.setMenu(self._menu)
+        line = QHBoxLayout()
+        line.setContentsMargins(0, 0, 0, 0)
+        line.addWidget(self.examples)
+        line.addStretch(1)
+        row.body.insertLayout(row.body.indexOf(row.note), line)
+        self._fit_row(editor)
+
+    def look(self, at_once: bool) -> None:
+        """Have the pair checked; a format without pattern, or one whose pattern is not written yet, needs no check."""
+        form, pattern = self.values()
+        self._fit()
+        if form in _WITHOUT_PATTERN:
+            self.accept()
+        elif not pattern.strip():
+            self.say(_EMPTY, "muted")
+        else:
+            super().look(at_once)
+
+    def say(self, sentence: str, tone: str = "danger") -> None:
+        super().say(f"{sentence} {_UNTIL}" if sentence and tone == "danger" else sentence, tone)
+
+    def _on_proposed(self, name: str, value: Any, at_leisure: bool) -> None:
+        if name == "format":
+            self._swap_text(str(value))
+        super()._on_proposed(name, value, at_leisure)
+
+    def _on_shown(self) -> None:
+        """A reset can take the text from under its format."""
+        self._fit()
+        if not self._form.proposes(self._names):
+            form, pattern = self.values()
+            super().say("" if form in _WITHOUT_PATTERN or pattern.strip() else _MISSING)
+
+    def _swap_text(self, form: str) -> None:
+        """Each format has a text of its own, so that trying another one costs nothing."""
+        if self._format not in _WITHOUT_PATTERN:
+            self._texts[self._format] = self._form.wanted("pattern")
+        if form not in _WITHOUT_PATTERN and (form in self._texts or self._format not in (*_WITHOUT_PATTERN, form)):
+            self._form.propose("pattern", self._texts.get(form, ""))
+
+    def _fit(self) -> None:
+        """Name, placeholder and examples of the pattern for the format that is chosen."""
+        form = str(self._form.wanted("format"))
+        if form == self._format:
+            return
+        self._format = form
+        if self._editor is not None:
+            self._fit_row(self._editor)
+
+    def _fit_row(self, editor: TextEditor) -> None:
+        self._form.row("pattern").rename(_LABELS.get(self._format, _NO_LABEL))
+        editor.box.setPlaceholderText(_PLACEHOLDERS[self._format])
+        editor.setEnabled(self._format not in _WITHOUT_PATTERN)
+        self._menu.clear()
+        for title, text in _EXAMPLES.get(self._format, ()):
+            self._menu.addAction(title).triggered.connect(lambda _checked=False, text=text: editor.box.replace_text(text))
+        self.examples.setVisible(not self._menu.isEmpty())

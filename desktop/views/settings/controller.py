@@ -1,0 +1,154 @@
+"""Between the inspector and the session: values and their sources, presets, checks, memory, and what is remembered of the panes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from PySide6.QtCore import QObject, QSettings, QTimer, Signal, Slot
+
+from desktop.services.models.devices import DeviceService
+from desktop.services.session.chat_session import ChatSession
+from desktop.services.session.placement import Prompt
+from desktop.services.settings.presets import PresetService
+from desktop.services.settings.validation import CheckService
+from desktop.settings import MODEL_SETTINGS, Behaviour
+from desktop.views.settings.constraint_fields import ConstraintFields
+from desktop.views.settings.model.memory_line import MemoryLine, ReloadStrip
+from desktop.views.settings.preset_bar import PresetBar
+from desktop.views.settings.settings_pane import Inspector
+from desktop.views.settings.validated_fields import CheckedFields, CheckedLines
+from engine.core import ModelInfo
+from engine.settings import AdapterSettings, CacheSettings, ConstraintSettings, LoadSettings, SamplerSettings, Settings, StopSettings
+
+__all__ = ["SettingsDesk"]
+
+_GROUPS = "groups"
+
+
+class SettingsDesk(QObject):
+    """Shows the settings of `session` in `inspector` and puts what the user changes there in force.
+
+    Signals:
+        notice(str sentence, str level, bool undoable): what a preset's deed came to, or that defaults were saved.
+        reload_requested(): the model is to be loaded again, with the settings as they are now.
+    """
+
+    notice = Signal(str, str, bool)
+    reload_requested = Signal()
+
+    def __init__(
+        self, session: ChatSession, inspector: Inspector, checks: CheckService, devices: DeviceService, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._session, self._inspector, self._devices = session, inspector, devices
+        self._conversation = session.conversation
+        self._unfinished: dict[int, dict[type[Settings], dict[str, Any]]] = {}
+        self.presets = PresetService(session, session.push_undo, self)
+        self.presets.told.connect(self.notice)
+        self.preset_bar = PresetBar(self.presets)
+        self.memory = MemoryLine()
+        self.reload_strips = {cls: ReloadStrip() for cls in MODEL_SETTINGS}
+        inspector.set_extra(SamplerSettings, self.preset_bar, words="presets save rename delete import export")
+        inspector.set_extra(CacheSettings, self.memory, below=True)
+        for cls, strip in self.reload_strips.items():
+            inspector.set_extra(cls, strip, below=True)
+            strip.requested.connect(self.reload_requested)
+        forms = inspector.forms
+        self._checked = (
+            ConstraintFields(forms[ConstraintSettings], checks),
+            CheckedLines(forms[ConstraintSettings], ("logit_bias",), checks, "bias"),
+            CheckedFields(forms[StopSettings], ("stop_regex",), checks, "expression"),
+            CheckedLines(forms[AdapterSettings], ("adapters",), checks, "adapters"),
+        )
+        self._unshown = set(forms)
+        self._connect()
+        QTimer.singleShot(0, self, self._show_unshown)  # a start opens a conversation first, which shows most of them
+
+    def _connect(self) -> None:
+        session, inspector = self._session, self._inspector
+        session.settings_changed.connect(self.show_settings)
+        session.model_changed.connect(self.show_model)
+        self._devices.found.connect(lambda _usable: self.show_model())
+        session.prompt_changed.connect(self.show_prompt)
+        inspector.changed.connect(self._set)
+        inspector.reset_requested.connect(session.reset_setting)
+        inspector.system_prompt_changed.connect(session.set_system_prompt)
+        inspector.advanced_changed.connect(lambda shown: self._set(Behaviour, "show_advanced", shown))
+        inspector.save_requested.connect(self._save_defaults)
+        inspector.forms[CacheSettings].typed.connect(self._preview_context)
+
+    # -- what the session says
+
+    def show_settings(self, cls: type[Settings]) -> None:
+        """Show the values in force of a settings class."""
+        if cls not in self._inspector.forms:
+            return
+        self._follow_conversation()
+        self._show_values(cls)
+        if cls is Behaviour:
+            self._inspector.show_advanced(self._session.settings(Behaviour).show_advanced)
+        if cls in MODEL_SETTINGS:
+            self.show_model()
+
+    @Slot()
+    def _show_unshown(self) -> None:
+        for cls in tuple(self._unshown):
+            self.show_settings(cls)
+        self.show_model()
+
+    def _show_values(self, cls: type[Settings]) -> None:
+        self._unshown.discard(cls)
+        levels = self._session.origins(cls)
+        sources = {name: said[-1][0] for name, said in levels.items()}
+        self._inspector.show_values(self._session.settings(cls), sources, self._session.below(cls), levels)
+
+    def show_prompt(self, prompt: Prompt) -> None:
+        """Show the system prompt of the open conversation, and where it comes from."""
+        self._inspector.show_system_prompt(prompt.own, prompt.inherited, prompt.source, prompt.inherits)
+
+    def show_model(self, _model: ModelInfo | None = None) -> None:
+        """Show what the loaded model's memory is, and whether it waits for being loaded again."""
+        session = self._session
+        self._estimate(session.settings(CacheSettings))
+        used = session.loaded_with if session.model is not None else None
+        for cls, strip in self.reload_strips.items():
+            strip.show_needed(used is not None and session.settings(cls) not in used)
+
+    def _estimate(self, settings: CacheSettings) -> None:
+        self.memory.show_estimate(self._session.model, settings, self._session.settings(LoadSettings), self._devices.usable)
+
+    def _preview_context(self, name: str, tokens: Any) -> None:
+        if name == "context_length":
+            self._estimate(dataclasses.replace(self._session.settings(CacheSettings), context_length=tokens))
+
+    def _follow_conversation(self) -> None:
+        """What was typed for one conversation and is not good yet waits there, and does not follow into another one."""
+        before, self._conversation = self._conversation, self._session.conversation
+        if before != self._conversation:
+            forms = self._inspector.forms
+            self._unfinished[before] = {cls: taken for cls, form in forms.items() if (taken := form.take_proposals())}
+            for cls, proposals in self._unfinished.pop(self._conversation, {}).items():
+                self._show_values(cls)
+                forms[cls].put_proposals(proposals)
+
+    # -- what the user does
+
+    def _set(self, cls: type[Settings], name: str, value: Any) -> None:
+        self._session.set_settings(dataclasses.replace(self._session.settings(cls), **{name: value}))  # type: ignore[type-var]
+
+    def _save_defaults(self) -> None:
+        if self._session.save_as_defaults():
+            self.notice.emit("New chats will start with these settings.", "info", False)
+
+    # -- what is remembered
+
+    def remember(self, places: QSettings) -> None:
+        """Note which groups are unfolded."""
+        places.setValue(_GROUPS, "\n".join(self._inspector.opened_groups()))
+
+    def recall(self, places: QSettings) -> None:
+        """Unfold the groups of last time."""
+        titles = places.value(_GROUPS)
+        if isinstance(titles, str):
+            self._inspector.open_groups(titles.split("\n"))

@@ -1,0 +1,82 @@
+"""One editor for each type a setting can have: `make_editor` chooses it."""
+
+from __future__ import annotations
+
+import types
+import typing
+from typing import Any
+
+from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout
+
+from desktop.views.layout.bidi import isolated
+from desktop.views.settings.editor import Editor
+from desktop.views.settings.folder_list_editor import FoldersEditor
+from desktop.views.settings.number_editor import NumberEditor
+from desktop.views.settings.order_editor import OrderEditor
+from desktop.views.settings.text_editors import IdsEditor, LineEditor, LinesEditor, OptionalNumberEditor, TextEditor, escape, unescape
+from engine.settings import SettingInfo
+
+__all__ = ["Editor", "escape", "make_editor", "unescape"]
+
+
+class BoolEditor(Editor):
+    """A check box."""
+
+    labelled = True
+
+    def __init__(self, info: SettingInfo) -> None:
+        super().__init__()
+        self._check = QCheckBox(info.label)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._check)
+        self._check.clicked.connect(lambda checked: self.edited.emit(checked))
+
+    def value(self) -> bool:
+        return self._check.isChecked()
+
+    def set_value(self, value: Any) -> None:
+        self._check.setChecked(bool(value))
+
+
+class ChoiceEditor(Editor):
+    """A combo box over (value, label) pairs."""
+
+    def __init__(self, info: SettingInfo) -> None:
+        super().__init__()
+        self._combo = QComboBox()
+        self._combo.setAccessibleName(info.label)
+        self._combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self._combo.setMinimumContentsLength(8)
+        for value, label in info.choices:
+            self._combo.addItem(isolated(label), value)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._combo)
+        self._guard(self._combo)
+        self._combo.activated.connect(lambda: self.edited.emit(self.value()))
+
+    def value(self) -> str:
+        return str(self._combo.currentData())
+
+    def set_value(self, value: Any) -> None:
+        self._combo.setCurrentIndex(self._combo.findData(value))
+
+
+def make_editor(info: SettingInfo, kind: Any) -> Editor:
+    """The editor for a setting of type `kind`. Raises TypeError for a type no setting has yet."""
+    many = typing.get_origin(kind) is tuple
+    if info.choices:
+        return OrderEditor(info) if many else ChoiceEditor(info)
+    if kind is bool:
+        return BoolEditor(info)
+    if kind in (int, float):
+        return NumberEditor(info, kind)
+    if kind is str:
+        return TextEditor(info) if info.multiline else LineEditor(info, "", "none")
+    if isinstance(kind, types.UnionType) and set(typing.get_args(kind)) == {int, types.NoneType}:
+        return OptionalNumberEditor(info)
+    if many:
+        lines = FoldersEditor if info.folders else LinesEditor
+        return lines(info) if typing.get_args(kind)[0] is str else IdsEditor(info)
+    raise TypeError(f"{info.label} has the type {kind}, for which there is no editor.")

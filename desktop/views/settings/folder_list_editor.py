@@ -1,0 +1,34 @@
+"""The editor of a list of folders, one on each line, which a button adds."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Slot
+from PySide6.QtWidgets import QPushButton
+
+from desktop.views.settings.text_editors import LinesEditor
+from desktop.views.widgets.file_dialogs import ask_folder
+from engine.settings import SettingInfo
+
+
+class FoldersEditor(LinesEditor):
+    """Lines that begin with a folder; backslashes are part of a path, not escapes."""
+
+    def __init__(self, info: SettingInfo) -> None:
+        super().__init__(info)
+        self._escaped = True
+        self.box.setPlaceholderText("none; one on each line, for example: /models/pirate = 0.8")
+        self.add = QPushButton("Add a folder…")
+        self.add.setAccessibleName(f"{info.label}: add a folder")
+        self.add.clicked.connect(self._choose)
+        layout = self.layout()
+        assert layout is not None
+        layout.addWidget(self.add)
+
+    @Slot()
+    def _choose(self) -> None:
+        ask_folder(self, "Choose the folder of an adapter", lambda chosen: self.add_folder(str(chosen[0])))
+
+    def add_folder(self, folder: str) -> None:
+        """Put a folder at the end of the list."""
+        self.box.show_text("\n".join((*self.value(), folder)))
+        self._tell()

@@ -1,0 +1,314 @@
+"""A settings dataclass as a form: one row a field under the headings of its groups, each telling where its value comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
+
+from desktop.items.commands.synonyms import setting_words
+from desktop.views.settings.editors import Editor
+from desktop.views.settings.form_field import FormField
+from desktop.views.settings.form_row import Row
+from desktop.views.widgets.icons import IconButton
+from engine.settings import Settings, setting_info
+
+__all__ = ["SettingsForm"]
+
+
+class SettingsForm(QWidget):
+    """The rows of settings class `cls`, at first with the `advanced` ones or without.
+
+    `changed(name, value)` is emitted when the user changed a value and `reset_requested(name)` when a reset button was
+    pressed; the owner answers with `show_values`. `typed(name, value)` tells of every key and every step of a slider. Fields that
+    were put on hold tell `proposed(name, value)` instead, at every key and `at_leisure` (a third argument) when the user pauses or
+    leaves; `accept` makes `changed` of it, `refuse` does not. What was proposed stays in the editor until either, or until the value
+    itself is another one. `values_shown` after each `show_values`.
+
+    A row is made when it is to be seen in a form that was not hidden, or asked for: `row_made(name)` tells of it.
+    """
+
+    changed = Signal(str, object)
+    typed = Signal(str, object)
+    reset_requested = Signal(str)
+    proposed = Signal(str, object, bool)
+    values_shown = Signal()
+    row_made = Signal(str)
+
+    def __init__(self, cls: type[Settings], advanced: bool = True, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.cls = cls
+        self.shown: Settings = cls()
+        self._fields: dict[str, FormField] = {}
+        self._sections: list[tuple[QLabel | None, list[FormField]]] = []
+        self._extras: list[tuple[QWidget, tuple[str, ...], str]] = []
+        self._held: set[str] = set()
+        self._proposals: dict[str, Any] = {}
+        self._advanced = advanced
+        self._query: list[str] = []
+        self._called = ""
+        self._folded = False
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(12)
+        self._body = QVBoxLayout()
+        self._body.setSpacing(12)
+        self._layout.addLayout(self._body)
+        self._list_fields()
+
+    def _list_fields(self) -> None:
+        kinds = typing.get_type_hints(self.cls)
+        for field in dataclasses.fields(self.cls):  # type: ignore[arg-type]
+            words = setting_words(self.cls, field.name)
+            self._fields[field.name] = FormField(field.name, setting_info(field), kinds[field.name], words)
+        for group in dict.fromkeys(field.info.group for field in self._fields.values()):
+            heading = self._heading(group) if group else None
+            self._sections.append((heading, [field for field in self._fields.values() if field.info.group == group]))
+
+    def _make(self, field: FormField) -> Row:
+        """The row of a field in its place, with its value."""
+        name, row = field.name, field.make()
+        row.setVisible(False)
+        row.editor.set_value(self.wanted(name))
+        row.editor.show_context(self.shown)
+        if self._query:
+            row.show_found(self._query)
+        row.editor.edited.connect(lambda value: self._edited(name, value, True))
+        row.editor.typed.connect(lambda value: self._edited(name, value, False))
+        row.reset.clicked.connect(lambda: self._reset(name))
+        self._body.insertWidget(self._place(field), row)
+        self.row_made.emit(name)
+        return row
+
+    def _place(self, wanted: FormField) -> int:
+        """How many headings and rows stand before the row of a field."""
+        place = 0
+        for heading, fields in self._sections:
+            place += heading is not None
+            for field in fields:
+                if field is wanted:
+                    return place
+                place += field.row is not None
+        return place
+
+    def _heading(self, text: str) -> QLabel:
+        heading = QLabel(text)
+        heading.setProperty("tone", "subheading")
+        heading.setIndent(0)
+        self._body.addWidget(heading)
+        return heading
+
+    def show_values(
+        self,
+        settings: Settings,
+        sources: dict[str, str],
+        below: Settings | None = None,
+        levels: Mapping[str, Sequence[tuple[str, Any]]] | None = None,
+    ) -> None:
+        """Show the fields of `settings`.
+
+        `sources` gives for each field what `SettingsLayers.source_of` says; `below` has the values that a reset goes back to where a
+        conversation has its own (the program's defaults when it is left out). `levels` has what `SettingsLayers.origins` says.
+        """
+        before, self.shown = self.shown, settings
+        defaults = self.cls()
+        below = below or defaults
+        for name, field in self._fields.items():
+            value, source = getattr(settings, name), sources[name]
+            if name not in self._proposals or value != getattr(before, name):
+                self._forget(name)
+                if field.row is not None:
+                    field.row.editor.set_value(value)
+            changed = source == "saved default" or (source != "default" and value != getattr(below, name))
+            field.tell_source(source, value != getattr(defaults, name), changed, levels.get(name, ()) if levels is not None else ())
+            if field.row is not None:
+                field.row.editor.show_context(settings)
+        self._arrange()
+        self.values_shown.emit()
+
+    def values(self) -> Settings:
+        """What the form shows. Raises `BadSetting` when the engine refuses a value."""
+        shown = {name: self.wanted(name) if field.row is None else field.row.editor.value() for name, field in self._fields.items()}
+        return self.cls(**shown)
+
+    def finish(self) -> None:
+        """Tell at once what would be told after a pause."""
+        for row in self._made():
+            row.editor.finish()
+
+    def _made(self) -> list[Row]:
+        return [field.row for field in self._fields.values() if field.row is not None]
+
+    # -- fields whose values are looked at before they count
+
+    def hold(self, names: Sequence[str]) -> None:
+        """From now on these fields tell `proposed` instead of `changed`."""
+        self._held.update(names)
+
+    def wanted(self, name: str) -> Any:
+        """What the user proposes for a field on hold; else its value."""
+        return self._proposals.get(name, getattr(self.shown, name))
+
+    def proposes(self, names: Sequence[str]) -> bool:
+        """Whether the user proposes something for one of these fields."""
+        return any(name in self._proposals for name in names)
+
+    def propose(self, name: str, value: Any) -> None:
+        """Put a value into the editor of a field on hold, as if the user had; `proposed` is not emitted."""
+        self._proposals[name] = value
+        self._put(name, value)
+
+    def accept(self, name: str) -> None:
+        """What was proposed is good: tell it as the new value."""
+        if name in self._proposals:
+            value = self._proposals.pop(name)
+            if value != getattr(self.shown, name):
+                self.changed.emit(name, value)
+
+    def take_proposals(self) -> dict[str, Any]:
+        """What was proposed and is neither accepted nor dropped; the editors show the values themselves again."""
+        taken = dict(self._proposals)
+        for name in taken:
+            self._forget(name)
+            self._put(name, getattr(self.shown, name))
+        return taken
+
+    def put_proposals(self, proposals: dict[str, Any]) -> None:
+        """Show again what was taken, and have it looked at."""
+        for name, value in proposals.items():
+            self.propose(name, value)
+        for name, value in proposals.items():
+            self.proposed.emit(name, value, True)
+
+    def show_note(self, name: str, text: str, tone: str = "danger") -> None:
+        """A sentence below the editor of a field, as of `Row.show_note`."""
+        self._fields[name].show_note(text, tone)
+
+    def _put(self, name: str, value: Any) -> None:
+        row = self._fields[name].row
+        if row is not None:
+            row.editor.set_value(value)
+
+    def _forget(self, name: str) -> None:
+        if name in self._proposals:
+            del self._proposals[name]
+            self.show_note(name, "")
+
+    def _edited(self, name: str, value: Any, at_leisure: bool) -> None:
+        if not at_leisure:
+            self.typed.emit(name, value)
+        if name in self._held:
+            self._proposals[name] = value
+            self.proposed.emit(name, value, at_leisure)
+        elif at_leisure:
+            self.changed.emit(name, value)
+
+    def _reset(self, name: str) -> None:
+        self._forget(name)
+        self.reset_requested.emit(name)
+
+    # -- which rows are seen
+
+    def set_advanced(self, shown: bool) -> None:
+        """Show advanced fields too; those that have another value than the program's default are always shown."""
+        self._advanced = shown
+        self._arrange(settled=True)
+
+    def set_query(self, words: list[str]) -> bool:
+        """Show only rows with all these words; none shows the usual ones. Returns whether there is a row to show."""
+        self._query = words
+        self._called = ""
+        for row in self._made():
+            row.show_found(words)
+        return self._arrange(settled=True)
+
+    def call(self, name: str) -> QWidget | None:
+        """Show the row of a field until the next search, advanced or not; returns it, or what took its place."""
+        self._called = name
+        if not self._fields[name].replaced:
+            row = self.row(name)
+            self._arrange(settled=True)
+            return row
+        self._arrange(settled=True)
+        return next((widget for widget, replaced, _ in self._extras if name in replaced), None)
+
+    def replaced(self, name: str) -> bool:
+        """Whether another widget shows this field."""
+        return self._fields[name].replaced
+
+    def add_extra(self, widget: QWidget, below: bool, replaces: Sequence[str] = (), words: str = "") -> None:
+        """Put a widget before the first row, or after the last one; the fields that it `replaces` have no row any more.
+
+        A search finds the widget by the words of those fields, and by `words`.
+        """
+        self._layout.insertWidget(self._layout.count() if below else 0, widget)
+        for name in replaces:
+            self._fields[name].replaced = True
+        self._extras.append((widget, tuple(replaces), words.lower()))
+        self._arrange(settled=True)
+
+    def setVisible(self, visible: bool) -> None:
+        """Fold or unfold the form; rows that are to be seen are made before they are."""
+        super().setVisible(visible)
+        self._folded = not visible
+        if visible:
+            self._arrange(settled=True)
+
+    def _arrange(self, settled: bool = False) -> bool:
+        """Show what is to be seen; unless `settled`, a row that the user is at stays."""
+        any_row = False
+        for heading, fields in self._sections:
+            seen = [field for field in fields if self._is_seen(field) or (not settled and _at_it(field.row))]
+            for field in fields:
+                if field in seen and field.row is None and not self._folded:
+                    self._make(field)
+                if field.row is not None:
+                    field.row.setVisible(field in seen)
+            if heading is not None:
+                heading.setVisible(bool(seen))
+            any_row = any_row or bool(seen)
+        for widget, replaced, words in self._extras:
+            named = bool(words) and all(word in words for word in self._query)
+            found = not self._query or named or any(self._fields[name].matches(self._query) for name in replaced)
+            widget.setVisible(found)
+            any_row = any_row or found
+        return any_row
+
+    def _is_seen(self, field: FormField) -> bool:
+        if field.replaced:
+            return False
+        if self._query:
+            return field.matches(self._query)
+        return self._advanced or not field.info.advanced or field.own_value or field.name == self._called
+
+    # -- parts
+
+    @property
+    def own_values(self) -> int:
+        """How many fields are away from the program's defaults."""
+        return sum(field.own_value for field in self._fields.values())
+
+    def row(self, name: str) -> Row:
+        """The row of the field `name`."""
+        field = self._fields[name]
+        if field.row is not None:
+            return field.row
+        row = self._make(field)
+        row.setVisible(self._is_seen(field))
+        return row
+
+    def editor(self, name: str) -> Editor:
+        """The editor of the field `name`."""
+        return self.row(name).editor
+
+    def reset_button(self, name: str) -> IconButton:
+        """The reset button of the field `name`."""
+        return self.row(name).reset
+
+
+def _at_it(row: Row | None) -> bool:
+    return row is not None and not row.isHidden() and row.in_use()

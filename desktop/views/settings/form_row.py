@@ -1,0 +1,229 @@
+"""One setting in a form: its label, where its value comes from, the way back, its editor, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from PySide6.QtCore import QEvent, QSize, Qt
+from PySide6.QtGui import QFontMetrics, QResizeEvent
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+
+from desktop.views.settings.editors import Editor, make_editor
+from desktop.views.settings.search import excerpt, marked
+from desktop.views.widgets.icons import IconButton
+from engine.settings import SettingInfo
+
+__all__ = ["PRESET", "Row", "Source", "levels_words", "source_words", "value_words"]
+
+_LONGEST, _SHORT = 60, 12
+
+PRESET = "preset "
+"""How a source begins that is a preset; its name follows."""
+_NAMED = ("folder ", "persona ")
+"""How other sources begin whose name follows."""
+_WORDS = {
+    "conversation": ("this chat", "Set in this conversation"),
+    "folder": ("this folder", "Set in this folder"),
+    "model": ("this model", "Kept for this model"),
+    "makers": ("makers", "From the model's makers"),
+    "saved default": ("saved", "Your saved default"),
+    "default": ("", "The program's default"),
+}
+
+
+def source_words(source: str) -> tuple[str, str]:
+    """Where a value comes from: in a word or two, and as a phrase."""
+    if source.startswith(PRESET):
+        name = source.removeprefix(PRESET)
+        return name, f"From the preset {name}"
+    if source.startswith(_NAMED):
+        return source if len(source) <= _SHORT else source.partition(" ")[2], f"From the {source}"
+    return _WORDS[source]
+
+
+def value_words(info: SettingInfo, value: Any) -> str:
+    """A value in a few words: the label of a choice, "on" and "off", a list shortened."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    labels = dict(info.choices)
+    if isinstance(value, list | tuple):
+        words = ", ".join(labels.get(each, str(each)) for each in value)
+    elif isinstance(value, float):
+        words = f"{value:.6g}"
+    else:
+        words = labels.get(value, str(value)) if value is not None else "not set"
+    words = " ".join(words.split())
+    unit = f" {info.unit}" if info.unit and isinstance(value, int | float) else ""
+    return (words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…") + unit if words else "empty"
+
+
+def levels_words(info: SettingInfo, levels: Sequence[tuple[str, Any]]) -> str:
+    """Every source that sets the value, the one in force first; "" where there is only one besides the program's default."""
+    if len([source for source, _ in levels if source != "default"]) < 2:
+        return ""
+    lines = [f"{source_words(source)[1]}: {value_words(info, value)}" for source, value in reversed(levels)]
+    return "\n".join(lines)
+
+
+class Source(QLabel):
+    """A word in muted type, as much of it as fits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._text = ""
+        self.setProperty("tone", "source")
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
+
+    def show_text(self, text: str) -> None:
+        """Show `text`, cut with an ellipsis where there is no room."""
+        self._text = text
+        self.setVisible(bool(text))
+        self.updateGeometry()
+        self._cut()
+
+    def _cut(self) -> None:
+        self.setText(QFontMetrics(self.font()).elidedText(self._text, Qt.TextElideMode.ElideRight, self.width()))
+
+    def sizeHint(self) -> QSize:
+        metrics = QFontMetrics(self.font())
+        return QSize(min(metrics.horizontalAdvance(self._text), metrics.averageCharWidth() * 14) + 4, metrics.height())
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(QFontMetrics(self.font()).averageCharWidth() * 4, super().minimumSizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._cut()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange:
+            self.updateGeometry()
+
+
+class Row(QWidget):
+    """Label, source, reset button and editor of one field, also called `words`; below them what is wrong with what was typed."""
+
+    def __init__(self, info: SettingInfo, kind: Any, words: str = "") -> None:
+        super().__init__()
+        self.info = info
+        self.words = words
+        self.editor: Editor = make_editor(info, kind)
+        self.editor.setAccessibleName(info.label)
+        self.reset = IconButton("reset", f"Reset {info.label.lower()}")
+        self.reset.setVisible(False)
+        keep = self.reset.sizePolicy()
+        keep.setRetainSizeWhenHidden(True)  # nothing moves when it comes and goes
+        self.reset.setSizePolicy(keep)
+        self._source = Source()
+        self._source.hide()
+        self.label: QLabel | None = None
+        self.note = QLabel()
+        self.note.setTextFormat(Qt.TextFormat.PlainText)
+        self.note.setWordWrap(True)
+        self.note.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.note.hide()
+        self.body = QVBoxLayout(self)
+        self.body.setContentsMargins(0, 0, 0, 0)
+        self.body.setSpacing(3)
+        self.body.addLayout(self._head())
+        if not self.editor.labelled:
+            self.body.addWidget(self.editor)
+        self.body.addWidget(self.note)
+        self._plain = ""
+        self.found: QLabel | None = None  # where else a search found something; made for the first such search
+
+    def _head(self) -> QHBoxLayout:
+        head = QHBoxLayout()
+        head.setSpacing(6)
+        if self.editor.labelled:
+            head.addWidget(self.editor, 1)
+        else:
+            unit = self.info.unit
+            unit_told = not unit or unit in self.info.label.lower()
+            self.label = QLabel(self.info.label if unit_told else f"{self.info.label} ({unit})")
+            self.label.setTextFormat(Qt.TextFormat.PlainText)
+            self.label.setWordWrap(True)
+            head.addWidget(self.label, 1)
+        head.addWidget(self._source)
+        head.addWidget(self.reset)
+        if self.editor.beside is not None:
+            head.addWidget(self.editor.beside)
+        return head
+
+    def rename(self, label: str) -> None:
+        """Another label, where it depends on another setting."""
+        if self.label is not None:
+            self._plain = ""
+            self.label.setTextFormat(Qt.TextFormat.PlainText)
+            self.label.setText(label)
+
+    def tell_source(self, source: str, changed: bool, levels: Sequence[tuple[str, Any]] = ()) -> None:
+        """Show where the value comes from.
+
+        `changed`: it is not what a reset would bring back. `levels` are all sources that set it, lowest first, with their values;
+        where there are several, the tool tip lists them.
+        """
+        short, where = source_words(source)
+        placed = source.startswith(_NAMED)
+        self._source.show_text(short if changed or source == "makers" or source.startswith("folder ") else "")
+        self.reset.setVisible(changed)
+        below = "the program's default" if source == "saved default" else "the default"
+        if len(levels) > 1 and source not in ("saved default", "default"):
+            under, value = levels[-2]
+            below = f"{value_words(self.info, value)} ({source_words(under)[1].lower()})" if under != "default" else below
+        go_back = f"Click to use {below} in this chat." if placed else f"Click to go back to {below}."
+        self.reset.set_face("reset", f"Reset {self.info.label.lower()} to {below}", f"{where}. {go_back}")
+        listed = levels_words(self.info, levels)
+        present, *others = listed.split("\n")
+        lines = "<br>".join([f"<b>{escape(present)}</b>", *map(escape, others)])
+        self.setToolTip(f"<p>{self.info.help}</p><p>{lines if listed else f'<i>{escape(where)}.</i>'}</p>")
+        listed = listed.replace("\n", "; ")
+        self.editor.setAccessibleDescription(f"{self.info.help} {where}." + (f" {listed}." if listed else ""))
+
+    def show_note(self, text: str, tone: str = "danger") -> None:
+        """A sentence below the editor, in the colour of trouble or ("muted") of advice; "" takes it away."""
+        if (text, tone) != (self.note.text(), self.note.property("tone")):
+            self.note.setText(text)
+            self.note.setProperty("tone", tone)
+            self.note.style().unpolish(self.note)
+            self.note.style().polish(self.note)
+        self.note.setAccessibleName(f"{self.info.label}: {text}" if text else "")
+        self.note.setVisible(bool(text))
+
+    def show_found(self, words: list[str]) -> None:
+        """Mark these words in the label, or tell where else they stand; no words end it."""
+        name = self.label.text() if self.label is not None and not self._plain else self._plain or self.info.label
+        found = marked(name, words, self.palette())
+        if self.label is not None:
+            self._plain = name if found else ""
+            self.label.setTextFormat(Qt.TextFormat.RichText if found else Qt.TextFormat.PlainText)
+            self.label.setText(found or name)
+        for box in self.editor.findChildren(QCheckBox) if self.label is None else ():
+            if bool(box.property("found")) != bool(found):
+                box.setProperty("found", bool(found))
+                box.style().unpolish(box)
+                box.style().polish(box)
+        elsewhere = ""
+        if words and any(word not in name.lower() for word in words):
+            choices = ", ".join(label for _, label in self.info.choices)
+            others = " ".join(dict.fromkeys(each for each in self.words.split() if any(word in each for word in words)))
+            places = (self.info.help, choices, f"Other words: {others}" if others else "")
+            elsewhere = next((text for place in places if (text := excerpt(place, words, self.palette()))), "")
+        if self.found is None and elsewhere:
+            self.found = QLabel()
+            self.found.setProperty("tone", "muted")
+            self.found.setTextFormat(Qt.TextFormat.RichText)
+            self.found.setWordWrap(True)
+            self.body.addWidget(self.found)
+        if self.found is not None:
+            self.found.setText(elsewhere)
+            self.found.setVisible(bool(elsewhere))
+
+    def in_use(self) -> bool:
+        """Whether the user is at it now: it would be odd to take it away."""
+        focus = self.window().focusWidget() if self.isVisible() else None
+        return self.isVisible() and (self.underMouse() or (focus is not None and self.isAncestorOf(focus)))

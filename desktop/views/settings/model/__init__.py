@@ -1,0 +1,1 @@
+"""Device, memory and drafting in the settings pane."""

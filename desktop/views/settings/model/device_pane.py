@@ -1,0 +1,81 @@
+"""The Model pane's choice of a device: automatic, the processor, each GPU by its name, or all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Signal
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
+
+from desktop.items.models.devices import device_choices, device_note, device_value
+from desktop.views.settings.editor import guard_wheel
+from desktop.views.settings.form_row import Row
+from engine.settings import LoadSettings, setting_info
+
+if TYPE_CHECKING:
+    from engine.backends.choice import Usable
+
+__all__ = ["REPLACED", "DevicePane"]
+
+REPLACED = ("backend", "gpus")
+"""The settings that this pane shows instead of the form."""
+
+
+class DevicePane(QWidget):
+    """Shows the device of `LoadSettings`. `chosen(value)` as `items.devices.device_value` has it; `reset_requested()`; `wanted()` when it
+    is about to be seen.
+    """
+
+    wanted = Signal()
+    chosen = Signal(str)
+    reset_requested = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        info = next(setting_info(field) for field in dataclasses.fields(LoadSettings) if field.name == "backend")
+        self._settings = LoadSettings()
+        self._usable: Usable | None = None
+        self.row = Row(info, str)
+        self.row.editor.hide()  # its choices are fixed
+        self.row.reset.clicked.connect(self.reset_requested)
+        self.combo = QComboBox()
+        self.combo.setAccessibleName(info.label)
+        self.combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.combo.setMinimumContentsLength(8)
+        self.combo.activated.connect(lambda: self.chosen.emit(str(self.combo.currentData())))
+        guard_wheel(self, self.combo)
+        self.row.body.insertWidget(self.row.body.indexOf(self.row.note), self.combo)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.row)
+        self._fill()
+
+    def show_values(self, settings: LoadSettings, sources: dict[str, str]) -> None:
+        """Show the settings in force, and where they come from."""
+        self._settings = settings
+        own = next((sources[name] for name in REPLACED if sources[name] != "default"), "default")
+        self.row.tell_source(own, own not in ("default", "makers"))
+        self.combo.setAccessibleDescription(self.row.editor.accessibleDescription())
+        self._fill()
+
+    def show_usable(self, usable: Usable | None) -> None:
+        """Show the GPUs that were found, or why there are none."""
+        self._usable = usable
+        self._fill()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.wanted.emit()
+
+    def _fill(self) -> None:
+        current = device_value(self._settings)
+        choices = device_choices(self._usable, current)
+        if choices != [(self.combo.itemData(row), self.combo.itemText(row)) for row in range(self.combo.count())]:
+            self.combo.clear()
+            for value, words in choices:
+                self.combo.addItem(words, value)
+        self.combo.setCurrentIndex(self.combo.findData(current))
+        note, trouble = device_note(self._usable, current)
+        self.row.show_note(note, "danger" if trouble else "muted")

@@ -1,0 +1,160 @@
+"""The models that could draft, one below the other: those that fit can be chosen, the others are grey and say why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtGui import QFontMetrics, QResizeEvent
+from PySide6.QtWidgets import QLabel, QPushButton, QRadioButton, QSizePolicy, QStyle, QStyleOptionButton, QVBoxLayout, QWidget
+
+from desktop.services.models.draft_models import DraftCandidate
+from engine.printable import one_line
+
+__all__ = ["CHECKING", "DraftChoices"]
+
+CHECKING = "Looking whether it fits…"
+_REASON_CHARACTERS = 160
+_MOST_REFUSED = 3
+"""More models that do not fit than these are shown on demand only."""
+
+
+class _NameButton(QRadioButton):
+    """A radio button whose words are cut with an ellipsis where there is no room."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self.setAccessibleName(name)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self._cut()
+
+    def sizeHint(self) -> QSize:
+        return QSize(60, max(super().sizeHint().height(), self.fontMetrics().height() + 6))
+
+    def minimumSizeHint(self) -> QSize:
+        return self.sizeHint()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._cut()
+
+    def words_left(self) -> int:
+        """Where the name begins, so that what is below it begins there too."""
+        option = QStyleOptionButton()
+        self.initStyleOption(option)
+        return self.style().subElementRect(QStyle.SubElement.SE_RadioButtonContents, option, self).left()
+
+    def _cut(self) -> None:
+        room = self.width() - self.words_left() - 4
+        self.setText(QFontMetrics(self.font()).elidedText(self._name, Qt.TextElideMode.ElideMiddle, room).replace("&", "&&"))
+
+
+class _Choice(QWidget):
+    """One model: its name, and below it its size or what is against it."""
+
+    def __init__(self, candidate: DraftCandidate) -> None:
+        super().__init__()
+        self.button = _NameButton(candidate.entry.name)
+        self.button.setAutoExclusive(False)  # which one is chosen is decided by the settings
+        self.words = QLabel()
+        self.words.setTextFormat(Qt.TextFormat.PlainText)
+        self.words.setWordWrap(True)
+        self.words.setProperty("tone", "muted")
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self.button)
+        layout.addWidget(self.words)
+        self.show_candidate(candidate)
+
+    def show_candidate(self, candidate: DraftCandidate) -> None:
+        problem = candidate.problem
+        words = CHECKING if problem is None else problem or candidate.entry.detail or "It fits."
+        self.words.setText(words if len(words) <= _REASON_CHARACTERS else words[: _REASON_CHARACTERS - 1] + "…")
+        self.words.setIndent(self.button.words_left())
+        self.button.setEnabled(not problem)
+        self.button.setAccessibleDescription(words)
+        path = one_line(candidate.entry.path)
+        self.setToolTip(f"{problem}\n{path}" if problem else path)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and hasattr(self, "words"):
+            self.words.setIndent(self.button.words_left())
+
+
+class DraftChoices(QWidget):
+    """`chosen(path)` when the user took one; the owner answers with `show_chosen`. Those that fit stand above the others."""
+
+    chosen = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAccessibleName("Draft model")
+        self._chosen = ""
+        self._choices: dict[str, _Choice] = {}
+        self._refused: frozenset[str] = frozenset()
+        self.more = QPushButton()
+        self.more.setProperty("tone", "quiet")
+        self.more.setCheckable(True)
+        self.more.toggled.connect(self._fold)
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(6)
+        self._layout.addWidget(self.more, 0, Qt.AlignmentFlag.AlignLeft)
+        self._fold()
+
+    def show_candidates(self, candidates: Iterable[DraftCandidate]) -> None:
+        """Bring the rows up to date; those that stay keep the focus."""
+        ordered = sorted(candidates, key=lambda candidate: bool(candidate.problem))
+        wanted = [candidate.entry.path for candidate in ordered]
+        for path in set(self._choices) - set(wanted):
+            choice = self._choices.pop(path)
+            choice.hide()
+            choice.deleteLater()
+        for place, candidate in enumerate(ordered):
+            choice = self._choices.get(candidate.entry.path) or self._add(candidate)
+            choice.show_candidate(candidate)
+            if self._layout.indexOf(choice) != place:
+                self._layout.insertWidget(place, choice)
+        self._refused = frozenset(candidate.entry.path for candidate in ordered if candidate.problem)
+        self.show_chosen(self._chosen)
+
+    def show_chosen(self, path: str) -> None:
+        """Mark the model that the settings name; "" is none."""
+        self._chosen = path
+        for known, choice in self._choices.items():
+            choice.button.setChecked(known == path)
+        self._fold()
+
+    def paths(self) -> tuple[str, ...]:
+        """The models, as they stand."""
+        at = {self._layout.indexOf(choice): path for path, choice in self._choices.items()}
+        return tuple(at[place] for place in sorted(at))
+
+    def button(self, path: str) -> QRadioButton:
+        """The button of a model."""
+        return self._choices[path].button
+
+    def words(self, path: str) -> str:
+        """What stands below its name."""
+        return self._choices[path].words.text()
+
+    def _add(self, candidate: DraftCandidate) -> _Choice:
+        choice = self._choices[candidate.entry.path] = _Choice(candidate)
+        choice.button.clicked.connect(lambda: self._take(candidate.entry.path))
+        self._layout.insertWidget(self._layout.count() - 1, choice)
+        return choice
+
+    def _fold(self) -> None:
+        """Show those that do not fit: all of them where they are few or wanted, and always the one the settings name."""
+        count = len(self._refused)
+        for path, choice in self._choices.items():
+            choice.setVisible(path not in self._refused or count <= _MOST_REFUSED or self.more.isChecked() or path == self._chosen)
+        self.more.setVisible(count > _MOST_REFUSED)
+        self.more.setText(f"Hide the {count} that do not fit" if self.more.isChecked() else f"Show {count} that do not fit, and why")
+
+    def _take(self, path: str) -> None:
+        self.show_chosen(self._chosen)  # until the settings say so
+        self.chosen.emit(path)

@@ -1,0 +1,122 @@
+"""The Drafting pane's own part: who drafts, with which model, and what it brings. Length and the rest are rows of the form."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+
+from desktop.services.models.draft_models import DraftCandidate
+from desktop.views.settings.form_row import Row
+from desktop.views.settings.model.draft_model_list import DraftChoices
+from desktop.views.settings.model.drafting_stats import DraftFigures
+from engine.core import ModelInfo, Stats
+from engine.settings import SpeculationSettings, setting_info
+
+__all__ = ["REPLACED", "DraftPane"]
+
+REPLACED = ("method", "draft_model")
+"""The settings that this pane shows instead of the form."""
+
+_NO_TARGET = "Load a model first: then the models that can draft for it are shown here."
+_NO_CANDIDATE = "No other model is known here: choose a smaller model of the same family."
+
+
+class DraftPane(QWidget):
+    """Shows `SpeculationSettings`, the candidates and the figures.
+
+    `changed(name, value)` and `reset_requested(name)` as of a form; `candidates_wanted()` when the models are about to be
+    seen; `file_requested()`, `folder_requested()`.
+    """
+
+    changed = Signal(str, object)
+    reset_requested = Signal(str)
+    candidates_wanted = Signal()
+    file_requested = Signal()
+    folder_requested = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        infos = {field.name: setting_info(field) for field in dataclasses.fields(SpeculationSettings)}
+        self._settings = SpeculationSettings()
+        self._stats: Stats | None = None
+        self._has_model = False
+        self.method = Row(infos["method"], str)
+        self.method.editor.edited.connect(lambda value: self.changed.emit("method", value))
+        self.method.rename("Drafted by")  # the pane has the setting's own name
+        self.model = Row(infos["draft_model"], str)
+        self.model.editor.hide()  # the models are below it
+        for row, name in ((self.method, "method"), (self.model, "draft_model")):
+            row.reset.clicked.connect(lambda _checked=False, name=name: self.reset_requested.emit(name))
+        self.figures = DraftFigures()
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(10)
+        layout.addWidget(self.method)
+        layout.addWidget(self._models())
+        layout.addWidget(self.figures)
+        self._arrange()
+
+    def _models(self) -> QWidget:
+        self.models = QWidget()
+        self.choices = DraftChoices()
+        self.choices.chosen.connect(lambda path: self.changed.emit("draft_model", path))
+        self.file, self.folder = QPushButton("Choose file…"), QPushButton("Choose folder…")
+        self.file.setAccessibleName("Choose a draft model's file")
+        self.folder.setAccessibleName("Choose a draft model's folder")
+        self.file.clicked.connect(self.file_requested)
+        self.folder.clicked.connect(self.folder_requested)
+        buttons = QHBoxLayout()
+        buttons.setSpacing(6)
+        buttons.addWidget(self.file)
+        buttons.addWidget(self.folder)
+        buttons.addStretch(1)
+        layout = QVBoxLayout(self.models)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(8)
+        layout.addWidget(self.model)
+        layout.addWidget(self.choices)
+        layout.addLayout(buttons)
+        return self.models
+
+    def show_values(self, settings: SpeculationSettings, sources: dict[str, str], below: SpeculationSettings) -> None:
+        """Show the settings in force, where they come from, and the way back to the values `below` them, as a form does."""
+        begun = settings.method == "model" != self._settings.method
+        self._settings = settings
+        self.method.editor.set_value(settings.method)
+        for row, name in ((self.method, "method"), (self.model, "draft_model")):
+            value, source = getattr(settings, name), sources[name]
+            changed = source == "saved default" or (source != "default" and value != getattr(below, name))
+            row.tell_source(source, changed)
+        self.choices.show_chosen(settings.draft_model)
+        self._arrange()
+        if begun:
+            self.candidates_wanted.emit()
+
+    def show_model(self, model: ModelInfo | None) -> None:
+        """Another model is loaded, or none."""
+        self._has_model = model is not None
+        self._arrange()
+        if self._has_model and self._settings.method == "model":
+            self.candidates_wanted.emit()
+
+    def show_candidates(self, candidates: Iterable[DraftCandidate]) -> None:
+        """Show the models that could draft, and what is known about them."""
+        self.choices.show_candidates(candidates)
+        self._arrange()
+
+    def show_stats(self, stats: Stats | None) -> None:
+        """Show what drafting brought in a reply, also while it is written."""
+        self._stats = stats
+        self._arrange()
+
+    def _arrange(self) -> None:
+        drafting = self._settings.method != "none"
+        self.models.setVisible(self._settings.method == "model")
+        hint = _NO_TARGET if not self._has_model else "" if self.choices.paths() else _NO_CANDIDATE
+        self.model.show_note(hint, "muted")
+        self.choices.setVisible(not hint)
+        self.figures.setVisible(drafting)
+        self.figures.show_stats(self._stats, self._settings.adaptive)

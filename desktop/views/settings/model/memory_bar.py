@@ -1,0 +1,182 @@
+"""Memory as stacked bars with a legend: weights, cache, draft model, work space, other programs and what is free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QRectF, QSize, Qt
+from PySide6.QtGui import QBrush, QColor, QGuiApplication, QPainter, QPainterPath, QPaintEvent, QPalette, QShowEvent
+from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+
+from desktop.services.models.memory_forecast import PARTS, MemoryForecast, Place
+from engine.errors import BadSetting
+from engine.units import size_text
+
+__all__ = ["MemoryBar", "fit_words"]
+
+
+def fit_words(places: Sequence[Place]) -> str:
+    """The warning where something does not fit; empty when all does."""
+    short = [place for place in places if place.free < 0]
+    if not short:
+        return ""
+    what = " and ".join(f"{size_text(-place.free)} too little on {place.name}" for place in short)
+    what = what.replace(" on Memory", "")
+    return f"This will not fit: {what}. Choose a shorter context, a smaller cache type, no draft model, or a smaller model."
+
+
+def _shade(palette: QPalette, part: int) -> tuple[QColor, Qt.BrushStyle]:
+    """Parts are told apart by lightness and by pattern, not by hue alone."""
+    accent, text = palette.color(QPalette.ColorRole.Highlight), palette.color(QPalette.ColorRole.WindowText)
+    pale = QColor(accent)
+    pale.setAlphaF(0.5)
+    grey = QColor(text)
+    grey.setAlphaF(0.38)
+    solid, striped = Qt.BrushStyle.SolidPattern, Qt.BrushStyle.BDiagPattern
+    return ((grey, solid), (accent, solid), (pale, solid), (accent, striped), (text, Qt.BrushStyle.Dense5Pattern))[part]
+
+
+class _Swatch(QWidget):
+    """The colour of a part, before its name."""
+
+    def __init__(self, part: int) -> None:
+        super().__init__()
+        self._part = part
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+
+    def sizeHint(self) -> QSize:
+        side = round(self.fontMetrics().height() * 0.7)
+        return QSize(side, side)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        box = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
+        painter.setPen(self.palette().color(QPalette.ColorRole.Dark))
+        if self._part < len(PARTS):
+            painter.setBrush(QBrush(*_shade(self.palette(), self._part)))
+        painter.drawRoundedRect(box, 3, 3)
+        painter.end()
+
+
+class _Bar(QWidget):
+    """One memory. What is more than there is goes beyond a mark, in the colour of trouble."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._place = Place("", 0, ())
+
+    def show_place(self, place: Place) -> None:
+        self._place = place
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(120, round(self.fontMetrics().height() * 0.9))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        place, palette = self._place, self.palette()
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        frame = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
+        shape = QPainterPath()
+        shape.addRoundedRect(frame, 5, 5)
+        painter.fillPath(shape, QGuiApplication.palette().color(QPalette.ColorRole.Base))  # its own is coloured as what it stands on
+        painter.setClipPath(shape)
+        whole = max(place.total, sum(place.parts), 1)
+        x, mirrored = 0.0, self.layoutDirection() == Qt.LayoutDirection.RightToLeft
+        for part, size in enumerate(place.parts):
+            width = frame.width() * size / whole
+            left = frame.right() - x - width if mirrored else frame.left() + x
+            painter.fillRect(QRectF(left, frame.top(), width, frame.height()), QBrush(*_shade(palette, part)))
+            x += width
+        if place.free < 0:
+            over = frame.width() * -place.free / whole
+            left = frame.left() if mirrored else frame.right() - over
+            painter.fillRect(QRectF(left, frame.top(), over, frame.height()), palette.color(QPalette.ColorRole.BrightText))
+        painter.setClipping(False)
+        painter.setPen(palette.color(QPalette.ColorRole.BrightText if place.free < 0 else QPalette.ColorRole.Dark))
+        painter.drawPath(shape)
+        painter.end()
+
+
+class MemoryBar(QWidget):
+    """Asks `source` while it is seen, and shows a bar for each memory, the legend, and a warning where it will not fit."""
+
+    def __init__(self, source: MemoryForecast) -> None:
+        super().__init__()
+        self._source = source
+        self._titles: list[QLabel] = []
+        self._bars: list[_Bar] = []
+        self._of_draft: list[QWidget] = []
+        self._sizes = [QLabel() for _ in (*PARTS, "Free")]
+        self._lines = QVBoxLayout()
+        self._lines.setSpacing(4)
+        self.warning = QLabel()
+        self.warning.setProperty("tone", "danger")
+        self.warning.setWordWrap(True)
+        self.words = QLabel("Load a model to see what takes how much memory.")
+        self.words.setProperty("tone", "muted")
+        self.words.setWordWrap(True)
+        self._legend = QWidget()
+        grid = QGridLayout(self._legend)
+        grid.setContentsMargins(0, 2, 0, 0)
+        grid.setHorizontalSpacing(8)
+        grid.setVerticalSpacing(3)
+        grid.setColumnStretch(1, 1)
+        for part, name in enumerate((*PARTS, "Free")):
+            label, size = QLabel(name), self._sizes[part]
+            label.setProperty("tone", "muted")
+            size.setAlignment(Qt.AlignmentFlag.AlignTrailing | Qt.AlignmentFlag.AlignVCenter)
+            for column, widget in enumerate((_Swatch(part), label, size)):
+                grid.addWidget(widget, part, column)
+                if name == "Draft model":
+                    self._of_draft.append(widget)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 4, 0, 4)
+        layout.setSpacing(6)
+        layout.addLayout(self._lines)
+        for widget in (self._legend, self.warning, self.words):
+            layout.addWidget(widget)
+        source.changed.connect(self._refresh)
+        self._show(())
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        if self.isVisible():
+            try:
+                self._show(self._source.places())
+            except BadSetting as error:
+                self._show(())
+                self.words.setText(str(error))
+
+    def _show(self, places: Sequence[Place]) -> None:
+        while len(self._bars) < len(places):
+            title, bar = QLabel(), _Bar()
+            title.setWordWrap(True)
+            self._titles.append(title)
+            self._bars.append(bar)
+            self._lines.addWidget(title)
+            self._lines.addWidget(bar)
+        for at, (title, bar) in enumerate(zip(self._titles, self._bars, strict=True)):
+            title.setVisible(at < len(places))
+            bar.setVisible(at < len(places))
+            if at < len(places):
+                title.setText(f"{places[at].name}, {size_text(places[at].total)}")
+                bar.show_place(places[at])
+        sums = [sum(place.parts[part] for place in places) for part in range(len(PARTS))]
+        texts = [*map(size_text, sums), size_text(sum(max(0, place.free) for place in places))]
+        for label, text in zip(self._sizes, texts, strict=True):
+            label.setText(text)
+        for widget in self._of_draft:
+            widget.setVisible(bool(sums[PARTS.index("Draft model")]))
+        warning = fit_words(places)
+        self.warning.setText(warning)
+        self.warning.setVisible(bool(warning))
+        self._legend.setVisible(bool(places))
+        self.words.setText("Load a model to see what takes how much memory.")
+        self.words.setVisible(not places)
+        said = "; ".join(f"{name}: {text}" for name, text in zip((*PARTS, "Free"), texts, strict=True))
+        self.setAccessibleName(f"Memory. {said}. {warning}" if places else self.words.text())

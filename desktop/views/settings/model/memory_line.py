@@ -1,0 +1,118 @@
+"""What the chosen context will cost in memory, and that the model must be loaded again for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Signal
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from engine.core import ModelInfo
+from engine.errors import BadSetting
+from engine.settings import CacheSettings, LoadSettings
+from engine.units import size_text
+
+if TYPE_CHECKING:
+    from engine.backends.choice import Usable
+
+__all__ = ["MemoryLine", "ReloadStrip"]
+
+
+class ReloadStrip(QWidget):
+    """Says that changed settings wait for the model to be loaded again, with a button that does it."""
+
+    requested = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._needed = False
+        words = QLabel("These changes take effect when the model is loaded again.")
+        words.setProperty("tone", "muted")
+        words.setWordWrap(True)
+        self.button = QPushButton("Reload now")
+        self.button.setToolTip("Load the model again with these settings.")
+        self.button.clicked.connect(self.requested)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(words, 1)
+        layout.addWidget(self.button)
+        self._inside = (words, self.button)
+        self.show_needed(False)
+
+    def show_needed(self, needed: bool) -> None:
+        """Whether there is something to load again for."""
+        for part in self._inside:
+            part.setVisible(needed)
+
+
+class MemoryLine(QWidget):
+    """The estimate for a model and cache settings; in the colour of trouble when the memory is not there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._info: ModelInfo | None = None
+        self._settings, self._load = CacheSettings(), LoadSettings()
+        self._usable: Usable | None = None
+        self.label = QLabel()
+        self.label.setWordWrap(True)
+        self.label.setProperty("tone", "muted")
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.label)
+        self._write("", True)
+
+    def show_estimate(
+        self, info: ModelInfo | None, settings: CacheSettings, load: LoadSettings = LoadSettings(), usable: Usable | None = None
+    ) -> None:
+        """Estimate for the loaded model (None: there is none) on the device that it would be loaded to again; `usable` are the GPUs, if
+        they are known.
+        """
+        self._info, self._settings, self._load, self._usable = info, settings, load, usable
+        if self.isVisible():
+            self._estimate()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._estimate()
+
+    def _estimate(self) -> None:
+        if self._info is None:
+            self._write("Load a model to see how much memory its context takes.", True)
+            return
+        if not self._info.layers * self._info.kv_heads * self._info.head_dim:  # a source without a cache of its own
+            self._write("This model keeps no cache here.", True)
+            return
+        # With a model loaded, all that these import is there already.
+        from engine.backends.choice import Usable
+        from engine.models.memory.estimate import cache_bytes
+        from engine.models.memory.fit import likely_target
+
+        info = self._info
+        target = likely_target(info, self._settings, self._load, self._usable or Usable(), info)
+        stays = target.where == info.where
+        busy = -info.cache_bytes if stays else info.resident_bytes or info.weights_bytes  # its weights have their place, or need one
+
+        try:
+            found = cache_bytes(info, self._settings, target.backend, busy=busy, free=target.free, where=target.where)
+        except BadSetting as error:
+            self._write(str(error), False)
+            return
+        text = (
+            f"{found.context_length:,} tokens: {size_text(found.context_bytes)} ({size_text(found.bytes_per_token)} per token); "
+            f"{size_text(found.free_bytes)} free{f' on {target.where}' if target.where else ''}"
+        )
+        if found.total_bytes > found.context_bytes:
+            text += f". With other conversations kept, up to {size_text(found.total_bytes)}."
+        if not found.fits:
+            text = f"{text.rstrip('.')}. That is more than there is: choose a shorter context or a smaller cache type."
+        self._write(text, found.fits)
+
+    def _write(self, text: str, good: bool) -> None:
+        tone = "muted" if good else "danger"
+        if self.label.property("tone") != tone:
+            self.label.setProperty("tone", tone)
+            self.label.style().unpolish(self.label)
+            self.label.style().polish(self.label)
+        self.label.setText(text)
+        self.label.setAccessibleName(f"Memory of the context: {text}")

@@ -1,0 +1,129 @@
+"""The line of sampler presets above the sampling form: which one is in force, and what can be done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QInputDialog, QLabel, QLineEdit, QMenu, QToolButton, QVBoxLayout, QWidget
+
+from desktop.services.settings.presets import PresetService
+from desktop.views.widgets.file_dialogs import ask_open, ask_save
+from desktop.views.widgets.icons import IconButton
+
+__all__ = ["PresetBar"]
+
+_FILTER = "Presets (*.json);;All files (*)"
+
+
+class PresetBar(QWidget):
+    """Chooses among the presets of `service`, and saves, renames, deletes, imports and exports them."""
+
+    def __init__(self, service: PresetService) -> None:
+        super().__init__()
+        self._service = service
+        self.combo = QComboBox()
+        self.combo.setAccessibleName("Preset")
+        self.combo.setPlaceholderText("Own values")
+        self.combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.combo.setMinimumContentsLength(8)
+        self.combo.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.combo.activated.connect(lambda: self._service.choose(self.combo.currentText()))
+        self.state = QLabel()
+        self.state.setProperty("tone", "source")
+        self.more = IconButton("more", "Save, rename, delete, import or export presets")
+        self.more.setObjectName("more")
+        self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.more.setMenu(self._make_menu())
+        label = QLabel("Preset")
+        label.setBuddy(self.combo)
+        head = QHBoxLayout()
+        head.addWidget(label, 1)
+        head.addWidget(self.state)
+        line = QHBoxLayout()
+        line.setSpacing(4)
+        line.addWidget(self.combo, 1)
+        line.addWidget(self.more)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 2)
+        layout.setSpacing(3)
+        layout.addLayout(head)
+        layout.addLayout(line)
+        service.changed.connect(self.show_presets)
+        self.show_presets()
+
+    def _make_menu(self) -> QMenu:
+        menu = QMenu(self)
+        self.update_action = self._action(menu, "Save the changes", self._save_changes)
+        self._action(menu, "Save as a new preset…", self._save)
+        self.rename_action = self._action(menu, "Rename…", self._rename)
+        self.delete_action = self._action(menu, "Delete", lambda: self._service.delete(self.combo.currentText()))
+        menu.addSeparator()
+        self._action(menu, "Import a file…", self._import)
+        self._action(menu, "Export as a file…", self._export)
+        return menu
+
+    def _action(self, menu: QMenu, text: str, act: Callable[[], object]) -> QAction:
+        action = menu.addAction(text)
+        action.triggered.connect(lambda: act())
+        return action
+
+    def show_presets(self) -> None:
+        """Bring the list and the one in force up to date."""
+        presets = self._service.presets()
+        name, changed = self._service.in_force()
+        wanted = [preset.name for preset in presets]
+        if wanted != [self.combo.itemText(row) for row in range(self.combo.count()) if self.combo.itemText(row)]:
+            self.combo.clear()
+            self.combo.addItems([preset.name for preset in presets if preset.built_in])
+            own = [preset.name for preset in presets if not preset.built_in]
+            if own:
+                self.combo.insertSeparator(self.combo.count())
+                self.combo.addItems(own)
+        self.combo.setCurrentIndex(self.combo.findText(name, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchCaseSensitive) if name else -1)
+        self.state.setText("changed" if changed else "")
+        self.combo.setAccessibleDescription(f"{name}, changed since" if changed else name or "None of the presets")
+        mine = any(preset.name == name and not preset.built_in for preset in presets)
+        self.update_action.setText(f"Save the changes to “{name}”" if mine else "Save the changes")
+        self.update_action.setEnabled(mine and changed)
+        self.rename_action.setEnabled(mine)
+        self.delete_action.setEnabled(mine)
+
+    # -- what the user does
+
+    def _save_changes(self) -> None:
+        self._service.save(self.combo.currentText())
+
+    def _save(self) -> None:
+        self._ask_name("Save as a preset", "", self._service.save)
+
+    def _rename(self) -> None:
+        old = self.combo.currentText()
+        self._ask_name("Rename the preset", old, lambda new: self._service.rename(old, new))
+
+    def _ask_name(self, title: str, name: str, then: Callable[[str], object]) -> None:
+        """A dialog that does not stop the window: the answer comes as a signal."""
+        dialog = QInputDialog(self.window())
+        dialog.setWindowTitle(title)
+        dialog.setLabelText("Name:")
+        dialog.setTextValue(name)
+        for line in dialog.findChildren(QLineEdit):
+            line.setAccessibleName("Name of the preset")
+            line.setMaxLength(60)
+        dialog.textValueSelected.connect(then)
+        dialog.finished.connect(dialog.deleteLater)
+        dialog.open()
+
+    def _import(self) -> None:
+        ask_open(self.window(), "Import a preset", lambda chosen: self._service.import_file(chosen[0]), _FILTER)
+
+    def _export(self) -> None:
+        name = self.combo.currentText() or "My preset"
+        name = "".join(c for c in name if c.isalnum() or c in " -_").strip() + ".json"
+        ask_save(self.window(), "Export the preset", name, lambda chosen: self._service.export_file(self._exported(), chosen[0]), _FILTER)
+
+    def _exported(self) -> str:
+        """The preset in force as it is saved; "" stands for the values in force, where they are none or changed."""
+        name, changed = self._service.in_force()
+        return "" if changed else name

@@ -1,0 +1,219 @@
+"""The right-hand pane: a search, the system prompt and one collapsible group of settings for each entry of PANES."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from PySide6.QtCore import QEvent, Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from desktop.views.layout.tab_order import TabOrder
+from desktop.views.settings.form import SettingsForm
+from desktop.views.settings.search import first_control, show_in, wanted_words
+from desktop.views.settings.system_prompt_field import PromptField
+from desktop.views.widgets.collapsible import Group
+from desktop.views.widgets.icons import IconButton
+from engine.settings import Settings
+
+__all__ = ["Group", "Inspector"]
+
+
+class _Search(QLineEdit):
+    """Esc empties it, even while it would stop a reply elsewhere; Down goes into what was found."""
+
+    def event(self, event: QEvent) -> bool:
+        mine = isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape and bool(self.text())
+        if mine and event.type() == QEvent.Type.ShortcutOverride:
+            event.accept()
+            return True
+        return super().event(event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape and self.text():
+            self.clear()
+        elif event.key() == Qt.Key.Key_Down:
+            self.focusNextChild()
+        else:
+            super().keyPressEvent(event)
+
+
+class Inspector(QWidget):
+    """Search, system prompt, settings, the switch of the advanced ones, "Save as defaults".
+
+    `changed(cls, name, value)` and `reset_requested(cls, name)` name a field of a settings class of `panes`;
+    `system_prompt_changed(text, inherits)` as of `PromptField`; `advanced_changed(shown)`; `save_requested()`; `escaped()` from the
+    button `back` of a narrow window. The owner answers with `show_values`, `show_system_prompt` and `show_advanced`.
+    """
+
+    changed = Signal(object, str, object)
+    reset_requested = Signal(object, str)
+    system_prompt_changed = Signal(str, bool)
+    advanced_changed = Signal(bool)
+    save_requested = Signal()
+    escaped = Signal()
+
+    def __init__(self, panes: Sequence[tuple[str, type[Settings]]], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("inspector")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.setAccessibleName("Settings")
+        self.forms: dict[type[Settings], SettingsForm] = {}
+        self.groups: list[Group] = []
+        self._tabs = TabOrder(self)
+        self.prompt_field = PromptField("chat")
+        self.prompt = self.prompt_field.box
+        self.prompt_field.changed.connect(self.system_prompt_changed)
+        self._nothing = QLabel("No setting has these words.")
+        self._nothing.setProperty("tone", "muted")
+        self._nothing.setContentsMargins(8, 8, 6, 8)
+        self._nothing.hide()
+        body = QWidget()
+        body.setObjectName("inspectorBody")
+        column = QVBoxLayout(body)
+        column.setContentsMargins(12, 4, 12, 12)
+        column.setSpacing(6)
+        column.addWidget(self.prompt_field)
+        column.addWidget(self._nothing)
+        for position, (title, cls) in enumerate(panes):
+            group = Group(title, self._form(cls), opened=position == 0)
+            self.groups.append(group)
+            column.addWidget(group)
+        column.addStretch(1)
+        self._scroll = QScrollArea()
+        self._scroll.setWidget(body)
+        self._scroll.setWidgetResizable(True)
+        self._scroll.setFrameShape(QFrame.Shape.NoFrame)
+        self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(1, 0, 0, 10)
+        layout.setSpacing(8)
+        layout.addLayout(self._head())
+        layout.addWidget(self._scroll, 1)
+        layout.addLayout(self._foot())
+
+    def _head(self) -> QHBoxLayout:
+        self.query = _Search()
+        self.query.setProperty("tone", "search")
+        self.query.setPlaceholderText("Search settings")
+        self.query.setAccessibleName("Search settings")
+        self.query.setClearButtonEnabled(True)
+        self.query.textChanged.connect(self._search)
+        self.back = IconButton("close", "Back to the conversation")
+        self.back.clicked.connect(self.escaped)
+        self.back.hide()
+        head = QHBoxLayout()
+        head.setContentsMargins(20, 10, 18, 0)
+        head.addWidget(self.query, 1)
+        head.addWidget(self.back)
+        return head
+
+    def _foot(self) -> QHBoxLayout:
+        self.advanced = QCheckBox("Advanced")
+        self.advanced.setAccessibleName("Show advanced settings")
+        self.advanced.setToolTip("Show every setting in all panes, also those that are seldom changed.")
+        self.advanced.clicked.connect(self.advanced_changed)
+        self.save = QPushButton("Save as defaults")
+        self.save.setToolTip("New chats start with these settings.")
+        self.save.clicked.connect(self._save)
+        foot = QHBoxLayout()
+        foot.setContentsMargins(20, 0, 18, 0)
+        foot.addWidget(self.advanced)
+        foot.addStretch(1)
+        foot.addWidget(self.save)
+        return foot
+
+    def _form(self, cls: type[Settings]) -> SettingsForm:
+        form = SettingsForm(cls, advanced=False)
+        form.changed.connect(lambda name, value: self.changed.emit(cls, name, value))
+        form.reset_requested.connect(lambda name: self.reset_requested.emit(cls, name))
+        form.row_made.connect(self._tabs.renew)
+        self.forms[cls] = form
+        return form
+
+    def set_extra(
+        self, cls: type[Settings], widget: QWidget, *, replaces: Sequence[str] = (), below: bool = False, words: str = ""
+    ) -> None:
+        """Put `widget` above (or `below`) the form of `cls`; the fields that it `replaces` leave the form.
+
+        A search finds the widget by the words of those fields, and by `words`.
+        """
+        self.forms[cls].add_extra(widget, below, replaces, words)
+        self._tabs.renew()
+
+    def group(self, cls: type[Settings]) -> Group:
+        """The group of a settings class."""
+        return self.groups[list(self.forms).index(cls)]
+
+    # -- what the owner tells
+
+    def show_values(
+        self,
+        settings: Settings,
+        sources: dict[str, str],
+        below: Settings | None = None,
+        levels: Mapping[str, Sequence[tuple[str, Any]]] | None = None,
+    ) -> None:
+        """Show one settings object and, for each field, where its value comes from, what is below it, and all that set it."""
+        form = self.forms[type(settings)]
+        form.show_values(settings, sources, below, levels)
+        own = form.own_values
+        self.group(type(settings)).show_note(f"{own} changed" if own else "")
+
+    def show_system_prompt(self, text: str, inherited: str = "", source: str = "", inherits: bool = True) -> None:
+        """Show the own system prompt of the open conversation, and what it has without one."""
+        self.prompt_field.show_prompt(text, inherited, source, inherits)
+
+    def show_advanced(self, shown: bool) -> None:
+        """Show advanced settings too, or only those that have a value of their own."""
+        self.advanced.setChecked(shown)
+        for form in self.forms.values():
+            form.set_advanced(shown)
+
+    def reveal(self, cls: type[Settings], name: str) -> None:
+        """Bring the field `name` of a settings class into sight, with the keyboard in its editor; without a name the system prompt."""
+        self.query.clear()
+        target: QWidget | None = self.prompt_field
+        if name:
+            self.group(cls).open()
+            target = self.forms[cls].call(name)
+        if target is not None:
+            editor = self.forms[cls].editor(name) if name and not self.forms[cls].replaced(name) else target
+            show_in(self._scroll, target, first_control(editor))
+
+    def opened_groups(self) -> tuple[str, ...]:
+        """The titles of the unfolded groups, to be remembered."""
+        return tuple(group.title for group in self.groups if group.opened)
+
+    def open_groups(self, titles: Iterable[str]) -> None:
+        """Unfold these groups and fold the others."""
+        wanted = set(titles)
+        for group in self.groups:
+            group.open(group.title in wanted)
+
+    # -- what the user does
+
+    def _search(self, text: str) -> None:
+        words = wanted_words(text)
+        self.prompt_field.setVisible(all(word in "system prompt" for word in words))
+        found = False
+        for form, group in zip(self.forms.values(), self.groups, strict=True):
+            by_title = bool(words) and all(word in group.title.lower() for word in words)
+            group.show_found(words)
+            any_row = form.set_query([] if by_title else words)
+            group.show_search(any_row or by_title if words else None)
+            found = found or any_row
+        self._nothing.setVisible(bool(words) and not found and self.prompt_field.isHidden())
+        self._scroll.verticalScrollBar().setValue(0)
+
+    def finish(self) -> None:
+        """Tell at once what would be told after a pause: before another conversation is opened, or the window closed."""
+        self.prompt.tell()
+        for form in self.forms.values():
+            form.finish()
+
+    def _save(self) -> None:
+        self.finish()
+        self.save_requested.emit()

@@ -1,0 +1,123 @@
+"""A system prompt with where it comes from: what is inherited stands greyed in the box until there is an own text."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
+
+from desktop.views.settings.form_row import Source, source_words
+from desktop.views.widgets.growing_text_edit import TextBox
+from desktop.views.widgets.icons import IconButton
+
+__all__ = ["PromptField"]
+
+_EXAMPLE = "How the model should behave, for example: You are a patient teacher."
+
+
+class PromptField(QWidget):
+    """The prompt of a chat or a folder (`what`). `changed(text, inherits)`: the own text when the user pauses or leaves, and whether
+    an empty one takes what is inherited.
+
+    Only where `can_refuse` there is the choice of no prompt at all in place of an inherited one.
+    """
+
+    changed = Signal(str, bool)
+
+    def __init__(self, what: str, can_refuse: bool = True) -> None:
+        super().__init__()
+        self._what, self._can_refuse = what, can_refuse
+        self._inherited, self._source, self._inherits = "", "", True
+        self.box = TextBox("System prompt", least=3, most=12)
+        self.box.setPlaceholderText(_EXAMPLE)
+        self.box.edited.connect(self._told)
+        self.box.typed.connect(lambda _text: self._describe())
+        self._count = QLabel()
+        self._count.setProperty("tone", "muted")
+        self._count.hide()
+        self._where = Source()
+        self.reset = IconButton("reset", "Reset the system prompt")
+        self.reset.clicked.connect(self._reset)
+        keep = self.reset.sizePolicy()
+        keep.setRetainSizeWhenHidden(True)
+        self.reset.setSizePolicy(keep)
+        self.none = QCheckBox(f"No system prompt in this {what}")
+        self.none.clicked.connect(self._refuse)
+        heading = QLabel("System prompt")
+        heading.setProperty("tone", "heading")
+        heading.setBuddy(self.box)
+        head = QHBoxLayout()
+        head.setSpacing(6)
+        head.addWidget(heading, 1)
+        head.addWidget(self._count)
+        head.addWidget(self._where)
+        head.addWidget(self.reset)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(8, 4, 6, 8)
+        layout.setSpacing(4)
+        layout.addLayout(head)
+        self._unused = QLabel()
+        self._unused.setProperty("tone", "muted")
+        self._unused.setWordWrap(True)
+        self._unused.hide()
+        layout.addWidget(self.box)
+        layout.addWidget(self._unused)
+        layout.addWidget(self.none)
+        self._describe()
+
+    def show_prompt(self, own: str, inherited: str = "", source: str = "", inherits: bool = True) -> None:
+        """Show the own text, and what there is without one from `source` ("folder NAME", "persona NAME")."""
+        self._inherited, self._source, self._inherits = inherited, source, inherits
+        self.box.show_text(own)
+        self._describe()
+
+    def show_size(self, tokens: int, about: bool = False) -> None:
+        """How many tokens the prompt that is sent has; 0 where that is not known or there is none."""
+        self._count.setText(f"{'~' if about else ''}{tokens:,} {'token' if tokens == 1 else 'tokens'}")
+        self._count.setToolTip("What the system prompt takes of the context")
+        self._count.setVisible(tokens > 0)
+
+    def set_unused(self, sentence: str) -> None:
+        """Say in a sentence why no system prompt is used, in place of the box; "" shows that again."""
+        self._unused.setText(sentence)
+        self._unused.setVisible(bool(sentence))
+        for widget in (self.box, self._where):
+            widget.setVisible(not sentence)
+        self._describe()
+
+    def text(self) -> str:
+        """The own text as it stands in the box."""
+        return self.box.text()
+
+    def _describe(self) -> None:
+        own, refused = bool(self.box.text()), not self._inherits and not self.box.text()
+        inherited = bool(self._inherited) and not own and not refused
+        self.box.setEnabled(not refused)
+        self.box.setPlaceholderText("No system prompt is sent." if refused else self._inherited if inherited else _EXAMPLE)
+        short, phrase = source_words(self._source) if inherited else (f"this {self._what}", "") if own or refused else ("", "")
+        self._where.show_text(short)
+        self._where.setToolTip(phrase)
+        below = f"that of the {self._source}" if self._inherited else "none"
+        used = not self._unused.text()
+        self.reset.setVisible(used and ((own and bool(self._inherited)) or refused))
+        self.reset.set_face("reset", f"Reset the system prompt to {below}", f"Set in this {self._what}. Click to go back to {below}.")
+        self.none.setVisible(used and self._can_refuse and (refused or inherited))
+        self.none.setChecked(refused)
+        self.box.setToolTip(f"{phrase}: write here to have another one in this {self._what}." if inherited else "")
+        self.box.setAccessibleDescription(f"{phrase}: {self._inherited}" if inherited else "No system prompt is sent." if refused else "")
+
+    def _told(self, text: str) -> None:
+        self._inherits = self._inherits or bool(text)  # an own text that is erased later gives way to the inherited one
+        self._describe()
+        self.changed.emit(text, self._inherits)
+
+    def _refuse(self, refused: bool) -> None:
+        self._inherits = not refused
+        self._describe()
+        self.changed.emit("", self._inherits)
+
+    def _reset(self) -> None:
+        self._inherits = True
+        self.box.show_text("")
+        self._describe()
+        self.box.setFocus()
+        self.changed.emit("", True)

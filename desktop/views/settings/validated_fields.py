@@ -1,0 +1,64 @@
+"""Fields that only count when the engine finds them good: checked while the user types, with a sentence when they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from PySide6.QtCore import QObject
+
+from desktop.services.settings.validation import CheckService
+from desktop.views.settings.form import SettingsForm
+
+__all__ = ["CheckedFields"]
+
+
+class CheckedFields(QObject):
+    """The fields `names` of `form`, looked at together by the check `kind`; the sentence appears below the last of them.
+
+    What was there before stays in force until all of them are good.
+    """
+
+    def __init__(self, form: SettingsForm, names: Sequence[str], checks: CheckService, kind: str) -> None:
+        super().__init__(form)
+        self._form, self._names, self._checks, self._kind = form, tuple(names), checks, kind
+        form.hold(self._names)
+        form.proposed.connect(self._on_proposed)
+        checks.checked.connect(self._on_checked)
+
+    def values(self) -> tuple[Any, ...]:
+        """What the check is to look at."""
+        return tuple(self._form.wanted(name) for name in self._names)
+
+    def look(self, at_once: bool) -> None:
+        """Have the values checked."""
+        self._checks.check(self._kind, self.values(), at_once)
+
+    def accept(self) -> None:
+        """The values are good."""
+        self.say("")
+        for name in reversed(self._names):
+            self._form.accept(name)
+
+    def say(self, sentence: str, tone: str = "danger") -> None:
+        """Show a sentence below the last field."""
+        self._form.show_note(self._names[-1], sentence, tone)
+
+    def _on_proposed(self, name: str, _value: Any, at_leisure: bool) -> None:
+        if name in self._names:
+            self.look(at_leisure)
+
+    def _on_checked(self, kind: str, values: Any, sentence: str) -> None:
+        if kind != self._kind or values != self.values() or not self._form.proposes(self._names):
+            return
+        if sentence:
+            self.say(sentence)
+        else:
+            self.accept()
+
+
+class CheckedLines(CheckedFields):
+    """One field that is a list of texts, each of which is checked."""
+
+    def values(self) -> tuple[Any, ...]:
+        return tuple(self._form.wanted(self._names[0]))

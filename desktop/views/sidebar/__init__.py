@@ -1,0 +1,1 @@
+"""The list of chats, folders, search and trash."""

@@ -1,0 +1,68 @@
+"""Opens the window of a folder, and lets the open chat follow what is changed there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QWidget
+
+from desktop.services.session.chat_session import ChatSession
+from desktop.services.settings.folder_settings import FolderSettings
+from desktop.services.settings.validation import CheckService
+from desktop.store.conversations.folders import Folder
+from desktop.store.database.database import StoreError
+
+if TYPE_CHECKING:
+    from desktop.views.sidebar.folder_dialog import FolderDialog
+
+__all__ = ["FolderDesk"]
+
+
+class FolderDesk(QObject):
+    """`changed()`: a folder has another name, prompt or setting now."""
+
+    changed = Signal()
+
+    def __init__(self, session: ChatSession, checks: CheckService, window: QWidget) -> None:
+        super().__init__(window)
+        self._session, self._checks, self._window = session, checks, window
+        self.dialog: FolderDialog | None = None
+        rows = session.conversations
+        for signal in (rows.dataChanged, rows.modelReset, rows.rowsMoved):  # a chat that was put into another folder
+            signal.connect(self._follow)
+
+    def open(self, folder_id: int) -> None:
+        """Show the window of a folder in the place of the one that is open."""
+        self.close()
+        session = self._session
+        try:
+            settings = FolderSettings(session.library.database, session.preferences, folder_id)
+        except StoreError as error:
+            session.notice.emit(str(error), "error")
+            return
+        settings.saved.connect(self._saved)
+        from desktop.views.sidebar.folder_dialog import FolderDialog  # when it is first wanted
+
+        self.dialog = FolderDialog(settings, self._checks, self._window)
+        self.dialog.destroyed.connect(self._gone)
+        self.dialog.show()
+
+    def close(self) -> None:
+        """Save what waits and put the window away."""
+        if self.dialog is not None:
+            dialog, self.dialog = self.dialog, None
+            dialog.finish()
+            dialog.destroyed.disconnect(self._gone)
+            dialog.deleteLater()
+            dialog.hide()
+
+    def _follow(self) -> None:
+        self._session.follow_place()
+
+    def _saved(self, _folder: Folder) -> None:
+        self._session.follow_place()
+        self.changed.emit()
+
+    def _gone(self) -> None:
+        self.dialog = None

@@ -1,0 +1,156 @@
+"""The window of one folder: its name, its system prompt, and the settings that it has for the chats in it; saved as they are changed."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QCloseEvent, QKeyEvent
+from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from desktop.services.settings.folder_settings import FolderSettings
+from desktop.services.settings.validation import CheckService
+from desktop.settings import CONVERSATION_SETTINGS, PANES
+from desktop.store.conversations.folders import Folder
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.layout.tab_order import TabOrder
+from desktop.views.settings.constraint_fields import ConstraintFields
+from desktop.views.settings.form import SettingsForm
+from desktop.views.settings.system_prompt_field import PromptField
+from desktop.views.settings.validated_fields import CheckedFields, CheckedLines
+from desktop.views.widgets.banner import Banner
+from desktop.views.widgets.collapsible import Group
+from engine.settings import AdapterSettings, ConstraintSettings, Settings, StopSettings
+
+__all__ = ["FolderDialog"]
+
+_PAUSE_MS = 600
+_WORDS = "What is set here holds for every chat in this folder and in the folders inside it. A persona and the chat itself come first."
+
+
+class FolderDialog(QDialog):
+    """Edits what `settings` holds. `checks` looks at patterns before they count."""
+
+    def __init__(self, settings: FolderSettings, checks: CheckService, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.settings = settings
+        settings.setParent(self)
+        self._warned = False
+        self.name = QLineEdit(settings.folder.name)
+        self.name.setAccessibleName("Name of the folder")
+        self.name.setMaxLength(120)
+        self.prompt = PromptField("folder", can_refuse=False)
+        self.banner = Banner()
+        self.forms: dict[type[Settings], SettingsForm] = {}
+        self.groups: dict[type[Settings], Group] = {}
+        self._tabs = TabOrder(self)
+        self._pause = QTimer(self)
+        self._pause.setSingleShot(True)
+        self._pause.setInterval(_PAUSE_MS)
+        self._pause.timeout.connect(lambda: settings.rename(self.name.text()))
+        self._arrange()
+        metrics = self.fontMetrics()
+        self.resize(min(metrics.averageCharWidth() * 72, parent.width()), min(metrics.height() * 42, parent.height()))
+        forms = self.forms
+        self._checked = (
+            ConstraintFields(forms[ConstraintSettings], checks),
+            CheckedLines(forms[ConstraintSettings], ("logit_bias",), checks, "bias"),
+            CheckedFields(forms[StopSettings], ("stop_regex",), checks, "expression"),
+            CheckedLines(forms[AdapterSettings], ("adapters",), checks, "adapters"),
+        )
+        self.name.textEdited.connect(lambda _text: self._pause.start())
+        self.name.editingFinished.connect(lambda: settings.rename(self.name.text()))
+        self.prompt.changed.connect(lambda text, _inherits: settings.set_system_prompt(text))
+        settings.saved.connect(self._saved)
+        settings.failed.connect(self._failed)
+        settings.settings_changed.connect(self.show_values)
+        self._saved(settings.folder)
+        self.prompt.show_prompt(settings.folder.system_prompt, *settings.inherited_prompt)
+        for cls in forms:
+            self.show_values(cls)
+
+    def _arrange(self) -> None:
+        label = QLabel("Name")
+        label.setProperty("tone", "heading")
+        label.setBuddy(self.name)
+        words = QLabel(_WORDS)
+        words.setProperty("tone", "muted")
+        words.setWordWrap(True)
+        body = QWidget()
+        column = QVBoxLayout(body)
+        column.setContentsMargins(0, 0, 0, 8)
+        column.setSpacing(6)
+        head = QVBoxLayout()
+        head.setContentsMargins(8, 0, 6, 6)
+        for widget in (label, self.name, words):
+            head.addWidget(widget)
+        column.addLayout(head)
+        column.addWidget(self.prompt)
+        for title, cls in PANES:
+            if cls in CONVERSATION_SETTINGS:
+                column.addWidget(self._group(title, cls))
+        column.addStretch(1)
+        scroll = QScrollArea()
+        scroll.setWidget(body)
+        scroll.setWidgetResizable(True)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        close = QPushButton("Close")
+        close.setAutoDefault(False)
+        close.clicked.connect(self.close)
+        foot = QHBoxLayout()
+        foot.addStretch(1)
+        foot.addWidget(close)
+        layout = QVBoxLayout(self)
+        dialog_margins(layout)
+        layout.addWidget(scroll, 1)
+        layout.addWidget(self.banner)
+        layout.addLayout(foot)
+
+    def _group(self, title: str, cls: type[Settings]) -> Group:
+        form = self.forms[cls] = SettingsForm(cls)
+        form.changed.connect(lambda name, value: self.settings.set(cls, name, value))
+        form.reset_requested.connect(lambda name: self.settings.reset(cls, name))
+        form.row_made.connect(self._tabs.renew)
+        group = self.groups[cls] = Group(title, form, opened=False)
+        return group
+
+    def show_values(self, cls: type[Settings]) -> None:
+        """Show the values of a settings class, and where each comes from."""
+        settings, form = self.settings, self.forms[cls]
+        levels = settings.origins(cls)
+        sources = {name: said[-1][0] for name, said in levels.items()}
+        form.show_values(settings.settings(cls), sources, settings.below(cls), levels)
+        own = sum(source == "folder" for source in sources.values())
+        self.groups[cls].show_note(f"{own} set here" if own else "")
+
+    def finish(self) -> bool:
+        """Tell and save what waits for a pause; False when it cannot be saved."""
+        self._pause.stop()
+        self.settings.rename(self.name.text())
+        self.prompt.box.tell()
+        for form in self.forms.values():
+            form.finish()
+        return self.settings.save()
+
+    def _saved(self, folder: Folder) -> None:
+        self.setWindowTitle(f"Folder “{folder.name}”")
+        self.banner.hide()
+
+    def _failed(self, sentence: str) -> None:
+        self.banner.show_notice(f"{sentence} What you changed stays here.", "error", offer=("Save again", self.settings.save))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Esc closes it as its button does."""
+        if event.key() == Qt.Key.Key_Escape:
+            self.close()
+        else:
+            super().keyPressEvent(event)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        """Save first. What cannot be saved keeps the window open once; closing it again leaves it out."""
+        if self.finish() or self._warned:
+            event.accept()
+        else:
+            self._warned = True
+            event.ignore()

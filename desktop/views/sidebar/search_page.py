@@ -1,0 +1,55 @@
+"""The page of the sidebar that a search fills: the list of what was found, how many that is, and a button for more."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
+
+from desktop.items.chats.search_hits import HitsModel
+from desktop.views.sidebar.search_results import ResultsList
+
+__all__ = ["SearchPage"]
+
+
+class SearchPage(QWidget):
+    """`more_requested()` asks for another page of hits."""
+
+    more_requested = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.hits = HitsModel(self)
+        self.list = ResultsList(self.hits)
+        self.state = QLabel()
+        self.state.setTextFormat(Qt.TextFormat.PlainText)
+        self.state.setProperty("tone", "muted")
+        self.state.setWordWrap(True)
+        self.state.setContentsMargins(10, 4, 10, 4)
+        self.more = QPushButton("Show more")
+        self.more.setProperty("tone", "quiet")
+        self.more.setAccessibleName("Show more results")
+        self.more.clicked.connect(self.more_requested)
+        self.more.hide()
+        self._column = layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(4)
+        layout.addWidget(self.state)
+        layout.addWidget(self.list, 1)
+        layout.addWidget(self.more)
+
+    def show_state(self, query: str, running: bool, more: bool = False) -> None:
+        """How far the search is."""
+        found = self.hits.rowCount() > 0
+        counted = f"{_count(self.hits.messages, 'message')} in {_count(self.hits.chats, 'chat')}"
+        if running:
+            words = f"{counted}, searching on…" if found else "Searching…"
+        else:
+            words = counted if found else f"No chat contains “{query}”."
+        self.state.setText(words)
+        self.more.setVisible(more)
+        self.list.setVisible(found)
+        self._column.setAlignment(self.state, Qt.AlignmentFlag(0) if found else Qt.AlignmentFlag.AlignTop)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

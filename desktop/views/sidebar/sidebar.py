@@ -1,0 +1,192 @@
+"""The left pane: a new chat or folder, search in titles and texts, the list of chats, and the trash at its foot."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent, QPalette
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+
+from desktop.items.chats.chat_list import CHAT, ShelfModel
+from desktop.views.sidebar.chat_list import ShelfList
+from desktop.views.sidebar.search_page import SearchPage
+from desktop.views.sidebar.trash_page import TrashPage
+from desktop.views.widgets.icons import IconButton, tinted
+
+__all__ = ["Sidebar"]
+
+_SEARCH_MILLISECONDS = 140
+
+
+class Sidebar(QWidget):
+    """Shows `rows`; what is wanted of chats and folders is told by `list`, of the trash by `trash`.
+
+    `new_requested()`, `opened(id)`, `escaped()` for Esc in an empty search box and for the button that `back` is in a narrow window;
+    `searched(query)` after a pause in typing, "" when there is nothing to search for; `trash_wanted()` when the trash is shown.
+    """
+
+    new_requested = Signal()
+    opened = Signal(int)
+    searched = Signal(str)
+    escaped = Signal()
+    trash_wanted = Signal()
+
+    def __init__(self, rows: ShelfModel, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("sidebar")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.setAccessibleName("Chats")
+        self._rows = rows
+        self._make_head()
+        self.list = ShelfList(rows)
+        self.search = SearchPage()
+        self.results, self.hits = self.search.list, self.search.hits
+        self.trash = TrashPage()
+        self.nothing = QLabel("Your chats will be here.")
+        self.nothing.setTextFormat(Qt.TextFormat.PlainText)
+        self.nothing.setProperty("tone", "muted")
+        self.nothing.setWordWrap(True)
+        self.nothing.setContentsMargins(10, 10, 10, 10)
+        self.nothing.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading)
+        self.trash_button = QPushButton()
+        self.trash_button.setProperty("tone", "entry")
+        self.trash_button.clicked.connect(self.show_trash)
+        self.pages = QStackedWidget()
+        for page in (self.list, self.search, self.nothing, self.trash):
+            self.pages.addWidget(page)
+        self._arrange()
+        for each in (self.list, self.results):
+            each.opened.connect(self.opened)
+        self.trash.left.connect(self.leave_trash)
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(_SEARCH_MILLISECONDS)
+        self._timer.timeout.connect(self.find_now)
+        self.query.textChanged.connect(lambda: self._timer.start())
+        for signal in (rows.modelReset, rows.rowsInserted, rows.rowsRemoved):
+            signal.connect(self._choose_page)
+        self.show_trash_count(0)
+        self._tint()
+        self._choose_page()
+
+    def _make_head(self) -> None:
+        self.new = QPushButton("  New chat")  # the spaces keep the words away from the icon
+        self.new.setAccessibleName("New chat")
+        self.new.setToolTip("New chat (Ctrl+N)")
+        self.new.clicked.connect(self.new_requested)
+        self.new_folder = IconButton("new-folder", "New folder")
+        self.new_folder.setToolTip("New folder (Ctrl+Shift+N)")
+        self.new_folder.clicked.connect(lambda: self.list.new_folder_requested.emit(0))
+        self.back = IconButton("close", "Back to the conversation")
+        self.back.clicked.connect(self.escaped)
+        self.back.hide()
+        self.query = QLineEdit()
+        self.query.setProperty("tone", "search")
+        self.query.setPlaceholderText("Search chats")
+        self.query.setAccessibleName("Search chats")
+
+    def _arrange(self) -> None:
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(12, 12, 7, 8)
+        layout.setSpacing(8)
+        top = QVBoxLayout()
+        top.setContentsMargins(0, 0, 5, 0)
+        top.setSpacing(8)
+        first = QHBoxLayout()
+        first.setSpacing(4)
+        first.addWidget(self.new, 1)
+        first.addWidget(self.new_folder)
+        first.addWidget(self.back)
+        top.addLayout(first)
+        top.addWidget(self.query)
+        layout.addLayout(top)
+        layout.addWidget(self.pages, 1)
+        layout.addWidget(self.trash_button)
+
+    # -- what it is told
+
+    def set_open(self, conversation: int) -> None:
+        """Mark the open conversation; 0 is none. The trash, or a search without it, is left."""
+        self.list.set_open(conversation)
+        self.results.set_open(conversation)
+        missed = bool(self.query.text().strip()) and not self.hits.has(conversation)
+        hidden = missed or self.pages.currentWidget() is self.trash
+        if hidden and self._rows.row_of(CHAT, conversation) >= 0:
+            self.show_chats()
+
+    def set_drafts(self, ids: frozenset[int]) -> None:
+        """Mark the chats with something unsent."""
+        self._rows.set_drafts(ids)
+
+    def show_trash_count(self, count: int) -> None:
+        """How many chats are in the trash."""
+        self.trash_button.setText(f"  Trash  ({count:,})" if count else "  Trash")
+        self.trash_button.setAccessibleName(f"Trash, {count:,} {'chat' if count == 1 else 'chats'}" if count else "Trash, empty")
+
+    def begin_rename(self, conversation: int) -> None:
+        """Let the user write another title."""
+        self.show_chats()
+        self.list.begin_rename(conversation)
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the theme and the text size."""
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and hasattr(self, "trash_button"):
+            self._tint()
+
+    def _tint(self) -> None:
+        colour = self.palette().color(QPalette.ColorRole.WindowText).name()
+        side = round(self.fontMetrics().height() * 1.1)
+        for button, name in ((self.new, "new-chat"), (self.trash_button, "trash")):
+            button.setIcon(tinted(name, colour, colour))
+            button.setIconSize(QSize(side, side))
+
+    # -- its pages
+
+    def show_chats(self) -> None:
+        """Show all chats: no search, no trash."""
+        self.query.clear()
+        self.find_now()
+
+    def show_trash(self) -> None:
+        """Show what was thrown away."""
+        self.query.clear()
+        self.find_now()
+        self.pages.setCurrentWidget(self.trash)
+        self.trash_button.hide()
+        self.trash_wanted.emit()
+        (self.trash.list if self.trash.model.rowCount() else self.trash.back).setFocus()
+
+    def leave_trash(self) -> None:
+        """Back from the trash to the chats."""
+        self.pages.setCurrentWidget(self.list)
+        self._choose_page()
+        self.list.setFocus()
+
+    def find_now(self) -> None:
+        """Show what is found for the words in the search box, or all chats."""
+        self._timer.stop()
+        query = self.query.text().strip()
+        self.pages.setCurrentWidget(self.search if query else self.list)
+        self._choose_page()
+        self.searched.emit(query)
+
+    def _choose_page(self) -> None:
+        self.trash_button.setVisible(self.pages.currentWidget() is not self.trash)
+        if self.pages.currentWidget() in (self.list, self.nothing):
+            self.pages.setCurrentWidget(self.list if self._rows.rowCount() else self.nothing)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Esc empties the search box, then leaves the sidebar; Down goes from the box into the list."""
+        if event.key() == Qt.Key.Key_Escape:
+            if self.query.text():
+                self.query.setFocus()
+                self.show_chats()
+            else:
+                self.escaped.emit()
+        elif event.key() == Qt.Key.Key_Down and self.query.hasFocus():
+            target = self.results if self.query.text().strip() else self.list
+            target.setFocus()
+            if not target.currentIndex().isValid():
+                target.setCurrentIndex(target.model().index(0, 0))
+        else:
+            super().keyPressEvent(event)

@@ -1,0 +1,249 @@
+"""Finding words in the open chat: where they are, which place is the present one, and what the bar over the rows says of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QTimer, Slot
+
+from desktop.store.attachments.message_format import split
+from desktop.views.transcript.find_bar import FindBar
+from desktop.views.transcript.message_list import Conversation
+from desktop.views.transcript.row_widgets.base import DocumentRow
+from desktop.views.transcript.rows import Row, RowKind
+
+if TYPE_CHECKING:
+    from desktop.views.transcript.view import TranscriptView
+
+__all__ = ["Finding", "plain"]
+
+_AGAIN_MS = 250
+_EDGE = 6
+_NEAR = 60
+"""Characters shown on each side of a place in a file."""
+_AS_WRITTEN = (RowKind.CODE, RowKind.BUBBLE, RowKind.TOKENS, RowKind.MATH, RowKind.NOTICE)
+_SEARCHED = (*_AS_WRITTEN, RowKind.TEXT, RowKind.TABLE)
+_LINK = re.compile(r"(?<!!)\[([^\[\]]*)\]\([^()\s]*\)")
+_MARKS = re.compile(r"\*{1,3}|~~|(?<!\w)_{1,3}|_{1,3}(?!\w)|`+|^#{1,6} +|\\(?=[!-/:-@\[-`{-~])", re.MULTILINE)
+
+
+def plain(row: Row) -> str:
+    """About the words that a row shows: Markdown without the signs that do not show."""
+    return row.text if row.kind in _AS_WRITTEN else _MARKS.sub("", _LINK.sub(r"\1", row.text))
+
+
+def _searched(row: Row) -> str:
+    """The words in which a place may be; empty for rows that have none."""
+    if row.kind is RowKind.THOUGHT:
+        hidden = row.item.text[row.start + len(row.source) : row.until or None]
+        return "" if row.open else _MARKS.sub("", _LINK.sub(r"\1", hidden))
+    if row.kind is RowKind.ATTACHMENT:
+        return attached_text(row)
+    return plain(row) if row.kind in _SEARCHED else ""
+
+
+def attached_text(row: Row) -> str:
+    """The text of the file that a chip stands for."""
+    files, _ = split(row.source)
+    return files[0][1].text if files else ""
+
+
+def excerpt(text: str, query: str, number: int) -> str:
+    """The line around the `number`-th place of `query`, cut to what is near it."""
+    at = -1
+    for _ in range(number + 1):
+        at = text.casefold().find(query.casefold(), at + 1)
+    begin, end = text.rfind("\n", 0, max(at, 0)) + 1, text.find("\n", at)
+    end = len(text) if end < 0 else end
+    first, last = max(begin, at - _NEAR), min(end, at + len(query) + _NEAR)
+    return f"{'…' if first > begin else ''}{text[first:last].strip()}{'…' if last < end else ''}"
+
+
+class Finding(QObject):
+    """Searches the rows of `conversation` regardless of case, with what folded thoughts and attached files hide; follows the chat while
+    it grows.
+
+    Going to a place in a folded thought unfolds it; one in a file is shown as the line that it stands in, below the file's chip.
+    """
+
+    def __init__(self, view: TranscriptView, conversation: Conversation) -> None:
+        super().__init__(view)
+        self._view, self._conversation = view, conversation
+        self._query = ""
+        self._places: list[tuple[Row, int]] = []
+        self._present: tuple[Row, int] | None = None
+        self._bar: FindBar | None = None
+        self._again = QTimer(self)
+        self._again.setSingleShot(True)
+        self._again.setInterval(_AGAIN_MS)
+        self._again.timeout.connect(self._search_again)
+
+    @property
+    def bar(self) -> FindBar | None:
+        """The bar while it is open."""
+        return self._bar if self._bar is not None and not self._bar.isHidden() else None
+
+    @property
+    def places(self) -> Sequence[tuple[Row, int]]:
+        """Every place: its row, and the how-manieth it is there."""
+        return self._places
+
+    def open(self) -> None:
+        """Show the bar with the selected words, if they are on one line, and give it the keyboard."""
+        words = self._view.selection.text().strip()
+        bar = self._show_bar(words if words and "\n" not in words and len(words) <= 100 else "")
+        self._search(bar.query())
+
+    def _show_bar(self, words: str, focus: bool = True) -> FindBar:
+        if self._bar is None:
+            self._bar = FindBar(self._view)
+            self._bar.changed.connect(self._search)
+            self._bar.moved.connect(self._move)
+            self._bar.closed.connect(self.close)
+        self._bar.begin(words, focus)
+        self.place()
+        return self._bar
+
+    def go_to(self, message_id: int, character: int, words: str) -> None:
+        """Show the bar with `words`, as they stand at a character of a message's text, and go to that place; the keyboard
+        stays where it is. Without words, or where they do not show, the message comes to the top.
+        """
+        conversation = self._conversation
+        rows = conversation.messages[conversation.position(message_id)].rows
+        thought = next((row for row in rows if row.kind is RowKind.THOUGHT and row.start <= character < (row.until or character + 1)), None)
+        if thought is not None and not thought.open:
+            self._view.fold(thought)
+            rows = conversation.messages[conversation.position(message_id)].rows
+        self._query = words
+        self._collect()
+        here = [row for row in rows if row.start <= character and row.kind in _SEARCHED] or list(rows)
+        before = here[-1].source[: max(0, character - here[-1].start)].casefold().count(words.casefold()) if words else 0
+        places = [place for place in self._places if place[0].item.id == message_id]
+        self._present = min(places, key=lambda place: (abs(place[0].index - here[-1].index), abs(place[1] - before)), default=None)
+        if self._present is None:
+            self.close()
+            self._view.scroll_to_message(message_id)
+            return
+        self._show_bar(words, focus=False)
+        self._show(go=True)
+
+    @Slot()
+    def close(self) -> None:
+        """Hide the bar and all marks."""
+        self._again.stop()
+        for row, _ in self._places:
+            if row.peek:
+                self._peek(row, "")
+        self._query, self._places, self._present = "", [], None
+        if self._bar is not None and not self._bar.isHidden():
+            self._view.setFocus()
+            self._bar.hide()
+            self.place()
+        self.show_marks()
+
+    def place(self) -> None:
+        """Put the bar in the upper right corner of the view, over a strip that the rows leave free."""
+        bar = self.bar
+        strip = bar.sizeHint().height() + 2 * _EDGE if bar is not None else 0
+        if strip != self._view.viewportMargins().top():
+            self._view.setViewportMargins(0, strip, 0, 0)
+        if bar is not None:
+            wide = min(bar.sizeHint().width(), self._view.width() - 2 * _EDGE)
+            bar.setGeometry(self._view.width() - wide - 3 * _EDGE, _EDGE, wide, bar.sizeHint().height())
+
+    def chat_changed(self) -> None:
+        """The rows are others, or have grown: count again soon."""
+        if self._query and not self._again.isActive():
+            self._again.start()
+
+    @Slot(str)
+    def _search(self, query: str) -> None:
+        """Find `query`; the present place becomes the first one at or below the top of the screen."""
+        self._query = query
+        self._collect()
+        top = self._view.row_at(0)
+        first = next((place for place in self._places if top is None or place[0].index >= top.index), None)
+        self._present = first or (self._places[0] if self._places else None)
+        self._show(go=self._present is not None)
+
+    @Slot()
+    def _search_again(self) -> None:
+        self._collect()
+        if self._present not in self._places:
+            self._present = None
+        self._show(go=False)
+
+    def _collect(self) -> None:
+        wanted = self._query.casefold()
+        rows = self._conversation.layout.rows if wanted else []
+        counts = ((row, words.casefold().count(wanted)) for row in rows if (words := _searched(row)))
+        self._places = [(row, number) for row, count in counts for number in range(count)]
+
+    @Slot(int)
+    def _move(self, step: int) -> None:
+        """Go to the next (1) or the previous (-1) place, round the ends."""
+        if not self._places:
+            return
+        at = self._places.index(self._present) if self._present in self._places else -1 if step > 0 else 0
+        self._present = self._places[(at + step) % len(self._places)]
+        self._show(go=True)
+
+    def _show(self, go: bool) -> None:
+        if self._bar is not None:
+            at = self._places.index(self._present) + 1 if self._present in self._places else 0
+            self._bar.tell(at, len(self._places), bool(self._query))
+        if go:
+            self._unfold()
+        if go and self._present is not None:
+            self._view.scroll_to_row(self._present[0], self._view.viewport().height() // 3)
+            self._view.flush()
+            self._reach()
+        self.show_marks()
+
+    def _unfold(self) -> None:
+        """Open the thought that hides the present place, which is then one of those in its rows; show that line of a file."""
+        row, number = self._present or (None, 0)
+        for place, _ in self._places:
+            if place.kind is RowKind.ATTACHMENT and place.peek and place is not row:
+                self._peek(place, "")
+        if row is None or row.kind not in (RowKind.THOUGHT, RowKind.ATTACHMENT):
+            return
+        if row.kind is RowKind.ATTACHMENT:
+            self._peek(row, excerpt(attached_text(row), self._query, number))
+            return
+        item, start, until = row.item, row.start, row.until or len(row.item.text)
+        self._view.fold(row)
+        self._view.flush()
+        self._collect()
+        inside = [place for place in self._places if place[0].item.id == item.id and start <= place[0].start < until]
+        self._present = inside[min(number, len(inside) - 1)] if inside else None
+        if self._bar is not None and self._present is not None:
+            self._bar.tell(self._places.index(self._present) + 1, len(self._places), True)
+
+    def _peek(self, row: Row, line: str) -> None:
+        if row.peek != line:
+            row.peek = line
+            row.revision += 1
+            self._view.remeasure(row)
+
+    def _reach(self) -> None:
+        """In a row that is higher than the screen, scroll on to the place itself."""
+        row, number = self._present or (None, 0)
+        widget = self._view.stage.widget(row) if row is not None else None
+        if not isinstance(widget, DocumentRow):
+            return
+        widget.mark(self._query, number)
+        y = widget.y() + widget.mark_top()
+        high = self._view.viewport().height()
+        if not 0 <= y < high - 40:
+            bar = self._view.verticalScrollBar()
+            bar.setValue(bar.value() + y - high // 3)
+
+    def show_marks(self) -> None:
+        """Mark every place on the rows that are shown."""
+        for row, widget in self._view.stage.live.items():
+            if isinstance(widget, DocumentRow):
+                present = self._present is not None and self._present[0] is row
+                widget.mark(self._query if row.kind in _SEARCHED else "", self._present[1] if present and self._present else -1)

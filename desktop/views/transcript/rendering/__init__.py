@@ -1,0 +1,1 @@
+"""From Markdown to documents: text, formulas, pictures, colours of code."""

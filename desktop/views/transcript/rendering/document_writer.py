@@ -1,0 +1,365 @@
+"""Writes the tokens of a parsed block of Markdown into a QTextDocument, in the transcript's look."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import (
+    QBrush,
+    QColor,
+    QFont,
+    QTextBlockFormat,
+    QTextCharFormat,
+    QTextCursor,
+    QTextDocument,
+    QTextFormat,
+    QTextFrameFormat,
+    QTextLength,
+    QTextList,
+    QTextListFormat,
+    QTextTable,
+    QTextTableCellFormat,
+    QTextTableFormat,
+)
+
+from desktop.blocks import Kind
+from desktop.views.transcript.style import Look
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+    from desktop.blocks.parser import Cell
+
+__all__ = ["BOXED", "DONE", "LINE_BREAK", "NO_BREAK", "QUOTES", "QUOTE_ROOM", "DocumentWriter"]
+
+DONE = QTextFormat.Property.UserProperty.value + 3
+"""The property of a list item that is done."""
+BOXED = QTextFormat.Property.UserProperty.value + 4
+"""Of a block: it begins with a sign that is not seen, in whose place the row draws a box."""
+QUOTES = QTextFormat.Property.UserProperty.value + 5
+"""Of a paragraph in quotes: for each of them, from the outermost, in how many lists it stands."""
+QUOTE_ROOM = 0.9
+"""Lines of text that a quote lies further right."""
+NO_BREAK = "\u2011"
+"""The hyphen at which no line is broken."""
+LINE_BREAK = "\u2028"
+"""A line break inside a paragraph."""
+_LINE_HEIGHT, _CODE_HEIGHT, _HEADING_HEIGHT = 132.0, 122.0, 116.0
+_LONGEST_JOINED = 18
+"""Characters of a word in a table whose hyphens do not break it."""
+_HYPHENED = re.compile(r"(?<!\S)[^\s-]+(?:-[^\s-]+)+(?!\S)")
+_BREAKS = re.compile(r"\s*\n\s*")
+_TASK = re.compile(r"\[([ xX])\](?:\s+|$)")
+_PROPORTIONAL = QTextBlockFormat.LineHeightTypes.ProportionalHeight.value
+_QUOTE_LEVEL = QTextFormat.Property.BlockQuoteLevel.value
+_SIDES = {"left": Qt.AlignmentFlag.AlignLeft, "right": Qt.AlignmentFlag.AlignRight, "center": Qt.AlignmentFlag.AlignHCenter}
+_BULLETS = (QTextListFormat.Style.ListDisc, QTextListFormat.Style.ListCircle, QTextListFormat.Style.ListSquare)
+_NAMES = {
+    "em": "italic", "i": "italic", "strong": "bold", "b": "bold", "summary": "bold", "s": "struck", "del": "struck", "u": "underlined",
+    "ins": "underlined", "code": "code", "kbd": "code", "mark": "marked", "sub": "sub", "sup": "sup",
+}  # fmt: skip
+"""The style of each element."""
+
+
+class DocumentWriter:
+    """Writes at the end of `document`, which is empty at first; `kind` is that of the block."""
+
+    def __init__(self, document: QTextDocument, look: Look, kind: Kind) -> None:
+        self._look, self._kind = look, kind
+        self._cursor = QTextCursor(document)
+        self._fresh = True
+        self._quotes: list[int] = []
+        self._lists: list[QTextListFormat] = []
+        self._made: list[QTextList | None] = []
+        self._item = False
+        self._base = QTextCharFormat()
+        self._shapes: dict[tuple[tuple[str, ...], str], QTextCharFormat] = {}
+
+    def write_title(self, name: str) -> None:
+        """Write the title of an alert."""
+        self._begin()
+        shape = QTextCharFormat()
+        shape.setFontWeight(QFont.Weight.DemiBold)
+        shape.setForeground(QBrush(self._look.alert_colour(name)))
+        self._cursor.insertText(name.capitalize(), shape)
+        close = QTextBlockFormat()
+        close.setBottomMargin(self._look.px(0.2))
+        self._cursor.mergeBlockFormat(close)
+
+    def write(self, tokens: Sequence[Token]) -> None:
+        """Write everything."""
+        place = 0
+        while place < len(tokens):
+            token = tokens[place]
+            if token.type == "table_open":
+                from desktop.blocks.parser import table_rows
+
+                end = next(at for at in range(place, len(tokens)) if tokens[at].type == "table_close")
+                self.write_table(table_rows(tokens[place : end + 1]))
+                place = end
+            else:
+                self._block(token, tokens[place + 1] if place + 1 < len(tokens) else None)
+            place += 1
+        self.finish()
+
+    def finish(self) -> None:
+        """The last paragraph has no room below it."""
+        if self._fresh:
+            self._cursor.setBlockFormat(self._format())
+        last = QTextBlockFormat()
+        last.setBottomMargin(0)
+        self._cursor.mergeBlockFormat(last)
+
+    def _block(self, token: Token, following: Token | None) -> None:
+        kind = token.type
+        if kind in ("bullet_list_open", "ordered_list_open"):
+            self._lists.append(self._list_format(token))
+            self._made.append(None)
+        elif kind in ("bullet_list_close", "ordered_list_close"):
+            self._lists.pop()
+            self._made.pop()
+        elif kind == "list_item_open":
+            self._item = True
+            if following is not None and following.type == "list_item_close":
+                self._begin()  # an item without a word
+        elif kind == "blockquote_open":
+            self._quotes.append(len(self._lists))
+        elif kind == "blockquote_close":
+            self._quotes.pop()
+        elif kind == "paragraph_open" and following is not None and (following.children or self._item):
+            self._begin()
+        elif kind == "heading_open":
+            self._begin(int(token.tag[1]))
+        elif kind in ("fence", "code_block"):
+            self._code(token.content)
+        elif kind == "hr":
+            self._begin()
+            rule, whole = QTextBlockFormat(), QTextLength(QTextLength.Type.PercentageLength, 100)
+            rule.setProperty(QTextFormat.Property.BlockTrailingHorizontalRulerWidth.value, whole)
+            self._cursor.mergeBlockFormat(rule)
+        elif kind == "inline":
+            self._words(token.children or ())
+            self._base = QTextCharFormat()
+
+    def _list_format(self, token: Token) -> QTextListFormat:
+        made = QTextListFormat()
+        made.setIndent(len(self._lists) + 1)
+        if token.type == "ordered_list_open":
+            made.setStyle(QTextListFormat.Style.ListDecimal)
+            made.setStart(int(token.attrs.get("start", 1)))
+            made.setNumberSuffix(token.markup)
+        else:
+            made.setStyle(_BULLETS[min(len(self._lists), len(_BULLETS) - 1)])
+        return made
+
+    def _format(self, level: int = 0) -> QTextBlockFormat:
+        """The format of a paragraph, or a heading of this level, where the cursor is."""
+        look, made = self._look, QTextBlockFormat()
+        made.setLineHeight(_HEADING_HEIGHT if level else _LINE_HEIGHT, _PROPORTIONAL)
+        made.setBottomMargin(look.px(0.22) if self._item else look.px(0.6) if self._kind in (Kind.LIST, Kind.QUOTE) else 0)
+        if level:
+            made.setHeadingLevel(level)
+        if self._quotes:
+            made.setProperty(_QUOTE_LEVEL, len(self._quotes))
+            made.setProperty(QUOTES, self._quotes)
+            made.setLeftMargin(look.px(QUOTE_ROOM) * len(self._quotes))
+        if self._lists and not self._item:
+            made.setIndent(len(self._lists))
+        return made
+
+    def _begin(self, level: int = 0) -> None:
+        """A new paragraph; the first of a list item gets its bullet or number."""
+        made = self._format(level)
+        if self._fresh:
+            self._cursor.setBlockFormat(made)
+        else:
+            self._cursor.insertBlock(made, QTextCharFormat())
+        self._fresh = False
+        if self._item:
+            self._item = False
+            known = self._made[-1]
+            if known is None:
+                self._made[-1] = self._cursor.createList(self._lists[-1])
+            else:
+                known.add(self._cursor.block())
+        if level:
+            self._base = QTextCharFormat()
+            self._base.setFontPointSize(self._look.text_font.pointSizeF() * self._look.heading_sizes[min(level, 6) - 1])
+            self._base.setFontWeight(QFont.Weight.DemiBold)
+
+    def _code(self, code: str) -> None:
+        self._begin()
+        shape = QTextBlockFormat()
+        shape.setLineHeight(_CODE_HEIGHT, _PROPORTIONAL)
+        shape.setBackground(QBrush(self._look.colours.code))
+        shape.setProperty(QTextFormat.Property.BlockCodeFence.value, "`")
+        self._cursor.mergeBlockFormat(shape)
+        self._cursor.insertText(code.removesuffix("\n").replace("\n", LINE_BREAK), self._shape(("code",), ""))
+
+    def _words(self, children: Iterable[Token]) -> None:
+        """The text of a paragraph, in the styles of the elements around each part."""
+        open_styles: list[str] = []
+        addresses: list[str] = []
+        at_start = True
+        for token in children:
+            kind = token.type
+            if kind in ("em_open", "strong_open", "s_open", "html_open"):
+                open_styles.append(_NAMES[token.tag])
+                continue
+            if kind in ("em_close", "strong_close", "s_close", "html_close"):
+                open_styles.reverse()
+                open_styles.remove(_NAMES[token.tag])
+                open_styles.reverse()
+                continue
+            if kind == "link_open":
+                addresses.append(str(token.attrs.get("href", "")))
+                continue
+            if kind == "link_close":
+                addresses.pop()
+                continue
+            address = str(token.attrs.get("src", "")) if kind == "image" else addresses[-1] if addresses else ""
+            if kind in ("softbreak", "hardbreak"):
+                text = " " if kind == "softbreak" else LINE_BREAK
+            else:
+                text = (token.content or "picture") if kind == "image" else token.content
+            styles = tuple(sorted({*open_styles, "code"} if kind == "code_inline" else set(open_styles)))
+            if at_start and kind == "text":
+                text = self._task(text)
+            at_start = False
+            self._insert(text, self._shape(styles, address))
+
+    def _insert(self, text: str, shape: QTextCharFormat) -> None:
+        if self._kind is Kind.TABLE and "-" in text and text.isascii():
+            text = _HYPHENED.sub(lambda word: word[0].replace("-", NO_BREAK) if len(word[0]) <= _LONGEST_JOINED else word[0], text)
+        self._cursor.insertText(_BREAKS.sub(" ", text) if "\n" in text else text, shape)
+
+    def _task(self, text: str) -> str:
+        """Draws the box of a task; returns what is left of the text.
+
+        Qt would cross the box of a done item: it draws an empty one, and the row puts a tick into it. Beside a number there is no room
+        for a box: there the row draws it over a sign before the words, which is what is copied.
+        """
+        found = _TASK.match(text)
+        here = self._cursor.currentList()
+        if found is None or here is None:
+            return text
+        made, done = QTextBlockFormat(), found[1] != " "
+        if here.format().style() == QTextListFormat.Style.ListDecimal:
+            unseen = QTextCharFormat(self._base)
+            unseen.setForeground(QBrush(QColor(0, 0, 0, 0)))
+            self._cursor.insertText("\u2611 " if done else "\u2610 ", unseen)
+            made.setProperty(BOXED, True)
+        else:
+            made.setMarker(QTextBlockFormat.MarkerType.Unchecked)
+        made.setProperty(DONE, done)
+        self._cursor.mergeBlockFormat(made)
+        return text[found.end() :]
+
+    def _shape(self, styles: tuple[str, ...], address: str) -> QTextCharFormat:
+        """The format of text in these styles, of a link to `address` if there is one."""
+        if not styles and not address:
+            return self._base
+        key = (styles, address) if self._base.isEmpty() else None
+        known = self._shapes.get(key) if key is not None else None
+        if known is None:
+            known = self._made_shape(styles, address)
+            if key is not None:
+                self._shapes[key] = known
+        return known
+
+    def _made_shape(self, styles: tuple[str, ...], address: str) -> QTextCharFormat:
+        look, made = self._look, QTextCharFormat(self._base)
+        if "bold" in styles:
+            made.setFontWeight(QFont.Weight.Bold)
+        if "italic" in styles:
+            made.setFontItalic(True)
+        if "struck" in styles:
+            made.setFontStrikeOut(True)
+        if "underlined" in styles:
+            made.setFontUnderline(True)
+        if "marked" in styles:
+            made.setBackground(QBrush(look.colours.notice))
+        if "sub" in styles:
+            made.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignSubScript)
+        if "sup" in styles:
+            made.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignSuperScript)
+        if "code" in styles:
+            size = made.fontPointSize() or look.text_font.pointSizeF()
+            made.setFontFamilies(look.code_font.families() or [look.code_font.family()])
+            made.setFontFixedPitch(True)
+            made.setFontPointSize(size * 0.93)
+            made.setBackground(QBrush(look.colours.code))
+        if address:
+            made.setAnchor(True)
+            made.setAnchorHref(address)
+            made.setForeground(QBrush(look.colours.link))
+        return made
+
+    def write_table(self, rows: Sequence[Sequence[Cell]]) -> None:
+        """Write a table: thin lines between rows, room in the cells, a bold head."""
+        if not self._fresh:
+            self._cursor.insertBlock(QTextBlockFormat(), QTextCharFormat())
+        table = self._cursor.insertTable(len(rows), len(rows[0]), _table_format(self._look, len(self._quotes), len(self._lists)))
+        self._item = False
+        self.fill_rows(table, 0, rows)
+        self._cursor.movePosition(QTextCursor.MoveOperation.End)
+        self._fresh = True
+
+    def fill_rows(self, table: QTextTable, first: int, rows: Sequence[Sequence[Cell]]) -> None:
+        """Write `rows` of cells into the rows of `table` from `first` on."""
+        usual, bold = QTextBlockFormat(), QTextCharFormat()
+        usual.setLineHeight(_LINE_HEIGHT, _PROPORTIONAL)
+        bold.setFontWeight(QFont.Weight.Bold)
+        aligned = {"": usual}
+        for name, side in _SIDES.items():
+            aligned[name] = QTextBlockFormat(usual)
+            aligned[name].setAlignment(side)
+        rooms = {(head, line): _cell_format(self._look, head, line) for head in (False, True) for line in (False, True)}
+        cursor, last = self._cursor, table.rows() - 1
+        cursor.setPosition(table.cellAt(first, 0).firstCursorPosition().position())
+        for number, row in enumerate(rows, start=first):
+            room = rooms[number == 0, number < last]
+            for column, cell in enumerate(row):
+                table.cellAt(number, column).setFormat(room)
+                cursor.setBlockFormat(aligned[cell.side])
+                self._base = bold if number == 0 else QTextCharFormat()
+                self._words(cell.children)
+                cursor.movePosition(QTextCursor.MoveOperation.NextBlock)
+        self._base = QTextCharFormat()
+
+    def line_after(self, table: QTextTable, row: int) -> None:
+        """Draw the line between a row that was the last one and the row that has come after it."""
+        room = _cell_format(self._look, head=row == 0, line=True)
+        for column in range(table.columns()):
+            table.cellAt(row, column).setFormat(room)
+
+
+def _table_format(look: Look, quotes: int, depth: int) -> QTextTableFormat:
+    shape = QTextTableFormat()
+    shape.setBorder(0)
+    shape.setBorderCollapse(True)
+    shape.setCellSpacing(0)
+    shape.setCellPadding(0)
+    shape.setMargin(0)
+    if quotes or depth:
+        shape.setLeftMargin(look.px(QUOTE_ROOM) * quotes + look.px(1.35) * depth)
+        shape.setBottomMargin(look.px(0.6))
+    return shape
+
+
+def _cell_format(look: Look, head: bool, line: bool) -> QTextTableCellFormat:
+    room = QTextTableCellFormat()
+    room.setLeftPadding(look.px(0.6))
+    room.setRightPadding(look.px(0.6))
+    room.setTopPadding(look.px(0.4))
+    room.setBottomPadding(look.px(0.32))
+    if head:
+        room.setBackground(QBrush(look.colours.code))
+    if line:
+        room.setBottomBorder(1)
+        room.setBottomBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
+        room.setBottomBorderBrush(QBrush(look.colours.line))
+    return room

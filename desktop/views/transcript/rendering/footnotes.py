@@ -1,0 +1,37 @@
+"""Footnotes of a message: the text that a number leads to, and how such a text looks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from PySide6.QtGui import QBrush, QTextCharFormat, QTextCursor, QTextDocument
+
+from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
+from desktop.views.transcript.rows import Row
+from desktop.views.transcript.style import Look
+
+__all__ = ["note_look", "note_row", "number_note"]
+
+
+def note_row(rows: Sequence[Row], address: str) -> Row | None:
+    """The row with the footnote that the link `address` names; None for another link, or where there is no such footnote."""
+    label = address.removeprefix(FOOTNOTE_SCHEME)
+    if label == address:
+        return None
+    return next((row for row in rows if row.block is not None and row.block.label == label), None)
+
+
+def note_look(look: Look) -> Look:
+    """The look of footnotes: as `look`, in small letters."""
+    return replace(look, text_font=look.small_font)
+
+
+def number_note(document: QTextDocument, label: str, look: Look) -> None:
+    """Put the number of a footnote before its text."""
+    shape = QTextCharFormat()
+    shape.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignSuperScript)
+    shape.setForeground(QBrush(look.colours.link))
+    cursor = QTextCursor(document)
+    cursor.insertText(label, shape)
+    cursor.insertText("\u2002", QTextCharFormat())

@@ -1,0 +1,164 @@
+"""The pictures inside texts, formulas and files: made on a thread of their own, and kept."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict, deque
+from typing import NamedTuple
+
+from PySide6.QtCore import QCoreApplication, QObject, QTimer, Signal
+
+from desktop.services.system import formulas
+from desktop.views.transcript.rendering.local_image import read_picture
+from desktop.views.transcript.rendering.math_image import Picture, render_math
+
+__all__ = ["PictureKey", "Pictures"]
+
+log = logging.getLogger(__name__)
+
+_POLL_MS = 12
+_KEPT_BYTES = 64 * 1024 * 1024
+_KEPT = 4000
+_WAITING = 500
+_REST_S = 60.0
+"""So long after the last formula the process that draws them ends."""
+_LONGEST_S = 10.0
+"""A formula that takes longer is given up."""
+
+
+class PictureKey(NamedTuple):
+    """What to make: LaTeX in letters of `size` pixels, or (size 0) the file that `source` names, at most `width` wide."""
+
+    source: str
+    size: float = 0.0
+    colour: str = ""
+    display: bool = False
+    width: int = 0
+    ratio: float = 1.0
+
+
+class _Workshop:
+    """Makes what waits, newest first, on a daemon thread that begins with the first and stays: whoever starts a thread waits until
+    it runs, and it does not give Python's lock back at once.
+    """
+
+    def __init__(self) -> None:
+        self.done: deque[tuple[PictureKey, Picture | None]] = deque()
+        self._waiting: deque[PictureKey] = deque(maxlen=_WAITING)
+        self._changed = threading.Condition()
+        self._begun = self._closed = False
+        self._since = float("inf")
+
+    def add(self, key: PictureKey) -> PictureKey | None:
+        """Make `key`; returns what is not made because too much waits."""
+        with self._changed:
+            dropped = self._waiting[0] if len(self._waiting) == _WAITING else None
+            self._waiting.append(key)
+            begin = not self._begun and not self._closed
+            self._begun = self._begun or begin
+            self._changed.notify()
+        if begin:
+            threading.Thread(target=self._work, name="pictures", daemon=True).start()
+        return dropped
+
+    def close(self) -> None:
+        """Make nothing more."""
+        with self._changed:
+            self._closed = True
+            self._waiting.clear()
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._waiting or self._closed, _REST_S):
+                    formulas.rest()
+                    self._changed.wait_for(lambda: self._waiting or self._closed)
+                if self._closed:
+                    return
+                key = self._waiting.pop()
+            self._since = time.monotonic()
+            made: Picture | None = None
+            try:
+                if key.size:
+                    made = render_math(key.source, key.size, key.colour, key.display, key.ratio)
+                else:
+                    made = read_picture(key.source, key.width, key.ratio)
+            except Exception:
+                log.exception("a picture could not be made")  # the others still can
+            self._since = float("inf")
+            self.done.append((key, made))
+
+    def end_slow(self) -> None:
+        """Give up a formula that takes too long."""
+        if time.monotonic() - self._since > _LONGEST_S:
+            self._since = float("inf")
+            formulas.give_up()
+
+
+class Pictures(QObject):
+    """`get` gives a picture, None where it cannot be made, and `known` tells whether that is settled; `want` has it made.
+
+    `arrived(set keys)`: these are known now.
+    """
+
+    arrived = Signal(object)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._known: OrderedDict[PictureKey, Picture | None] = OrderedDict()
+        self._bytes = 0
+        self._pending: set[PictureKey] = set()
+        self._workshop = workshop = _Workshop()
+        self.destroyed.connect(lambda: workshop.close())
+        application = QCoreApplication.instance()
+        if application is not None:
+            application.aboutToQuit.connect(workshop.close)
+        self._timer = QTimer(self)
+        self._timer.setInterval(_POLL_MS)
+        self._timer.timeout.connect(self._collect)
+
+    def known(self, key: PictureKey) -> bool:
+        """Whether `get` has its final answer."""
+        return key in self._known
+
+    def get(self, key: PictureKey) -> Picture | None:
+        """The picture, None where there is none (yet)."""
+        if key in self._known:
+            self._known.move_to_end(key)
+        return self._known.get(key)
+
+    def want(self, key: PictureKey) -> None:
+        """Make a picture unless it is known or on its way."""
+        if key not in self._known and key not in self._pending:
+            self._pending.add(key)
+            dropped = self._workshop.add(key)
+            if dropped is not None:
+                self._pending.discard(dropped)
+            self._timer.start()
+
+    def idle(self) -> bool:
+        """Whether nothing is on its way."""
+        return not self._pending
+
+    def _collect(self) -> None:
+        self._workshop.end_slow()
+        arrived: set[PictureKey] = set()
+        while self._workshop.done:
+            key, picture = self._workshop.done.popleft()
+            self._pending.discard(key)
+            arrived.add(key)
+            self._bytes += _size(picture) - _size(self._known.get(key))
+            self._known[key] = picture
+        while (self._bytes > _KEPT_BYTES or len(self._known) > _KEPT) and len(self._known) > len(arrived) + 1:
+            self._bytes -= _size(self._known.popitem(last=False)[1])
+        if not self._pending:
+            self._timer.stop()
+        if arrived:
+            self.arrived.emit(arrived)
+
+
+def _size(picture: Picture | None) -> int:
+    return picture.image.sizeInBytes() if picture is not None else 0

@@ -1,0 +1,196 @@
+"""Puts formulas, footnote references and pictures into a document, in the places that `mark_spans` has marked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from PySide6.QtCore import QUrl
+from PySide6.QtGui import (
+    QBrush,
+    QColor,
+    QFont,
+    QFontInfo,
+    QFontMetricsF,
+    QTextBlock,
+    QTextBlockFormat,
+    QTextCharFormat,
+    QTextCursor,
+    QTextDocument,
+    QTextFormat,
+    QTextImageFormat,
+)
+
+from desktop.blocks import Span, SpanKind
+from desktop.services.transfer.pdf.baseline import descending
+from desktop.views.transcript.rendering.image_loader import PictureKey, Pictures
+from desktop.views.transcript.rendering.local_image import local_path
+from desktop.views.transcript.rendering.math_image import Picture
+from desktop.views.transcript.style import Look
+
+__all__ = ["FOOTNOTE_SCHEME", "Inlay", "fit_pictures", "fragments", "put_inlays", "selected_source", "source_length"]
+
+FOOTNOTE_SCHEME = "footnote:"
+"""Addresses of links from a footnote's number to its text."""
+_SOURCE = QTextFormat.Property.UserProperty.value + 1
+_NATURAL = QTextFormat.Property.UserProperty.value + 2
+_X_HEIGHT = 0.47  # of an em, in STIX Two Math
+_OBJECT = "\ufffc"
+
+
+@dataclass(frozen=True)
+class Inlay:
+    """Where pictures come from, the `ink` of formulas, the device pixels of a logical one."""
+
+    pictures: Pictures
+    ink: QColor
+    ratio: float
+
+    def math_key(self, span: Span, font: QFont) -> PictureKey:
+        """The key of a formula among letters of `font`, so large that its small letters are as high as theirs."""
+        pixels = float(QFontInfo(font).pixelSize())
+        size = min(1.25 * pixels, max(pixels, QFontMetricsF(font).xHeight() / _X_HEIGHT))
+        return PictureKey(span.content, round(size, 1), self.ink.name(), span.kind is SpanKind.DISPLAY, 0, self.ratio)
+
+
+def fragments(block: QTextBlock) -> list[tuple[int, int, QTextCharFormat]]:
+    """(position, length, format) of the runs of text of a paragraph."""
+    found: list[tuple[int, int, QTextCharFormat]] = []
+    iterator = block.begin()
+    while not iterator.atEnd():
+        fragment = iterator.fragment()
+        found.append((fragment.position(), fragment.length(), fragment.charFormat()))
+        iterator += 1
+    return found
+
+
+def put_inlays(document: QTextDocument, spans: Mapping[str, Span], look: Look, inlay: Inlay | None) -> set[PictureKey]:
+    """Replace every mark; returns the pictures that are still being made, in whose place the source is shown."""
+    places: list[tuple[int, Span]] = []
+    block = document.begin()
+    while block.isValid():
+        offset = block.position()
+        for letter in block.text():
+            if letter in spans:
+                places.append((offset, spans[letter]))
+            offset += 2 if letter > "\uffff" else 1
+        block = block.next()
+    pending: set[PictureKey] = set()
+    cursor = QTextCursor(document)
+    for position, span in reversed(places):
+        cursor.setPosition(position)
+        cursor.setPosition(position + 1, QTextCursor.MoveMode.KeepAnchor)
+        if span.kind is SpanKind.FOOTNOTE:
+            _put_reference(cursor, span, look)
+        else:
+            pending |= _put_picture(document, cursor, span, look, inlay)
+    return pending
+
+
+def _put_reference(cursor: QTextCursor, span: Span, look: Look) -> None:
+    shape = cursor.charFormat()
+    shape.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignSuperScript)
+    shape.setAnchor(True)
+    shape.setAnchorHref(FOOTNOTE_SCHEME + span.content)
+    shape.setForeground(QBrush(look.colours.link))
+    shape.setProperty(_SOURCE, span.source)
+    cursor.insertText(span.content, shape)
+
+
+def _put_picture(document: QTextDocument, cursor: QTextCursor, span: Span, look: Look, inlay: Inlay | None) -> set[PictureKey]:
+    shape = QTextCharFormat(cursor.charFormat())
+    key: PictureKey | None = None
+    if inlay is not None and span.kind is SpanKind.IMAGE:
+        path = local_path(span.content)
+        key = PictureKey(path, width=look.column, ratio=inlay.ratio) if path else None
+    elif inlay is not None:
+        key = inlay.math_key(span, shape.font() if shape.hasProperty(QTextFormat.Property.FontPointSize.value) else look.text_font)
+    picture = inlay.pictures.get(key) if inlay is not None and key is not None else None
+    if picture is not None:
+        cursor.insertImage(_image_format(document, picture, span, look, shape))
+        if span.kind is SpanKind.IMAGE:  # a share of its height more between the lines would be much
+            single = QTextBlockFormat()
+            single.setLineHeight(100.0, QTextBlockFormat.LineHeightTypes.SingleHeight.value)
+            cursor.mergeBlockFormat(single)
+        return set()
+    if span.kind is SpanKind.IMAGE:
+        shape.setAnchor(True)
+        shape.setAnchorHref(span.content)
+        shape.setForeground(QBrush(look.colours.link))
+        cursor.insertText(span.words or "picture", shape)
+    else:
+        shape.setFontFamilies(look.code_font.families() or [look.code_font.family()])
+        shape.setFontPointSize(look.text_font.pointSizeF() * 0.93)
+        cursor.insertText(span.source, shape)
+    if inlay is None or key is None or inlay.pictures.known(key):
+        return set()
+    inlay.pictures.want(key)
+    return {key}
+
+
+def _image_format(document: QTextDocument, picture: Picture, span: Span, look: Look, around: QTextCharFormat) -> QTextImageFormat:
+    name = f"inlay:{hash((span, picture.width, picture.height)) & 0xFFFFFFFFFFFF:x}"
+    document.addResource(QTextDocument.ResourceType.ImageResource.value, QUrl(name), picture.image)
+    made = QTextImageFormat()
+    made.setName(name)
+    made.setProperty(_SOURCE, span.source)
+    made.setProperty(_NATURAL, [picture.width, picture.height, picture.descent])
+    if around.isAnchor():
+        made.setAnchor(True)
+        made.setAnchorHref(around.anchorHref())
+    _set_size(made, look.text_font, picture.width, picture.height, picture.descent)
+    return made
+
+
+def _set_size(made: QTextImageFormat, font: QFont, width: int, height: int, descent: int) -> None:
+    """Qt puts a picture as far below the baseline as its format's font goes: so the format gets a font that goes `descent` pixels."""
+    size = descending(font.family(), min(descent, height)) if descent else 0
+    made.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignBaseline if size else QTextCharFormat.VerticalAlignment.AlignNormal)
+    if size:
+        carrier = QFont(font)
+        carrier.setPixelSize(size)
+        made.setFont(carrier)
+    made.setWidth(width)
+    made.setHeight(height)
+
+
+def fit_pictures(document: QTextDocument, look: Look, width: float) -> None:
+    """Make pictures that are wider than `width` as small as it is, and others as large as they are."""
+    cursor = QTextCursor(document)
+    block = document.begin()
+    while block.isValid():
+        for start, length, shape in fragments(block):
+            natural = shape.property(_NATURAL) if shape.isImageFormat() else None
+            if not natural:
+                continue
+            wide, high, descent = natural
+            share = min(1.0, max(16.0, width) / wide)
+            made = shape.toImageFormat()
+            if made.width() != round(wide * share):
+                _set_size(made, look.text_font, round(wide * share), max(1, round(high * share)), round(descent * share))
+                cursor.setPosition(start)
+                cursor.setPosition(start + length, QTextCursor.MoveMode.KeepAnchor)
+                cursor.setCharFormat(made)
+        block = block.next()
+
+
+def source_length(shape: QTextCharFormat, length: int) -> int:
+    """Characters of Markdown that a run of `length` characters of this format was made of: pictures stand for more than they are."""
+    return length * len(str(shape.property(_SOURCE) or _OBJECT)) if shape.isImageFormat() else length
+
+
+def selected_source(cursor: QTextCursor) -> str:
+    """The selected text; for a picture the Markdown that it was made of."""
+    text = cursor.selectedText()
+    if _OBJECT not in text:
+        return text
+    sources: list[str] = []
+    block = cursor.document().findBlock(cursor.selectionStart())
+    while block.isValid() and block.position() < cursor.selectionEnd():
+        for start, _, shape in fragments(block):
+            if cursor.selectionStart() <= start < cursor.selectionEnd() and shape.isImageFormat():
+                sources.append(str(shape.property(_SOURCE) or ""))
+        block = block.next()
+    parts = text.split(_OBJECT)
+    sources += [""] * (len(parts) - 1 - len(sources))
+    return "".join(part + source for part, source in zip(parts, [*sources, ""], strict=False))

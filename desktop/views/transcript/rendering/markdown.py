@@ -1,0 +1,136 @@
+"""Markdown of one block -> a QTextDocument in the transcript's look. Nothing is ever loaded from the net."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from unicodedata import bidirectional
+
+from PySide6.QtCore import QUrl
+from PySide6.QtGui import QFontMetricsF, QImage, QTextCursor, QTextDocument, QTextListFormat, QTextTable
+
+from desktop.blocks import Kind, mark_spans
+from desktop.views.transcript.rendering.document_writer import BOXED, DONE, NO_BREAK, QUOTE_ROOM, QUOTES, DocumentWriter
+from desktop.views.transcript.rendering.image_loader import PictureKey
+from desktop.views.transcript.rendering.inline_objects import Inlay, put_inlays
+from desktop.views.transcript.style import Look
+
+__all__ = ["BOXED", "DONE", "NO_BREAK", "QUOTES", "QUOTE_ROOM", "SafeDocument", "append_rows", "prepare", "set_markdown"]
+
+_CELL_END = re.compile(r"(?<!\\)\|")
+
+
+class SafeDocument(QTextDocument):
+    """A document without undo that answers every request for a resource it was not given with an empty picture."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setUndoRedoEnabled(False)
+        self.setDocumentMargin(0)
+        self._empty = QImage(1, 1, QImage.Format.Format_ARGB32)
+        self._empty.fill(0)
+
+    def set_width(self, width: float) -> None:
+        """Lay out for `width` pixels; Qt would lay out everything anew for the same width too."""
+        if width != self.textWidth():
+            self.setTextWidth(width)
+
+    def loadResource(self, kind: int, name: QUrl | str) -> object:
+        """No file is read and no address is asked, whatever a message names."""
+        return self._empty
+
+
+def set_markdown(
+    document: QTextDocument, source: str, look: Look, kind: Kind = Kind.PROSE, inlay: Inlay | None = None,
+    references: Mapping[str, Any] | None = None, alert: str = "",
+) -> set[PictureKey]:  # fmt: skip
+    """Show `source`, the body of one block of this `kind`, in `document`.
+
+    Formulas and pictures of this machine come from `inlay`; returns those that it has yet to make. Without it, formulas are shown
+    as LaTeX and all pictures as links. Links may name one of the `references` of the message. An `alert` begins with its title.
+    A table is not laid out: its layout is off until its width is known, because each pass over the cells takes a part of a frame.
+    """
+    from desktop.blocks.parser import parse, parse_table  # with the first text
+
+    source, spans = mark_spans(source)
+    table = kind is Kind.TABLE
+    if table:
+        source = _mirrored(source)
+    document.clear()  # so that nothing below lays out the old text once more
+    document.setDefaultFont(look.text_font)
+    document.setIndentWidth(look.px(1.35))
+    if table:
+        document.setLayoutEnabled(False)
+    cursor = QTextCursor(document)
+    cursor.beginEditBlock()
+    writer = DocumentWriter(document, look, kind)
+    if alert:
+        writer.write_title(alert)
+    if table:
+        writer.write_table(parse_table(source, references))
+        writer.finish()
+    else:
+        writer.write(parse(source, references))
+    if kind is Kind.LIST:
+        document.setIndentWidth(max(look.px(1.35), _number_width(document, look)))
+    pending = put_inlays(document, spans, look, inlay) if spans else set()
+    cursor.endEditBlock()
+    return pending
+
+
+def prepare() -> None:
+    """Import what reads Markdown, and let it read a first word: some 30 ms, once."""
+    from desktop.blocks.parser import parse
+
+    parse("*a*")
+
+
+def append_rows(
+    table: QTextTable, document: QTextDocument, source: str, look: Look, references: Mapping[str, Any] | None = None
+) -> list[list[str]]:
+    """Add the rows of `source`, a table with the same head, to `table` of `document`; returns their texts, row by row.
+
+    Nothing is done, and nothing returned, when its head has other columns.
+    """
+    from desktop.blocks.parser import parse_table
+
+    rows = parse_table(_mirrored(source), references)
+    if len(rows[0]) != table.columns() or len(rows) < 2:
+        return []
+    first = table.rows()
+    cursor = QTextCursor(document)
+    cursor.beginEditBlock()
+    table.appendRows(len(rows) - 1)
+    writer = DocumentWriter(document, look, Kind.TABLE)
+    writer.line_after(table, first - 1)
+    writer.fill_rows(table, first, rows[1:])
+    cursor.endEditBlock()
+    return [["".join(part.content for part in cell.children) for cell in row] for row in rows[1:]]
+
+
+def _number_width(document: QTextDocument, look: Look) -> float:
+    """The room that the widest number of a list takes, with what Qt leaves between it and the text; 0 without numbers."""
+    metrics, widest = QFontMetricsF(look.text_font), 0.0
+    block = document.begin()
+    while block.isValid():
+        found = block.textList()
+        if found is not None and found.format().style() == QTextListFormat.Style.ListDecimal:
+            widest = max(widest, metrics.horizontalAdvance(found.itemText(block) + "  "))
+        block = block.next()
+    return widest
+
+
+def _mirrored(source: str) -> str:
+    """A table whose head is written from right to left has its first column at the right: Qt has them from the left always."""
+    rows = [_cells(line) for line in source.strip("\n").split("\n")]
+    heads = [next((bidirectional(letter) for letter in cell if bidirectional(letter) in ("L", "R", "AL")), "") for cell in rows[0]]
+    if 2 * sum(head in ("R", "AL") for head in heads) <= sum(bool(head) for head in heads):
+        return source
+    wide = len(heads)
+    return "\n".join("|" + "|".join([*[" "] * (wide - len(row)), *row[wide - 1 :: -1]]) + "|" for row in rows) + "\n"
+
+
+def _cells(line: str) -> list[str]:
+    found = _CELL_END.split(line.strip().removeprefix("|"))
+    return found[:-1] if len(found) > 1 and not found[-1].strip() else found

@@ -1,0 +1,145 @@
+"""The rows that exist as widgets: those near the screen, taken from a pool and put at their places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from PySide6.QtCore import QRect
+from PySide6.QtWidgets import QWidget
+
+from desktop.views.transcript.row_layout import RowLayout
+from desktop.views.transcript.row_widgets.base import RowWidget
+from desktop.views.transcript.rows import Row, RowKind
+from desktop.views.transcript.style import Look
+
+__all__ = ["EFFORT", "SCROLLING_EFFORT", "Column", "Stage"]
+
+_SPARE = 12
+EFFORT = 8_000
+"""Microseconds of work on rows in one frame, as `RowLayout.effort` guesses them; a single row may take more."""
+SCROLLING_EFFORT = 4_000
+"""The same while the reader scrolls, when every frame brings new rows and has to be painted in time."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """The column of rows in the viewport: `left` and `width` of the column, `height` of the viewport, `foot` free below the last row."""
+
+    left: int
+    width: int
+    height: int
+    foot: int
+
+
+class Stage:
+    """Owns the live row widgets. `make(kind)` builds one; released ones are used again for rows of the same kind."""
+
+    def __init__(self, make: Callable[[RowKind], RowWidget]) -> None:
+        self._make = make
+        self.live: dict[Row, RowWidget] = {}
+        self._spare: dict[RowKind, list[RowWidget]] = {}
+        self._width = 0
+        self.unfinished = False
+
+    def widget(self, row: Row) -> RowWidget | None:
+        """The widget that shows `row` now."""
+        return self.live.get(row)
+
+    def fitted(self, row: Row) -> RowWidget | None:
+        """The widget that shows `row` as it is now, laid out; None while there is none."""
+        widget = self.live.get(row)
+        return widget if widget is not None and row.measured and widget.revision == row.revision else None
+
+    def footers(self) -> Iterable[tuple[Row, RowWidget]]:
+        """The live rows below messages."""
+        return [(row, widget) for row, widget in self.live.items() if row.kind is RowKind.FOOTER]
+
+    def arrange(
+        self, layout: RowLayout, look: Look, column: Column, scroll: Callable[[], int], pinned: Collection[Row], most: int = EFFORT
+    ) -> int:
+        """Make, measure and place the rows within half a viewport of the screen, and keep those a little further off.
+
+        Returns the scroll position, `scroll()`, after that.
+
+        Measuring changes heights and so the position; both are repeated until every row in reach has its true height, or `most`
+        microseconds of work are done: then the stage is `unfinished`, and rows that are not ready are left out until the next frame.
+        """
+        self.unfinished = False
+        spent = 0
+        reach = column.height // 2
+        fitted = column.width == self._width
+        self._width = column.width
+        seen = {row for row in pinned if layout.holds(row)}
+        for row in seen:
+            spent += 0 if fitted and self.fitted(row) is not None else layout.effort(row)
+            if self._fit(row, look, column.width, fitted):
+                layout.moved(row.index)
+        while True:
+            value = self._clamp(layout, column, scroll())
+            first = max(0, layout.at(value - reach))
+            wanted = layout.rows[first : layout.at(value + column.height + reach) + 1]
+            lowest, top, bottom = -1, layout.at(value), layout.at(value + column.height)
+            for row in sorted(wanted, key=lambda row: not top <= row.index <= bottom):  # what is on the screen comes first
+                if row in seen:
+                    continue
+                if not (fitted and self.fitted(row) is not None):
+                    effort = layout.effort(row)
+                    if spent and spent + effort > most:
+                        self.unfinished = True
+                        continue
+                    spent += effort
+                seen.add(row)
+                if self._fit(row, look, column.width, fitted):
+                    lowest = row.index if lowest < 0 else min(lowest, row.index)
+            if lowest < 0:
+                break
+            layout.moved(lowest)
+        far = reach + reach // 2
+        near = range(layout.at(value - far), layout.at(value + column.height + far) + 1)
+        kept = [row for row in self.live if row.index in near and layout.holds(row)]  # else one at the edge would come and go
+        keep = {row for row in (*wanted, *kept, *pinned) if layout.holds(row) and row in self.live}
+        self._release([row for row in self.live if row not in keep])
+        for row in keep:
+            self._place(self.live[row], QRect(column.left, layout.top(row) - value, column.width, row.height))
+        return value
+
+    @staticmethod
+    def _clamp(layout: RowLayout, column: Column, value: int) -> int:
+        return max(0, min(value, layout.total + column.foot - column.height))
+
+    def _fit(self, row: Row, look: Look, width: int, fitted: bool) -> bool:
+        """Bind and measure a row; tells whether its height is another one than the layout has."""
+        widget = self.live.get(row)
+        fresh = widget is None
+        if widget is None:
+            spare = self._spare.get(row.kind)
+            widget = self.live[row] = spare.pop() if spare else self._make(row.kind)
+        fresh = fresh or widget.look is not look or widget.revision != row.revision
+        widget.bind(row, look)
+        if not fresh and fitted and row.measured:
+            return False
+        before, row.height, row.measured = row.height, widget.fit(width), True
+        return before != row.height
+
+    @staticmethod
+    def _place(widget: RowWidget, area: QRect) -> None:
+        if widget.geometry() != area:
+            widget.setGeometry(area)
+        if widget.isHidden():
+            widget.show()
+
+    def _release(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            widget = self.live.pop(row)
+            widget.release()
+            spare = self._spare.setdefault(row.kind, [])
+            if len(spare) < _SPARE and row.kind is not RowKind.EDITOR:
+                spare.append(widget)
+            else:
+                widget.setParent(None)
+                widget.deleteLater()
+
+    def widgets(self) -> Iterable[QWidget]:
+        """All live row widgets."""
+        return self.live.values()

@@ -1,0 +1,82 @@
+"""A file within the reader's message, folded to a chip; a click shows its text."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtWidgets import QLabel, QToolButton, QWidget
+
+from desktop.store.attachments.message_format import kind_of, split
+from desktop.views.transcript.row_widgets.base import RowWidget
+from desktop.views.transcript.rows import Row
+from desktop.views.transcript.style import Look
+from desktop.views.widgets.icons import tinted
+
+__all__ = ["ATTACHMENT_ACTION", "AttachmentRow"]
+
+ATTACHMENT_ACTION = "attachment:"
+"""With the file's place in the message behind it, the name of the action that shows it."""
+_SHORT = 50
+_BELOW = 4
+
+
+class AttachmentRow(RowWidget):
+    """`action(name, message id)` is emitted by a click."""
+
+    action = Signal(str, int)
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.button = QToolButton(self)
+        self.button.setObjectName("chip")
+        self.button.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.button.setToolTip("Show the text of this file")
+        self.button.clicked.connect(self._clicked)
+        self.watch(self.button)
+        self.peek = QLabel(self)
+        self.peek.setObjectName("peek")
+        self.peek.setTextFormat(Qt.TextFormat.PlainText)
+        self.peek.setWordWrap(True)
+        self.peek.hide()
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        colour = look.colours.text.name()
+        self.button.setFont(look.small_font)
+        self.button.setIcon(tinted(kind_of(self._name(row)), colour, colour))
+        side = round(look.em * 0.8)
+        self.button.setIconSize(QSize(side, side))
+        self.button.setAccessibleName(f"Attached file {row.text}")
+        self.peek.setFont(look.small_font)
+        self.peek.setStyleSheet(
+            f"background: {look.colours.notice.name()}; color: {look.colours.text.name()}; border-radius: 6px; padding: 4px 8px;"
+        )
+        self.peek.setText(row.peek)
+        self.peek.setAccessibleName(f"Found in {row.text}: {row.peek}" if row.peek else "")
+        self.peek.setVisible(bool(row.peek))
+        self.setAccessibleName(f"Attached file {row.text}")
+
+    @staticmethod
+    def _name(row: Row) -> str:
+        files, _ = split(row.source)
+        return files[0][1].name if files else row.text
+
+    def fit(self, width: int) -> int:
+        if self.look is None or self.row is None:
+            return 0
+        room = round(width * 0.86)
+        words = self.button.fontMetrics().elidedText(self.row.text, Qt.TextElideMode.ElideMiddle, room - 4 * self.look.em)
+        self.button.setText(words.replace("&", "&&"))
+        wanted = self.button.sizeHint()
+        wide = min(room, wanted.width())
+        self.button.setGeometry(width - wide, self.gap, wide, wanted.height())
+        high = self.gap + wanted.height()
+        if not self.row.peek:
+            return high
+        wide = min(room, self.peek.sizeHint().width() if len(self.row.peek) < _SHORT else room)
+        tall = self.peek.heightForWidth(wide)
+        self.peek.setGeometry(width - wide, high + _BELOW, wide, tall)
+        return high + _BELOW + tall
+
+    def _clicked(self) -> None:
+        if self.row is not None:
+            self.action.emit(f"{ATTACHMENT_ACTION}{self.row.ordinal}", self.row.item.id)

@@ -1,0 +1,238 @@
+"""Rows of code: a head with the language and buttons, the code in the system's fixed font, colours when it is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from PySide6.QtCore import QPointF, QRect, QRectF, Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QBrush,
+    QPainter,
+    QPainterPath,
+    QTextBlockFormat,
+    QTextCharFormat,
+    QTextCursor,
+    QTextLayout,
+    QTextOption,
+)
+from PySide6.QtWidgets import QWidget
+
+from desktop.views.transcript.rendering.code_highlight import CodeColours, Span
+from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
+from desktop.views.transcript.rows import Row
+from desktop.views.transcript.style import Look
+from desktop.views.widgets.icons import IconButton
+
+__all__ = ["CodeRow"]
+
+_AT_ONCE = 60
+_LINE_HEIGHT = 122.0
+_SHOWN_MS = 1400
+_MOST_SPANS = 400
+"""A line with more coloured parts stays without: it would be laid out for long."""
+_ENDLESS = 1_000_000
+"""Pixels that no line of code is longer than; with any fixed width Qt lays out again only the lines that have changed."""
+
+
+class CodeRow(SidewaysRow):
+    """One block of code with a head of buttons.
+
+    Signals: `copied(str code)`; `saved(str code, str language)` asks for a file; `wrap_changed(row)` after long lines were wrapped or not.
+    """
+
+    copied = Signal(str)
+    saved = Signal(str, str)
+    wrap_changed = Signal(object)
+
+    def __init__(self, parent: QWidget, colours: CodeColours) -> None:
+        super().__init__(parent)
+        self._colours = colours
+        self.whole: Callable[[Row], str] = lambda row: row.text
+        self._shown = ""
+        self._measured, self._widest = 0, 0.0
+        self._set_wrap(False)
+        self.wrap = IconButton("wrap", "Wrap long lines", self)
+        self.wrap.setCheckable(True)
+        self.wrap.clicked.connect(self._toggle_wrap)
+        self.save = IconButton("download", "Save code as a file", self)
+        self.save.clicked.connect(self._save)
+        self.button = IconButton("copy", "Copy code", self)
+        self.button.clicked.connect(self._copy)
+        self._buttons = (self.wrap, self.save, self.button)
+        for button in self._buttons:
+            self.watch(button)
+        self._back = QTimer(self)
+        self._back.setSingleShot(True)
+        self._back.setInterval(_SHOWN_MS)
+        self._back.timeout.connect(self._show_copy)
+
+    def release(self) -> None:
+        super().release()
+        self._colours.runner.cancel(self)
+        self._back.stop()
+        self._show_copy()
+
+    def _set_wrap(self, wrapped: bool) -> None:
+        option = QTextOption()
+        option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere if wrapped else QTextOption.WrapMode.NoWrap)
+        option.setTabStopDistance(32)
+        option.setTextDirection(Qt.LayoutDirection.LeftToRight)  # of code in any script
+        self.document.setDefaultTextOption(option)
+        self._wrapped, self._measured, self._widest = wrapped, 0, 0.0
+
+    def _toggle_wrap(self, wrapped: bool) -> None:
+        if self.row is not None:
+            self.row.wrapped = wrapped
+            self.wrap_changed.emit(self.row)
+
+    def _save(self) -> None:
+        block = self.row.block if self.row is not None else None
+        self.saved.emit(self.whole(self.row) if self.row is not None else "", block.language if block is not None else "")
+
+    def _copy(self) -> None:
+        self.copied.emit(self.whole(self.row) if self.row is not None else "")
+        self.button.set_face("check", "Copied")
+        self._back.start()
+
+    def _show_copy(self) -> None:
+        self.button.set_face("copy", "Copy code")
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        code = row.text
+        grown = not fresh and code.startswith(self._shown) and self._shown != ""
+        if grown:
+            self._append(code[len(self._shown) :])
+        elif fresh or code != self._shown:
+            self._set(code, look)
+        self._shown = code
+        if row.block is not None and row.block.closed:
+            self._colour(row.block.language, code)
+        self.wrap.setChecked(row.wrapped)
+        for button in self._buttons:
+            button.setFont(look.small_font)
+            button.setVisible(row.first)
+
+    def _append(self, text: str) -> None:
+        if text:
+            cursor = QTextCursor(self.document)
+            cursor.movePosition(QTextCursor.MoveOperation.End)
+            cursor.insertText(text)
+
+    def _set(self, code: str, look: Look) -> None:
+        self._measured, self._widest = 0, 0.0
+        self.document.setDefaultFont(look.code_font)
+        self.document.clear()
+        shape = QTextBlockFormat()
+        shape.setLineHeight(_LINE_HEIGHT, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
+        cursor = QTextCursor(self.document)
+        cursor.beginEditBlock()  # laid out once, at the end
+        cursor.setBlockFormat(shape)
+        cursor.insertText(code)
+        cursor.endEditBlock()
+
+    def _colour(self, language: str, code: str) -> None:
+        spans = self._colours.get(language, code)
+        if spans is None:
+            self._colours.find(self, language, code, lambda: self._found(language, code))
+        elif len(spans) <= _AT_ONCE:
+            for _ in self._apply(spans):
+                pass
+        else:
+            self._colours.runner.run(self, self._apply(spans))
+
+    def _found(self, language: str, code: str) -> None:
+        if self.row is not None and self._shown == code:
+            self._colour(language, code)
+
+    def _apply(self, spans: tuple[tuple[Span, ...], ...]) -> Iterator[None]:
+        if self.look is None:
+            return
+        shapes: dict[str, QTextCharFormat] = {}
+        for style in ("keyword", "string", "number", "name", "comment", "added", "removed"):
+            shapes[style] = QTextCharFormat()
+            shapes[style].setForeground(QBrush(getattr(self.look.colours, style)))
+        block = self.document.begin()
+        for number, line in enumerate(spans):
+            if not block.isValid():
+                return
+            if 0 < len(line) <= _MOST_SPANS:
+                block.layout().setFormats([_range(start, length, shapes[style]) for start, length, style in line])
+                self.document.markContentsDirty(block.position(), block.length())
+            block = block.next()
+            if number % 8 == 7:
+                yield
+        self.update()
+
+    def _metrics(self) -> tuple[int, int, int]:
+        """Left edge of the box, height of its head, padding."""
+        if self.look is None:
+            return 0, 0, 0
+        first = self.row is None or self.row.first
+        return inset(self.row, self.look), self.look.px(1.75) if first else 0, self.look.px(0.75)
+
+    def fit(self, width: int) -> int:
+        left, head, padding = self._metrics()
+        room = width - left - 2 * padding
+        wrapped = self.row is not None and self.row.wrapped
+        if wrapped != self._wrapped:
+            self._set_wrap(wrapped)
+        self.document.set_width(room if wrapped else _ENDLESS)
+        high = round(self.document.size().height())
+        wide = room if wrapped else self._text_width()
+        last = self.row is None or self.row.last
+        below = (padding if last or wide > room else 0) + (round(padding * 0.4) if wide > room else 0)
+        whole = self.gap + head + high + below
+        self.place_bar(wide, room, QRect(left + padding, self.gap, room, whole - self.gap - 2))
+        side = max(24, head)
+        for place, button in enumerate(reversed(self._buttons)):
+            button.setGeometry(width - (place + 1) * side - round(padding * 0.25), self.gap + 2, side, side)
+        return whole
+
+    def _text_width(self) -> int:
+        """Pixels of the longest line. Lines that were measured before are not looked at again but for the last of them, which may grow."""
+        block = self.document.findBlockByNumber(max(0, self._measured - 1))
+        while block.isValid():
+            line = block.layout().lineAt(0)
+            self._widest = max(self._widest, line.naturalTextWidth() if line.isValid() else 0.0)
+            block = block.next()
+        self._measured = self.document.blockCount()
+        return round(self._widest) + 1
+
+    def origin(self) -> QPointF:
+        left, head, padding = self._metrics()
+        return QPointF(left + padding - self.bar.value(), self.gap + head)
+
+    def area(self) -> QRectF:
+        left, head, padding = self._metrics()
+        return QRectF(left + padding * 0.5, self.gap + head, self.width() - left - padding, self.height() - self.gap - head)
+
+    def box(self) -> QRectF:
+        left = self._metrics()[0]
+        return QRectF(left, self.gap, self.width() - left, self.height() - self.gap)
+
+    def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
+        look, row = self.look, self.row
+        if look is None or row is None:
+            return
+        paint_thought_bar(self, painter)
+        left, head, padding = self._metrics()
+        path = QPainterPath()
+        radius = look.px(0.45)
+        path.addRoundedRect(self.box().adjusted(0, 0 if row.first else -2 * radius, 0, 0 if row.last else 2 * radius), radius, radius)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.fillPath(path, look.colours.code)
+        if not row.first:
+            return
+        painter.setFont(look.small_font)
+        painter.setPen(look.colours.muted)
+        painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)  # as the code and the buttons
+        label = QRectF(left + padding, self.gap + 2, self.width() - left - 2 * padding - 3 * head, head)
+        language = row.block.language if row.block is not None and row.block.language else "text"
+        shown = painter.fontMetrics().elidedText(language, Qt.TextElideMode.ElideRight, round(label.width()))
+        painter.drawText(label, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), shown)
+
+
+def _range(start: int, length: int, shape: QTextCharFormat) -> QTextLayout.FormatRange:
+    made = QTextLayout.FormatRange()
+    made.start, made.length, made.format = start, length, shape
+    return made

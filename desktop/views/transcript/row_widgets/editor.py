@@ -1,0 +1,134 @@
+"""The row in which a message is edited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from desktop.store.attachments.message_format import split
+from desktop.views.transcript.row_widgets.base import RowWidget
+from desktop.views.transcript.rows import Row
+from desktop.views.transcript.style import Look
+
+__all__ = ["EditorRow"]
+
+_LINES = (3, 18)
+
+
+class EditorRow(RowWidget):
+    """A text box with Save and Cancel. Ctrl+Enter saves, Esc cancels; Enter breaks the line.
+
+    `saved(message, text, answer)`: a user's message is sent again with `answer`, or kept as a variant without a reply. The files that it
+    begins with are not in the box and stay.
+    """
+
+    saved = Signal(int, str, bool)
+    cancelled = Signal(int)
+    resized = Signal(object)
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.box = QPlainTextEdit(self)
+        self.box.setProperty("tone", "field")
+        self.box.setAccessibleName("Edit the message")
+        self.box.setTabChangesFocus(True)
+        self.box.installEventFilter(self)
+        self.box.document().blockCountChanged.connect(self._changed)
+        self.box.document().documentLayout().documentSizeChanged.connect(self._changed)
+        self._files = ""
+        self.keep = QPushButton("Save without answering", self)
+        self.keep.setAccessibleName("Save without answering")
+        self.keep.setToolTip("Keep the new text, and ask for no reply (Ctrl+Shift+Enter)")
+        self.save = QPushButton("Save", self)
+        self.save.setToolTip("Save (Ctrl+Enter)")
+        self.cancel = QPushButton("Cancel", self)
+        self.cancel.setToolTip("Cancel (Esc)")
+        self.keep.clicked.connect(lambda: self._save(answer=False))
+        self.save.clicked.connect(lambda: self._save())
+        self.cancel.clicked.connect(self._cancel)
+        self.edit_words: Callable[[int], str] = lambda message: ""
+        self.hint = QLabel(self)
+        self.hint.setProperty("tone", "muted")
+        self.hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        buttons = QHBoxLayout()
+        buttons.addWidget(self.hint, 1)
+        buttons.addWidget(self.cancel)
+        buttons.addWidget(self.keep)
+        buttons.addWidget(self.save)
+        self._column = QVBoxLayout(self)
+        self._column.setSpacing(6)
+        self._column.addWidget(self.box, 1)
+        self._column.addLayout(buttons)
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        self.setAccessibleName("Editing the message")
+        asks = row.item.role == "user"
+        self.keep.setVisible(asks)
+        self._name_buttons(asks, short=False)
+        self.save.setToolTip("Save and send (Ctrl+Enter)" if asks else "Save (Ctrl+Enter)")
+        self.box.setFont(look.text_font)
+        self._column.setContentsMargins(0, self.gap, 0, 0)
+
+    def _name_buttons(self, asks: bool, short: bool) -> None:
+        """Their words, or, where there is little room, a word for each."""
+        self.keep.setText("Keep" if short else "Save without answering")
+        self.save.setText("Save" if not asks else "Send" if short else "Save && send")
+
+    def begin(self, text: str) -> None:
+        """Put `text` in the box and the keyboard behind its end."""
+        words = self.edit_words(self.row.item.id) if self.row is not None else ""
+        self.hint.setText(words)
+        self.hint.setToolTip(words)
+        self.box.setAccessibleDescription(words)
+        place = split(text)[1] if self.row is not None and self.row.item.role == "user" else 0
+        self._files = text[:place].rstrip("\n")
+        self.box.setPlainText(text[place:])
+        self.box.moveCursor(self.box.textCursor().MoveOperation.End)
+        self.box.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def fit(self, width: int) -> int:
+        self.resize(width, self.height())
+        asks = self.row is not None and self.row.item.role == "user"
+        self._name_buttons(asks, short=False)
+        buttons = [self.cancel, self.save, *([self.keep] if asks else [])]
+        if sum(button.sizeHint().width() for button in buttons) + 6 * len(buttons) > width:
+            self._name_buttons(asks, short=True)
+        free = width - sum(button.sizeHint().width() + 6 for button in buttons)
+        words = self.hint.toolTip()
+        self.hint.setText(words if self.hint.fontMetrics().horizontalAdvance(words) <= free else "")  # whole, or not at all
+        lines = round(self.box.document().size().height())
+        margin = round(2 * self.box.document().documentMargin()) + (self.look.px(1.4) if self.look else 0)
+        shown = min(max(lines, _LINES[0]), _LINES[1])
+        fits = Qt.ScrollBarPolicy.ScrollBarAlwaysOff if lines <= _LINES[1] else Qt.ScrollBarPolicy.ScrollBarAsNeeded
+        self.box.setVerticalScrollBarPolicy(fits)
+        return self.gap + shown * self.box.fontMetrics().lineSpacing() + margin + 6 + self.save.sizeHint().height()
+
+    def _changed(self) -> None:
+        if self.row is not None:
+            self.resized.emit(self.row)
+
+    def _save(self, answer: bool = True) -> None:
+        if self.row is not None:
+            own = self.box.toPlainText()
+            text = "\n\n".join(part for part in (self._files, own) if part.strip()) if self._files else own
+            self.saved.emit(self.row.item.id, text, answer)
+
+    def _cancel(self) -> None:
+        if self.row is not None:
+            self.cancelled.emit(self.row.item.id)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if watched is self.box and event.type() in (QEvent.Type.KeyPress, QEvent.Type.ShortcutOverride) and isinstance(event, QKeyEvent):
+            saves = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and event.modifiers() & Qt.KeyboardModifier.ControlModifier
+            if saves or event.key() == Qt.Key.Key_Escape:
+                if event.type() == QEvent.Type.ShortcutOverride:
+                    event.accept()
+                elif saves:
+                    self._save(answer=not event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
+                else:
+                    self._cancel()
+                return True
+        return super().eventFilter(watched, event)

@@ -1,0 +1,152 @@
+"""The row below a message: what can be done with it, which variant is shown, a few small words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QEvent, QRect, Qt, Signal
+from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
+from PySide6.QtWidgets import QWidget
+
+from desktop.views.transcript.row_widgets.base import RowWidget
+from desktop.views.transcript.rows import Row
+from desktop.views.transcript.style import Look
+from desktop.views.widgets.icons import IconButton
+
+__all__ = ["FooterRow"]
+
+_ACTIONS = (
+    ("previous", "chevron-left", "Previous variant"),
+    ("next", "chevron-right", "Next variant"),
+    ("copy", "copy", "Copy message"),
+    ("edit", "edit", "Edit message"),
+    ("regenerate", "regenerate", "Regenerate the reply"),
+    ("continue", "continue", "Continue the reply"),
+    ("fork", "fork", "Fork from here to a new chat"),
+    ("origin", "info", "What produced this reply"),
+    ("delete", "trash", "Delete message"),
+)
+_VARIANTS = ("previous", "next")
+_REPLY_ONLY = ("regenerate", "continue", "origin")
+
+
+class _Action(IconButton):
+    """A button that is there for the keyboard always and for the eye only while `shown` or focused."""
+
+    def __init__(self, name: str, icon: str, label: str, parent: QWidget) -> None:
+        super().__init__(icon, label, parent)
+        self.name, self._label = name, label
+        self.shown = False
+        self.cost: Callable[[], str] = lambda: ""
+
+    def event(self, event: QEvent) -> bool:
+        """The tip is made when it is asked for: what an edit costs changes with every reply."""
+        if event.type() == QEvent.Type.ToolTip and self.name == "edit":
+            self.setToolTip("\n".join(filter(None, (self._label, self.cost()))))
+        return super().event(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self.shown or self.hasFocus():
+            super().paintEvent(event)
+
+
+class FooterRow(RowWidget):
+    """`action(name, message id)` is emitted by its buttons."""
+
+    action = Signal(str, int)
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._shown = False
+        self.buttons = {name: _Action(name, icon, label, self) for name, icon, label in _ACTIONS}
+        for button in self.buttons.values():
+            button.clicked.connect(self._clicked)
+            self.watch(button)
+        self.edit_words: Callable[[int], str] = lambda message: ""
+        self.buttons["edit"].cost = lambda: self.edit_words(self.row.item.id) if self.row is not None else ""
+
+    def _clicked(self) -> None:
+        button = self.sender()
+        if isinstance(button, _Action) and self.row is not None:
+            self.action.emit(button.name, self.row.item.id)
+
+    def reveal(self, shown: bool) -> None:
+        if shown != self._shown:
+            self._shown = shown
+            self._paint_buttons()
+
+    def _paint_buttons(self) -> None:
+        for name, button in self.buttons.items():
+            button.shown = self._shown or name in _VARIANTS
+            button.update()
+        self.update()
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        item = row.item
+        variant = f"Variant {item.variant_index + 1} of {item.variant_count}" if item.variant_count > 1 else ""
+        self.setAccessibleName(" ".join(part for part in (item.footer, variant) if part) or "Message actions")
+        for name, button in self.buttons.items():
+            wanted = item.variant_count > 1 if name in _VARIANTS else not (item.running and name != "copy")
+            if name in _REPLY_ONLY and item.role != "assistant":
+                wanted = False
+            if not wanted:
+                self.yield_focus(button)
+            button.setVisible(wanted)
+            button.setFont(look.small_font)
+        self.buttons["previous"].setEnabled(item.variant_index > 0 and not item.running)
+        self.buttons["next"].setEnabled(item.variant_index < item.variant_count - 1 and not item.running)
+        self._paint_buttons()
+
+    def _variant(self) -> str:
+        item = self.row.item if self.row else None
+        return f"{item.variant_index + 1}/{item.variant_count}" if item is not None and item.variant_count > 1 else ""
+
+    def fit(self, width: int) -> int:
+        if self.look is None or self.row is None:
+            return 0
+        side = self.look.px(1.6)
+        shown = [button for button in self.buttons.values() if not button.isHidden()]
+        number = self._number_width()
+        total = side * len(shown) + number
+        x = width - total if self._at_right() else -round(side * 0.14)
+        for button in shown:
+            if button.name == "next":
+                x += number
+            button.setGeometry(x, self.gap, side, side)
+            x += side
+        self._end = x
+        return self.gap + side
+
+    def _at_right(self) -> bool:
+        """Whether it lies at the right: below the reader's messages, or below the others where all runs from right to left."""
+        return self.row is not None and (self.row.item.role == "user") != self.isRightToLeft()
+
+    def _number_width(self) -> int:
+        return QFontMetrics(self.look.small_font).horizontalAdvance(self._variant()) + 4 if self.look and self._variant() else 0
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self.look is None or self.row is None:
+            return
+        painter = QPainter(self)
+        painter.setFont(self.look.small_font)
+        painter.setPen(self.look.colours.muted)
+        painter.setLayoutDirection(Qt.LayoutDirection.LeftToRight)  # the places below are said for both directions
+        high = self.height() - self.gap
+        if self._variant():
+            left = self.buttons["previous"].geometry().right() + 1
+            painter.drawText(QRect(left, self.gap, self._number_width(), high), int(Qt.AlignmentFlag.AlignCenter), self._variant())
+        words = self.row.item.footer
+        if words and (self._shown or self.row.item.running):
+            if self._at_right():
+                room = QRect(0, self.gap, self.width() - self._used() - 6, high)
+                side = Qt.AlignmentFlag.AlignRight
+            else:
+                room = QRect(self._end + 8, self.gap, self.width() - self._end - 8, high)
+                side = Qt.AlignmentFlag.AlignLeft
+            metrics = QFontMetrics(self.look.small_font)
+            shown = metrics.elidedText(words, Qt.TextElideMode.ElideRight, room.width())
+            painter.drawText(room, int(Qt.AlignmentFlag.AlignVCenter | side), shown)
+        painter.end()
+
+    def _used(self) -> int:
+        return sum(button.width() for button in self.buttons.values() if not button.isHidden()) + self._number_width()

@@ -1,0 +1,85 @@
+"""Rows of display math: the formula in the middle of the column, scrolled sideways when it is wider; its LaTeX until it is drawn."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPointF, QRect, QRectF, Qt
+from PySide6.QtGui import QPainter, QTextBlockFormat, QTextCursor, QTextOption
+from PySide6.QtWidgets import QWidget
+
+from desktop.blocks import Span, SpanKind
+from desktop.views.transcript.rendering.image_loader import Pictures
+from desktop.views.transcript.rendering.inline_objects import put_inlays
+from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
+from desktop.views.transcript.rows import Row
+from desktop.views.transcript.style import Look
+
+__all__ = ["MathRow"]
+
+_MARK = "\ue000"
+
+
+class MathRow(SidewaysRow):
+    """One formula on a line of its own."""
+
+    def __init__(self, parent: QWidget, pictures: Pictures) -> None:
+        super().__init__(parent)
+        self._drawn, self._shift = False, 0
+        self.use(pictures)
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        self.document.clear()
+        self.document.setDefaultFont(look.text_font)
+        option = QTextOption()
+        option.setTextDirection(Qt.LayoutDirection.LeftToRight)
+        option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
+        self.document.setDefaultTextOption(option)
+        closed = row.block is None or row.block.closed
+        source = row.source.strip() if closed else row.text
+        self.pending = set()
+        self._drawn = False
+        if not closed or not row.text:
+            self._show_source(source, look)
+            return
+        self.document.setPlainText(_MARK)
+        span = Span(SpanKind.DISPLAY, source, row.text)
+        self.pending = put_inlays(self.document, {_MARK: span}, look, self.inlay(row))
+        self._drawn = self.document.characterCount() == 2
+        if not self._drawn:
+            self._show_source(source, look)
+
+    def _show_source(self, source: str, look: Look) -> None:
+        self.document.setDefaultFont(look.code_font)
+        self.document.setPlainText(source)
+        cursor = QTextCursor(self.document)
+        cursor.select(QTextCursor.SelectionType.Document)
+        shape = QTextBlockFormat()
+        shape.setLineHeight(122.0, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
+        cursor.mergeBlockFormat(shape)
+
+    def fit(self, width: int) -> int:
+        left = inset(self.row, self.look)
+        room = width - left
+        if not self._drawn:
+            self.document.setTextWidth(room)
+            self.place_bar(0, room, QRect())
+            return self.gap + round(self.document.size().height())
+        self.document.setTextWidth(-1)
+        wide, high = round(self.document.idealWidth()), round(self.document.size().height())
+        bar = self.bar.sizeHint().height() if wide > room else 0
+        self.place_bar(wide, room, QRect(left, self.gap, room, high + bar))
+        self._shift = max(0, (room - wide) // 2)
+        return self.gap + high + bar
+
+    def origin(self) -> QPointF:
+        shift = self._shift if self._drawn else 0
+        return QPointF(inset(self.row, self.look) + shift - self.bar.value(), self.gap)
+
+    def line_at(self, height: int) -> int:
+        return -1  # its lines go when it is drawn
+
+    def area(self) -> QRectF:
+        left = inset(self.row, self.look)
+        return QRectF(left, self.gap, self.width() - left, self.height() - self.gap - (self.bar.height() if self.bar.isVisible() else 0))
+
+    def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
+        paint_thought_bar(self, painter)

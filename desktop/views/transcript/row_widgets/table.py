@@ -1,0 +1,148 @@
+"""Rows that are tables: they scroll sideways when they are wide, and while they are written new lines are added to what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from PySide6.QtCore import QPointF, QRect, QRectF
+from PySide6.QtGui import QFontMetricsF, QPainter, QTextBlockFormat, QTextCursor, QTextTable
+from PySide6.QtWidgets import QWidget
+
+from desktop.blocks import Kind
+from desktop.views.transcript.rendering.image_loader import Pictures
+from desktop.views.transcript.rendering.markdown import NO_BREAK, SafeDocument, append_rows, set_markdown
+from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
+from desktop.views.transcript.rows import Row
+from desktop.views.transcript.style import Look
+
+__all__ = ["TableRow"]
+
+_WHOLE_LINES = 240
+"""A table with so many characters grows by whole lines."""
+_ANEW = ("$", "\\", "![", "[^", NO_BREAK)
+"""With these in it a table is set anew for each line: pictures, notes, and hyphens that are no longer to be told from our own."""
+
+
+class TableRow(SidewaysRow):
+    """A table; its columns wrap before it gets much wider than the column of text.
+
+    While it is written, whole lines are appended to the document, which Qt lays out once, and its width is found anew only when a cell
+    is wider than all above it. Everything else sets the document anew.
+    """
+
+    def __init__(self, parent: QWidget, pictures: Pictures) -> None:
+        super().__init__(parent)
+        self.use(pictures)
+        self._shown = ""
+        self._references: Mapping[str, Any] | None = None
+        self._columns, self._room = 1, -1
+        self._widest: list[float] = []
+
+    def show_row(self, row: Row, look: Look, fresh: bool) -> None:
+        text = row.text
+        growing = row.block is not None and not row.block.closed
+        if growing and len(text) > _WHOLE_LINES and row.block is not None and not row.block.source.endswith("\n"):
+            text = text[: text.rstrip("\n").rfind("\n") + 1]
+            if text == self._shown and not fresh and row.references == self._references:
+                return
+        if fresh or row.references != self._references or not self._append(text, look):
+            self._set(text, look)
+        self._shown, self._references = text, row.references
+
+    def _set(self, text: str, look: Look) -> None:
+        row = self.row
+        inlay, references = (self.inlay(row), row.references) if row is not None else (None, None)
+        self.pending = set_markdown(self.document, text, look, Kind.TABLE, inlay, references)
+        cursor = QTextCursor(self.document)
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        if not cursor.block().text() and cursor.currentTable() is None:
+            after = QTextBlockFormat()
+            after.setLineHeight(1, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
+            cursor.setBlockFormat(after)
+        self._columns = max(1, text.split("\n", 1)[0].count("|") - 1)
+        self._room, self._widest = -1, []
+
+    def _append(self, text: str, look: Look) -> bool:
+        """Add the lines that `text` has more than what is shown; False when that is not all that has changed."""
+        shown = self._shown
+        if not shown.endswith("\n") or shown.count("\n") < 3 or not text.startswith(shown) or any(sign in text for sign in _ANEW):
+            return False
+        new = text[len(shown) :]
+        if not new:
+            return True
+        table = _table(self.document)
+        head = "\n".join(shown.split("\n", 2)[:2])
+        if table is None:
+            return False
+        made = append_rows(table, self.document, f"{head}\n{new}", look, self._references)
+        if not made:
+            return False
+        if self._wider(made, look):
+            self._room = -1
+        return True
+
+    def _wider(self, made: list[list[str]], look: Look) -> bool:
+        """Whether a cell of the new lines is wider than all that were there when the width was found."""
+        if not self._widest:
+            table = _table(self.document)
+            self._widest = _widths(_texts(table), look) if table is not None else []
+            return True
+        new = _widths(made, look)
+        grown = any(width > known for width, known in zip(new, self._widest, strict=True))
+        self._widest = [max(pair) for pair in zip(new, self._widest, strict=True)]
+        return grown
+
+    def fit(self, width: int) -> int:
+        if self.look is None:
+            return 0
+        left = inset(self.row, self.look)
+        room = width - left
+        if room != self._room:
+            self._room = room
+            self.document.setLayoutEnabled(True)
+            self.document.setTextWidth(max(room, self._columns * self.look.px(7.0)))
+        wide = round(self.document.idealWidth())
+        high = round(self.document.size().height())
+        bar = self.bar.sizeHint().height() if wide > room else 0
+        self.place_bar(wide, room, QRect(left, self.gap, room, high + bar))
+        return self.gap + high + bar
+
+    def mark(self, query: str, present: int) -> None:
+        super().mark(query.replace("-", NO_BREAK) if self._joined() else query, present)
+
+    def selected_text(self) -> str:
+        found = super().selected_text()
+        return found.replace(NO_BREAK, "-") if self._joined() else found
+
+    def _joined(self) -> bool:
+        """Whether hyphens are shown as such that do not break."""
+        return NO_BREAK not in self._shown
+
+    def origin(self) -> QPointF:
+        return QPointF(inset(self.row, self.look) - self.bar.value(), self.gap)
+
+    def area(self) -> QRectF:
+        left = inset(self.row, self.look)
+        return QRectF(left, self.gap, self.width() - left, self.height() - self.gap - (self.bar.height() if self.bar.isVisible() else 0))
+
+    def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
+        paint_thought_bar(self, painter)
+
+
+def _table(document: SafeDocument) -> QTextTable | None:
+    """The one table of a document."""
+    found = [frame for frame in document.rootFrame().childFrames() if isinstance(frame, QTextTable)]
+    return found[0] if len(found) == 1 else None
+
+
+def _texts(table: QTextTable) -> list[list[str]]:
+    """The words of every cell, row by row."""
+    columns = range(table.columns())
+    return [[table.cellAt(row, column).firstCursorPosition().block().text() for column in columns] for row in range(table.rows())]
+
+
+def _widths(rows: list[list[str]], look: Look) -> list[float]:
+    """About how wide the text of each column is, in pixels."""
+    metrics = QFontMetricsF(look.text_font)
+    return [max(metrics.horizontalAdvance(text) for text in column) for column in zip(*rows, strict=True)]

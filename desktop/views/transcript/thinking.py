@@ -1,0 +1,65 @@
+"""How long a model thought: measured while it does, or read from the times of the reply's tokens."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
+
+if TYPE_CHECKING:
+    from desktop.views.transcript.rows import Row
+
+__all__ = ["ThoughtTimes", "duration", "seconds_of"]
+
+
+def duration(seconds: float) -> str:
+    """In words: "less than a second", "1 second", "48 seconds", "2 min 5 s"."""
+    whole = round(seconds)
+    if whole < 1:
+        return "less than a second"
+    if whole < 60:
+        return "1 second" if whole == 1 else f"{whole} seconds"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+
+
+def seconds_of(row: Row, trace: TokenTrace) -> float | None:
+    """Seconds between the first and the last token of the thought whose head is `row`; None where their times are not known."""
+    first, last = trace.at(row.start), trace.at(row.until or trace.length - 1)
+    if first < 0 or last < 0 or UNKNOWN in (trace.ids[first], trace.ids[last]):
+        return None
+    passed = trace.seconds[last] - trace.seconds[first]
+    return passed if passed >= 0 else None  # written in two requests, each with a clock of its own
+
+
+class ThoughtTimes:
+    """The seconds of the thoughts of one message by their numbers. `asked` holds those whose tokens were looked at."""
+
+    def __init__(self) -> None:
+        self.asked: set[tuple[int, bool]] = set()
+        self._known: dict[int, float] = {}
+        self._since: dict[int, float] = {}
+
+    def see(self, ordinal: int, over: bool) -> None:
+        """The thought grows, or is `over`: its time is measured when it was seen to grow."""
+        now = perf_counter()
+        if not over:
+            self._since.setdefault(ordinal, now)
+        elif ordinal in self._since:
+            self._known[ordinal] = now - self._since.pop(ordinal)
+
+    def put(self, ordinal: int, seconds: float) -> None:
+        """The exact time of a thought, so far if it still grows."""
+        if ordinal in self._since:
+            self._since[ordinal] = perf_counter() - seconds
+        else:
+            self._known[ordinal] = seconds
+
+    def label(self, ordinal: int, running: bool) -> str:
+        """What the head of the thought says."""
+        if running:
+            passed = perf_counter() - self._since.get(ordinal, perf_counter())
+            return f"Thinking for {duration(passed)}" if passed >= 1.5 else "Thinking…"
+        known = self._known.get(ordinal)
+        return f"Thought for {duration(known)}" if known is not None else "Thoughts"

@@ -1,0 +1,1 @@
+"""The token inspector of the transcript."""

@@ -1,0 +1,233 @@
+"""The token inspector of a transcript: which messages are shown as tokens, and the popup of the token under pointer or cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QPoint, QRect, Qt, QTimer, Signal
+
+from desktop.items.text.token_words import beginning, visible
+from desktop.store.conversations.token_trace import TokenTrace
+from desktop.views.transcript.message_list import Conversation
+from desktop.views.transcript.row_widgets.base import RowWidget
+from desktop.views.transcript.rows import Row
+from desktop.views.transcript.tokens.popup import TokenPopup
+from desktop.views.transcript.tokens.row import TokenRow, TokenView
+from desktop.views.widgets.banner import announce
+from engine.core import Alternative
+
+if TYPE_CHECKING:
+    from desktop.views.transcript.view import TranscriptView
+
+__all__ = ["Inspection"]
+
+_OPEN_MS, _CLOSE_MS = 140, 260
+
+
+class Inspection(QObject):
+    """`why_not(message id, trace)` says why a reply cannot be continued from its middle, and which ids would end one.
+
+    Signals:
+        branch(int message, str text, object ids): go on from this beginning as a new variant.
+    """
+
+    branch = Signal(int, str, object)
+
+    def __init__(self, view: TranscriptView, conversation: Conversation) -> None:
+        super().__init__(view)
+        self._view, self._conversation = view, conversation
+        self.on = False
+        self.shared = TokenView()
+        self.popup = TokenPopup(view)
+        self.popup.chosen.connect(self._choose)
+        self.popup.closed.connect(self._closed)
+        self.why_not: Callable[[int, TokenTrace], tuple[str, frozenset[int]]] = lambda message, trace: ("", frozenset())
+        self._shown: tuple[Row, int] | None = None
+        self._wanted: tuple[Row, int] | None = None
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.timeout.connect(self._change)
+
+    def set_mode(self, mode: str) -> None:
+        """Tint by "probability" or "entropy"; "" shows replies as usual. The place on the screen is kept."""
+        self.close()
+        view = self._view
+        if mode:
+            self.shared.mode = mode
+        if bool(mode) != self.on:
+            self.on = bool(mode)
+            place = view.scrolling.place()
+            for position, message in enumerate(self._conversation.messages):
+                had = message.trace is not None
+                message.inspect(None, inspected=False)
+                if had:
+                    self._conversation.sync(position)
+            view.scrolling.stay(place)
+            view.flush()
+        for widget in view.stage.widgets():
+            widget.update()
+        view.viewport().update()
+
+    def load(self, value: int) -> bool:
+        """Get the tokens of the messages on the screen that were not asked for yet; tells whether rows have changed.
+
+        The view is scrolled to `value`, and what stands there stays there.
+        """
+        if not self.on:
+            return False
+        view, changed, kept = self._view, False, self._view.scrolling.place(value)
+        for number in dict.fromkeys(row.item.id for row in view.stage.live):
+            if not self._conversation.rows_of(number):
+                continue
+            position = self._conversation.position(number)
+            message = self._conversation.messages[position]
+            if not message.inspected:
+                before = message.trace
+                message.inspect(view.trace(number) if message.item.role == "assistant" else None)
+                if message.trace is not before:
+                    self._conversation.sync(position)
+                    changed = True
+        if changed:
+            view.scrolling.stay(kept)
+        return changed
+
+    # -- the pointer
+
+    def hover(self, row: Row | None, widget: RowWidget | None, point: QPoint) -> None:
+        """The pointer is at `point` of a row's widget, or over none."""
+        if not self.on:
+            return
+        token = widget.token_at(point) if isinstance(widget, TokenRow) else -1
+        wanted = (row, token) if row is not None and token >= 0 else None
+        if wanted == self._wanted and (self._timer.isActive() or wanted == self._shown):
+            return
+        self._wanted = wanted
+        self._mark(wanted or self._shown)
+        self._timer.start(_OPEN_MS if wanted is not None and not self.popup.busy() else _CLOSE_MS)
+
+    def press(self, row: Row, widget: RowWidget, point: QPoint) -> None:
+        """The mouse was pressed: a token under it is shown at once, and anywhere else the popup goes."""
+        token = widget.token_at(point) if self.on and isinstance(widget, TokenRow) else -1
+        if token < 0:
+            self.close()
+        elif self._shown != (row, token) or not self.popup.isVisible():
+            self.open(row, token)
+
+    def leave(self) -> None:
+        """The pointer has left the transcript."""
+        self.hover(None, None, QPoint())
+
+    def _change(self) -> None:
+        """The pointer has rested: show what it is on, unless it went into the popup."""
+        if self.popup.busy():
+            self._timer.start(_CLOSE_MS)
+        elif self._wanted is not None:
+            self.open(*self._wanted)
+        else:
+            self.close()
+
+    # -- the popup
+
+    def open(self, row: Row, token: int, focus: bool = False) -> None:
+        """Show the popup of a token; `focus` gives it the keyboard."""
+        widget = self._view.stage.widget(row)
+        if row.trace is None or not isinstance(widget, TokenRow) or not 0 <= token < len(row.trace):
+            self.close()
+            return
+        self._shown = self._wanted = (row, token)
+        self._mark(self._shown)
+        why_not, stops = self.why_not(row.item.id, row.trace)
+        if not why_not and row.trace.healed(token):
+            why_not = "This token was healed: it took the place of the prompt's last one, and nothing else can stand there."
+        self.popup.show_token(row.trace.token(token), why_not, stops, self._conversation.look)
+        self.popup.place(self._area(widget, token), self._view.rect(), self._conversation.look)
+        if focus:
+            self.popup.take_focus()
+
+    def close(self) -> None:
+        """Take the popup away."""
+        self._timer.stop()
+        self._shown = self._wanted = None
+        self._mark(None)
+        if self.popup.isVisible():
+            if self.popup.busy():
+                self._view.setFocus(Qt.FocusReason.OtherFocusReason)
+            self.popup.hide()
+
+    def follow(self) -> None:
+        """Rows have moved: the popup goes with its token, and away when that is off the screen."""
+        if self._shown is None or not self.popup.isVisible():
+            return
+        row, token = self._shown
+        widget = self._view.stage.widget(row)
+        area = self._area(widget, token) if isinstance(widget, TokenRow) and self._conversation.layout.holds(row) else QRect()
+        if row.trace is None or area.isEmpty() or not self._view.viewport().geometry().intersects(area):
+            self.close()
+        else:
+            self.popup.place(area, self._view.rect(), self._conversation.look)
+
+    def _area(self, widget: TokenRow, token: int) -> QRect:
+        """Where a token is in the view."""
+        return widget.token_area(token).translated(widget.pos()).translated(self._view.viewport().pos())
+
+    def refresh(self) -> None:
+        """What can be continued may have changed: say so in the open popup."""
+        if self._shown is not None and self.popup.isVisible():
+            self.open(*self._shown, focus=self.popup.busy() and not self.popup.underMouse())
+
+    def _closed(self) -> None:
+        """Esc in the popup: back to the token."""
+        shown = self._shown
+        self.close()
+        widget = self._view.stage.widget(shown[0]) if shown is not None else None
+        if shown is not None and isinstance(widget, TokenRow):
+            widget.setFocus(Qt.FocusReason.OtherFocusReason)
+            widget.put_cursor(shown[1])
+
+    def _choose(self, other: Alternative) -> None:
+        shown = self._shown
+        self.close()
+        if shown is not None and shown[0].trace is not None:
+            self.branch.emit(shown[0].item.id, *beginning(shown[0].trace, shown[1], other))
+
+    def _mark(self, token: tuple[Row, int] | None) -> None:
+        marked = (token[0].item.id, token[1]) if token is not None else (0, -1)
+        if marked != self.shared.marked:
+            self.shared.marked = marked
+            for row, widget in self._view.stage.live.items():
+                if row.trace is not None:
+                    widget.update()
+
+    # -- the keyboard
+
+    def cursor_moved(self, row: Row, token: int) -> None:
+        """The keyboard's cursor is on another token: bring it on the screen and say it."""
+        widget = self._view.stage.widget(row)
+        if token < 0 or row.trace is None or not isinstance(widget, TokenRow):
+            return
+        if self.popup.isVisible():
+            self.close()
+        area: QRect = widget.token_area(token).translated(widget.pos())
+        bar, high = self._view.verticalScrollBar(), self._view.viewport().height()
+        if area.top() < 0:
+            bar.setValue(bar.value() + area.top() - 8)
+        elif area.bottom() > high:
+            bar.setValue(bar.value() + area.bottom() - high + 8)
+        announce(widget, f"{visible(row.trace.token(token).text)}, {100 * row.trace.raw[token]:.0f} percent")
+
+    def cursor_left(self, row: Row, step: int) -> None:
+        """The cursor goes on in the next row of the same message, if there is one."""
+        rows = self._conversation.layout.rows
+        beside = row.index + step
+        if not 0 <= beside < len(rows) or rows[beside].trace is not row.trace:
+            return
+        self._view.scrolling.show_row(rows[beside])
+        widget = self._view.stage.widget(rows[beside])
+        if isinstance(widget, TokenRow) and widget.tokens():
+            widget.setFocus(Qt.FocusReason.OtherFocusReason)
+            widget.put_cursor(widget.tokens()[0] if step > 0 else widget.tokens()[-1])
+
+    def chosen(self, row: Row, token: int) -> None:
+        """Enter on a token."""
+        self.open(row, token, focus=True)

@@ -1,0 +1,237 @@
+"""What could have stood in a token's place: its figures, and its alternatives with bars, from which the reply can go on."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QFont, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPalette
+from PySide6.QtWidgets import QAbstractButton, QApplication, QFrame, QLabel, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+
+from desktop.items.text.token_words import percent, visible
+from desktop.store.conversations.token_trace import UNKNOWN
+from desktop.views.layout.bidi import isolated
+from desktop.views.transcript.style import Look
+from engine.core import Alternative, TokenInfo
+
+__all__ = ["AlternativeButton", "TokenPopup"]
+
+_SHOWN = 8
+"""Alternatives to be seen without scrolling."""
+
+
+class AlternativeButton(QAbstractButton):
+    """One alternative: its text, two bars (what the model held, what the sampler made of it) and the final percentage."""
+
+    def __init__(self, other: Alternative, written: bool, why_not: str, look: Look, parent: QWidget, deed: str) -> None:
+        super().__init__(parent)
+        self.other, self._look = other, look
+        self._written = written
+        self._font = QFont(look.code_font)
+        self._font.setBold(written)
+        self.setEnabled(not written and not why_not)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if self.isEnabled() else Qt.FocusPolicy.NoFocus)
+        self.setCursor(Qt.CursorShape.PointingHandCursor if self.isEnabled() else Qt.CursorShape.ArrowCursor)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        dropped = other.probability == 0
+        final = "dropped by the sampler" if dropped else f"final {percent(other.probability)}"
+        figures = f"model {percent(other.raw_probability)}, {final}"
+        deed = "written here" if written else why_not or deed
+        self.setAccessibleName(f"“{visible(other.text)}”: {figures}; {deed}")
+        self.setToolTip(f"Token {other.id}: {figures}" + ("" if written or why_not else f"\nClick to {deed}."))
+
+    def sizeHint(self) -> QSize:
+        return QSize(self._look.px(12), round(self._look.em * 1.55))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        palette, area = self.palette(), self.rect()
+        painter.setPen(Qt.PenStyle.NoPen)
+        if self.isEnabled() and (self.underMouse() or self.hasFocus()):
+            painter.setBrush(palette.color(QPalette.ColorRole.Midlight))
+            painter.drawRoundedRect(QRectF(area).adjusted(0.5, 0.5, -0.5, -0.5), 5, 5)
+        if self.hasFocus():
+            painter.setPen(palette.color(QPalette.ColorRole.Highlight))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRoundedRect(QRectF(area).adjusted(1, 1, -1, -1), 5, 5)
+        dropped = self.other.probability == 0
+        ink = self._look.colours.muted if dropped else palette.color(QPalette.ColorGroup.Active, QPalette.ColorRole.WindowText)
+        small = QFontMetrics(self._look.small_font)
+        figure = small.horizontalAdvance("100.0 %") + 8
+        inner = area.adjusted(8, 0, -8, 0)
+        text = QRect(inner.left(), inner.top(), round((inner.width() - figure) * 0.42), inner.height())
+        painter.setPen(ink)
+        painter.setFont(self._font)
+        words = ("✓ " if self._written else "") + visible(self.other.text)
+        words = QFontMetrics(self._font).elidedText(words, Qt.TextElideMode.ElideMiddle, text.width())
+        painter.drawText(text, int(Qt.AlignmentFlag.AlignVCenter), isolated(words))
+        self._bars(painter, QRect(text.right() + 8, inner.top(), inner.width() - text.width() - figure - 8, inner.height()))
+        painter.setPen(ink)
+        painter.setFont(self._look.small_font)
+        right = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight
+        painter.drawText(inner, int(right), "dropped" if dropped else isolated(percent(self.other.probability)))
+        painter.end()
+
+    def _bars(self, painter: QPainter, room: QRect) -> None:
+        colours = self._look.colours
+        high = max(3, room.height() // 7)
+        painter.setPen(Qt.PenStyle.NoPen)
+        bars = ((self.other.raw_probability, colours.muted, -high), (self.other.probability, colours.link, 1))
+        for share, colour, above in bars:
+            place = QRectF(room.left(), room.center().y() + above, room.width(), high)
+            painter.setBrush(colours.line)
+            painter.drawRect(place)
+            painter.setBrush(colour)
+            painter.drawRect(QRectF(place.left(), place.top(), max(1.0, place.width() * share) if share else 0.0, high))
+
+
+class TokenPopup(QFrame):
+    """A small frame beside a token; it takes the keyboard only when asked to.
+
+    Signals:
+        chosen(object): the `Alternative` to continue with.
+        closed(): Esc was pressed in it.
+    """
+
+    chosen = Signal(object)
+    closed = Signal()
+
+    def __init__(self, parent: QWidget, deed: str = "continue from here as a new variant") -> None:
+        """`deed`: what choosing an alternative does."""
+        super().__init__(parent)
+        self._deed = deed
+        self.setObjectName("tokenPopup")
+        self.setAccessibleName("Token")
+        self.title, self.figures, self.note = QLabel(), QLabel(), QLabel()
+        self.key = QLabel("Upper bar: model. Lower bar: after the sampler.")
+        for label in (self.title, self.figures, self.key, self.note):
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setWordWrap(label is not self.title)
+        for label in (self.figures, self.key):
+            label.setProperty("tone", "muted")
+        self._list = QScrollArea()
+        self._list.setFrameShape(QFrame.Shape.NoFrame)
+        self._list.setWidgetResizable(True)
+        self._list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._list.setAccessibleName("Alternatives")
+        self.buttons: list[AlternativeButton] = []
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(10, 9, 10, 9)
+        layout.setSpacing(5)
+        for widget in (self.title, self.figures, self._list, self.key, self.note):
+            layout.addWidget(widget)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.hide()
+
+    def show_token(self, token: TokenInfo, why_not: str, stops: frozenset[int], look: Look) -> None:
+        """Show a token; `why_not` says why no alternative can be continued with, `stops` are the ids that end a reply."""
+        known = token.id != UNKNOWN
+        heading = QFont(look.code_font)
+        heading.setBold(True)
+        self.title.setFont(heading)
+        self.title.setText(visible(token.text) if known else "Text without tokens")
+        for label in (self.figures, self.key, self.note):
+            label.setFont(look.small_font)
+        self.figures.setText(_figures(token) if known else "It was typed or edited, or comes from before tokens were kept.")
+        self._show_alternatives(token, why_not, stops, look)
+        if not known:
+            note = ""
+        elif not token.alternatives:
+            note = "No alternatives were kept: the Output settings say how many are."
+        else:
+            note = why_not or f"Choose one to {self._deed}."
+        self.note.setText(note)
+        self.note.setVisible(bool(note))
+        self.setAccessibleDescription(f"{self.title.text()}: {self.figures.text()}. {note}")
+
+    def _show_alternatives(self, token: TokenInfo, why_not: str, stops: frozenset[int], look: Look) -> None:
+        body = QWidget()
+        body.setObjectName("tokenPopupBody")
+        lines = QVBoxLayout(body)
+        lines.setContentsMargins(0, 0, 0, 0)
+        lines.setSpacing(0)
+        self.buttons = []
+        for other in token.alternatives:
+            reason = why_not or ("it ends the reply" if other.id in stops else "")
+            button = AlternativeButton(other, other.id == token.id, reason, look, body, self._deed)
+            button.clicked.connect(self._clicked)
+            lines.addWidget(button)
+            self.buttons.append(button)
+        lines.addStretch(1)
+        old = self._list.takeWidget()
+        if old is not None:
+            old.deleteLater()
+        self._list.setWidget(body)
+        shown = min(_SHOWN, len(self.buttons))
+        self._list.setVisible(shown > 0)
+        self.key.setVisible(shown > 0)
+        self._list.setFixedHeight(shown * round(look.em * 1.55))
+
+    def place(self, token: QRect, room: QRect, look: Look) -> None:
+        """Stand below the token, or above it where there is more room; both in the parent's coordinates."""
+        width = min(look.px(19), room.width() - 12)
+        self.setFixedWidth(width)
+        layout = self.layout()
+        assert layout is not None
+        layout.activate()
+        high = layout.totalHeightForWidth(width)
+        high = min(high if high > 0 else self.sizeHint().height(), room.height() - 8)
+        left = max(room.left() + 6, min(token.left() - 10, room.right() - width - 6))
+        below = token.bottom() + 3
+        above = token.top() - high - 3
+        top = below if below + high <= room.bottom() or above < room.top() else above
+        self.setGeometry(left, max(room.top() + 2, min(top, room.bottom() - high - 2)), width, high)
+        self.show()
+        self.raise_()
+
+    def take_focus(self) -> None:
+        """Give the keyboard to the first alternative that can be chosen."""
+        first = next((button for button in self.buttons if button.isEnabled()), None)
+        (first or self).setFocus(Qt.FocusReason.TabFocusReason)
+
+    def holds(self, point: QPoint) -> bool:
+        """Whether a point of the parent is in it."""
+        return self.isVisible() and self.geometry().contains(point)
+
+    def busy(self) -> bool:
+        """Whether the pointer or the keyboard is in it."""
+        focus = QApplication.focusWidget()
+        return self.isVisible() and (self.underMouse() or focus is self or (focus is not None and self.isAncestorOf(focus)))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        enabled = [button for button in self.buttons if button.isEnabled()]
+        focused = next((button for button in enabled if button.hasFocus()), None)
+        if event.key() == Qt.Key.Key_Escape:
+            self.closed.emit()
+        elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and focused is not None:
+            focused.click()
+        elif event.key() in (Qt.Key.Key_Down, Qt.Key.Key_Up) and focused is not None:
+            step = 1 if event.key() == Qt.Key.Key_Down else -1
+            wanted = enabled[(enabled.index(focused) + step) % len(enabled)]
+            wanted.setFocus(Qt.FocusReason.TabFocusReason)
+            self._list.ensureWidgetVisible(wanted, 0, 0)
+
+    def event(self, event: QEvent) -> bool:
+        """Esc closes this, whatever else the window does with it."""
+        if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape:
+            event.accept()
+            return True
+        return super().event(event)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        """Clicks between the alternatives do not reach the text below."""
+
+    def _clicked(self) -> None:
+        button = self.sender()
+        if isinstance(button, AlternativeButton):
+            self.chosen.emit(button.other)
+
+
+def _figures(token: TokenInfo) -> str:
+    """For example "model 45.2 % · final 61.0 % · entropy 1.23 nats", and below "id 262 · drafted · after 1.42 s"."""
+    shares = f"model {percent(token.raw_probability)} · final {percent(token.probability)} · entropy {token.entropy:.2f} nats"
+    parts = [f"id {token.id}"]
+    parts += ["drafted"] * token.drafted + ["healed"] * token.healed
+    if token.seconds:
+        parts.append(f"after {token.seconds:.2f} s")
+    return f"{shares}\n{' · '.join(parts)}"

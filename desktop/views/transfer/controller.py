@@ -1,0 +1,177 @@
+"""Between the window and the exchange of chats with files: what is exported and imported, and where it is shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Slot
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QWidget
+
+from desktop.services.session.chat_session import ChatSession
+from desktop.services.system.reveal_file import FileShower
+from desktop.services.transfer.transfer import ExchangeService
+from desktop.store.database.database import StoreError
+from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.layout.file_opener import FileDesk
+from desktop.views.widgets.file_dialogs import ask_open
+
+if TYPE_CHECKING:
+    from desktop.services.transfer.transfer_report import Exported, ImportReport
+    from desktop.views.transfer.export_dialog import ExportDialog
+    from desktop.views.transfer.import_window import ImportWindow
+
+__all__ = ["ExchangeDesk"]
+
+_KINDS = "Exported chats (*.json *.jsonl *.ndjson *.zip *.chat *.db);;All files (*)"
+REFRESH_S = 1.0
+"""How often the list of chats follows an import: making it anew takes some 20 ms for 10,000."""
+
+
+class ExchangeDesk(QObject):
+    """Opens the windows of export and import, and takes dropped exports. `window` is that of the program."""
+
+    def __init__(self, session: ChatSession, exchange: ExchangeService, chat: ChatPane, files: FileDesk, window: QWidget) -> None:
+        super().__init__(window)
+        self._session, self._exchange, self._chat, self._window = session, exchange, chat, window
+        self._shower = FileShower(lambda sentence: chat.show_notice(sentence, "warning"), self)
+        self.export_dialog: ExportDialog | None = None
+        self.import_window: ImportWindow | None = None
+        self._refreshed = 0.0
+        self._changed: dict[int, bool] = {}
+        exchange.exporting.connect(self._show_exporting)
+        exchange.exported.connect(self._show_exported)
+        exchange.importing.connect(self._show_importing)
+        exchange.imported.connect(self._show_imported)
+        files.add(_is_chats, self.import_files, "Drop the chats here to import them")
+
+    # -- out
+
+    def export_open(self) -> None:
+        """Export the open chat."""
+        self.export([self._session.conversation])
+
+    def export_all(self) -> None:
+        """Export every chat of the list."""
+        self.export([row.id for row in self._session.library.kept.list() if row.title])
+
+    def export(self, ids: Sequence[int]) -> None:
+        """Ask in which format these chats are wanted, and where."""
+        if not ids:
+            self._chat.show_notice("There is no chat to export yet.", "info")
+            return
+        if self._exchange.exporting_now:
+            self._chat.show_notice("An export still runs: wait for it or cancel it, then export again.", "warning")
+            return
+        title = self._session.library.of(ids[0]).get(ids[0]).title
+        from desktop.views.transfer.export_dialog import ExportDialog  # when it is first wanted
+
+        self.export_dialog = dialog = ExportDialog(title, ids, self._window)
+        dialog.wanted.connect(self._export)
+        dialog.cancelled.connect(self._exchange.cancel_export)
+        dialog.finished.connect(self._forget_dialog)
+        dialog.show()
+
+    def copy_chat(self) -> None:
+        """Put the whole open chat on the clipboard, as Markdown."""
+        try:
+            QGuiApplication.clipboard().setText(self._exchange.markdown(self._session.conversation))
+        except StoreError as error:
+            self._chat.show_notice(str(error), "error")
+        else:
+            self._chat.show_notice("The chat was copied as Markdown.", "info")
+
+    def _export(self, label: str, target: Path, thoughts: bool) -> None:
+        dialog = self.export_dialog
+        if dialog is None:
+            return
+        try:
+            self._exchange.export(dialog.ids, label, target, thoughts)
+        except StoreError as error:
+            dialog.show_trouble(str(error))
+
+    @Slot()
+    def _forget_dialog(self) -> None:
+        self.export_dialog = None
+
+    @Slot(int, int)
+    def _show_exporting(self, done: int, total: int) -> None:
+        if self.export_dialog is not None:
+            self.export_dialog.show_progress(done, total)
+
+    @Slot(object)
+    def _show_exported(self, result: Exported) -> None:
+        dialog = self.export_dialog
+        if result.cancelled:
+            return
+        if result.trouble and dialog is not None:
+            dialog.show_trouble(result.trouble)
+        elif result.trouble:
+            self._chat.show_notice(result.trouble, "error")
+        else:
+            if dialog is not None:
+                dialog.end()
+            words = "The chat was exported" if result.count == 1 else f"{result.count:,} chats were exported"
+            shown = ("Show the file" if result.target.is_file() else "Show the folder", lambda: self._shower.show(result.target))
+            self._chat.banner.show_notice(f"{words} to {result.target}.", "info", offer=shown)
+
+    # -- in
+
+    def ask_for_files(self) -> None:
+        """Let the user choose files with chats."""
+        ask_open(self._window, "Import chats", self.import_files, _KINDS, several=True).setObjectName("importFrom")
+
+    def import_files(self, paths: Sequence[Path]) -> None:
+        """Import these files, and show how far it is."""
+        if self._exchange.importing_now:
+            self._chat.show_notice("An import still runs: wait for it or cancel it, then import again.", "warning")
+            return
+        name = f"“{paths[0].name}”" if len(paths) == 1 else f"{len(paths):,} files"
+        self.close_window()
+        from desktop.views.transfer.import_window import ImportWindow  # when it is first wanted
+
+        self.import_window = shown = ImportWindow(name, self._window)
+        shown.cancel_requested.connect(self._exchange.cancel_import)
+        shown.open_requested.connect(self._session.open_conversation)
+        shown.show()
+        self._exchange.import_files(paths)
+
+    def close_window(self) -> None:
+        """Close the window of an import, with the program or for the next one."""
+        if self.import_window is not None:
+            self.import_window.hide()
+            self.import_window.deleteLater()
+            self.import_window = None
+
+    @Slot(object)
+    def _show_importing(self, report: ImportReport) -> None:
+        self._changed.update(report.changed)
+        if self.import_window is not None:
+            self.import_window.show_report(report)
+        if self._changed and time.monotonic() - self._refreshed >= REFRESH_S:
+            self._refresh()
+
+    @Slot(object)
+    def _show_imported(self, report: ImportReport) -> None:
+        self._changed.update(report.changed)
+        self._refresh()
+        if self.import_window is not None:
+            self.import_window.show_end(report)
+        else:
+            from desktop.views.transfer.import_window import summary
+
+            self._chat.show_notice(f"{summary(report)}.", "info")
+
+    def _refresh(self) -> None:
+        changed, self._changed = self._changed, {}
+        self._session.catch_up(changed)
+        self._refreshed = time.monotonic()
+
+
+def _is_chats(path: Path) -> bool:
+    from desktop.store.transfer.importers.peek import is_chats  # all the formats: only for who drops a file
+
+    return is_chats(path)

@@ -1,0 +1,213 @@
+"""The small window in which a format is chosen, and which then shows how far the export is; the chat goes on beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QButtonGroup,
+    QCheckBox,
+    QDialog,
+    QHBoxLayout,
+    QLabel,
+    QProgressBar,
+    QPushButton,
+    QRadioButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.services.transfer.transfer import PDF
+from desktop.store.transfer.exporters.names import file_name
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.file_dialogs import ask_folder, ask_save
+
+__all__ = ["ExportDialog"]
+
+_OWN = ".inglenook.json"
+"""The ending that the program's menu entry takes: a double click brings such a file back."""
+_FORMATS = (
+    ("Markdown", ".md", "Markdown", "The chat as it is shown, as plain text with headings."),
+    ("Web page", ".html", "Web page", "One HTML file that opens in every browser."),
+    (PDF, ".pdf", "PDF", "For printing and passing on."),
+    ("JSON, without loss", _OWN, "JSON, everything", "All versions of all messages, settings, dates and tokens. Can be imported again."),
+)
+"""Name of the format, its ending, its words, and what it is for."""
+
+
+class ExportDialog(QDialog):
+    """Asks for format and place.
+
+    `wanted(str label, object path, bool thoughts)`: where to is chosen; a folder for several chats that become a file each.
+    """
+
+    wanted = Signal(str, object, bool)
+    cancelled = Signal()
+
+    def __init__(self, title: str, ids: Sequence[int], parent: QWidget) -> None:
+        super().__init__(parent)
+        self.ids = tuple(ids)
+        self._title = title
+        self._busy = False
+        self.setObjectName("exportDialog")
+        self.setWindowTitle("Export chat" if len(ids) == 1 else "Export chats")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.heading = QLabel(f"Export “{title or 'New conversation'}”" if len(ids) == 1 else f"Export {len(ids):,} chats")
+        self.heading.setProperty("tone", "heading")
+        self.heading.setTextFormat(Qt.TextFormat.PlainText)
+        self.heading.setWordWrap(True)
+        self._layout = layout = QVBoxLayout(self)
+        dialog_margins(layout)
+        layout.setSpacing(4)
+        layout.addWidget(self.heading)
+        layout.addSpacing(6)
+        self.choices = QWidget()
+        self._add_choices(QVBoxLayout(self.choices))
+        layout.addWidget(self.choices)
+        layout.addWidget(self._make_progress())
+        layout.addStretch(1)
+        layout.addLayout(self._make_buttons())
+        self._show_choice()
+        self.resize(min(480, max(320, parent.width() - 40)), self.sizeHint().height())
+
+    def _add_choices(self, layout: QVBoxLayout) -> None:
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(2)
+        self._group = QButtonGroup(self)
+        for number, (_, _, words, purpose) in enumerate(_FORMATS):
+            button, note = QRadioButton(words), QLabel(purpose)
+            button.setAccessibleDescription(purpose)
+            note.setProperty("tone", "muted")
+            note.setWordWrap(True)
+            note.setIndent(28)
+            note.setBuddy(button)
+            self._group.addButton(button, number)
+            layout.addWidget(button)
+            layout.addWidget(note)
+            layout.addSpacing(4)
+        self._group.button(0).setChecked(True)
+        self._group.idToggled.connect(self._show_choice)
+        self.thoughts = QCheckBox("With what the model thought before it answered")
+        self.thoughts.setChecked(True)
+        self.note = QLabel()
+        self.note.setProperty("tone", "muted")
+        self.note.setWordWrap(True)
+        layout.addSpacing(4)
+        layout.addWidget(self.thoughts)
+        layout.addWidget(self.note)
+
+    def _make_progress(self) -> QWidget:
+        self.progress = QWidget()
+        self.stage = QLabel("Writing…")
+        self.bar = QProgressBar()
+        self.bar.setAccessibleName("Progress of the export")
+        self.bar.setTextVisible(False)
+        self.bar.setFixedHeight(8)
+        self.trouble = QLabel()
+        self.trouble.setProperty("tone", "danger")
+        self.trouble.setTextFormat(Qt.TextFormat.PlainText)
+        self.trouble.setWordWrap(True)
+        self.trouble.hide()
+        layout = QVBoxLayout(self.progress)
+        layout.setContentsMargins(0, 6, 0, 6)
+        layout.addWidget(self.stage)
+        layout.addWidget(self.bar)
+        self.progress.hide()
+        holder = QWidget()
+        around = QVBoxLayout(holder)
+        around.setContentsMargins(0, 0, 0, 0)
+        around.addWidget(self.progress)
+        around.addWidget(self.trouble)
+        return holder
+
+    def _make_buttons(self) -> QHBoxLayout:
+        self.cancel, self.choose = QPushButton("Cancel"), QPushButton("Choose where…")
+        self.choose.setDefault(True)
+        self.choose.setProperty("tone", "primary")
+        self.cancel.clicked.connect(self.reject)
+        self.choose.clicked.connect(self._ask)
+        line = QHBoxLayout()
+        line.setContentsMargins(0, 10, 0, 0)
+        line.addStretch(1)
+        line.addWidget(self.cancel)
+        line.addWidget(self.choose)
+        return line
+
+    @property
+    def label(self) -> str:
+        """The name of the chosen format."""
+        return _FORMATS[self._group.checkedId()][0]
+
+    def choose_format(self, label: str) -> None:
+        """Tick a format."""
+        self._group.button(next(place for place, row in enumerate(_FORMATS) if row[0] == label)).setChecked(True)
+
+    def _into_folder(self) -> bool:
+        return len(self.ids) > 1 and _FORMATS[self._group.checkedId()][1] != _OWN
+
+    def _show_choice(self) -> None:
+        has_choice = _FORMATS[self._group.checkedId()][1] != _OWN
+        self.thoughts.setEnabled(has_choice)
+        several = "Each chat becomes a file of its own, in a folder." if self._into_folder() else "All chats go into one file."
+        self.note.setText(several if len(self.ids) > 1 else "")
+        self.note.setVisible(len(self.ids) > 1)
+
+    def _ask(self) -> None:
+        """A file's name, or a folder for several files; the window goes on meanwhile."""
+        label, suffix, words, _ = _FORMATS[self._group.checkedId()]
+
+        def begin(chosen: list[Path]) -> None:
+            self.begin(label, chosen[0])
+
+        if self._into_folder():
+            dialog = ask_folder(self, "Export to", begin)
+        else:
+            name = file_name(self._title if len(self.ids) == 1 else "Chats") + suffix
+            dialog = ask_save(self, "Export to", name, begin, f"{words} (*{suffix})", suffix)
+        dialog.setObjectName("exportTo")
+
+    def begin(self, label: str, target: Path) -> None:
+        """The place is chosen."""
+        self._busy = True
+        self.trouble.hide()
+        self.choices.hide()
+        self.choose.hide()
+        self.progress.show()
+        self.bar.setRange(0, 0)
+        self._fit()
+        self.wanted.emit(label, target, self.thoughts.isChecked())
+
+    def show_progress(self, done: int, total: int) -> None:
+        """So much is written."""
+        self.bar.setRange(0, max(total, 1))
+        self.bar.setValue(done)
+        self.stage.setText(f"Writing, {100 * done // max(total, 1)} %")
+
+    def show_trouble(self, sentence: str) -> None:
+        """It failed: say why, and let another place be chosen."""
+        self._busy = False
+        self.trouble.setText(sentence)
+        self.trouble.show()
+        self.progress.hide()
+        self.choices.show()
+        self.choose.show()
+        self._fit()
+
+    def _fit(self) -> None:
+        """As high as what is shown needs, and as wide as it was."""
+        self._layout.activate()
+        self.resize(self.width(), self._layout.totalHeightForWidth(self.width()))
+
+    def reject(self) -> None:
+        """Close; what is being written is given up."""
+        if self._busy:
+            self._busy = False
+            self.cancelled.emit()
+        super().reject()
+
+    def end(self) -> None:
+        """It is written."""
+        self._busy = False
+        self.accept()

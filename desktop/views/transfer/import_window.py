@@ -1,0 +1,174 @@
+"""The small window of an import: how far it is, then what came of it; the chat goes on beside it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QDialog, QGridLayout, QHBoxLayout, QLabel, QPlainTextEdit, QProgressBar, QPushButton, QVBoxLayout, QWidget
+
+from desktop.services.transfer.transfer_report import MOST_BROKEN, ImportReport
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.banner import announce
+
+__all__ = ["ImportWindow", "summary"]
+
+_ROWS = (
+    ("new", "New chats"),
+    ("extended", "Chats with new messages"),
+    ("known", "Already here"),
+    ("trashed", "In the trash, left there"),
+    ("broken_count", "Could not be read"),
+)
+
+
+def summary(report: ImportReport) -> str:
+    """The heading over what came of an import."""
+    if report.trouble:
+        return "The import ended early"
+    if report.cancelled:
+        return "The import was cancelled"
+    came = report.new + report.extended
+    if not came and not report.known and not report.trashed:
+        return "No chats were found"
+    if not came:
+        return "All of these chats are here already" if not report.trashed else "Nothing new was found"
+    return "1 chat was imported" if came == 1 else f"{came:,} chats were imported"
+
+
+class ImportWindow(QDialog):
+    """`open_requested(int)`: an imported conversation is to be shown. `cancel_requested()`."""
+
+    open_requested = Signal(int)
+    cancel_requested = Signal()
+
+    def __init__(self, name: str, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setObjectName("importWindow")
+        self.setWindowTitle("Import chats")
+        self._report = ImportReport()
+        self._running = True
+        self.heading = QLabel(f"Importing {name}")
+        self.heading.setProperty("tone", "heading")
+        self.heading.setTextFormat(Qt.TextFormat.PlainText)
+        self.heading.setWordWrap(True)
+        self.bar = QProgressBar()
+        self.bar.setAccessibleName("Progress of the import")
+        self.bar.setTextVisible(False)
+        self.bar.setFixedHeight(8)
+        self.bar.setRange(0, 1000)
+        self.so_far = QLabel("You can go on chatting meanwhile.")
+        self.so_far.setProperty("tone", "muted")
+        self.so_far.setWordWrap(True)
+        self.trouble = QLabel()
+        self.trouble.setProperty("tone", "danger")
+        self.trouble.setTextFormat(Qt.TextFormat.PlainText)
+        self.trouble.setWordWrap(True)
+        self.trouble.hide()
+        self._layout = layout = QVBoxLayout(self)
+        dialog_margins(layout)
+        self.left_out = QLabel()
+        self.left_out.setProperty("tone", "muted")
+        self.left_out.setTextFormat(Qt.TextFormat.PlainText)
+        self.left_out.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.left_out.setWordWrap(True)
+        self.left_out.hide()
+        for part in (self.heading, self.bar, self.so_far, self.trouble, self._make_counts(), self.left_out, self._make_broken()):
+            layout.addWidget(part)
+        layout.addStretch(1)
+        layout.addLayout(self._make_buttons())
+        self.resize(min(520, max(320, parent.width() - 40)), self.sizeHint().height())
+
+    def _make_counts(self) -> QWidget:
+        self.counts = QWidget()
+        grid = QGridLayout(self.counts)
+        grid.setContentsMargins(0, 4, 0, 4)
+        grid.setHorizontalSpacing(16)
+        grid.setColumnStretch(1, 1)
+        self._numbers: dict[str, tuple[QLabel, QLabel]] = {}
+        for row, (name, words) in enumerate(_ROWS):
+            number, label = QLabel(), QLabel(words)
+            number.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+            grid.addWidget(number, row, 0)
+            grid.addWidget(label, row, 1)
+            self._numbers[name] = (number, label)
+        self.counts.hide()
+        return self.counts
+
+    def _make_broken(self) -> QWidget:
+        self.broken = QPlainTextEdit()
+        self.broken.setProperty("tone", "field")
+        self.broken.setReadOnly(True)
+        self.broken.setTabChangesFocus(True)
+        self.broken.setAccessibleName("What could not be read, with its place and the reason")
+        self.broken.setMinimumHeight(130)
+        self.broken.hide()
+        return self.broken
+
+    def _make_buttons(self) -> QHBoxLayout:
+        self.copy, self.show_chats, self.close_button = QPushButton("Copy the list"), QPushButton("Open the chat"), QPushButton("Cancel")
+        self.copy.setToolTip("Copy what could not be read, with its place and the reason.")
+        self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.broken.toPlainText()))
+        self.show_chats.clicked.connect(self._open)
+        self.close_button.clicked.connect(self.reject)
+        self.copy.hide()
+        self.show_chats.hide()
+        line = QHBoxLayout()
+        line.addWidget(self.copy)
+        line.addStretch(1)
+        line.addWidget(self.show_chats)
+        line.addWidget(self.close_button)
+        return line
+
+    def show_report(self, report: ImportReport) -> None:
+        """How far it is."""
+        self.bar.setValue(round(1000 * report.share))
+        came = report.new + report.extended
+        parts = [f"{came:,} chat{'s' * (came != 1)} so far", f"{report.known:,} already here" if report.known else ""]
+        parts.append(f"{report.broken_count:,} could not be read" if report.broken_count else "")
+        self.so_far.setText(", ".join(part for part in parts if part) + ". You can go on chatting meanwhile.")
+
+    def show_end(self, report: ImportReport) -> None:
+        """What came of it."""
+        self._running, self._report = False, report
+        self.heading.setText(summary(report))
+        announce(self, summary(report))
+        self.bar.hide()
+        self.so_far.setVisible(report.cancelled)
+        self.so_far.setText("What was imported until then is here.")
+        self.trouble.setText(report.trouble)
+        self.trouble.setVisible(bool(report.trouble))
+        for name, labels in self._numbers.items():
+            count = getattr(report, name)
+            labels[0].setText(f"{count:,}")
+            for label in labels:
+                label.setVisible(bool(count))
+        self.counts.setVisible(any(getattr(report, name) for name in self._numbers))
+        told = [f"{found.what} ({found.count:,} {found.of}{'s' * (found.count != 1)})." for found in report.left_out]
+        self.left_out.setText("\n".join(told))
+        self.left_out.setVisible(bool(told))
+        lines = [f"{found.place}: {found.reason}" for found in report.broken]
+        if report.broken_count > MOST_BROKEN:
+            lines.append(f"and {report.broken_count - MOST_BROKEN:,} more")
+        self.broken.setPlainText("\n".join(lines))
+        self.broken.setVisible(bool(lines))
+        self.copy.setVisible(bool(lines))
+        self.show_chats.setVisible(bool(report.first))
+        self.show_chats.setText("Open the chat" if report.new + report.extended + report.known == 1 else "Open the first chat")
+        self.close_button.setText("Close")
+        self.close_button.setDefault(True)
+        self.close_button.setFocus()
+        self._layout.activate()
+        self.resize(self.width(), self.sizeHint().height())
+
+    def _open(self) -> None:
+        self.accept()
+        self.open_requested.emit(self._report.first)
+
+    def reject(self) -> None:
+        """Cancel what runs, and stay to show what came of it; afterwards, close."""
+        if self._running:
+            self.close_button.setEnabled(False)
+            self.cancel_requested.emit()
+            self.close_button.setEnabled(True)
+            return
+        super().reject()

@@ -1,0 +1,163 @@
+"""A calm banner above the composer: what happened, in one sentence, with what can be done about it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal, qVersion
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QGuiApplication, QPalette, QResizeEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from desktop.views.widgets.icons import IconButton, pixmap
+from desktop.views.widgets.motion import Fade
+from engine.printable import one_line
+
+__all__ = ["Banner", "announce"]
+
+WORDS = {"info": "Note", "warning": "Warning", "error": "Error"}
+_INFO_SECONDS = 12
+_WIDE_CHARACTERS = 60
+"""Beside so many characters of text, in average ones, there is room for a button."""
+
+
+def announce(widget: QWidget, text: str) -> None:
+    """Have a screen reader say `text`."""
+    QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(widget, text))
+
+
+class Banner(QFrame):
+    """Shows one notice at a time; a later one takes its place. Notes go away by themselves, trouble stays until dismissed."""
+
+    undo_requested = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("banner")
+        self._level, self._details = "info", ""
+        self._picture = QLabel()
+        self.text = QLabel()
+        self.text.setTextFormat(Qt.TextFormat.PlainText)
+        self.text.setWordWrap(True)
+        self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.text.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        self.undo = QPushButton("Undo")
+        self.undo.setProperty("tone", "quiet")
+        self.undo.setAccessibleName("Undo")
+        self.undo.clicked.connect(self._undo)
+        self.offer = QPushButton()
+        self.offer.clicked.connect(self._take_offer)
+        self._offered: Callable[[], object] | None = None
+        self.copy = IconButton("copy", "Copy details of this notice")
+        self.copy.clicked.connect(self._copy)
+        self.dismiss = IconButton("close", "Dismiss this notice")
+        self.dismiss.clicked.connect(self.hide)
+        self._column = QVBoxLayout()
+        self._column.setSpacing(4)
+        self._column.addWidget(self.text)
+        self._line = QHBoxLayout(self)
+        self._line.setContentsMargins(12, 6, 6, 6)
+        self._line.setSpacing(8)
+        self._line.addWidget(self._picture)
+        self._line.addLayout(self._column, 1)
+        for button in (self.undo, self.offer, self.copy, self.dismiss):
+            self._line.addWidget(button)
+        self._appearing = Fade(self)
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.timeout.connect(self._fade)
+        self.hide()
+
+    def show_notice(
+        self, text: str, level: str, undo: bool = False, details: str = "", offer: tuple[str, Callable[[], object]] | None = None
+    ) -> None:
+        """Show `text`; `level` is "info", "warning" or "error"; `undo` offers the Undo button; `details` is only copied.
+
+        `offer` is a button's words and what it does; the notice is gone then.
+        """
+        self._level, text = level, one_line(text)  # it may quote a file's name
+        words, self._offered = offer if offer is not None else ("", None)
+        self.offer.setText(words)
+        self.offer.setVisible(offer is not None)
+        self._details = details
+        self.text.setText(text)
+        self.text.setAccessibleName(f"{WORDS[level]}: {text}")
+        self.undo.setVisible(undo)
+        self.copy.setVisible(level != "info")
+        self.setProperty("level", level)
+        self.style().unpolish(self)
+        self.style().polish(self)
+        self._draw()
+        shown = self.isVisible()
+        self.show()
+        if not shown:
+            self._appearing.start()
+        announce(self, f"{WORDS[level]}: {text}")
+        if level == "info":
+            self._timer.start(round(_INFO_SECONDS * 1000))
+        else:
+            self._timer.stop()
+
+    def _draw(self) -> None:
+        """The picture of the level, in the colour and size of the text."""
+        ratio = self.devicePixelRatioF()
+        side = round(self.fontMetrics().height() * 1.2 * ratio)
+        picture = pixmap(self._level, self.palette().color(QPalette.ColorRole.WindowText).name(), side).copy()
+        picture.setDevicePixelRatio(ratio)
+        self._picture.setPixmap(picture)
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow the theme and the text size."""
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and hasattr(self, "_timer"):
+            self._draw()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Beside the text what is offered has its place only where the text keeps enough of the line."""
+        super().resizeEvent(event)
+        narrow = self.width() < _WIDE_CHARACTERS * self.fontMetrics().averageCharWidth() + self.offer.sizeHint().width()
+        if narrow != (self._column.indexOf(self.offer) >= 0):
+            if narrow:
+                self._column.addWidget(self.offer, 0, Qt.AlignmentFlag.AlignLeft)
+            else:
+                self._line.insertWidget(self._line.indexOf(self.copy), self.offer)
+
+    def hide_undo(self) -> None:
+        """There is nothing to undo any more."""
+        if self.undo.isVisibleTo(self):
+            self.hide()
+
+    def hide_offer(self, words: str) -> None:
+        """What was offered in these words is of no use any more."""
+        if self.offer.isVisibleTo(self) and self.offer.text() == words:
+            self.hide()
+
+    def hide_text(self, text: str) -> None:
+        """This notice is not true any more."""
+        if self.text.text() == text:
+            self.hide()
+
+    def details(self) -> str:
+        """The notice and what a bug report needs: versions and system, nothing personal."""
+        system = f"{platform.system()} {platform.release()} {platform.machine()}"
+        head = f"{WORDS[self._level]}: {self.text.text()}\nInglenook, Python {platform.python_version()}, Qt {qVersion()}, {system}"
+        return f"{head}\n\n{self._details}" if self._details else head
+
+    def _undo(self) -> None:
+        self.hide()
+        self.undo_requested.emit()
+
+    def _take_offer(self) -> None:
+        self.hide()
+        if self._offered is not None:
+            self._offered()
+
+    def _copy(self) -> None:
+        QGuiApplication.clipboard().setText(self.details())
+
+    def _fade(self) -> None:
+        focus = QGuiApplication.focusObject()
+        if self.underMouse() or (isinstance(focus, QWidget) and self.isAncestorOf(focus)):
+            self._timer.start(2000)  # the reader is still on it
+        else:
+            self.hide()

@@ -1,0 +1,48 @@
+"""Words in the middle of an empty list: what will be in it, and how the first one gets there."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtWidgets import QAbstractItemView, QLabel
+
+from desktop.views.layout.spacing import SCALE
+
+__all__ = ["EmptyWords"]
+
+
+class EmptyWords(QLabel):
+    """Lies over `view`, which has its model already, as long as there is no row in it; a screen reader finds it as the description."""
+
+    def __init__(self, view: QAbstractItemView, words: str) -> None:
+        super().__init__(words, view.viewport())
+        self._view = view
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setWordWrap(True)
+        self.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.setMargin(SCALE[3])
+        self.setProperty("tone", "muted")
+        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        model = view.model()
+        for signal in (model.rowsInserted, model.rowsRemoved, model.modelReset):
+            signal.connect(self._show)
+        view.viewport().installEventFilter(self)
+        self._show()
+
+    def say(self, words: str) -> None:
+        """Other words."""
+        self.setText(words)
+        self._show()
+
+    def _show(self) -> None:
+        empty = self._view.model().rowCount() == 0
+        self.setVisible(empty)
+        self._view.setAccessibleDescription(self.text() if empty else "")
+        self._place()
+
+    def _place(self) -> None:
+        self.setGeometry(self._view.viewport().rect())
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Resize:
+            self._place()
+        return False

@@ -1,0 +1,78 @@
+"""A line above the composer that offers something about the message being written: to attach a long text, to cut what is too long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QLabel, QPushButton
+
+from desktop.views.widgets.icons import IconButton
+
+__all__ = ["OfferBar"]
+
+_NARROW = 56
+"""Characters."""
+
+
+class OfferBar(QFrame):
+    """At most one offer at a time; `offer` says what for, so that it can be taken back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("banner")
+        self.about = ""
+        self._act: Callable[[], object] | None = None
+        self.words = QLabel()
+        self.words.setWordWrap(True)
+        self.button, self.other = QPushButton(), QPushButton()
+        self.other.setProperty("tone", "quiet")
+        self._act_other: Callable[[], object] | None = None
+        self.dismiss = IconButton("close", "Dismiss the offer")
+        self._row = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
+        self._row.setContentsMargins(12, 5, 6, 5)
+        self._row.addWidget(self.words, 1)
+        buttons = QHBoxLayout()
+        buttons.addStretch(1)
+        buttons.addWidget(self.other)
+        buttons.addWidget(self.button)
+        buttons.addWidget(self.dismiss)
+        self._row.addLayout(buttons)
+        self.button.clicked.connect(lambda: self._accept(self._act))
+        self.other.clicked.connect(lambda: self._accept(self._act_other))
+        self.dismiss.clicked.connect(self.hide)
+        self.hide()
+
+    def offer(
+        self, about: str, words: str, button: str, act: Callable[[], object] | None, level: str = "info",
+        other: tuple[str, Callable[[], object]] | None = None,
+    ) -> None:  # fmt: skip
+        """Show `words`, and a button that calls `act` if there is one; `other` is a second button's words and what it does."""
+        self.about, self._act = about, act
+        words_of_other, self._act_other = other if other is not None else ("", None)
+        self.other.setText(words_of_other)
+        self.other.setVisible(other is not None)
+        self.setProperty("level", level)
+        self.style().unpolish(self)
+        self.style().polish(self)
+        self.words.setText(words)
+        self.setAccessibleName(words)
+        self.button.setText(button)
+        self.button.setVisible(act is not None)
+        self.show()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """In little room the buttons stand below the words."""
+        super().resizeEvent(event)
+        narrow = self.width() < _NARROW * self.fontMetrics().averageCharWidth()
+        self._row.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
+
+    def take_back(self, about: str) -> None:
+        """Hide it if it is about this."""
+        if self.about == about:
+            self.hide()
+
+    def _accept(self, act: Callable[[], object] | None) -> None:
+        self.hide()
+        if act is not None:
+            act()

@@ -1,0 +1,215 @@
+"""One visual language in two schemes: colour tokens -> palette and style sheet, following the system or the user's choice."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QColor, QFont, QPalette
+from PySide6.QtWidgets import QApplication, QWidget
+
+import resources
+from desktop.views.widgets.motion import Motion
+
+__all__ = ["Theme", "contrast", "palette", "strengthened", "style_sheet", "tokens"]
+
+SCHEMES = ("light", "dark")
+_STYLED = "inglenookStyled"
+_GROUPS = (QPalette.ColorGroup.Active, QPalette.ColorGroup.Inactive, QPalette.ColorGroup.Disabled)
+_ROLES = {
+    "Window": "window", "WindowText": "text", "Base": "surface", "AlternateBase": "bubble", "Text": "text", "Button": "surface",
+    "ButtonText": "text", "BrightText": "danger", "Highlight": "accent", "HighlightedText": "accent_text", "Link": "link",
+    "LinkVisited": "link", "PlaceholderText": "muted", "ToolTipBase": "surface", "ToolTipText": "text", "Light": "surface",
+    "Midlight": "hover", "Mid": "line", "Dark": "edge", "Shadow": "edge", "Accent": "accent",
+}  # fmt: skip
+_MIRRORED = """
+QLabel[alignment="128"], QLabel[alignment="129"] { qproperty-alignment: "AlignRight | AlignAbsolute | AlignVCenter"; }
+QLabel[alignment="32"], QLabel[alignment="33"] { qproperty-alignment: "AlignRight | AlignAbsolute | AlignTop"; }
+"""
+"""Qt puts a label to the side of its own text: English words would stand at the far end of a mirrored row. The numbers are those of
+AlignVCenter and AlignTop, alone and with AlignLeading.
+"""
+_DIMMED = ("WindowText", "Text", "ButtonText", "PlaceholderText")
+
+
+def tokens(scheme: str) -> dict[str, str]:
+    """The colours of "light" or "dark" by name, as "#rrggbb" (and "icons": the folder of its little pictures)."""
+    data = json.loads(resources.text(f"themes/{scheme}.json"))
+    return {str(name): str(value) for name, value in data.items()}
+
+
+def palette(colours: dict[str, str]) -> QPalette:
+    """The Qt palette of a scheme's colours."""
+    result = QPalette()
+    for role_name, token in _ROLES.items():
+        role = QPalette.ColorRole[role_name]
+        for group in _GROUPS:
+            dim = group == QPalette.ColorGroup.Disabled and role_name in _DIMMED
+            result.setColor(group, role, QColor(colours["disabled" if dim else token]))
+    return result
+
+
+def strengthened(colours: dict[str, str]) -> dict[str, str]:
+    """The same scheme for who asked the system for more contrast: lines as strong as edges, quiet text nearly as strong as text."""
+
+    def towards_text(name: str, share: float) -> str:
+        own, text = QColor(colours[name]), QColor(colours["text"])
+        pairs = ((own.redF(), text.redF()), (own.greenF(), text.greenF()), (own.blueF(), text.blueF()))
+        return QColor.fromRgbF(*(part + (other - part) * share for part, other in pairs)).name()
+
+    return {**colours, "line": colours["edge"], "edge": towards_text("edge", 0.6), "muted": towards_text("muted", 0.7),
+            "disabled": towards_text("disabled", 0.3)}  # fmt: skip
+
+
+def style_sheet(colours: dict[str, str], text_scale: int = 100, mirrored: bool = False) -> str:
+    """resources/themes/inglenook.qss with each @token replaced. Raises KeyError for a token the scheme does not have.
+
+    Lengths of boxes that stand in a line of text follow `text_scale` (percent). Qt draws the filled part of a slider at its left end
+    also where the interface is `mirrored`.
+    """
+    side = round(14 * text_scale / 100)
+    dot = round(6 * text_scale / 100)
+    ring = (side + 2 - dot) // 2  # with its border of one pixel the empty button is as large as the chosen one
+    known = {
+        **colours,
+        "pictures": resources.path(f"themes/{colours['icons']}").as_posix(),
+        "filled": "add-page" if mirrored else "sub-page",
+        "round14": f"{(side + 2) // 2}px",
+        "dot14": f"{side + 2 - 2 * ring}px",
+        "ring14": f"{ring}px",
+        **{f"px{length}": f"{round(length * text_scale / 100)}px" for length in (12, 14, 16, 18, 22)},
+    }
+    sheet = resources.text("themes/inglenook.qss") + (_MIRRORED if mirrored else "")
+    return re.sub(r"@(\w+)", lambda found: known[found.group(1)], sheet)
+
+
+def contrast(first: str, second: str) -> float:
+    """Contrast ratio of two colours, 1 to 21 (WCAG 2.2, "contrast ratio" and "relative luminance")."""
+    light, dark = sorted((_luminance(QColor(first)), _luminance(QColor(second))), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: QColor) -> float:
+    parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (colour.redF(), colour.greenF(), colour.blueF())]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+class Theme(QObject):
+    """The application's look; `motion` is how much of it moves.
+
+    `changed` is emitted with the scheme ("light" or "dark") after it was applied.
+    """
+
+    changed = Signal(str)
+
+    def __init__(self, app: QApplication, parent: QObject | None = None) -> None:
+        super().__init__(parent or app)
+        self._app = app
+        self.motion = Motion(app, self)
+        self._choice, self._scale, self._applied, self._coloured = "system", 100, "", ""
+        self._base = QFont(app.font())
+        app.setAttribute(Qt.ApplicationAttribute.AA_UseStyleSheetPropagationInWidgetStyles)  # styled widgets follow the font by themselves
+        app.setStyleSheet("")  # widgets made under a sheet are styled at every step of the making: three times the work
+        if app.property(_STYLED) is None:  # once: what `style()` and `setStyle` hand out lives as long as the application
+            app.setStyle("Fusion")
+            app.setProperty(_STYLED, True)
+        self._hints = app.styleHints()
+        self._hints.colorSchemeChanged.connect(self._system_changed)
+        self._hints.accessibility().contrastPreferenceChanged.connect(self._contrast_changed)
+
+    @property
+    def base_font(self) -> QFont:
+        """The system's font in its own size, from which `apply` scales."""
+        return QFont(self._base)
+
+    @property
+    def scheme(self) -> str:
+        """The scheme that is shown: "light" or "dark"."""
+        if self._choice in SCHEMES:
+            return self._choice
+        return "dark" if self._app.styleHints().colorScheme() == Qt.ColorScheme.Dark else "light"
+
+    def apply(self, choice: str, text_scale: int) -> None:
+        """Show "light", "dark" or whatever the "system" has, with all text at `text_scale` percent of the system's size."""
+        self.prepare(choice, text_scale)
+        self._show()
+
+    def prepare(self, choice: str, text_scale: int) -> None:
+        """The part of `apply` that belongs before a window is made: one that was never shown keeps the font it was made with, and
+        has its icons drawn anew in other colours.
+        """
+        if choice != self._choice:
+            self._choice = choice
+            wanted = {"light": Qt.ColorScheme.Light, "dark": Qt.ColorScheme.Dark}.get(choice, Qt.ColorScheme.Unknown)
+            self._app.styleHints().setColorScheme(wanted)
+        self._scale_text(text_scale)
+        self._colour(self.scheme)
+
+    def _scale_text(self, text_scale: int) -> None:
+        if text_scale == self._scale:
+            return
+        self._scale = text_scale
+        if self._applied:
+            self._set_sheet()  # before the font: widgets that hear of it measure themselves
+        font = QFont(self._base)
+        if font.pointSizeF() > 0:
+            font.setPointSizeF(self._base.pointSizeF() * self._scale / 100)
+        else:
+            font.setPixelSize(max(1, round(self._base.pixelSize() * self._scale / 100)))
+        self._app.setFont(font)
+        self._app.sendPostedEvents(None, QEvent.Type.ApplicationFontChange.value)  # at once, not when the loop comes to it
+
+    def _system_changed(self) -> None:
+        self._show()
+
+    @property
+    def colours(self) -> dict[str, str]:
+        """The colours that are shown: stronger where the system asks for more contrast."""
+        found = tokens(self.scheme)
+        return strengthened(found) if self.wants_contrast() else found
+
+    def wants_contrast(self) -> bool:
+        """Whether the user asked the system for more contrast."""
+        return self._hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast
+
+    def _contrast_changed(self) -> None:
+        self._applied = self._coloured = ""
+        self._show()
+
+    def _show(self) -> None:
+        scheme = self.scheme
+        if scheme == self._applied:
+            return
+        self._applied = scheme
+        self._colour(scheme)
+        styled = bool(self._app.styleSheet())
+        self._set_sheet()
+        if styled:
+            for window in self._app.topLevelWidgets():
+                if window.parent() is None:
+                    self._polish(window)
+        self.changed.emit(scheme)
+
+    def _set_sheet(self) -> None:
+        """Where there was a sheet already, widgets take lengths and pictures from the new one when they are next painted or measured,
+        but their palettes only when they are polished. Qt would polish each once for every widget above it, nine times on average;
+        it polishes those it keeps rules for, so they are forgotten first.
+        """
+        mirrored = self._app.layoutDirection() == Qt.LayoutDirection.RightToLeft
+        self._app.style().unpolish(self._app)
+        self._app.setStyleSheet(style_sheet(self.colours, self._scale, mirrored))
+
+    def _polish(self, widget: QWidget) -> None:
+        """Style a widget and all in it anew; Qt itself does so for those that were never shown."""
+        if widget.testAttribute(Qt.WidgetAttribute.WA_WState_Polished):
+            widget.style().polish(widget)
+            self._app.sendEvent(widget, QEvent(QEvent.Type.StyleChange))
+        for child in widget.children():
+            if isinstance(child, QWidget):
+                self._polish(child)
+
+    def _colour(self, scheme: str) -> None:
+        if scheme != self._coloured:
+            self._coloured = scheme
+            self._app.setPalette(palette(self.colours))

@@ -1,0 +1,78 @@
+"""The CPU backend: Numba kernels, recorded once and replayed by one `nogil` call for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.backends.base import AttentionShape, Forward, KVCache, Program, RawTensor, Weight
+from engine.backends.blocked import in_blocks
+from engine.backends.composite import Composite, is_composite
+from engine.backends.cpu.codegen.kernel_cache import KERNELS
+from engine.backends.cpu.kv_cache import CpuCache
+from engine.backends.cpu.lowering.estimate import Outline
+from engine.backends.cpu.lowering.recorder import CacheOutline, Recorder
+from engine.backends.cpu.program import Tape
+from engine.backends.cpu.runtime.cores import default_threads
+from engine.backends.cpu.weight import CpuWeight, WeightOutline
+from engine.backends.kv_formats import CacheType, cache_type
+from engine.backends.main_memory import free_memory
+from engine.backends.trim import give_memory_back
+from engine.core import Loading
+
+__all__ = ["CpuBackend", "default_threads"]
+
+
+class CpuBackend:
+    """See `engine.backends.base.Backend`. `threads` 0 takes one for each physical core this process may use.
+
+    `prompt_bits`, 16 or 8, are those of activations in steps of many rows, where weights are whole numbers.
+    """
+
+    name = "cpu"
+    where = ""
+
+    def __init__(self, threads: int = 0, prompt_bits: int = 16) -> None:
+        self.threads = threads or default_threads()
+        self.prompt_bits = prompt_bits
+
+    def free_memory(self) -> int:
+        """See `Backend.free_memory`."""
+        return free_memory()
+
+    def trim(self) -> None:
+        """See `Backend.trim`."""
+        give_memory_back()
+
+    def prepare(self, forward: Forward, cache_dtype: str) -> Iterator[Loading]:
+        """Compile the kernels that `forward` calls, or take them from the disk cache."""
+        recorder = Recorder(CacheOutline(_cache_type(cache_dtype)), self.prompt_bits)
+        forward(recorder)
+        yield from KERNELS.compile([operation.kernel for operation in recorder.operations])
+
+    def outline(self, tensor: RawTensor) -> Weight:
+        """See `Backend.outline`."""
+        return Composite(tensor, WeightOutline) if is_composite(tensor) else WeightOutline(in_blocks(tensor))
+
+    def work_space(self, forward: Forward) -> tuple[int, int, int]:
+        """See `Backend.work_space`: the arena, constants, scratch."""
+        recorder = Outline(CacheOutline(_cache_type("auto")), self.prompt_bits)
+        row, fixed = recorder.work_space(forward(recorder), self.threads)
+        return row, 0, fixed
+
+    def load_weight(self, tensor: RawTensor) -> Weight:
+        """Pack a matrix into tiles of 16 rows."""
+        return Composite(tensor, CpuWeight) if is_composite(tensor) else CpuWeight(in_blocks(tensor))
+
+    def new_cache(self, layers: int, shape: AttentionShape, page_count: int, dtype: str) -> KVCache:
+        """See `Backend.new_cache`."""
+        return CpuCache(layers, shape, page_count, _cache_type(dtype))
+
+    def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
+        """See `Backend.record`."""
+        assert isinstance(cache, CpuCache)
+        return Tape(forward, cache, max_rows, self.threads, self.prompt_bits)
+
+
+def _cache_type(dtype: str) -> CacheType:
+    """What "auto" means here: fp16, half the memory and traffic of fp32 at an error far below the sampler's grain."""
+    return cache_type(dtype, automatic="fp16")

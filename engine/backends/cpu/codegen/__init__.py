@@ -1,0 +1,1 @@
+"""Building blocks of kernels, and compiling them once."""

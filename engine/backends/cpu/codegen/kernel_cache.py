@@ -1,0 +1,154 @@
+"""Compiling the kernels once and keeping them.
+
+Every kernel has the signature void(args, step, tile, scratch), four int64, and is compiled on its own, so that progress can
+be shown. The compiled code is kept on disk in a folder whose name is a hash of this package's sources (and of those outside
+it whose constants are compiled in), the versions of Numba and llvmlite and the CPU, because Numba's own cache does not notice
+a change in another file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from llvmlite import binding as llvm
+from numba import config, types
+
+from engine.backends import gguf_parts, kv_formats
+from engine.backends.cpu.codegen.simd import FEATURES
+from engine.backends.cpu.kernels import moe, norm, pointwise, rope, rows
+from engine.backends.cpu.kernels.attention import attention
+from engine.backends.cpu.kernels.kv_write import kv_write
+from engine.backends.cpu.kernels.linear import integer_gemm
+from engine.backends.cpu.kernels.linear.linear import Jit, linear_kernel
+from engine.backends.cpu.layouts.fp8 import FP8_FAMILIES
+from engine.backends.cpu.layouts.gguf import GGUF_FAMILIES
+from engine.backends.cpu.layouts.grouped import GROUPED_FAMILIES
+from engine.backends.cpu.layouts.plain import PLAIN
+from engine.backends.cpu.layouts.q8 import Q8
+from engine.backends.cpu.layouts.table import Family
+from engine.backends.cpu.runtime import bandwidth
+from engine.backends.cpu.runtime.thread_pool import team_functions
+from engine.backends.kv_formats import CacheType
+from engine.core import Loading
+from engine.platform import compiled
+from engine.platform.folders import code_folder
+
+FAMILIES: tuple[Family, ...] = (*GGUF_FAMILIES, Q8(), *PLAIN, *GROUPED_FAMILIES, *FP8_FAMILIES)
+"""All packed layouts."""
+
+SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
+_OPTIONS: dict[str, Any] = {"error_model": "numpy"}
+
+
+_TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0", "GROUPED_REST"})
+
+
+def family_for(type_name: str) -> Family:
+    """The layout a tensor type is packed into.
+
+    Types without one are dequantised: plain numbers beyond fp16 to F32; the others to F16, whose error, 2^-11 of a weight, is far
+    below that of quantised types.
+    """
+    fallback = PLAIN[0] if type_name in _TO_F32 else PLAIN[1]
+    return next((f for f in FAMILIES if type_name in f.types), fallback)
+
+
+def cache_folder() -> Path | None:
+    """Where compiled kernels are kept: the user's cache, or a private temporary folder, or None when neither can be written."""
+    digest = hashlib.sha256()
+    for source in [*sorted(Path(__file__).parents[1].rglob("*.py")), Path(kv_formats.__file__), Path(gguf_parts.__file__)]:
+        digest.update(source.read_bytes())
+    machine = [llvm.get_host_cpu_name(), *sorted(FEATURES), str(config.CPU_NAME), str(config.CPU_FEATURES)]
+    digest.update("\0".join([numba.__version__, llvmlite.__version__, *machine]).encode())
+    return code_folder(f"kernels-{digest.hexdigest()[:16]}")
+
+
+class KernelTable:
+    """Addresses of compiled kernels by name, shared by all models of the process."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[str, Any] = {}
+        self.team: dict[str, Any] = {}
+
+    def address(self, name: str) -> int:
+        """The C function's address; the kernel must have been compiled."""
+        return int(self._compiled[name].address)
+
+    def compile(self, names: list[str]) -> Iterator[Loading]:
+        """Compile what is missing, or take it from the disk cache; yields progress when there is something to do."""
+        missing = [n for n in dict.fromkeys(names) if n not in self._compiled]
+        if not missing:
+            return
+        before, folder = config.CACHE_DIR, cache_folder()
+        kept = folder is not None
+
+        def jit(function: Any, signature: Any) -> Any:
+            return compiled.function(function, signature, {"nogil": True, **_OPTIONS}, kept=kept)
+
+        try:
+            config.CACHE_DIR = str(folder or "")
+            if not self.team:
+                yield Loading("Preparing the CPU kernels", 0, len(missing))
+                self.team = team_functions(jit)
+            for done, name in enumerate(missing):
+                yield Loading("Preparing the CPU kernels", done, len(missing))
+                # Kept code has its parts inside: they are only compiled, or looked for, when it is not there.
+                found = compiled.kept_callback(_source(name, _plain), SIGNATURE, _OPTIONS) if kept else None
+                self._compiled[name] = found or compiled.callback(_source(name, jit), SIGNATURE, _OPTIONS, kept=kept)
+        finally:
+            config.CACHE_DIR = before
+        yield Loading("Preparing the CPU kernels", len(missing), len(missing))
+
+
+_SIMPLE: dict[str, Any] = {
+    "last_rows": rows.last_rows,
+    "columns": rows.columns,
+    "pair_rows": integer_gemm.pair_rows,
+    "byte_rows": integer_gemm.byte_rows,
+    "permute": rows.permute,
+    "add_positions": rows.add_positions,
+    "route": moe.route,
+    "sort_routes": moe.sort_routes,
+    "spread": moe.spread,
+    "gather": moe.gather,
+    "rope": rope.rope,
+    "combine": attention.combine,
+    "read_memory": bandwidth.read_memory,
+}
+
+
+def _plain(function: Any, signature: Any) -> Any:
+    """Compiles nothing, for sources of which only the names are asked."""
+    return function
+
+
+def _source(name: str, jit: Jit) -> Any:
+    """The plain Python kernel of this name: `<operation>_<family or formats of the cache>`, or a simple one.
+
+    linear8 and experts8 take the activations of long steps in 8 bits.
+    """
+    if name in _SIMPLE:
+        return _SIMPLE[name]
+    if name in pointwise.POINTWISE:
+        return pointwise.pointwise_kernel(name)
+    if name in ("rms_norm", "layer_norm"):
+        return norm.norm_kernel(name)
+    operation, *kind = name.split("_")
+    if operation == "attention":
+        return attention.attention_kernel(CacheType(*kind), jit)
+    if operation == "store":
+        return kv_write.store_kernel(kind[0], kind[1], jit)
+    family = next(f for f in FAMILIES if f.name == kind[0])
+    if operation == "embed":
+        return rows.embed_kernel(family)
+    bits = 8 if operation.endswith("8") else 16
+    return (moe.experts_kernel if operation.startswith("experts") else linear_kernel)(family, bits, jit)
+
+
+KERNELS = KernelTable()
+"""The process's table: compiled code has no state, so models may share it."""

@@ -1,0 +1,254 @@
+"""Causal attention over the paged key/value store, read in place.
+
+Layout of one layer, P pages of 256 positions, G key/value heads, D the head dimension; a *group* is 32 turned dimensions, of
+which there are Q = D / 32, rounded up:
+keys    plain (P, G, 16, D, 16): sixteen neighbouring positions are the lanes, so a score needs no horizontal sum;
+        q8, q4 (P, G, 16, Q) of 16 fp16 scales and 32 rows (q4: 16) of 16 code bytes, again a position a lane;
+values  plain (P, G, 256, D rounded up to 16): the dimensions are the lanes;
+        q8, q4 (P, G, Q) of 256 fp16 scales and 256 rows of 32 (q4: 16) code bytes.
+In q4 each page and head begins with vectors kept as 32 Q float32, padded together to whole 256 bytes: for keys the mean that they
+are differences from, then the sequence's first key; for values the first value. The first ones are used in a first page only.
+Queries are turned once where keys are, and the sum of turned values is turned back once; codes become numbers in registers.
+Softmax runs page by page with a running maximum (FlashAttention, arXiv 2205.14135). Up to eight rows, the pages are shared
+out over `SPLITS` tiles, by their numbers, whose partial results `combine` joins (flash-decoding); a longer step takes eight rows
+a tile. Every row is summed in the same order whatever rows are beside it, up to eight. Pages before the first row's window are
+not touched, and a row takes nothing from those before its own. Sinks join the sums at the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cpu.codegen.simd import ld_f32, ld_f64, ld_i32, ld_i64, st_f32
+from engine.backends.cpu.kernels.attention.products import attention_products
+from engine.backends.cpu.kernels.attention.softmax import (
+    AT_ONCE,
+    MINUS_INFINITY,
+    exp_scalar,
+    row_add,
+    row_cap,
+    row_clear,
+    row_exp,
+    row_mask,
+    row_max,
+    row_scale,
+    row_times,
+)
+from engine.backends.cpu.kernels.attention.tiles import FP8_FACTOR
+from engine.backends.cpu.kernels.kv_write.tiles import turn
+from engine.backends.cpu.kernels.linear.linear import Jit, specialise, words
+from engine.backends.cpu.runtime.step_block import PAGES, POSITIONS, ROWS, SMALL_ROWS
+from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
+from engine.core import PAGE_TOKENS
+
+SPLITS = 16
+"""Tiles the pages of a short step are shared out to, for each key/value head."""
+
+(
+    A_Q, A_Q_STRIDE, A_K, A_V, A_Y, A_Y_STRIDE, A_HEADS, A_KV_HEADS, A_DIM, A_SCALE, A_PARTIAL,
+    A_KEY_PAGE, A_VALUE_PAGE, A_Q_WIDTH, A_OUT_WIDTH, A_WINDOW, A_CAP, A_SINKS,
+) = range(18)  # fmt: skip
+(C_PARTIAL, C_Y, C_Y_STRIDE, C_HEADS, C_KV_HEADS, C_DIM, C_WINDOW, C_SINKS) = range(8)
+NO_WINDOW = 1 << 40
+"""Further back than any position: layers with and without a window, cap or sinks run the same code, at a test for each page."""
+
+LOWEST = np.float32(MINUS_INFINITY)
+SCRATCH = 64
+
+
+def padded(dim: int, to: int = 16) -> int:
+    """The head dimension rounded up to whole vectors, or groups."""
+    return -(-dim // to) * to
+
+
+def widths(kind: CacheType, dim: int) -> tuple[int, int]:
+    """Float32 numbers of a query and of an output in scratch."""
+    return padded(dim, GROUP) if kind.keys in QUANTISED else dim, padded(dim, GROUP if kind.values in QUANTISED else 16)
+
+
+def scratch_bytes(heads: int, kv_heads: int, dim: int) -> int:
+    """Bytes of scratch each thread needs: scaled queries, scores of a page, outputs, scaled weights, maxima and sums."""
+    queries = SMALL_ROWS * (heads // kv_heads)
+    return SCRATCH + 4 * queries * (2 * padded(dim, GROUP) + 2 * PAGE_TOKENS + 2) + 256
+
+
+def partial_bytes(heads: int, kv_heads: int, dim: int) -> int:
+    """Bytes of the shared partial results: for each split and head group, 8 rows of (maximum, sum, output)."""
+    return SPLITS * kv_heads * SMALL_ROWS * (heads // kv_heads) * 4 * (2 + padded(dim))
+
+
+# Filled in for each cache type by `attention_kernel`.
+scores_of: Any = None
+mix: Any = None
+begin: Any = None
+weigh: Any = None
+keep_partial: Any = None
+write_out: Any = None
+TURNED_KEYS = TURNED_VALUES = False
+KEY_FACTOR = VALUE_FACTOR = ONE = np.float32(1)
+
+
+def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
+    rows, groups, dim = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM)
+    short = rows <= SMALL_ROWS
+    g, part = tile % groups, tile // groups
+    first_row = 0 if short else part * SMALL_ROWS
+    here = min(SMALL_ROWS, rows - first_row)
+    positions = ld_i64(step + 8 * POSITIONS) + 4 * first_row
+    last = ld_i32(positions + 4 * (here - 1))
+    window, cap = ld_i64(args + 8 * A_WINDOW), ld_f64(args + 8 * A_CAP)
+    first = max(0, ld_i32(positions) - window + 1) // PAGE_TOKENS
+    if short:
+        first += (part - first) % SPLITS
+    if first > last // PAGE_TOKENS:
+        return
+    ratio = ld_i64(args + 8 * A_HEADS) // groups
+    q_width, width = ld_i64(args + 8 * A_Q_WIDTH), ld_i64(args + 8 * A_OUT_WIDTH)
+    queries = here * ratio
+    q = scratch + SCRATCH
+    scores = q + 4 * SMALL_ROWS * ratio * q_width
+    spare = scores + 4 * SMALL_ROWS * ratio * PAGE_TOKENS
+    out = spare + 4 * SMALL_ROWS * ratio * PAGE_TOKENS
+    state = out + 4 * SMALL_ROWS * ratio * width
+    begin(args, g, first_row, queries, q, out, state)
+    if TURNED_KEYS:
+        turn(q, queries * (q_width // GROUP))
+    keys, jump = ld_i64(args + 8 * A_K), SPLITS if short else 1
+    for j in range(first, last // PAGE_TOKENS + 1, jump):
+        place = ld_i32(ld_i64(step + 8 * PAGES) + 4 * j) * groups + g
+        start = j * PAGE_TOKENS
+        filled = min(PAGE_TOKENS, last - start + 1)
+        vectors = (filled + 15) // 16
+        values = ld_i64(args + 8 * A_V) + place * ld_i64(args + 8 * A_VALUE_PAGE)
+        scores_of(keys + place * ld_i64(args + 8 * A_KEY_PAGE), j, vectors, q, q_width, queries, dim, scores, values)
+        for i in range(queries):
+            valid = ld_i32(positions + 4 * (i // ratio)) - start + 1
+            row = scores + 4 * PAGE_TOKENS * i
+            if cap > 0.0:
+                row_cap(row, vectors, cap)
+            if valid - window >= PAGE_TOKENS:
+                valid = 0
+            weigh(row, vectors, valid - window, valid, state + 8 * i, out + 4 * width * i, width // 16)
+        after = j + jump if j + jump <= last // PAGE_TOKENS else j
+        ahead = keys + (ld_i32(ld_i64(step + 8 * PAGES) + 4 * after) * groups + g) * ld_i64(args + 8 * A_KEY_PAGE)
+        mix(values, j, filled, scores, queries, width, spare, out, ahead)
+    if TURNED_VALUES:
+        turn(out, queries * (width // GROUP))
+    if short:
+        narrow = (dim + 15) // 16 * 16
+        target = ld_i64(args + 8 * A_PARTIAL) + 4 * (2 + narrow) * SMALL_ROWS * ratio * (part * groups + g)
+        keep_partial(queries, width, narrow, state, out, target)
+    else:
+        write_out(args, g, first_row, queries, state, out)
+
+
+def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, state: int) -> None:
+    """Scaled queries of the head group into scratch; outputs zero, maxima minus infinity, sums zero."""
+    groups, dim, scale = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_f64(args + 8 * A_SCALE)
+    ratio, q_width, width = ld_i64(args + 8 * A_HEADS) // groups, ld_i64(args + 8 * A_Q_WIDTH), ld_i64(args + 8 * A_OUT_WIDTH)
+    for i in range(queries):
+        source = ld_i64(args + 8 * A_Q) + (first_row + i // ratio) * ld_i64(args + 8 * A_Q_STRIDE) + 4 * dim * (g * ratio + i % ratio)
+        row_times(source, dim, scale * KEY_FACTOR, q + 4 * i * q_width)
+        for d in range(dim, q_width):
+            st_f32(q + 4 * (i * q_width + d), 0.0)
+        row_clear(out + 4 * i * width, width // 16)
+        st_f32(state + 8 * i, MINUS_INFINITY)
+        st_f32(state + 8 * i + 4, 0.0)
+
+
+def _weigh(row: int, vectors: int, low: int, valid: int, state: int, out: int, out_vectors: int) -> None:
+    """Scores of one page to weights relative to the running maximum; earlier sums and outputs follow a new maximum.
+
+    Positions count from `low` on and before `valid`.
+    """
+    if valid <= 0:
+        row_clear(row, vectors)
+        return
+    fours = (vectors + AT_ONCE - 1) // AT_ONCE
+    if low > 0 or valid < 16 * AT_ONCE * fours:
+        row_mask(row, AT_ONCE * fours, max(low, 0), valid)
+    before = ld_f32(state)
+    top = max(before, row_max(row, fours))
+    total = row_exp(row, fours, top)
+    if top == before:
+        st_f32(state + 4, ld_f32(state + 4) + total)
+        return
+    factor = exp_scalar(before - top)
+    st_f32(state, top)
+    st_f32(state + 4, ld_f32(state + 4) * factor + total)
+    row_scale(out, out_vectors, factor)
+
+
+def _keep_partial(queries: int, width: int, narrow: int, state: int, out: int, target: int) -> None:
+    """Maximum, sum and unnormalised output of each query, for `combine`."""
+    for i in range(queries):
+        st_f32(target, ld_f32(state + 8 * i))
+        st_f32(target + 4, ld_f32(state + 8 * i + 4))
+        row_times(out + 4 * i * width, narrow, VALUE_FACTOR, target + 8)
+        target += 4 * (2 + narrow)
+
+
+def _write_out(args: int, g: int, first_row: int, queries: int, state: int, out: int) -> None:
+    """Normalised outputs into y; a sink's share of the sum is e^sink."""
+    groups, dim, width = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_i64(args + 8 * A_OUT_WIDTH)
+    ratio, sinks = ld_i64(args + 8 * A_HEADS) // groups, ld_i64(args + 8 * A_SINKS)
+    for i in range(queries):
+        target = ld_i64(args + 8 * A_Y) + (first_row + i // ratio) * ld_i64(args + 8 * A_Y_STRIDE) + 4 * dim * (g * ratio + i % ratio)
+        total = ld_f32(state + 8 * i + 4)
+        if sinks:
+            before, sink = ld_f32(state + 8 * i), ld_f32(sinks + 4 * (g * ratio + i % ratio))
+            top = max(before, sink)
+            factor = exp_scalar(before - top)
+            total = total * factor + exp_scalar(sink - top)
+            row_scale(out + 4 * i * width, width // 16, factor)
+        row_times(out + 4 * i * width, dim, VALUE_FACTOR / total, target)
+
+
+def combine(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile a head: join the splits that had pages of a short step: out = sum of e^(m_s - M) out_s / sum of e^(m_s - M) l_s.
+
+    A sink adds e^(sink - M) below the line.
+    """
+    rows, groups, dim = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * C_KV_HEADS), ld_i64(args + 8 * C_DIM)
+    ratio, width = ld_i64(args + 8 * C_HEADS) // groups, (dim + 15) // 16 * 16
+    g, h = tile // ratio, tile % ratio
+    size = 4 * (2 + width)
+    positions, sinks = ld_i64(step + 8 * POSITIONS), ld_i64(args + 8 * C_SINKS)
+    end = ld_i32(positions + 4 * (rows - 1)) // PAGE_TOKENS + 1
+    begun = max(0, ld_i32(positions) - ld_i64(args + 8 * C_WINDOW) + 1) // PAGE_TOKENS
+    splits = min(SPLITS, end)
+    for r in range(rows):
+        first = ld_i64(args + 8 * C_PARTIAL) + size * (SMALL_ROWS * ratio * g + r * ratio + h)
+        jump = size * SMALL_ROWS * ratio * groups
+        y = ld_i64(args + 8 * C_Y) + r * ld_i64(args + 8 * C_Y_STRIDE) + 4 * dim * tile
+        top = ld_f32(sinks + 4 * tile) if sinks else LOWEST
+        for s in range(splits):
+            if (s - begun) % SPLITS < end - begun:
+                top = max(top, ld_f32(first + s * jump))
+        total = 0.0
+        if sinks:
+            total += exp_scalar(ld_f32(sinks + 4 * tile) - top)
+        row_clear(scratch + SCRATCH, width // 16)
+        for s in range(splits):
+            if (s - begun) % SPLITS >= end - begun:
+                continue
+            factor = exp_scalar(ld_f32(first + s * jump) - top)
+            total += factor * ld_f32(first + s * jump + 4)
+            row_add(scratch + SCRATCH, first + s * jump + 8, width // 16, factor)
+        row_times(scratch + SCRATCH, dim, ONE / total, y)
+
+
+def attention_kernel(kind: CacheType, jit: Jit) -> Any:
+    """The attention kernel for these formats; `jit(function, signature)` compiles its parts."""
+    factors = [np.float32(FP8_FACTOR if name == "fp8" else 1) for name in (kind.keys, kind.values)]
+    parts = {
+        **attention_products(kind, jit),
+        "begin": jit(specialise(_begin, f"begin_{kind.keys}", KEY_FACTOR=factors[0]), words(7)),
+        "weigh": jit(_weigh, words(7)),
+        "keep_partial": jit(specialise(_keep_partial, f"keep_partial_{kind.values}", VALUE_FACTOR=factors[1]), words(6)),
+        "write_out": jit(specialise(_write_out, f"write_out_{kind.values}", VALUE_FACTOR=factors[1]), words(6)),
+    }
+    turned = {"TURNED_KEYS": kind.keys in QUANTISED, "TURNED_VALUES": kind.values in QUANTISED}
+    return specialise(_attention_template, f"attention_{kind.keys}_{kind.values}", **parts, **turned)

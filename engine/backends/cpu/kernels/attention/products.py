@@ -1,0 +1,203 @@
+"""The two products of attention, queries with a page's keys and weights with its values, for each format of the cache.
+
+Layouts are described in `attention.py`. Both take scratch rows of 256 scores or weights a query; scores are made anew, outputs added to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba.core import types
+
+from engine.backends.cpu.codegen.simd import ld_f32, st_f32
+from engine.backends.cpu.kernels.attention.softmax import row_add, row_clear, row_dot, row_fill
+from engine.backends.cpu.kernels.attention.tiles import READERS, ROW_STEPS, THIN_STEPS, VECTORS, plain_tile, rows_at_once
+from engine.backends.cpu.kernels.kv_write.tiles import CODE_BYTES, key_tile, times_scales, value_tile
+from engine.backends.cpu.kernels.linear.linear import Jit, specialise, words
+from engine.backends.kv_formats import GROUP, QUANTISED, WHOLE_KEYS, CacheType
+from engine.core import PAGE_TOKENS
+
+# Filled in for each format below: tiles by their vectors and queries, and how many queries the next takes.
+wide_6: Any = None
+wide_4: Any = None
+wide_3: Any = None
+wide_2: Any = None
+wide_1: Any = None
+thin_3: Any = None
+thin_1: Any = None
+at_once: Any = None
+products: Any = None
+SIZE = CODES = 0
+KEEPS = False
+ZERO = np.float32(0)
+
+
+# --- products with plain numbers -----------------------------------------------------------------------------------
+
+
+def _plain_scores_template(keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int) -> None:
+    """out (queries, 256) = queries times the keys of a sequence's page j; from `ahead` on lies what is read next."""
+    products(keys, SIZE * 16, SIZE * 16 * dim, vectors, q, 4 * q_width, queries, dim, out, 4 * PAGE_TOKENS, ahead)
+
+
+def _plain_mix_template(values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int, ahead: int) -> None:
+    """out (queries, width) += weights (queries, 256) times the values of a sequence's page j."""
+    products(values, SIZE * width, SIZE * 16, width // 16, weights, 4 * PAGE_TOKENS, queries, filled, out, 4 * width, ahead)
+
+
+def _products_template(
+    w: int, w_stride: int, vector_stride: int, vectors: int, x: int, x_stride: int, rows: int, count: int, out: int, out_stride: int,
+    ahead: int,
+) -> None:  # fmt: skip
+    """out (rows, vectors * 16) = or += x (rows, count) times w, in register tiles."""
+    m = 0
+    while m < vectors:
+        wide = vectors - m >= VECTORS
+        column, target = w + m * vector_stride, out + 64 * m
+        r = 0
+        while r < rows:
+            xr, yr = x + r * x_stride, target + r * out_stride
+            if wide:
+                n = at_once(rows - r)
+                if n == 6:
+                    wide_6(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                elif n == 4:
+                    wide_4(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                elif n == 3:
+                    wide_3(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                elif n == 2:
+                    wide_2(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                else:
+                    wide_1(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                r += n
+            elif rows - r >= 3:
+                thin_3(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                r += 3
+            else:
+                thin_1(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                r += 1
+        ahead += count * SIZE * 16 * (VECTORS if wide else 1)
+        m += VECTORS if wide else 1
+
+
+# --- products with codes -------------------------------------------------------------------------------------------
+
+
+def _turned_scores_template(keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int) -> None:
+    """As `_plain_scores_template`, of turned queries with codes, group by group."""
+    groups, size, stride, out_stride = q_width // GROUP, 16 * (CODES + 2), 4 * q_width, 4 * PAGE_TOKENS
+    head = keys
+    # The keys' mean gives all positions the same score, but the first of all, which are whole keys.
+    whole = vectors
+    if KEEPS:
+        whole = WHOLE_KEYS // 16 if j == 0 else 0
+    for i in range(queries):
+        row_clear(out + out_stride * i, whole)
+        if KEEPS and vectors > whole:
+            row_fill(out + out_stride * i + 64 * whole, vectors - whole, row_dot(q + stride * i, head, q_width // 16))
+    if KEEPS:
+        keys += (8 * q_width + PAGE_TOKENS - 1) // PAGE_TOKENS * PAGE_TOKENS
+    m = 0
+    while m < vectors:
+        wide = vectors - m >= VECTORS
+        for g in range(groups):
+            column = keys + (m * groups + g) * size
+            r = 0
+            while r < queries:
+                x, y = q + r * stride + 4 * GROUP * g, out + r * out_stride + 64 * m
+                if wide:
+                    n = at_once(queries - r)
+                    if n == 6:
+                        wide_6(column, groups * size, x, stride, y, out_stride, ahead)
+                    elif n == 4:
+                        wide_4(column, groups * size, x, stride, y, out_stride, ahead)
+                    elif n == 3:
+                        wide_3(column, groups * size, x, stride, y, out_stride, ahead)
+                    elif n == 2:
+                        wide_2(column, groups * size, x, stride, y, out_stride, ahead)
+                    else:
+                        wide_1(column, groups * size, x, stride, y, out_stride, ahead)
+                    r += n
+                elif queries - r >= 3:
+                    thin_3(column, groups * size, x, stride, y, out_stride, ahead)
+                    r += 3
+                else:
+                    thin_1(column, groups * size, x, stride, y, out_stride, ahead)
+                    r += 1
+            ahead += size * (VECTORS if wide else 1)
+        m += VECTORS if wide else 1
+    if KEEPS and j == 0:
+        for i in range(queries):
+            st_f32(out + out_stride * i, row_dot(q + stride * i, head + stride, q_width // 16))
+
+
+def _turned_mix_template(
+    values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int, ahead: int
+) -> None:
+    """As `_plain_mix_template`: each weight takes the scale of its position's group, then multiplies codes."""
+    stride = 4 * PAGE_TOKENS
+    if KEEPS:
+        if j == 0:
+            for i in range(queries):
+                row_add(out + 4 * width * i, values, width // 16, ld_f32(weights + stride * i))
+        values += (4 * width + PAGE_TOKENS - 1) // PAGE_TOKENS * PAGE_TOKENS
+    for g in range(width // GROUP):
+        scales = values + g * PAGE_TOKENS * (2 + CODES)
+        codes, target = scales + 2 * PAGE_TOKENS, out + 4 * GROUP * g
+        for i in range(queries):
+            times_scales(weights + stride * i, scales, (filled + 15) // 16, spare + stride * i)
+            if filled % 2:
+                st_f32(spare + stride * i + 4 * filled, ZERO)
+            if KEEPS and j == 0:
+                st_f32(spare + stride * i, ZERO)
+        r = 0
+        while r < queries:
+            x, y = spare + r * stride, target + 4 * width * r
+            n = at_once(queries - r)
+            if n == 6:
+                wide_6(codes, filled, x, stride, y, 4 * width, ahead)
+            elif n == 4:
+                wide_4(codes, filled, x, stride, y, 4 * width, ahead)
+            elif n == 3:
+                wide_3(codes, filled, x, stride, y, 4 * width, ahead)
+            elif n == 2:
+                wide_2(codes, filled, x, stride, y, 4 * width, ahead)
+            else:
+                wide_1(codes, filled, x, stride, y, 4 * width, ahead)
+            r += n
+        ahead += PAGE_TOKENS * (2 + CODES)
+
+
+def _tiles(wide: Callable[[int], Any], thin: Callable[[int], Any] | None = None) -> dict[str, Any]:
+    """Tiles by name; a size that there is none of, and that is never taken, stands for the one of one query."""
+    made = {f"wide_{n}": wide(n) for n in ROW_STEPS}
+    if thin is not None:
+        made |= {f"thin_{n}": thin(n) for n in THIN_STEPS}
+    return {f"wide_{n}": made["wide_1"] for n in (6, 4, 3, 2)} | made
+
+
+def attention_products(kind: CacheType, jit: Jit) -> dict[str, Any]:
+    """`scores_of` and `mix` for these formats; `jit(function, signature)` compiles them."""
+    at_once = {"at_once": jit(rows_at_once, types.int64(types.int64))}
+    keys, values = kind.keys, kind.values
+    if keys in QUANTISED:
+        tiles = _tiles(lambda n: key_tile(keys, VECTORS, n), lambda n: key_tile(keys, 1, n))
+        scores = specialise(_turned_scores_template, f"scores_{keys}", CODES=CODE_BYTES[keys], KEEPS=keys == "q4", **tiles, **at_once)
+    else:
+        made = _plain_products(keys, True, jit, at_once)
+        scores = specialise(_plain_scores_template, f"scores_{keys}", products=made, SIZE=READERS[keys][0])
+    if values in QUANTISED:
+        tiles = _tiles(lambda n: value_tile(values, n))
+        mix = specialise(_turned_mix_template, f"mix_{values}", CODES=CODE_BYTES[values], KEEPS=values == "q4", **tiles, **at_once)
+    else:
+        made = _plain_products(values, False, jit, at_once)
+        mix = specialise(_plain_mix_template, f"mix_{values}", products=made, SIZE=READERS[values][0])
+    return {"scores_of": jit(scores, words(9)), "mix": jit(mix, words(9))}
+
+
+def _plain_products(name: str, fresh: bool, jit: Jit, at_once: dict[str, Any]) -> Any:
+    tiles = _tiles(lambda n: plain_tile(VECTORS, n, name, fresh), lambda n: plain_tile(1, n, name, fresh))
+    label = f"products_{name}_{'scores' if fresh else 'mix'}"
+    return jit(specialise(_products_template, label, SIZE=READERS[name][0], **tiles, **at_once), words(11))

@@ -1,0 +1,105 @@
+"""Register tiles of attention's products, and how many queries take one together.
+
+A tile multiplies what lies in the store with up to six queries. Whatever its size, a query's sum is taken in the same order, so
+that its bits do not depend on the queries beside it. While it works it asks for what is read next: keys and values are read once
+a step, from main memory, and the CPU does not guess where the next page is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from engine.backends.cpu.codegen.simd import (
+    F32,
+    I16,
+    I64,
+    LANES,
+    VF32,
+    WIDE,
+    Accumulators,
+    const_vector,
+    counted_loop,
+    halves,
+    intrinsic_function,
+    load,
+    load_half,
+    prefetch,
+    splat,
+    store,
+)
+from engine.backends.cpu.kernels.linear.gemm import load_float
+
+I8 = ir.IntType(8)
+VECTORS = 4 if WIDE else 2
+"""Vectors of 16 columns a wide tile takes."""
+ROW_STEPS = (6, 4, 3, 2, 1) if WIDE else (3, 1)
+"""Queries of the tiles there are."""
+THIN_STEPS = (3, 1)
+"""Of those with one vector."""
+LINE = 64
+FP8_FACTOR = 256.0
+"""What fp8 numbers as the tiles read them lack."""
+
+
+def rows_at_once(left: int) -> int:
+    """Queries the next tile takes: eight are 4 and 4 rather than 6 and 2, seven 4 and 3."""
+    if WIDE:
+        if left >= 9 or left == 6:
+            return 6
+        return min(left, 4)
+    return 3 if left >= 3 else 1
+
+
+def load_small_e4m3(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    """16 fp8 numbers as float32 / `FP8_FACTOR`: with the bits moved into fp16's places only the bias of the exponent differs."""
+    wide = ir.VectorType(I16, LANES)
+    byte = b.sext(load(b, address, ir.VectorType(I8, LANES)), wide)
+    return halves(b, b.and_(b.shl(byte, const_vector(7, wide)), const_vector(0xBFFF, wide)))
+
+
+READERS = {"fp32": (4, load_float), "fp16": (2, load_half), "fp8": (1, load_small_e4m3)}
+
+
+def ask_for(b: ir.IRBuilder, address: ir.Value, lines: int) -> None:
+    """Ask for some cache lines, into the second level: half a page is more than the first has room for."""
+    for i in range(lines):
+        prefetch(b, address, LINE * i, 2)
+
+
+def plain_tile(vectors: int, rows: int, number: str, fresh: bool) -> Any:
+    """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride, ahead): strides in bytes, w fp32, fp16 or fp8.
+
+    out[t, 16 m + lane] = (0 where `fresh`, or itself) + sum over k of w[k, m, lane] * x[t, k]. As many bytes as are read of w
+    are asked for from `ahead` on.
+    """
+    size, read = READERS[number]
+    step = vectors * LANES * size
+
+    def emit(
+        b: ir.IRBuilder, w: Any, w_stride: Any, vector_stride: Any, x: Any, x_stride: Any, count: Any, out: Any, out_stride: Any, ahead: Any
+    ) -> None:
+        totals = Accumulators(b, vectors * rows)
+        out_rows = [b.add(out, b.mul(out_stride, ir.Constant(I64, t))) for t in range(rows)]
+        x_rows = [b.add(x, b.mul(x_stride, ir.Constant(I64, t))) for t in range(rows)]
+        starts = [b.mul(vector_stride, ir.Constant(I64, m)) for m in range(vectors)]
+        for t in range(rows):
+            for m in range(vectors):
+                totals.set(t * vectors + m, const_vector(0.0) if fresh else load(b, out_rows[t], VF32, 64 * m))
+        with counted_loop(b, count) as k:
+            ask_for(b, b.add(ahead, b.mul(k, ir.Constant(I64, step))), max(1, step // LINE))
+            row = b.add(w, b.mul(k, w_stride))
+            weights = [read(b, b.add(row, start)) for start in starts]
+            offset = b.shl(k, ir.Constant(I64, 2))
+            for t in range(rows):
+                value = splat(b, load(b, b.add(x_rows[t], offset), F32))
+                for m in range(vectors):
+                    totals.add_product(t * vectors + m, value, weights[m])
+        for t in range(rows):
+            for m in range(vectors):
+                store(b, totals.get(t * vectors + m), out_rows[t], 64 * m)
+
+    name = f"attention_{'fresh' if fresh else 'added'}_{vectors}x{rows}_{number}"
+    return intrinsic_function(name, types.void, (types.int64,) * 9, emit)

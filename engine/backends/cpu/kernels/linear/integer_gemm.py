@@ -1,0 +1,242 @@
+"""Many rows times integer weights, for the prompt: products of 16-bit pairs (vpdpwssd), or of bytes.
+
+A block of weights is unpacked once into a panel that stays in the first-level cache, and register tiles run over all rows. `Cells`
+says how a panel holds weights. Pairs of 16 bits take activations as decoding does; they want VNNI, without which float32 is as
+fast. Bytes take activations in 8 bits: twice as many products in an instruction, for those who ask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+
+from engine.backends.cpu.codegen.simd import (
+    F32,
+    I8,
+    I16,
+    I32,
+    I64,
+    LANES,
+    VF32,
+    VI32,
+    WIDE,
+    Accumulators,
+    const_vector,
+    counted_loop,
+    fma,
+    intrinsic_function,
+    ld_i64,
+    load,
+    splat,
+    store,
+)
+from engine.backends.cpu.codegen.simd_bytes import KIND, V64I8, byte_products, join, part_of
+from engine.backends.cpu.kernels.packed_activations import FEATURES, whole_numbers
+
+PAIRS = KIND == "vnni"
+"""Whether the CPU multiplies pairs of 16 bits and adds them to 32 in one instruction; otherwise float32 is as fast."""
+LARGEST_BYTE = 127
+V32I16 = ir.VectorType(I16, 2 * LANES)
+ROW_STEPS = (6, 2, 1) if WIDE else (3, 1, 1)
+COLUMN_VECTORS = 2 if WIDE else 1
+
+(P_X, P_X_STRIDE, P_Y, P_Y_STRIDE, P_BLOCKS) = range(5)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """How a panel holds a family's weights: cells of 32 features x 16 columns.
+
+    bits 16   16 vectors of pairs of int16, weights as they are; of each quad of features the pairs are (0, 2) and (1, 3), as a mask
+              and a shift take them out of bytes.
+    bits 8    8 vectors of quads of bytes, weights plus `zero`, signed or not as `byte_products` wants them.
+    Then, for each part of `part` features, 16 float32 scales and, where there are `minimums`, 16 of these: what is added times the
+    activations' sum. With `zero` there are always minimums, which take it off again.
+
+    A row's record of 32 activations: 32 numbers of `bits` bits, in the order of the weights, then float32: the scale, and the scale
+    times the sums of the first and second 16 numbers and of all.
+    """
+
+    bits: int
+    part: int
+    minimums: bool
+    zero: int = 0
+    signed: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of what is compiled for it."""
+        sign = "s" if self.signed and self.bits == 8 else ""
+        return f"{'pairs' if self.bits == 16 else 'bytes'}{sign}_{self.part}{'_min' if self.minimums else ''}"
+
+    @property
+    def vectors(self) -> int:
+        """Of a cell's weights."""
+        return self.bits
+
+    @property
+    def code_bytes(self) -> int:
+        """Of a cell's weights."""
+        return 64 * self.vectors
+
+    @property
+    def size(self) -> int:
+        """Bytes of a cell."""
+        return self.code_bytes + FEATURES // self.part * LANES * 4 * (2 if self.minimums else 1)
+
+    @property
+    def scale_at(self) -> int:
+        """Where a record's scale is; its sums follow."""
+        return FEATURES * self.bits // 8
+
+    @property
+    def record(self) -> int:
+        """Bytes of a record."""
+        return self.scale_at + 16
+
+    def put_quad(self, b: ir.IRBuilder, cell: ir.Value, q: int, vectors: Sequence[ir.Value]) -> None:
+        """Write the weights of quad q: two vectors of pairs, or one of bytes."""
+        for i, vector in enumerate(vectors):
+            store(b, vector, cell, 64 * (q * self.vectors // 8 + i))
+
+    def put_scales(self, b: ir.IRBuilder, cell: ir.Value, part: int, scale: ir.Value, minimum: ir.Value | None) -> None:
+        """Write a part's scales and minimums, float32 (16)."""
+        at = self.code_bytes + part * LANES * 4 * (2 if self.minimums else 1)
+        store(b, scale, cell, at)
+        if self.zero:
+            added = const_vector(0.0) if minimum is None else minimum
+            minimum = fma(b, scale, const_vector(-float(self.zero)), added)
+        assert (minimum is not None) == self.minimums
+        if minimum is not None:
+            store(b, minimum, cell, at + 4 * LANES)
+
+
+PAIR_RECORD, BYTE_RECORD = Cells(16, FEATURES, False), Cells(8, FEATURES, False)
+"""Whose records all cells of as many bits read."""
+
+
+def code_pairs(b: ir.IRBuilder, quad: ir.Value, minus: ir.Value | None) -> tuple[ir.Value, ir.Value]:
+    """The pairs of a quad of unsigned bytes, each less `minus` (32 numbers of 16 bits)."""
+    mask = const_vector(0x00FF00FF, VI32)
+    both = [b.and_(quad, mask), b.and_(b.lshr(quad, const_vector(8, VI32)), mask)]
+    first, second = (b.bitcast(v, V32I16) for v in both)
+    return (first, second) if minus is None else (b.sub(first, minus), b.sub(second, minus))
+
+
+def signed_pairs(b: ir.IRBuilder, quad: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The pairs of a quad of signed bytes."""
+    eight, both = ir.Constant(V32I16, [ir.Constant(I16, 8)] * 32), b.bitcast(quad, V32I16)
+    return b.ashr(b.shl(both, eight), eight), b.ashr(both, eight)
+
+
+def in_both(b: ir.IRBuilder, numbers: ir.Value) -> ir.Value:
+    """Whole numbers of 16 lanes, int32 in 16 bits, as both numbers of each lane's pairs."""
+    low = b.and_(numbers, const_vector(0xFFFF, VI32))
+    return b.bitcast(b.or_(low, b.shl(low, const_vector(16, VI32))), V32I16)
+
+
+def pair_products(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value) -> ir.Value:
+    """total[lane] + both products of the lane's pairs; int32 (16), int16 (32), int16 (32)."""
+    size = LANES if WIDE else 8
+    parts = []
+    for start in range(0, LANES, size):
+        kind = ir.VectorType(I32, size)
+        w, v = (part_of(b, a, 2 * start, 2 * size) for a in (weights, x))
+        function = ir.FunctionType(kind, [kind, w.type, v.type])
+        call = cgutils.get_or_insert_function(b.module, function, f"llvm.x86.avx512.vpdpwssd.{32 * size}")
+        parts.append(b.call(call, [part_of(b, total, start, size), w, v]))
+    return join(b, parts)
+
+
+def _emit_row(cells: Cells) -> Any:
+    """row(x, count, records): 32 `count` float32 numbers to `count` records."""
+    number = ir.VectorType(I16 if cells.bits == 16 else I8, LANES)
+    order = [4 * (i // 4) + (0, 2, 1, 3)[i % 4] if cells.bits == 16 else i for i in range(FEATURES)]
+    mask = ir.Constant(ir.VectorType(I32, FEATURES), [ir.Constant(I32, k) for k in order])
+
+    def emit(b: ir.IRBuilder, x: Any, count: Any, records: Any) -> None:
+        with counted_loop(b, count) as i:
+            record = b.add(records, b.mul(i, ir.Constant(I64, cells.record)))
+            place = b.add(x, b.mul(i, ir.Constant(I64, 4 * FEATURES)))
+            scale, halves, totals = whole_numbers(b, place) if cells.bits == 16 else whole_numbers(b, place, LARGEST_BYTE)
+            store(b, b.shuffle_vector(*[b.trunc(half, number) for half in halves], mask), record)
+            store(b, scale, record, cells.scale_at)
+            for n, total in enumerate(totals):
+                store(b, b.fmul(total, scale), record, cells.scale_at + 4 + 4 * n)
+
+    return emit
+
+
+pair_row = intrinsic_function("pair_row", types.void, (types.int64,) * 3, _emit_row(PAIR_RECORD))
+byte_row = intrinsic_function("byte_row", types.void, (types.int64,) * 3, _emit_row(BYTE_RECORD))
+
+
+def pair_rows(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile a row: float32 to records of pairs."""
+    x, y = ld_i64(args + 8 * P_X) + tile * ld_i64(args + 8 * P_X_STRIDE), ld_i64(args + 8 * P_Y) + tile * ld_i64(args + 8 * P_Y_STRIDE)
+    pair_row(x, ld_i64(args + 8 * P_BLOCKS), y)
+
+
+def byte_rows(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile a row: float32 to records of bytes."""
+    x, y = ld_i64(args + 8 * P_X) + tile * ld_i64(args + 8 * P_X_STRIDE), ld_i64(args + 8 * P_Y) + tile * ld_i64(args + 8 * P_Y_STRIDE)
+    byte_row(x, ld_i64(args + 8 * P_BLOCKS), y)
+
+
+def whole_tile(vectors: int, rows: int, cells: Cells) -> Any:
+    """tile(panel, vector_stride, x, x_stride, count, out, out_stride): out[t, 16 m + lane] += x (rows, 32 count) times the panel."""
+    part, parts = cells.part, FEATURES // cells.part
+
+    vector = V32I16 if cells.bits == 16 else V64I8
+
+    def product(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value) -> ir.Value:
+        return pair_products(b, total, weights, x) if cells.bits == 16 else byte_products(b, total, weights, x, cells.signed)
+
+    def finish(
+        b: ir.IRBuilder, sums: list[ir.Value], starts: list[ir.Value], records: Sequence[ir.Value], p: int, totals: Accumulators
+    ) -> None:
+        at = cells.code_bytes + p * LANES * 4 * (2 if cells.minimums else 1)
+        which = cells.scale_at + 4 + 4 * (2 if parts == 1 else p)
+        for m, start in enumerate(starts):
+            scale = load(b, start, VF32, at)
+            minimum = load(b, start, VF32, at + 64) if cells.minimums else None
+            for t, record in enumerate(records):
+                slot = t * vectors + m
+                value = b.fmul(b.sitofp(sums[slot], VF32), splat(b, load(b, record, F32, cells.scale_at)))
+                total = fma(b, scale, value, totals.get(slot))
+                if minimum is not None:
+                    total = fma(b, minimum, splat(b, load(b, record, F32, which)), total)
+                totals.set(slot, total)
+
+    def emit(
+        b: ir.IRBuilder, panel: Any, vector_stride: Any, x: Any, x_stride: Any, count: Any, out: Any, out_stride: Any
+    ) -> None:
+        totals = Accumulators(b, vectors * rows)
+        out_rows = [b.add(out, b.mul(out_stride, ir.Constant(I64, t))) for t in range(rows)]
+        x_rows = [b.add(x, b.mul(x_stride, ir.Constant(I64, t))) for t in range(rows)]
+        columns = [b.add(panel, b.mul(vector_stride, ir.Constant(I64, m))) for m in range(vectors)]
+        for t in range(rows):
+            for m in range(vectors):
+                totals.set(t * vectors + m, load(b, out_rows[t], VF32, 64 * m))
+        with counted_loop(b, count) as i:
+            starts = [b.add(column, b.mul(i, ir.Constant(I64, cells.size))) for column in columns]
+            records = [b.add(row, b.mul(i, ir.Constant(I64, cells.record))) for row in x_rows]
+            for p in range(parts):
+                sums: list[ir.Value] = [const_vector(0, VI32) for _ in range(vectors * rows)]
+                for k in range(p * part * cells.vectors // FEATURES, (p + 1) * part * cells.vectors // FEATURES):
+                    weights = [load(b, start, vector, 64 * k) for start in starts]
+                    for t, record in enumerate(records):
+                        value = b.bitcast(splat(b, load(b, record, I32, 4 * k)), vector)
+                        for m in range(vectors):
+                            slot = t * vectors + m
+                            sums[slot] = product(b, sums[slot], weights[m], value)
+                finish(b, sums, starts, records, p, totals)
+        for t in range(rows):
+            for m in range(vectors):
+                store(b, totals.get(t * vectors + m), out_rows[t], 64 * m)
+
+    return intrinsic_function(f"{cells.name}_{vectors}x{rows}", types.void, (types.int64,) * 7, emit)

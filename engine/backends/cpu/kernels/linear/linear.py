@@ -1,0 +1,333 @@
+"""y = x W^T (+ bias) (+ residual): the matrix product, for one family of packed weights each.
+
+One to eight rows (decoding, checking drafts): every packed block is read once and multiplied with all rows, each summed in
+the same order whatever rows are beside it, so that a drafted token gets to the last bit the logits it would have alone. More
+rows (the prompt): blocks are unpacked into a panel that stays in the nearest cache, of whole numbers or of float32, and register
+tiles run over all rows. Plain weights take activations as they are; whole numbers take them in 16 bits (`activations`),
+or, where fast prompts are asked for, those of many rows in 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from engine.backends.cpu.codegen.simd import (
+    F32,
+    I64,
+    VF32,
+    WIDE,
+    Accumulators,
+    counted_loop,
+    intrinsic_function,
+    ld_i64,
+    load,
+    st_i64,
+    store,
+)
+from engine.backends.cpu.kernels.linear.gemm import COLUMN_VECTORS, ROW_STEPS, panel_tile
+from engine.backends.cpu.kernels.linear.integer_gemm import COLUMN_VECTORS as WHOLE_VECTORS
+from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS, Cells, whole_tile
+from engine.backends.cpu.kernels.linear.integer_gemm import ROW_STEPS as WHOLE_STEPS
+from engine.backends.cpu.kernels.packed_activations import FEATURES as RECORD_FEATURES
+from engine.backends.cpu.kernels.packed_activations import RECORD, quantise_row
+from engine.backends.cpu.layouts.table import CHAINS, Family, Whole
+from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_ROWS
+
+PANEL = 256
+"""Features unpacked at once: a panel of 32 columns is at most 32 KB, so it stays in the nearest cache."""
+
+MANY_TILES, MANY_ROWS = 4, 132
+"""A ticket of a long step: columns enough that a panel's part of x is used again, rows few enough that all threads have work."""
+
+# Words of the argument block.
+(
+    A_WEIGHT, A_TILE_BYTES, A_TILES, A_BLOCKS, A_X, A_X_STRIDE, A_Y, A_Y_STRIDE,
+    A_BIAS, A_RESIDUAL, A_GROUP, A_LOGITS, A_COLUMNS, A_INPUT, A_RECORDS, A_RECORDS_STRIDE,
+) = range(16)  # fmt: skip
+ARGUMENTS = 16
+
+SCRATCH_TAGS = 0
+SCRATCH_OUT = 64
+SCRATCH_PANEL = SCRATCH_OUT + 64 * SMALL_ROWS
+SCRATCH_RECORDS = SCRATCH_PANEL + COLUMN_VECTORS * PANEL * 64
+
+
+Jit = Callable[[Any, Any], Any]
+"""Compiles a function for a signature."""
+
+
+def words(count: int) -> Any:
+    """The signature of a helper: `count` int64 arguments, no result."""
+    return types.void(*[types.int64] * count)
+
+
+def scratch_bytes(columns: int) -> int:
+    """Bytes of scratch each thread needs for inputs up to `columns` wide."""
+    return SCRATCH_RECORDS + SMALL_ROWS * RECORD * (columns // RECORD_FEATURES + 1)
+
+
+def _dot(family: Family, rows: int) -> Any:
+    """dot(tile, blocks, x, x_stride, here, out): `rows` vectors of 16 outputs, float32; x holds records for a `whole` family.
+
+    Rows from `here` on repeat the last one: 3 rows through the code for 4 are faster than through that for 2 and for 1.
+    """
+
+    def emit(b: ir.IRBuilder, tile: Any, blocks: Any, x: Any, x_stride: Any, here: Any, out: Any) -> None:
+        width = rows * CHAINS
+        totals = Accumulators(b, width)
+        totals.clear()
+        last = b.sub(here, ir.Constant(I64, 1))
+        index = [b.select(b.icmp_signed("<", here, ir.Constant(I64, r + 1)), last, ir.Constant(I64, r)) for r in range(rows)]
+        x_rows = [b.add(x, b.mul(x_stride, i)) for i in index]
+        with counted_loop(b, blocks) as i:
+            block = b.add(tile, b.mul(i, ir.Constant(I64, family.block_bytes)))
+            offset = b.mul(i, ir.Constant(I64, RECORD * family.unit // RECORD_FEATURES if family.whole else 4 * family.unit))
+            family.emit_dot(b, block, [b.add(row, offset) for row in x_rows], totals)
+        for r in range(rows):
+            value = totals.get(r)
+            for slot in range(r + rows, width, rows):
+                value = b.fadd(value, totals.get(slot))
+            store(b, value, out, 64 * r)
+
+    return intrinsic_function(f"dot_{family.name}_{rows}", types.void, (types.int64,) * 6, emit)
+
+
+def _unpack(family: Family) -> Any:
+    """unpack(first_block, blocks, target): float32 (blocks * unit, 16)."""
+
+    def emit(b: ir.IRBuilder, first: Any, blocks: Any, target: Any) -> None:
+        with counted_loop(b, blocks) as i:
+            block = b.add(first, b.mul(i, ir.Constant(I64, family.block_bytes)))
+            family.emit_unpack(b, block, b.add(target, b.mul(i, ir.Constant(I64, 64 * family.unit))))
+
+    return intrinsic_function(f"unpack_{family.name}", types.void, (types.int64,) * 3, emit)
+
+
+def _cells(family: Whole, cells: Cells) -> Any:
+    """cells(first_block, blocks, target): cells of a panel."""
+    size = cells.size * family.unit // RECORD_FEATURES
+
+    def emit(b: ir.IRBuilder, first: Any, blocks: Any, target: Any) -> None:
+        with counted_loop(b, blocks) as i:
+            block = b.add(first, b.mul(i, ir.Constant(I64, family.block_bytes)))
+            family.emit_cells(b, block, b.add(target, b.mul(i, ir.Constant(I64, size))), cells)
+
+    return intrinsic_function(f"cells{cells.bits}_{family.name}", types.void, (types.int64,) * 3, emit)
+
+
+def _emit_finish(b: ir.IRBuilder, value: Any, bias: Any, residual: Any, y: Any) -> None:
+    total = load(b, value, VF32)
+    zero = ir.Constant(I64, 0)
+    for extra in (bias, residual):
+        # A missing term reads the value itself times nothing: select keeps the loop free of branches.
+        there = b.icmp_signed("!=", extra, zero)
+        addend = load(b, b.select(there, extra, value), VF32)
+        total = b.select(there, b.fadd(total, addend), total)
+    store(b, total, y)
+
+
+def _emit_clear(b: ir.IRBuilder, address: Any) -> None:
+    store(b, ir.Constant(VF32, [ir.Constant(F32, 0.0)] * 16), address)
+
+
+finish = intrinsic_function("finish", types.void, (types.int64,) * 4, _emit_finish)
+clear = intrinsic_function("clear", types.void, (types.int64,), _emit_clear)
+WIDE_DOT = WIDE
+
+# Filled in for each family by `linear_kernel`; named here so that the templates below are complete for readers and checkers.
+dot1: Any = None
+dot2: Any = None
+dot4: Any = None
+dot8: Any = None
+unpack: Any = None
+few_rows: Any = None
+many_rows: Any = None
+finish_row: Any = None
+wide_rows: Any = None
+thin_rows: Any = None
+tile_big: Any = None
+tile_middle: Any = None
+tile_one: Any = None
+UNIT = BLOCK_BYTES = PANEL_BYTES = X_BYTES = X_UNIT = WIDE_VECTORS = STEP_BIG = STEP_MIDDLE = 0
+WHOLE = IN_CELLS = False
+
+
+def _template(args: int, step: int, tile: int, scratch: int) -> None:
+    rows = ld_i64(step + 8 * (LOGIT_ROWS if ld_i64(args + 8 * A_LOGITS) else ROWS))
+    tiles = ld_i64(args + 8 * A_TILES)
+    if rows <= SMALL_ROWS:
+        first = tile * ld_i64(args + 8 * A_GROUP)
+        few_rows(args, ld_i64(step + 8 * SERIAL), rows, first, min(first + ld_i64(args + 8 * A_GROUP), tiles), scratch)
+    else:
+        tickets = (tiles + MANY_TILES - 1) // MANY_TILES
+        first, start = tile % tickets * MANY_TILES, tile // tickets * MANY_ROWS
+        many_rows(args, start, min(MANY_ROWS, rows - start), first, min(first + MANY_TILES, tiles), scratch)
+
+
+def _few_rows_template(args: int, number: int, rows: int, first: int, last: int, scratch: int) -> None:
+    """Every packed block of tiles first .. last - 1 is read once and multiplied with all rows."""
+    weight, tile_bytes, blocks = ld_i64(args + 8 * A_WEIGHT), ld_i64(args + 8 * A_TILE_BYTES), ld_i64(args + 8 * A_BLOCKS)
+    x, x_stride = ld_i64(args + 8 * A_X), ld_i64(args + 8 * A_X_STRIDE)
+    if WHOLE:
+        records, width = scratch + SCRATCH_RECORDS, blocks * UNIT // RECORD_FEATURES
+        if ld_i64(scratch) != number or ld_i64(scratch + 8) != ld_i64(args + 8 * A_INPUT):
+            # Once for each thread and input: the tag says whose records are there.
+            for r in range(rows):
+                quantise_row(x + r * x_stride, width, records + r * width * RECORD)
+            st_i64(scratch, number)
+            st_i64(scratch + 8, ld_i64(args + 8 * A_INPUT))
+        x, x_stride = records, width * RECORD
+    out = scratch + SCRATCH_OUT
+    for j in range(first, last):
+        source = weight + j * tile_bytes
+        r = 0
+        while r < rows:
+            xr, here = x + r * x_stride, rows - r
+            if WIDE_DOT and here > 4:
+                dot8(source, blocks, xr, x_stride, here, out + 64 * r)
+                r += 8
+            elif here > 2:
+                dot4(source, blocks, xr, x_stride, here, out + 64 * r)
+                r += 4
+            elif here > 1:
+                dot2(source, blocks, xr, x_stride, here, out + 64 * r)
+                r += 2
+            else:
+                dot1(source, blocks, xr, x_stride, here, out + 64 * r)
+                r += 1
+        for r in range(rows):
+            finish_row(args, j, r, out + 64 * r)
+
+
+def _finish_row(args: int, j: int, r: int, value: int) -> None:
+    """y[r, 16 j ..] = value + bias + residual."""
+    column = r * ld_i64(args + 8 * A_Y_STRIDE) + 64 * j
+    bias, residual = ld_i64(args + 8 * A_BIAS), ld_i64(args + 8 * A_RESIDUAL)
+    finish(value, bias + 64 * j if bias else 0, residual + column if residual else 0, ld_i64(args + 8 * A_Y) + column)
+
+
+def _many_rows_template(args: int, start: int, rows: int, first: int, last: int, scratch: int) -> None:
+    """Rows from `start` on times tiles first .. last - 1, unpacked panel by panel; a panel's part of x stays near for all."""
+    weight, tile_bytes, blocks = ld_i64(args + 8 * A_WEIGHT), ld_i64(args + 8 * A_TILE_BYTES), ld_i64(args + 8 * A_BLOCKS)
+    x_stride, y_stride = ld_i64(args + 8 * (A_RECORDS_STRIDE if IN_CELLS else A_X_STRIDE)), ld_i64(args + 8 * A_Y_STRIDE)
+    x, y = ld_i64(args + 8 * (A_RECORDS if IN_CELLS else A_X)) + start * x_stride, ld_i64(args + 8 * A_Y) + start * y_stride
+    panel, zero = scratch + SCRATCH_PANEL, scratch + SCRATCH_OUT
+    clear(zero)
+    for j in range(first, last):
+        for r in range(start, start + rows):
+            finish_row(args, j, r, zero)
+    for at in range(0, blocks, PANEL // UNIT):
+        count = min(PANEL // UNIT, blocks - at)
+        here, length = x + at * X_BYTES, count * UNIT // X_UNIT
+        j = first
+        while j < last:
+            wide = WIDE_VECTORS if last - j >= WIDE_VECTORS else 1
+            for m in range(wide):
+                unpack(weight + (j + m) * tile_bytes + at * BLOCK_BYTES, count, panel + m * PANEL_BYTES)
+            if wide > 1:
+                wide_rows(panel, here, x_stride, length, rows, y + 64 * j, y_stride)
+            else:
+                thin_rows(panel, here, x_stride, length, rows, y + 64 * j, y_stride)
+            j += wide
+
+
+def _panel_rows_template(panel: int, x: int, x_stride: int, length: int, rows: int, y: int, y_stride: int) -> None:
+    """y += x times the panel, in register tiles of as many rows as fit."""
+    r = 0
+    while r < rows:
+        xr, yr = x + r * x_stride, y + r * y_stride
+        if rows - r >= STEP_BIG:
+            tile_big(panel, PANEL_BYTES, xr, x_stride, length, yr, y_stride)
+            r += STEP_BIG
+        elif rows - r >= STEP_MIDDLE:
+            tile_middle(panel, PANEL_BYTES, xr, x_stride, length, yr, y_stride)
+            r += STEP_MIDDLE
+        else:
+            tile_one(panel, PANEL_BYTES, xr, x_stride, length, yr, y_stride)
+            r += 1
+
+
+def row_parts(family: Family, jit: Jit, bits: int) -> dict[str, Any]:
+    """`few_rows(args, number, rows, first, last, scratch)` and `many_rows(args, start, rows, first, last, scratch)`, compiled by `jit`.
+
+    Many rows take activations of `bits` bits, 16 or 8, where there are `cells_of` them.
+    """
+    constants = {"UNIT": family.unit, "BLOCK_BYTES": family.block_bytes, "WHOLE": family.whole, "finish_row": jit(_finish_row, words(4))}
+    few = specialise(
+        _few_rows_template,
+        f"few_rows_{family.name}",
+        dot1=_dot(family, 1),
+        dot2=_dot(family, 2),
+        dot4=_dot(family, 4),
+        dot8=_dot(family, 8 if WIDE else 4),
+        **constants,
+    )
+    return {"few_rows": jit(few, words(6)), "many_rows": jit(_many_rows(family, jit, bits, constants), words(6))}
+
+
+def cells_of(family: Family, bits: int) -> Cells | None:
+    """How steps of many rows take weights and activations as whole numbers; None where they take both as float32."""
+    return family.cells(bits) if isinstance(family, Whole) and (bits == 8 or PAIRS) else None
+
+
+def _panels(family: Family, cells: Cells | None) -> dict[str, Any]:
+    """What `_many_rows_template` needs of the kind of panel: of whole numbers, or of float32."""
+    if cells is None:
+        tiles = {n: [panel_tile(n, rows) for rows in ROW_STEPS] for n in {COLUMN_VECTORS, 1}}
+        return {
+            "name": "floats", "unpack": _unpack(family), "tiles": tiles, "steps": ROW_STEPS, "vectors": COLUMN_VECTORS,
+            "panel_bytes": PANEL * 64, "x_bytes": 4 * family.unit, "x_unit": 1,
+        }  # fmt: skip
+    assert isinstance(family, Whole)
+    return {
+        "name": cells.name, "unpack": _cells(family, cells), "steps": WHOLE_STEPS, "vectors": WHOLE_VECTORS,
+        "tiles": {n: [whole_tile(n, rows, cells) for rows in WHOLE_STEPS] for n in {WHOLE_VECTORS, 1}},
+        "panel_bytes": PANEL // RECORD_FEATURES * cells.size,
+        "x_bytes": family.unit // RECORD_FEATURES * cells.record, "x_unit": RECORD_FEATURES,
+    }  # fmt: skip
+
+
+def _many_rows(family: Family, jit: Jit, bits: int, constants: dict[str, Any]) -> Any:
+    cells = cells_of(family, bits)
+    kind = _panels(family, cells)
+    rows_of = {}
+    for vectors, (big, middle, one) in kind["tiles"].items():
+        steps = {"STEP_BIG": kind["steps"][0], "STEP_MIDDLE": kind["steps"][1], "PANEL_BYTES": kind["panel_bytes"]}
+        name = f"rows_{kind['name']}_{vectors}"
+        rows_of[vectors] = jit(specialise(_panel_rows_template, name, tile_big=big, tile_middle=middle, tile_one=one, **steps), words(7))
+    return specialise(
+        _many_rows_template,
+        f"many_rows_{kind['name']}_{family.name}",
+        unpack=kind["unpack"],
+        wide_rows=rows_of[kind["vectors"]],
+        thin_rows=rows_of[1],
+        PANEL_BYTES=kind["panel_bytes"],
+        X_BYTES=kind["x_bytes"],
+        X_UNIT=kind["x_unit"],
+        WIDE_VECTORS=kind["vectors"],
+        IN_CELLS=cells is not None,
+        **constants,
+    )
+
+
+def product_name(operation: str, family: Family, bits: int) -> str:
+    """Of a kernel: linear_q41, experts_q41, and linear8_q41 where long steps take activations in 8 bits."""
+    return f"{operation}{8 if bits == 8 and cells_of(family, 8) is not None else ''}_{family.name}"
+
+
+def linear_kernel(family: Family, bits: int, jit: Jit) -> Any:
+    """The plain Python kernel for one family, ready to be compiled; `jit(function, signature)` compiles its parts."""
+    return specialise(_template, product_name("linear", family, bits), **row_parts(family, jit, bits))
+
+
+def specialise(template: Any, name: str, **values: Any) -> Any:
+    """A copy of `template` whose globals have these values: Numba sees constants, and its cache a name of its own."""
+    function = FunctionType(template.__code__, {**template.__globals__, **values}, name)
+    function.__qualname__ = name
+    function.__module__ = template.__module__
+    return function

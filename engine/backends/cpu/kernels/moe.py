@@ -1,0 +1,185 @@
+"""Mixture of experts: choosing experts, bringing the rows of each together, and multiplying them with its matrix.
+
+`route` chooses for each row; `sort_routes` gives every choice a place, so that the rows of an expert lie side by side, in
+the order of the step; `spread` copies rows to their places and `gather` sums them up again. The matrix products of an
+expert's rows are those of `linear.py`: a step of up to eight rows gives no expert more, so every row's result is the same
+whatever rows are beside it, and only the experts that were chosen are read. Source: Mixtral, arXiv 2401.04088.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.backends.cpu.codegen.simd import ld_f32, ld_i32, ld_i64, st_f32, st_i32, st_i64
+from engine.backends.cpu.kernels.attention.softmax import exp_scalar, row_add
+from engine.backends.cpu.kernels.linear.linear import (
+    A_BIAS,
+    A_BLOCKS,
+    A_GROUP,
+    A_RECORDS,
+    A_RECORDS_STRIDE,
+    A_TILES,
+    A_WEIGHT,
+    A_X,
+    A_X_STRIDE,
+    A_Y,
+    A_Y_STRIDE,
+    ARGUMENTS,
+    SCRATCH_PANEL,
+    SCRATCH_RECORDS,
+    Jit,
+    product_name,
+    row_parts,
+    specialise,
+)
+from engine.backends.cpu.kernels.linear.linear import scratch_bytes as linear_scratch
+from engine.backends.cpu.kernels.packed_activations import FEATURES as RECORD_FEATURES
+from engine.backends.cpu.kernels.packed_activations import RECORD
+from engine.backends.cpu.kernels.rows import copy_vectors
+from engine.backends.cpu.layouts.table import Family
+from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_ROWS
+
+MOST_EXPERTS = 4096
+"""A word for each lies in the scratch memory of an unpacked panel."""
+TAG_BITS = 24
+"""Of a number that tells the products of a step apart: so many experts may all products of a tape have together."""
+
+(R_LOGITS, R_STRIDE, R_CHOSEN, R_WEIGHTS, R_USED_STRIDE, R_EXPERTS, R_USED, R_NORMALISE) = range(8)
+(S_CHOSEN, S_STRIDE, S_EXPERTS, S_USED, S_PLACES, S_TABLE, S_LOGITS) = range(7)
+(M_X, M_STRIDE, M_PLACES, M_USED_STRIDE, M_USED, M_Y, M_WEIGHTS, M_RESIDUAL) = range(8)
+# The products' arguments begin as those of `linear.py`; the weight is the address of a table of addresses,
+# 0 for experts that are not of this layout.
+(X_TABLE, X_EXPERTS, X_BIAS_STRIDE, X_TAG, X_TICKETS) = range(ARGUMENTS, ARGUMENTS + 5)
+
+
+def table_words(experts: int) -> int:
+    """int32 words of a table of routes: how many experts have rows, which ones, and where the rows of each begin and end."""
+    return 2 * experts + 2
+
+
+def scratch_bytes(columns: int) -> int:
+    """Bytes of scratch each thread needs for inputs up to `columns` wide: behind a product's, an argument block."""
+    return linear_scratch(columns) + 8 * ARGUMENTS
+
+
+def route(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile a row: the likeliest experts, of equal ones the first, and their shares of the softmax."""
+    experts, used = ld_i64(args + 8 * R_EXPERTS), ld_i64(args + 8 * R_USED)
+    logits = ld_i64(args + 8 * R_LOGITS) + tile * ld_i64(args + 8 * R_STRIDE)
+    chosen = ld_i64(args + 8 * R_CHOSEN) + tile * ld_i64(args + 8 * R_USED_STRIDE)
+    weights = ld_i64(args + 8 * R_WEIGHTS) + tile * ld_i64(args + 8 * R_USED_STRIDE)
+    taken = scratch + SCRATCH_PANEL
+    for e in range(experts):
+        st_i32(taken + 4 * e, 0)
+    for j in range(used):
+        best = -1
+        for e in range(experts):
+            # Where no number is larger (NaN), any expert that is left will do.
+            if ld_i32(taken + 4 * e) == 0 and (best < 0 or ld_f32(logits + 4 * e) > ld_f32(logits + 4 * best)):
+                best = e
+        st_i32(taken + 4 * best, 1)
+        st_i32(chosen + 4 * j, best)
+    top = ld_f32(logits + 4 * ld_i32(chosen))
+    total = 0.0
+    if ld_i64(args + 8 * R_NORMALISE):
+        for j in range(used):
+            total += exp_scalar(ld_f32(logits + 4 * ld_i32(chosen + 4 * j)) - top)
+    else:
+        for e in range(experts):
+            total += exp_scalar(ld_f32(logits + 4 * e) - top)
+    for j in range(used):
+        st_f32(weights + 4 * j, exp_scalar(ld_f32(logits + 4 * ld_i32(chosen + 4 * j)) - top) / total)
+
+
+def sort_routes(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile: a counting sort of the rows' choices by expert, stable; `table_words` describes the table."""
+    rows = ld_i64(step + 8 * (LOGIT_ROWS if ld_i64(args + 8 * S_LOGITS) else ROWS))
+    experts, used, stride = ld_i64(args + 8 * S_EXPERTS), ld_i64(args + 8 * S_USED), ld_i64(args + 8 * S_STRIDE)
+    chosen, places, table = ld_i64(args + 8 * S_CHOSEN), ld_i64(args + 8 * S_PLACES), ld_i64(args + 8 * S_TABLE)
+    active, starts, next_place = table + 4, table + 4 * (1 + experts), scratch + SCRATCH_PANEL
+    for e in range(experts):
+        st_i32(next_place + 4 * e, 0)
+    for t in range(rows):
+        for j in range(used):
+            count = next_place + 4 * ld_i32(chosen + t * stride + 4 * j)
+            st_i32(count, ld_i32(count) + 1)
+    total, busy = 0, 0
+    for e in range(experts):
+        count = ld_i32(next_place + 4 * e)
+        st_i32(starts + 4 * e, total)
+        st_i32(next_place + 4 * e, total)
+        if count > 0:
+            st_i32(active + 4 * busy, e)
+            busy += 1
+        total += count
+    st_i32(starts + 4 * experts, total)
+    st_i32(table, busy)
+    for t in range(rows):
+        for j in range(used):
+            place = next_place + 4 * ld_i32(chosen + t * stride + 4 * j)
+            st_i32(places + t * stride + 4 * j, ld_i32(place))
+            st_i32(place, ld_i32(place) + 1)
+
+
+def spread(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile a row: the row to each of its places."""
+    stride, y = ld_i64(args + 8 * M_STRIDE), ld_i64(args + 8 * M_Y)
+    x = ld_i64(args + 8 * M_X) + tile * stride
+    places = ld_i64(args + 8 * M_PLACES) + tile * ld_i64(args + 8 * M_USED_STRIDE)
+    for j in range(ld_i64(args + 8 * M_USED)):
+        copy_vectors(x, y + stride * ld_i32(places + 4 * j), stride // 64)
+
+
+def gather(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile a row: the residual and the row's results times their weights, summed in the order they were chosen."""
+    stride, x = ld_i64(args + 8 * M_STRIDE), ld_i64(args + 8 * M_X)
+    y = ld_i64(args + 8 * M_Y) + tile * stride
+    jump = tile * ld_i64(args + 8 * M_USED_STRIDE)
+    places, weights = ld_i64(args + 8 * M_PLACES) + jump, ld_i64(args + 8 * M_WEIGHTS) + jump
+    copy_vectors(ld_i64(args + 8 * M_RESIDUAL) + tile * stride, y, stride // 64)
+    for j in range(ld_i64(args + 8 * M_USED)):
+        row_add(y, x + stride * ld_i32(places + 4 * j), stride // 64, ld_f32(weights + 4 * j))
+
+
+# Filled in for each family by `experts_kernel`.
+few_rows: Any = None
+many_rows: Any = None
+UNIT = 0
+
+
+def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
+    """Tiles over the experts that have rows and groups of their weight tiles; those past the last such expert do nothing."""
+    table, tickets = ld_i64(args + 8 * X_TABLE), ld_i64(args + 8 * X_TICKETS)
+    slot = tile // tickets
+    if slot >= ld_i32(table):
+        return
+    expert = ld_i32(table + 4 + 4 * slot)
+    weight = ld_i64(ld_i64(args + 8 * A_WEIGHT) + 8 * expert)
+    if weight == 0:
+        return
+    starts = table + 4 * (1 + ld_i64(args + 8 * X_EXPERTS) + expert)
+    start = ld_i32(starts)
+    rows = ld_i32(starts + 4) - start
+    first = (tile % tickets) * ld_i64(args + 8 * A_GROUP)
+    last = min(first + ld_i64(args + 8 * A_GROUP), ld_i64(args + 8 * A_TILES))
+    # Behind what `linear.scratch_bytes` gives a product.
+    block = scratch + SCRATCH_RECORDS + SMALL_ROWS * RECORD * (ld_i64(args + 8 * A_BLOCKS) * UNIT // RECORD_FEATURES + 1)
+    for i in range(ARGUMENTS):
+        st_i64(block + 8 * i, ld_i64(args + 8 * i))
+    st_i64(block + 8 * A_WEIGHT, weight)
+    st_i64(block + 8 * A_X, ld_i64(args + 8 * A_X) + start * ld_i64(args + 8 * A_X_STRIDE))
+    st_i64(block + 8 * A_Y, ld_i64(args + 8 * A_Y) + start * ld_i64(args + 8 * A_Y_STRIDE))
+    st_i64(block + 8 * A_RECORDS, ld_i64(args + 8 * A_RECORDS) + start * ld_i64(args + 8 * A_RECORDS_STRIDE))
+    if ld_i64(args + 8 * A_BIAS):
+        st_i64(block + 8 * A_BIAS, ld_i64(args + 8 * A_BIAS) + expert * ld_i64(args + 8 * X_BIAS_STRIDE))
+    if rows <= SMALL_ROWS:
+        # The block lies in one place for all: its records are told apart by the number.
+        number = (ld_i64(step + 8 * SERIAL) << TAG_BITS) + ld_i64(args + 8 * X_TAG) + expert
+        few_rows(block, number, rows, first, last, scratch)
+    else:
+        many_rows(block, 0, rows, first, last, scratch)
+
+
+def experts_kernel(family: Family, bits: int, jit: Jit) -> Any:
+    """The products of experts whose matrices are of one family; `jit(function, signature)` compiles its parts."""
+    return specialise(_experts_template, product_name("experts", family, bits), UNIT=family.unit, **row_parts(family, jit, bits))

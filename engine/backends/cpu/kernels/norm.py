@@ -1,0 +1,97 @@
+"""RMS norm and layer norm of whole rows, or of each of several equal parts of a row alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+
+from engine.backends.cpu.codegen.simd import (
+    I64,
+    VF32,
+    Accumulators,
+    counted_loop,
+    fma,
+    intrinsic_function,
+    ld_f32,
+    ld_f64,
+    ld_i64,
+    load,
+    reduce,
+    splat,
+    st_f32,
+    store,
+)
+from engine.backends.cpu.kernels.linear.linear import specialise
+
+(N_X, N_X_STRIDE, N_Y, N_Y_STRIDE, N_WEIGHT, N_BIAS, N_PARTS, N_WIDTH, N_PART_STEP, N_EPS) = range(10)
+"""`N_WIDTH` is of one part; `N_PART_STEP` bytes from a part's weights to the next one's, 0 where all share them."""
+
+
+def _emit_sum(b: ir.IRBuilder, x: Any, vectors: Any) -> Any:
+    total = Accumulators(b, 1)
+    total.clear()
+    with counted_loop(b, vectors) as i:
+        total.set(0, b.fadd(total.get(0), load(b, b.add(x, b.mul(i, ir.Constant(I64, 64))), VF32)))
+    return reduce(b, total.get(0), b.fadd)
+
+
+def _emit_square_sum(b: ir.IRBuilder, x: Any, vectors: Any, centre: Any) -> Any:
+    total, middle = Accumulators(b, 1), splat(b, centre)
+    total.clear()
+    with counted_loop(b, vectors) as i:
+        value = b.fsub(load(b, b.add(x, b.mul(i, ir.Constant(I64, 64))), VF32), middle)
+        total.add_product(0, value, value)
+    return reduce(b, total.get(0), b.fadd)
+
+
+def _emit_scaled(b: ir.IRBuilder, x: Any, vectors: Any, centre: Any, factor: Any, weight: Any, bias: Any, y: Any) -> None:
+    middle, times = splat(b, centre), splat(b, factor)
+    with counted_loop(b, vectors) as i:
+        offset = b.mul(i, ir.Constant(I64, 64))
+        value = b.fmul(b.fsub(load(b, b.add(x, offset), VF32), middle), times)
+        store(b, fma(b, value, load(b, b.add(weight, offset), VF32), load(b, b.add(bias, offset), VF32)), b.add(y, offset))
+
+
+vector_sum = intrinsic_function("vector_sum", types.float32, (types.int64,) * 2, _emit_sum)
+square_sum = intrinsic_function("square_sum", types.float32, (types.int64, types.int64, types.float32), _emit_square_sum)
+scaled = intrinsic_function(
+    "scaled", types.void, (types.int64, types.int64, types.float32, types.float32, *(types.int64,) * 3), _emit_scaled
+)
+
+CENTRED = False
+"""Filled in by `norm_kernel`."""
+
+
+def _norm_template(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile a row. What a part has past its whole vectors is done one by one: parts lie side by side."""
+    width, parts, stride = ld_i64(args + 8 * N_WIDTH), ld_i64(args + 8 * N_PARTS), ld_i64(args + 8 * N_Y_STRIDE)
+    row = ld_i64(args + 8 * N_Y) + tile * stride
+    vectors, whole = width // 16, width // 16 * 16
+    for part in range(parts):
+        x = ld_i64(args + 8 * N_X) + tile * ld_i64(args + 8 * N_X_STRIDE) + 4 * width * part
+        y = row + 4 * width * part
+        jump = part * ld_i64(args + 8 * N_PART_STEP)
+        weight, bias = ld_i64(args + 8 * N_WEIGHT) + jump, ld_i64(args + 8 * N_BIAS) + jump
+        centre = np.float32(0)
+        if CENTRED:
+            total = vector_sum(x, vectors)
+            for i in range(whole, width):
+                total += ld_f32(x + 4 * i)
+            centre = np.float32(total / width)
+        squares = square_sum(x, vectors, centre)
+        for i in range(whole, width):
+            squares += (ld_f32(x + 4 * i) - centre) * (ld_f32(x + 4 * i) - centre)
+        factor = np.float32(1.0 / (squares / width + ld_f64(args + 8 * N_EPS)) ** 0.5)
+        scaled(x, vectors, centre, factor, weight, bias, y)
+        for i in range(whole, width):
+            st_f32(y + 4 * i, (ld_f32(x + 4 * i) - centre) * factor * ld_f32(weight + 4 * i) + ld_f32(bias + 4 * i))
+    for i in range(parts * width, stride // 4):
+        st_f32(row + 4 * i, 0.0)
+
+
+def norm_kernel(name: str) -> Any:
+    """The kernel "rms_norm" or "layer_norm"."""
+    return specialise(_norm_template, name, CENTRED=name == "layer_norm")

@@ -1,0 +1,162 @@
+"""What is done to every number of a row alone: activations, gates, sums, soft caps.
+
+All share one template: a tile is a chunk of a row, of one or two inputs and up to two constants. Each maps zeros to zero, so
+the padding of rows stays zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from engine.backends.cpu.codegen.simd import (
+    I64,
+    VF32,
+    const_vector,
+    counted_loop,
+    exp_vector,
+    fma,
+    intrinsic_function,
+    ld_f64,
+    ld_i64,
+    load,
+    splat,
+    store,
+    tanh_vector,
+)
+from engine.backends.cpu.kernels.linear.linear import specialise
+
+(P_X, P_OTHER, P_Y, P_STRIDE, P_CHUNKS, P_FIRST, P_SECOND) = range(7)
+CHUNK_VECTORS = 64
+"""Vectors of one tile: 1,024 values."""
+
+Emit = Callable[[ir.IRBuilder, ir.Value], ir.Value]
+
+
+def _sigmoid(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    positive = b.fcmp_ordered(">=", x, const_vector(0.0))
+    # exp of minus |x| cannot overflow: sigmoid(x) is 1 / (1 + e) or e / (1 + e).
+    e = exp_vector(b, b.select(positive, b.fsub(const_vector(0.0), x), x))
+    return b.fdiv(b.select(positive, const_vector(1.0), e), b.fadd(const_vector(1.0), e))
+
+
+def _polynomial(b: ir.IRBuilder, x: ir.Value, coefficients: tuple[float, ...]) -> ir.Value:
+    """Highest power first."""
+    value: ir.Value = const_vector(coefficients[0])
+    for c in coefficients[1:]:
+        value = fma(b, value, x, const_vector(c))
+    return value
+
+
+_ERF = (
+    7.853861353153693e-5, -8.010193625184903e-4, 5.188327685732524e-3, -2.685381193529856e-2,
+    1.128358514861418e-1, -3.761262582423300e-1, 1.128379165726710e0,
+)  # fmt: skip
+_ERFC_BELOW_2 = (
+    2.326819970068386e-2, -1.387039388740657e-1, 3.687424674597105e-1, -5.824733027278666e-1, 6.210004621745983e-1,
+    -4.944515323274145e-1, 3.404879937665872e-1, -2.741127028184656e-1, 5.638259427386472e-1,
+)  # fmt: skip
+_ERFC_ABOVE_2 = (
+    -1.047766399936249e1, 1.297719955372516e1, -7.495518717768503e0, 2.921019019210786e0, -1.015265279202700e0,
+    4.218463358204948e-1, -2.820767439740514e-1, 5.641895067754075e-1,
+)  # fmt: skip
+
+
+def _normal_share(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """Phi(x), the share of a normal distribution below x: erf of x / sqrt(2) by the polynomials of Cephes' erff and erfcf."""
+    negative = b.fcmp_ordered("<", x, const_vector(0.0))
+    z = b.fmul(b.select(negative, b.fsub(const_vector(0.0), x), x), const_vector(math.sqrt(0.5)))
+    square = b.fmul(z, z)
+    small = b.fcmp_ordered("<", z, const_vector(1.0))
+    erf = b.fmul(z, _polynomial(b, square, _ERF))
+    inverse = b.fdiv(const_vector(1.0), b.select(small, const_vector(1.0), z))
+    inverse_square = b.fmul(inverse, inverse)
+    below = b.fcmp_ordered("<", z, const_vector(2.0))
+    tail = b.select(below, _polynomial(b, inverse_square, _ERFC_BELOW_2), _polynomial(b, inverse_square, _ERFC_ABOVE_2))
+    erfc = b.fmul(b.fmul(exp_vector(b, b.fsub(const_vector(0.0), square)), inverse), tail)
+    erfc = b.select(small, b.fsub(const_vector(1.0), erf), erfc)
+    half = b.fmul(const_vector(0.5), erfc)
+    return b.select(negative, half, b.fsub(const_vector(1.0), half))
+
+
+def _gelu_tanh(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    # (1 + tanh u) / 2 is the sigmoid of 2 u.
+    inner = fma(b, b.fmul(x, x), const_vector(0.044715), const_vector(1.0))
+    return b.fmul(x, _sigmoid(b, b.fmul(b.fmul(x, inner), const_vector(2 * math.sqrt(2 / math.pi)))))
+
+
+def _relu(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    return b.select(b.fcmp_ordered(">", x, const_vector(0.0)), x, const_vector(0.0))
+
+
+def _relu2(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    positive = _relu(b, x)
+    return b.fmul(positive, positive)
+
+
+_ACTIVATIONS: dict[str, Emit] = {
+    "silu": lambda b, x: b.fmul(x, _sigmoid(b, x)),
+    "gelu": lambda b, x: b.fmul(x, _normal_share(b, x)),
+    "gelu_tanh": _gelu_tanh,
+    "relu": _relu,
+    "relu2": _relu2,
+}
+
+
+def _clamped_swiglu(b: ir.IRBuilder, gate: ir.Value, up: ir.Value) -> ir.Value:
+    top, bottom = const_vector(7.0), const_vector(-7.0)
+    gate = b.select(b.fcmp_ordered(">", gate, top), top, gate)
+    up = b.select(b.fcmp_ordered(">", up, top), top, b.select(b.fcmp_ordered("<", up, bottom), bottom, up))
+    swish = b.fmul(gate, _sigmoid(b, b.fmul(gate, const_vector(1.702))))
+    return b.fmul(b.fadd(up, const_vector(1.0)), swish)
+
+
+def _emitter(name: str) -> Callable[..., ir.Value]:
+    """(builder, x, other, first constant, second constant) to y, for a kernel's name."""
+    if name == "add":
+        return lambda b, x, other, first, second: fma(b, first, other, x)
+    if name == "times":
+        return lambda b, x, other, first, second: b.fmul(first, x)
+    if name == "soft_cap":
+        return lambda b, x, other, first, second: b.fmul(second, tanh_vector(b, b.fmul(first, x)))
+    kind, _, activation = name.partition("_")
+    if kind == "gated" and activation == "clamped_swiglu":
+        return lambda b, x, other, first, second: _clamped_swiglu(b, x, other)
+    act = _ACTIVATIONS[activation]
+    if kind == "gated":
+        return lambda b, x, other, first, second: b.fmul(act(b, x), other)
+    return lambda b, x, other, first, second: act(b, x)
+
+
+_KINDS = ("gated", "activate")
+POINTWISE = ("add", "times", "soft_cap", "gated_clamped_swiglu", *(f"{kind}_{name}" for kind in _KINDS for name in _ACTIVATIONS))
+"""The kernels' names. "add": x + first * other. "times": first * x. "soft_cap": second * tanh(first * x)."""
+
+vectors_of: Any = None
+
+
+def _pointwise_template(args: int, step: int, tile: int, scratch: int) -> None:
+    chunks, stride = ld_i64(args + 8 * P_CHUNKS), ld_i64(args + 8 * P_STRIDE)
+    first = (tile % chunks) * CHUNK_VECTORS
+    offset = (tile // chunks) * stride + 64 * first
+    vectors = min(CHUNK_VECTORS, stride // 64 - first)
+    x, other, y = ld_i64(args + 8 * P_X) + offset, ld_i64(args + 8 * P_OTHER) + offset, ld_i64(args + 8 * P_Y) + offset
+    vectors_of(x, other, y, vectors, ld_f64(args + 8 * P_FIRST), ld_f64(args + 8 * P_SECOND))
+
+
+def pointwise_kernel(name: str) -> Any:
+    """The kernel of this name, one of `POINTWISE`."""
+    value_of = _emitter(name)
+
+    def emit(b: ir.IRBuilder, x: Any, other: Any, y: Any, vectors: Any, first: Any, second: Any) -> None:
+        p, q = splat(b, first), splat(b, second)
+        with counted_loop(b, vectors) as i:
+            offset = b.mul(i, ir.Constant(I64, 64))
+            store(b, value_of(b, load(b, b.add(x, offset), VF32), load(b, b.add(other, offset), VF32), p, q), b.add(y, offset))
+
+    signature = (*(types.int64,) * 4, types.float32, types.float32)
+    return specialise(_pointwise_template, name, vectors_of=intrinsic_function(f"vectors_{name}", types.void, signature, emit))

@@ -1,0 +1,53 @@
+"""Rotary position embedding. Source: RoFormer, arXiv 2104.09864, equation 34."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from engine.backends.cpu.codegen.simd import I64, VF32, counted_loop, intrinsic_function, ld_f32, ld_i32, ld_i64, load, st_f32, store
+from engine.backends.cpu.kernels.rows import copy_vectors
+from engine.backends.cpu.runtime.step_block import POSITIONS
+
+(R_X, R_STRIDE, R_Y, R_COS, R_SIN, R_HALF, R_HEADS, R_HEAD_DIM, R_INTERLEAVED) = range(9)
+
+
+def _emit_turn(b: ir.IRBuilder, x: Any, near: Any, cos: Any, sin: Any, y: Any, vectors: Any) -> None:
+    """Pairs `near` bytes apart, sixteen at once; the same operations as one by one."""
+    with counted_loop(b, vectors) as i:
+        offset = b.mul(i, ir.Constant(I64, 64))
+        here, there = b.add(x, offset), b.add(b.add(x, near), offset)
+        c, s, first, second = (load(b, a, VF32) for a in (b.add(cos, offset), b.add(sin, offset), here, there))
+        store(b, b.fsub(b.fmul(first, c), b.fmul(second, s)), b.add(y, offset))
+        store(b, b.fadd(b.fmul(first, s), b.fmul(second, c)), b.add(b.add(y, near), offset))
+
+
+turn_vectors = intrinsic_function("turn_vectors", types.void, (types.int64,) * 6, _emit_turn)
+
+
+def rope(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile a row: turn the pairs of every head by the row's position."""
+    half, head_dim = ld_i64(args + 8 * R_HALF), ld_i64(args + 8 * R_HEAD_DIM)
+    position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
+    cos = ld_i64(args + 8 * R_COS) + 4 * half * position
+    sin = ld_i64(args + 8 * R_SIN) + 4 * half * position
+    stride = ld_i64(args + 8 * R_STRIDE)
+    x, y = ld_i64(args + 8 * R_X) + tile * stride, ld_i64(args + 8 * R_Y) + tile * stride
+    if 2 * half < head_dim or stride // 4 > head_dim * ld_i64(args + 8 * R_HEADS):
+        copy_vectors(x, y, stride // 64)
+    interleaved = ld_i64(args + 8 * R_INTERLEAVED)
+    if not interleaved and half % 16 == 0:
+        for h in range(ld_i64(args + 8 * R_HEADS)):
+            turn_vectors(x + 4 * head_dim * h, 4 * half, cos, sin, y + 4 * head_dim * h, half // 16)
+        return
+    pair, near = (8, 4) if interleaved else (4, 4 * half)
+    for h in range(ld_i64(args + 8 * R_HEADS)):
+        head = 4 * head_dim * h
+        for i in range(half):
+            c, s = ld_f32(cos + 4 * i), ld_f32(sin + 4 * i)
+            first, second = head + pair * i, head + pair * i + near
+            a, b = ld_f32(x + first), ld_f32(x + second)
+            st_f32(y + first, a * c - b * s)
+            st_f32(y + second, a * s + b * c)

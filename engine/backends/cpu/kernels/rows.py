@@ -1,0 +1,130 @@
+"""Rows taken from somewhere: embeddings, learned positions, columns of a row, and the rows that need logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from engine.backends.cpu.codegen.simd import (
+    I64,
+    VF32,
+    counted_loop,
+    intrinsic_function,
+    ld_f32,
+    ld_f64,
+    ld_i32,
+    ld_i64,
+    load,
+    st_f32,
+    store,
+)
+from engine.backends.cpu.kernels.linear.linear import PANEL, SCRATCH_PANEL, _unpack, specialise
+from engine.backends.cpu.layouts.table import Family
+from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, POSITIONS, ROWS, TOKENS
+
+# --- embedding -----------------------------------------------------------------------------------------------------
+
+(E_WEIGHT, E_TILE_BYTES, E_BLOCKS, E_COLUMNS, E_Y, E_Y_STRIDE, E_SCALE) = range(7)
+unpack: Any = None
+UNIT = BLOCK_BYTES = 0
+
+
+def _embed_template(args: int, step: int, tile: int, scratch: int) -> None:
+    token = ld_i32(ld_i64(step + 8 * TOKENS) + 4 * tile)
+    source = ld_i64(args + 8 * E_WEIGHT) + (token // 16) * ld_i64(args + 8 * E_TILE_BYTES)
+    blocks, columns = ld_i64(args + 8 * E_BLOCKS), ld_i64(args + 8 * E_COLUMNS)
+    stride = ld_i64(args + 8 * E_Y_STRIDE)
+    y = ld_i64(args + 8 * E_Y) + tile * stride
+    scale = ld_f64(args + 8 * E_SCALE)
+    panel = scratch + SCRATCH_PANEL
+    lane = panel + 4 * (token % 16)
+    for start in range(0, blocks, PANEL // UNIT):
+        count = min(PANEL // UNIT, blocks - start)
+        unpack(source + start * BLOCK_BYTES, count, panel)
+        for k in range(min(count * UNIT, columns - start * UNIT)):
+            st_f32(y + 4 * (start * UNIT + k), ld_f32(lane + 64 * k) * scale)
+    for k in range(columns, stride // 4):
+        st_f32(y + 4 * k, 0.0)
+
+
+def embed_kernel(family: Family) -> Any:
+    """One tile a row: the row of the token id, unpacked from its tile of 16."""
+    return specialise(_embed_template, f"embed_{family.name}", unpack=_unpack(family), UNIT=family.unit, BLOCK_BYTES=family.block_bytes)
+
+
+# --- rows that need logits -----------------------------------------------------------------------------------------
+
+(L_X, L_Y, L_STRIDE) = range(3)
+
+
+def last_rows(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile a row: copy row T - logit_rows + tile."""
+    stride = ld_i64(args + 8 * L_STRIDE)
+    row = ld_i64(step + 8 * ROWS) - ld_i64(step + 8 * LOGIT_ROWS) + tile
+    x, y = ld_i64(args + 8 * L_X) + row * stride, ld_i64(args + 8 * L_Y) + tile * stride
+    for k in range(stride // 4):
+        st_f32(y + 4 * k, ld_f32(x + 4 * k))
+
+
+# --- columns and learned positions ---------------------------------------------------------------------------------
+
+(O_X, O_X_STRIDE, O_Y, O_Y_STRIDE, O_START, O_WIDTH) = range(6)
+(T_X, T_STRIDE, T_Y, T_TABLE, T_WIDTH) = range(5)
+(M_X, M_X_STRIDE, M_Y, M_Y_STRIDE, M_ORDER, M_WIDTH, M_CHUNKS) = range(7)
+PERMUTED_AT_ONCE = 1024
+"""Values of one tile."""
+
+
+def _emit_copy(b: ir.IRBuilder, x: Any, y: Any, vectors: Any) -> None:
+    with counted_loop(b, vectors) as i:
+        offset = b.mul(i, ir.Constant(I64, 64))
+        store(b, load(b, b.add(x, offset), VF32), b.add(y, offset))
+
+
+def _emit_sum(b: ir.IRBuilder, x: Any, other: Any, y: Any, vectors: Any) -> None:
+    with counted_loop(b, vectors) as i:
+        offset = b.mul(i, ir.Constant(I64, 64))
+        store(b, b.fadd(load(b, b.add(x, offset), VF32), load(b, b.add(other, offset), VF32)), b.add(y, offset))
+
+
+copy_vectors = intrinsic_function("copy_vectors", types.void, (types.int64,) * 3, _emit_copy)
+sum_vectors = intrinsic_function("sum_vectors", types.void, (types.int64,) * 4, _emit_sum)
+
+
+def columns(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile a row: some columns as a row of their own, with zeros up to a whole vector."""
+    width, stride = ld_i64(args + 8 * O_WIDTH), ld_i64(args + 8 * O_Y_STRIDE)
+    x = ld_i64(args + 8 * O_X) + tile * ld_i64(args + 8 * O_X_STRIDE) + 4 * ld_i64(args + 8 * O_START)
+    y = ld_i64(args + 8 * O_Y) + tile * stride
+    copy_vectors(x, y, width // 16)
+    for k in range(width // 16 * 16, width):
+        st_f32(y + 4 * k, ld_f32(x + 4 * k))
+    for k in range(width, stride // 4):
+        st_f32(y + 4 * k, 0.0)
+
+
+def permute(args: int, step: int, tile: int, scratch: int) -> None:
+    """A chunk of a row: y[k] = x[order[k]], int32, with zeros up to a whole vector."""
+    width, chunks, stride = ld_i64(args + 8 * M_WIDTH), ld_i64(args + 8 * M_CHUNKS), ld_i64(args + 8 * M_Y_STRIDE)
+    row, first = tile // chunks, (tile % chunks) * PERMUTED_AT_ONCE
+    x, y = ld_i64(args + 8 * M_X) + row * ld_i64(args + 8 * M_X_STRIDE), ld_i64(args + 8 * M_Y) + row * stride
+    order = ld_i64(args + 8 * M_ORDER)
+    for k in range(first, min(first + PERMUTED_AT_ONCE, width)):
+        st_f32(y + 4 * k, ld_f32(x + 4 * ld_i32(order + 4 * k)))
+    if first + PERMUTED_AT_ONCE >= width:
+        for k in range(width, stride // 4):
+            st_f32(y + 4 * k, 0.0)
+
+
+def add_positions(args: int, step: int, tile: int, scratch: int) -> None:
+    """One tile a row: x plus the table's row (positions, width), which need not be whole vectors, at the row's position."""
+    width, stride = ld_i64(args + 8 * T_WIDTH), ld_i64(args + 8 * T_STRIDE)
+    x, y = ld_i64(args + 8 * T_X) + tile * stride, ld_i64(args + 8 * T_Y) + tile * stride
+    added = ld_i64(args + 8 * T_TABLE) + 4 * width * ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
+    sum_vectors(x, added, y, width // 16)
+    for k in range(width // 16 * 16, width):
+        st_f32(y + 4 * k, ld_f32(x + 4 * k) + ld_f32(added + 4 * k))
+    for k in range(width, stride // 4):
+        st_f32(y + 4 * k, 0.0)

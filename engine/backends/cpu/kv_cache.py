@@ -1,0 +1,52 @@
+"""The CPU's paged key/value store. The layout is described in `attention.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.backends.base import AttentionShape, Bytes
+from engine.backends.cpu.runtime.memory import aligned
+from engine.backends.kv_formats import CacheType, bytes_per_position, key_bytes, value_bytes
+from engine.core import PAGE_TOKENS
+
+
+class CpuCache:
+    """Keys and values of all layers; memory is taken by the system page by page as it is first written."""
+
+    def __init__(self, layers: int, shape: AttentionShape, page_count: int, kind: CacheType) -> None:
+        self.page_count = page_count
+        self.kind = kind
+        self.dtype = str(kind)
+        heads = page_count * PAGE_TOKENS * shape.kv_heads
+        self._keys = [aligned(heads * key_bytes(kind.keys, shape.head_dim), sparse=True) for _ in range(layers)]
+        self._values = [aligned(heads * value_bytes(kind.values, shape.head_dim), sparse=True) for _ in range(layers)]
+        self.page_bytes = layers * PAGE_TOKENS * bytes_per_position(kind, shape.kv_heads, shape.head_dim)
+        self.nbytes = page_count * self.page_bytes
+
+    def addresses(self, layer: int) -> tuple[int, int]:
+        """Of the layer's keys and values."""
+        return int(self._keys[layer].ctypes.data), int(self._values[layer].ctypes.data)
+
+    def _pages(self) -> list[Bytes]:
+        return [array.reshape(self.page_count, -1) for array in [*self._keys, *self._values]]
+
+    def close(self) -> None:
+        """See `KVCache.close`."""
+        self._keys, self._values = [], []
+
+    def copy_page(self, source: int, target: int) -> None:
+        """See `KVCache.copy_page`."""
+        for pages in self._pages():
+            pages[target] = pages[source]
+
+    def read_page(self, page: int) -> Bytes:
+        """See `KVCache.read_page`: keys of all layers, then values."""
+        return np.concatenate([pages[page] for pages in self._pages()])
+
+    def write_page(self, page: int, data: Bytes) -> None:
+        """See `KVCache.write_page`."""
+        start = 0
+        for pages in self._pages():
+            size = pages.shape[1]
+            pages[page] = data[start : start + size]
+            start += size

@@ -1,0 +1,1 @@
+"""The packed layouts of weights, one file each, and the table of them."""

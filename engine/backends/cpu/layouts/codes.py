@@ -1,0 +1,181 @@
+"""Integer codes of 2 to 6 bits, 32 neighbouring features of a row packed without a gap, and their way to bytes and float32 lanes.
+
+A group of 32 codes of `bits` bits is `bits` words of 32 bits for each row. Codes are cut into planes of 4, 2 or 1 bits (5 is 4 and
+1), lowest first; byte i of each word belongs to the features 4 q + i, and of a plane of w bits the lowest w bits of a word's bytes
+to its first quad q, the next to the next. So the four codes of a quad lie as the dot product of bytes wants them: one shift and one
+mask a plane away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba.core import cgutils
+
+from engine.backends.cpu.codegen.simd import ARM64, F32, FEATURES, I8, I16, LANES, VF32, VI32, WIDE, const_vector, load, permute
+from engine.backends.cpu.codegen.simd_bytes import BIAS, V64I8, join
+from engine.backends.cpu.kernels.linear.integer_gemm import V32I16, Cells, code_pairs, signed_pairs
+from engine.backends.cpu.layouts.table import Bytes
+
+GROUP = 32
+QUADS = GROUP // 4
+_PLANES = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2)}
+
+
+class Codes:
+    """Codes of `bits` bits and the whole numbers they stand for.
+
+    Code q means q - `offset`, or `values[q]` where a table of 2^bits values from -128 to 127 is given (of 4 bits). `left` is what must
+    still be subtracted from a vector of `CodeReader`: 0, or `offset`. `zero` is the same for its operands.
+    """
+
+    def __init__(self, bits: int, offset: int = 0, values: Sequence[int] | None = None) -> None:
+        assert bits in _PLANES
+        assert values is None or bits == 4
+        self.bits = bits
+        self.offset = offset
+        self.values = None if values is None else tuple(values)
+        self.by_table = WIDE and bits <= 5
+        self.left = 0 if self.by_table or values is not None else offset
+        self.zero = offset if values is None else BIAS
+        self.signed = values is not None
+        self.group_bytes = bits * LANES * 4
+        # (bits of the plane, the code's first bit in it, its first word)
+        self.planes: list[tuple[int, int, int]] = []
+        for width in _PLANES[bits]:
+            at = sum(plane[0] for plane in self.planes)
+            self.planes.append((width, at, at))
+
+    def pack(self, codes: Bytes) -> list[npt.NDArray[np.uint32]]:
+        """Codes (32, ...) to the group's words, `bits` arrays of the other axes' shape."""
+        quads = np.moveaxis(codes.reshape(QUADS, 4, *codes.shape[1:]), 1, -1)
+        return self.pack_quads(np.ascontiguousarray(quads).view("<u4")[..., 0])
+
+    def pack_quads(self, codes: npt.NDArray[np.uint32]) -> list[npt.NDArray[np.uint32]]:
+        """The same of quads (8, ...), the first code of each in the lowest byte: a quarter of the numbers to go over."""
+        words = [np.zeros(codes.shape[1:], np.uint32) for _ in range(self.bits)]
+        for width, first, start in self.planes:
+            per_word, mask = QUADS // width, np.uint32(0x01010101 * ((1 << width) - 1))
+            for q in range(QUADS):
+                place, quad = divmod(q, per_word)
+                words[start + place] |= ((codes[q] >> np.uint32(first)) & mask) << np.uint32(width * quad)
+        return words
+
+    def table(self) -> list[float]:
+        """What each code means, one period after another up to 16 (5 bits: 32) entries."""
+        meaning = [q - self.offset for q in range(1 << self.bits)] if self.values is None else list(self.values)
+        return [float(v) for v in meaning * max(1, 16 // len(meaning))]
+
+
+class CodeReader:
+    """The codes of one group of 32 features x 16 rows at `address` + `offset` bytes."""
+
+    def __init__(self, b: ir.IRBuilder, codes: Codes, address: ir.Value, offset: int = 0) -> None:
+        self._b, self._codes = b, codes
+        self._address, self._offset = address, offset
+        self._words: dict[int, ir.Value] = {}
+        self._quads: dict[int, ir.Value] = {}
+        self._looked_up: dict[int, ir.Value] = {}
+
+    def _word(self, j: int) -> ir.Value:
+        if j not in self._words:
+            self._words[j] = load(self._b, self._address, VI32, self._offset + j * LANES * 4)
+        return self._words[j]
+
+    def _quad(self, q: int) -> ir.Value:
+        """The codes of features 4 q .. 4 q + 3, as the bytes of 32-bit lanes."""
+        if q not in self._quads:
+            b, value = self._b, None
+            for width, first, start in self._codes.planes:
+                place, quad = divmod(q, QUADS // width)
+                piece, shift = self._word(start + place), width * quad - first
+                if shift:
+                    piece = (b.lshr if shift > 0 else b.shl)(piece, const_vector(abs(shift), VI32))
+                mask = ((1 << width) - 1) << first
+                piece = b.and_(piece, const_vector(mask * 0x01010101, VI32))
+                value = piece if value is None else b.or_(value, piece)
+            assert value is not None
+            self._quads[q] = value
+        return self._quads[q]
+
+    def operand(self, q: int) -> ir.Value:
+        """Features 4 q .. 4 q + 3 for `byte_products`: what the codes mean, plus `codes.zero`."""
+        b, codes = self._b, self._codes
+        quad = b.bitcast(self._quad(q), V64I8)
+        return quad if codes.values is None else look_up_bytes(b, [v + BIAS for v in codes.values], quad)
+
+    def numbers(self, q: int, cells: Cells) -> tuple[ir.Value, ...]:
+        """Quad q as `cells` hold it."""
+        return self.pairs(q) if cells.bits == 16 else (self.operand(q),)
+
+    def pairs(self, q: int) -> tuple[ir.Value, ir.Value]:
+        """Features (4 q, 4 q + 2) and (4 q + 1, 4 q + 3) as what the codes mean, in 16 bits."""
+        b, codes = self._b, self._codes
+        if codes.values is not None:
+            return signed_pairs(b, b.bitcast(look_up_bytes(b, list(codes.values), b.bitcast(self._quad(q), V64I8)), VI32))
+        minus = ir.Constant(V32I16, [ir.Constant(I16, codes.offset)] * 32) if codes.offset else None
+        return code_pairs(b, self._quad(q), minus)
+
+    def vector(self, k: int) -> ir.Value:
+        """Feature k of the group as float32: its code's meaning plus `codes.left`, exact."""
+        b, codes = self._b, self._codes
+        place = const_vector(8 * (k % 4), VI32)
+        if codes.by_table:
+            # The table is periodic and only the lowest bits choose: what is above a code that fills its plane need not be masked.
+            if len(codes.planes) == 1:
+                word, quad = divmod(k // 4, QUADS // codes.bits)
+                shift = 8 * (k % 4) + codes.bits * quad
+                value = self._word(word)
+                return look_up(b, codes.table(), b.lshr(value, const_vector(shift, VI32)) if shift else value)
+            return look_up(b, codes.table(), b.lshr(self._quad(k // 4), place))
+        if codes.values is not None:
+            if k // 4 not in self._looked_up:
+                index = b.bitcast(self._quad(k // 4), V64I8)
+                self._looked_up[k // 4] = b.bitcast(look_up_bytes(b, list(codes.values), index), VI32)
+            top = b.shl(self._looked_up[k // 4], const_vector(24 - 8 * (k % 4), VI32))
+            return b.sitofp(b.ashr(top, const_vector(24, VI32)), VF32)
+        return b.sitofp(b.and_(b.lshr(self._quad(k // 4), place), const_vector(255, VI32)), VF32)
+
+
+def look_up(b: ir.IRBuilder, table: list[float], index: ir.Value) -> ir.Value:
+    """table[index % len(table)] in each lane, for tables of 16 or 32 entries; AVX-512 only."""
+    halves = [ir.Constant(VF32, [ir.Constant(F32, v) for v in table[i : i + LANES]]) for i in range(0, len(table), LANES)]
+    if len(halves) == 1:
+        return permute(b, halves[0], index)
+    kind = ir.FunctionType(VF32, [VF32, VI32, VF32])
+    function = cgutils.get_or_insert_function(b.module, kind, "llvm.x86.avx512.vpermi2var.ps.512")
+    return b.call(function, [halves[0], index, halves[1]])
+
+
+def look_up_bytes(b: ir.IRBuilder, table: list[int], index: ir.Value) -> ir.Value:
+    """table[index] of 64 bytes below 16; the CPU's byte permutation, or else a tree of selections. Table entries from -128 to 255."""
+    for feature, width, name in (
+        ("avx512bw", 64, "llvm.x86.avx512.pshuf.b.512"),
+        ("avx2", 32, "llvm.x86.avx2.pshuf.b"),
+        ("ssse3", 16, "llvm.x86.ssse3.pshuf.b.128"),
+        ("neon", 16, "llvm.aarch64.neon.tbl1.v16i8"),
+    ):
+        if feature in FEATURES or (feature == "neon" and ARM64):
+            return _permute_bytes(b, table, index, width, name)
+    level = [ir.Constant(V64I8, [ir.Constant(I8, v)] * 64) for v in table]
+    bit = 1
+    while len(level) > 1:
+        mask = ir.Constant(V64I8, [ir.Constant(I8, bit)] * 64)
+        chosen = b.icmp_signed("==", b.and_(index, mask), mask)
+        level = [b.select(chosen, level[i + 1], level[i]) for i in range(0, len(level), 2)]
+        bit *= 2
+    return level[0]
+
+
+def _permute_bytes(b: ir.IRBuilder, table: list[int], index: ir.Value, width: int, name: str) -> ir.Value:
+    kind = ir.VectorType(I8, width)
+    function = cgutils.get_or_insert_function(b.module, ir.FunctionType(kind, [kind, kind]), name)
+    entries = ir.Constant(kind, [ir.Constant(I8, v) for v in table] * (width // 16))
+    parts = []
+    for start in range(0, 64, width):
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), width), [ir.Constant(ir.IntType(32), start + i) for i in range(width)])
+        parts.append(b.call(function, [entries, b.shuffle_vector(index, ir.Constant(V64I8, ir.Undefined), mask)]))
+    return join(b, parts)

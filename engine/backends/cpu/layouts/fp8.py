@@ -1,0 +1,81 @@
+"""8-bit floats (e4m3) with a scale for each block of inputs. Holds `engine.weights.packed.fp8`'s types.
+
+Block of `unit` features x 16 rows: the bytes (unit, 16), then 16 float32 scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from llvmlite import ir
+
+from engine.backends.cpu.codegen.simd import F32, I64, LANES, VF32, Accumulators, counted_loop, fma, load, load_e4m3, splat, store
+from engine.backends.cpu.layouts.table import CHAINS, Bytes, add_to_chain, join_chains, prefetch_lines, tiles
+
+_GROUP = 32
+UNITS = (128, 32)
+
+
+@dataclass(frozen=True)
+class Fp8:
+    """See the module docstring."""
+
+    unit: int
+
+    whole = False
+
+    @property
+    def name(self) -> str:
+        """See `Family`."""
+        return f"fp8u{self.unit}"
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """See `Family`."""
+        return (f"FP8_{self.unit}",)
+
+    @property
+    def block_bytes(self) -> int:
+        """See `Family`."""
+        return (self.unit + 4) * LANES
+
+    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+        """See `Family.pack`; of each row and block `unit` numbers and a float32 scale."""
+        blocks, height = columns // self.unit, rows // LANES
+        parts = raw.reshape(rows, blocks, self.unit + 4)
+        out = np.empty((height, blocks, self.block_bytes), np.uint8)
+        out[:, :, : self.unit * LANES] = tiles(parts[:, :, : self.unit], rows).reshape(height, blocks, -1)
+        scales = np.ascontiguousarray(parts[:, :, self.unit :]).view(np.uint32)
+        out[:, :, self.unit * LANES :] = np.ascontiguousarray(tiles(scales, rows)).view(np.uint8).reshape(height, blocks, -1)
+        return out.reshape(-1)
+
+    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
+        """See `Family.emit_dot`."""
+        scale = load(b, block, VF32, self.unit * LANES)
+        prefetch_lines(b, b.add(block, ir.Constant(I64, self.unit * LANES)), 4 * LANES)
+        with counted_loop(b, ir.Constant(I64, self.unit // _GROUP)) as g:
+            group = b.add(block, b.mul(g, ir.Constant(I64, _GROUP * LANES)))
+            prefetch_lines(b, group, _GROUP * LANES)
+            parts: list[list[ir.Value | None]] = [[None] * CHAINS for _ in rows]
+            xs = [b.add(x, b.mul(g, ir.Constant(I64, 4 * _GROUP))) for x in rows]
+            for k in range(_GROUP):
+                weight = load_e4m3(b, group, k * LANES)
+                for r, x in enumerate(xs):
+                    add_to_chain(b, parts[r], k % CHAINS, splat(b, load(b, x, F32, 4 * k)), weight)
+            for r in range(len(xs)):
+                totals.set(r, fma(b, scale, join_chains(b, parts[r]), totals.get(r)))
+
+    def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
+        """See `Family.emit_unpack`."""
+        scale = load(b, block, VF32, self.unit * LANES)
+        with counted_loop(b, ir.Constant(I64, self.unit // _GROUP)) as g:
+            group = b.add(block, b.mul(g, ir.Constant(I64, _GROUP * LANES)))
+            out = b.add(target, b.mul(g, ir.Constant(I64, _GROUP * LANES * 4)))
+            for k in range(_GROUP):
+                store(b, b.fmul(load_e4m3(b, group, k * LANES), scale), out, k * LANES * 4)
+
+
+FP8_FAMILIES = tuple(Fp8(unit) for unit in UNITS)
+"""Of both units."""

@@ -1,0 +1,179 @@
+"""Codes with a scale and a whole zero for each group of inputs: w = (q - z) s. Holds `engine.weights.packed.grouped`'s types.
+
+Block of `unit` features x 16 rows: groups of 32 features (`family_codes`; of 8 bits: bytes (8, 16, 4) of q - 128), then 16 scales
+(fp16 or float32), then 16 zeros less the middle code, int8 (of 8 bits: int16). Sums of products are of whole codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from llvmlite import ir
+
+from engine.backends.cpu.codegen.simd import (
+    I8,
+    I16,
+    I64,
+    LANES,
+    VF32,
+    VI32,
+    Accumulators,
+    const_vector,
+    counted_loop,
+    fma,
+    load,
+    load_half,
+    store,
+)
+from engine.backends.cpu.codegen.simd_bytes import BIAS
+from engine.backends.cpu.kernels.linear.integer_dot import ALL, record_scale, record_sum, whole_products
+from engine.backends.cpu.kernels.linear.integer_gemm import Cells, in_both
+from engine.backends.cpu.kernels.packed_activations import RECORD
+from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
+from engine.backends.cpu.layouts.q8 import byte_numbers, byte_operand, byte_vector
+from engine.backends.cpu.layouts.table import Bytes, prefetch_lines, tiles
+
+WIDTHS = (2, 3, 4, 5, 6, 8)
+UNITS = (32, 64, 128)
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """See the module docstring. `half`: scales are fp16 numbers, else float32."""
+
+    bits: int
+    unit: int
+    half: bool
+
+    whole = True
+
+    @property
+    def name(self) -> str:
+        """See `Family`."""
+        return f"grouped{self.bits}u{self.unit}{'' if self.half else 'f32'}"
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """See `Family`."""
+        return (f"GROUPED{self.bits}_{self.unit}{'' if self.half else '_F32'}",)
+
+    @property
+    def _middle(self) -> int:
+        return 1 << (self.bits - 1)
+
+    @property
+    def _codes(self) -> Codes | None:
+        return None if self.bits == 8 else Codes(self.bits, offset=self._middle)
+
+    @property
+    def _group_bytes(self) -> int:
+        return self.bits * LANES * 4
+
+    @property
+    def _scales_at(self) -> int:
+        return self._group_bytes * (self.unit // GROUP)
+
+    @property
+    def _zeros_at(self) -> int:
+        return self._scales_at + (2 if self.half else 4) * LANES
+
+    @property
+    def block_bytes(self) -> int:
+        """See `Family`."""
+        return self._zeros_at + (2 if self.bits == 8 else 1) * LANES
+
+    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+        """See `Family.pack`; of each row and block `unit` bytes of codes, a float32 scale and an int16 zero."""
+        blocks, height = columns // self.unit, rows // LANES
+        parts = raw.reshape(height, LANES, blocks, self.unit + 6)
+        out = np.empty((height, blocks, self.block_bytes), np.uint8)
+        groups = out[:, :, : self._scales_at].reshape(height, blocks, -1, self._group_bytes)
+        split = parts[..., : self.unit].reshape(height, LANES, blocks, -1, GROUP)
+        codes = self._codes
+        if codes is None:
+            signed = (split ^ np.uint8(0x80)).reshape(*split.shape[:-1], GROUP // 4, 4)
+            groups[...] = signed.transpose(0, 2, 3, 4, 1, 5).reshape(groups.shape)
+        else:
+            # The quad of features comes first: all the work is then on long contiguous vectors.
+            quads = np.ascontiguousarray(split).view("<u4").transpose(4, 0, 2, 3, 1)
+            for j, word in enumerate(codes.pack_quads(np.ascontiguousarray(quads))):
+                groups[..., j * LANES * 4 : (j + 1) * LANES * 4] = word.view(np.uint8)
+        scales = np.ascontiguousarray(parts[..., self.unit : self.unit + 4]).view(np.float32)
+        zeros = np.ascontiguousarray(parts[..., self.unit + 4 :]).view(np.int16) - np.int16(self._middle)
+        for at, end, numbers in (
+            (self._scales_at, self._zeros_at, scales.astype(np.float16) if self.half else scales),
+            (self._zeros_at, self.block_bytes, zeros if self.bits == 8 else zeros.astype(np.int8)),
+        ):
+            lanes = np.ascontiguousarray(tiles(numbers.reshape(rows, blocks), rows))
+            out[:, :, at:end] = lanes.view(np.uint8).reshape(height, blocks, -1)
+        return out.reshape(-1)
+
+    def _numbers(self, b: ir.IRBuilder, block: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The scales, and the zeros less the middle code, float32."""
+        scale = load_half(b, block, self._scales_at) if self.half else load(b, block, VF32, self._scales_at)
+        zero = load(b, block, ir.VectorType(I16 if self.bits == 8 else I8, LANES), self._zeros_at)
+        return scale, b.sitofp(b.sext(zero, VI32), VF32)
+
+    def _vectors(self, b: ir.IRBuilder, group: ir.Value) -> list[ir.Value]:
+        """The 32 features' codes less the middle one, plus `_left`, float32."""
+        codes = self._codes
+        if codes is not None:
+            reader = CodeReader(b, codes, group)
+            return [reader.vector(k) for k in range(GROUP)]
+        return [byte_vector(b, group, k) for k in range(GROUP)]
+
+    @property
+    def _left(self) -> float:
+        codes = self._codes
+        return 0.0 if codes is None else float(codes.left)
+
+    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
+        """See `Family.emit_dot`."""
+        scale, zero = self._numbers(b, block)
+        minus, codes = b.fneg(zero), self._codes
+        prefetch_lines(b, b.add(block, ir.Constant(I64, self._scales_at)), self.block_bytes - self._scales_at)
+        with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
+            group = b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes)))
+            prefetch_lines(b, group, self._group_bytes)
+            records = [b.add(x, b.mul(g, ir.Constant(I64, RECORD))) for x in rows]
+            reader = None if codes is None else CodeReader(b, codes, group)
+            quads = ((q, byte_operand(b, group, q) if reader is None else reader.operand(q)) for q in range(QUADS))
+            for r, value in enumerate(whole_products(b, quads, records, BIAS if codes is None else codes.zero, ALL, codes is None)):
+                product = fma(b, value, record_scale(b, records[r]), b.fmul(minus, record_sum(b, records[r], ALL)))
+                totals.set(r, fma(b, scale, product, totals.get(r)))
+
+    def cells(self, bits: int) -> Cells:
+        """See `Whole.cells`: pairs are less the zero already, of bytes a minimum takes it off."""
+        if bits == 16:
+            return Cells(16, GROUP, False)
+        codes = self._codes
+        return Cells(8, GROUP, True, BIAS if codes is None else codes.zero, codes is None)
+
+    def emit_cells(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, cells: Cells) -> None:
+        """See `Whole.emit_cells`."""
+        scale, zero = self._numbers(b, block)
+        codes, minus = self._codes, in_both(b, b.fptosi(zero, VI32))
+        with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
+            group = b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes)))
+            out = b.add(target, b.mul(g, ir.Constant(I64, cells.size)))
+            reader = None if codes is None else CodeReader(b, codes, group)
+            for q in range(QUADS):
+                numbers = byte_numbers(b, group, q, cells) if reader is None else reader.numbers(q, cells)
+                cells.put_quad(b, out, q, [b.sub(pair, minus) for pair in numbers] if cells.bits == 16 else numbers)
+            cells.put_scales(b, out, 0, scale, None if cells.bits == 16 else b.fneg(b.fmul(zero, scale)))
+
+    def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
+        """See `Family.emit_unpack`."""
+        scale, zero = self._numbers(b, block)
+        minus = b.fadd(zero, const_vector(self._left)) if self._left else zero
+        with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
+            group = b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes)))
+            out = b.add(target, b.mul(g, ir.Constant(I64, GROUP * LANES * 4)))
+            for k, value in enumerate(self._vectors(b, group)):
+                store(b, b.fmul(b.fsub(value, minus), scale), out, k * LANES * 4)
+
+
+GROUPED_FAMILIES = tuple(Grouped(bits, unit, half) for half in (True, False) for unit in UNITS for bits in WIDTHS)
+"""Of all widths, units and kinds of scale; only those a model has are ever compiled."""

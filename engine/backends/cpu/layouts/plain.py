@@ -1,0 +1,52 @@
+"""F32, F16 and BF16 weights: blocks of 4 features, each 16 rows wide, in the file's own number type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from llvmlite import ir
+
+from engine.backends.cpu.codegen.simd import F32, LANES, VF32, Accumulators, const_vector, fma, load, load_bfloat, load_half, splat, store
+from engine.backends.cpu.layouts.table import CHAINS, Bytes, prefetch_lines, tiles
+
+
+class Plain:
+    """A family of plain numbers: unit 4, layout (4, 16) of `size`-byte values a block."""
+
+    whole = False
+    unit = 4
+
+    def __init__(self, type_name: str, size: int) -> None:
+        self.name = type_name.lower()
+        self.types: tuple[str, ...] = (type_name,)
+        self.size = size
+        self.block_bytes = self.unit * LANES * size
+
+    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+        """See `Family.pack`."""
+        values = raw.view(np.dtype(f"u{self.size}")).reshape(rows, columns)
+        return np.ascontiguousarray(tiles(values, rows)).reshape(-1).view(np.uint8)
+
+    def _vector(self, b: ir.IRBuilder, block: ir.Value, k: int) -> ir.Value:
+        offset = k * LANES * self.size
+        if self.name == "f32":
+            return load(b, block, VF32, offset)
+        return load_half(b, block, offset) if self.name == "f16" else load_bfloat(b, block, offset)
+
+    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
+        """See `Family.emit_dot`; `CHAINS` slots a row."""
+        prefetch_lines(b, block, self.block_bytes)
+        for k in range(self.unit):
+            weight = self._vector(b, block, k)
+            for r, x in enumerate(rows):
+                slot = r + len(rows) * (k % CHAINS)
+                totals.set(slot, fma(b, splat(b, load(b, x, F32, 4 * k)), weight, totals.get(slot)))
+
+    def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
+        """See `Family.emit_unpack`."""
+        for k in range(self.unit):
+            store(b, b.fadd(self._vector(b, block, k), const_vector(0.0)), target, k * LANES * 4)
+
+
+PLAIN = (Plain("F32", 4), Plain("F16", 2), Plain("BF16", 2))

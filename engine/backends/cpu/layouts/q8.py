@@ -1,0 +1,87 @@
+"""8-bit weights with one scale for 32 features: w = d q. Holds Q8_0.
+
+Block of 32 features x 16 rows, 544 bytes: int8 (8, 16, 4), four neighbouring features of each row together, then 16 fp16
+scales. Source of the file layout: ggml's block_q8_0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from llvmlite import ir
+
+from engine.backends.cpu.codegen.simd import LANES, VF32, VI32, Accumulators, const_vector, fma, load, load_half, store
+from engine.backends.cpu.codegen.simd_bytes import BIAS, V64I8, biased
+from engine.backends.cpu.kernels.linear.integer_dot import ALL, record_scale, whole_products
+from engine.backends.cpu.kernels.linear.integer_gemm import Cells, signed_pairs
+from engine.backends.cpu.layouts.table import Bytes, prefetch_lines, tiles
+
+_UNIT = 32
+_SCALES = _UNIT * LANES
+
+
+def quads_of(values: Bytes, rows: int) -> Bytes:
+    """(rows, blocks, features) to (rows / 16, blocks, -1), in each block (features / 4, 16, 4)."""
+    height, blocks, features = rows // LANES, values.shape[1], values.shape[2]
+    return values.reshape(height, LANES, blocks, features // 4, 4).transpose(0, 2, 3, 1, 4).reshape(height, blocks, -1)
+
+
+def byte_operand(b: ir.IRBuilder, group: ir.Value, q: int) -> ir.Value:
+    """Quad q of signed bytes at `group` for `byte_products`."""
+    return biased(b, load(b, group, V64I8, 4 * LANES * q))
+
+
+def byte_numbers(b: ir.IRBuilder, group: ir.Value, q: int, cells: Cells) -> tuple[ir.Value, ...]:
+    """Quad q of signed bytes at `group` as `cells` hold it."""
+    return signed_pairs(b, load(b, group, VI32, 4 * LANES * q)) if cells.bits == 16 else (byte_operand(b, group, q),)
+
+
+def byte_vector(b: ir.IRBuilder, group: ir.Value, k: int) -> ir.Value:
+    """Feature k of signed bytes at `group` as float32."""
+    word = load(b, group, VI32, 4 * LANES * (k // 4))
+    return b.sitofp(b.ashr(b.shl(word, const_vector(24 - 8 * (k % 4), VI32)), const_vector(24, VI32)), VF32)
+
+
+class Q8:
+    """See the module docstring."""
+
+    name = "q8"
+    types: tuple[str, ...] = ("Q8_0",)
+    unit = _UNIT
+    block_bytes = _SCALES + 2 * LANES
+    whole = True
+
+    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+        """See `Family.pack`."""
+        blocks = columns // _UNIT
+        source = raw.reshape(rows, blocks, 34)
+        out = np.empty((rows // LANES, blocks, self.block_bytes), np.uint8)
+        out[:, :, :_SCALES] = quads_of(source[:, :, 2:], rows)
+        scales = np.ascontiguousarray(source[:, :, :2]).view(np.uint16)
+        out[:, :, _SCALES:] = np.ascontiguousarray(tiles(scales, rows)).view(np.uint8).reshape(rows // LANES, blocks, -1)
+        return out.reshape(-1)
+
+    def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
+        """See `Family.emit_dot`."""
+        prefetch_lines(b, block, self.block_bytes)
+        scale = load_half(b, block, _SCALES)
+        quads = ((q, byte_operand(b, block, q)) for q in range(_UNIT // 4))
+        for r, value in enumerate(whole_products(b, quads, rows, BIAS, ALL, True)):
+            totals.set(r, fma(b, scale, b.fmul(value, record_scale(b, rows[r])), totals.get(r)))
+
+    def cells(self, bits: int) -> Cells:
+        """See `Whole.cells`."""
+        return Cells(16, _UNIT, False) if bits == 16 else Cells(8, _UNIT, BIAS > 0, BIAS, signed=True)
+
+    def emit_cells(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, cells: Cells) -> None:
+        """See `Whole.emit_cells`."""
+        for q in range(_UNIT // 4):
+            cells.put_quad(b, target, q, byte_numbers(b, block, q, cells))
+        cells.put_scales(b, target, 0, load_half(b, block, _SCALES), None)
+
+    def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
+        """See `Family.emit_unpack`."""
+        scale = load_half(b, block, _SCALES)
+        for k in range(_UNIT):
+            store(b, b.fmul(byte_vector(b, block, k), scale), target, k * LANES * 4)

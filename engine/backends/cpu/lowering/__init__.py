@@ -1,0 +1,1 @@
+"""From a model's operations to the calls that a program replays."""

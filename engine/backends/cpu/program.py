@@ -1,0 +1,122 @@
+"""Recording a model's forward pass as a tape, and replaying it.
+
+The recorder runs the model's forward function once with symbolic buffers. When it is done it gives every buffer a place in
+one arena (places are used again after a buffer's last use), fills in the argument blocks, and cuts the list of operations
+into phases: an operation starts a new phase when it touches what an operation of the running phase writes, or writes what
+one of them reads.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.base import Floats, Forward, Step
+from engine.backends.cpu.codegen.kernel_cache import KERNELS
+from engine.backends.cpu.kv_cache import CpuCache
+from engine.backends.cpu.lowering.recorder import Recorder
+from engine.backends.cpu.lowering.stages import Operation, phases_of
+from engine.backends.cpu.runtime.memory import aligned
+from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, PAGES, POSITIONS, ROWS, SERIAL, SMALL_ROWS, TOKENS, WORDS
+from engine.backends.cpu.runtime.thread_pool import OPERATION, Recording, Team, Words
+from engine.backends.memory_plan import Buffer, assign_places
+
+ARGUMENTS = 24
+"""Words of an argument block: whole cache lines."""
+
+
+class Tape:
+    """A recorded program. See `engine.backends.base.Program`."""
+
+    def __init__(self, forward: Forward, cache: CpuCache, max_rows: int, threads: int, prompt_bits: int = 16) -> None:
+        recorder = Recorder(cache, prompt_bits)
+        self._first_rows_apart = prompt_bits == 8
+        self._logits: Buffer = forward(recorder)
+        self.max_rows = max_rows
+        self._operations = recorder.operations
+        self._positions = recorder.positions
+        for _ in KERNELS.compile([operation.kernel for operation in self._operations]):
+            pass
+        places = assign_places(self._operations, self._logits)
+        self._arena = [aligned(max_rows * row_bytes) for row_bytes in places]
+        self._constants = [*recorder.constants, cache]  # all that the tape has addresses in
+        self._phases: Words = np.array(phases_of(self._operations), np.int64)
+        self._step: Words = aligned(8 * WORDS).view(np.int64)
+        self._recording = Recording(self._assemble(), self._phases, self._step, threads)
+        # A step's own arrays are copied: to ask an array for its address costs more than that.
+        self._tokens, self._places = (aligned(4 * max_rows).view(np.int32) for _ in range(2))
+        self._step[[TOKENS, POSITIONS]] = self._tokens.ctypes.data, self._places.ctypes.data
+        self._pages = self._room_for_pages(16)
+        self._values: Floats = self._arena[self._logits.place].view(np.float32).reshape(max_rows, -1)[:, : self._logits.width]
+        self._first: Floats = self._values[:1]
+        self._words, self._serial = self._step.data, 0
+        self._team = Team(KERNELS.team, threads, recorder.scratch)
+        self.stamps: Words | None = None
+        """Where `run` notes the start and the end of each phase while it is profiled; see `Team.replay`."""
+
+    def _value(self, argument: int | float | Buffer) -> int:
+        if isinstance(argument, Buffer):
+            return int(self._arena[argument.place].ctypes.data)
+        return int(np.float64(argument).view(np.int64)) if isinstance(argument, float) else argument
+
+    def _assemble(self) -> Words:
+        tape = aligned(8 * OPERATION * len(self._operations)).view(np.int64).reshape(-1, OPERATION)
+        blocks = aligned(8 * ARGUMENTS * len(self._operations)).view(np.int64).reshape(-1, ARGUMENTS)
+        self._constants.append(blocks)
+        for i, operation in enumerate(self._operations):
+            blocks[i, : len(operation.arguments)] = [self._value(a) for a in operation.arguments]
+            tape[i, :7] = [KERNELS.address(operation.kernel), blocks[i].ctypes.data, *operation.tiles, int(operation.on_logit_rows)]
+        return tape.reshape(-1)
+
+    @property
+    def phase_count(self) -> int:
+        """Phases of one replay: how often all threads wait for each other."""
+        return len(self._phases) - 1
+
+    @property
+    def phases(self) -> list[list[Operation]]:
+        """The operations of each phase."""
+        return [self._operations[first:last] for first, last in pairwise(self._phases)]
+
+    def run(self, step: Step) -> Floats:
+        """See `Program.run`."""
+        if self._first_rows_apart and step.positions[0] == 0 and len(step.token_ids) > SMALL_ROWS:
+            return self._begin(step)
+        tokens, places, pages, rows = step.token_ids, step.positions, step.pages, step.logit_rows
+        count, length = len(tokens), len(pages)
+        assert 0 < count <= self.max_rows
+        assert rows <= count
+        assert places[-1] < self._positions, "a position past the end of a table"
+        if length > len(self._pages):
+            self._pages = self._room_for_pages(2 * length)
+        self._tokens[:count], self._places[:count], self._pages[:length] = tokens, places, pages
+        self._serial += 1
+        self._words[ROWS], self._words[LOGIT_ROWS], self._words[SERIAL] = count, rows, self._serial
+        self._team.replay(self._recording, self.stamps)
+        if rows == 1:
+            return self._first
+        values: Floats = self._values[:rows]
+        return values
+
+    def _begin(self, step: Step) -> Floats:
+        """A prompt with activations in 8 bits: its first rows go alone, in 16.
+
+        Nearly all that follows attends to a sequence's first tokens (arXiv 2309.17453), and nowhere else are activations so far
+        apart in size (arXiv 2402.17762): over half of what 8 bits cost came from there.
+        """
+        tokens, places, wanted, rest = step.token_ids, step.positions, step.logit_rows, len(step.token_ids) - SMALL_ROWS
+        first = self.run(Step(tokens[:SMALL_ROWS], places[:SMALL_ROWS], step.pages, max(1, wanted - rest))).copy()
+        last = self.run(Step(tokens[SMALL_ROWS:], places[SMALL_ROWS:], step.pages, min(wanted, rest)))
+        return np.concatenate([first, last]) if wanted > rest else last
+
+    def _room_for_pages(self, count: int) -> npt.NDArray[np.int32]:
+        pages: npt.NDArray[np.int32] = aligned(4 * count).view(np.int32)
+        self._step[PAGES] = pages.ctypes.data
+        return pages
+
+    def close(self) -> None:
+        """See `Program.close`."""
+        self._team.close()
+        self._operations, self._arena, self._constants = [], [], []

@@ -1,0 +1,1 @@
+"""What a program runs on: threads, cores, memory and clocks."""

@@ -1,0 +1,67 @@
+"""Where the time of a step goes: measured in the replay itself, with all threads, and set beside the bytes that are read.
+
+The caller's thread notes the time at the end of each phase. Operations of one phase run side by side, so their time is one
+figure, which bears all their names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.backends.cpu.lowering.stages import Operation
+from engine.backends.cpu.program import Tape
+from engine.backends.cpu.runtime.clock import ticks_per_second
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Phases of the same kernels on the same shapes, in one step."""
+
+    name: str
+    """Kernels with the shapes of their matrices (M x K), or heads, key/value heads and head dimension: "linear_q41 576x576"."""
+    count: int
+    seconds: float
+    """Of all of them."""
+    bytes: int
+    """Weights, keys and values that all of them read, each once."""
+
+
+def profile(tape: Tape, run: Callable[[], object], rows: int, depth: int, repeats: int) -> list[Spent]:
+    """What a step of `rows` rows behind `depth` positions spends its time on, most first; `run` runs it once on this tape.
+
+    Each phase counts with the median of its times. Empty where the CPU has no counter.
+    """
+    phases, rate = tape.phases, ticks_per_second()
+    stamps = np.zeros((repeats, len(phases) + 1), np.int64)
+    try:
+        for each in stamps:
+            tape.stamps = each
+            run()
+    finally:
+        tape.stamps = None
+    if not rate:
+        return []
+    seconds = np.median(np.diff(stamps, axis=1), axis=0) / rate
+    sums: dict[str, Spent] = {}
+    for operations, spent in zip(phases, seconds, strict=True):
+        name, read = _name(operations), sum(bytes_read(each, rows, depth) for each in operations)
+        before = sums.get(name, Spent(name, 0, 0.0, 0))
+        sums[name] = Spent(name, before.count + 1, before.seconds + float(spent), before.bytes + read)
+    return sorted(sums.values(), key=lambda each: -each.seconds)
+
+
+def bytes_read(operation: Operation, rows: int, depth: int) -> int:
+    """Weights, keys and values that one operation reads from memory in a step; of experts, as many as the rows can choose."""
+    own = 1 if operation.on_logit_rows else rows
+    weights = min(operation.bytes, own * operation.row_bytes) if operation.row_bytes else operation.bytes
+    positions = min(depth + rows, operation.window + rows - 1) if operation.window else depth + rows
+    return weights + operation.position_bytes * positions
+
+
+def _name(operations: list[Operation]) -> str:
+    counted = Counter(" ".join([each.kernel, "x".join(map(str, each.shape))]).strip() for each in operations)
+    return " + ".join(f"{count} {name}" if count > 1 else name for name, count in counted.items())

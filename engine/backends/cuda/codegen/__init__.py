@@ -1,0 +1,1 @@
+"""From Python functions to machine code: instructions, specialising, compiling, keeping."""

@@ -1,0 +1,247 @@
+"""What the instructions of `engine.backends.cuda.codegen.ptx` do, to Python numbers: fp16, bf16 and e4m3 in bits, matrix fragments, memory.
+
+"i" and "r" are Python ints, already wrapped to 32 bits, "f" np.float32. Only the tests' interpreter runs any of this.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from engine.backends.cuda.codegen.words import int32
+
+M32 = 0xFFFFFFFF
+HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+"""Every fp16 number, by its bits."""
+
+
+class Machine(Protocol):
+    """What emulations ask of the interpreter about the thread that runs: its memory, and an exchange among its warp's lanes."""
+
+    @property
+    def thread(self) -> int: ...
+    @property
+    def block(self) -> tuple[int, int, int]: ...
+    @property
+    def blocks(self) -> tuple[int, int, int]: ...
+    @property
+    def threads(self) -> int: ...
+
+    def load(self, address: int, size: int, shared: bool) -> bytes:
+        """`size` bytes; raises when they were not all allocated, or are not aligned to `size`."""
+        ...
+
+    def store(self, address: int, data: bytes, shared: bool) -> None:
+        """The reverse."""
+        ...
+
+    def add(self, address: int, value: int, shared: bool) -> int:
+        """Add to an int32 at once, as no other thread sees it between; gives what was there before."""
+        ...
+
+    def exchange(self, value: Any) -> tuple[list[Any], int]:
+        """Wait for the whole warp: the values of its 32 lanes, and this lane's number. Lanes that diverged are an error.
+
+        All lanes get the same list, and no lane of another warp runs before each of them has either come to the next meeting or
+        ended.
+        """
+        ...
+
+    def barrier(self) -> None:
+        """Wait for the whole block."""
+        ...
+
+    def shared(self, size: int) -> int:
+        """The address of `size` bytes of shared memory that belong to this place in the code."""
+        ...
+
+
+def bits_of(value: Any) -> int:
+    return int(np.float32(value).view(np.uint32))
+
+
+def float_of(bits: int) -> np.float32:
+    return np.uint32(int(bits) & M32).view(np.float32)
+
+
+def halves_of(word: int) -> tuple[np.float16, np.float16]:
+    word = int(word)
+    return HALVES[word & 0xFFFF], HALVES[word >> 16 & 0xFFFF]
+
+
+def half_bits(value: Any) -> int:
+    value = np.float32(value)
+    if not -65504 < value < 65504:
+        with np.errstate(over="ignore"):
+            return int(value.astype(np.float16).view(np.uint16))
+    return int(value.astype(np.float16).view(np.uint16))
+
+
+def bf16_bits(value: Any) -> int:
+    bits = bits_of(value)
+    if bits & 0x7FFFFFFF > 0x7F800000:
+        return 0x7FFF
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF
+
+
+def e4m3_value(byte: int) -> np.float32:
+    sign, exponent, fraction = byte >> 7, byte >> 3 & 15, byte & 7
+    if byte & 0x7F == 0x7F:
+        return np.float32(np.nan)
+    value = math.ldexp(fraction / 8, -6) if not exponent else math.ldexp(1 + fraction / 8, exponent - 7)
+    return np.float32(-value if sign else value)
+
+
+def fused(_: Machine, a: Any, b: Any, c: Any) -> np.float32:
+    # A product of two float32 is exact in float64; adding rounds once more, which is all but never seen in float32.
+    return np.float32(float(a) * float(b) + float(c))
+
+
+def byte_products(_: Machine, a: int, b: int, c: int) -> int:
+    x0, x1, x2, x3, y0, y1, y2, y3 = struct.unpack("<8b", struct.pack("<2I", int(a) & M32, int(b) & M32))
+    return int(int32(int(c) + x0 * y0 + x1 * y1 + x2 * y2 + x3 * y3))
+
+
+def permuted(_: Machine, a: int, b: int, select: int) -> int:
+    both, out = (int(a) & M32) | (int(b) & M32) << 32, 0
+    for i in range(4):
+        nibble = int(select) >> 4 * i & 15
+        byte = both >> 8 * (nibble & 7) & 255
+        out |= (byte if nibble < 8 else 255 * (byte >> 7)) << 8 * i
+    return out
+
+
+def by_table(a: int, b: int, c: int, table: int) -> int:
+    out = 0
+    for row in range(8):  # of the table: the bits of a, b and c that it is for
+        if table >> row & 1:
+            out |= (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
+    return out & M32
+
+
+def each_half(function: Callable[[np.float32, np.float32], Any]) -> Callable[[Machine, int, int], int]:
+    def each(_: Machine, a: int, b: int) -> int:
+        (a0, a1), (b0, b1) = halves_of(a), halves_of(b)
+        return half_bits(function(np.float32(a0), np.float32(b0))) | half_bits(function(np.float32(a1), np.float32(b1))) << 16
+
+    return each
+
+
+def fused_halves(_: Machine, a: int, b: int, c: int) -> int:
+    parts = zip(halves_of(a), halves_of(b), halves_of(c), strict=True)
+    low, high = (half_bits(np.float64(x) * np.float64(y) + np.float64(z)) for x, y, z in parts)
+    return low | high << 16
+
+
+def quietly(function: Callable[[Any], Any]) -> Callable[[Machine, Any], np.float32]:
+    def each(_: Machine, x: Any) -> np.float32:
+        with np.errstate(all="ignore"):
+            return np.float32(function(np.float64(x)))
+
+    return each
+
+
+def fragments(machine: Machine, halves: tuple[int, ...], sums: tuple[Any, ...], convert: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """m16n8k16: lane (g, t) = (lane / 4, lane % 4) holds A at rows g, g + 8, columns 2 t, 2 t + 1 (+ 8), and B at such rows, column g."""
+    lanes, me = machine.exchange(halves)
+    if _product[0] is not lanes:  # the first lane here works for all
+        _product[:] = lanes, _warp_product(lanes, convert)
+    g, column = me // 4, me % 4 * 2
+    product = _product[1]
+    return tuple(np.float32(float(sums[i]) + product[g + i // 2 * 8][column + i % 2]) for i in range(4))
+
+
+_product: list[Any] = [None, None]
+"""What the lanes of the last exchange of `fragments` gave, and the product of it."""
+
+
+def _warp_product(lanes: list[tuple[int, ...]], convert: Callable[[Any], Any]) -> list[list[float]]:
+    numbers = convert(np.array(lanes, np.int64) & M32).reshape(8, 4, 6, 2)  # by g, t, word, half
+    a, b = np.zeros((16, 16)), np.zeros((16, 8))
+    for i in range(4):
+        a[i % 2 * 8 : i % 2 * 8 + 8, i // 2 * 8 : i // 2 * 8 + 8] = numbers[:, :, i].reshape(8, 8)
+    for i in range(2):
+        b[8 * i : 8 * i + 8] = numbers[:, :, 4 + i].reshape(8, 8).T
+    with np.errstate(all="ignore"):
+        # Element by element, in the order of k: the same sum in every row and column, which a call of BLAS does not promise.
+        return [[float(x) for x in row] for row in np.add.reduce(a[:, :, None] * b, axis=1)]
+
+
+def halves_of_words(words: Any) -> Any:
+    """float64 (..., 2) of the fp16 pairs in words, low halves first."""
+    return np.stack([HALVES[words & 0xFFFF], HALVES[words >> 16]], axis=-1).astype(np.float64)
+
+
+def bf16s_of_words(words: Any) -> Any:
+    """The same of bf16."""
+    return np.stack([words << 16 & M32, words & 0xFFFF0000], axis=-1).astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+def from_xor(machine: Machine, value: Any, mask: int) -> Any:
+    lanes, me = machine.exchange(value)
+    return lanes[me ^ int(mask)]
+
+
+def from_lane(machine: Machine, value: Any, lane: int) -> Any:
+    lanes, _ = machine.exchange(value)
+    return lanes[int(lane) & 31]
+
+
+def from_below(machine: Machine, value: Any, distance: int) -> Any:
+    lanes, me = machine.exchange(value)
+    return lanes[me - int(distance)] if me >= int(distance) else value
+
+
+def transposed(machine: Machine, word: int) -> int:
+    lanes, me = machine.exchange(int(word))
+    g, t = me // 4, me % 4
+    low, high = (lanes[4 * row + g // 2] >> 16 * (g % 2) & 0xFFFF for row in (2 * t, 2 * t + 1))
+    return int(low | high << 16)
+
+
+def votes(machine: Machine, flag: int) -> int:
+    lanes, _ = machine.exchange(int(flag) != 0)
+    return sum(1 << i for i, each in enumerate(lanes) if each)
+
+
+def reader(letters: str, size: int, numpy: str, shared_memory: bool = False) -> Callable[..., Any]:
+    if "f" in letters:  # through NumPy, so that numbers which are none keep their bits
+
+        def load(machine: Machine, address: int) -> Any:
+            values = np.frombuffer(machine.load(int(address), size, shared_memory), numpy)
+            return values[0] if len(letters) == 1 else tuple(values)
+
+        assert numpy == "<f4"
+        return load
+    kind = np.dtype(numpy)
+    letter = {1: "b", 2: "h", 4: "i", 8: "q"}[kind.itemsize]
+    unpack = struct.Struct("<" + (letter.upper() if kind.kind == "u" else letter) * len(letters)).unpack
+
+    def load_whole(machine: Machine, address: int) -> Any:
+        values = unpack(machine.load(int(address), size, shared_memory))
+        return values[0] if len(values) == 1 else values
+
+    return load_whole
+
+
+def writer(numpy: str, shared_memory: bool = False) -> Callable[..., None]:
+    kind = np.dtype(numpy)
+    mask = (1 << 8 * kind.itemsize) - 1
+
+    def store(machine: Machine, address: int, *values: Any) -> None:
+        if kind.kind == "f":
+            data = np.array(values, kind).tobytes()
+        else:
+            data = b"".join([(int(v) & mask).to_bytes(kind.itemsize, "little") for v in values])
+        machine.store(int(address), data, shared_memory)
+
+    return store
+
+
+def add_int(machine: Machine, address: int, value: int, *, shared_memory: bool) -> int:
+    """What was there before."""
+    return machine.add(int(address), int(value), shared_memory)

@@ -1,0 +1,71 @@
+"""What a kernel is: a plain function, the constants it is specialised with, and the bounds it promises to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import FunctionType, MappingProxyType
+from typing import Any
+
+from engine.backends.cuda.codegen.ptx import Registers, SharedMemory, Unrolled
+from engine.backends.cuda.codegen.written import globals_of, written_out
+
+Leaf = Callable[[str, Any], Any]
+"""Turns a global of a kernel (its name, its value) into what takes its place."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel, compiled or not. `name` is unique and tells all `constants`, which replace globals of `body` and of what it calls.
+
+    `parameters` has a letter for each argument: "l" int64 (addresses, offsets), "i" int32, "f" float32. Blocks have `threads`
+    threads, of which `blocks` fit on a multiprocessor at once; `registers` is the most that a thread may take, `least` the
+    compute capability that it needs (80 for 8.0). `model` names what the tests' fake device runs instead: an operation, told the
+    constants.
+    """
+
+    name: str
+    body: Callable[..., None]
+    parameters: str
+    threads: int
+    registers: int
+    constants: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    blocks: int = 1
+    least: int = 75
+    model: str = ""
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kernel) and other.name == self.name
+
+
+def specialised(
+    function: Callable[..., Any], constants: Mapping[str, Any], leaf: Leaf, write_out: bool = True, made: dict[Any, Any] | None = None
+) -> FunctionType:
+    """A copy of `function` whose globals are `constants` and what `leaf` makes of the others; what it calls is copied likewise.
+
+    Loops over `static(range(...))` are written out, and `registers` become variables, unless `write_out` is False. `leaf` gets every
+    copied function, too, the called ones first.
+    """
+    made = {} if made is None else made
+    assert isinstance(function, FunctionType)
+    code, values, sizes = function.__code__, globals_of(function, constants), set[int]()
+    if write_out and any(isinstance(value, Unrolled | Registers | SharedMemory) for value in values.values()):
+        code, values, sizes = written_out(function, constants)
+    resolved: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, FunctionType):
+            if value not in made:
+                made[value] = leaf(name, specialised(value, constants, leaf, write_out, made))
+            resolved[name] = made[value]
+        else:
+            resolved[name] = leaf(name, value)
+    resolved["__builtins__"] = __builtins__
+    resolved["__name__"] = function.__module__
+    resolved.update({f"shared_{size}": leaf("shared", SharedMemory(size)) for size in sizes})
+    out = FunctionType(code, resolved, function.__name__, function.__defaults__)
+    out.__qualname__ = function.__qualname__
+    out.__module__ = function.__module__
+    return out

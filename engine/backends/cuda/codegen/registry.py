@@ -1,0 +1,34 @@
+"""Every kernel in every form that models ask for: what the gate compiles and looks at, for all devices, without one.
+
+A kernel that is not listed here can still be compiled when a model with unusual sizes asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.kernels import fused, moe, norm, packed_activations_write, pointwise, rope, rows
+from engine.backends.cuda.kernels.attention import attention
+from engine.backends.cuda.kernels.kv_write import gather, kv_write
+from engine.backends.cuda.kernels.linear import codes, gemm_rows
+from engine.backends.cuda.kernels.sampling import sampling
+from engine.backends.cuda.layouts import plain
+
+
+def all_kernels() -> Iterator[Kernel]:
+    """Each one once."""
+    yield from kv_write.forms()
+    yield from gather.forms()
+    yield from attention.forms()
+    yield from moe.forms()
+    yield from plain.forms()
+    yield from fused.forms()
+    yield from gemm_rows.forms()
+    yield from codes.forms()
+    yield from norm.forms()
+    yield from pointwise.forms()
+    yield from packed_activations_write.forms()
+    yield from rope.forms()
+    yield from rows.forms()
+    yield from sampling.forms()

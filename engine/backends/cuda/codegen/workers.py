@@ -1,0 +1,182 @@
+"""Compiling many kernels at once, in processes of their own: the compiler takes a second for each and holds Python's lock.
+
+A worker is a fresh interpreter that reads pickled kernels from its input and writes what came of them to its output. It does not run the
+program's main module again, as `multiprocessing` would, so scripts without a guard there are safe.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from engine.backends.cuda.codegen import ptx
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.targets import BuildError, Built
+
+Outcome = dict[int, Built] | BuildError
+MOST_WORKERS = 8
+_START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from engine.backends.cuda.codegen.workers import serve; serve()"
+
+
+class _Pickler(pickle.Pickler):
+    """Instructions go by their name: they hold functions that cannot be pickled."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, ptx.Op):
+            name = value.name
+            return (getattr, (ptx, name)) if getattr(ptx, name, None) is value else NotImplemented
+        if value is ptx:
+            return __import__, (ptx.__name__, None, None, ("Op",))
+        return NotImplemented
+
+
+def compiled(kernels: Sequence[Kernel], capabilities: Sequence[int], processes: int | None = None) -> Iterator[tuple[Kernel, Outcome]]:
+    """Each kernel with its machine code for those of the capabilities that it supports, or why there is none, in any order.
+
+    Over `processes` workers, by default one for each processor and four kernels. Where none can be started, and for kernels that cannot
+    be sent to one, it happens here. Workers end when the iterator is closed.
+    """
+    sent, here = [], []
+    for kernel in kernels:
+        job = _job(kernel, capabilities)
+        if job is None or getattr(sys, "frozen", False):
+            here.append(kernel)
+        else:
+            sent.append((kernel, job))
+    count = processes or min(os.cpu_count() or 1, MOST_WORKERS, -(-len(sent) // 4))
+    pool = _Pool(sent, max(1, min(count, len(sent)))) if sent else None
+    try:
+        for _ in sent:
+            assert pool is not None
+            kernel, outcome = pool.outcomes.get()
+            if outcome is None:
+                here.append(kernel)
+            else:
+                yield kernel, outcome
+    finally:
+        if pool is not None:
+            pool.close()
+    for kernel in here:
+        yield kernel, outcome_of(kernel, capabilities)
+
+
+def outcome_of(kernel: Kernel, capabilities: Sequence[int]) -> Outcome:
+    """Compile one kernel in this process."""
+    try:
+        from engine.backends.cuda.codegen.build import build
+    except ImportError as error:
+        return BuildError(f'The parts that compile GPU kernels are not installed ({error}): pip install "inglenook[gpu]".')
+    from numba.core.errors import NumbaError
+
+    try:
+        return build(kernel, capabilities)
+    except BuildError as error:
+        return error
+    except (NumbaError, RuntimeError, ValueError) as error:  # of the front end, of NVVM or the linker, of a kernel's constants
+        return BuildError(f"The kernel {kernel.name} cannot be compiled: {str(error).strip()[:2000]}")
+
+
+def _job(kernel: Kernel, capabilities: Sequence[int]) -> bytes | None:
+    room = io.BytesIO()
+    try:
+        _Pickler(room, pickle.HIGHEST_PROTOCOL).dump((replace(kernel, constants=dict(kernel.constants)), tuple(capabilities)))
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return None
+    return room.getvalue()
+
+
+class _Pool:
+    """Workers, each served by a thread; what a worker that failed was given comes back with None."""
+
+    def __init__(self, jobs: Sequence[tuple[Kernel, bytes]], count: int) -> None:
+        self.outcomes: queue.SimpleQueue[tuple[Kernel, Outcome | None]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Kernel, bytes]] = queue.SimpleQueue()
+        for job in jobs:
+            self._jobs.put(job)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._closed, self._working = False, count
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._serve_one, name=f"compile-{i}", daemon=True) for i in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def _serve_one(self) -> None:
+        process = self._started()
+        while not self._closed:
+            try:
+                kernel, job = self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            outcome = _asked(process, job) if process is not None else None
+            self.outcomes.put((kernel, outcome))
+            if outcome is None:
+                process = None
+                with self._lock:
+                    self._working -= 1
+                    others = self._working > 0
+                if others:
+                    return  # what is left is theirs; the last one hands it back to the caller
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+
+    def _started(self) -> subprocess.Popen[bytes] | None:
+        no_window = getattr(subprocess, "CREATE_NO_WINDOW", 0)  # Windows would open one for each
+        command = [sys.executable, "-c", _START, json.dumps(sys.path)]
+        with self._lock:
+            if self._closed:
+                return None
+            try:
+                process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, creationflags=no_window
+                )
+            except OSError:
+                return None
+            self._processes.append(process)
+            return process
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for process in self._processes:
+                process.kill()
+        for thread in self._threads:
+            thread.join()
+        for process in self._processes:
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    try:
+                        pipe.close()
+                    except OSError:  # what was still to be written to a worker that is gone
+                        continue
+
+
+def _asked(process: subprocess.Popen[bytes], job: bytes) -> Outcome | None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(len(job).to_bytes(8, "little") + job)
+        process.stdin.flush()
+        outcome: Outcome = pickle.load(process.stdout)
+    except (OSError, EOFError, pickle.UnpicklingError, ValueError):
+        return None
+    return outcome
+
+
+def serve() -> None:
+    """A worker: until its input ends."""
+    source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what the compiler prints must not get among the answers
+    while size := source.read(8):
+        kernel, capabilities = pickle.loads(source.read(int.from_bytes(size, "little")))
+        pickle.dump(outcome_of(kernel, capabilities), target, pickle.HIGHEST_PROTOCOL)
+        target.flush()

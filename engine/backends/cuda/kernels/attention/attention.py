@@ -1,0 +1,176 @@
+"""Attention of few rows: which kernels take it, and the calls of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cache
+
+from engine.backends.base import AttentionShape
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.kernels.attention import combine as attention_combine
+from engine.backends.cuda.kernels.attention import mma, stage
+from engine.backends.cuda.kernels.attention import plain as attention_plain
+from engine.backends.cuda.kernels.attention.kv_read import OCTET_BYTES, reading
+from engine.backends.cuda.kernels.attention.parts import HEAD, turned_lane
+from engine.backends.cuda.kernels.packed_activations import COLUMNS
+from engine.backends.cuda.kernels.packed_activations_write import wanted
+from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout, touched
+from engine.backends.cuda.lowering.call import Call, Given
+from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
+from engine.backends.memory_plan import Buffer
+
+MOST_SPLITS = 64
+PARAMETERS = "llllllll" + "ii" + "ff" + "i"
+"""Of both forms of the first kernel."""
+
+
+def splits_for(kv_heads: int, processors: int) -> int:
+    """Blocks that the positions of one key/value head are shared out to: a power of two, about two blocks a multiprocessor in all."""
+    wanted, splits = 2 * processors // kv_heads, 1
+    while 2 * splits <= min(wanted, MOST_SPLITS):
+        splits *= 2
+    return splits
+
+
+def takes_mma(kind: CacheType, head_dim: int) -> bool:
+    """Whether tensor cores read these formats: octets must lie where one load reaches them."""
+    plain = any(name not in QUANTISED for name in (kind.keys, kind.values))
+    return kind.keys in OCTET_BYTES and kind.values in OCTET_BYTES and (not plain or head_dim % 8 == 0)
+
+
+@cache
+def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
+    """The first of the two kernels, see `attention_mma._attend` and `attention_plain._attend_plain`."""
+    if not takes_mma(kind, head_dim):
+        return _plain_kernel(kind, head_dim)
+    groups = -(-head_dim // GROUP)
+    width, blocks = GROUP * groups, -(-groups // 2)
+    outputs = 4 * 8 * 64 * blocks
+    turned = kind.keys in QUANTISED
+    constants = {
+        "D": head_dim,
+        "GROUPS": groups,
+        "DP": width,
+        "TURNED": int(turned),
+        "COLUMNS": stage.COLUMNS,
+        "KEYS": kind.keys,
+        "VALUES": kind.values,
+        "KEPT_FIRST": int("q4" in (kind.keys, kind.values)),
+        "VBLOCKS": blocks,
+        "KP": -(-groups // (-(-groups // 4))),  # so many of a position's octets lie in registers at once
+        "VP": -(-blocks // (-(-blocks // 2))),
+        "FRAGMENTS": outputs,
+        "STATE": outputs + 1024 * groups,
+        "SHARED": outputs + 1024 * groups + 64 * stage.WARPS,
+        **reading(Layout(KEYS, kind.keys, head_dim), "K_"),
+        **reading(Layout(VALUES, kind.values, head_dim), "V_"),
+    }
+    name = f"attend_{kind.keys}_{kind.values}_{head_dim}"
+    few = head_dim <= 64
+    return Kernel(
+        name, mma._attend, PARAMETERS, stage.THREADS, 168 if few else 208 if head_dim <= 128 else 255, constants,
+        blocks=3 if few else 2, model="attend",
+    )  # fmt: skip
+
+
+def _plain_kernel(kind: CacheType, head_dim: int) -> Kernel:
+    groups = -(-head_dim // GROUP)
+    constants = {
+        "D": head_dim,
+        "GROUPS": groups,
+        "DP": GROUP * groups,
+        "COLUMNS": attention_plain.COLUMNS,
+        "AT_ONCE": max(1, 16 // groups) if groups > 4 else 4,
+        "KEYS": kind.keys,
+        "VALUES": kind.values,
+        "TURNED": int(kind.keys in QUANTISED),
+        "Q_turn": turned_lane if kind.keys in QUANTISED else attention_plain.not_turned,
+        **reading(Layout(KEYS, kind.keys, head_dim), "K_"),
+        **reading(Layout(VALUES, kind.values, head_dim), "V_"),
+    }
+    name = f"attend_plain_{kind.keys}_{kind.values}_{head_dim}"
+    return Kernel(name, attention_plain._attend_plain, PARAMETERS, attention_plain.THREADS, 255, constants, model="attend")
+
+
+@cache
+def combine_kernel(head_dim: int, turned: bool, floats: bool, record: str) -> Kernel:
+    """See `attention_combine._combine`; `record` is "halves", "pairs" or "" for none."""
+    groups = -(-head_dim // GROUP)
+    # Whole blocks of a record, or whole vectors, whatever the head dimension.
+    heads = math.lcm(head_dim, COLUMNS if record else 4) // head_dim
+    constants = {
+        "D": head_dim,
+        "GROUPS": groups,
+        "DP": GROUP * groups,
+        "HEADS": heads,
+        "ITEMS": heads * groups,
+        "WIDTH": heads * head_dim,
+        "TURNED": int(turned),
+        "FLOATS": int(floats),
+        "RECORD": record,
+    }
+    name = f"combine_{head_dim}{'_turned' * turned}{'_floats' * floats}{'_' * bool(record)}{record}"
+    least = 80 if record == "pairs" else 75
+    return Kernel(
+        name, attention_combine._combine, "llllllll" + "iii", attention_combine.THREADS, 80, constants, least=least, model="combine"
+    )
+
+
+def attention_calls(
+    kind: CacheType,
+    addresses: tuple[int, int],
+    q: Buffer,
+    y: Buffer,
+    record: tuple[str, Buffer] | None,
+    shape: AttentionShape,
+    sinks: int,
+    processors: int,
+    floats: bool = True,
+) -> tuple[Call, Call]:
+    """Attention of q (T, H * D), at most `FEW_ROWS` rows, over a layer's keys and values, which lie at `addresses` (see `store`).
+
+    The rows' own keys and values must be written. The result goes to y (T, H * D) float32, where `floats`, and to `record`: a kind of
+    `records`, "halves" or "pairs", and its buffer. `sinks` is the address of H float32, or 0.
+    `processors`: the device's; the same for all calls of a program. The buffer between the two calls has `partial_numbers` float32 a row.
+    """
+    heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
+    ratio, splits = heads // groups, splits_for(groups, processors)
+    partial = Buffer(partial_numbers(shape, processors), q.on_logit_rows, q.copies)
+    kernel = kernel_for(kind, dim)
+    columns = kernel.constants["COLUMNS"]
+    given = (Given.POSITION, Given.PAGES, Given.ROWS)
+    attend = Call(
+        kernel,
+        lambda rows: (splits, groups, -(-rows * ratio // columns)),
+        (*addresses, q, q.stride, partial, partial.stride, *given, ratio, shape.scale, shape.soft_cap, shape.window),
+        (q, *touched(addresses)),
+        (partial,),
+    )
+    combine = combine_kernel(dim, kind.values in QUANTISED, floats, record[0] if record is not None else "")
+    blocks = -(-heads // combine.constants["HEADS"])
+    name, target = record if record is not None else ("none", None)
+    targets, written = wanted(name, y if floats else None, target)
+    arguments = (partial, partial.stride, *targets, sinks, Given.POSITION, heads, splits, shape.window)
+    return attend, Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
+
+
+def partial_numbers(shape: AttentionShape, processors: int) -> int:
+    """float32 numbers of a row's partial results: an output of every head in every split."""
+    return shape.heads * splits_for(shape.kv_heads, processors) * (-(-shape.head_dim // GROUP) * GROUP + HEAD)
+
+
+def forms() -> Iterator[Kernel]:
+    """For the registry."""
+    for keys, values, dim in (("fp16", "fp16", 64), ("fp16", "fp16", 128), ("fp16", "fp16", 256), ("q8", "q8", 128), ("q8", "q4", 128)):
+        yield kernel_for(CacheType(keys, values), dim)
+    yield kernel_for(CacheType("q4", "q4"), 128)
+    yield kernel_for(CacheType("fp8", "fp8"), 80)
+    yield kernel_for(CacheType("fp32", "fp32"), 128)
+    for dim, turned, floats, record in (
+        (64, False, True, ""),
+        (128, False, False, "halves"),
+        (80, False, True, "pairs"),
+        (128, True, True, "halves"),
+    ):
+        yield combine_kernel(dim, turned, floats, record)

@@ -1,0 +1,123 @@
+"""Joining the splits of attention: out = sum of 2^(m_s - M) out_s / sum of 2^(m_s - M) l_s, turned back, as rows and as records.
+
+Source: flash-decoding's reduction. A sink adds 2^(sink - M) below the line. Only splits that had positions of the row are read, in their
+order from the row's first chunk on, so nothing depends on other rows.
+"""
+
+from __future__ import annotations
+
+from engine.backends.cuda.codegen.ptx import (
+    barrier,
+    block_x,
+    block_y,
+    exp2,
+    lane_f,
+    ld_f32,
+    ld_f32_now,
+    ld_f32x2_now,
+    ld_i32_now,
+    lds_f32,
+    maximum,
+    reciprocal,
+    registers,
+    shared,
+    static,
+    sts_f32,
+    thread,
+    wait_for_others,
+)
+from engine.backends.cuda.codegen.words import float32, int32, int64
+from engine.backends.cuda.kernels.attention.parts import HEAD, LOG2_E, LOWEST, turned_lane, warp_maximum, warp_sum
+from engine.backends.cuda.kernels.packed_activations_write import store_four, write_halves, write_pairs
+
+WARPS = 4
+THREADS = 32 * WARPS
+AT_ONCE = 8
+D, GROUPS, DP = 64, 2, 64
+HEADS, ITEMS, WIDTH = 1, 2, 64
+"""Heads of a block, their groups of 32 dimensions, and their dimensions."""
+TURNED, FLOATS, RECORD = 0, 1, ""
+
+
+def _joined(heads: int, dim: int, begin: int, count: int, splits: int, sink: float, lane: int) -> float:
+    """One lane's dimension; `heads` is the address of a head's split 0, `sink` in base 2 or LOWEST."""
+    one, two = float32(LOWEST), float32(LOWEST)
+    one_sum, two_sum = float32(0.0), float32(0.0)
+    size = int64(4 * (DP + HEAD))
+    first = heads + 4 * HEAD + 4 * int64(dim)
+    if lane < count:
+        one, one_sum = ld_f32x2_now(heads + int64(int32(begin + lane) & int32(splits - 1)) * size)
+    if int32(lane + 32) < count:
+        two, two_sum = ld_f32x2_now(heads + int64(int32(int32(begin + lane) + 32) & int32(splits - 1)) * size)
+    top = maximum(warp_maximum(maximum(one, two)), sink)
+    one, two = exp2(one - top), exp2(two - top)
+    total = warp_sum(one_sum * one + two_sum * two) + (exp2(sink - top) if sink > float32(LOWEST) else float32(0.0))
+    out = float32(0.0)
+    parts = registers(float32(0.0), AT_ONCE)
+    k = int32(0)
+    while k < count:
+        for u in static(range(AT_ONCE)):
+            at = int32(k + u)
+            parts[u] = float32(0.0)
+            if at < count:
+                parts[u] = ld_f32_now(first + int64(int32(begin + at) & int32(splits - 1)) * size)
+        for u in static(range(AT_ONCE)):
+            at = int32(k + u)
+            share = lane_f(one, int32(at & 31)) if at < 32 else lane_f(two, int32(at & 31))
+            if at < count:
+                out = out + share * parts[u]
+        k = int32(k + AT_ONCE)
+    return out * reciprocal(total)
+
+
+def _combine(
+    partial: int, partial_stride: int, y: int, y_stride: int, record: int, record_stride: int, sinks: int, position: int,
+    heads: int, splits: int, window: int,
+) -> None:  # fmt: skip
+    """Block (HEADS heads, row)."""
+    wait_for_others()
+    base = shared(4 * WIDTH)
+    lane, warp, row = int32(thread() & 31), int32(thread() >> 5), int64(block_y())
+    own = int32(ld_i32_now(position) + block_y())
+    low = int32(own - window)
+    low = low if window > 0 and low > -1 else int32(-1)
+    begin = int32(int32(low + 1) >> 6)
+    count = int32(int32(int32(own >> 6) - begin) + 1)
+    count = count if count < splits else splits
+    first_head = int32(block_x() * HEADS)
+    for k in static(range((ITEMS + WARPS - 1) // WARPS)):
+        item = int32(warp + WARPS * k)
+        local = int32(item // GROUPS)
+        group = int32(item - int32(local * GROUPS))
+        head = int32(first_head + local)
+        head = head if head < heads else int32(heads - 1)
+        dim = int32(int32(group << 5) + lane)
+        sink = float32(LOWEST)
+        if sinks != 0:
+            sink = ld_f32(sinks + 4 * int64(head)) * float32(LOG2_E)
+        source = partial + row * partial_stride + int64(int32(head * splits)) * int64(4 * (DP + HEAD))
+        out = _joined(source, dim, begin, count, splits, sink, lane)
+        if TURNED == 1:
+            out = turned_lane(out, lane)
+        if item < ITEMS and dim < D:
+            sts_f32(int32(base + int32(4 * int32(int32(local * D) + dim))), out)
+    barrier()
+    width = int32(heads * D)
+    for k in static(range((WIDTH + 4 * THREADS - 1) // (4 * THREADS))):
+        local = int32(int32(4 * thread()) + 4 * THREADS * k)
+        column = int32(int32(first_head * D) + local)
+        a, b, c, d = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
+        if local < WIDTH:
+            at = int32(base + int32(4 * local))
+            a = lds_f32(at) if column < width else a
+            b = lds_f32(int32(at + 4)) if int32(column + 1) < width else b
+            c = lds_f32(int32(at + 8)) if int32(column + 2) < width else c
+            d = lds_f32(int32(at + 12)) if int32(column + 3) < width else d
+        else:
+            column = int32(1 << 28)
+        if FLOATS == 1:
+            store_four(y + row * y_stride, column, width, a, b, c, d)
+        if RECORD == "halves":
+            write_halves(record + row * record_stride, width, column, a, b, c, d)
+        if RECORD == "pairs":
+            write_pairs(record + row * record_stride, width, column, a, b, c, d)

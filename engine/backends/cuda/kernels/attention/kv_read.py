@@ -1,0 +1,203 @@
+"""Reading the key/value store: eight numbers of one position at once as fp16, or one as float32, in each of its formats.
+
+An *octet* is the dimensions 8 o .. 8 o + 7 of one head at one position: 16 bytes of fp16, 8 of fp8 and q8, 4 of q4 (see `store`). Numbers
+of fp8 come out at 2^-8 of what they are, q8 and q4 without their group's scale. Levels of q4 are rounded to fp16.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.backends.cuda.codegen.ptx import (
+    add_halves,
+    and_or,
+    e4m3_float,
+    fma_halves,
+    half_float,
+    ld_f32_now,
+    ld_u8_now,
+    ld_u16_now,
+    ld_u32_now,
+    ld_u32x2_now,
+    ld_u32x4_now,
+    multiply_halves,
+    permute_bytes,
+    to_float,
+)
+from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
+from engine.backends.cuda.kv_cache import KEYS, Layout
+from engine.backends.kv_formats import GROUP, QUANTISED
+
+OCTET_BYTES = {"fp16": 16, "fp8": 8, "q8": 8, "q4": 4}
+"""Formats that the tensor cores' kernel reads, and the bytes of eight of their numbers."""
+FP8_FACTOR = 256.0
+"""What fp8 numbers lack when their bits are moved into fp16's places."""
+
+
+def octet_fp16(address: int) -> Any:
+    """Four words as they lie."""
+    return ld_u32x4_now(address)
+
+
+def octet_bytes(address: int) -> Any:
+    """Two words."""
+    a, b = ld_u32x2_now(address)
+    return a, b, uint32(0), uint32(0)
+
+
+def octet_q4(address: int) -> Any:
+    """One word."""
+    return ld_u32_now(address), uint32(0), uint32(0), uint32(0)
+
+
+def halves_fp16(a: int, b: int, c: int, d: int) -> Any:
+    """The octet's words as pairs of fp16: dimensions 0 and 1, 2 and 3, 4 and 5, 6 and 7."""
+    return a, b, c, d
+
+
+def _shifted(word: int) -> int:
+    """Two e4m3 in the upper bytes of 16 bits each: exponent and fraction to where fp16 has them."""
+    return and_or(word, uint32(0x80008000), uint32(uint32(word >> uint32(1)) & uint32(0x3F803F80)))
+
+
+def halves_fp8(a: int, b: int, c: int, d: int) -> Any:
+    """As `halves_fp16`, times 2^-8."""
+    nothing = uint32(0)
+    return (
+        _shifted(permute_bytes(a, nothing, uint32(0x1404))),
+        _shifted(permute_bytes(a, nothing, uint32(0x3424))),
+        _shifted(permute_bytes(b, nothing, uint32(0x1404))),
+        _shifted(permute_bytes(b, nothing, uint32(0x3424))),
+    )
+
+
+def halves_q8(a: int, b: int, c: int, d: int) -> Any:
+    """The codes; 0x6400 is 1024, whose last bits count by ones."""
+    x, y = uint32(a ^ uint32(0x80808080)), uint32(b ^ uint32(0x80808080))
+    high, less = uint32(0x64646464), uint32(0xE480E480)  # -1152
+    return (
+        add_halves(permute_bytes(x, high, uint32(0x4140)), less),
+        add_halves(permute_bytes(x, high, uint32(0x4342)), less),
+        add_halves(permute_bytes(y, high, uint32(0x4140)), less),
+        add_halves(permute_bytes(y, high, uint32(0x4342)), less),
+    )
+
+
+def _levels(word: int) -> int:
+    """Two levels of the codes in the low four bits of each half: c + 3 c^3 / 512 with c = code - 8."""
+    c = add_halves(and_or(word, uint32(0x000F000F), uint32(0x64006400)), uint32(0xE408E408))
+    return multiply_halves(c, fma_halves(multiply_halves(c, c), uint32(0x1E001E00), uint32(0x3C003C00)))
+
+
+def halves_q4(a: int, b: int, c: int, d: int) -> Any:
+    """The levels of the codes."""
+    return _levels(a), _levels(uint32(a >> uint32(4))), _levels(uint32(a >> uint32(8))), _levels(uint32(a >> uint32(12)))
+
+
+def element_fp32(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
+    """float32 of one number (turned where the format is): `row` and `scales` of `store.Layout`, `block` the page's address, `place` the
+    position in it, or in the sequence.
+    """
+    return ld_f32_now(block + int64(place & 255) * int64(row) + 4 * int64(dim))
+
+
+def element_fp16(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
+    """See `element_fp32`."""
+    return half_float(ld_u16_now(block + int64(place & 255) * int64(row) + 2 * int64(dim)))
+
+
+def element_fp8(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
+    """See `element_fp32`."""
+    return e4m3_float(ld_u8_now(block + int64(place & 255) * int64(row) + int64(dim)))
+
+
+def scale_word(block: int, place: int, group: int, scales: int, groups: int) -> int:
+    """The fp16 scale of a group, in the low bits."""
+    return ld_u16_now(block + int64(scales) + 2 * int64(int32(int32(place & 255) * groups) + group))
+
+
+def no_scale(block: int, place: int, group: int, scales: int, groups: int) -> int:
+    """1, of formats that have none."""
+    return uint32(0x3C00)
+
+
+def times_scale(a: int, b: int, c: int, d: int, scale: int) -> Any:
+    """An octet times a scale in the low bits."""
+    scale = permute_bytes(scale, scale, uint32(0x1010))
+    return multiply_halves(a, scale), multiply_halves(b, scale), multiply_halves(c, scale), multiply_halves(d, scale)
+
+
+def same(a: int, b: int, c: int, d: int, scale: int) -> Any:
+    """An octet that has no scale."""
+    return a, b, c, d
+
+
+def element_q8(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
+    """See `element_fp32`."""
+    code = int32(uint32(ld_u8_now(block + int64(place & 255) * int64(row) + int64(dim)) ^ uint32(0x80)))
+    return to_float(int32(code - 128)) * half_float(scale_word(block, place, int32(dim >> 5), scales, groups))
+
+
+def element_q4(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
+    """See `element_fp32`; without a mean."""
+    word = ld_u32_now(block + int64(place & 255) * int64(row) + 4 * int64(dim >> 3))
+    shift = uint32(int32(int32(dim & 6) << 1) + int32(int32(dim & 1) << 4))
+    c = to_float(int32(int32(uint32(uint32(word >> shift) & uint32(15))) - 8))
+    level = c + c * c * c * float32(3.0 / 512.0)
+    return level * half_float(scale_word(block, place, int32(dim >> 5), scales, groups))
+
+
+def kept_key(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
+    """The first key, which q4 keeps whole: as `element_fp32` of position 0."""
+    return ld_f32_now(block + int64(scales) + int64(640 * groups) + 4 * int64(dim))
+
+
+def kept_value(block: int, place: int, dim: int, row: int, scales: int, groups: int) -> float:
+    """The first value, likewise."""
+    return ld_f32_now(block + int64(scales) + int64(512 * groups) + 4 * int64(dim))
+
+
+def number_q4_key(block: int, position: int, dim: int, row: int, scales: int, groups: int) -> float:
+    """A turned key of q4, whole: but for a sequence's first sixteen positions, its page's mean added."""
+    if position == 0:
+        return kept_key(block, position, dim, row, scales, groups)
+    x = element_q4(block, position, dim, row, scales, groups)
+    if position > 15:
+        x = x + ld_f32_now(block + int64(scales) + int64(512 * groups) + 4 * int64(dim))
+    return x
+
+
+def number_q4_value(block: int, position: int, dim: int, row: int, scales: int, groups: int) -> float:
+    """A turned value of q4."""
+    if position == 0:
+        return kept_value(block, position, dim, row, scales, groups)
+    return element_q4(block, position, dim, row, scales, groups)
+
+
+_OCTETS = {"fp16": octet_fp16, "fp8": octet_bytes, "q8": octet_bytes, "q4": octet_q4}
+_HALVES = {"fp16": halves_fp16, "fp8": halves_fp8, "q8": halves_q8, "q4": halves_q4}
+_ELEMENTS = {"fp32": element_fp32, "fp16": element_fp16, "fp8": element_fp8, "q8": element_q8, "q4": element_q4}
+
+
+def reading(layout: Layout, prefix: str) -> dict[str, Any]:
+    """Constants for a kernel that reads this side of the store; their names begin with "K_" or "V_"."""
+    constants: dict[str, Any] = {
+        "BLOCK": layout.block,
+        "ROW": layout.row,
+        "SCALES": layout.scales,
+        "MEAN": layout.mean,
+        "scale": scale_word if layout.name in QUANTISED else no_scale,
+        "times": times_scale if layout.name in QUANTISED else same,
+        "Q4": int(layout.name == "q4"),
+        "FACTOR": FP8_FACTOR if layout.name == "fp8" else 1.0,
+        "OCTET": OCTET_BYTES.get(layout.name, 0),
+        "OCTETS": 4 * layout.groups if layout.name in QUANTISED else -(-layout.head_dim // 8),
+        "LIMIT": GROUP * layout.groups if layout.name in QUANTISED else layout.head_dim,
+        "element": _ELEMENTS[layout.name],
+        "first": (kept_key if layout.side == KEYS else kept_value) if layout.name == "q4" else _ELEMENTS[layout.name],
+    }
+    if layout.name in OCTET_BYTES:
+        constants |= {"octet": _OCTETS[layout.name], "halves": _HALVES[layout.name]}
+    number = number_q4_key if layout.side == KEYS else number_q4_value
+    constants["number"] = number if layout.name == "q4" else _ELEMENTS[layout.name]
+    return {f"{prefix}{name}": value for name, value in constants.items()}

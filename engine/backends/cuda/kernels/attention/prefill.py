@@ -1,0 +1,173 @@
+"""Attention of many rows: keys and values that they see, gathered as plain numbers, and torch's products over
+them.
+
+Layers that see everything before them go through torch's flash attention in fp16, where the device has it for
+their heads. Others, and those with soft caps, sinks, windows that cut or stores of float32, go through
+`prefill_pieces`: torch would take them in float32, too, but with the scores of all positions at once,
+gigabytes in long prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine.backends.base import AttentionShape
+from engine.backends.cuda.kernels.attention import prefill_pieces
+from engine.backends.cuda.kernels.kv_write.gather import gather_call, gather_kernel
+from engine.backends.cuda.kernels.rows import THREADS as COPY_THREADS
+from engine.backends.cuda.kernels.rows import columns_kernel
+from engine.backends.cuda.kv_cache import KEYS, VALUES, touched
+from engine.backends.cuda.lowering.call import Bound, Call, Room, TorchCall
+from engine.backends.cuda.runtime.device import Device
+from engine.backends.kv_formats import CacheType
+from engine.backends.memory_plan import Buffer
+
+if TYPE_CHECKING:
+    import torch
+
+FLASH_CAPABILITY, FLASH_DIM = 80, 256
+"""What torch's flash attention needs: compute capability 8.0, and heads of up to so many dimensions."""
+_SINKS = prefill_pieces.PLACES
+_KEYS, _VALUES, _QUERIES = _SINKS + 1, _SINKS + 2, _SINKS + 3
+"""Places of scratch memory."""
+Gather = Callable[[Bound, int, int, bool], tuple["torch.Tensor", "torch.Tensor"]]
+
+
+def takes_flash(capability: int, shape: AttentionShape) -> bool:
+    """Whether a GPU of this compute capability (times ten) would, with a build of torch that has it."""
+    return capability >= FLASH_CAPABILITY and shape.head_dim <= FLASH_DIM and shape.head_dim % 8 == 0
+
+
+def has_flash(device: Device, shape: AttentionShape) -> bool:
+    """Whether torch's flash attention takes heads of this shape in fp16 on a device; not every build of torch
+    has it.
+
+    Heads that are no whole vectors do not count: torch would copy the keys and values of all positions to
+    wider ones.
+    """
+    if not takes_flash(device.capability, shape):
+        return False
+    if device.torch_device.type != "cuda":
+        return True
+    import torch
+
+    with device.torch_work():
+        q, k = (
+            torch.empty((1, heads, 2, shape.head_dim), dtype=torch.float16, device=device.torch_device)
+            for heads in (shape.heads, shape.kv_heads)
+        )
+        wanted = torch.backends.cuda.SDPAParams(q, k, k, None, 0.0, True, shape.heads > shape.kv_heads)
+        return bool(torch.backends.cuda.can_use_flash_attention(wanted))
+
+
+def prefill_attention(
+    kind: CacheType,
+    addresses: tuple[int, int],
+    q: Buffer,
+    y: Buffer,
+    shape: AttentionShape,
+    sinks: int,
+    flash: bool,
+) -> TorchCall:
+    """y = attention of q (T, H * D) over a layer's keys and values at `addresses`, the rows' own among them; any number of rows.
+
+    `sinks` is the address of H float32, or 0; `flash` whether the device `has_flash` for this shape.
+    """
+    halves = flash and "fp32" not in (kind.keys, kind.values) and not (shape.soft_cap or sinks)
+    gather = _gatherer(kind, addresses, shape)
+
+    def run(bound: Bound) -> None:
+        count = bound.position + bound.rows
+        whole = halves and not 0 < shape.window < count
+        sink = _sinks(bound, sinks, shape.heads) if sinks else None
+        if whole:
+            keys, values = gather(bound, 0, count, True)
+        with bound.device.torch_work():
+            query = bound.tensor(q).view(-1, shape.heads, shape.head_dim)
+            out = bound.tensor(y).view(-1, shape.heads, shape.head_dim)
+            if whole:
+                room = bound.scratch(2 * query.numel(), _QUERIES)[: 2 * query.numel()]
+                out.copy_(fused(query, keys, values, shape.scale, room))
+                return
+            work = prefill_pieces.Softmax(query, out, shape, bound.position, bound.scratch, sink)
+        for first, size in work.pieces():
+            keys, values = gather(bound, first, size, False)
+            with bound.device.torch_work():
+                work.take(first, keys, values)
+        with bound.device.torch_work():
+            work.end()
+
+    forms = [halves] if halves and not shape.window else [False, halves] if halves else [False]
+    sides = ((KEYS, kind.keys), (VALUES, kind.values))
+    kernels = [gather_kernel(side, name, shape.head_dim, form) for side, name in sides for form in forms]
+    rooms: dict[int, Room] = {}
+    if sinks:
+        kernels.append(columns_kernel())
+        rooms[_SINKS] = Room(4 * shape.heads)
+    if False in forms:
+        rooms |= prefill_pieces.rooms(shape)
+    if halves:
+        rooms[_QUERIES] = Room(row=2 * shape.heads * shape.head_dim)
+    number = shape.kv_heads * shape.head_dim
+    for place in (_KEYS, _VALUES):
+        rooms[place] = Room(4 * number * prefill_pieces.PIECE)
+        if halves:
+            most = 2 * number
+            rooms[place] = (
+                Room(max(rooms[place].fixed, most * shape.window)) if shape.window else Room(position=most)
+            )
+    return TorchCall(run, (q, *touched(addresses)), (y,), tuple(kernels), q.on_logit_rows, q.copies, rooms)
+
+
+def _gatherer(kind: CacheType, addresses: tuple[int, int], shape: AttentionShape) -> Gather:
+    """A function that gathers a layer's keys and values."""
+
+    def gather(bound: Bound, first: int, count: int, halves: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """(count, G, D) each, of the positions from `first` on, in fp16 or float32."""
+        import torch
+
+        def side(side: str, name: str, address: int, place: int) -> torch.Tensor:
+            room = bound.scratch(count * shape.kv_heads * shape.head_dim * (2 if halves else 4), place)
+            bound.launch(
+                gather_call(side, name, address, room.data_ptr(), shape, first, count, halves=halves)
+            )
+            return room.view(torch.float16 if halves else torch.float32).view(
+                count, shape.kv_heads, shape.head_dim
+            )
+
+        return side(KEYS, kind.keys, addresses[0], _KEYS), side(VALUES, kind.values, addresses[1], _VALUES)
+
+    return gather
+
+
+def _sinks(bound: Bound, address: int, heads: int) -> torch.Tensor:
+    """float32: what lies at an address, as a tensor."""
+    import torch
+
+    room = bound.scratch(4 * heads, _SINKS)
+    arguments = (address, 0, 0, room.data_ptr(), 0, heads)
+    bound.launch(Call(columns_kernel(), lambda _: (1, -(-heads // COPY_THREADS), 1), arguments, (), ()))
+    return room.view(torch.float32)
+
+
+def fused(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, room: torch.Tensor
+) -> torch.Tensor:
+    """(T, H, D) by torch's fused attention: query (T, H, D) float32, keys and values (S, G, D) fp16, the last
+    of them the rows' own.
+
+    `room` is memory for the queries as fp16.
+    """
+    import torch
+    from torch.nn.attention.bias import causal_lower_right
+
+    # Times the scale before they are rounded: queries are large where scores are, and fp16 ends at 65504.
+    short = torch.mul(query, scale, out=room.view(keys.dtype).view(query.shape))
+    q, k, v = (part.transpose(0, 1)[None] for part in (short, keys, values))
+    ratio = query.shape[1] // keys.shape[1]
+    bias = causal_lower_right(len(query), len(keys))
+    out: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=bias, scale=1.0, enable_gqa=ratio > 1
+    )
+    return out[0].transpose(0, 1)

@@ -1,0 +1,211 @@
+"""What attention by tensor cores does before and after its loop: queries into shared memory, and warps' results out of it.
+
+See `attention_mma`. Shared memory holds, from 0 on, queries in float32 and later outputs; at FRAGMENTS the queries as fragments; at STATE
+what columns' scores lack, and later each warp's maxima and sums, eight of each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.backends.cuda.codegen.ptx import (
+    absolute,
+    barrier,
+    bits_float,
+    block_x,
+    block_y,
+    blocks_x,
+    blocks_y,
+    exp2,
+    float_bits,
+    half_float,
+    high_half_float,
+    ld_f32_now,
+    ld_i32_now,
+    lds_f32,
+    lds_f32x2,
+    lds_f32x4,
+    maximum,
+    pack_halves,
+    registers,
+    st_f32,
+    st_f32x2,
+    static,
+    sts_f32,
+    sts_u32x4,
+    thread,
+)
+from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
+from engine.backends.cuda.kernels.attention.kv_read import element_fp16
+from engine.backends.cuda.kernels.attention.parts import HEAD, LOG2_E, LOWEST, capped, row_of, rows_sum, turned_lane, warp_maximum, warp_sum
+
+WARPS = 4
+THREADS = 32 * WARPS
+COLUMNS = 8
+
+D, GROUPS, DP = 64, 2, 64
+TURNED = 0
+KEPT_FIRST = 0
+"""1 where q4 keeps a first key or value whole."""
+FRAGMENTS, STATE = 0, 0
+K_ROW = K_SCALES = K_LIMIT = V_ROW = V_SCALES = V_LIMIT = 0
+K_FACTOR = V_FACTOR = 1.0
+K_first: Any = element_fp16
+V_first: Any = element_fp16
+
+
+def _first_key(block: int, dim: int) -> float:
+    """Of position 0, turned where keys are; dimensions past the format's are 0."""
+    if dim < K_LIMIT:
+        return K_first(block, int32(0), dim, int32(K_ROW), int32(K_SCALES), int32(GROUPS))
+    return float32(0.0)
+
+
+def first_value(block: int, dim: int) -> float:
+    """Of position 0, turned where values are, without their factor; dimensions past the format's are 0."""
+    if dim < V_LIMIT:
+        return V_first(block, int32(0), dim, int32(V_ROW), int32(V_SCALES), int32(GROUPS)) * float32(1.0 / V_FACTOR)
+    return float32(0.0)
+
+
+def stage(base: int, q: int, q_stride: int, first: int, count: int, ratio: int, scale: float, block: int, begins: int) -> None:
+    """Queries, turned, times a power of two each that brings them to order one, into shared memory; what scores lack of them goes to
+    STATE (8 numbers), and with `begins` scores of position 0 behind it.
+    """
+    lane, warp = int32(thread() & 31), int32(thread() >> 5)
+    x = registers(float32(0.0), GROUPS)
+    for k in static(range(COLUMNS // WARPS)):
+        column = int32(warp + WARPS * k)
+        index = int32(first + (column if column < count else int32(count - 1)))
+        row = row_of(index, ratio)
+        head = int32(block_y() * ratio + int32(index - int32(row * ratio)))
+        source = q + int64(row) * q_stride + 4 * int64(head) * int64(D)
+        top = float32(0.0)
+        for i in static(range(GROUPS)):
+            dim = int32(lane + 32 * i)
+            x[i] = float32(0.0)
+            if dim < D:
+                x[i] = ld_f32_now(source + 4 * int64(dim))
+            if TURNED == 1:
+                x[i] = turned_lane(x[i], lane)
+            top = maximum(top, absolute(x[i]))
+        exponent = uint32(uint32(float_bits(warp_maximum(top))) >> uint32(23))
+        if exponent > uint32(252):
+            exponent = uint32(252)
+        if exponent < uint32(2):
+            exponent = uint32(2)
+        less = bits_float(uint32(uint32(uint32(254) - exponent) << uint32(23)))
+        factor = bits_float(uint32(exponent << uint32(23))) * scale * float32(K_FACTOR)
+        for i in static(range(GROUPS)):
+            x[i] = x[i] * less
+            sts_f32(int32(base + int32(4 * int32(int32(column * DP) + int32(lane + 32 * i)))), x[i])
+        if lane == 0:
+            sts_f32(int32(base + STATE + int32(4 * column)), factor)
+        if KEPT_FIRST == 1:  # noqa: SIM102 - the outer condition is known when the kernel is written out
+            if begins != 0:
+                total = float32(0.0)
+                for i in static(range(GROUPS)):
+                    total = total + x[i] * _first_key(block, int32(lane + 32 * i))
+                total = warp_sum(total)
+                if lane == 0:
+                    sts_f32(int32(base + STATE + 32 + int32(4 * column)), total * factor * float32(1.0 / K_FACTOR))
+
+
+def fragments(base: int) -> None:
+    """Staged queries as the columns of `mma_halves`: for each 16 dimensions two words of what fp16 has of them, two of what it lacks."""
+    lane, warp = int32(thread() & 31), int32(thread() >> 5)
+    for k in static(range((2 * GROUPS + WARPS - 1) // WARPS)):
+        step = int32(warp + WARPS * k)
+        if step < 2 * GROUPS:
+            dim = int32(int32(int32(step >> 1) << 5) + int32(int32(int32(lane & 3) << 3) + int32(int32(step & 1) << 2)))
+            a, b, c, d = lds_f32x4(int32(base + int32(4 * int32(int32(int32(lane >> 2) * DP) + dim))))
+            low, high = pack_halves(a, b), pack_halves(c, d)
+            low_rest = pack_halves(a - half_float(low), b - high_half_float(low))
+            high_rest = pack_halves(c - half_float(high), d - high_half_float(high))
+            at = int32(base + FRAGMENTS + int32(16 * int32(int32(step << 5) + lane)))
+            sts_u32x4(at, low, high, low_rest, high_rest)
+
+
+def base_two(score: float, factor: float, cap: float) -> float:
+    """A sum of products as a score in base 2."""
+    if cap > float32(0.0):
+        return capped(score * factor, cap)
+    return score * (factor * float32(LOG2_E))
+
+
+def told(base: int, top_a: float, top_b: float, sum_a: float, sum_b: float) -> None:
+    """Tell the other warps this one's maxima and sums, eight of each, once nobody reads fragments any more."""
+    lane, warp = int32(thread() & 31), int32(thread() >> 5)
+    sum_a, sum_b = rows_sum(sum_a), rows_sum(sum_b)
+    if lane < 4:
+        at = int32(base + STATE + int32(64 * warp) + int32(8 * lane))
+        sts_f32(at, top_a)
+        sts_f32(int32(at + 4), top_b)
+        sts_f32(int32(at + 32), sum_a)
+        sts_f32(int32(at + 36), sum_b)
+    barrier()
+
+
+def before(at: int, turn: int) -> Any:
+    """What earlier warps have summed."""
+    if turn > 0:
+        return lds_f32x2(at)
+    return float32(0.0), float32(0.0)
+
+
+def share(base: int, column: int, warp: int) -> float:
+    """What a warp's sums of a column are worth beside the other warps'."""
+    at = int32(base + STATE + int32(4 * column))
+    top = float32(LOWEST)
+    for i in static(range(WARPS)):
+        top = maximum(top, lds_f32(int32(at + 64 * i)))
+    return exp2(lds_f32(int32(at + int32(64 * warp))) - top)
+
+
+def write_partial(base: int, partial: int, partial_stride: int, first: int, count: int, ratio: int) -> None:
+    """The block's maxima, sums and outputs, joined, to the partial results."""
+    me, i = thread(), int32(0)
+    while i < count:
+        row = row_of(int32(first + i), ratio)
+        head = int32(int32(block_y() * ratio) + int32(int32(first + i) - int32(row * ratio)))
+        place = int64(int32(head * blocks_x()) + block_x()) * int64(4 * (DP + HEAD))
+        target = partial + int64(row) * partial_stride + place
+        if me == 0:
+            top, total, at = float32(LOWEST), float32(0.0), int32(base + STATE + int32(4 * i))
+            for w in static(range(WARPS)):
+                top = maximum(top, lds_f32(int32(at + 64 * w)))
+            for w in static(range(WARPS)):
+                total = total + lds_f32(int32(at + 64 * w + 32)) * exp2(lds_f32(int32(at + 64 * w)) - top)
+            st_f32x2(target, top, total)
+        dim = me
+        while dim < DP:
+            tile = int32(int32(int32(dim >> 6) << 3) + int32(int32(dim & 7)))
+            at = int32(base + int32(256 * tile) + int32(4 * int32(int32(int32(int32(dim >> 3) & 7) << 3) + i)))
+            st_f32(target + 4 * HEAD + 4 * int64(dim), lds_f32(at) * float32(V_FACTOR))
+            dim = int32(dim + THREADS)
+        i = int32(i + 1)
+
+
+def own_position(column: int, first: int, count: int, start: int, ratio: int) -> int:
+    """The position of a column's row; of columns past the last that of the last."""
+    return int32(start + row_of(int32(first + (column if column < count else int32(count - 1))), ratio))
+
+
+def unseen(own: int, window: int) -> int:
+    """The last position before a row that it does not see, -1 for none."""
+    low = int32(own - window)
+    return low if window > 0 and low > -1 else int32(-1)
+
+
+def block_of(pages: int, chunk: int) -> int:
+    """Which block of the store a chunk of this key/value head lies in."""
+    return int64(int32(ld_i32_now(pages + 4 * int64(chunk >> 2)) * blocks_y()) + block_y())
+
+
+def begun(base: int, cap: float, t: int, warp: int, low_a: int, low_b: int) -> Any:
+    """Scores of position 0, which the first warp begins with, and whether the two columns do."""
+    score_a = base_two(lds_f32(int32(base + STATE + 32 + int32(8 * t))), float32(1.0), cap)
+    score_b = base_two(lds_f32(int32(base + STATE + 36 + int32(8 * t))), float32(1.0), cap)
+    here_a, here_b = warp == 0 and low_a < 0, warp == 0 and low_b < 0
+    return (score_a if here_a else float32(LOWEST), score_b if here_b else float32(LOWEST),
+            float32(1.0) if here_a else float32(0.0), float32(1.0) if here_b else float32(0.0))  # fmt: skip

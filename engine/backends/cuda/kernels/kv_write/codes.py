@@ -1,0 +1,63 @@
+"""Numbers of the key/value cache in kernels: limits, the 32-point transform across a warp, codes. Defined in `backends.cache_rounding`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from engine.backends.cuda.codegen.ptx import absolute, float_bits, fma, maximum, minimum, static, thread, to_float, to_int, xor_f
+from engine.backends.cuda.codegen.words import float32, int32, uint32
+from engine.backends.kv_formats import GROUP
+
+LARGEST = 65504.0
+E4M3_LARGEST = 448.0
+SHRINK = 1 / math.sqrt(GROUP)
+CURVE = 3 / 512
+"""Of `cache_types.Q4_LEVELS`: code c + 8 stands for c + CURVE c^3."""
+INVERSE = (0.9945462079299726, -0.005399574469031219, 6.41564543877702e-05, -5.407242815494678e-07, 1.943676786360371e-09)
+"""y (sum of INVERSE[i] y^(2 i)) is the number whose nearest whole one is the code of y: at the borders between levels, which lie at
+h (1 + 3/4 CURVE) + CURVE h^3 for h = -7.5, -6.5 .. 6.5, it is within 0.0007 of h. Fitted by least squares of the largest error there."""
+
+
+def number(x: Any) -> Any:
+    """x, or 0 where it is NaN. By its bits: comparisons of NaN are compiled as if there were none."""
+    return float32(0.0) if uint32(float_bits(x) & uint32(0x7FFFFFFF)) > uint32(0x7F800000) else float32(x)
+
+
+def limited(x: Any) -> Any:
+    """NaN becomes 0, and what fp16 cannot hold its largest number."""
+    return maximum(minimum(number(x), float32(LARGEST)), float32(-LARGEST))
+
+
+def warp_sum(x: Any) -> Any:
+    """The sum over the 32 lanes, the same bits in all of them."""
+    for stage in static(range(5)):
+        x = x + xor_f(x, 16 >> stage)
+    return x
+
+
+def turned_lanes(x: Any) -> Any:
+    """The orthonormal Walsh-Hadamard transform of 32 numbers, one a lane; it is its own inverse."""
+    lane = thread() & 31
+    for stage in static(range(5)):
+        other = xor_f(x, 1 << stage)
+        x = other - x if lane & (1 << stage) else other + x
+    return x * float32(SHRINK)
+
+
+def e4m3_byte(x: Any) -> Any:
+    """The e4m3 number nearest to x, of two the even one, as a uint32: past 448 it is 448, of NaN 0. The same on all devices."""
+    x = maximum(minimum(number(x), float32(E4M3_LARGEST)), float32(-E4M3_LARGEST))
+    bits = uint32(float_bits(x))
+    size = uint32(bits & uint32(0x7FFFFFFF))
+    # 20 bits of the fraction go; the exponents' biases are 127 and 7. Below 2^-6 numbers are multiples of 2^-9.
+    whole = uint32(uint32(size + uint32(0x7FFFF) + uint32(uint32(size >> uint32(20)) & uint32(1))) >> uint32(20))
+    small = uint32(to_int(absolute(x) * float32(512.0)))
+    byte = small if size < uint32(0x3C800000) else uint32(whole - uint32(120 << 3))
+    return uint32(byte | uint32(uint32(bits >> uint32(24)) & uint32(0x80)))
+
+
+def level(code: Any) -> Any:
+    """What a code 0 .. 15 (uint32) of q4 stands for, exactly."""
+    c = to_float(int32(code)) - float32(8.0)
+    return c * fma(c * c, float32(CURVE), float32(1.0))

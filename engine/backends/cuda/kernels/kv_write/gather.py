@@ -1,0 +1,220 @@
+"""Plain keys or values of a run of positions out of the paged store, for attention by matrix products over long prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from engine.backends.base import AttentionShape
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.ptx import (
+    block_x,
+    block_y,
+    blocks_y,
+    e4m3_float,
+    fma,
+    half_float,
+    high_half_float,
+    ld_f32_now,
+    ld_f32x4_now,
+    ld_i32_now,
+    ld_u8_now,
+    ld_u16_now,
+    ld_u32_now,
+    ld_u32x2_now,
+    ld_u32x4_now,
+    pack_halves,
+    registers,
+    st_f32,
+    st_f32x4,
+    st_u16,
+    st_u32x4,
+    static,
+    thread,
+    to_float,
+    wait_for_others,
+    xor_f,
+)
+from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
+from engine.backends.cuda.kernels.kv_write.codes import SHRINK, level
+from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout, touched
+from engine.backends.cuda.lowering.call import Argument, Call, Given
+from engine.backends.kv_formats import QUANTISED, WHOLE_KEYS
+
+THREADS = 256
+FORMAT = ""
+DIM = GROUPS = CHUNKS = NUMBER = 1
+BLOCK = ROW = SCALES = MEAN = FIRST = 0
+HALVES = WHOLE = TURNED = ADDS_MEAN = False
+
+
+def _gather(store: int, pages: int, target: int, first: int, count: int) -> None:
+    """target (count, G, DIM) = the positions from `first` on. Block (256 chunks of 8 dimensions, head)."""
+    wait_for_others()
+    item = int32(block_x() * THREADS + thread())
+    live = item < count * CHUNKS
+    item = item if live else int32(count * CHUNKS - 1)
+    index = int32(item // CHUNKS)
+    chunk = int32(item - index * CHUNKS)
+    position = int32(first + index)
+    heads, head = int64(blocks_y()), int64(block_y())
+    block = store + (int64(ld_i32_now(pages + int64(4 * int32(position >> 8)))) * heads + head) * int64(BLOCK)
+    x = registers(float32(0.0), 8)
+    if TURNED:
+        x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7] = _turned_back(block, position, chunk)
+    else:
+        x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7] = _plain(block + int64(int32(position & 255) * ROW), chunk)
+    size = 2 if HALVES else 4
+    out = target + ((int64(index) * heads + head) * int64(DIM) + int64(8 * chunk)) * int64(size)
+    if WHOLE:
+        inside = live and 8 * chunk < DIM
+        if inside:
+            if HALVES:
+                st_u32x4(out, pack_halves(x[0], x[1]), pack_halves(x[2], x[3]), pack_halves(x[4], x[5]), pack_halves(x[6], x[7]))
+            else:
+                st_f32x4(out, x[0], x[1], x[2], x[3])
+                st_f32x4(out + 16, x[4], x[5], x[6], x[7])
+    else:
+        for d in static(range(8)):
+            _put(out + d * size, x[d], live and 8 * chunk + d < DIM)
+
+
+def _put(at: Any, x: Any, inside: Any) -> None:
+    """One number of those that are no whole vectors."""
+    for _ in static(range(1)):  # a condition on a constant is taken where loops are written out
+        if HALVES:
+            if inside:
+                st_u16(at, pack_halves(x, float32(0.0)))
+        elif inside:
+            st_f32(at, x)
+
+
+def _turned_back(block: Any, position: Any, chunk: Any) -> Any:
+    """Eight dimensions of a group, of which four neighbouring lanes have a quarter each."""
+    slot = int32(position & 255)
+    scale = half_float(ld_u16_now(block + int64(SCALES + 2 * (slot * GROUPS + (chunk >> 2)))))
+    x = registers(float32(0.0), 8)
+    if FORMAT == "q8":
+        low, high = ld_u32x2_now(block + int64(slot * ROW + 8 * chunk))
+        for d in static(range(8)):
+            x[d] = _byte(low if d < 4 else high, 24 - 8 * (d % 4)) * scale
+    else:
+        word = ld_u32_now(block + int64(slot * ROW + 4 * chunk))
+        for d in static(range(8)):
+            x[d] = _code(word, 4 * (d // 2) + 16 * (d % 2)) * scale
+        kept = registers(float32(0.0), 8)
+        at = block + int64(FIRST if position == 0 else MEAN) + int64(32 * chunk)
+        adds = ADDS_MEAN and position >= WHOLE_KEYS
+        kept[0], kept[1], kept[2], kept[3] = _kept(at, position == 0 or adds)
+        kept[4], kept[5], kept[6], kept[7] = _kept(at + 16, position == 0 or adds)
+        factor = float32(0.0) if position == 0 else float32(1.0)
+        for d in static(range(8)):
+            x[d] = fma(x[d], factor, kept[d])
+    for stage in static(range(3)):
+        for i in static(range(4)):
+            x[(i >> stage << stage + 1) + i % (1 << stage)], x[(i >> stage << stage + 1) + i % (1 << stage) + (1 << stage)] = (
+                x[(i >> stage << stage + 1) + i % (1 << stage)] + x[(i >> stage << stage + 1) + i % (1 << stage) + (1 << stage)],
+                x[(i >> stage << stage + 1) + i % (1 << stage)] - x[(i >> stage << stage + 1) + i % (1 << stage) + (1 << stage)],
+            )
+    for d in static(range(8)):
+        x[d] = _across(x[d]) * float32(SHRINK)
+    return x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
+
+
+def _across(x: Any) -> Any:
+    """The transform's two stages between four lanes."""
+    lane = thread() & 31
+    for stage in static(range(2)):
+        other = xor_f(x, 1 << stage)
+        x = other - x if lane & (1 << stage) else other + x
+    return x
+
+
+def _kept(at: Any, wanted: Any) -> Any:
+    """Four numbers, or zeros where they are of no meaning."""
+    a, b, c, d = float32(0.0), float32(0.0), float32(0.0), float32(0.0)
+    if wanted:
+        a, b, c, d = ld_f32x4_now(at)
+    return a, b, c, d
+
+
+def _byte(word: Any, shift: Any) -> Any:
+    """A signed byte, of which so many bits lie above."""
+    return to_float(int32(int32(uint32(word << uint32(shift))) >> 24))
+
+
+def _code(word: Any, shift: Any) -> Any:
+    return level(uint32(uint32(word >> uint32(shift)) & uint32(15)))
+
+
+def _plain(row: Any, chunk: Any) -> Any:
+    """Eight numbers of a position, zeros behind its end."""
+    x = registers(float32(0.0), 8)
+    at = row + int64(8 * NUMBER * chunk)
+    if WHOLE and FORMAT == "fp16":
+        a, b, c, d = ld_u32x4_now(at)
+        x[0], x[1], x[2], x[3] = half_float(a), high_half_float(a), half_float(b), high_half_float(b)
+        x[4], x[5], x[6], x[7] = half_float(c), high_half_float(c), half_float(d), high_half_float(d)
+    elif WHOLE and FORMAT == "fp32":
+        x[0], x[1], x[2], x[3] = ld_f32x4_now(at)
+        x[4], x[5], x[6], x[7] = ld_f32x4_now(at + 16)
+    elif WHOLE:
+        low, high = ld_u32x2_now(at)
+        for d in static(range(8)):
+            x[d] = e4m3_float(uint32(uint32((low if d < 4 else high) >> uint32(8 * (d % 4))) & uint32(255)))
+    else:
+        for d in static(range(8)):
+            x[d] = _number(at, d, 8 * chunk + d < DIM)
+    return x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
+
+
+def _number(at: Any, place: Any, inside: Any) -> Any:
+    """One number, 0 behind the end."""
+    x = float32(0.0)
+    for _ in static(range(1)):  # as in `_put`
+        if inside:
+            if FORMAT == "fp32":
+                x = ld_f32_now(at + 4 * place)
+            elif FORMAT == "fp16":
+                x = half_float(ld_u16_now(at + 2 * place))
+            else:
+                x = e4m3_float(ld_u8_now(at + place))
+    return x
+
+
+@cache
+def gather_kernel(side: str, name: str, head_dim: int, halves: bool) -> Kernel:
+    """See `_gather`; the target is fp16 or float32."""
+    layout = Layout(side, name, head_dim)
+    turned = name in QUANTISED
+    constants = {
+        "FORMAT": name, "DIM": head_dim, "GROUPS": layout.groups, "CHUNKS": 4 * layout.groups if turned else -(-head_dim // 8),
+        "NUMBER": 0 if turned else layout.row // head_dim, "BLOCK": layout.block, "ROW": layout.row, "SCALES": layout.scales,
+        "MEAN": layout.mean, "FIRST": layout.first, "HALVES": halves, "WHOLE": head_dim % 8 == 0, "TURNED": turned,
+        "ADDS_MEAN": side == KEYS, "THREADS": THREADS,
+    }  # fmt: skip
+    label = f"gather_store_{side}_{name}_{head_dim}_{'fp16' if halves else 'fp32'}"
+    return Kernel(label, _gather, "lllii", THREADS, 48, constants, model="gather_store")
+
+
+def gather_call(
+    side: str, name: str, address: int, target: Argument, shape: AttentionShape, first: int, count: int, *, halves: bool = True
+) -> Call:
+    """target (count, G, D), fp16 or with `halves` False float32, = a layer's "keys" or "values" of format `name` at `address`
+    (`CudaCache.addresses`) from position `first` on, turned back and with their means. fp16 makes infinities of what it cannot hold.
+    """
+    kernel = gather_kernel(side, name, shape.head_dim, halves)
+    chunks = -(-count * kernel.constants["CHUNKS"] // THREADS)
+    own = touched((address, address))[side != KEYS]
+    arguments = (address, Given.PAGES, target, first, count)
+    return Call(kernel, lambda _: (chunks, shape.kv_heads, 1), arguments, (own,), (target,))
+
+
+def forms() -> Iterator[Kernel]:
+    """What models ask for; long prompts need them."""
+    for halves in (True, False):  # float32 where there is no flash attention
+        yield gather_kernel(KEYS, "fp16", 128, halves)
+        for side in (KEYS, VALUES):
+            for name in ("q8", "q4"):
+                yield gather_kernel(side, name, 128, halves)

@@ -1,0 +1,284 @@
+"""Writing a step's keys and values into the paged store: one warp for each row, head and side. Layout: `store`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from engine.backends.base import AttentionShape
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.ptx import (
+    barrier,
+    block_x,
+    block_y,
+    block_z,
+    blocks_x,
+    fma,
+    lane_f,
+    ld_f32_now,
+    ld_i32_now,
+    let_others_start,
+    pack_halves,
+    reciprocal,
+    registers,
+    rsqrt,
+    shared,
+    st_f32,
+    st_u8,
+    st_u16,
+    static,
+    sts_f32,
+    sts_f32x4,
+    thread,
+    wait_for_others,
+)
+from engine.backends.cuda.codegen.words import float32, int32, int64
+from engine.backends.cuda.kernels.kv_write.codes import e4m3_byte, limited, turned_lanes, warp_sum
+from engine.backends.cuda.kernels.kv_write.mean import key_mean_call, key_mean_kernel, mean_constants, mean_of_group
+from engine.backends.cuda.kernels.kv_write.query_aware import ENTRY, keep_plain_q8, keep_q4, keep_steered_q8
+from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout, touched
+from engine.backends.cuda.lowering.call import Bound, Call, Given, Operation, TorchCall
+from engine.backends.kv_formats import QUANTISED, STEERING, WHOLE_KEYS, CacheType
+from engine.backends.memory_plan import Buffer
+from engine.core import PAGE_TOKENS
+
+KEY_FORMAT = VALUE_FORMAT = ""
+KEYS_Q8 = KEYS_Q4 = VALUES_Q4 = False
+DIM = GROUPS = HEADS_AT_ONCE = SHARED = TAILS = WORDS = 1
+K_BLOCK = K_ROW = K_SCALES = V_BLOCK = V_ROW = V_SCALES = MEAN = FIRST = V_FIRST = 0
+SLACK = 1 / STEERING
+TINY = 1e-30
+"""Squared lengths up to this are none."""
+
+
+def _element(vector: Any, dim: Any) -> Any:
+    """A head's number, 0 behind its end."""
+    x = ld_f32_now(vector + int64(4 * (dim if dim < DIM else DIM - 1)))
+    return x if dim < DIM else float32(0.0)
+
+
+def _block(base: Any, pages: Any, position: Any, size: Any) -> Any:
+    """The address of the block that holds a position of this warp's head."""
+    page = int64(ld_i32_now(pages + int64(4 * int32(position >> 8))))
+    return base + (page * int64(blocks_x()) + int64(block_x())) * int64(size)
+
+
+def _unit(length: Any) -> Any:
+    """1 / the root of a squared length, or 0."""
+    return rsqrt(length) if length > float32(TINY) else float32(0.0)
+
+
+def _put_entry(at: Any, x: Any, aim: Any, rest: Any) -> Any:
+    """A group's entries, and the aim's square in it; `rest` is that of later groups and the slack."""
+    lane = int32(thread() & 31)
+    square = aim * aim
+    behind = square  # and all lanes above
+    for stage in static(range(5)):
+        behind = behind + _above(behind, lane, 1 << stage)
+    tail = rest + _above(behind, lane, 1)
+    sts_f32x4(int32(at + ENTRY * lane), x, aim * reciprocal(tail + square), aim, aim * x)
+    return lane_f(behind, 0)
+
+
+def _above(x: Any, lane: Any, distance: Any) -> Any:
+    """x of the lane that is so many above, or 0."""
+    other = lane_f(x, int32(lane + distance))
+    return other if lane + distance < 32 else float32(0.0)
+
+
+def _put_plain(at: Any, dim: Any, x: Any, format_bytes: Any) -> None:
+    """One number as it is, in 4, 2 or 1 bytes."""
+    if dim < DIM:
+        if format_bytes == 4:
+            st_f32(at + int64(4 * dim), x)
+        elif format_bytes == 2:
+            st_u16(at + int64(2 * dim), pack_halves(x, float32(0.0)))
+        else:
+            st_u8(at + int64(dim), e4m3_byte(x))
+
+
+def _take_key(q: Any, k: Any, block: Any, position: Any, ratio: Any, entries: Any) -> None:
+    """One key, at k, whose queries lie at q one after the other: plain ones to memory, others as entries to shared memory."""
+    lane = int32(thread())
+    x = registers(float32(0.0), GROUPS)
+    for j in static(range(GROUPS)):
+        x[j] = _element(k, int32(32 * j + lane))
+    if KEY_FORMAT not in ("q8", "q4"):
+        for j in static(range(GROUPS)):
+            _put_plain(block + int64(int32(position & 255) * K_ROW), int32(32 * j + lane), x[j], K_ROW // DIM)
+    else:
+        aims = registers(float32(0.0), GROUPS)
+        heads = registers(float32(0.0), GROUPS * HEADS_AT_ONCE)
+        for start in range(0, ratio, HEADS_AT_ONCE):
+            for h in static(range(HEADS_AT_ONCE)):
+                head = int32(start + h) if start + h < ratio else int32(ratio - 1)
+                for j in static(range(GROUPS)):
+                    heads[h * GROUPS + j] = _element(q + int64(4 * DIM * head), int32(32 * j + lane))
+            for h in static(range(HEADS_AT_ONCE)):
+                length = float32(0.0)
+                for j in static(range(GROUPS)):
+                    length = fma(heads[h * GROUPS + j], heads[h * GROUPS + j], length)
+                unit = _unit(warp_sum(length))
+                unit = unit if start + h < ratio else float32(0.0)
+                for j in static(range(GROUPS)):
+                    aims[j] = fma(heads[h * GROUPS + j], unit, aims[j])
+        whole = float32(0.0)
+        for j in static(range(GROUPS)):
+            x[j] = turned_lanes(limited(x[j]))
+            aims[j] = turned_lanes(limited(aims[j]))
+            whole = fma(aims[j], aims[j], whole)
+        if KEY_FORMAT == "q4":
+            for j in static(range(GROUPS)):
+                at = block + int64(4 * (32 * j + lane))
+                if position == 0:
+                    st_f32(at + int64(FIRST), x[j])
+                if position >= WHOLE_KEYS:
+                    x[j] = x[j] - ld_f32_now(at + int64(MEAN))
+        unit, rest = _unit(warp_sum(whole)), float32(SLACK)
+        for j in static(range(GROUPS - 1, -1, -1)):
+            if lane == 0:
+                sts_f32(int32(entries + TAILS + ENTRY * j), rest)
+            rest = rest + _put_entry(int32(entries + 32 * ENTRY * j), x[j], aims[j] * unit, rest)
+
+
+def _take_value(v: Any, block: Any, position: Any, entries: Any) -> None:
+    """One value, at v: q4 as entries to shared memory, others to memory."""
+    lane, slot = int32(thread()), int32(position & 255)
+    x = registers(float32(0.0), GROUPS)
+    for j in static(range(GROUPS)):
+        x[j] = _element(v, int32(32 * j + lane))
+    if VALUE_FORMAT not in ("q8", "q4"):
+        for j in static(range(GROUPS)):
+            _put_plain(block + int64(slot * V_ROW), int32(32 * j + lane), x[j], V_ROW // DIM)
+    else:
+        for j in static(range(GROUPS)):
+            x[j] = turned_lanes(limited(x[j]))
+    if VALUE_FORMAT == "q8":
+        codes, scales = block + int64(slot * V_ROW), block + int64(V_SCALES + 2 * GROUPS * slot)
+        for j in static(range(GROUPS)):
+            keep_plain_q8(x[j], codes + int64(32 * j), scales + int64(2 * j))
+    if VALUE_FORMAT == "q4":
+        for j in static(range(GROUPS)):
+            if position == 0:
+                st_f32(block + int64(V_FIRST + 4 * (32 * j + lane)), x[j])
+            sts_f32x4(int32(entries + ENTRY * (32 * j + lane)), x[j], float32(0.0), float32(0.0), float32(0.0))
+            if lane == 0:
+                sts_f32(int32(entries + TAILS + ENTRY * j), float32(1.0))
+
+
+def _means(keys: Any, pages: Any, position: Any, groups: Any) -> None:
+    """The mean of the page that holds a position, from the one before, by this block alone."""
+    page = int32(position >> 8)
+    here = _block(keys, pages, position, K_BLOCK)
+    before = _block(keys, pages, int32(position - PAGE_TOKENS), K_BLOCK) if page > 0 else here
+    for group in range(groups):
+        mean_of_group(before, here, int32(group), page)
+
+
+def _append(
+    q: int, q_stride: int, k: int, k_stride: int, v: int, v_stride: int, keys: int, values: int, start: int, pages: int,
+    ratio: int, groups: int, first: int, alone: int,
+) -> None:  # fmt: skip
+    """Keys and values of rows from `first` on, at positions from that at `start` on. Block (head, row, side) of one warp.
+
+    `alone`: no other launch has made the mean that this step's q4 keys may need. Then a row behind a page's start takes the step's rows
+    before that start once more, makes the mean, and goes on: blocks that do so write the same bytes to the same places.
+    """
+    wait_for_others()
+    let_others_start()
+    begin, row, head, side = ld_i32_now(start), int32(first + block_y()), int64(block_x()), block_z()
+    position, before, entries = int32(begin + row), int32(0), shared(SHARED)
+    since = int32(WHOLE_KEYS) if position < PAGE_TOKENS else int32(position & ~255)
+    lacks = KEYS_Q4 and side == 0 and alone != 0 and position >= WHOLE_KEYS and since >= begin
+    if lacks:
+        before = int32(since - begin)
+    for i in range(before + 1):
+        own = int32(i) if i < before else row
+        if KEYS_Q4:  # known when it is compiled, what follows is not
+            again = lacks and i == before
+            if again:
+                barrier()
+                _means(keys, pages, position, groups)
+                barrier()
+        place = int32(begin + own)
+        block = _block(values if side else keys, pages, place, V_BLOCK if side else K_BLOCK)
+        if side:
+            _take_value(v + int64(own) * v_stride + head * int64(4 * DIM), block, place, entries)
+        else:
+            of = int64(own) * q_stride + head * int64(ratio) * int64(4 * DIM)
+            _take_key(q + of, k + int64(own) * k_stride + head * int64(4 * DIM), block, place, ratio, entries)
+        barrier()
+        codes = block + int64(int32(place & 255) * (V_ROW if side else K_ROW))
+        scales = block + int64((V_SCALES if side else K_SCALES) + 2 * GROUPS * int32(place & 255))
+        if KEYS_Q8:
+            steers = not side
+            if steers:
+                keep_steered_q8(entries, groups, codes, scales)
+        if KEYS_Q4 or VALUES_Q4:
+            turns = (KEYS_Q4 and not side) or (VALUES_Q4 and side)
+            if turns:
+                keep_q4(entries, groups, int32(entries + TAILS), int32(entries + WORDS), codes, scales)
+
+
+@cache
+def append_kernel(keys: str, values: str, head_dim: int) -> Kernel:
+    """See `_append`; formats as in `cache_types`."""
+    k, v = Layout(KEYS, keys, head_dim), Layout(VALUES, values, head_dim)
+    entries = 32 * ENTRY * k.groups
+    constants = {
+        **(mean_constants(head_dim) if keys == "q4" else {}),
+        "KEY_FORMAT": keys, "VALUE_FORMAT": values,
+        "KEYS_Q8": keys == "q8", "KEYS_Q4": keys == "q4", "VALUES_Q4": values == "q4",
+        "DIM": head_dim, "GROUPS": k.groups,
+        "HEADS_AT_ONCE": max(1, 8 // k.groups), "TAILS": entries, "WORDS": entries + ENTRY * k.groups,
+        "SHARED": entries + ENTRY * k.groups + 32 * 16,
+        "K_BLOCK": k.block, "K_ROW": k.row, "K_SCALES": k.scales, "V_BLOCK": v.block, "V_ROW": v.row, "V_SCALES": v.scales,
+        "V_FIRST": v.first,
+    }  # fmt: skip
+    most, blocks = (128, 16) if keys in QUANTISED or values == "q4" else (64, 32)
+    if k.groups > 8 and most > 64:
+        most, blocks = 248, 8
+    return Kernel(f"append_{keys}_{values}_{head_dim}", _append, "lllllllllliiii", 32, most, constants, blocks, model="append")
+
+
+def append_calls(kind: CacheType, addresses: tuple[int, int], q: Buffer, k: Buffer, v: Buffer, shape: AttentionShape) -> Operation:
+    """Write k, v (T, G D) into a layer's store (`CudaCache.addresses`); q (T, H D) steers the rounding of q8 and q4 keys."""
+    kernel = append_kernel(kind.keys, kind.values, shape.head_dim)
+    reads, writes = (q, k, v), touched(addresses)
+    groups = Layout(KEYS, kind.keys, shape.head_dim).groups
+
+    def call(first: int, count: int | None) -> Call:
+        """All rows of few, or `count` of many."""
+        arguments = (q, q.stride, k, k.stride, v, v.stride, *addresses, Given.POSITION, Given.PAGES)
+        numbers = (shape.heads // shape.kv_heads, groups, first, int(count is None))
+        return Call(kernel, lambda rows: (shape.kv_heads, rows if count is None else count, 2), (*arguments, *numbers), reads, writes)
+
+    def run(bound: Bound) -> None:
+        for first, count, page in segments(bound.position, bound.rows):
+            if page >= 0:
+                bound.launch(key_mean_call(addresses, shape.kv_heads, shape.head_dim, page))
+            bound.launch(call(first, count))
+
+    if kind.keys != "q4":
+        return Operation((call(0, None),))
+    return Operation((call(0, None),), (TorchCall(run, reads, writes, (kernel, key_mean_kernel(shape.head_dim))),))
+
+
+def segments(position: int, rows: int) -> Iterator[tuple[int, int, int]]:
+    """Rows whose q4 keys are differences from one mean: the first, how many, and the page whose mean must be made before, or -1."""
+    first = 0
+    while first < rows:
+        place = position + first
+        end = WHOLE_KEYS if place < WHOLE_KEYS else (place // PAGE_TOKENS + 1) * PAGE_TOKENS
+        begins = place == WHOLE_KEYS or (place % PAGE_TOKENS == 0 and place > 0)
+        yield first, min(rows - first, end - place), place // PAGE_TOKENS if begins else -1
+        first += min(rows - first, end - place)
+
+
+def forms() -> Iterator[Kernel]:
+    """What models ask for."""
+    yield append_kernel("fp16", "fp16", 64)
+    for keys, values in (("fp16", "fp16"), ("fp8", "fp8"), ("q8", "q8"), ("q8", "q4"), ("q4", "q4")):
+        yield append_kernel(keys, values, 128)
+    yield key_mean_kernel(128)

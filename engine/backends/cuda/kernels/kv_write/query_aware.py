@@ -1,0 +1,191 @@
+"""Rounding of one head's vector at one position to q8 or q4 by one warp, entry after entry where an aim steers it.
+
+The definition is `engine.backends.kv_rounding.steered`. Shared memory holds for each entry, 16 bytes each: the turned number r, its
+gain (what share of the error so far it makes up for), the aim's entry a, and a r; behind them for each group what of the aim is left
+after it, float32 in 16 bytes. A group's chain is serial: entry by entry the error e, so everything else is kept off it.
+The number of groups is an argument, for a loop of known length would be written out, which takes many more registers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.backends.cuda.codegen.ptx import (
+    barrier,
+    float_bits,
+    fma,
+    half_float,
+    lane_f,
+    lane_i,
+    lane_r,
+    lds_f32,
+    lds_f32x4,
+    lds_u32,
+    maximum,
+    minimum,
+    pack_halves,
+    reciprocal,
+    registers,
+    st_u8,
+    st_u16,
+    st_u32,
+    static,
+    sts_f32x4,
+    sts_u32,
+    thread,
+    to_float,
+    xor_f,
+    xor_i,
+)
+from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
+from engine.backends.cuda.kernels.kv_write.codes import CURVE, INVERSE
+from engine.backends.kv_formats import GROUP, Q4_EXTREME, Q4_LEVELS, SCALE_SHARES
+
+MAGIC = 12582912.0
+"""1.5 x 2^23: added to a small float32 it rounds that to a whole number, whose two's complement the lowest bits are."""
+MAGIC_8 = MAGIC + 8
+Q8_AT_ONCE, Q4_AT_ONCE = 16, 8
+"""Entries that are read from shared memory before the chain begins."""
+ENTRY = 16
+"""Bytes of an entry."""
+Q4_FIRST = SCALE_SHARES[0] / Q4_LEVELS[0]
+Q4_STEP = (SCALE_SHARES[1] - SCALE_SHARES[0]) / Q4_LEVELS[0]
+I0, I1, I2, I3, I4 = INVERSE
+LOWEST, HIGHEST = -11.0, 9.25
+"""Beyond these all numbers have the lowest and the highest code of q4."""
+
+
+def extreme(x: Any) -> Any:
+    """Of 32 lanes the number of largest magnitude; of two, the positive one."""
+    top, bottom = x, x
+    for stage in static(range(5)):
+        top, bottom = maximum(top, xor_f(top, 16 >> stage)), minimum(bottom, xor_f(bottom, 16 >> stage))
+    return top if top >= -bottom else bottom
+
+
+def q8_scale(x: Any) -> Any:
+    """The fp16 scale, bits, that makes the extreme of 32 lanes the lowest code."""
+    return uint32(pack_halves(extreme(x) * float32(-1 / 128), float32(0.0)))
+
+
+def inverse_of(scale: Any) -> Any:
+    """1 / scale, or 0."""
+    return float32(0.0) if scale == float32(0.0) else reciprocal(scale)
+
+
+def keep_plain_q8(x: Any, codes: Any, scales: Any) -> None:
+    """One group, lane i's x its entry i, each rounded to the nearest: codes and scale to memory."""
+    bits = q8_scale(x)
+    wanted = minimum(maximum(x * inverse_of(half_float(bits)), float32(-128.0)), float32(127.0))
+    st_u8(codes + int64(thread()), uint32(float_bits(fma(wanted, float32(1.0), float32(MAGIC)))))
+    if thread() == 0:
+        st_u16(scales, bits)
+
+
+def keep_steered_q8(entries: Any, groups: Any, codes: Any, scales: Any) -> None:
+    """All groups of a vector: codes and scales to memory. Entries are overwritten."""
+    lane, error = int32(thread()), float32(0.0)
+    for group in range(groups):
+        base = int32(entries + group * (GROUP * ENTRY))
+        own = int32(base + lane * ENTRY)
+        r, gain, a, a_r = lds_f32x4(own)
+        bits = q8_scale(r)
+        scale = half_float(bits)
+        inverse = inverse_of(scale)
+        sts_f32x4(own, r * inverse, gain * inverse, a * scale, a_r)
+        barrier()
+        code = uint32(0)
+        for first in range(0, GROUP, Q8_AT_ONCE):
+            code, error = _q8_chain(int32(base + first * ENTRY), int32(lane - first), code, error)
+        st_u8(codes + int64(group * GROUP + lane), code)
+        if lane == 0:
+            st_u16(scales + int64(2 * group), bits)
+
+
+def _q8_chain(base: Any, mine: Any, code: Any, error: Any) -> Any:
+    """So many entries, one after the other: this lane's code, if it is among them (else what it was), and the error behind them."""
+    wanted = registers(float32(0.0), Q8_AT_ONCE)
+    gains = registers(float32(0.0), Q8_AT_ONCE)
+    aims = registers(float32(0.0), Q8_AT_ONCE)
+    parts = registers(float32(0.0), Q8_AT_ONCE)
+    for i in static(range(Q8_AT_ONCE)):
+        wanted[i], gains[i], aims[i], parts[i] = lds_f32x4(base + i * ENTRY)
+    for i in static(range(Q8_AT_ONCE)):
+        code, error = _q8_entry(wanted[i], gains[i], aims[i], parts[i], mine == i, code, error)
+    return code, error
+
+
+def _q8_entry(wanted: Any, gain: Any, aim: Any, part: Any, mine: Any, code: Any, error: Any) -> Any:
+    """The error behind one entry; its code, if it is `mine`."""
+    within = minimum(maximum(fma(-gain, error, wanted), float32(-128.0)), float32(127.0))
+    whole = fma(within, float32(1.0), float32(MAGIC))
+    return uint32(float_bits(whole)) if mine else uint32(code), fma(aim, whole - float32(MAGIC), error - part)
+
+
+def keep_q4(entries: Any, groups: Any, tails: Any, words: Any, codes: Any, scales: Any) -> None:
+    """All groups of a vector: codes and scales to memory. Lanes try a scale each, 16 of them; the first of lowest cost is taken.
+
+    `tails` is where the groups' rests lie in shared memory, `words` room for four words of codes of each lane.
+    """
+    lane, before = int32(thread()), float32(0.0)
+    trial = int32(lane & 15)
+    share = fma(to_float(trial), float32(Q4_STEP), float32(Q4_FIRST))
+    for group in range(groups):
+        base = int32(entries + group * (GROUP * ENTRY))
+        top = extreme(lds_f32(int32(base + lane * ENTRY)))
+        bits = uint32(pack_halves(minimum(maximum(top, float32(-Q4_EXTREME)), float32(Q4_EXTREME)) * share, float32(0.0)))
+        scale = half_float(bits)
+        inverse = inverse_of(scale)
+        error, cost = before, float32(0.0)
+        for word in range(4):
+            found, error, cost = _q4_chain(int32(base + word * (8 * ENTRY)), scale, inverse, error, cost)
+            sts_u32(int32(words + 16 * lane + 4 * word), found)
+        cost = fma(error * error, reciprocal(lds_f32(int32(tails + group * ENTRY))), cost)
+        best = trial
+        for stage in static(range(4)):
+            other_cost, other = xor_f(cost, 8 >> stage), xor_i(best, 8 >> stage)
+            better = other_cost < cost or (other_cost == cost and other < best)
+            cost, best = (other_cost if better else cost), (other if better else best)
+        best = lane_i(best, 0)
+        before, chosen = lane_f(error, best), lane_r(bits, best)
+        barrier()
+        if lane < 4:
+            st_u32(codes + int64(16 * group + 4 * lane), lds_u32(int32(words + 16 * best + 4 * lane)))
+        if lane == 0:
+            st_u16(scales + int64(2 * group), chosen)
+        barrier()
+
+
+def _q4_chain(base: Any, scale: Any, inverse: Any, error: Any, cost: Any) -> Any:
+    """Eight entries, one after the other, by this lane's scale: their word, the error behind them, and the cost so far."""
+    numbers = registers(float32(0.0), Q4_AT_ONCE)
+    gains = registers(float32(0.0), Q4_AT_ONCE)
+    aims = registers(float32(0.0), Q4_AT_ONCE)
+    parts = registers(float32(0.0), Q4_AT_ONCE)
+    word = uint32(0)
+    for i in static(range(Q4_AT_ONCE)):
+        numbers[i], gains[i], aims[i], parts[i] = lds_f32x4(base + i * ENTRY)
+    for i in static(range(Q4_AT_ONCE)):
+        code, error, cost = _q4_entry(numbers[i], gains[i], aims[i], parts[i], scale, inverse, error, cost)
+        word = in_word(word, code, 4 * (i // 2) + 16 * (i % 2))
+    return word, error, cost
+
+
+def _q4_entry(x: Any, gain: Any, aim: Any, part: Any, scale: Any, inverse: Any, error: Any, cost: Any) -> Any:
+    """One entry's code, the error behind it, and the cost so far."""
+    wanted = fma(-(gain * inverse), error, x * inverse)
+    wanted = minimum(maximum(wanted, float32(LOWEST)), float32(HIGHEST))
+    square = wanted * wanted
+    fourth = square * square
+    high = fma(fourth, float32(I4), fma(square, float32(I3), float32(I2)))
+    share = fma(fourth, high, fma(square, float32(I1), float32(I0)))
+    whole = fma(wanted, share, float32(MAGIC_8))
+    c = whole - float32(MAGIC_8)
+    bend = fma(c * c, float32(CURVE), float32(1.0))
+    miss = fma(c * bend, scale, -x)
+    return uint32(uint32(float_bits(whole)) & uint32(15)), fma(c * (aim * scale), bend, error - part), fma(miss, miss, cost)
+
+
+def in_word(word: Any, code: Any, shift: Any) -> Any:
+    """A code of q4 in its place, which was empty."""
+    return uint32(word | uint32(uint32(code) << uint32(shift)))

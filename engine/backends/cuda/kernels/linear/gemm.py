@@ -1,0 +1,296 @@
+"""Products of more than eight rows: a few more go through the kernels of eight (`gemm_passes`); else torch
+multiplies, with float32 sums, what its matrix units take: bf16, fp16 or float32.
+
+Matrices of plain numbers are multiplied where they lie; others are unpacked to fp16 first, a piece at a time, into memory that all
+share. x becomes bf16, rounded; or fp16, whose rows are brought near 1 by a power of two only where they have to be, so that the
+results seldom need a second touch; or stays float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.kernels.linear.gemm_passes import (
+    MOST_ROWS,
+    multiply_in_passes,
+    passes_kernels,
+    record_room,
+    short_passes,
+    write_record,
+)
+from engine.backends.cuda.kernels.linear.gemm_rows import after_kernel, before_kernel, expert_biases_kernel, halves_kernel, row_blocks
+from engine.backends.cuda.kernels.linear.linear import Part
+from engine.backends.cuda.kernels.packed_activations import padded
+from engine.backends.cuda.layouts.layout import ROWS, UNPACK_COLUMNS, Packed
+from engine.backends.cuda.layouts.plain import Plain
+from engine.backends.cuda.lowering.call import Argument, Blocks, Bound, Call, Room, TorchCall
+from engine.backends.cuda.runtime.device import Device
+from engine.backends.cuda.weight import CudaWeight, ExpertTable, WeightOutline
+from engine.backends.memory_plan import Buffer
+
+if TYPE_CHECKING:
+    import torch
+
+UNPACKED_BYTES = 512 << 20
+"""Of a matrix that is unpacked at a time, at most."""
+_WEIGHT, _X, _FACTORS, _CHOSEN, _RESULT, _RECORD = range(6)
+"""Places of scratch memory."""
+
+
+def dense_type(weight: WeightOutline) -> str:
+    """What the matrix is multiplied as: "bf16", "fp16" or "fp32"."""
+    return weight.family.name if isinstance(weight.family, Plain) else "fp16"
+
+
+def _tiles_at_once(weight: WeightOutline) -> int:
+    """Of a matrix that is unpacked."""
+    return max(1, min(weight.tiles, UNPACKED_BYTES // (2 * ROWS * padded(weight.shape[1]))))
+
+
+def product_scratch(weight: WeightOutline) -> int:
+    """Bytes that its products of many rows need besides, whatever the rows: those it is unpacked into."""
+    return 0 if isinstance(weight.family, Plain) else 2 * ROWS * padded(weight.shape[1]) * _tiles_at_once(weight)
+
+
+def _rooms(weights: Sequence[WeightOutline], copies: int, experts: bool = False) -> dict[int, Room]:
+    """What products of many rows need besides: matrices that are unpacked; for each row x in another type and
+    its factor; of experts the rows of one, too, and its results."""
+    rooms = {_WEIGHT: Room(max(product_scratch(weight) for weight in weights)), _RECORD: record_room(weights)}
+    columns, kinds = padded(weights[0].shape[1]), {dense_type(weight) for weight in weights}
+    if kinds != {"fp32"}:
+        rooms[_X] = Room(row=copies * 2 * columns)
+    if "fp16" in kinds:
+        rooms[_FACTORS] = Room(row=copies * 4)
+    if experts:
+        short = 0 if kinds == {"fp32"} else MOST_ROWS * 4 * columns
+        rooms[_CHOSEN] = Room(short, row=copies * columns * (4 if "fp32" in kinds else 2))
+        rooms[_RESULT] = Room(row=copies * 4 * weights[0].shape[0])
+    return rooms
+
+
+def _dtype(kind: str) -> Any:
+    import torch
+
+    return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[kind]
+
+
+@dataclass(frozen=True)
+class _Input:
+    """Rows of x as matrices of `kind` take them: `rows` (T, K); `factors` (T,), float32, is what their products are multiplied
+    with, None where all are 1."""
+
+    kind: str
+    rows: torch.Tensor
+    factors: torch.Tensor | None
+
+
+def _input(bound: Bound, x: Buffer, kind: str, rows: int) -> _Input:
+    """Made in the scratch places for x."""
+    import torch
+
+    whole = padded(x.width)
+    if kind == "fp32":
+        with bound.device.torch_work():
+            return _Input(kind, bound.tensor(x), None)
+    scratch = bound.scratch(2 * whole * rows, _X)[: 2 * whole * rows]
+    halves = scratch.view(_dtype(kind)).view(rows, whole)[:, : x.width]
+    if kind == "bf16":
+        with bound.device.torch_work():
+            halves.copy_(bound.tensor(x))
+        return _Input(kind, halves, None)
+    factors = bound.scratch(4 * rows, _FACTORS)[: 4 * rows].view(torch.float32)
+    arguments = (x, x.stride, scratch.data_ptr(), 2 * whole, factors.data_ptr(), x.width)
+    bound.launch(Call(halves_kernel(), row_blocks(rows), arguments, (x,), ()))
+    return _Input(kind, halves, factors)
+
+
+def _multiply(device: Device, x: torch.Tensor, rows: torch.Tensor, y: torch.Tensor, add: bool) -> None:
+    """y (T, n) float32 = x (T, K) times rows (n, K) transposed, with float32 sums; `add`: on top of what y holds."""
+    import torch
+
+    if device.torch_device.type != "cuda":
+        product = x.float() @ rows.float().T
+        y.copy_(y + product if add else product)
+    elif x.dtype == torch.float32:
+        torch.addmm(y, x, rows.T, out=y) if add else torch.mm(x, rows.T, out=y)
+    elif add:
+        torch.addmm(y, x, rows.T, out_dtype=torch.float32, out=y)
+    else:
+        torch.mm(x, rows.T, out_dtype=torch.float32, out=y)
+
+
+def _product(bound: Bound, weight: WeightOutline, x: torch.Tensor, y: torch.Tensor, add: bool) -> None:
+    """y = x times the matrix transposed, in pieces where it is unpacked."""
+    assert isinstance(weight, CudaWeight)
+    n, k = weight.shape
+    whole = padded(k)
+    if isinstance(weight.family, Plain):
+        with bound.device.torch_work():
+            dense = weight.data[: weight.nbytes].view(_dtype(weight.family.name)).view(-1, whole)[:n, :k]
+            _multiply(bound.device, x, dense, y, add)
+        return
+    assert isinstance(weight.family, Packed)
+    step = _tiles_at_once(weight)
+    scratch = bound.scratch(product_scratch(weight), _WEIGHT)
+    for first in range(0, weight.tiles, step):
+        tiles = min(step, weight.tiles - first)
+        chunks = -(-whole // UNPACK_COLUMNS)
+        arguments = (weight.address, first, scratch.data_ptr(), 2 * whole, k)
+        bound.launch(Call(weight.family.unpack(), _grid(chunks, tiles), arguments, (), ()))
+        with bound.device.torch_work():
+            dense = scratch[: product_scratch(weight)].view(_dtype("fp16")).view(-1, whole)
+            last = min(n - first * ROWS, tiles * ROWS)
+            _multiply(bound.device, x, dense[:last, :k], y[:, first * ROWS : first * ROWS + last], add)
+
+
+def _kernels(weights: Sequence[WeightOutline], processors: int) -> list[Kernel]:
+    """Those that read the weights, and rows as fp16 for them."""
+    kinds = {w.family.name: w.family.unpack() for w in weights if isinstance(w.family, Packed)}
+    halves = [halves_kernel()] if any(dense_type(w) == "fp16" for w in weights) else []
+    return [*halves, *kinds.values(), *passes_kernels(weights, processors)]
+
+
+def _grid(chunks: int, tiles: int) -> Blocks:
+    """A grid that knows nothing of rows."""
+    return lambda _: (chunks, tiles, 1)
+
+
+def product_call(parts: Sequence[Part], x: Buffer, processors: int) -> TorchCall:
+    """For more than eight rows, what `linear.linear_call` is for few; x are float32 rows. Matrices may be of several families."""
+
+    def run(bound: Bound) -> None:
+        inputs: dict[str, _Input] = {}
+        records: dict[str, tuple[Argument, int]] = {}
+        long = []
+        for part in parts:
+            if not short_passes(part.weight, bound.rows):
+                long.append(part)
+                continue
+            kind = part.weight.family.record
+            if kind not in records:
+                records = {kind: write_record(bound, kind, (x, x.stride), x.width, bound.rows, _RECORD)}
+            residual = (0, 0) if part.residual is None else (part.residual, part.residual.stride)
+            y = part.y, part.y.stride
+            multiply_in_passes(bound, part.weight, records[kind], bound.rows, y, part.bias_address, residual)
+        for part in sorted(long, key=lambda part: dense_type(part.weight)):
+            kind = dense_type(part.weight)
+            if kind not in inputs:
+                inputs = {kind: _input(bound, x, kind, bound.rows)}
+            _part(bound, part, inputs[kind])
+
+    residuals = [part.residual for part in parts if part.residual is not None]
+    reads = (x, *residuals, *(part.weight for part in parts))
+    weights = [part.weight for part in parts]
+    rooms, writes = _rooms(weights, x.copies), tuple(part.y for part in parts)
+    kernels = _kernels(weights, processors)
+    kernels += [before_kernel()] if any(part.bias_address or part.residual is not None for part in parts) else []
+    kernels += [after_kernel()] if halves_kernel() in kernels else []
+    return TorchCall(run, reads, writes, tuple(kernels), x.on_logit_rows, x.copies, rooms)
+
+
+def _part(bound: Bound, part: Part, x: _Input) -> None:
+    rows, y = bound.rows, part.y
+    add = bool(part.bias_address) or part.residual is not None
+    factors = 0 if x.factors is None else x.factors.data_ptr()
+    if add:
+        # What is added lies in y before the product, divided by the row's factor, which the result is multiplied with.
+        residual: tuple[Argument, Argument] = (0, 0) if part.residual is None else (part.residual, part.residual.stride)
+        arguments = (y, y.stride, *residual, part.bias_address, factors, y.width)
+        bound.launch(Call(before_kernel(), row_blocks(rows), arguments, (), (y,)))
+    with bound.device.torch_work():
+        target = bound.tensor(y)
+    _product(bound, part.weight, x.rows, target, add)
+    if factors:
+        bound.launch(Call(after_kernel(), row_blocks(rows), (y, y.stride, factors, y.width), (), (y,)))
+
+
+def expert_product_call(
+    table: ExpertTable,
+    x: Buffer,
+    ids: Buffer,
+    y: Buffer,
+    processors: int,
+    bias_address: int = 0,
+    bias_stride: int = 0,
+) -> TorchCall:
+    """For more than eight rows, what `linear.expert_call` is for few: row r of y = row r of x (`copies`: experts a row uses) times the
+    matrix of the expert that ids (rows, used), int32, name for it, + that expert's row of biases, float32 at an address.
+
+    Rows of experts that are not of the table's family are left alone. The ids are read to the host once.
+    """
+    assert x.copies == y.copies == ids.width
+    kind, weights = dense_type(table.first), table.weights
+
+    def run(bound: Bound) -> None:
+        import torch
+
+        with bound.device.torch_work():
+            shape = (bound.rows // ids.width, ids.width)
+            chosen = bound.tensor(ids).view(torch.int32).reshape(shape).cpu().numpy().reshape(-1)
+            order = np.argsort(chosen, kind="stable")
+            places = torch.from_numpy(order).to(bound.device.torch_device)
+        ends = np.searchsorted(chosen[order], np.arange(len(weights) + 1))
+        rows: _Input | None = None
+        for e, weight in enumerate(weights):
+            count = int(ends[e + 1] - ends[e])
+            if weight.family is not table.first.family or not count:
+                continue
+            own = places[int(ends[e]) : int(ends[e + 1])]
+            if short_passes(weight, count):
+                _expert_in_passes(bound, weight, x, own, y)
+            else:
+                rows = rows or _input(bound, x, kind, bound.rows)
+                _expert(bound, weight, rows, own, y)
+        if bias_address:
+            arguments = (y, y.stride, ids, ids.stride, ids.width, bias_address, bias_stride, y.width, table.address)
+            bound.launch(Call(expert_biases_kernel(), row_blocks(bound.rows), arguments, (), (y,)))
+
+    kernels = _kernels([table.first], processors) + ([expert_biases_kernel()] if bias_address else [])
+    rooms = _rooms([table.first], x.copies, experts=True)
+    return TorchCall(run, (x, ids, table), (y,), tuple(kernels), x.on_logit_rows, x.copies, rooms)
+
+
+def _expert_in_passes(
+    bound: Bound, weight: WeightOutline, x: Buffer, places: torch.Tensor, y: Buffer
+) -> None:
+    """The same as `_expert` for few rows, which are `x` itself."""
+    import torch
+
+    count, width, stride = len(places), weight.shape[0], x.stride
+    with bound.device.torch_work():
+        rows = bound.tensor(x).as_strided((bound.rows, stride // 4), (stride // 4, 1))
+        room = (
+            bound.scratch(count * stride, _CHOSEN)[: count * stride]
+            .view(torch.float32)
+            .view(count, stride // 4)
+        )
+        torch.index_select(rows, 0, places, out=room)
+    record = write_record(bound, weight.family.record, (room.data_ptr(), stride), x.width, count, _RECORD)
+    result = (
+        bound.scratch(4 * count * width, _RESULT)[: 4 * count * width].view(torch.float32).view(count, width)
+    )
+    multiply_in_passes(bound, weight, record, count, (result.data_ptr(), 4 * width))
+    with bound.device.torch_work():
+        bound.tensor(y).index_copy_(0, places, result)
+
+
+def _expert(bound: Bound, weight: WeightOutline, x: _Input, places: torch.Tensor, y: Buffer) -> None:
+    """The rows of y at `places`, those of x there times one expert's matrix."""
+    import torch
+
+    count, width = len(places), weight.shape[0]
+    with bound.device.torch_work():
+        columns, size = x.rows.shape[1], x.rows.element_size()
+        room = bound.scratch(count * columns * size, _CHOSEN)[: count * columns * size]
+        some = torch.index_select(x.rows, 0, places, out=room.view(x.rows.dtype).view(count, columns))
+        result = bound.scratch(4 * count * width, _RESULT)[: 4 * count * width].view(torch.float32).view(count, width)
+    _product(bound, weight, some, result, False)
+    with bound.device.torch_work():
+        if x.factors is not None:
+            result.mul_(x.factors.index_select(0, places)[:, None])
+        bound.tensor(y).index_copy_(0, places, result)

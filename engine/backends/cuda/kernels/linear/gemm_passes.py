@@ -1,0 +1,79 @@
+"""Products of a few more rows than one short step has: the kernels of eight rows, several times over, where that moves fewer bytes.
+
+Unpacking a matrix reads it, writes two bytes for each of its numbers and reads those again; a pass of eight rows just reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.kernels.packed_activations import padded, record_buffer
+from engine.backends.cuda.kernels.packed_activations_write import chunks, record_kernel
+from engine.backends.cuda.layouts.layout import PARTS, ROWS, Packed
+from engine.backends.cuda.lowering.call import FEW_ROWS, Argument, Blocks, Bound, Call, Room
+from engine.backends.cuda.weight import WeightOutline
+from engine.backends.memory_plan import Buffer
+
+MOST_ROWS = 64
+
+
+def short_passes(weight: WeightOutline, rows: int) -> int:
+    """How many passes of the kernels of few rows move fewer bytes than unpacking the matrix; 0 where none do."""
+    passes, dense = -(-rows // FEW_ROWS), 2 * ROWS * weight.tiles * padded(weight.shape[1])
+    fewer = passes * weight.nbytes < weight.nbytes + 2 * dense
+    return passes if fewer and rows <= MOST_ROWS and isinstance(weight.family, Packed) else 0
+
+
+def passes_kernels(weights: Sequence[WeightOutline], processors: int) -> tuple[Kernel, ...]:
+    """Those that `multiply_in_passes` and `write_record` launch."""
+    packed = [weight for weight in weights if isinstance(weight.family, Packed)]
+    forms = [weight.family.linear(weight.tiles, weight.shape[1], processors).kernel for weight in packed]
+    kinds = {weight.family.record for weight in packed} - {"floats"}
+    return (*dict.fromkeys(forms), *(record_kernel(kind) for kind in sorted(kinds)))
+
+
+def record_room(weights: Sequence[WeightOutline]) -> Room:
+    """For the records of rows that several passes take."""
+    width = weights[0].shape[1]
+    kinds = {weight.family.record for weight in weights if isinstance(weight.family, Packed)}
+    return Room(max((MOST_ROWS * record_buffer(kind, Buffer(width)).stride for kind in kinds), default=0))
+
+
+def write_record(
+    bound: Bound, kind: str, x: tuple[Argument, int], width: int, rows: int, place: int
+) -> tuple[Argument, int]:
+    """The records of x in scratch memory. Rows here are addresses, each with the bytes from row to row."""
+    if kind == "floats":
+        return x
+    stride = record_buffer(kind, Buffer(width)).stride
+    room = bound.scratch(rows * stride, place)
+    arguments = (*x, room.data_ptr(), stride, width)
+    bound.launch(Call(record_kernel(kind), _grid(rows, chunks(width)), arguments, (), ()))
+    return room.data_ptr(), stride
+
+
+def multiply_in_passes(
+    bound: Bound,
+    weight: WeightOutline,
+    record: tuple[Argument, int],
+    rows: int,
+    y: tuple[Argument, int],
+    bias: int = 0,
+    residual: tuple[Argument, int] = (0, 0),
+) -> None:
+    """y = x times the matrix transposed + bias (an address, or 0) + residual, for x of which these are the records."""
+    form = weight.family.linear(weight.tiles, weight.shape[1], bound.device.processors)
+    blocks = -(-weight.tiles // form.tiles)
+    rest = [0] * (7 * (PARTS - 1))
+    for first in range(0, rows, FEW_ROWS):
+        own, more, given = (
+            bound.address(start) + first * stride if start else 0 for start, stride in (y, residual, record)
+        )
+        part = (weight.address, own, y[1], bias, more, residual[1], weight.shape[0])
+        arguments = (*part, *rest, given, record[1], min(FEW_ROWS, rows - first), weight.shape[1])
+        bound.launch(Call(form.kernel, _grid(blocks), arguments, (), ()))
+
+
+def _grid(x: int, y: int = 1) -> Blocks:
+    return lambda _: (x, y, 1)

@@ -1,0 +1,164 @@
+"""Kernels around torch's matrix products: rows as fp16, and what lies in the result before and after a product. One block a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.ptx import (
+    absolute,
+    barrier,
+    bits_float,
+    block_x,
+    float_bits,
+    ld_f32,
+    ld_f32_now,
+    ld_f32x4_now,
+    ld_i32_now,
+    ld_i64,
+    lds_f32,
+    maximum,
+    pack_halves,
+    shared,
+    st_f32,
+    st_u32x2,
+    static,
+    sts_f32,
+    thread,
+    wait_for_others,
+    xor_f,
+)
+from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
+from engine.backends.cuda.lowering.call import Blocks
+
+THREADS = 256
+LEAST, MOST = 2.0**-10, 2.0**15
+"""A row whose largest magnitude lies between is converted as it is: what falls below fp16's normal numbers is less than 2^-15 of it."""
+LOWEST, HIGHEST = 2.0**-100, 2.0**126
+
+
+def row_blocks(rows: int) -> Blocks:
+    """The grid for so many rows, which may be more than 65535."""
+    return lambda _: (rows, 1, 1)
+
+
+def _largest(x: int, columns: int) -> Any:
+    """The largest magnitude of a row, known to all threads."""
+    top, column = float32(0.0), int32(thread())
+    while column < columns:
+        top = maximum(top, absolute(ld_f32_now(x + 4 * int64(column))))
+        column = int32(column + THREADS)
+    tops = shared(32)
+    for i in static(range(5)):
+        top = maximum(top, xor_f(top, 1 << i))
+    if thread() & 31 == 0:
+        sts_f32(int32(tops + 4 * (thread() >> 5)), top)
+    barrier()
+    for i in static(range(8)):
+        top = maximum(top, lds_f32(int32(tops + 4 * i)))
+    return top
+
+
+def _halves(x: int, x_stride: int, target: int, target_stride: int, factors: int, columns: int) -> None:
+    """x[row] = factor * target[row], fp16; the factor is 1, or a power of two near the largest magnitude where that is far from 1."""
+    wait_for_others()
+    row = int64(block_x())
+    here, there = x + row * x_stride, target + row * target_stride
+    top = _largest(here, columns)
+    factor = float32(1.0)
+    if top > float32(MOST) or (top < float32(LEAST) and top > float32(0.0)):
+        top = bits_float(uint32(float_bits(top) & uint32(0x7F800000)))
+        factor = float32(LOWEST) if top < float32(LOWEST) else float32(HIGHEST) if top > float32(HIGHEST) else top
+    # 1 / factor: its exponent, negative.
+    inverse = bits_float(uint32(uint32(254 << 23) - float_bits(factor)))
+    if thread() == 0:
+        st_f32(factors + 4 * row, factor)
+    column = int32(4 * thread())
+    while column < columns:
+        a, b, c, d = ld_f32x4_now(here + 4 * int64(column))
+        b = b if column + 1 < columns else float32(0.0)
+        c = c if column + 2 < columns else float32(0.0)
+        d = d if column + 3 < columns else float32(0.0)
+        st_u32x2(there + 2 * int64(column), pack_halves(a * inverse, b * inverse), pack_halves(c * inverse, d * inverse))
+        column = int32(column + 4 * THREADS)
+
+
+def _before(y: int, y_stride: int, residual: int, residual_stride: int, bias: int, factors: int, width: int) -> None:
+    """y = (residual + bias) / factor of the row; factors at 0: all 1."""
+    wait_for_others()
+    row = int64(block_x())
+    factor = ld_f32_now(factors + 4 * row) if factors != 0 else float32(1.0)
+    inverse = bits_float(uint32(uint32(254 << 23) - float_bits(factor)))
+    column = int32(thread())
+    while column < width:
+        at = 4 * int64(column)
+        total = ld_f32_now(residual + row * residual_stride + at) if residual != 0 else float32(0.0)
+        if bias != 0:
+            total = total + ld_f32(bias + at)
+        st_f32(y + row * y_stride + at, total * inverse)
+        column = int32(column + THREADS)
+
+
+def _after(y: int, y_stride: int, factors: int, width: int) -> None:
+    """y *= factor of the row, where that is not 1."""
+    wait_for_others()
+    row = int64(block_x())
+    factor = ld_f32_now(factors + 4 * row)
+    column = int32(thread())
+    if factor != float32(1.0):
+        while column < width:
+            at = y + row * y_stride + 4 * int64(column)
+            st_f32(at, factor * ld_f32_now(at))
+            column = int32(column + THREADS)
+
+
+def _expert_biases(
+    y: int, y_stride: int, ids: int, ids_stride: int, used: int, biases: int, bias_stride: int, width: int, table: int
+) -> None:
+    """Row r of y += row e = ids[r / used, r % used] of the biases, where entry e of the table of addresses is not 0."""
+    wait_for_others()
+    row = int32(block_x())
+    token = int32(row // used)
+    expert = ld_i32_now(ids + int64(token) * ids_stride + 4 * int64(row - token * used))
+    column = int32(thread()) if ld_i64(table + 8 * int64(expert)) != 0 else width
+    while column < width:
+        at = y + int64(row) * y_stride + 4 * int64(column)
+        st_f32(at, ld_f32_now(at) + ld_f32(biases + int64(expert) * bias_stride + 4 * int64(column)))
+        column = int32(column + THREADS)
+
+
+_CONSTANTS = {"THREADS": THREADS, "LEAST": LEAST, "MOST": MOST, "LOWEST": LOWEST, "HIGHEST": HIGHEST}
+
+
+@cache
+def halves_kernel() -> Kernel:
+    """See `_halves`."""
+    return Kernel("gemm_halves", _halves, "llllli", THREADS, 40, _CONSTANTS, 4, model="gemm_halves")
+
+
+@cache
+def before_kernel() -> Kernel:
+    """See `_before`."""
+    return Kernel("gemm_before", _before, "lllllli", THREADS, 40, _CONSTANTS, 4, model="gemm_before")
+
+
+@cache
+def after_kernel() -> Kernel:
+    """See `_after`."""
+    return Kernel("gemm_after", _after, "llli", THREADS, 40, _CONSTANTS, 4, model="gemm_after")
+
+
+@cache
+def expert_biases_kernel() -> Kernel:
+    """See `_expert_biases`."""
+    return Kernel("gemm_expert_biases", _expert_biases, "llllillil", THREADS, 40, _CONSTANTS, 4, model="gemm_expert_biases")
+
+
+def forms() -> Iterator[Kernel]:
+    """All of them."""
+    yield halves_kernel()
+    yield before_kernel()
+    yield after_kernel()
+    yield expert_biases_kernel()

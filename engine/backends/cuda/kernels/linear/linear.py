@@ -1,0 +1,70 @@
+"""Products of one to eight rows as recorded calls: y = x W^T (+ bias) (+ residual), several matrices at once, or one for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.backends.cuda.layouts.layout import PARTS
+from engine.backends.cuda.lowering.call import Argument, Call, Given
+from engine.backends.cuda.weight import ExpertTable, WeightOutline
+from engine.backends.memory_plan import Buffer
+
+
+@dataclass(frozen=True)
+class Part:
+    """One matrix of a launch: y = x W^T + bias (float32 on the device, at an address; 0: none) + residual; y may be the residual."""
+
+    weight: WeightOutline
+    y: Buffer
+    bias_address: int = 0
+    residual: Buffer | None = None
+
+
+def linear_call(parts: Sequence[Part], x_record: Buffer, processors: int) -> Call:
+    """One launch for one to three matrices of one family that share x, whose record (`family.record`) is `x_record`."""
+    first = parts[0].weight
+    assert 1 <= len(parts) <= PARTS
+    assert all(p.weight.family is first.family and p.weight.shape[1] == first.shape[1] for p in parts)
+    assert x_record.copies == 1
+    form = first.family.linear(sum(p.weight.tiles for p in parts), first.shape[1], processors)
+    arguments: list[Argument] = []
+    for part in parts:
+        assert part.y.width == part.weight.shape[0]
+        residual: tuple[Argument, Argument] = (0, 0) if part.residual is None else (part.residual, part.residual.stride)
+        arguments += [part.weight.address, part.y, part.y.stride, part.bias_address, *residual, part.weight.shape[0]]
+    arguments += [0] * (7 * (PARTS - len(parts)))
+    arguments += [x_record, x_record.stride, Given.ROWS, first.shape[1]]
+    blocks = sum(-(-p.weight.tiles // form.tiles) for p in parts)
+    residuals = [p.residual for p in parts if p.residual is not None]
+    return Call(
+        form.kernel, lambda rows: (blocks, 1, 1), tuple(arguments), (x_record, *residuals, *(p.weight for p in parts)),
+        tuple(p.y for p in parts), x_record.on_logit_rows,
+    )  # fmt: skip
+
+
+def expert_call(
+    table: ExpertTable, x_record: Buffer, ids: Buffer, y: Buffer, processors: int, bias_address: int = 0, bias_stride: int = 0
+) -> Call:
+    """Each row of `x_record` (`copies`: the experts a row uses) times its expert's matrix, those of the table's family only.
+
+    `ids` are int32 (rows, used), y has the records' copies. `bias_address`: float32 (experts, N) on the device, `bias_stride` bytes a row.
+    """
+    first, used = table.first, ids.width
+    assert x_record.copies == y.copies == used
+    assert y.width == first.shape[0]
+    form = first.family.experts(first.tiles * used, first.shape[1], processors)
+    arguments = (
+        table.address, first.shape[0], y, y.stride, bias_address, bias_stride, ids, ids.stride, used,
+        x_record, x_record.stride, first.shape[1],
+    )  # fmt: skip
+    blocks = -(-first.tiles // form.tiles)
+    return Call(
+        form.kernel, lambda rows: (blocks, rows, 1), arguments, (x_record, ids, table), (y,), x_record.on_logit_rows, x_record.copies
+    )
+
+
+def embed_call(weight: WeightOutline, y: Buffer, scale: float) -> Call:
+    """y (rows, K) = scale times the matrix's rows that the step's token ids name."""
+    arguments = (weight.address, Given.TOKENS, y, y.stride, scale, weight.shape[1])
+    return Call(weight.family.embed(), lambda rows: (1, rows, 1), arguments, (weight,), (y,))

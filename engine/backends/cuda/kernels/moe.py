@@ -1,0 +1,200 @@
+"""Mixture of experts, but for the products: choosing experts, a row for each choice, and the sum of what comes back.
+
+Spread row t * used + j is row t for the j-th of its experts, the likeliest first. Source: Mixtral, arXiv 2401.04088.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from engine.backends.base import Routing
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.ptx import (
+    bits_float,
+    block_x,
+    block_y,
+    fma,
+    ld_f32_now,
+    ld_u32_now,
+    reciprocal,
+    registers,
+    st_f32,
+    st_i32,
+    static,
+    thread,
+    wait_for_others,
+    xor_i,
+    xor_r,
+)
+from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
+from engine.backends.cuda.kernels.norm import warp_sum
+from engine.backends.cuda.kernels.packed_activations_write import load_four, rows_first, store_four
+from engine.backends.cuda.kernels.pointwise import exponential
+from engine.backends.cuda.lowering.call import Call
+from engine.backends.memory_plan import Buffer
+
+MOST_EXPERTS = 512
+THREADS = 128
+AT_ONCE = 4
+"""Spread rows that `_gather` has under way together."""
+VALUES = 4
+NORMALISE = True
+
+
+def _sortable(bits: int) -> Any:
+    """A uint32 that is larger where the float32 of these bits is; 1, below all others, for what is no number; never 0."""
+    if uint32(bits & uint32(0x7FFFFFFF)) > uint32(0x7F800000):
+        return uint32(1)
+    if bits == uint32(0x80000000):
+        return uint32(0x80000000)  # -0 is as large as 0
+    if bits >= uint32(0x80000000):
+        return uint32(bits ^ uint32(0xFFFFFFFF))
+    return uint32(bits | uint32(0x80000000))
+
+
+def _number(key: int) -> Any:
+    """What `_sortable` was made from; no number for 1."""
+    if key >= uint32(0x80000000):
+        return bits_float(uint32(key ^ uint32(0x80000000)))
+    return bits_float(uint32(key ^ uint32(0xFFFFFFFF)))
+
+
+def _route(logits: int, stride: int, ids: int, weights: int, used_stride: int, experts: int, used: int) -> None:
+    """The `used` likeliest experts of a row (block, one warp), of equal ones the first, and their parts of the softmax."""
+    wait_for_others()
+    row, lane = int64(block_x()), int32(thread())
+    key = registers(uint32(0), VALUES)
+    for k in static(range(VALUES)):
+        expert = int32(lane + 32 * k)
+        if expert < experts:
+            key[k] = _sortable(ld_u32_now(logits + row * stride + 4 * int64(expert)))
+    top, total = float32(0.0), float32(0.0)
+    for j in range(used):
+        best, place = key[0], lane
+        for k in static(range(1, VALUES)):
+            if key[k] > best:
+                best, place = key[k], int32(lane + 32 * k)
+        for step in static(range(5)):
+            other, there = uint32(xor_r(best, int32(1 << step))), int32(xor_i(place, int32(1 << step)))
+            if other > best or (other == best and there < place):
+                best, place = other, there
+        logit = _number(best)
+        if j == 0:
+            top = logit
+            if not NORMALISE:
+                for k in static(range(VALUES)):
+                    if key[k] != uint32(0):
+                        total = total + exponential(_number(key[k]) - top)
+                total = warp_sum(total)
+        part = exponential(logit - top)
+        if NORMALISE:
+            total = total + part
+        for k in static(range(VALUES)):
+            if place == int32(lane + 32 * k):
+                key[k] = uint32(0)
+        if (j & 31) == lane:
+            st_i32(ids + row * used_stride + 4 * int64(j), place)
+            st_f32(weights + row * used_stride + 4 * int64(j), part)
+    times = reciprocal(total)
+    for j in range(lane, used, 32):
+        at = weights + row * used_stride + 4 * int64(j)
+        st_f32(at, ld_f32_now(at) * times)
+
+
+def _spread(x: int, stride: int, y: int, width: int, used: int) -> None:
+    """`used` copies of a row, one after the other. Block (row, chunk of 4 THREADS columns)."""
+    wait_for_others()
+    row = int64(block_x())
+    column = int32(4 * int32(block_y() * THREADS + thread()))
+    if column < width:
+        a, b, c, d = load_four(x + row * stride, column, width)
+        for j in range(used):
+            store_four(y + (row * int64(used) + int64(j)) * stride, column, width, a, b, c, d)
+
+
+def _gather(x: int, stride: int, weights: int, used_stride: int, residual: int, y: int, width: int, used: int) -> None:
+    """y = residual + each spread row times its weight, added in order. Block (row, chunk of 4 THREADS columns)."""
+    wait_for_others()
+    row = int64(block_x())
+    column = int32(4 * int32(block_y() * THREADS + thread()))
+    if column < width:
+        a, b, c, d = load_four(residual + row * stride, column, width)
+        source, factors = x + row * int64(used) * stride, weights + row * used_stride
+        for first in range(0, used, AT_ONCE):
+            value = registers(float32(0.0), 4 * AT_ONCE)
+            times = registers(float32(0.0), AT_ONCE)
+            for i in static(range(AT_ONCE)):
+                if int32(first + i) < used:
+                    value[4 * i], value[4 * i + 1], value[4 * i + 2], value[4 * i + 3] = load_four(
+                        source + int64(first + i) * stride, column, width
+                    )
+                    times[i] = ld_f32_now(factors + 4 * int64(first + i))
+            for i in static(range(AT_ONCE)):
+                if int32(first + i) < used:
+                    a, b = fma(times[i], value[4 * i], a), fma(times[i], value[4 * i + 1], b)
+                    c, d = fma(times[i], value[4 * i + 2], c), fma(times[i], value[4 * i + 3], d)
+        store_four(y + row * stride, column, width, a, b, c, d)
+
+
+@cache
+def route_kernel(experts: int, normalise: bool) -> Kernel:
+    """See `_route`; for up to so many experts, which are rounded up to a power of two times 32."""
+    assert 0 < experts <= MOST_EXPERTS
+    values = 1
+    while 32 * values < experts:
+        values *= 2
+    constants = {"VALUES": values, "NORMALISE": normalise}
+    name = f"route_{32 * values}{'' if normalise else '_plain'}"
+    return Kernel(name, _route, "lllllii", 32, 104 if values > 8 else 64, constants, model="route")
+
+
+@cache
+def spread_kernel() -> Kernel:
+    """See `_spread`."""
+    return Kernel("spread", _spread, "lllii", THREADS, 36, {"THREADS": THREADS}, model="spread")
+
+
+@cache
+def gather_kernel() -> Kernel:
+    """See `_gather`."""
+    return Kernel("gather", _gather, "llllllii", THREADS, 52, {"THREADS": THREADS, "AT_ONCE": AT_ONCE}, model="gather")
+
+
+def route_call(logits: Buffer, ids: Buffer, weights: Buffer, routing: Routing) -> Call:
+    """ids (rows, used) int32 and weights (rows, used) float32 from the router's logits (rows, experts)."""
+    assert logits.width == routing.experts <= MOST_EXPERTS
+    assert 0 < routing.used <= routing.experts
+    assert ids.width == weights.width == routing.used
+    assert logits.copies == ids.copies == weights.copies == 1
+    kernel = route_kernel(routing.experts, routing.normalise)
+    arguments = (logits, logits.stride, ids, weights, ids.stride, routing.experts, routing.used)
+    return Call(kernel, rows_first(), arguments, (logits,), (ids, weights), logits.on_logit_rows)
+
+
+def spread_call(x: Buffer, y: Buffer) -> Call:
+    """y has `copies` rows for each row of x: that row. For floats and for records."""
+    assert (x.width, x.copies, x.on_logit_rows) == (y.width, 1, y.on_logit_rows)
+    arguments = (x, x.stride, y, x.width, y.copies)
+    return Call(spread_kernel(), rows_first(-(-x.width // (4 * THREADS))), arguments, (x,), (y,), x.on_logit_rows)
+
+
+def gather_call(x: Buffer, weights: Buffer, residual: Buffer, y: Buffer) -> Call:
+    """y = residual + sum over j of weights[t, j] times spread row t * used + j of x."""
+    assert x.copies == weights.width
+    assert x.width == residual.width == y.width
+    assert weights.copies == residual.copies == y.copies == 1
+    arguments = (x, x.stride, weights, weights.stride, residual, y, x.width, x.copies)
+    blocks = rows_first(-(-x.width // (4 * THREADS)))
+    return Call(gather_kernel(), blocks, arguments, (x, weights, residual), (y,), x.on_logit_rows)
+
+
+def forms() -> Iterator[Kernel]:
+    """For the registry."""
+    for experts in (32, 64, 128, 256, 512):
+        yield route_kernel(experts, True)
+    yield route_kernel(64, False)
+    yield route_kernel(128, False)
+    yield spread_kernel()
+    yield gather_kernel()

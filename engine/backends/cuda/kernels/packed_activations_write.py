@@ -1,0 +1,201 @@
+"""Writing records: device functions for whatever kernel makes a row, and a kernel for rows that are there already.
+
+All share one arrangement of threads: each holds four neighbouring columns, the first of them a multiple of 4, and neighbouring lanes hold
+neighbouring columns, so sixteen lanes hold a block of 64, and a warp two. All lanes of a warp come to `write_halves` and `write_pairs`
+together; lanes whose columns lie past the padded row write nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.ptx import (
+    absolute,
+    bits_float,
+    block_x,
+    block_y,
+    float_bits,
+    ld_f32,
+    ld_f32_now,
+    ld_f32x4,
+    ld_f32x4_now,
+    pack_bf16,
+    pack_halves,
+    st_f32,
+    st_f32x4,
+    st_u32x2,
+    static,
+    thread,
+    wait_for_others,
+    xor_r,
+)
+from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
+from engine.backends.cuda.kernels.packed_activations import padded
+from engine.backends.cuda.lowering.call import Blocks, Call
+from engine.backends.memory_plan import Buffer
+
+THREADS = 128
+RECORD = "halves"
+
+
+def rows_first(chunks: int = 1) -> Blocks:
+    """Blocks (row, chunk): rows may be more than 65535, which only a grid's first side allows."""
+    return lambda rows: (rows, chunks, 1)
+
+
+# --- four columns a thread -----------------------------------------------------------------------------------------
+
+
+def load_four(row: int, column: int, width: int) -> Any:
+    """float32 at columns column .. column + 3 of an activation's row (an address, a multiple of 16), 0 from `width` on."""
+    at = row + 4 * int64(column)
+    if int32(column + 4) <= width:
+        return ld_f32x4_now(at)
+    a, b, c = float32(0.0), float32(0.0), float32(0.0)
+    if column < width:
+        a = ld_f32_now(at)
+    if int32(column + 1) < width:
+        b = ld_f32_now(at + 4)
+    if int32(column + 2) < width:
+        c = ld_f32_now(at + 8)
+    return a, b, c, float32(0.0)
+
+
+def load_four_fixed(row: int, column: int, width: int) -> Any:
+    """The same of a weight or a table, which no kernel writes."""
+    at = row + 4 * int64(column)
+    if int32(column + 4) <= width:
+        return ld_f32x4(at)
+    a, b, c = float32(0.0), float32(0.0), float32(0.0)
+    if column < width:
+        a = ld_f32(at)
+    if int32(column + 1) < width:
+        b = ld_f32(at + 4)
+    if int32(column + 2) < width:
+        c = ld_f32(at + 8)
+    return a, b, c, float32(0.0)
+
+
+def store_four(row: int, column: int, width: int, a: float, b: float, c: float, d: float) -> None:
+    """Write those of the four columns that lie before `width`."""
+    at = row + 4 * int64(column)
+    if int32(column + 4) <= width:
+        st_f32x4(at, a, b, c, d)
+    else:
+        if column < width:
+            st_f32(at, a)
+        if int32(column + 1) < width:
+            st_f32(at + 4, b)
+        if int32(column + 2) < width:
+            st_f32(at + 8, c)
+
+
+# --- records -------------------------------------------------------------------------------------------------------
+
+
+def _larger(a: int, b: int) -> int:
+    """Of two uint32."""
+    return a if a > b else b
+
+
+def write_halves(record: int, width: int, column: int, a: float, b: float, c: float, d: float) -> None:
+    """This thread's four columns of a "halves" record (`records`) at an address; of `width` columns, before it is padded.
+
+    What lies past the width must be given as 0.
+    """
+    # As bits, magnitudes sort as numbers do, and what is not finite lies above all others.
+    top = _larger(
+        _larger(uint32(float_bits(absolute(a))), uint32(float_bits(absolute(b)))),
+        _larger(uint32(float_bits(absolute(c))), uint32(float_bits(absolute(d)))),
+    )
+    top = _larger(top, uint32(xor_r(top, int32(8))))
+    top = _larger(top, uint32(xor_r(top, int32(4))))
+    top = _larger(top, uint32(xor_r(top, int32(2))))
+    top = _larger(top, uint32(xor_r(top, int32(1))))
+    exponent = uint32(top >> uint32(23))  # 127 more than e
+    scale, factor = uint32(0x7FC00000), uint32(0)
+    if exponent < uint32(27):
+        scale = uint32(0)
+    elif exponent < uint32(255):
+        scale = uint32(uint32(exponent - uint32(14)) << uint32(23))
+        factor = uint32(uint32(uint32(268) - exponent) << uint32(23))
+    whole = int32(int32(int32(width + 63) >> 6) << 6)
+    if column < whole:
+        low, high = uint32(0), uint32(0)
+        if factor != uint32(0):
+            times = bits_float(factor)
+            low, high = pack_halves(a * times, b * times), pack_halves(c * times, d * times)
+        st_u32x2(record + 2 * int64(column), low, high)
+        if (column & 63) == 0:
+            st_f32(record + 2 * int64(whole) + 4 * int64(column >> 6), bits_float(scale))
+
+
+def _missing(word: int, low: float, high: float) -> Any:
+    """bf16 of what two bf16 lack of the numbers that they round."""
+    return pack_bf16(low - bits_float(uint32(word << uint32(16))), high - bits_float(uint32(word & uint32(0xFFFF0000))))
+
+
+def write_pairs(record: int, width: int, column: int, a: float, b: float, c: float, d: float) -> None:
+    """The same of a "pairs" record; from compute capability 8.0 on."""
+    whole = int32(int32(int32(width + 63) >> 6) << 6)
+    if column < whole:
+        low, high = pack_bf16(a, b), pack_bf16(c, d)
+        at = record + 2 * int64(column)
+        st_u32x2(at, low, high)
+        st_u32x2(at + 2 * int64(whole), _missing(low, a, b), _missing(high, c, d))
+
+
+def _record(x: int, x_stride: int, record: int, record_stride: int, width: int) -> None:
+    """Records of rows. Block (row, chunk of 4 THREADS columns)."""
+    wait_for_others()
+    row = int64(block_x())
+    column = int32(4 * int32(block_y() * THREADS + thread()))
+    for _ in static(range(1)):
+        a, b, c, d = load_four(x + row * x_stride, column, width)
+        if RECORD == "halves":
+            write_halves(record + row * record_stride, width, column, a, b, c, d)
+        else:
+            write_pairs(record + row * record_stride, width, column, a, b, c, d)
+
+
+@cache
+def record_kernel(kind: str) -> Kernel:
+    """See `_record`; `kind` is "halves" or "pairs"."""
+    constants = {"THREADS": THREADS, "RECORD": kind}
+    return Kernel(f"record_{kind}", _record, "lllli", THREADS, 24, constants, least=least(kind), model="record")
+
+
+def record_call(kind: str, x: Buffer, record: Buffer) -> Call:
+    """The records of all rows of x, into a `records.record_buffer`."""
+    arguments = (x, x.stride, record, record.stride, x.width)
+    return Call(record_kernel(kind), rows_first(chunks(x.width)), arguments, (x,), (record,), x.on_logit_rows, x.copies)
+
+
+def chunks(width: int, threads: int = THREADS) -> int:
+    """Blocks of `threads` threads for a padded row."""
+    return -(-padded(width) // (4 * threads))
+
+
+def least(record: str) -> int:
+    """The compute capability that writing such records needs."""
+    return 80 if record == "pairs" else 75
+
+
+def wanted(kind: str, y: Buffer | None, record: Buffer | None) -> tuple[tuple[Buffer | int, ...], tuple[Buffer, ...]]:
+    """Arguments y, its stride, record, its stride, of what a kernel is to write, 0 where it is not to; and what it writes."""
+    assert (kind == "none") == (record is None)
+    written = tuple(buffer for buffer in (y, record) if buffer is not None)
+    assert written
+    arguments: list[Buffer | int] = []
+    for buffer in (y, record):
+        arguments += [0, 0] if buffer is None else [buffer, buffer.stride]
+    return tuple(arguments), written
+
+
+def forms() -> Iterator[Kernel]:
+    """For the registry."""
+    yield record_kernel("halves")
+    yield record_kernel("pairs")

@@ -1,0 +1,269 @@
+"""Kernels that take one element after the other: activations, sums, scales. Each thread has four neighbouring columns.
+
+Activations keep to their formulas for any finite number: exponentials may become infinite, but nothing is then subtracted or
+multiplied that would make them NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from engine.backends.base import ACTIVATIONS
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.ptx import (
+    absolute,
+    block_x,
+    block_y,
+    exp2,
+    fma,
+    ld_f32,
+    ld_f32_now,
+    ld_i32_now,
+    maximum,
+    minimum,
+    reciprocal,
+    registers,
+    st_f32,
+    static,
+    thread,
+    wait_for_others,
+)
+from engine.backends.cuda.codegen.words import float32, int32, int64
+from engine.backends.cuda.kernels.packed_activations_write import (
+    chunks,
+    least,
+    load_four,
+    rows_first,
+    store_four,
+    wanted,
+    write_halves,
+    write_pairs,
+)
+from engine.backends.cuda.lowering.call import Call, Given
+from engine.backends.memory_plan import Buffer
+
+THREADS = 128
+ACTIVATION = "silu"
+GATED = True
+CAPPED = True
+RECORD = "none"
+LOG2_E = 1.4426950408889634
+
+# --- functions of one number ---------------------------------------------------------------------------------------
+
+
+def exponential(x: float) -> Any:
+    """e^x, to some 2^-22 of it for small |x|; 0 and infinity where float32 ends."""
+    return exp2(float32(LOG2_E) * x)
+
+
+def sigmoid(x: float) -> Any:
+    """1 / (1 + e^-x)."""
+    return reciprocal(float32(1.0) + exponential(-x))
+
+
+def tanh(x: float) -> Any:
+    """To some 1e-6 of it. Its series up to 1/4 (Abramowitz and Stegun, 4.5.64), else by e^(-2 |x|), which is at most 1."""
+    size = absolute(x)
+    near = minimum(size, float32(0.25))  # the series of large numbers would overflow
+    square = near * near
+    series = fma(square, fma(square, fma(square, float32(-17.0 / 315.0), float32(2.0 / 15.0)), float32(-1.0 / 3.0)), float32(1.0))
+    e = exponential(float32(-2.0) * size)
+    far = (float32(1.0) - e) * reciprocal(float32(1.0) + e)
+    if size < float32(0.25):
+        return x * series
+    return far if x > float32(0.0) else -far
+
+
+def gelu(x: float) -> Any:
+    """x Phi(x), Phi to 2e-7. Source: erfc(z) = (a1 t + .. + a5 t^5) e^(-z^2), t = 1 / (1 + p z), z >= 0; Abramowitz and Stegun, 7.1.26."""
+    z = absolute(x) * float32(0.7071067811865476)
+    t = reciprocal(fma(float32(0.3275911), z, float32(1.0)))
+    p = fma(t, float32(1.061405429), float32(-1.453152027))
+    p = fma(t, fma(t, fma(t, p, float32(1.421413741)), float32(-0.284496736)), float32(0.254829592))
+    half_tail = float32(0.5) * t * p * exponential(-(z * z))
+    return x * (half_tail if x < float32(0.0) else float32(1.0) - half_tail)
+
+
+def gelu_tanh(x: float) -> Any:
+    """x (1 + tanh u) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    return x * sigmoid(float32(1.5957691216057308) * fma(float32(0.044715) * x * x, x, x))
+
+
+def silu(x: float) -> Any:
+    """x sigmoid(x)."""
+    return x * sigmoid(x)
+
+
+def clamped_swiglu(gate: float, up: float) -> Any:
+    """See `engine.backends.base.ACTIVATIONS`."""
+    gate = minimum(gate, float32(7.0))
+    up = maximum(minimum(up, float32(7.0)), float32(-7.0))
+    return (up + float32(1.0)) * gate * sigmoid(float32(1.702) * gate)
+
+
+# --- kernels -------------------------------------------------------------------------------------------------------
+
+
+def _gated(
+    gate: int, gate_stride: int, up: int, up_stride: int, y: int, y_stride: int, record: int, record_stride: int, width: int
+) -> None:
+    """activation(gate) * up, or activation(gate): floats unless y is 0, and a record. Block (row, chunk of 4 THREADS columns)."""
+    wait_for_others()
+    row = int64(block_x())
+    column = int32(4 * int32(block_y() * THREADS + thread()))
+    out = registers(float32(0.0), 4)
+    other = registers(float32(0.0), 4)
+    out[0], out[1], out[2], out[3] = load_four(gate + row * gate_stride, column, width)
+    if GATED:
+        other[0], other[1], other[2], other[3] = load_four(up + row * up_stride, column, width)
+    for i in static(range(4)):
+        if ACTIVATION == "clamped_swiglu":
+            out[i] = clamped_swiglu(out[i], other[i])
+        elif ACTIVATION == "silu":
+            out[i] = silu(out[i])
+        elif ACTIVATION == "gelu":
+            out[i] = gelu(out[i])
+        elif ACTIVATION == "gelu_tanh":
+            out[i] = gelu_tanh(out[i])
+        else:
+            out[i] = maximum(out[i], float32(0.0))
+            if ACTIVATION == "relu2":
+                out[i] = out[i] * out[i]
+        if GATED and ACTIVATION != "clamped_swiglu":
+            out[i] = out[i] * other[i]
+    if y != 0:
+        store_four(y + row * y_stride, column, width, out[0], out[1], out[2], out[3])
+    if RECORD == "halves":
+        write_halves(record + row * record_stride, width, column, out[0], out[1], out[2], out[3])
+    elif RECORD == "pairs":
+        write_pairs(record + row * record_stride, width, column, out[0], out[1], out[2], out[3])
+
+
+def _add(x: int, x_stride: int, other: int, other_stride: int, y: int, y_stride: int, width: int, scale: float) -> None:
+    """y = x + scale * other. Block (row, chunk of 4 THREADS columns)."""
+    wait_for_others()
+    row = int64(block_x())
+    column = int32(4 * int32(block_y() * THREADS + thread()))
+    if column < width:
+        a, b, c, d = load_four(x + row * x_stride, column, width)
+        e, f, g, h = load_four(other + row * other_stride, column, width)
+        a, b, c, d = fma(scale, e, a), fma(scale, f, b), fma(scale, g, c), fma(scale, h, d)
+        store_four(y + row * y_stride, column, width, a, b, c, d)
+
+
+def _soft_cap(x: int, x_stride: int, y: int, y_stride: int, width: int, scale: float, cap: float) -> None:
+    """y = cap tanh(scale x), or scale x. Block (row, chunk of 4 THREADS columns)."""
+    wait_for_others()
+    row = int64(block_x())
+    column = int32(4 * int32(block_y() * THREADS + thread()))
+    if column < width:
+        out = registers(float32(0.0), 4)
+        out[0], out[1], out[2], out[3] = load_four(x + row * x_stride, column, width)
+        for i in static(range(4)):
+            out[i] = out[i] * scale
+            if CAPPED:
+                out[i] = cap * tanh(out[i])
+        store_four(y + row * y_stride, column, width, out[0], out[1], out[2], out[3])
+
+
+def _add_positions(x: int, x_stride: int, table: int, y: int, y_stride: int, width: int, position: int) -> None:
+    """y = x + row `position` + r of the table, for row r. Block (row, chunk of THREADS columns)."""
+    wait_for_others()
+    row = int64(block_x())
+    column = int32(block_y() * THREADS + thread())
+    if column < width:
+        place = int64(ld_i32_now(position)) + row
+        at = 4 * int64(column)
+        st_f32(y + row * y_stride + at, ld_f32_now(x + row * x_stride + at) + ld_f32(table + 4 * (place * int64(width)) + at))
+
+
+@cache
+def gated_kernel(activation: str, record: str = "none", gated: bool = True) -> Kernel:
+    """See `_gated`; `record` is "none", "halves" or "pairs". Without `gated` the second input is not read."""
+    assert activation in ACTIVATIONS
+    assert gated or activation != "clamped_swiglu"
+    constants = {"THREADS": THREADS, "ACTIVATION": activation, "RECORD": record, "GATED": gated}
+    name = f"{'gated' if gated else 'activate'}_{activation}_{record}"
+    return Kernel(name, _gated, "lllllllli", THREADS, 36, constants, least=least(record), model="gated")
+
+
+@cache
+def add_kernel() -> Kernel:
+    """See `_add`."""
+    return Kernel("add", _add, "llllllif", THREADS, 20, {"THREADS": THREADS}, model="add")
+
+
+@cache
+def soft_cap_kernel(capped: bool) -> Kernel:
+    """See `_soft_cap`."""
+    constants = {"THREADS": THREADS, "CAPPED": capped}
+    return Kernel("soft_cap" if capped else "times", _soft_cap, "lllliff", THREADS, 30, constants, model="soft_cap")
+
+
+@cache
+def add_positions_kernel() -> Kernel:
+    """See `_add_positions`."""
+    return Kernel("add_positions", _add_positions, "lllllil", THREADS, 20, {"THREADS": THREADS}, model="add_positions")
+
+
+# --- calls ---------------------------------------------------------------------------------------------------------
+
+
+def _alike(*buffers: Buffer | None) -> None:
+    assert len({(b.width, b.copies, b.on_logit_rows) for b in buffers if b is not None}) == 1
+
+
+def gated_call(activation: str, gate: Buffer, up: Buffer, y: Buffer | None, kind: str = "none", record: Buffer | None = None) -> Call:
+    """activation(gate) * up, into y and, or, into a record of that `kind`."""
+    _alike(gate, up, y)
+    outs, written = wanted(kind, y, record)
+    arguments = (gate, gate.stride, up, up.stride, *outs, gate.width)
+    return Call(
+        gated_kernel(activation, kind), rows_first(chunks(gate.width)), arguments, (gate, up), written, gate.on_logit_rows, gate.copies
+    )
+
+
+def activate_call(activation: str, x: Buffer, y: Buffer | None, kind: str = "none", record: Buffer | None = None) -> Call:
+    """activation(x), into y and, or, into a record of that `kind`."""
+    _alike(x, y)
+    outs, written = wanted(kind, y, record)
+    kernel = gated_kernel(activation, kind, False)
+    return Call(kernel, rows_first(chunks(x.width)), (x, x.stride, 0, 0, *outs, x.width), (x,), written, x.on_logit_rows, x.copies)
+
+
+def add_call(x: Buffer, other: Buffer, y: Buffer, scale: float) -> Call:
+    """y = x + scale * other, all of one width."""
+    _alike(x, other, y)
+    arguments = (x, x.stride, other, other.stride, y, y.stride, x.width, scale)
+    return Call(add_kernel(), rows_first(chunks(x.width)), arguments, (x, other), (y,), x.on_logit_rows, x.copies)
+
+
+def soft_cap_call(x: Buffer, y: Buffer, scale: float, cap: float) -> Call:
+    """y = cap tanh(scale x / cap); scale x where `cap` is 0."""
+    _alike(x, y)
+    arguments = (x, x.stride, y, y.stride, x.width, scale / cap if cap else scale, cap)
+    return Call(soft_cap_kernel(bool(cap)), rows_first(chunks(x.width)), arguments, (x,), (y,), x.on_logit_rows, x.copies)
+
+
+def add_positions_call(x: Buffer, table: int, y: Buffer) -> Call:
+    """y = x plus the table's row at each row's position; `table` is the address of (positions, width) float32."""
+    _alike(x, y)
+    assert (x.copies, x.on_logit_rows) == (1, False)
+    arguments = (x, x.stride, table, y, y.stride, x.width, Given.POSITION)
+    return Call(add_positions_kernel(), rows_first(-(-x.width // THREADS)), arguments, (x,), (y,))
+
+
+def forms() -> Iterator[Kernel]:
+    """For the registry: what models ask for."""
+    for record in ("none", "halves", "pairs"):
+        for activation in ("silu", "gelu_tanh", "clamped_swiglu"):
+            yield gated_kernel(activation, record)
+        for activation in ("gelu", "gelu_tanh", "relu", "relu2"):
+            yield gated_kernel(activation, record, False)
+    yield add_kernel()
+    yield soft_cap_kernel(True)
+    yield soft_cap_kernel(False)
+    yield add_positions_kernel()

@@ -1,0 +1,95 @@
+"""Kernels that only move rows and columns: 4-byte numbers of any kind, whose bits stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.ptx import block_x, block_y, ld_i32, ld_u32_now, st_u32, thread, wait_for_others
+from engine.backends.cuda.codegen.words import int32, int64
+from engine.backends.cuda.kernels.packed_activations_write import load_four, rows_first, store_four
+from engine.backends.cuda.lowering.call import Call, Given
+from engine.backends.memory_plan import Buffer
+
+THREADS = 128
+
+
+def _columns(x: int, x_stride: int, start: int, y: int, y_stride: int, width: int) -> None:
+    """Columns from `start` on. Block (row, chunk of THREADS columns)."""
+    wait_for_others()
+    row = int64(block_x())
+    column = int32(block_y() * THREADS + thread())
+    if column < width:
+        value = ld_u32_now(x + row * x_stride + 4 * (int64(column) + int64(start)))
+        st_u32(y + row * y_stride + 4 * int64(column), value)
+
+
+def _permute(x: int, x_stride: int, order: int, y: int, y_stride: int, width: int) -> None:
+    """Column c of y is column order[c] of x. Block (row, chunk of THREADS columns)."""
+    row = int64(block_x())
+    column = int32(block_y() * THREADS + thread())
+    source = int32(0)
+    if column < width:
+        source = ld_i32(order + 4 * int64(column))
+    wait_for_others()
+    if column < width:
+        st_u32(y + row * y_stride + 4 * int64(column), ld_u32_now(x + row * x_stride + 4 * int64(source)))
+
+
+def _last_rows(x: int, y: int, stride: int, width: int, first_row: int) -> None:
+    """Rows from `first_row` on. Block (row, chunk of 4 THREADS columns)."""
+    wait_for_others()
+    row = int64(block_x())
+    column = int32(4 * int32(block_y() * THREADS + thread()))
+    if column < width:
+        a, b, c, d = load_four(x + (row + int64(first_row)) * stride, column, width)
+        store_four(y + row * stride, column, width, a, b, c, d)
+
+
+@cache
+def columns_kernel() -> Kernel:
+    """See `_columns`."""
+    return Kernel("columns", _columns, "llilli", THREADS, 16, {"THREADS": THREADS}, model="columns")
+
+
+@cache
+def permute_kernel() -> Kernel:
+    """See `_permute`."""
+    return Kernel("permute", _permute, "llllli", THREADS, 16, {"THREADS": THREADS}, model="permute")
+
+
+@cache
+def last_rows_kernel() -> Kernel:
+    """See `_last_rows`."""
+    return Kernel("last_rows", _last_rows, "lllii", THREADS, 16, {"THREADS": THREADS}, model="last_rows")
+
+
+def columns_call(x: Buffer, start: int, y: Buffer) -> Call:
+    """y = as many columns of x as y has, from `start` on."""
+    assert 0 <= start <= start + y.width <= x.width
+    assert (x.copies, x.on_logit_rows) == (y.copies, y.on_logit_rows)
+    arguments = (x, x.stride, start, y, y.stride, y.width)
+    return Call(columns_kernel(), rows_first(-(-y.width // THREADS)), arguments, (x,), (y,), x.on_logit_rows, x.copies)
+
+
+def permute_call(x: Buffer, order: int, y: Buffer) -> Call:
+    """Column c of y is column order[c] of x; `order` is the address of int32 (y.width,), each in 0 .. x.width - 1."""
+    assert (x.copies, x.on_logit_rows) == (y.copies, y.on_logit_rows)
+    arguments = (x, x.stride, order, y, y.stride, y.width)
+    return Call(permute_kernel(), rows_first(-(-y.width // THREADS)), arguments, (x,), (y,), x.on_logit_rows, x.copies)
+
+
+def last_rows_call(x: Buffer, y: Buffer) -> Call:
+    """y = the rows of x that want logits."""
+    assert (x.width, x.copies, x.on_logit_rows) == (y.width, 1, False)
+    assert (y.copies, y.on_logit_rows) == (1, True)
+    arguments = (x, y, x.stride, x.width, Given.FIRST_ROW)
+    return Call(last_rows_kernel(), rows_first(-(-x.width // (4 * THREADS))), arguments, (x,), (y,), True)
+
+
+def forms() -> Iterator[Kernel]:
+    """For the registry."""
+    yield columns_kernel()
+    yield permute_kernel()
+    yield last_rows_kernel()

@@ -1,0 +1,178 @@
+"""The paged key/value store on GPUs: where each number lies, and the store itself.
+
+A layer has one buffer for keys and one for values. In it page p of head g (of G key/value heads) is one block of `Layout.block` bytes, at
+(p G + g) block; a block holds the 256 positions of the page:
+
+fp32, fp16, fp8   numbers [256][D]: the D numbers of a position lie together.
+q8                codes int8 [256][n 32], then their scales fp16 [256][n]: n = ceil(D / 32) groups of 32 turned dimensions.
+q4                codes uint32 [256][n 4]: a word holds eight dimensions, the word's dimension 2 j in bits 4 j .. 4 j + 3 and 2 j + 1 in
+                  bits 16 + 4 j .. 16 + 4 j + 3 (so that one mask gives the codes of two neighbours as halves of a word); a code is
+                  the index of its level in `cache_types.Q4_LEVELS`. Then scales as those of q8. Then turned vectors, float32 [n 32]:
+                  of keys the mean, which all of the page's keys are differences from but for those of a sequence's first 16 positions
+                  (what lies here then is of no meaning, and may be anything), and the sequence's first key; of values the first value.
+                  The first vectors are there in a sequence's first page only, and stand for position 0 in place of its codes.
+
+What the numbers mean is defined in `engine.backends.kv_rounding`. All parts begin at multiples of 16 bytes, blocks at multiples of 256.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.backends.base import AttentionShape, Bytes
+from engine.backends.cuda.runtime.device import Device, Mark
+from engine.backends.kv_formats import GROUP, QUANTISED, CacheType, kept_bytes
+from engine.core import PAGE_TOKENS
+from engine.errors import DeviceLost
+
+if TYPE_CHECKING:
+    import torch
+
+KEYS, VALUES = "keys", "values"
+_NUMBER_BYTES = {"fp32": 4, "fp16": 2, "fp8": 1}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One page's keys or values of one head: `side` is "keys" or "values", `name` a format of `cache_types`. Offsets in bytes."""
+
+    side: str
+    name: str
+    head_dim: int
+
+    @property
+    def groups(self) -> int:
+        """Groups of 32 dimensions that share a scale."""
+        return -(-self.head_dim // GROUP)
+
+    @property
+    def row(self) -> int:
+        """Bytes from one position's numbers or codes to the next's."""
+        if self.name in QUANTISED:
+            return self.groups * (GROUP if self.name == "q8" else GROUP // 2)
+        return self.head_dim * _NUMBER_BYTES[self.name]
+
+    @property
+    def scales(self) -> int:
+        """Where q8 and q4 have their fp16 scales, n for each position."""
+        return PAGE_TOKENS * self.row
+
+    @property
+    def mean(self) -> int:
+        """Where the keys of q4 have their turned mean, float32 (n 32)."""
+        return self.scales + PAGE_TOKENS * 2 * self.groups
+
+    @property
+    def first(self) -> int:
+        """Where q4 has the turned vector of a sequence's first position, float32 (n 32)."""
+        return self.mean + (4 * GROUP * self.groups if self.side == KEYS else 0)
+
+    @property
+    def block(self) -> int:
+        """Bytes of the whole block."""
+        if self.name not in QUANTISED:
+            return self.scales
+        return self.mean + (kept_bytes(2 if self.side == KEYS else 1, self.head_dim) if self.name == "q4" else 0)
+
+
+def side_bytes(side: str, name: str, head_dim: int) -> int:
+    """Bytes of one page of one head's keys or values."""
+    return Layout(side, name, head_dim).block
+
+
+def page_bytes(kind: CacheType, kv_heads: int, head_dim: int) -> int:
+    """Bytes of one page's keys and values in one layer."""
+    return kv_heads * (side_bytes(KEYS, kind.keys, head_dim) + side_bytes(VALUES, kind.values, head_dim))
+
+
+def touched(addresses: tuple[int, int]) -> tuple[object, object]:
+    """What stands for a layer's keys and values in what calls read and write."""
+    return (KEYS, addresses[0]), (VALUES, addresses[1])
+
+
+class CudaCache:
+    """Keys and values of all layers; see `engine.backends.base.KVCache`. Layer i lies on `devices[i]`.
+
+    Raises `NotEnoughMemory`. Copies come in order with the devices' launches.
+    """
+
+    def __init__(self, devices: Sequence[Device], shape: AttentionShape, page_count: int, kind: CacheType) -> None:
+        self.page_count = page_count
+        self.kind = kind
+        self.dtype = str(kind)
+        self._devices = list(devices)
+        self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
+        keys, values = (shape.kv_heads * side_bytes(*of, shape.head_dim) for of in ((KEYS, kind.keys), (VALUES, kind.values)))
+        self._sizes = (keys, values)
+        self.page_bytes = len(self._devices) * (keys + values)
+        self.nbytes = page_count * self.page_bytes
+        for device in self._devices:
+            self._layers.append((device.zeros(page_count * keys), device.zeros(page_count * values)))
+        self._host: torch.Tensor | None = None
+        self._sent: list[Mark] = []
+
+    def addresses(self, layer: int) -> tuple[int, int]:
+        """Of the layer's keys and values, on its device."""
+        keys, values = self._layers[layer]
+        return keys.data_ptr(), values.data_ptr()
+
+    def close(self) -> None:
+        """See `KVCache.close`."""
+        for device in self._each_device():
+            with suppress(DeviceLost):  # on a device that is gone nothing is under way
+                device.synchronize()
+        self._layers, self._host, self._sent = [], None, []
+        for device in self._each_device():
+            device.trim()
+
+    def copy_page(self, source: int, target: int) -> None:
+        """See `KVCache.copy_page`; returns at once."""
+        if source != target:
+            for (device, one), (_, other) in zip(self._page(source), self._page(target), strict=True):
+                device.copy(one, other)
+
+    def read_page(self, page: int) -> Bytes:
+        """See `KVCache.read_page`: each layer's keys and values, heads one after the other. Waits for the devices."""
+        host, at = self._staging(), 0
+        for device, part in self._page(page):
+            device.copy(part, host[at : at + part.nbytes])
+            at += part.nbytes
+        for device in self._each_device():
+            device.mark().wait()
+        data: Bytes = host.numpy().copy()
+        return data
+
+    def write_page(self, page: int, data: Bytes) -> None:
+        """See `KVCache.write_page`; returns when `data` is copied for the devices, which take it in order with their launches."""
+        assert data.dtype == np.uint8
+        assert data.shape == (self.page_bytes,)
+        host, at = self._staging(), 0
+        host.numpy()[:] = data
+        for device, part in self._page(page):
+            device.copy(host[at : at + part.nbytes], part)
+            at += part.nbytes
+        self._sent = [device.mark() for device in self._each_device()]
+
+    def _staging(self) -> torch.Tensor:
+        """Pinned memory for one page, which no copy uses any more."""
+        for mark in self._sent:
+            mark.wait()
+        self._sent = []
+        if self._host is None:
+            self._host = self._devices[0].pinned(self.page_bytes)
+        return self._host
+
+    def _page(self, page: int) -> Iterator[tuple[Device, torch.Tensor]]:
+        """One page's bytes in all layers, keys before values."""
+        assert 0 <= page < self.page_count
+        for device, layer in zip(self._devices, self._layers, strict=True):
+            for part, size in zip(layer, self._sizes, strict=True):
+                yield device, part[page * size : (page + 1) * size]
+
+    def _each_device(self) -> list[Device]:
+        return list({id(device): device for device in self._devices}.values())

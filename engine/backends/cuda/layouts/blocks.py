@@ -1,0 +1,293 @@
+"""Blocks of packed codes in kernels: bringing their words, taking codes out as operands of the matrix instruction, and their numbers.
+
+`family_codes` describes the layout; `constants` is what it comes to for the functions here, which are parts of kernels.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.backends.cuda.codegen.ptx import (
+    and_or,
+    bits_float,
+    fma,
+    half_float,
+    high_half_float,
+    ld_stream1_now,
+    ld_stream2_now,
+    ld_stream_now,
+    ld_u32_now,
+    ld_u32x2_now,
+    ld_u32x4_now,
+    multiply_halves,
+    permute_bytes,
+    registers,
+    static,
+)
+from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
+from engine.backends.gguf_parts import IQ4_VALUES
+
+if TYPE_CHECKING:
+    from engine.backends.cuda.layouts.codes import CodeFamily
+
+REGIONS = 1
+R_WORDS = R_AT = R_FIRST = R_HEADER = R_LANE = (0,)
+SCALES = LOWS = TABLE = ""
+BITS = GROUPS = 1
+MASK, SECOND, MAGIC = 0, 0, 0x4B000000
+Z_ONES = (0,)
+TABLE_0 = TABLE_1 = TABLE_2 = TABLE_3 = 0
+SPAN = 1
+SPAN_SHIFT = SPAN_BYTES = HEADER_BYTES = BLOCK_BYTES = 0
+WAY_COUNT = 1
+R_WAY = W_LANE = W_BYTES = W_INNER = (0,)
+WAYS = 5
+"""The most that a layout has."""
+
+
+def iq4_index(codes: Any) -> Any:
+    """Where codes 0 .. 15 (one or two, in two bytes) of "iq4" lie in the table: bits 2 and 3 change places, so that entries i and i + 8
+    are of one sign."""
+    return (codes & 0x303) | (codes >> 1 & 0x404) | (codes << 1 & 0x808)
+
+
+def _table(name: str) -> tuple[int, ...]:
+    """Four words with a byte for each index of "iq4", 128 more than its number. See `looked_up` for what is turned over."""
+    entries = np.zeros(16, np.uint8)
+    if name == "iq4":
+        entries[iq4_index(np.arange(16))] = np.array(IQ4_VALUES) + 128
+        assert (entries[:8] >> 7 == entries[8:] >> 7).all()
+        entries[8:] ^= np.where(entries[:8] >> 7, np.uint8(255), np.uint8(0))
+    return tuple(entries.view("<u4").tolist())
+
+
+FP4_BITS, FP4_SIGNS = (9, 6, 0, 3), (15, 12, 14, 13)
+"""Of codes of "fp4" in a half of a word (first slot's rows g, g + 8, the second's): the lowest of their three bits, their sign."""
+
+
+def constants(family: CodeFamily) -> dict[str, Any]:
+    """The constants of all kernels of a layout."""
+    regions = family.regions
+    planes = family.planes
+    width, more = planes[0][0], planes[1] if len(planes) > 1 else (0, 0)
+    slots = [family.place(width, slot, 0) for slot in range(8)]
+    others = [family.place(more[0], slot, 0) if more[0] else (0, 0) for slot in range(8)]
+    by_table, low = bool(family.table), (1 << width) - 1
+    first_number = next((r.first for r in regions if not r.each_lane), 0)
+    scale_words, groups = family.scale_words, family.groups
+    places = [_place(family, row, group) for row in range(2) for group in range(groups)]
+    d = first_number + (0 if family.scales == "one" else scale_words)
+    lows_at = first_number + scale_words
+    halves = [(lows_at + (row if groups == 2 else 0), group if groups == 2 else row) for row in range(2) for group in range(groups)]
+    bytes_ = [(first_number + row, group + (2 if family.scales == "unsigned" else 0)) for row in range(2) for group in range(groups)]
+    lows = halves if family.lows in ("half", "zero") else bytes_
+    plain = by_table or family.bits == 8
+    offset = 0x8000 | family.zero
+    high_one = 0x8001 if plain else 0x8010
+    factor = 2.0**14 if family.table == "fp4" else 2.0**24
+    return {
+        "REGIONS": len(regions), "R_WORDS": tuple(r.words for r in regions), "R_AT": tuple(r.at for r in regions),
+        "R_FIRST": tuple(r.first for r in regions), "R_HEADER": tuple(int(r.header) for r in regions),
+        "R_LANE": tuple(int(r.each_lane) for r in regions),
+        "SPAN": family.span, "SPAN_SHIFT": family.span.bit_length() - 1, "SPAN_BYTES": family.span_bytes,
+        "HEADER_BYTES": family.header_bytes, "BLOCK_BYTES": family.block_bytes,
+        "BITS": family.bits, "TABLE": family.table, "GROUPS": groups, "STEPS": 4 // groups, "PAIRED": int(family.paired),
+        "SCALES": family.scales, "LOWS": family.lows, "ZERO": family.zero,
+        "C_WORD": tuple(w for w, _ in slots), "C_RIGHT": tuple(0 if family.bits == 8 else bit for _, bit in slots),
+        "C_MORE": tuple((4 if width == 4 else 2) + w for w, _ in others), "C_MORE_RIGHT": tuple(bit - more[1] for _, bit in others),
+        "MASK": low * 0x10001, "SECOND": ((1 << more[0]) - 1) * 0x10001 << more[1],
+        **{f"TABLE_{i}": word for i, word in enumerate(_table(family.table))},
+        "S_WORD": tuple(first_number + w for w, _ in places), "S_PLACE": tuple(p for _, p in places),
+        "L_WORD": tuple(w for w, _ in lows), "L_PLACE": tuple(p for _, p in lows), "D_WORD": d, "M_WORD": d + 1,
+        # What the sums of x are multiplied with: minus the code of zero, or one.
+        "SUM_LOW": (offset if family.zero else 1) * 0x10001,
+        "SUM_HIGH": (offset if plain else 0x8000 | 16 * family.zero) * 0x10001 if family.zero else (1 if plain else 16) * 0x10001,
+        "LOW_FACTOR": factor, "HIGH_FACTOR": factor if plain else factor / 16,
+        # Minus the smallest numbers of rows g and g + 8: what zeros of groups are multiplied with to be as their codes.
+        "Z_ONES": (0x80018001, high_one * 0x10001) if groups == 2 else (0x8001 | high_one << 16,) * 2,
+        **_ways(family),
+    }  # fmt: skip
+
+
+def _ways(family: CodeFamily) -> dict[str, Any]:
+    """The lanes' addresses in a tile, one for each way in which lanes share a region out: which region takes which, and how far lanes
+    are from each other in it; `W_INNER`: whether it moves with the first block of two in a span of four."""
+    kinds = [(int(r.header), int(r.each_lane), r.words) for r in family.regions]
+    ways = sorted(set(kinds))
+    assert len(ways) <= WAYS
+    return {
+        "WAY_COUNT": len(ways), "R_WAY": tuple(ways.index(kind) for kind in kinds), "W_LANE": tuple(lane for _, lane, _ in ways),
+        "W_BYTES": tuple(4 * words for _, _, words in ways), "W_INNER": tuple(int(family.span > 2 and not header) for header, _, _ in ways),
+        "IN_HEADER": tuple(int(any(r.header and r.first <= w < r.first + r.words for r in family.regions)) for w in range(14)),
+    }  # fmt: skip
+
+
+def _place(family: CodeFamily, row: int, group: int) -> tuple[int, int]:
+    """Of the scale of row g or g + 8 and a group: its word among those of scales, and which half or byte it is there."""
+    if family.scales == "half":
+        return (row, group) if family.groups == 2 else (0, row)
+    if family.scales == "float":
+        return row * family.groups + group, 0
+    if family.scales == "one":
+        return 0, row
+    return (row, group) if family.scale_words == 2 else (0, 2 * row + group)
+
+
+def ways_of(block: int, lane: int) -> Any:
+    """A lane's offsets in a tile by the layout's ways (five, of which there are fewer), for the unit of two blocks that `block` begins."""
+    at = registers(uint32(int32(block >> SPAN_SHIFT) * SPAN_BYTES), WAYS)
+    for w in static(range(WAY_COUNT)):
+        near = int32((lane if W_LANE[w] else lane >> 2) * W_BYTES[w])
+        if W_INNER[w]:
+            near = int32(near + int32(block & (SPAN - 1)) * BLOCK_BYTES)
+        at[w] = uint32(at[w] + near)
+    return at[0], at[1], at[2], at[3], at[4]
+
+
+def fetch(tile: int, ways: Any, inner: int, headers: bool, blocks: bool) -> Any:
+    """The 14 words that a lane needs of a block: 8 of codes, 6 of numbers; those the layout lacks are 0.
+
+    Those of a span's header `inner` bytes on if `headers`, those of the block `inner` bytes into the unit if `blocks`.
+    """
+    words = registers(uint32(0), 14)
+    for r in static(range(REGIONS)):
+        if headers if R_HEADER[r] else blocks:
+            at = int64(int64(tile + int64(ways[R_WAY[r]])) + inner + (R_AT[r] if R_HEADER[r] else R_AT[r] + HEADER_BYTES))
+            if R_WORDS[r] == 4:
+                if R_LANE[r]:
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = ld_stream_now(at)
+                else:
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1], words[R_FIRST[r] + 2], words[R_FIRST[r] + 3] = ld_u32x4_now(at)
+            elif R_WORDS[r] == 2:
+                if R_LANE[r]:
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1] = ld_stream2_now(at)
+                else:
+                    words[R_FIRST[r]], words[R_FIRST[r] + 1] = ld_u32x2_now(at)
+            elif R_LANE[r]:
+                words[R_FIRST[r]] = ld_stream1_now(at)
+            else:
+                words[R_FIRST[r]] = ld_u32_now(at)
+    return (
+        words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7],
+        words[8], words[9], words[10], words[11], words[12], words[13],
+    )  # fmt: skip
+
+
+def shifted(word: int, right: int) -> Any:
+    """To the right, or, by less than nothing, to the left; `right` is known."""
+    if right >= 0:
+        return uint32(word >> uint32(right))
+    return uint32(word << uint32(-right))
+
+
+def fixed_words(nothing: int) -> Any:
+    """Numbers that a kernel keeps in registers: 2^23's high byte, then the table. `nothing` is 0, but the compiler must not know: it would
+    set such a register anew for each use, as an instruction takes but one constant as it is."""
+    if TABLE == "iq4":
+        return (
+            uint32(nothing ^ uint32(MAGIC)), uint32(nothing ^ uint32(TABLE_0)), uint32(nothing ^ uint32(TABLE_1)),
+            uint32(nothing ^ uint32(TABLE_2)), uint32(nothing ^ uint32(TABLE_3)),
+        )  # fmt: skip
+    return uint32(nothing ^ uint32(MAGIC)), uint32(0), uint32(0), uint32(0), uint32(0)
+
+
+def looked_up(four: int, fixed: Any) -> Any:
+    """The bytes that the four lowest nibbles stand for.
+
+    A nibble of 8 or more takes eight times the highest bit of a byte of the first table, and, with that bit turned over, the others of
+    the second. The highest bits of the entries i and i + 8 are alike: they are 0 in the second table, whose bytes are turned over where
+    they are 1 in the first.
+    """
+    lower = permute_bytes(fixed[1], fixed[2], four)
+    return uint32(lower ^ permute_bytes(fixed[3], fixed[4], uint32(four ^ uint32(0x88888888))))
+
+
+def fp4_code(word: int, which: int) -> Any:
+    """Two fp16 numbers, 2^-14 times those of e2m1: its bits are the lowest of the exponent and the highest of the fraction, its sign."""
+    bits = shifted(word, FP4_BITS[which] - 9)
+    if FP4_SIGNS[which] - FP4_BITS[which] == 6:
+        return uint32(bits & uint32(0x8E008E00))
+    return and_or(shifted(word, FP4_SIGNS[which] - 15), uint32(0x80008000), uint32(bits & uint32(0x0E000E00)))
+
+
+def codes(word: int, right: int, more: int, more_right: int, fixed: Any) -> Any:
+    """Two fp16 codes of row g, and of row g + 8 (times 16, or as they are): words of operand a."""
+    if TABLE == "fp4":
+        first, second = fp4_code(word, right // 8), fp4_code(word, right // 8 + 1)
+    elif BITS == 8 or TABLE != "":
+        four = word if BITS == 8 else looked_up(shifted(word, right), fixed)
+        first, second = uint32(four & uint32(0xFF00FF)), permute_bytes(four, uint32(0), uint32(0x4341))
+    else:
+        four = shifted(word, right)
+        first, second = uint32(four & uint32(MASK)), uint32(four & uint32(MASK << 4))
+        if SECOND != 0:
+            four = shifted(more, more_right)
+            first, second = and_or(four, uint32(SECOND), first), and_or(four, uint32(SECOND << 4), second)
+    return first, second
+
+
+def half_at(word: int, place: int) -> Any:
+    """The low or the high half of a word; `place` is known."""
+    return half_float(word) if place == 0 else high_half_float(word)
+
+
+def of_byte(d: float, word: int, place: int, less: int, magic: int) -> Any:
+    """d times (a byte of a word - `less`), 0 or 128, rounded once; `place` and `less` are known.
+
+    The byte as bits of 2^23 (`magic`, its bits) is 2^23 + 256 n; d / 256 times what is too much is exact: 11 bits times 1 or 257.
+    """
+    number = bits_float(permute_bytes(word, magic, uint32(0x7404 + 16 * place)))
+    part = float32(d * float32(0.00390625))
+    return fma(part, number, float32(part * float32(-8388608.0 - 256 * less)))
+
+
+def scale(word: int, place: int, d: int, row: int, magic: int) -> Any:
+    """A group's factor of its codes in row g or g + 8 (`row`)."""
+    if SCALES == "half":
+        out = half_at(word, place)
+    elif SCALES == "float":
+        out = bits_float(word)
+    elif SCALES == "one":
+        out = half_at(d, row)
+    elif SCALES == "power":
+        # 2^(e - 127); of e = 0 a number below the normal ones, which `fma` takes as it is.
+        moved = int32(uint32(permute_bytes(word, uint32(0), uint32(0x0444 + 4096 * place)) >> uint32(1)))
+        out = bits_float(uint32(max(moved, int32(0x400000))))
+    elif SCALES == "signed":
+        out = of_byte(half_at(d, row), word, place, 128, magic)
+    elif SCALES == "nibbles":
+        out = of_byte(half_at(d, row), uint32(word & uint32(0x0F0F0F0F)), place, 0, magic)
+    else:
+        out = of_byte(half_at(d, row), word, place, 0, magic)
+    return out
+
+
+def low(word: int, place: int, dmin: int, row: int, magic: int) -> Any:
+    """What is added for each 1 of x: the minimum; or, of "zero", what is taken off each code, negative."""
+    if LOWS == "half":
+        out = half_at(word, place)
+    elif LOWS == "zero":
+        out = float32(-half_at(word, place))
+    else:
+        out = float32(-of_byte(half_at(dmin, row), low_bytes(word), place, 0, magic))
+    return out
+
+
+def low_bytes(word: int) -> Any:
+    """Where "nibbles" share bytes with the scales', the lows' own."""
+    return uint32(uint32(word >> uint32(4)) & uint32(0x0F0F0F0F)) if SCALES == "nibbles" else word
+
+
+def low_code(word: int, place: int, row: int) -> Any:
+    """A group's low in row g or g + 8 as a word of operand a, twice: "half" as it is, "zero" negative and as codes of the row are, bytes
+    as codes of row g."""
+    if LOWS == "half":
+        out = permute_bytes(word, uint32(0), uint32(0x3232 if place else 0x1010))
+    elif LOWS == "zero":
+        scaled = multiply_halves(word, uint32(Z_ONES[row]))
+        out = permute_bytes(scaled, uint32(0), uint32(0x3232 if place else 0x1010))
+    else:
+        out = permute_bytes(low_bytes(word), uint32(0), uint32(0x4040 + 0x101 * place))
+    return out

@@ -1,0 +1,264 @@
+"""Matrices of small whole codes, packed for tensor cores: the layout, and its packing.
+
+A tile (16 rows) is a run of spans of 1, 2 or 4 blocks; a block is 64 columns. A span is a header (numbers of a whole span), then its
+blocks: bit planes of the codes, then the numbers of the block. Lane (g, t) = (lane / 4, lane % 4) of a warp holds rows g and g + 8 of
+a tile. Slot j (0 .. 7) of a block are four codes of a lane: of rows g and g + 8 two neighbouring columns each, as the matrix
+instruction's operand a wants them (its step j / 2, words 2 (j % 2) and 2 (j % 2) + 1). The first of the two columns is
+    32 (j / 4) + 8 t + 2 (j % 4)       where scales hold for 32 columns or more (`paired`): 16 bytes of x hold two steps,
+    16 (j / 2) + 4 t + 2 (j % 2)       where they hold for 16.
+
+A plane of w bits (4, 2, 1) has 128 w bytes: `w` words a lane. In a half of a word (low: the first column) a slot's row g lies at some
+bit, row g + 8 four bits above. A code as it is masked out is a subnormal fp16 number, n 2^-24, of row g + 8 16 times that: no
+conversion is needed, and the factors are left for the end. Codes of 8 bits are one plane of bytes, two loads of four words; codes
+of "iq4" have a half of a word for a slot, whose nibbles are looked up; those of "fp4" have their bits where shifts make fp16 of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.kernels.linear import codes as linear_codes
+from engine.backends.cuda.kernels.linear import unpack_codes
+from engine.backends.cuda.layouts import blocks as code_blocks
+from engine.backends.cuda.layouts.blocks import FP4_BITS, FP4_SIGNS
+from engine.backends.cuda.layouts.layout import ROWS, Bytes, Form
+
+BLOCK = 64
+"""Columns."""
+WORDS = 14
+"""Words a lane holds of a block at most: 8 of codes, then 6 of numbers."""
+_NUMBERS = 8
+"""The first word of numbers."""
+_PLANES = {2: ((2, 0),), 3: ((2, 0), (1, 2)), 4: ((4, 0),), 5: ((4, 0), (1, 4)), 6: ((4, 0), (2, 4)), 8: ((8, 0),)}
+"""Of each width the planes: their bits, and the code's first bit in them."""
+
+Numbers = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Rows taken apart: codes uint8 (N, K); scales and lows of groups (N, K / group), bytes or fp16 as uint16 or float32; d and dmin
+    (N, K / 256), fp16 as uint16."""
+
+    codes: Bytes
+    scales: Numbers | None = None
+    lows: Numbers | None = None
+    d: Numbers | None = None
+    dmin: Numbers | None = None
+
+
+@dataclass(frozen=True)
+class Region:
+    """Some words of a block: `words` (1, 2, 4) for each lane, or, of numbers, for each g; `at` bytes from the block's start, or from
+    the span's (`header`); they become the words `first` on of the `WORDS`."""
+
+    words: int
+    at: int
+    first: int
+    header: bool = False
+    each_lane: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return (128 if self.each_lane else 32) * self.words
+
+
+@dataclass(frozen=True)
+class CodeFamily:
+    """A `Family` of codes of `bits` bits.
+
+    `group`: columns of one scale, `span`: blocks of a span. `scales`: "half" or "float", a number for each group; "signed", "unsigned"
+    and "nibbles", a byte for each group, times the span's d; "power", a byte e: 2^(e - 127); "one", the span's d alone. `lows`: "";
+    "half", a number that is added; "zero", fp16, taken off the codes; "sub", bytes times the span's dmin, taken off. `zero`: a code n
+    stands for n - `zero`. `table`: "iq4" or "fp4", what codes of 4 bits stand for (then `zero` is that of the table's numbers).
+    """
+
+    name: str
+    types: tuple[str, ...]
+    bits: int
+    take_apart: Callable[[Bytes, int, int], Taken]
+    group: int = 32
+    scales: str = "half"
+    lows: str = ""
+    zero: int = 0
+    span: int = 1
+    table: str = ""
+
+    @property
+    def record(self) -> str:
+        """See `Family`."""
+        return "halves"
+
+    @property
+    def groups(self) -> int:
+        """Scales of a row in a block."""
+        return max(1, BLOCK // self.group)
+
+    @property
+    def paired(self) -> bool:
+        """See the module docstring."""
+        return self.group >= 32
+
+    @cached_property
+    def planes(self) -> tuple[tuple[int, int], ...]:
+        """(bits, the code's first bit) of each plane."""
+        return _PLANES[self.bits]
+
+    @cached_property
+    def regions(self) -> tuple[Region, ...]:
+        """All, in the order of the words they become: planes, scales, lows, d, dmin."""
+        out: list[Region] = []
+        sizes = {True: 0, False: 0}
+
+        def add(words: int, first: int, header: bool = False, each_lane: bool = False) -> int:
+            out.append(Region(words, sizes[header], first, header, each_lane))
+            sizes[header] += out[-1].size
+            return first + words
+
+        word = 0
+        for width, _ in self.planes:
+            for part in [4, 4] if width == 8 else [width]:
+                word = add(part, word, each_lane=True)
+        word, apart = _NUMBERS, self.span > 1 and self.scales in ("half", "float")
+        if self.scales != "one":
+            word = add(self.scale_words, word, header=apart)
+        if self.lows in ("half", "zero"):
+            word = add(self.groups, word, header=apart)
+        if self.scales in ("signed", "unsigned", "nibbles", "one"):
+            word = add(1, word, header=True)
+        if self.lows == "sub":
+            add(1, word, header=True)
+        return tuple(out)
+
+    @property
+    def scale_words(self) -> int:
+        """Words for each g: of rows g and g + 8."""
+        if self.scales == "half":
+            return self.groups
+        if self.scales == "float":
+            return 2 * self.groups
+        return 2 if self.scales in ("unsigned", "nibbles") or self.groups == 4 else 1
+
+    @cached_property
+    def header_bytes(self) -> int:
+        """Of a span."""
+        return sum(r.size for r in self.regions if r.header)
+
+    @cached_property
+    def block_bytes(self) -> int:
+        """Without the header."""
+        return sum(r.size for r in self.regions if not r.header)
+
+    @property
+    def span_bytes(self) -> int:
+        """With the header."""
+        return self.header_bytes + self.span * self.block_bytes
+
+    def tile_bytes(self, columns: int) -> int:
+        """See `Family`."""
+        return -(-columns // (BLOCK * self.span)) * self.span_bytes
+
+    def place(self, width: int, slot: int, row: int) -> tuple[int, int]:
+        """The word of a plane, and the bit in the word's halves (for a table: in the whole word), of a slot's code of row g or g + 8
+        (`row` 0, 1), first column."""
+        if self.table:
+            return slot // 2, 16 * (slot % 2) + 4 * row
+        if width == 8:
+            return slot, 8 * row
+        each = 8 // width
+        starts = [i for i in range(16 // width) if i * width // 4 % 2 == 0]
+        return slot // each, width * starts[slot % each] + 4 * row
+
+    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+        """See `Family`."""
+        taken = self.take_apart(raw, rows, columns)
+        height, blocks = rows // ROWS, columns // BLOCK
+        spans = blocks // self.span
+        out = np.empty((height, spans, self.span_bytes), np.uint8)
+        inner = out[:, :, self.header_bytes :].reshape(height, spans, self.span, self.block_bytes)
+        packed = [*self._pack_codes(taken.codes, height, blocks), *self._pack_numbers(taken, height, blocks)]
+        for region, words in zip(self.regions, packed, strict=True):
+            if region.header:
+                out[:, :, region.at : region.at + region.size] = words.reshape(height, spans, region.size)
+            else:
+                inner[..., region.at : region.at + region.size] = words.reshape(height, spans, self.span, region.size)
+        return out.reshape(-1)
+
+    def _pack_codes(self, codes: Bytes, height: int, blocks: int) -> list[Bytes]:
+        """Each plane's words, as bytes."""
+        pairs = np.ascontiguousarray(codes).view("<u2").reshape(height, 2, 8, blocks, BLOCK // 2)
+        if self.paired:  # rows, g, block, (step / 2, t, step % 2, word / 2) to slot, row, ..., g, t
+            slots = pairs.reshape(height, 2, 8, blocks, 2, 4, 4).transpose(4, 6, 1, 0, 3, 2, 5)
+        else:
+            slots = pairs.reshape(height, 2, 8, blocks, 4, 4, 2).transpose(4, 6, 1, 0, 3, 2, 5)
+        both = np.ascontiguousarray(slots).reshape(8, 2, height, blocks, 32).astype(np.uint32)
+        if self.table == "iq4":
+            both = code_blocks.iq4_index(both & np.uint32(0x0F0F))
+        else:
+            both = (both | both << np.uint32(8)) & np.uint32(0xFF00FF)
+        out: list[Bytes] = []
+        for width, first in self.planes:
+            words = np.zeros((height, blocks, 32, max(1, width)), np.uint32)
+            mask = np.uint32(((1 << width) - 1) * (0x0101 if self.table == "iq4" else 0x10001))
+            for slot in range(8):
+                for row in range(2):
+                    word, bit = self.place(width, slot, row)
+                    if self.table == "fp4":
+                        which = slot % 2 * 2 + row
+                        words[..., word] |= (both[slot, row] & np.uint32(0x70007)) << np.uint32(FP4_BITS[which])
+                        words[..., word] |= (both[slot, row] >> np.uint32(3) & np.uint32(0x10001)) << np.uint32(FP4_SIGNS[which])
+                    else:
+                        words[..., word] |= ((both[slot, row] >> np.uint32(first)) & mask) << np.uint32(bit)
+            parts = [words[..., :4], words[..., 4:]] if width == 8 else [words]
+            out += [np.ascontiguousarray(part).view(np.uint8) for part in parts]
+        return out
+
+    def _pack_numbers(self, taken: Taken, height: int, blocks: int) -> list[Bytes]:
+        """Scales, lows, d, dmin: of rows g and g + 8 together."""
+
+        def by_row(values: Numbers | None, whole: int) -> Numbers:
+            """(N, n) to (tiles, blocks or spans, g, row, n of one)."""
+            assert values is not None
+            split = values.reshape(height, 2, 8, whole, -1)
+            return split.transpose(0, 3, 2, 1, 4)
+
+        out: list[Numbers] = []
+        whole = blocks // self.span if self.span > 1 and self.scales in ("half", "float") else blocks
+        if self.scales != "one":
+            scales = by_row(taken.scales, whole)
+            if self.scales == "signed":
+                scales = scales ^ np.uint8(0x80)
+            out.append(np.concatenate([scales, by_row(taken.lows, whole)], axis=4) if self.scales == "unsigned" else scales)
+        if self.lows in ("half", "zero"):
+            out.append(by_row(taken.lows, whole))
+        out += [by_row(numbers, blocks // self.span) for numbers in (taken.d, taken.dmin) if numbers is not None]
+        return [np.ascontiguousarray(numbers).view(np.uint8) for numbers in out]
+
+    @cached_property
+    def constants(self) -> dict[str, Any]:
+        """What the kernels' bodies are told of the layout."""
+        return code_blocks.constants(self)
+
+    def linear(self, tiles: int, columns: int, processors: int) -> Form:
+        """See `Family`."""
+        return linear_codes.form(self, tiles, columns, processors)
+
+    def experts(self, tiles: int, columns: int, processors: int) -> Form:
+        """See `Family`."""
+        return linear_codes.form(self, tiles, columns, processors, experts=True)
+
+    def unpack(self) -> Kernel:
+        """See `Family`."""
+        return unpack_codes.unpack_kernel(self)
+
+    def embed(self) -> Kernel:
+        """See `Family`."""
+        return unpack_codes.embed_kernel(self)

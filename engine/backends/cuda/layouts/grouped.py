@@ -1,0 +1,39 @@
+"""The families of codes with a scale and a whole zero for each group of columns: `engine.weights.packed.grouped`'s types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.backends.cuda.layouts.codes import CodeFamily, Taken
+from engine.backends.cuda.layouts.layout import Bytes
+
+WIDTHS = (2, 3, 4, 5, 6, 8)
+UNITS = (32, 64, 128)
+
+
+def _taken(unit: int, half: bool) -> Callable[[Bytes, int, int], Taken]:
+    """From `unit` bytes of codes, a float32 scale and an int16 zero for each row and group; zeros up to 2048 are exact in fp16."""
+
+    def take_apart(raw: Bytes, rows: int, columns: int) -> Taken:
+        parts = raw.reshape(rows, columns // unit, unit + 6)
+        codes = parts[..., :unit].reshape(rows, columns)
+        scales = np.ascontiguousarray(parts[..., unit : unit + 4]).view(np.float32)[..., 0]
+        zeros = np.ascontiguousarray(parts[..., unit + 4 :]).view(np.int16)[..., 0]
+        kept = scales.astype(np.float16).view(np.uint16) if half else scales
+        return Taken(codes, kept, zeros.astype(np.float16).view(np.uint16))
+
+    return take_apart
+
+
+def _family(bits: int, unit: int, half: bool) -> CodeFamily:
+    end = "" if half else "f32"
+    return CodeFamily(
+        f"grouped{bits}u{unit}{end}", (f"GROUPED{bits}_{unit}{'' if half else '_F32'}",), bits, _taken(unit, half), unit,
+        "half" if half else "float", "zero", span=max(1, unit // 64),
+    )  # fmt: skip
+
+
+GROUPED_FAMILIES = tuple(_family(bits, unit, half) for half in (True, False) for unit in UNITS for bits in WIDTHS)
+"""Of all widths, units and kinds of scale; only those a model has are ever compiled."""

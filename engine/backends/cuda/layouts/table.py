@@ -1,0 +1,28 @@
+"""The table of all packed layouts of the CUDA engine."""
+
+from __future__ import annotations
+
+from engine.backends.cuda.layouts.gguf import GGUF_FAMILIES
+from engine.backends.cuda.layouts.grouped import GROUPED_FAMILIES
+from engine.backends.cuda.layouts.layout import Family
+from engine.backends.cuda.layouts.plain import PLAIN_FAMILIES
+
+FAMILIES: tuple[Family, ...] = (*GGUF_FAMILIES, *GROUPED_FAMILIES, *PLAIN_FAMILIES)
+"""All."""
+
+_BY_TYPE = {type_name: family for family in FAMILIES for type_name in family.types}
+_TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0", "GROUPED_REST"})
+
+
+def family_of(tensor_type: str) -> Family | None:
+    """The layout that a tensor type is packed into as it is; None: it has none."""
+    return _BY_TYPE.get(tensor_type)
+
+
+def family_for(tensor_type: str, capability: int = 80) -> Family:
+    """The layout that a tensor type is packed into, dequantised where it has none of its own: plain numbers beyond fp16 to F32; the
+    others to F16, whose error, 2^-11 of a weight, is far below that of quantised types. Devices below compute capability 8.0
+    multiply no bf16: there it becomes F16, too, which holds bf16 exactly from 2^-17 to 65504."""
+    if tensor_type == "BF16" and capability < 80:
+        return _BY_TYPE["F16"]
+    return _BY_TYPE.get(tensor_type) or _BY_TYPE["F32" if tensor_type in _TO_F32 else "F16"]

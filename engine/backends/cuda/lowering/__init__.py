@@ -1,0 +1,1 @@
+"""From a model's operations to the kernel calls of a pass."""

@@ -1,0 +1,115 @@
+"""What a recorder leaves behind, and where its buffers lie on each device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.lowering.call import FEW_ROWS, Call, Room, TorchCall
+from engine.backends.cuda.lowering.nodes import Move
+from engine.backends.cuda.runtime.device import Device
+from engine.backends.memory_plan import Buffer, places_of
+
+if TYPE_CHECKING:
+    import torch
+
+Step = tuple[int, Call | TorchCall | Move]
+"""The number of a device, and what happens there."""
+
+
+@dataclass
+class Recording:
+    """A whole pass, for few rows and for many. `logits` are made on device `last`; `positions` is the length of the shortest table.
+
+    `kept` are tensors and weights that the arguments have addresses in.
+    """
+
+    few: list[Step]
+    many: list[Step]
+    logits: Buffer
+    last: int
+    positions: int
+    kept: list[Any]
+
+    def kernels(self, device: int) -> list[Kernel]:
+        """All that may run on a device, each once."""
+        found: dict[Kernel, None] = {}
+        for at, step in [*self.few, *self.many]:
+            if at == device and not isinstance(step, Move):
+                found |= dict.fromkeys([step.kernel] if isinstance(step, Call) else step.kernels)
+        return list(found)
+
+    def rooms(self, device: int) -> dict[int, list[Room]]:
+        """What calls ask for as scratch memory on a device, by place."""
+        found: dict[int, set[Room]] = {}
+        for at, step in self.many:
+            if at == device and isinstance(step, TorchCall):
+                for place, room in step.rooms.items():
+                    found.setdefault(place, set()).add(room)
+        return {place: list(rooms) for place, rooms in found.items()}
+
+
+@dataclass(frozen=True)
+class _Touch:
+    reads: Sequence[object]
+    writes: Sequence[object]
+
+
+def _touches(steps: Sequence[Step], device: int) -> Iterator[_Touch]:
+    """What touches a device's buffers, in order."""
+    for at, step in steps:
+        if isinstance(step, Move):
+            reads = (step.source,) if step.source_device == device else ()
+            yield _Touch(reads, (step.target,) if at == device else ())
+        elif at == device:
+            yield _Touch(step.reads, step.writes)
+
+
+def row_bytes(steps: Sequence[Step], device: int, logits: Buffer) -> tuple[int, int]:
+    """Bytes on a device that each row of a step takes, and each row that wants logits."""
+    _, sizes = places_of(list(_touches(steps, device)), logits, apart=True)
+    return sum(size for size, on in sizes if not on), sum(size for size, on in sizes if on)
+
+
+class Arena:
+    """The memory of all buffers on one device: `rows` rows of each place, and as many logit rows as were asked for."""
+
+    def __init__(self, device: Device, number: int, steps: Sequence[Step], logits: Buffer, rows: int) -> None:
+        self._device = device
+        self._places, self._sizes = places_of(list(_touches(steps, number)), logits, apart=True)
+        self._memory = [device.empty(size * (FEW_ROWS if on else rows)) for size, on in self._sizes]
+        self._logit_rows = FEW_ROWS
+
+    def make_room(self, logit_rows: int) -> None:
+        """Have room for so many logit rows; what lay there is lost, and addresses change. Raises `NotEnoughMemory`."""
+        if logit_rows <= self._logit_rows:
+            return
+        self._logit_rows = logit_rows
+        for place, (size, on) in enumerate(self._sizes):
+            if on:
+                self._memory[place] = self._device.empty(0)  # the old one goes first
+                self._memory[place] = self._device.empty(size * logit_rows)
+
+    def __contains__(self, buffer: Buffer) -> bool:
+        return buffer in self._places
+
+    def memory(self, buffer: Buffer) -> torch.Tensor:
+        """uint8, all rows."""
+        return self._memory[self._places[buffer]]
+
+    def address(self, buffer: Buffer) -> int:
+        """Of the first row."""
+        return int(self._memory[self._places[buffer]].data_ptr())
+
+    def tensor(self, buffer: Buffer, rows: int) -> torch.Tensor:
+        """float32 (rows, width), a view."""
+        whole = self.memory(buffer)[: rows * buffer.stride].view(_float32())
+        return whole.view(rows, buffer.stride // 4)[:, : buffer.width]
+
+
+def _float32() -> torch.dtype:
+    import torch
+
+    return torch.float32

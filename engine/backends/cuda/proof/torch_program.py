@@ -1,0 +1,137 @@
+"""A model's passes on GPUs by torch's own operations alone, where kernels do not run right: the reference's formulas over
+packed matrices, which are taken apart a piece at a time. Slow, and right.
+
+All kernels go, not those alone that were found wrong: a case that fails tells that one of its kernels is wrong, not which, and one that
+writes where it should not makes its neighbours look wrong, or right. Nor would much be won: graphs, draws on the device, records and the
+cache's layouts are the kernels' own, so an operation of torch's among them would need a second way through each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import numpy as np
+import torch
+
+from engine.backends.base import Array, AttentionShape, Bytes, Floats, Forward, Routes, Step, Weight
+from engine.backends.composite import Composite
+from engine.backends.cuda.layouts.layout import ROWS
+from engine.backends.cuda.proof.dequantised import dequantised, tiles_of
+from engine.backends.cuda.runtime.device import Device
+from engine.backends.cuda.weight import CudaWeight
+from engine.backends.kv_formats import CacheType
+from engine.backends.reference import ReferenceOps
+from engine.core import PAGE_TOKENS
+
+PIECE_BYTES = 64 << 20
+"""Of float32 numbers that a matrix is taken apart into at a time; on the way there are some ten times as many."""
+
+
+def torch_cache_type(kind: CacheType) -> CacheType:
+    """How keys and values are kept here: fp32 where that was asked for, else fp16."""
+    name = "fp32" if (kind.keys, kind.values) == ("fp32", "fp32") else "fp16"
+    return CacheType(name, name)
+
+
+class TorchCache:
+    """Keys and values as plain numbers: of each layer (P, 256, G, D) on its device. See `engine.backends.base.KVCache`."""
+
+    def __init__(self, devices: Sequence[Device], shape: AttentionShape, page_count: int, kind: CacheType) -> None:
+        self.kind = torch_cache_type(kind)
+        self.dtype, self.page_count = str(self.kind), page_count
+        self._devices = list(devices)
+        number = torch.float32 if self.kind.keys == "fp32" else torch.float16
+        size = (page_count, PAGE_TOKENS, shape.kv_heads, shape.head_dim)
+        bytes_each = page_count * PAGE_TOKENS * shape.kv_heads * shape.head_dim * number.itemsize
+        both = [[device.zeros(bytes_each).view(number).view(size) for device in devices] for _ in range(2)]
+        self.keys, self.values = both
+        self.nbytes = 2 * len(devices) * bytes_each
+        self.page_bytes = self.nbytes // page_count
+
+    def close(self) -> None:
+        """See `KVCache.close`."""
+        self.keys, self.values = [], []
+        for device in {id(each): each for each in self._devices}.values():
+            device.trim()
+
+    def copy_page(self, source: int, target: int) -> None:
+        """See `KVCache.copy_page`."""
+        with on(self._devices):
+            for part in (*self.keys, *self.values):
+                part[target] = part[source]
+
+    def read_page(self, page: int) -> Bytes:
+        """See `KVCache.read_page`: keys of all layers, then values."""
+        with on(self._devices):
+            parts = [part[page].reshape(-1).view(torch.uint8).cpu().numpy() for part in (*self.keys, *self.values)]
+        return np.concatenate(parts)
+
+    def write_page(self, page: int, data: Bytes) -> None:
+        """See `KVCache.write_page`."""
+        with on(self._devices):
+            parts = torch.from_numpy(data.copy()).chunk(len(self.keys) + len(self.values))
+            for part, given in zip((*self.keys, *self.values), parts, strict=True):
+                part[page] = given.to(part.device).view(part.dtype).view(part[page].shape)
+
+
+class TorchProgram:
+    """See `engine.backends.base.Program`: nothing is recorded, each step's operations are carried out at once."""
+
+    def __init__(self, forward: Forward, cache: TorchCache, max_rows: int, devices: Sequence[Device]) -> None:
+        self.max_rows = max_rows
+        self._forward: Forward | None = forward
+        self._cache, self._devices = cache, list(devices)
+
+    def run(self, step: Step) -> Floats:
+        """See `Program.run`."""
+        assert self._forward is not None, "the program is closed"
+        assert 0 < step.logit_rows <= len(step.token_ids) <= self.max_rows
+        with torch.inference_mode(), on(self._devices):
+            logits: Floats = self._forward(TorchOps(step, self._cache)).cpu().numpy()
+        return logits
+
+    def close(self) -> None:
+        """Forget the forward function."""
+        self._forward = None
+
+
+def on(devices: Sequence[Device]) -> ExitStack:
+    """torch's work in order with each of these devices' own."""
+    stack = ExitStack()
+    for device in {id(each): each for each in devices}.values():
+        stack.enter_context(device.torch_work())
+    return stack
+
+
+class TorchOps(ReferenceOps):
+    """The reference's operations where weights are a GPU's packed matrices."""
+
+    def _looked_up(self, table: Weight) -> torch.Tensor:
+        assert isinstance(table, CudaWeight)
+        tokens = self._tokens.to(table.data.device)
+        rows = dequantised(table, tiles_of(table)[tokens // ROWS]).view(len(tokens), ROWS, -1)
+        return rows[torch.arange(len(tokens), device=tokens.device), tokens % ROWS]
+
+    def _times(self, x: torch.Tensor, weight: Weight) -> torch.Tensor:
+        if isinstance(weight, Composite):
+            parts = [
+                self._times(x[:, torch.from_numpy(order).long().to(x.device)], part)
+                for part, order in zip(weight.parts, weight.orders, strict=True)
+            ]
+            return torch.stack([part.to(parts[0].device) for part in parts]).sum(0)
+        assert isinstance(weight, CudaWeight)
+        tiles, x = tiles_of(weight), x.to(weight.data.device)
+        step = max(1, PIECE_BYTES // (4 * ROWS * weight.shape[1]))
+        pieces = [x @ dequantised(weight, tiles[at : at + step]).T for at in range(0, len(tiles), step)]
+        return torch.cat(pieces, 1)[:, : weight.shape[0]]
+
+    def expert_linear(self, x: Array, weights: Sequence[Weight], routes: Routes, bias: Floats | None = None) -> Array:
+        """See `Ops.expert_linear`; each expert's matrix is taken apart once."""
+        chosen = routes[0].reshape(-1).to(x.device)
+        y = torch.empty(len(x), weights[0].shape[0], device=x.device)
+        for expert in sorted(set(chosen.tolist())):
+            places = (chosen == expert).nonzero()[:, 0]
+            found = self._times(x[places], weights[expert]).to(y.device)
+            y[places] = found if bias is None else found + torch.from_numpy(bias[expert]).to(y.device)
+        return y

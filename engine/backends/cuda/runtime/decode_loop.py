@@ -1,0 +1,268 @@
+"""Whole steps as one graph, one ahead of the host: the model's pass for one row, the draw, and the token fed back.
+
+The host writes the random number of a place into pinned memory, launches the graph, and only then reads what the step before told.
+All other state (place, token, penalties, the count of draws) stays in the device's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.backends.base import KEPT_LOGITS, Floats, Ints, WalkPlan
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.kernels.sampling import layout, sampling
+from engine.backends.cuda.kernels.sampling.layout import OTHERS_AT, RECORD_WORDS, SLOTS, STATE_WORDS, TOPS_AT
+from engine.backends.cuda.runtime.device import Device, Graph, Mark
+from engine.backends.cuda.runtime.uploads import Uploads
+from engine.errors import NotEnoughMemory
+from engine.sampling.sampler import Sampled
+
+if TYPE_CHECKING:
+    import torch
+
+assert KEPT_LOGITS == SLOTS
+
+
+@dataclass(frozen=True)
+class OneRow:
+    """A program's step of one row, for a walk to build upon. The tensors are uint8, on the device, and where its kernels read and write.
+
+    `launch` launches the step's kernels (inside `Device.record`): the row of `tokens` (int32), at `position` (one int32), over the block
+    table `pages` (int32, of the whole context), into `logits` (V,) float32. `kernels` are those that it launches, for `Device.prepare`.
+    """
+
+    launch: Callable[[], None]
+    tokens: torch.Tensor
+    position: torch.Tensor
+    pages: torch.Tensor
+    logits: torch.Tensor
+    context: int
+    kernels: Sequence[Kernel] = ()
+
+
+def walk_kernels(vocabulary: int) -> list[Kernel]:
+    """All kernels that walks over so many tokens may launch besides the step's own, to be prepared when the program is."""
+    return sampling.all_forms(sampling.Shape.of(vocabulary))
+
+
+def walk_bytes(vocabulary: int) -> int:
+    """What a walk over so many tokens takes of a device's memory, penalties and biases aside."""
+    shape = sampling.Shape.of(vocabulary)
+    return 4 * (layout.PLAN_WORDS + STATE_WORDS) + sampling.Work.starts(shape)[-1] + SLOTS * shape.stride
+
+
+@dataclass
+class _Penalties:
+    """Device memory that only plans with a bias or with penalties need."""
+
+    scores: torch.Tensor
+    bias: torch.Tensor
+    amounts: torch.Tensor
+    latest: torch.Tensor
+    history: torch.Tensor
+
+
+class Walks:
+    """The walks of one program, one at a time (`engine.backends.base.Walker`). Device memory is taken with the first and kept."""
+
+    def __init__(self, device: Device, row: OneRow) -> None:
+        self._device, self._row = device, row
+        self._walk: DeviceWalk | None = None
+
+    def walk(self, plan: WalkPlan) -> DeviceWalk | None:
+        """As `Walker.walk`; the walk before is over. None as well where the device has no memory left for it."""
+        if not layout.takes(plan):
+            return None
+        try:
+            if self._walk is None:
+                self._walk = DeviceWalk(self._device, self._row)
+            self._walk.follow(plan)
+        except NotEnoughMemory:
+            return None
+        return self._walk
+
+    def close(self) -> None:
+        """Wait for the last step, and let the memory go, whoever still has the walk."""
+        walk, self._walk = self._walk, None
+        if walk is not None:
+            walk.end()
+
+
+class DeviceWalk:
+    """See `engine.backends.base.Walk`; `follow` gives it another plan."""
+
+    def __init__(self, device: Device, row: OneRow) -> None:
+        self._device, self._row = device, row
+        size = self._size = row.logits.nbytes // 4
+        self._shape = sampling.Shape.of(size)
+        self._uploads = Uploads(device)
+        self._plan_words = device.zeros(4 * layout.PLAN_WORDS)
+        self._state = device.zeros(4 * STATE_WORDS)
+        self._work = sampling.Work.on(device, self._shape)
+        self._kept = device.zeros(SLOTS * self._shape.stride)
+        self._uniforms, self._records = device.pinned(4 * SLOTS), device.pinned(4 * SLOTS * RECORD_WORDS)
+        self._numbers: Floats = self._uniforms.numpy().view(np.float32)
+        self._told = self._records.numpy().view(np.int32).reshape(SLOTS, RECORD_WORDS)
+        self._penalties: _Penalties | None = None
+        self._graphs: dict[tuple[bool, bool], Graph] = {}
+        self._plan = WalkPlan(0)
+        self._bias: Floats | None = None
+        self._edits = self._separate = self._ended = False
+        self._uniform: Callable[[int], float] = lambda place: 0.0
+        self._begun = 0  # steps, ever: the device counts along
+        self._place = 0  # of the token that the latest step draws
+        self._latest: Mark | None = None  # behind everything that was launched
+        self._waiting: list[tuple[int, Mark]] = []  # steps of which nothing was read: number and mark
+
+    # -- as in the protocol
+
+    def follow(self, plan: WalkPlan) -> None:
+        """Draw by this plan from the next `start` on."""
+        self.settle()
+        self._plan = plan
+        self._edits = plan.bias is not None or plan.penalises
+        self._separate = self._edits and plan.alternatives > 0
+        if self._edits:
+            self._send_bias(plan.bias)
+        self._uploads.send(layout.plan_words(plan, self._separate, self._shape.wanted), self._plan_words)
+        self._graph()  # recorded here, before the reply waits for a token
+
+    def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
+        """As in the protocol."""
+        self.settle()
+        if self._plan.penalises:
+            self._send_history(ids)
+        self._uploads.send(np.array([ids[-1]], np.int32), self._row.tokens)
+        self._uploads.send(np.array([len(ids) - 1], np.int32), self._row.position)
+        self.set_pages(pages)
+        self._uniform, self._place = uniform, len(ids) - 1
+        self._begin()
+
+    def set_pages(self, pages: Ints) -> None:
+        """As in the protocol."""
+        self._uploads.send(pages, self._row.pages)
+
+    def next(self, further: bool) -> Sampled | None:
+        """As in the protocol. Raises ValueError where no step is under way."""
+        if not self._waiting:
+            raise ValueError("no step is under way: start the walk")
+        if further:
+            self._begin()
+        number, mark = self._waiting.pop(0)
+        mark.wait()
+        return self._read(number)
+
+    def logits(self, place: int) -> Floats:
+        """As in the protocol. Raises ValueError where they are no longer there, or not yet asked for."""
+        back = self._place - place
+        if not 0 <= back < min(SLOTS, self._begun):
+            raise ValueError(f"the logits at {place} are not among those of the latest {SLOTS} steps, which end at {self._place}")
+        slot = (self._begun - 1 - back) % SLOTS
+        start = slot * self._shape.stride
+        kept: Floats = self._device.read(self._kept[start : start + 4 * self._size]).view(np.float32)
+        return kept
+
+    def close(self) -> None:
+        """As in the protocol."""
+        self._waiting.clear()
+
+    def settle(self) -> None:
+        """Wait until no step is under way, forgotten ones included."""
+        self.close()
+        if self._latest is not None:
+            self._latest.wait()
+            self._latest = None
+
+    def end(self) -> None:
+        """Settle, and never go on: the graphs hold addresses of memory that goes with the program."""
+        try:
+            self.settle()
+        finally:
+            self._graphs, self._ended = {}, True
+
+    # -- inside
+
+    def _begin(self) -> None:
+        """Launch a step."""
+        assert not self._ended, "the walk's program is closed"
+        self._place += 1
+        self._numbers[self._begun % SLOTS] = 0.0 if self._plan.greedy else self._uniform(self._place)
+        self._graph().launch()
+        self._latest = self._device.mark()
+        self._waiting.append((self._begun, self._latest))
+        self._begun += 1
+
+    def _graph(self) -> Graph:
+        form = self._edits, self._separate
+        if form not in self._graphs:
+            calls = self._calls(*form)
+            for _ in self._device.prepare([*self._row.kernels, *(kernel for kernel, _, _ in calls)]):
+                pass  # mostly they were prepared with the program's
+
+            def launches() -> None:
+                self._row.launch()
+                for call in calls:
+                    self._device.launch(*call)
+
+            self._graphs[form] = self._device.record(launches)
+        return self._graphs[form]
+
+    def _calls(self, edits: bool, separate: bool) -> list[sampling.Launch]:
+        row = self._row
+        addresses = sampling.Addresses(
+            logits=row.logits.data_ptr(), kept=self._kept.data_ptr(), plan=self._plan_words.data_ptr(), state=self._state.data_ptr(),
+            tokens=row.tokens.data_ptr(), position=row.position.data_ptr(), uniforms=self._uniforms.data_ptr(),
+            records=self._records.data_ptr(), work=self._work.addresses,
+        )  # fmt: skip
+        if edits:
+            more = self._more()
+            names = ("scores", "bias", "amounts", "latest", "history")
+            addresses = addresses.with_edits(*(getattr(more, name).data_ptr() for name in names))
+        return sampling.launches(self._shape, addresses, separate=separate)
+
+    def _read(self, number: int) -> Sampled | None:
+        """What the device told of a step."""
+        whole = self._told[number % SLOTS]
+        assert int(whole[layout.STAMP]) == number + 1, "the device and the host count different steps"
+        if whole[layout.FLAG]:
+            return None
+        real = whole.view(np.float32)
+        head = real[layout.FINAL : layout.ENTROPY + 1].tolist()
+        token, others, tops = (int(whole[i]) for i in (layout.TOKEN, layout.OTHERS, layout.TOPS))
+        alternatives = tuple(
+            (int(whole[at]), float(real[at + 1]), float(real[at + 2])) for at in range(OTHERS_AT, OTHERS_AT + 3 * others, 3)
+        )
+        top = tuple((int(whole[at]), float(real[at + 1])) for at in range(TOPS_AT, TOPS_AT + 2 * tops, 2))
+        return Sampled(token, head[0], head[1], top, alternatives, head[2])
+
+    # -- what was said before, for penalties
+
+    def _more(self) -> _Penalties:
+        if self._penalties is None:
+            size, device = self._shape.stride, self._device
+            room = max(256, -(-4 * (self._row.context + 2) // 256) * 256)
+            self._penalties = _Penalties(*(device.zeros(n) for n in (size, size, size, size, room)))
+        return self._penalties
+
+    def _send_bias(self, bias: Floats | None) -> None:
+        if bias is self._bias and self._penalties is not None:
+            return
+        more = self._more()
+        padded = np.zeros(self._shape.stride // 4, np.float32)
+        if bias is not None:
+            padded[: self._size] = np.maximum(bias[: self._size], layout.NOTHING)
+        self._uploads.send(padded, more.bias)
+        self._bias = bias
+
+    def _send_history(self, ids: Sequence[int]) -> None:
+        more, plan = self._more(), self._plan
+        text: Any = np.asarray(ids, np.int64)
+        amounts, latest = sampling.occurrences(text, self._shape.stride // 4, plan.reach, plan.fade)
+        self._uploads.send(amounts, more.amounts)
+        self._uploads.send(latest, more.latest)
+        if plan.reach > 0:
+            self._uploads.send(text.astype(np.int32), more.history)

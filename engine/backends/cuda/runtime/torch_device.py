@@ -1,0 +1,253 @@
+"""A real GPU: torch gives memory, the stream, events and graphs; kernels are launched by the driver. See `device.Device`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.runtime import nvml
+from engine.backends.cuda.runtime.driver import LOST, OUT_OF_MEMORY, Driver, driver, lost, supported_cuda
+from engine.backends.cuda.runtime.kept_memory import kept_unused
+from engine.backends.cuda.runtime.launcher import Launcher
+from engine.core import Loading
+from engine.errors import EngineError, NotEnoughMemory
+from engine.platform.garbage import no_garbage_search
+
+_cuda: Any = torch.cuda  # whose events and streams have no types
+
+ALIGNMENT = 256
+STAGING_BYTES = 1 << 25
+"""Of each of two pieces of pinned memory through which weights go to the device: one is filled while the other is sent."""
+
+
+_STREAMS: WeakKeyDictionary[Driver, dict[int, Any]] = WeakKeyDictionary()
+"""Each GPU's one stream in this process: memory that torch keeps can only be had again on the stream that it was freed on."""
+_STREAMS_LOCK = threading.Lock()
+
+
+def _stream_of(library: Driver, index: int) -> Any:
+    with _STREAMS_LOCK:
+        streams = _STREAMS.setdefault(library, {})
+        if index not in streams:
+            streams[index] = _cuda.Stream(device=index)
+        return streams[index]
+
+
+@contextmanager
+def _translated(device: TorchDevice, needed: int = 0) -> Iterator[None]:
+    """torch's errors as ours: `NotEnoughMemory` (of `needed` bytes), `DeviceLost`."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise _no_room(device, needed) from error
+    except RuntimeError as error:
+        what, known = str(error).partition("\n")[0], isinstance(error, torch.AcceleratorError)
+        if not known and not what.startswith("CUDA "):  # so cuBLAS and the driver's part of torch begin
+            raise
+        what = what.removeprefix("CUDA error: ").removeprefix("CUDA driver error: ")
+        code = getattr(error, "error_code", None)
+        if code == OUT_OF_MEMORY or "out of memory" in what or "ALLOC_FAILED" in what:  # pinned memory; cuBLAS's own
+            raise _no_room(device, needed) from error
+        gone = code in LOST if code is not None else known
+        raise (lost(what) if gone else EngineError(f"The GPU reported: {what}.")) from error
+
+
+def _no_room(device: TorchDevice, needed: int) -> NotEnoughMemory:
+    wanted = f"; {needed / 1e9:.2f} GB more were needed" if needed else ""
+    try:
+        free = f"{device.free_memory() / 1e9:.2f} GB of {device.total_memory / 1e9:.2f} GB free"
+    except EngineError:
+        free = "too little free"
+    return NotEnoughMemory(
+        f"{device.name} has {free}{wanted}; close other programs that use it, or choose a smaller model or a shorter context."
+    )
+
+
+class TorchGraph:
+    """A graph that torch captured; it is run by its handle, which spares torch's own bookkeeping at each step."""
+
+    def __init__(self, device: TorchDevice, graph: torch.cuda.CUDAGraph) -> None:
+        self._device, self._graph = device, graph  # torch's destroys the handle when it goes
+        self._handle = int(graph.raw_cuda_graph_exec())
+
+    def launch(self) -> None:
+        """See `device.Graph`."""
+        self._device.launcher.launch_graph(self._handle, self._device.stream.cuda_stream)
+
+
+class TorchMark:
+    """An event. The thread that waits for it sleeps, rather than ask again and again: the window and the host's work need the processor."""
+
+    def __init__(self, device: TorchDevice) -> None:
+        self._device = device
+        with _translated(device):
+            self.event = _cuda.Event(blocking=True)
+            self.event.record(device.stream)
+
+    def wait(self) -> None:
+        """See `device.Mark`; torch lets go of Python's lock meanwhile."""
+        with _translated(self._device):
+            self.event.synchronize()
+
+    def reached(self) -> bool:
+        """See `device.Mark`."""
+        with _translated(self._device):
+            return bool(self.event.query())
+
+
+class TorchDevice:
+    """GPU number `index`, as torch and `driver.find_gpus` count. `early`: see `Launcher`; off until it was measured to be faster.
+
+    Memory that kernels use is their caller's to keep: neither torch nor a graph knows what a launch reads, so synchronise before
+    anything goes that launches in flight may touch. Raises `EngineError` where torch cannot start the GPU.
+    """
+
+    def __init__(self, index: int = 0, *, early: bool = False, library: Driver | None = None) -> None:
+        self.index = index
+        library = library or driver()
+        try:
+            properties = _cuda.get_device_properties(index)
+            self.stream = _stream_of(library, index)
+        except (RuntimeError, AssertionError) as error:
+            raise EngineError(f"PyTorch cannot start GPU {index}: {str(error).partition(chr(10))[0]}") from error
+        self.name = str(properties.name)
+        self.capability = 10 * int(properties.major) + int(properties.minor)
+        self.processors = int(properties.multi_processor_count)
+        self.total_memory = int(properties.total_memory)
+        with nvml.opened() as manager:
+            version = manager.driver_version() if manager else ""
+        own = getattr(properties, "uuid", "")
+        self.identity = f"{self.name} {self.capability} {own} {version} {supported_cuda(library)} torch {torch.__version__}"
+        self.launcher = Launcher(index, self.capability, early=early, library=library)
+        self._library, self._others = library, dict[int, Launcher]()
+        self._staging: list[tuple[torch.Tensor, Any]] = []
+
+    @property
+    def torch_device(self) -> torch.device:
+        """See `device.Device`."""
+        return torch.device("cuda", self.index)
+
+    def free_memory(self) -> int:
+        """See `device.Device`."""
+        with _translated(self):
+            free, _ = torch.cuda.mem_get_info(self.index)
+        return int(free) + kept_unused(self.index)
+
+    def trim(self) -> None:
+        """See `device.Device`: torch's kept blocks, the work space of cuBLAS (which torch makes anew when it multiplies), staging."""
+        self._staging = []
+        with suppress(EngineError), _translated(self), torch.cuda.device(self.index):
+            self.stream.synchronize()
+            torch._C._cuda_clearCublasWorkspaces()
+            torch.cuda.empty_cache()
+
+    @contextmanager
+    def torch_work(self) -> Iterator[None]:
+        """See `device.Device`. Raises `NotEnoughMemory` and `DeviceLost` for torch's own errors."""
+        with _translated(self), torch.cuda.device(self.index), torch.cuda.stream(self.stream):
+            yield
+
+    def empty(self, size: int) -> torch.Tensor:
+        """See `device.Device`. torch gives multiples of 512."""
+        with _translated(self, size), torch.cuda.device(self.index), torch.cuda.stream(self.stream):
+            return torch.empty(size, dtype=torch.uint8, device=self.torch_device)
+
+    def zeros(self, size: int) -> torch.Tensor:
+        """See `device.Device`."""
+        array = self.empty(size)
+        with self.torch_work():
+            return array.zero_()
+
+    def upload(self, array: Any) -> torch.Tensor:
+        """See `device.Device`."""
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        target = self.empty(raw.size)
+        if not self._staging:
+            self._staging = [(self.pinned(STAGING_BYTES), _cuda.Event(blocking=True)) for _ in range(2)]
+        for number, start in enumerate(range(0, raw.size, STAGING_BYTES)):
+            piece = raw[start : start + STAGING_BYTES]
+            room, sent = self._staging[number % 2]
+            with _translated(self):
+                sent.synchronize()  # what it was filled with before has left; an event that was never recorded has
+            room.numpy()[: piece.size] = piece
+            self.copy(room[: piece.size], target[start : start + piece.size])
+            with _translated(self):
+                sent.record(self.stream)
+        self.synchronize()
+        return target
+
+    def pinned(self, size: int) -> torch.Tensor:
+        """See `device.Device`. Its host address is the device's, too, as all devices here have unified addressing."""
+        with _translated(self, size), torch.cuda.device(self.index):
+            room = torch.empty(size + ALIGNMENT, dtype=torch.uint8, pin_memory=True)
+        start = -room.data_ptr() % ALIGNMENT
+        return room[start : start + size].zero_()
+
+    def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        """See `device.Device`. Both are contiguous; memory of the host must be pinned."""
+        if source.nbytes != target.nbytes or not (source.is_contiguous() and target.is_contiguous()):
+            raise ValueError(f"{source.nbytes} bytes cannot be copied to {target.nbytes}: expected the same number, in one piece each")
+        at = target.data_ptr(), source.data_ptr(), source.nbytes, self.stream.cuda_stream
+        if source.device.type == "cuda" and source.device.index != self.index:
+            self.launcher.copy_from(self._other(source.device.index), *at)
+        else:
+            self.launcher.copy(*at)
+
+    def _other(self, index: int) -> Launcher:
+        """Of another GPU, whose memory is copied from."""
+        if index not in self._others:
+            self._others[index] = Launcher(index, self.capability, library=self._library)
+        return self._others[index]
+
+    def read(self, source: torch.Tensor) -> Any:
+        """See `device.Device`."""
+        self.synchronize()
+        with self.torch_work():
+            host = source.reshape(-1).view(torch.uint8).cpu().numpy()
+        return host.copy() if source.device.type == "cpu" else host
+
+    def prepare(self, kernels: Sequence[Kernel]) -> Iterator[Loading]:
+        """See `device.Device`. Raises `BuildError` for kernels that cannot be compiled."""
+        yield from self.launcher.load(kernels)
+
+    def launch(self, kernel: Kernel, blocks: tuple[int, int, int], arguments: Sequence[int | float]) -> None:
+        """See `device.Device`."""
+        if 0 not in blocks:
+            self.launcher.launch(kernel, blocks, arguments, self.stream.cuda_stream)
+
+    def record(self, launches: Callable[[], None]) -> TorchGraph:
+        """See `device.Device`. Kernels must be prepared and memory be there before: neither can be had while recording."""
+        self.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with no_garbage_search(), self.torch_work():
+            # Other threads may go on with the GPU: only this one is held to what a recording allows.
+            graph.capture_begin(capture_error_mode="thread_local")
+            whole = False
+            try:
+                launches()
+                whole = True
+            finally:
+                with nullcontext() if whole else suppress(RuntimeError):  # that a broken recording cannot be ended is no news
+                    graph.capture_end()
+            return TorchGraph(self, graph)
+
+    def mark(self) -> TorchMark:
+        """See `device.Device`."""
+        return TorchMark(self)
+
+    def wait_for(self, mark: Any) -> None:
+        """See `device.Device`."""
+        with _translated(self):
+            self.stream.wait_event(mark.event)
+
+    def synchronize(self) -> None:
+        """See `device.Device`."""
+        with _translated(self):
+            self.stream.synchronize()

@@ -1,0 +1,39 @@
+"""Small arrays on their way to the device, in order with its work, while it may still be reading the ones before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.backends.cuda.runtime.device import Device, Mark
+
+if TYPE_CHECKING:
+    import torch
+
+_PIECE = 1 << 16
+_PIECES = 4
+
+
+class Uploads:
+    """Pinned memory for a few pieces at once: a piece is written again only when the device has taken what lay there."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._room = device.pinned(_PIECE * _PIECES)
+        self._marks: list[Mark | None] = [None] * _PIECES
+        self._turn = 0
+
+    def send(self, array: Any, target: torch.Tensor) -> None:
+        """Copy the bytes of a contiguous NumPy array to the beginning of a device's tensor (uint8), after all work so far."""
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for start in range(0, raw.size, _PIECE):
+            part, turn = raw[start : start + _PIECE], self._turn
+            mark = self._marks[turn]
+            if mark is not None:
+                mark.wait()
+            piece = self._room[turn * _PIECE : turn * _PIECE + part.size]
+            piece.numpy()[:] = part
+            self._device.copy(piece, target[start : start + part.size])
+            self._marks[turn] = self._device.mark()
+            self._turn = (turn + 1) % _PIECES

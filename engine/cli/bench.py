@@ -1,0 +1,202 @@
+"""Door `bench`: prefill and decode speed beside the read bandwidth and other engines, interleaved in one run.
+
+Tokens are fixed at random and nothing is sampled, as in llama.cpp's own bench, so every engine does exactly the same work.
+A machine's speed drifts, so only figures of one run compare: each repetition measures everything once; medians are given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from engine.cli.command import Answer, Console, Door
+from engine.cli.flags import add_device, add_settings, read_settings
+from engine.cli.opening import load
+from engine.cli.peers import PEERS, LlamaCpp
+from engine.cli.profile import check_profile, show_profile, step_profiles
+from engine.errors import BenchmarkError
+from engine.settings import CacheSettings, LoadSettings
+
+if TYPE_CHECKING:
+    from engine.backends.base import Backend
+    from engine.models.paged import PagedCache
+
+
+class Runner(Protocol):
+    """An engine under test."""
+
+    name: str
+
+    def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
+        """Run `ids` behind the first `start` tokens, which were run before; seconds."""
+        ...
+
+
+class Ours:
+    """This engine, on one lease that is cut back before each run."""
+
+    name = "inglenook"
+
+    def __init__(self, cache: PagedCache) -> None:
+        self._cache = cache
+        self._lease = cache.table.open(())
+
+    def run(self, ids: Sequence[int], start: int, *, one_by_one: bool) -> float:
+        """See `Runner.run`."""
+        self._lease.truncate(start)
+        rows = 1 if one_by_one else self._cache.rows
+        begun = time.perf_counter()
+        for at in range(0, len(ids), rows):
+            self._cache.run(self._lease, ids[at : at + rows])
+        return time.perf_counter() - begun
+
+    def close(self) -> None:
+        """Give the pages back."""
+        self._lease.close()
+
+
+@dataclass
+class Times:
+    """Seconds of each repetition of one engine."""
+
+    prefill: list[float]
+    decode: list[float]
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file or a model folder")
+    parser.add_argument("--prompt-tokens", metavar="N", type=int, default=512, help="tokens of the prefill; default: 512")
+    parser.add_argument("--new-tokens", metavar="N", type=int, default=128, help="tokens of the decode; default: 128")
+    parser.add_argument("--depth", metavar="D", type=int, default=0, help="tokens in the cache before the decode starts; default: 0")
+    parser.add_argument("--repeat", metavar="R", type=int, default=3, help="repetitions, of which the median counts; default: 3")
+    add_device(parser)
+    parser.add_argument("--vs", metavar="PEER", action="append", default=[], choices=PEERS, help="another engine on the same file")
+    parser.add_argument("--profile", action="store_true", help="also show time and bytes by operation")
+    add_settings(parser, LoadSettings, without=("backend", "gpus"))
+    add_settings(parser, CacheSettings, without=("context_length",))
+
+
+def _answer(options: argparse.Namespace, console: Console) -> Answer:
+    from engine.backends.cpu.backend import default_threads
+    from engine.models import describe
+
+    _check(options)
+    path = Path(describe(options.model).path)
+    threads = options.threads or default_threads()
+    settings = replace(read_settings(LoadSettings, options), threads=threads)
+    context = max(options.prompt_tokens, options.depth + options.new_tokens)
+    with ExitStack() as stack:
+        peers = [_opened(stack, LlamaCpp(path, threads, context)) for _ in dict.fromkeys(options.vs)]
+        chat = load(options.model, settings, replace(read_settings(CacheSettings, options), context_length=context), console)
+        stack.callback(chat.close)
+        cache = chat.generator.cache
+        if options.profile:
+            check_profile(cache)
+        runners: list[Runner] = [Ours(cache), *peers]
+        ids = [int(token) for token in np.random.default_rng(0).integers(0, cache.model.config.vocab_size, context)]
+        bandwidths: list[float] = []
+        times = {runner.name: Times([], []) for runner in runners}
+        for runner in runners:
+            runner.run(ids[: min(32, context)], 0, one_by_one=False)  # first use of memory and threads is not measured
+        for repetition in range(options.repeat):
+            console.progress(f"Measuring, {repetition + 1} of {options.repeat}")
+            bandwidths.append(_bandwidth(cache.model.backend, threads))
+            _measure(runners, times, ids, options)
+        console.clear()
+        rates = {name: _rates(found, options) for name, found in times.items()}
+        report = _report(cache, threads, median(bandwidths), rates, peers)
+        if options.profile:
+            report["profile"] = step_profiles(cache, ids, options.prompt_tokens, options.depth, median(bandwidths))
+        return report
+
+
+def _bandwidth(backend: Backend, threads: int) -> float:
+    """Bytes a second: what the threads read of the machine's memory, or what a copy within the GPU's reads and writes."""
+    if backend.name == "cuda":
+        from engine.backends.cuda.backend import CudaBackend
+        from engine.backends.cuda.runtime.rates import copy_bandwidth
+
+        assert isinstance(backend, CudaBackend)
+        return copy_bandwidth(backend.devices[0])
+    from engine.backends.cpu.runtime.bandwidth import read_bandwidth
+
+    return read_bandwidth(threads)
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name, low in (("prompt_tokens", 1), ("new_tokens", 1), ("depth", 0), ("repeat", 1)):
+        if getattr(options, name) < low:
+            raise BenchmarkError(f"--{name.replace('_', '-')} is {getattr(options, name)}, but it must be at least {low}.")
+
+
+def _opened(stack: ExitStack, peer: LlamaCpp) -> LlamaCpp:
+    stack.callback(peer.close)
+    return peer
+
+
+def _measure(runners: Sequence[Runner], times: dict[str, Times], ids: Sequence[int], options: argparse.Namespace) -> None:
+    """One repetition: every engine's prefill, then every engine's decode."""
+    for runner in runners:
+        times[runner.name].prefill.append(runner.run(ids[: options.prompt_tokens], 0, one_by_one=False))
+    depth = options.depth
+    for runner in runners:
+        if depth:
+            runner.run(ids[:depth], 0, one_by_one=False)
+        times[runner.name].decode.append(runner.run(ids[depth : depth + options.new_tokens], depth, one_by_one=True))
+
+
+def _rates(times: Times, options: argparse.Namespace) -> Answer:
+    return {
+        "prefill_tokens_per_second": options.prompt_tokens / median(times.prefill),
+        "decode_tokens_per_second": options.new_tokens / median(times.decode),
+    }
+
+
+def _report(cache: PagedCache, threads: int, bandwidth: float, rates: dict[str, Answer], peers: Sequence[LlamaCpp]) -> Answer:
+    ours, weight_bytes = rates[Ours.name], cache.model.weight_bytes_per_token
+    return {
+        "device": cache.model.backend.name,
+        "where": cache.model.backend.where,
+        "threads": threads,
+        **ours,
+        "weight_bytes_per_token": weight_bytes,
+        "read_bandwidth_bytes_per_second": bandwidth,
+        "bandwidth_fraction": ours["decode_tokens_per_second"] * weight_bytes / bandwidth,
+        "peers": [{"name": peer.name, "version": peer.version, **_beside(ours, rates[peer.name])} for peer in peers],
+    }
+
+
+def _beside(ours: Answer, theirs: Answer) -> Answer:
+    """A peer's rates, and ours as multiples of them."""
+    return {
+        **theirs,
+        "prefill_ratio": ours["prefill_tokens_per_second"] / theirs["prefill_tokens_per_second"],
+        "decode_ratio": ours["decode_tokens_per_second"] / theirs["decode_tokens_per_second"],
+    }
+
+
+def _show(answer: Answer) -> str:
+    of_what = "copy bandwidth" if answer["where"] else "read bandwidth"
+    lines = [
+        f"{answer['device']}, {answer['where'] or str(answer['threads']) + ' threads'}",
+        f"prefill  {answer['prefill_tokens_per_second']:10.1f} tokens/s",
+        f"decode   {answer['decode_tokens_per_second']:10.1f} tokens/s, {100 * answer['bandwidth_fraction']:.0f} % of the {of_what} "
+        f"of {answer['read_bandwidth_bytes_per_second'] / 1e9:.1f} GB/s ({answer['weight_bytes_per_token'] / 1e6:.1f} MB a token)",
+    ]
+    for peer in answer["peers"]:
+        lines.append(
+            f"{peer['name']} {peer['version']}: prefill {peer['prefill_tokens_per_second']:.1f} tokens/s (here {peer['prefill_ratio']:.2f} "
+            f"times that), decode {peer['decode_tokens_per_second']:.1f} tokens/s (here {peer['decode_ratio']:.2f} times that)"
+        )
+    return "\n".join([*lines, *show_profile(answer.get("profile", {}))])
+
+
+BENCH = Door("bench", "measure the speed", _arguments, _answer, _show)

@@ -1,0 +1,72 @@
+"""Door `chat`: a plain conversation in the terminal. Ctrl+C stops the reply, Ctrl+D leaves."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from engine.chat import LocalChat
+from engine.cli.command import Answer, Console, Door
+from engine.cli.flags import add_model, add_reply_settings, read_request
+from engine.cli.opening import opened
+from engine.cli.run import collect
+from engine.core import ChatRequest, Message
+from engine.errors import BadTemplate, ContextTooLong, NothingAllowed
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("--system", metavar="TEXT", help="a system prompt")
+    add_reply_settings(parser)
+
+
+def _answer(options: argparse.Namespace, console: Console) -> Answer:
+    read_request(options, ())  # a wrong setting is told before the model is loaded
+    messages = [Message("system", options.system)] if options.system else []
+    with opened(options, console) as chat:
+        console.write(f"{chat.info.name}. Ctrl+C stops a reply, Ctrl+D leaves.\n")
+        while (line := _ask()) is not None:
+            if line.strip():
+                messages = _turn(chat, read_request(options, (*messages, Message("user", line))), console)
+    return {}
+
+
+def _ask() -> str | None:
+    """The next line that was typed, or None when there are no more; Ctrl+C throws the line away."""
+    while True:
+        try:
+            return input("\n> " if sys.stdin.isatty() else "")
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            sys.stdout.write("\n")
+
+
+def _turn(chat: LocalChat, request: ChatRequest, console: Console) -> list[Message]:
+    """One question and its reply; the conversation after it, without the question when it could not be asked."""
+    with _stopped_by_ctrl_c() as stop:
+        try:
+            answer = collect(chat.stream(request, stop), console)
+        except (ContextTooLong, BadTemplate, NothingAllowed) as error:
+            sys.stderr.write(f"{error}\n")
+            return list(request.messages[:-1])
+    console.write("\n" if answer["reason"] in ("stop_token", "stop_string") else f"\n[{answer['reason']}]\n")
+    return [*request.messages, Message("assistant", answer["text"])]
+
+
+@contextmanager
+def _stopped_by_ctrl_c() -> Iterator[threading.Event]:
+    """An event that Ctrl+C sets, in place of an exception in the middle of a step."""
+    stop = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+CHAT = Door("chat", "chat in the terminal", _arguments, _answer, lambda answer: "", has_json=False)

@@ -1,0 +1,119 @@
+"""Door `info`: what a model file is, from its headers alone; without a model, what this machine and installation are."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import platform
+import tomllib
+from pathlib import Path
+
+from engine.cli.command import Answer, Console, Door
+from engine.printable import one_line
+from engine.settings import CacheSettings, LoadSettings
+
+_MODEL_KEYS = (
+    "architecture", "format", "parameters", "bits_per_weight", "weights_bytes", "layers", "context_length", "vocab_size",
+    "kv_bytes_per_token", "stop_token_ids", "has_chat_template", "quantisation", "licence", "resident_bytes", "read_bytes",
+)  # fmt: skip
+_PACKAGES = ("numba", "llvmlite", "numpy", "torch", "tokenizers", "safetensors", "llama-cpp-python")
+
+
+def version() -> str:
+    """The version of the installed distribution, or of pyproject.toml when run from a clone."""
+    try:
+        return importlib.metadata.version("inglenook")
+    except importlib.metadata.PackageNotFoundError:
+        project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+        return str(project["project"]["version"])
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="a GGUF file or a model folder; without it: about this machine")
+
+
+def _answer(options: argparse.Namespace, console: Console) -> Answer:
+    if options.model is None:
+        return machine()
+    from engine.backends.choice import choose
+    from engine.models import describe
+    from engine.models.memory.fit import finds_room, fit
+
+    info = describe(options.model)
+    answer: Answer = {key: getattr(info, key) for key in _MODEL_KEYS}
+    answer["stop_token_ids"] = list(info.stop_token_ids)
+    target = choose(LoadSettings(), finds_room(info, CacheSettings(), LoadSettings()))
+    judged = fit(info, CacheSettings(), target.free, backend=target.backend, where=target.where)
+    answer |= {"advised": dict(info.defaults), "needed_bytes": judged.total, "verdict": judged.verdict, "memory": judged.sentence}
+    return answer
+
+
+def machine() -> Answer:
+    """Versions, processor, memory (bytes), GPUs, and whether the CPU kernels lie compiled in the disk cache.
+
+    `gpus_reason` says why a GPU, or any, cannot be used.
+    """
+    import psutil
+
+    from engine.backends.choice import usable_gpus
+    from engine.backends.cpu.codegen.kernel_cache import cache_folder
+
+    folder = cache_folder()
+    memory, usable = psutil.virtual_memory(), usable_gpus()
+    return {
+        "version": version(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: found for name in _PACKAGES if (found := _package_version(name))},
+        "cpu": cpu_name(),
+        "physical_cores": psutil.cpu_count(logical=False) or psutil.cpu_count() or 1,
+        "logical_cores": psutil.cpu_count() or 1,
+        "memory_bytes": memory.total,
+        "memory_available_bytes": memory.available,
+        "gpus": [{"number": gpu.index, "name": gpu.name, "memory_bytes": gpu.total, "free_bytes": gpu.free} for gpu in usable.gpus],
+        "gpus_reason": usable.reason,
+        "kernels_cached": folder is not None and any(folder.rglob("*.nbc")),
+        "kernel_cache": str(folder) if folder else None,
+    }
+
+
+def cpu_name() -> str:
+    """The processor's name for people."""
+    table = Path("/proc/cpuinfo")
+    lines = table.read_text(encoding="utf-8", errors="replace").splitlines() if table.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def _package_version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _show(answer: Answer) -> str:
+    width = max(len(key) for key in answer)
+    shown = {key: value for key, value in answer.items() if key != "gpus_reason" or value}
+    return "\n".join(f"{key.replace('_', ' ').ljust(width)}  {_readable(key, value)}" for key, value in shown.items())
+
+
+def _readable(key: str, value: object) -> str:
+    if isinstance(value, dict):
+        return one_line(", ".join(f"{name} {text}" for name, text in value.items())) or "nothing"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if key.endswith("bytes") and isinstance(value, int):
+        return f"{value:,} ({value / 2**30:.2f} GiB)"
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    if isinstance(value, list):
+        return one_line(", ".join(_gpu(item) if isinstance(item, dict) else str(item) for item in value)) or "none"
+    return f"{value:,}" if isinstance(value, int) else one_line(str(value))
+
+
+def _gpu(gpu: Answer) -> str:
+    return f"{gpu['number']}: {gpu['name']} ({gpu['free_bytes'] / 2**30:.1f} of {gpu['memory_bytes'] / 2**30:.1f} GiB free)"
+
+
+INFO = Door("info", "describe a model, or this machine", _arguments, _answer, _show)

@@ -1,0 +1,64 @@
+"""Door `logits`: the likeliest next tokens after a prompt, straight from the model."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from engine.backends.base import Floats
+from engine.cli.command import Answer, Console, Door
+from engine.cli.flags import add_model, add_prompt
+from engine.cli.opening import opened, prompt_ids
+from engine.errors import BadCheckpoint, BadSetting
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    add_prompt(parser, messages=False)
+    parser.add_argument("--top", metavar="K", type=int, default=10, help="how many tokens to list; default: 10")
+
+
+def _answer(options: argparse.Namespace, console: Console) -> Answer:
+    from engine.generator.decode import check_prompt
+    from engine.generator.runner import Source
+
+    if options.top < 1:
+        raise BadSetting(f"--top is {options.top}, but it must be at least 1.")
+    with opened(options, console) as chat:
+        cache, ids = chat.generator.cache, prompt_ids(options, chat.tokenizer)
+        check_prompt(ids, cache.model.config.vocab_size, cache.context_length)
+        source = Source(cache, ids)
+        source.open()
+        reading = source.prefill(None)
+        try:
+            while True:
+                next(reading)
+        except StopIteration as end:
+            scores = log_softmax(end.value[None])[0]
+        finally:
+            source.close()
+        best = [i for i in np.argsort(-scores, kind="stable")[: options.top] if np.isfinite(scores[i])]  # some cannot be drawn
+        top = [{"id": int(i), "piece": chat.tokenizer.piece(int(i)), "logprob": float(scores[i])} for i in best]
+        return {"prompt_ids": ids, "top": top}
+
+
+def log_softmax(logits: Floats) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Natural logarithms of the probabilities of each row of `logits` (rows, V), in float64.
+
+    Raises `BadCheckpoint` for logits that are no numbers, or for which none can be.
+    """
+    if not np.isfinite(logits.max(axis=1)).all():  # the largest of numbers and NaN is NaN
+        raise BadCheckpoint("The model gives no numbers for the next token (NaN or infinite): its weights are broken. Download it again.")
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    result: np.ndarray[tuple[int, int], np.dtype[np.float64]] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return result
+
+
+def _show(answer: Answer) -> str:
+    lines = [f"after {len(answer['prompt_ids'])} tokens:"]
+    lines += [f"{np.exp(row['logprob']):8.4f}  {row['logprob']:9.4f}  {row['id']:>7}  {row['piece']!r}" for row in answer["top"]]
+    return "\n".join(lines)
+
+
+LOGITS = Door("logits", "list the likeliest next tokens", _arguments, _answer, _show)

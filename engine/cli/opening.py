@@ -1,0 +1,64 @@
+"""Opening what the arguments name: a model with progress on the terminal, a prompt's ids, messages from a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.chat import LocalChat, open_chat
+from engine.cli.command import Console
+from engine.cli.flags import read_file, read_settings
+from engine.core import Message
+from engine.errors import BadSetting
+from engine.settings import CacheSettings, LoadSettings
+from engine.text.tokenizer.tokenizer import Tokenizer
+
+
+@contextmanager
+def opened(options: argparse.Namespace, console: Console, cache: CacheSettings | None = None) -> Iterator[LocalChat]:
+    """The model of the arguments, loaded; it is closed at the end."""
+    chat = load(options.model, read_settings(LoadSettings, options), cache or read_settings(CacheSettings, options), console)
+    try:
+        yield chat
+    finally:
+        chat.close()
+
+
+def load(path: str, settings: LoadSettings, cache: CacheSettings, console: Console) -> LocalChat:
+    """Run `open_chat` to its end with progress on the console."""
+    loading = open_chat(path, settings, cache)
+    while True:
+        try:
+            console.loading(next(loading))
+        except StopIteration as end:
+            console.clear()
+            chat: LocalChat = end.value
+            return chat
+
+
+def prompt_ids(options: argparse.Namespace, tokenizer: Tokenizer) -> list[int]:
+    """The ids of --ids, or of --prompt with a BOS token where the tokenizer puts one."""
+    if options.ids is not None:
+        return list(options.ids)
+    return tokenizer.encode(options.prompt, add_bos=tokenizer.add_bos)
+
+
+def read_messages(path: Path) -> tuple[Message, ...]:
+    """Messages from JSON: a list of {"role": ..., "content": ...}, or an object with that list under "messages"."""
+    wanted = f'{path} must hold a JSON list of objects with the texts "role" and "content"'
+    text = read_file(path)
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadSetting(f"{wanted}, but it is not JSON ({error}).") from error
+    if isinstance(data, dict):
+        data = data.get("messages")
+    if not isinstance(data, list) or not data:
+        raise BadSetting(f"{wanted}, and at least one of them.")
+    for item in data:
+        if not isinstance(item, dict) or not all(isinstance(item.get(key), str) for key in ("role", "content")):
+            raise BadSetting(f"{wanted}; this one is not: {json.dumps(item, ensure_ascii=False)[:80]}.")
+    return tuple(Message(item["role"], item["content"]) for item in data)

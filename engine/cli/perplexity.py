@@ -1,0 +1,89 @@
+"""Door `perplexity`: how well a model predicts a text, by llama.cpp's method.
+
+Source of the method: llama.cpp, tools/perplexity/README.md: the text is tokenised whole and cut into windows; each window's
+first token is replaced by BOS where the tokenizer adds one; the predictions made in a window's second half are scored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.cli.command import Answer, Console, Door
+from engine.cli.flags import add_model, add_settings, read_file, read_settings
+from engine.cli.logits import log_softmax
+from engine.cli.opening import opened
+from engine.errors import BadCheckpoint, BadSetting
+from engine.settings import CacheSettings
+
+if TYPE_CHECKING:
+    from engine.models.paged import PagedCache
+
+_MOST_NATS = 700.0
+"""The exponential of more is no number."""
+_SCORED_ROWS = 64
+"""Rows of logits kept at once: with a large vocabulary each takes a megabyte in float64."""
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser, cache=False)
+    parser.add_argument("--file", type=Path, required=True, help="a UTF-8 text")
+    parser.add_argument("--context", metavar="N", type=int, default=512, help="tokens in a window; default: 512")
+    add_settings(parser, CacheSettings, without=("context_length",))
+
+
+def _answer(options: argparse.Namespace, console: Console) -> Answer:
+    size, text = options.context, read_file(options.file)
+    if size < 4:
+        raise BadSetting(f"--context is {size}, but a window needs at least 4 tokens.")
+    with opened(options, console, replace(read_settings(CacheSettings, options), context_length=size)) as chat:
+        tokenizer, cache = chat.tokenizer, chat.generator.cache
+        bos = tokenizer.bos_token_id if tokenizer.add_bos else None
+        ids = tokenizer.encode(text, add_bos=tokenizer.add_bos)
+        windows = len(ids) // size
+        if not windows:
+            raise BadSetting(f"{options.file} has {len(ids)} tokens, but a window needs {size}; give a longer text or a smaller --context.")
+        total, count = 0.0, 0
+        for index in range(windows):
+            window = ids[index * size : (index + 1) * size]
+            if bos is not None:
+                window[0] = bos
+            total += negative_log_likelihood(cache, window)
+            count += size - size // 2 - 1
+            console.progress(f"Window {index + 1} of {windows}: perplexity {_perplexity(total / count):.4f}")
+        console.clear()
+        return {"perplexity": _perplexity(total / count), "tokens": count, "windows": windows}
+
+
+def _perplexity(nats: float) -> float:
+    if not nats < _MOST_NATS:
+        raise BadCheckpoint("The model takes parts of this text for impossible, so it has no perplexity: its weights may be broken.")
+    return math.exp(nats)
+
+
+def negative_log_likelihood(cache: PagedCache, window: list[int]) -> float:
+    """Sum over the second half of a window: positions size/2 ... size-2, each predicting the next token; nats."""
+    first, last = len(window) // 2, len(window) - 1
+    total = 0.0
+    with cache.table.open(()) as lease:
+        while lease.length < first:
+            cache.run(lease, window[lease.length : min(first, lease.length + cache.rows)])
+        while lease.length < last:
+            start = lease.length
+            part = window[start : min(last, start + min(_SCORED_ROWS, cache.rows))]
+            scores = log_softmax(cache.run(lease, part, logit_rows=len(part)))
+            targets = window[start + 1 : start + 1 + len(part)]
+            total -= float(scores[np.arange(len(part)), targets].sum())
+    return total
+
+
+def _show(answer: Answer) -> str:
+    return f"perplexity {answer['perplexity']:.4f} over {answer['tokens']} scored tokens in {answer['windows']} windows"
+
+
+PERPLEXITY = Door("perplexity", "measure how well a model predicts a text", _arguments, _answer, _show)

@@ -1,0 +1,96 @@
+"""Door `run`: one reply to a prompt, to ids or to messages, streamed to the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import threading
+from collections.abc import Iterator
+
+from engine.cli.command import Answer, Console, Door
+from engine.cli.flags import add_model, add_prompt, add_reply_settings, read_request
+from engine.cli.opening import opened, prompt_ids, read_messages
+from engine.core import ChatEvent, Done, Loading, Prefill, Stats, Text, TokenInfo, Trimmed
+from engine.errors import BadSetting
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    add_prompt(parser, messages=True)
+    parser.add_argument("--continue-last", action="store_true", help="with --messages: write on from the end of the last message")
+    parser.add_argument("--tokens", action="store_true", help="with --json: tell of each token its probabilities and alternatives")
+    add_reply_settings(parser)
+
+
+def _answer(options: argparse.Namespace, console: Console) -> Answer:
+    messages = read_messages(options.messages) if options.messages is not None else ()
+    if options.continue_last and not messages:
+        raise BadSetting("--continue-last goes on with the last message of a file; give one with --messages.")
+    request = read_request(options, messages, continue_last=options.continue_last)
+    with opened(options, console) as chat:
+        stop = threading.Event()
+        events = chat.stream(request, stop) if messages else chat.complete(prompt_ids(options, chat.tokenizer), request, stop)
+        return collect(events, console, tokens=options.tokens)
+
+
+def collect(events: Iterator[ChatEvent], console: Console, *, tokens: bool = False) -> Answer:
+    """Write a reply to the console as it comes, and return it whole; with `tokens`, each token as a dict, too."""
+    pieces: list[str] = []
+    written: list[TokenInfo] = []
+    suppressed: list[str] = []
+    answer: Answer = {}
+    for event in events:
+        if isinstance(event, Loading):
+            console.loading(event)
+        elif isinstance(event, Prefill):
+            console.progress(f"Reading the prompt: {event.done} of {event.total} tokens")
+        elif isinstance(event, Trimmed):
+            left_out = f"{event.dropped_messages} oldest messages" if event.dropped_messages else f"first {event.dropped_tokens} tokens"
+            console.note(f"The context is full: the {left_out} were left out.")
+        elif isinstance(event, Text):
+            console.clear()
+            console.write(event.text)
+            pieces.append(event.text)
+            written += event.tokens
+            suppressed += [event.suppressed] if event.suppressed else []
+        elif isinstance(event, Done):
+            console.clear()
+            answer = {
+                "text": "".join(pieces), "ids": [token.id for token in written], "prompt_tokens": event.stats.prompt_tokens,
+                "reason": event.reason, "trigger": event.trigger, "suppressed": suppressed, "stats": stats_json(event.stats),
+            }  # fmt: skip
+            if tokens:
+                answer["tokens"] = [dataclasses.asdict(token) for token in written]
+    return answer
+
+
+def stats_json(stats: Stats) -> Answer:
+    """The counts and times of a reply for machines, seconds."""
+    return {
+        "seed": stats.seed,
+        "prefill_tokens": stats.prefill_tokens,
+        "cached_tokens": stats.cached_tokens,
+        "prefill_seconds": stats.prefill_seconds,
+        "first_token_seconds": stats.first_token_seconds,
+        "decode_seconds": stats.decode_seconds,
+        "decode_tokens_per_second": stats.decode_tokens_per_second,
+        "passes": stats.passes,
+        "drafted_tokens": stats.drafted_tokens,
+        "accepted_tokens": stats.accepted_tokens,
+        "tokens_per_pass": stats.tokens_per_pass,
+        "speedup": stats.speedup,
+    }
+
+
+def _show(answer: Answer) -> str:
+    stats = answer["stats"]
+    trigger = f" {answer['trigger']!r}" if answer["trigger"] else ""
+    drafted = f", {stats['tokens_per_pass']:.2f} a pass" if stats["drafted_tokens"] else ""
+    avoided = f"; {len(answer['suppressed'])} banned texts avoided" if answer["suppressed"] else ""
+    return (
+        f"\n\n[{answer['reason']}{trigger}; prompt {answer['prompt_tokens']} tokens in {stats['prefill_seconds']:.2f} s; reply "
+        f"{len(answer['ids'])} tokens at {stats['decode_tokens_per_second']:.1f} tokens/s{drafted}{avoided}]"
+    )
+
+
+RUN = Door("run", "write one reply", _arguments, _answer, _show)

@@ -1,0 +1,120 @@
+"""Door `selftest`: whether a device computes what it should. Kernels against the reference, then, with a model, its answers."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from engine.cli.command import Answer, Console, Door
+from engine.cli.flags import add_device, add_settings, read_settings
+from engine.cli.opening import load
+from engine.errors import EngineError
+from engine.settings import CacheSettings, LoadSettings
+
+if TYPE_CHECKING:
+    from engine.backends.base import Backend
+    from engine.cli.selftest_model import Answers
+
+CONTEXT = 512
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="a GGUF file or a model folder; without it: the kernels only")
+    add_device(parser)
+    parser.add_argument("--only", metavar="WORD", action="append", default=[], help="only cases that have this word in their name")
+    parser.add_argument("--skip-kernels", action="store_true", help="with a model: only its answers")
+    add_settings(parser, LoadSettings, without=("backend", "gpus", "prompt_bits", "chat_template"))
+
+
+def _answer(options: argparse.Namespace, console: Console) -> Answer:
+    from engine.backends import backend_on
+    from engine.backends.choice import choose, settled
+    from engine.models.proof.first_use import Provable
+
+    settings = read_settings(LoadSettings, options)
+    target = choose(settings)
+    settings = settled(settings, target)
+    kernels: list[dict[str, Any]] = []
+    backend = backend_on(target, settings)
+    if isinstance(backend, Provable):
+        backend.forget_proofs()  # a model that is loaded now proves its kernels anew, by the same cases
+    if not options.skip_kernels:
+        kernels = _kernels(backend, options.only, console)
+    against, answers = "", list[dict[str, Any]]()
+    if options.model is not None:
+        against = "reference" if target.backend == "cpu" else "cpu"
+        answers = _answers(options.model, settings, replace(settings, backend=against, gpus=""), console)
+    failed = sum(not row["passed"] for row in [*kernels, *answers])
+    return {
+        "device": target.backend, "where": target.where, "kernels": kernels, "model": options.model, "against": against, "answers": answers,
+        "failed": failed, "passed": bool(kernels or answers) and not failed,
+    }  # fmt: skip
+
+
+def _kernels(backend: Backend, words: list[str], console: Console) -> list[dict[str, Any]]:
+    from engine.backends.reference import ReferenceBackend
+    from engine.models.proof.cases import cases, checked
+
+    reference = ReferenceBackend()
+    chosen = [case for case in cases() if not words or any(word.lower() in case.name.lower() for word in words)]
+    found = []
+    for number, case in enumerate(chosen):
+        console.progress(f"{number + 1} of {len(chosen)}: {case.name}")
+        try:
+            found.append(checked(case, backend, reference))
+        except EngineError as error:
+            found.append({"name": case.name, "difference": None, "tolerance": case.tolerance, "passed": False, "error": str(error)})
+    console.clear()
+    return found
+
+
+def _answers(model: str, settings: LoadSettings, baseline: LoadSettings, console: Console) -> list[dict[str, Any]]:
+    """The baseline first, then the device, which is given the baseline's tokens; never both in memory."""
+    from engine.cli.selftest_model import compared
+
+    usual = _asked(model, baseline, (), console)
+    return compared(_asked(model, settings, usual.ids, console), usual)
+
+
+def _asked(model: str, settings: LoadSettings, forced: tuple[tuple[int, ...], ...], console: Console) -> Answers:
+    from engine.cli.selftest_model import answers
+
+    # What caches round is no difference between devices, so both keep as much as they can of it.
+    chat = load(model, settings, CacheSettings(context_length=min(CONTEXT, _context(model)), dtype="fp32"), console)
+    try:
+        if chat.info.notice:
+            console.note(f"{chat.info.notice}\n{chat.info.report}".rstrip())
+        console.progress(f"Asking the model on the {chat.generator.model.backend.name} backend")
+        return answers(chat, forced)
+    finally:
+        console.clear()
+        chat.close()
+
+
+def _context(model: str) -> int:
+    from engine.models import describe
+
+    return describe(model).context_length
+
+
+def _show(answer: Answer) -> str:
+    lines = [f"{answer['device']}{', ' + answer['where'] if answer['where'] else ''}, against the reference:"] if answer["kernels"] else []
+    lines += [_line(row) for row in answer["kernels"]]
+    if answer["answers"]:
+        lines += [f"{answer['model']} on {answer['where'] or answer['device']}, against the {answer['against']} backend:"]
+        lines += [_line(row) for row in answer["answers"]]
+    checks = len(answer["kernels"]) + len(answer["answers"])
+    words = f"{checks} checks, {answer['failed']} failed" if checks else "nothing was checked: no case has such a name"
+    return "\n".join([*lines, words])
+
+
+def _line(row: dict[str, Any]) -> str:
+    found = "     none" if row["difference"] is None else f"{row['difference']:9.2e}"
+    verdict = "ok" if row["passed"] else f"FAILED  {row.get('error', '')}".rstrip()
+    return f"  {row['name']:42} {found}  of at most {row['tolerance']:.0e}  {verdict}"
+
+
+SELFTEST = Door(
+    "selftest", "check that a device computes what it should", _arguments, _answer, _show, failed=lambda answer: not answer["passed"]
+)

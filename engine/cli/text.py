@@ -1,0 +1,63 @@
+"""Doors `tokenize` and `render`: what a model's tokenizer and template make of a text or of messages. No weights are read."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from engine.cli.command import Answer, Console, Door
+from engine.cli.flags import read_file
+from engine.cli.opening import read_messages
+from engine.core import Message
+from engine.models.open_text import open_text
+from engine.text.template.template import ChatTemplate, encode_chat
+from engine.text.tokenizer.tokenizer import Tokenizer
+
+
+def _open(model: str) -> tuple[Tokenizer, ChatTemplate]:
+    from engine.weights.checkpoint import open_checkpoint
+
+    return open_text(open_checkpoint(model))
+
+
+def _tokenize_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file or a model folder")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--text", help="the text")
+    source.add_argument("--file", type=Path, help="a UTF-8 file with the text")
+    parser.add_argument("--special", action="store_true", help="texts of control tokens become control tokens")
+    parser.add_argument("--add-bos", action="store_true", help="put the BOS token in front")
+
+
+def _tokenize(options: argparse.Namespace, console: Console) -> Answer:
+    tokenizer, _ = _open(options.model)
+    text = options.text if options.text is not None else read_file(options.file)
+    ids = tokenizer.encode(text, special=options.special, add_bos=options.add_bos)
+    return {"ids": ids, "pieces": [tokenizer.piece(token) for token in ids]}
+
+
+def _show_tokens(answer: Answer) -> str:
+    return "\n".join(f"{token:>7}  {piece!r}" for token, piece in zip(answer["ids"], answer["pieces"], strict=True))
+
+
+def _render_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a GGUF file or a model folder")
+    parser.add_argument("--messages", metavar="FILE", type=Path, required=True, help="a JSON list of {role, content}")
+    parser.add_argument("--continue-last", action="store_true", help="leave the last message open instead of starting a reply")
+
+
+def _render(options: argparse.Namespace, console: Console) -> Answer:
+    tokenizer, template = _open(options.model)
+    messages: tuple[Message, ...] = read_messages(options.messages)
+    text, ids = encode_chat(
+        tokenizer, template, messages, add_generation_prompt=not options.continue_last, continue_last=options.continue_last
+    )
+    return {"text": text, "ids": ids}
+
+
+def _show_rendered(answer: Answer) -> str:
+    return f"{answer['text']}\n\n{len(answer['ids'])} tokens: {' '.join(str(token) for token in answer['ids'])}"
+
+
+TOKENIZE = Door("tokenize", "show the token ids of a text", _tokenize_arguments, _tokenize, _show_tokens)
+RENDER = Door("render", "show the prompt that messages become", _render_arguments, _render, _show_rendered)

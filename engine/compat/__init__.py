@@ -1,0 +1,1 @@
+"""The faces of other engines over this one: scripts written for them run unchanged."""

@@ -1,0 +1,264 @@
+"""The generators, `ExLlamaV2Sampler.Settings` and the filters, under the names of `exllamav2.generator`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from engine.compat.exllamav2.cache import ExLlamaV2Cache
+from engine.compat.exllamav2.lora import wanted
+from engine.compat.exllamav2.model import ExLlamaV2
+from engine.compat.exllamav2.settings import Settings
+from engine.compat.exllamav2.tokenizer import ExLlamaV2Tokenizer
+from engine.constraint.filter import Filter
+from engine.constraint.prefix import PrefixFilter
+from engine.constraint.select import SelectFilter
+from engine.errors import BadSetting
+from engine.generator.streaming import StreamingGenerator
+from engine.settings import SpeculationSettings
+from engine.speculation.compatible import draft_problem
+from engine.text.stops.conditions import StopCondition
+
+__all__ = [
+    "ExLlamaV2BaseGenerator", "ExLlamaV2PrefixFilter", "ExLlamaV2Sampler", "ExLlamaV2SelectFilter", "ExLlamaV2StreamingGenerator",
+]  # fmt: skip
+
+_MOST_DRAFTS = 7
+
+
+class ExLlamaV2Sampler:
+    """The namespace of `Settings`."""
+
+    Settings = Settings
+
+
+def ExLlamaV2PrefixFilter(model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, prefix_strings: str | Sequence[str]) -> PrefixFilter:
+    """The reply begins with one of these texts."""
+    return PrefixFilter(tokenizer.tokenizer, prefix_strings)
+
+
+def ExLlamaV2SelectFilter(
+    model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer, options: Sequence[str], case_insensitive: bool = False
+) -> SelectFilter:
+    """The reply is one of these texts."""
+    return SelectFilter(tokenizer.tokenizer, options, case_insensitive)
+
+
+class ExLlamaV2BaseGenerator:
+    """Whole replies. `model`, `cache` and `tokenizer` are this package's objects; several generators may share a cache, in
+    which one sequence at a time is open.
+    """
+
+    def __init__(self, model: ExLlamaV2, cache: ExLlamaV2Cache, tokenizer: ExLlamaV2Tokenizer) -> None:
+        self.model = model
+        self.cache = cache
+        self.tokenizer = tokenizer
+        self._generator = StreamingGenerator(model.model, cache.paged, tokenizer.tokenizer)
+
+    @property
+    def sequence_ids(self) -> Any:
+        """Prompt and reply of the latest sequence, a stop token included: (1, n) int64; None before the first one."""
+        import torch
+
+        ids = self._generator.sequence
+        return torch.tensor([ids], dtype=torch.int64) if ids else None
+
+    def full(self) -> bool:
+        """Whether the latest sequence has used up the context."""
+        return len(self._generator.sequence) >= self.cache.paged.context_length
+
+    def warmup(self) -> None:
+        """Run one token, so that the first reply need not wait for anything."""
+        self.cache.taken_by(self._generator)
+        cache = self.cache.paged
+        with cache.open([0]) as lease:
+            cache.run(lease, [0])
+
+    def close(self) -> None:
+        """End the open sequence and give its pages back."""
+        self._generator.close()
+
+    def generate_simple(
+        self,
+        prompt: str | Sequence[str],
+        gen_settings: Settings,
+        num_tokens: int,
+        seed: int | None = None,
+        token_healing: bool = False,
+        encode_special_tokens: bool = False,
+        decode_special_tokens: bool = False,
+        loras: Any = None,
+        stop_token: int | None = -1,
+        add_bos: bool = False,
+        abort_event: threading.Event | None = None,
+        input_embeddings: Any = None,
+        completion_only: bool = False,
+        filters: Sequence[Filter] | None = None,
+        filter_prefer_eos: bool = False,
+    ) -> Any:
+        """One whole reply, or a list of them for a list of prompts, each after its prompt unless `completion_only`.
+
+        `stop_token` -1 is the tokenizer's own, None never stops. Stop conditions are not looked at.
+        """
+        if not isinstance(prompt, str):
+            return [
+                self.generate_simple(
+                    part, gen_settings, num_tokens, seed, token_healing, encode_special_tokens, decode_special_tokens, loras, stop_token,
+                    add_bos, abort_event, input_embeddings, completion_only, filters, filter_prefer_eos,
+                )
+                for part in prompt
+            ]  # fmt: skip
+        own = self.tokenizer.tokenizer.stop_token_ids
+        ids = self.tokenizer.tokenizer.encode(prompt, special=encode_special_tokens, add_bos=add_bos)
+        with self._generator.other_stop_conditions(own if stop_token == -1 else () if stop_token is None else (stop_token,)):
+            self._begin(
+                ids, gen_settings, token_healing, loras, abort_event=abort_event, input_embeddings=input_embeddings,
+                decode_special_tokens=decode_special_tokens, filters=filters, filter_prefer_eos=filter_prefer_eos,
+                max_new_tokens=num_tokens, seed=seed,
+            )  # fmt: skip
+            text = "" if completion_only else prompt
+            while True:
+                result = self._generator.stream_ex()
+                text += result["chunk"]
+                if result["eos"]:
+                    return text
+
+    def _begin(self, input_ids: Any, gen_settings: Settings, token_healing: bool = False, loras: Any = None, **more: Any) -> None:
+        """Begin a sequence, in place of the one that another generator may have open in the same cache."""
+        if not isinstance(gen_settings, Settings):
+            raise ValueError(f"gen_settings must be ExLlamaV2Sampler.Settings, not {type(gen_settings).__name__}")
+        self.cache.taken_by(self._generator)
+        self._generator.begin_stream_ex(
+            input_ids, gen_settings.frozen(), token_healing, wanted(loras), cfg_scale=gen_settings.cfg_scale,
+            tables=gen_settings.tables(self.tokenizer.tokenizer), speculation=self._speculation(), **more,
+        )  # fmt: skip
+
+    def _speculation(self) -> SpeculationSettings:
+        """How sequences are drafted."""
+        return SpeculationSettings()
+
+
+class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
+    """`StreamingGenerator` made of this package's objects; ids, probabilities and logits come as torch tensors.
+
+    With a draft model `num_speculative_tokens`, at most 7, are drafted at a time, as long as each is likelier than
+    `speculative_prob_threshold`. With `speculative_ngram` matches of `speculative_ngram_min` to `speculative_ngram_max` tokens
+    are looked up instead, and a pass has at most `speculative_ngram_max_inf` tokens, the one that is due included.
+    Raises `BadSetting` for a draft model whose vocabulary does not match.
+    """
+
+    def __init__(
+        self,
+        model: ExLlamaV2,
+        cache: ExLlamaV2Cache,
+        tokenizer: ExLlamaV2Tokenizer,
+        draft_model: ExLlamaV2 | None = None,
+        draft_cache: ExLlamaV2Cache | None = None,
+        num_speculative_tokens: int = 5,
+    ) -> None:
+        super().__init__(model, cache, tokenizer)
+        self.draft_model = draft_model
+        self.draft_cache = draft_cache
+        if draft_model is not None:
+            problem = draft_problem(tokenizer.tokenizer, ExLlamaV2Tokenizer(draft_model.config).tokenizer)
+            if problem:
+                raise BadSetting(f"This model cannot draft: {problem}")
+            self._generator.drafters.set_model(draft_model.model, draft_cache.paged if draft_cache is not None else None)
+        self.num_speculative_tokens = num_speculative_tokens
+        self.speculative_prob_threshold = 0.25
+        self.speculative_ngram = False
+        self.speculative_ngram_min = 1
+        self.speculative_ngram_max = 5
+        self.speculative_ngram_max_inf = 3
+
+    def set_stop_conditions(self, stop_conditions: Iterable[int | str | StopCondition]) -> None:
+        """As `StreamingGenerator.set_stop_conditions`."""
+        self._generator.set_stop_conditions(list(stop_conditions))
+
+    def begin_stream_ex(
+        self,
+        input_ids: Any,
+        gen_settings: Settings,
+        token_healing: bool = False,
+        loras: Any = None,
+        input_mask: Any = None,
+        position_offsets: Any = None,
+        return_probabilities: bool = False,
+        return_top_tokens: int = 0,
+        return_logits: bool = False,
+        abort_event: threading.Event | None = None,
+        input_embeddings: Any = None,
+        decode_special_tokens: bool = False,
+        banned_strings: Sequence[str] | None = None,
+        filters: Sequence[Filter] | None = None,
+        filter_prefer_eos: bool = False,
+        max_new_tokens: int | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """As `StreamingGenerator.begin_stream_ex`; `gen_settings` is `ExLlamaV2Sampler.Settings`, whose `cfg_scale` counts."""
+        self._wanted = return_probabilities, return_logits
+        self._begin(
+            input_ids, gen_settings, token_healing, loras, input_mask=input_mask, position_offsets=position_offsets,
+            return_probabilities=return_probabilities, return_top_tokens=return_top_tokens, return_logits=return_logits,
+            abort_event=abort_event, input_embeddings=input_embeddings, decode_special_tokens=decode_special_tokens,
+            banned_strings=banned_strings, filters=filters, filter_prefer_eos=filter_prefer_eos, max_new_tokens=max_new_tokens, seed=seed,
+        )  # fmt: skip
+
+    def stream_ex(self, ban_tokens: Sequence[int] | None = None) -> dict[str, Any]:
+        """As `StreamingGenerator.stream_ex`, with torch tensors."""
+        import numpy as np
+        import torch
+
+        result = self._generator.stream_ex(ban_tokens)
+        return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in result.items()}
+
+    def begin_stream(
+        self,
+        input_ids: Any,
+        gen_settings: Settings,
+        token_healing: bool = False,
+        loras: Any = None,
+        input_mask: Any = None,
+        position_offsets: Any = None,
+        abort_event: threading.Event | None = None,
+    ) -> None:
+        """The older form of `begin_stream_ex`."""
+        self.begin_stream_ex(input_ids, gen_settings, token_healing, loras, input_mask, position_offsets, abort_event=abort_event)
+
+    def stream(self) -> tuple[Any, ...]:
+        """The older form of `stream_ex`: (chunk, eos, ids), then the probabilities and the logits where they were asked for."""
+        result = self.stream_ex()
+        probabilities, logits = self._wanted
+        return (
+            result["chunk"], result["eos"], result["chunk_token_ids"],
+            *((result["probs"],) if probabilities else ()), *((result["logits"],) if logits else ()),
+        )  # fmt: skip
+
+    def get_sd_stats(self) -> tuple[float, float, int, int, int]:
+        """As `StreamingGenerator.get_sd_stats`."""
+        return self._generator.get_sd_stats()
+
+    def reset_sd_stats(self) -> None:
+        """Count anew."""
+        self._generator.reset_sd_stats()
+
+    def ngram_preload(self, input_ids: Any) -> None:
+        """Let n-gram drafting guess from this text, too."""
+        self._generator.ngram_preload(input_ids)
+
+    def close(self) -> None:
+        """End the open sequence, give its pages back, and release a draft cache that was made here."""
+        super().close()
+        self._generator.drafters.drop_model()
+
+    def _speculation(self) -> SpeculationSettings:
+        if self.speculative_ngram:
+            drafts = max(1, min(self.speculative_ngram_max_inf - 1, _MOST_DRAFTS))
+            return SpeculationSettings(
+                method="ngram", draft_tokens=drafts, ngram_min=self.speculative_ngram_min, ngram_max=self.speculative_ngram_max
+            )
+        if not self._generator.drafters.has_model:
+            return SpeculationSettings()
+        self._generator.drafters.threshold = self.speculative_prob_threshold
+        return SpeculationSettings(method="model", draft_tokens=max(1, min(self.num_speculative_tokens, _MOST_DRAFTS)))

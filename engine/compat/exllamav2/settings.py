@@ -1,0 +1,153 @@
+"""`ExLlamaV2Sampler.Settings`: a mutable block with that program's field names and defaults, read when a sequence begins."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from engine.errors import NotSupportedYet
+from engine.sampling.tables import TokenTables
+from engine.settings import SAMPLER_STEP_NAMES, SamplerSettings
+from engine.text.tokenizer.token_rules import ids_containing
+from engine.text.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from engine.compat.exllamav2.tokenizer import ExLlamaV2Tokenizer
+
+BREAKERS = (".", ",", "!", "?", "<", ">", "[", "]", "(", ")", "{", "}", "\\n", "\\t", '"')
+"""Texts that end a passage for DRY where no tokens are named."""
+
+
+@dataclass
+class Settings:
+    """How the next token is drawn. `frozen()` gives the engine's settings, `tables()` what concerns single tokens."""
+
+    token_repetition_penalty: float = 1.025
+    token_repetition_range: int = -1
+    token_repetition_decay: int = 0
+    token_frequency_penalty: float = 0.0
+    token_presence_penalty: float = 0.0
+    temperature: float = 0.8
+    smoothing_factor: float = 0.0
+    min_temp: float = 0.0
+    max_temp: float = 0.0
+    temp_exponent: float = 1.0
+    top_k: int = 50
+    top_p: float = 0.8
+    top_a: float = 0.0
+    min_p: float = 0.0
+    tfs: float = 0.0
+    typical: float = 0.0
+    skew: float = 0.0
+    temperature_last: bool = False
+    mirostat: bool = False
+    mirostat_tau: float = 1.5
+    mirostat_eta: float = 0.1
+    mirostat_mu: float | None = None
+    token_bias: Any = None
+    cfg_scale: float | None = None
+    post_sampling_hooks: list[Callable[..., Any]] = field(default_factory=list)
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_max_ngram: int = 20
+    dry_range: int = 0
+    dry_sequence_breakers: set[int] | None = None
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    xtc_ignore_tokens: frozenset[int] | None = None
+    _allowed: frozenset[int] | None = None
+    _banned: frozenset[int] = frozenset()
+
+    @classmethod
+    def greedy(cls, **more: Any) -> Self:
+        """Always the likeliest token."""
+        return cls(**{"temperature": 1.0, "token_repetition_penalty": 1.0, "top_p": 0.0, "top_k": 1} | more)
+
+    def greedy_clone(self) -> Self:
+        """A copy that always takes the likeliest token, after the same penalties."""
+        other = self.clone()
+        other.temperature, other.top_p, other.top_k = 1.0, 0.0, 1
+        return other
+
+    def clone(self) -> Self:
+        """A copy that shares nothing with this one."""
+        return copy.deepcopy(self)
+
+    def disallow_tokens(self, tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int]) -> None:
+        """These tokens are never drawn."""
+        self._banned |= frozenset(int(token) for token in tokens)
+
+    def allow_tokens(self, tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int]) -> None:
+        """Only these tokens are drawn."""
+        self._allowed = frozenset(int(token) for token in tokens)
+
+    def frozen(self) -> SamplerSettings:
+        """The engine's settings. Raises `BadSetting` for values out of range, `NotSupportedYet` for hooks."""
+        if self.post_sampling_hooks:
+            raise NotSupportedYet("This version does not support `post_sampling_hooks` yet; leave the list empty.")
+        order = [name for name, _ in SAMPLER_STEP_NAMES]
+        if self.temperature_last:
+            order.remove("temperature")
+            order.insert(order.index("dynamic_temperature"), "temperature")
+        return SamplerSettings(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=_off_at_zero(self.top_p),
+            min_p=self.min_p if self.min_p < 1 else 0.0,
+            repetition_penalty=self.token_repetition_penalty,
+            repetition_range=self.token_repetition_range,
+            repetition_decay=self.token_repetition_decay,
+            presence_penalty=self.token_presence_penalty,
+            frequency_penalty=self.token_frequency_penalty,
+            dry_multiplier=self.dry_multiplier,
+            dry_base=self.dry_base,
+            dry_allowed_length=self.dry_allowed_length,
+            dry_range=self.dry_range,
+            min_temperature=self.min_temp,
+            max_temperature=self.max_temp,
+            temperature_exponent=self.temp_exponent,
+            smoothing_factor=self.smoothing_factor,
+            skew=self.skew,
+            top_a=self.top_a,
+            tail_free=_off_at_zero(self.tfs),
+            typical=_off_at_zero(self.typical),
+            xtc_probability=self.xtc_probability,
+            xtc_threshold=self.xtc_threshold,
+            mirostat=self.mirostat,
+            mirostat_tau=self.mirostat_tau,
+            mirostat_eta=self.mirostat_eta,
+            order=tuple(order),
+        )
+
+    def tables(self, tokenizer: Tokenizer) -> TokenTables:
+        """Bias, allowed and banned tokens, and those that DRY and XTC look at, where these are on."""
+        given = [] if self.token_bias is None else self.token_bias
+        # `tolist` takes a tensor of any type from any device, and a whole vocabulary at once.
+        bias = np.asarray(given.tolist() if hasattr(given, "tolist") else given, np.float64)[: tokenizer.vocab_size]
+        biased = np.flatnonzero(bias)
+        breakers: frozenset[int] = frozenset()
+        protected: frozenset[int] = frozenset()
+        if self.dry_multiplier > 0:  # looking through the vocabulary takes most of a second
+            named = self.dry_sequence_breakers
+            breakers = frozenset(named) if named is not None else ids_containing(tokenizer, BREAKERS)
+        if self.xtc_probability > 0:
+            ignored = self.xtc_ignore_tokens
+            protected = frozenset(ignored) if ignored is not None else ids_containing(tokenizer, ("\\n",))
+        return TokenTables(
+            vocabulary=tokenizer.vocab_size,
+            bias=tuple(zip(biased.tolist(), bias[biased].tolist(), strict=True)),
+            allowed=self._allowed,
+            banned=self._banned,
+            dry_breakers=breakers,
+            xtc_protected=protected,
+        )
+
+
+def _off_at_zero(value: float) -> float:
+    """1 switches a share off here; 0 and everything above 1 do it there."""
+    return value if 0 < value < 1 else 1.0

@@ -1,0 +1,140 @@
+"""`ExLlamaV2Tokenizer`: text to tensors of ids and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.text.tokenizer.healing import TokenPrefixes
+
+if TYPE_CHECKING:
+    from engine.compat.exllamav2.model import ExLlamaV2Config
+
+
+class ExLlamaV2Tokenizer:
+    """The tokenizer of a model. Ids are torch tensors (rows, n) int64; a list of texts is padded on the left."""
+
+    def __init__(self, config: ExLlamaV2Config) -> None:
+        from engine.models.open_text import open_tokenizer
+        from engine.weights.checkpoint import open_checkpoint
+
+        assert config.model_dir is not None
+        checkpoint = open_checkpoint(Path(config.model_dir))
+        try:
+            self.tokenizer = open_tokenizer(checkpoint)
+        finally:
+            checkpoint.close()
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The id that ends a text."""
+        return self.tokenizer.eos_token_id
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """The id that begins a text."""
+        return self.tokenizer.bos_token_id
+
+    @property
+    def pad_token_id(self) -> int:
+        """The id that fills short rows: the one that ends a text, which no mask lets through."""
+        return self.tokenizer.eos_token_id or 0
+
+    @property
+    def newline_token_id(self) -> int | None:
+        """The id of a line break; None where it is no token."""
+        return self._only("\n")
+
+    @property
+    def space_token_id(self) -> int | None:
+        """The id of a space; None where it is no token."""
+        return self._only(" ")
+
+    @property
+    def eos_token(self) -> str:
+        """The text of `eos_token_id`."""
+        return "" if self.eos_token_id is None else self.tokenizer.decode([self.eos_token_id], skip_special=False)
+
+    @property
+    def bos_token(self) -> str:
+        """The text of `bos_token_id`."""
+        return "" if self.bos_token_id is None else self.tokenizer.decode([self.bos_token_id], skip_special=False)
+
+    def encode(
+        self, text: str | Sequence[str], add_bos: bool = False, add_eos: bool = False, encode_special_tokens: bool = False,
+        return_offsets: bool = False,
+    ) -> Any:
+        """Ids (1, n) of a text, or (rows, n) of several; with `return_offsets` also minus the padding of each row, (rows, 1) int32."""
+        import torch
+
+        texts = [text] if isinstance(text, str) else list(text)
+        rows = [self._ids(part, add_bos, add_eos, encode_special_tokens) for part in texts]
+        longest = max(map(len, rows))
+        ids = torch.tensor([[self.pad_token_id] * (longest - len(row)) + row for row in rows], dtype=torch.int64)
+        if return_offsets:
+            return ids, torch.tensor([[len(row) - longest] for row in rows], dtype=torch.int32)
+        return ids
+
+    def _ids(self, text: str, add_bos: bool, add_eos: bool, special: bool) -> list[int]:
+        ids = self.tokenizer.encode(text, special=special)
+        if add_bos and self.bos_token_id is not None:
+            ids = [self.bos_token_id, *ids]
+        return [*ids, self.eos_token_id] if add_eos and self.eos_token_id is not None else ids
+
+    def padding_mask(self, ids: Any) -> Any:
+        """(rows, n) bool, true where a token stands: the ids in front that equal `pad_token_id` are padding, but for one row alone."""
+        import torch
+
+        if ids.shape[0] == 1:
+            return torch.ones_like(ids, dtype=torch.bool)
+        return (ids != self.pad_token_id).to(torch.int64).cumsum(dim=1) > 0
+
+    def decode(self, ids: Any, decode_special_tokens: bool = False) -> Any:
+        """The text of ids (n,), or a list of texts: one for each row of ids (rows, n), also of a single one, or of a list of tensors."""
+        if getattr(ids, "ndim", 1) > 1 or (not hasattr(ids, "tolist") and any(hasattr(row, "__len__") for row in ids)):
+            return [self.decode(row, decode_special_tokens) for row in ids]
+        row = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+        return self.tokenizer.decode(map(int, row), skip_special=not decode_special_tokens)
+
+    def num_tokens(self, text: str) -> int:
+        """How many tokens a text takes."""
+        return len(self.tokenizer.encode(text))
+
+    def get_vocab_size(self) -> int:
+        """How many ids there are."""
+        return self.tokenizer.vocab_size
+
+    def get_id_to_piece_list(self, include_special_tokens: bool = False) -> list[str]:
+        """The text of every id; control tokens have one only where they are to be included."""
+        if include_special_tokens:
+            return list(self._pieces)
+        return ["" if i in self.tokenizer.special_ids else piece for i, piece in enumerate(self._pieces)]
+
+    def get_piece_to_id_dict(self) -> dict[str, int]:
+        """The id of every text that one token has; the lowest where several have it."""
+        return {piece: i for i, piece in reversed([*enumerate(self._pieces)])}
+
+    @cached_property
+    def _pieces(self) -> list[str]:
+        return [self.tokenizer.token_bytes(i).decode("utf-8", "replace") for i in range(self.tokenizer.vocab_size)]
+
+    def _only(self, text: str) -> int | None:
+        ids = TokenPrefixes(self.tokenizer).exactly(text.encode())
+        return ids[0] if ids else None
+
+    def single_token(self, token_id: int) -> Any:
+        """One id as a tensor (1, 1) int64."""
+        import torch
+
+        return torch.tensor([[token_id]], dtype=torch.int64)
+
+    def single_id(self, piece: str) -> int:
+        """The id of the token with this text. Raises ValueError when there is none."""
+        ids = self.tokenizer.encode(piece, special=True)
+        if len(ids) == 1:
+            return ids[0]
+        if piece in self._pieces:
+            return self._pieces.index(piece)
+        raise ValueError(f"{piece!r} is not one token of this model, but {len(ids)}")

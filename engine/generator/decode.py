@@ -1,0 +1,154 @@
+"""The one loop of generation: read the prompt, then draft, run, decide and emit until something ends it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+from engine.backends.base import Floats
+from engine.core import Prefill, Stats
+from engine.errors import BadSetting, ContextTooLong
+from engine.generator.drafting import Drafting
+from engine.generator.overlap import Ahead
+from engine.generator.runner import Source
+from engine.generator.sequence import Emission, Job
+
+Steps = Generator[Prefill | Emission, None, None]
+"""What `write` returns: progress of the prompt, then what each token made certain."""
+
+
+@dataclass
+class Clock:
+    """Times and counts of one sequence, seconds of `time.perf_counter`; `started` may lie before the loop (the request)."""
+
+    started: float
+    prefill_started: float = 0.0
+    prefill_ended: float = 0.0
+    first_token: float = 0.0
+    ended: float = 0.0
+    prefilled: int = 0
+    cached: int = 0
+    passes: int = 0
+    drafted: int = 0
+    drafting: Drafting | None = None
+
+    def stats(self, job: Job, seed: int) -> Stats:
+        """The counts and times so far."""
+        return Stats(
+            prompt_tokens=job.prompt_tokens,
+            prefill_tokens=self.prefilled,
+            cached_tokens=self.cached,
+            new_tokens=job.new_tokens,
+            context_tokens=len(job.ids),
+            context_length=job.context_length,
+            prefill_seconds=self.prefill_ended - self.prefill_started,
+            first_token_seconds=self.first_token - self.started if self.first_token else 0.0,
+            decode_seconds=self.ended - self.first_token if self.first_token else 0.0,
+            seed=seed,
+            passes=self.passes,
+            drafted_tokens=self.drafted,
+            accepted_tokens=job.accepted_drafts,
+            speedup=self.drafting.speedup if self.drafting is not None and self.passes else 0.0,
+        )
+
+    def token(self) -> None:
+        """A token was decided just now."""
+        self.ended = time.perf_counter()
+        if not self.first_token:
+            self.first_token = self.ended
+
+
+def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int) -> None:
+    """Raise `BadSetting` for no ids or ids outside the vocabulary, and `ContextTooLong` when they do not fit."""
+    if not ids:
+        raise BadSetting("The prompt is empty, but a model needs at least one token to go on from; give it some text.")
+    outside = next((token for token in ids if not 0 <= token < vocab_size), None)
+    if outside is not None:
+        raise BadSetting(f"Token id {outside} is not in the model's vocabulary; ids go from 0 to {vocab_size - 1}.")
+    if len(ids) > context_length:
+        raise ContextTooLong(
+            f"The prompt has {len(ids)} tokens, but the context holds {context_length}; shorten it by "
+            f"{len(ids) - context_length} tokens or choose a larger context length."
+        )
+
+
+def write(source: Source, job: Job, clock: Clock, stop: threading.Event | None = None, drafting: Drafting | None = None) -> Steps:
+    """Yield `Prefill` until the prompt is read, then one `Emission` a token; the last one carries the reason.
+
+    Closing the iterator at any point, or setting `stop`, gives the pages back with everything that was run still cached.
+    The token that ended the sequence is not run: it costs nothing then, and is read with the next turn's prompt. After a
+    draft, each row of the pass decides one token; from the first one that is not the drafted one, the rest is void. A device that can
+    draws usual tokens by itself (`engine.generator.overlap`).
+    """
+    drafting, ahead, stopped = drafting or Drafting(), Ahead(source, job), stop.is_set if stop is not None else _never
+    decide, run, drafts = drafting.timed(job.decide), drafting.timed(source.run), drafting.active
+    clock.drafting = drafting
+    clock.prefill_started = clock.prefill_ended = clock.ended = time.perf_counter()
+    try:
+        job.begin()
+        source.open()
+        clock.cached = source.cached
+        logits = yield from _read(source, clock, stop)
+        if logits is None or stopped():
+            yield job.finish("cancelled")
+            return
+        drafting.begin(job.ids)
+        rows, proposals = logits[None], drafting.none
+        while True:
+            decided = 0
+            for row, logits in enumerate(rows):
+                proposal = proposals[row] if row < len(proposals) else None
+                emission = decide(logits, proposal)
+                while emission.retry is not None and not stopped():
+                    yield emission
+                    proposal = None
+                    emission = job.decide(emission.retry)
+                decided += 1
+                clock.token()
+                yield emission
+                if emission.reason:
+                    return
+                if stopped():
+                    yield job.finish("cancelled")
+                    return
+                if proposal is None or job.ids[-1] != proposal.id:
+                    break
+            if drafts:
+                drafting.passed(decided)
+                proposals = drafting.propose(job, job.context_length - len(job.ids))
+                if stopped():
+                    yield job.finish("cancelled")
+                    return
+            elif ahead.possible():
+                further = yield from ahead.write(clock, stopped)
+                if further is None:
+                    return
+                rows = further[None]
+                continue
+            rows = run(job.ids, [proposal.id for proposal in proposals])
+            clock.passes, clock.drafted = source.passes, clock.drafted + len(proposals)
+    finally:
+        drafting.close()
+        ahead.close()
+        source.close()
+        job.close()
+
+
+def _read(source: Source, clock: Clock, stop: threading.Event | None) -> Generator[Prefill, None, Floats | None]:
+    """Read the prompt and keep the times."""
+    reading = source.prefill(stop)
+    while True:
+        try:
+            progress = next(reading)
+        except StopIteration as end:
+            logits: Floats | None = end.value
+            return logits
+        clock.prefilled = progress.done - progress.cached
+        clock.prefill_ended = clock.ended = time.perf_counter()
+        yield progress
+
+
+def _never() -> bool:
+    return False

@@ -1,0 +1,66 @@
+"""What one sequence is to be: everything that is settled before its first token. Frozen; what changes lives in the job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.constraint.filter import Filter
+from engine.errors import BadSetting
+from engine.sampling.tables import TokenTables
+from engine.settings import ConstraintSettings, SamplerSettings
+from engine.text.stops.conditions import StopRules
+from engine.text.tokenizer.token_rules import ids_containing, parse_bias
+from engine.text.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to report of each token besides its probabilities.
+
+    The `top` likeliest tokens after all steps, the model's own likeliest as `alternatives`, the raw `logits`; `special` shows
+    special tokens as text instead of hiding them.
+    """
+
+    top: int = 0
+    alternatives: int = 0
+    logits: bool = False
+    special: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One sequence. `filters` are used by it alone; with `prefer_end` it ends as soon as they allow it.
+
+    `banned` texts never appear. The last `given` tokens of the prompt are the reply's beginning, which the filters look at.
+    `heal` draws the prompt's last token anew among those that begin with its text.
+    """
+
+    sampler: SamplerSettings
+    seed: int
+    rules: StopRules
+    wanted: Wanted = Wanted()
+    tables: TokenTables = TokenTables()
+    filters: Sequence[Filter] = ()
+    prefer_end: bool = False
+    banned: tuple[str, ...] = ()
+    ban_ignore_case: bool = True
+    given: int = 0
+    heal: bool = False
+
+
+def token_tables(tokenizer: Tokenizer, sampler: SamplerSettings, constraint: ConstraintSettings = ConstraintSettings()) -> TokenTables:
+    """What the sampler must know of the vocabulary, as ids. Raises `BadSetting` for a bias that names no single token."""
+    outside = next((i for i in (*constraint.allowed_tokens, *constraint.banned_tokens) if i >= tokenizer.vocab_size), None)
+    if outside is not None:
+        raise BadSetting(
+            f"Token id {outside} is allowed or banned, but this model's ids go from 0 to {tokenizer.vocab_size - 1}; take it off the list."
+        )
+    return TokenTables(
+        vocabulary=tokenizer.vocab_size,
+        bias=parse_bias(constraint.logit_bias, tokenizer),
+        allowed=frozenset(constraint.allowed_tokens) or None,
+        banned=frozenset(constraint.banned_tokens),
+        dry_breakers=ids_containing(tokenizer, sampler.dry_breakers) if sampler.dry_multiplier else frozenset(),
+        xtc_protected=ids_containing(tokenizer, ("\n",)) if sampler.xtc_probability else frozenset(),
+    )

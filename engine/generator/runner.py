@@ -1,0 +1,198 @@
+"""Where the logits of one sequence come from: its row in the cache, and with guidance a second, negative one.
+
+Classifier-free guidance (arXiv 2306.17806) mixes log-probabilities: scale * positive + (1 - scale) * negative. Both rows are
+ordinary sequences of the page table, so both are found again by the next turn.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.backends.base import Floats, Walk, WalkPlan
+from engine.core import Prefill
+from engine.errors import ContextTooLong
+from engine.kv_cache.pages import Lease
+from engine.kv_cache.readings import Passes, cut, planned
+from engine.models.paged import PagedCache
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """The ids that stand in place of the prompt in the negative row, and how far the reply is pushed away from it."""
+
+    negative_ids: tuple[int, ...]
+    scale: float
+
+
+class Source:
+    """The rows of one sequence, from `open` to `close`, which gives their pages back; everything that was run stays cached.
+
+    With `replayed`, the passes of each row, nothing that is cached is taken, the prompts are read in these passes, and nothing stays.
+    """
+
+    def __init__(
+        self, cache: PagedCache, prompt: Sequence[int], guidance: Guidance | None = None, replayed: Sequence[Passes] = ()
+    ) -> None:
+        self._cache = cache
+        self._guidance = guidance
+        self._prompt_tokens = len(prompt)
+        self._prompts = [list(prompt)] + ([list(guidance.negative_ids)] if guidance is not None else [])
+        self._leases: list[Lease] = []
+        self._replayed = replayed
+        self._passes: list[Passes] = []
+        self.cached = 0
+        self.passes = 0
+
+    def open(self) -> None:
+        """Lease what is cached of the prompts."""
+        for row, ids in enumerate(self._prompts):
+            lease = self._cache.open(ids, key=f" replayed {id(self)} {row}" if self._replayed else "")
+            self._leases.append(lease)
+            self._passes.append(self._cache.readings.of(self._cache.key, ids, lease.length))
+            if self._guidance is not None:  # both rows may need every page
+                self._cache.settle(lease)
+        self.cached = sum(lease.length for lease in self._leases)
+
+    def passes_ahead(self, row: int) -> Passes:
+        """The passes that will read what the cache does not hold of a prompt."""
+        start, length, most = self._leases[row].length, len(self._prompts[row]), self._cache.rows
+        if not self._replayed:
+            return planned(start, length, most)
+        found: Passes = []
+        ends = [*(at for at, _ in self._replayed[row][1:]), length]
+        for (at, rows), end in zip(self._replayed[row], ends, strict=True):
+            found += [(at, min(rows, most))] if rows else planned(at, end + 1, most)[:-1]
+        return found
+
+    def reading(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """The passes over each row's whole prompt, those that it was found in the cache by included; after `open`, before any runs."""
+        return tuple(tuple(self._passes[row] + self.passes_ahead(row)) for row in range(len(self._leases)))
+
+    def prefill(self, stop: threading.Event | None) -> Generator[Prefill, None, Floats | None]:
+        """Run what the cache does not hold of the prompts: progress first, after each chunk, and with done == total at the end.
+
+        Returns the logits (V,) float32 after the prompt, or None when `stop` was set. The last token of a prompt runs alone:
+        so the logits that the reply begins with are the same, bit for bit, whether the rest was cached or not.
+        """
+        total = sum(map(len, self._prompts))
+        rows: list[Floats] = []
+        yield Prefill(self.cached, total, self.cached)
+        for row, (lease, ids) in enumerate(zip(self._leases, self._prompts, strict=True)):
+            ahead = self.passes_ahead(row)
+            for number, (start, size) in enumerate(ahead):
+                if stop is not None and stop.is_set():
+                    return None
+                end = ahead[number + 1][0] if number + 1 < len(ahead) else len(ids)
+                logits = self._read(row, ids, start, size, end)
+                if end == len(ids):
+                    rows.append(logits[-1:].copy())
+                yield Prefill(sum(lease.length for lease in self._leases), total, self.cached)
+        last: Floats = self._mixed(rows)[0]
+        return last
+
+    def _read(self, row: int, ids: Sequence[int], start: int, size: int, end: int) -> Floats:
+        """A pass of `size` rows from `start` on, of which those before `end` count: in a replayed one, others may have been taken back."""
+        lease, taken = self._leases[row], list(ids[start : start + size])
+        taken += list(ids[-1:]) * (min(size, self._cache.context_length - start) - len(taken))
+        self._passes[row].append((start, size))
+        logits = self._cache.run(lease, taken)
+        if lease.length > end:
+            lease.truncate(end)
+        return logits
+
+    def run(self, ids: Sequence[int], drafts: Sequence[int] = ()) -> Floats:
+        """One pass: logits (len(drafts) + 1, V) float32 after `ids` and after each draft, valid until the next pass.
+
+        What was run beyond `ids` before (rejected drafts, text taken back) is forgotten first.
+        """
+        self.passes += 1
+        if self._guidance is None:
+            lease = self._leases[0]
+            if not drafts and len(lease.ids) == len(ids) - 1:  # as nearly always
+                self._passes[0].append((len(ids) - 1, 1))
+                return self._cache.run(lease, ids[-1:])
+            return self._row(0, ids, drafts)
+        reply = ids[self._prompt_tokens :]
+        wholes = [ids, *([*prompt, *reply] for prompt in self._prompts[1:])]
+        return self._mixed([self._row(row, whole, drafts).copy() for row, whole in enumerate(wholes)])
+
+    # -- steps that the device goes by itself
+
+    @property
+    def single(self) -> bool:
+        """Whether one row alone gives the logits."""
+        return self._guidance is None
+
+    @property
+    def vocabulary(self) -> int:
+        """The length of a row of logits."""
+        return self._cache.model.config.vocab_size
+
+    def walk(self, plan: WalkPlan) -> Walk | None:
+        """A walk over the cache; None where its device does not take the plan."""
+        return self._cache.walk(plan)
+
+    def start(self, walk: Walk, ids: Sequence[int], uniform: Callable[[int], float]) -> None:
+        """Begin a walk with the last of `ids`; the others were run, and what was run beyond them is forgotten. Raises `ContextTooLong`."""
+        lease = self._leases[0]
+        if lease.length >= len(ids):
+            lease.truncate(len(ids) - 1)
+            cut(self._passes[0], lease.length)
+        walk.start(ids, self._cache.pages_up_to(lease, len(ids)), uniform)
+
+    def room(self, walk: Walk, length: int) -> bool:
+        """Have pages for a step that makes the text as long as `length`, and tell the walk of new ones; False when none can be had."""
+        lease = self._leases[0]
+        before = len(lease.pages)
+        try:
+            pages = self._cache.pages_up_to(lease, length)
+        except ContextTooLong:
+            return False
+        if len(pages) != before:
+            walk.set_pages(pages)
+        return True
+
+    def walked(self, token: int) -> None:
+        """A step of a walk has run this token: its keys and values are content now."""
+        self._passes[0].append((self._leases[0].length, 1))
+        self._leases[0].extend([token])
+        self.passes += 1
+
+    def _row(self, row: int, whole: Sequence[int], drafts: Sequence[int]) -> Floats:
+        """`run` of one sequence."""
+        lease = self._leases[row]
+        if lease.length >= len(whole):
+            lease.truncate(len(whole) - 1)
+        cut(self._passes[row], lease.length)
+        rows = [*whole[lease.length :], *drafts]
+        self._passes[row].append((lease.length, len(rows)))
+        return self._cache.run(lease, rows, len(drafts) + 1)
+
+    def close(self) -> None:
+        """Give the pages back."""
+        for lease, passes in zip(self._leases, self._passes, strict=True):
+            ids, pages = lease.ids.copy(), lease.pages[:1]
+            lease.close()
+            if not self._replayed:
+                cut(passes, len(ids))
+                self._cache.readings.remember(self._cache.key, ids, passes)
+            for page in pages if self._replayed else ():
+                self._cache.table.lose(page)
+
+    def _mixed(self, rows: list[Floats]) -> Floats:
+        """The rows themselves, or the guided mix of positive and negative ones."""
+        if self._guidance is None:
+            return rows[0]
+        scale = np.float32(self._guidance.scale)
+        positive, negative = map(_log_softmax, rows)
+        # A token that the model itself excludes stays excluded, whatever the negative row says of it.
+        return np.where(np.isneginf(positive), positive, scale * positive + (1 - scale) * negative).astype(np.float32)
+
+
+def _log_softmax(rows: Floats) -> Floats:
+    shifted = rows - rows.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)), dtype=np.float32)

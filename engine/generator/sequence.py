@@ -1,0 +1,376 @@
+"""One sequence while it is being written: from a row of logits to the text, ids and stop reason that may be shown.
+
+Knows no model and no cache. Text passes three gates: the detokenizer holds back half characters, the ban gate what may
+become a banned string, the stop matcher what may become a stop string. Ids wait with the text they belong to. When a banned
+string is complete, the sequence goes back to before the token it began in: ids, text, sampler and filters alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine.backends.base import KEPT_LOGITS, Floats
+from engine.constraint.filter import Mask
+from engine.constraint.filter_set import FilterSet
+from engine.core import Alternative, TokenInfo
+from engine.errors import BadSetting, NothingAllowed
+from engine.generator.choice import Where, check_budget, choose_token, drawable_tokens
+from engine.generator.params import Plan
+from engine.generator.token_buffer import HeldTokens, WrittenToken
+from engine.sampling.sampler import Sampled, Sampler
+from engine.speculation.drafter import Proposal
+from engine.text.stops.bans import BannedStrings
+from engine.text.stops.conditions import StopRules
+from engine.text.stops.loops import LoopWatch
+from engine.text.stops.matcher import Released, StopMatcher
+from engine.text.tokenizer.detokenizer import Detokenizer
+from engine.text.tokenizer.healing import TokenPrefixes
+from engine.text.tokenizer.tokenizer import Tokenizer
+
+_NONE = frozenset[int]()
+Late = Callable[[], Floats]
+"""Logits that the device still has, for a few steps."""
+_LATEST = KEPT_LOGITS // 2
+
+
+class Emission(NamedTuple):
+    """What one token made certain: new text and the ids that belong to it; `reason` is empty while the sequence goes on.
+
+    After a banned string `suppressed` is the text taken back, and `retry` the logits (V,) from which the next token is
+    decided at once, without a pass of the model.
+    """
+
+    text: str
+    tokens: tuple[WrittenToken, ...]
+    reason: str = ""
+    trigger: str = ""
+    suppressed: str = ""
+    retry: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """The state before a token, of which some text is still held by the ban gate."""
+
+    place: int
+    fed: int
+    accepted: int
+    states: tuple[Any, ...]
+    token: int = -1
+    text: str = ""
+    logits: Floats | Late | None = None
+
+
+class Job:
+    """State of one sequence. `ids` are the prompt and every token taken in; `banned` ids are blocked in the next draw.
+
+    With token healing `ids` begins without the prompt's last token: the first token drawn takes its place.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int], plan: Plan, *, context_length: int, started: float = 0.0) -> None:
+        self.plan = plan
+        self.ids = list(prompt_ids)
+        self.prompt_tokens = len(self.ids)
+        self.banned: tuple[int, ...] = ()
+        self.context_length = context_length
+        self.accepted_drafts = 0
+        self._tokenizer = tokenizer
+        self._started = started or time.perf_counter()
+        self._first_token = 0.0
+        healed = self._healed_bytes() if plan.heal else b""
+        self._healing = TokenPrefixes(tokenizer).starting_with(healed) if healed else None
+        if healed:
+            del self.ids[-1]
+        self._begin = len(self.ids)
+        self._sampler = Sampler(plan.sampler, plan.seed, plan.tables)
+        self._detokenizer = Detokenizer(tokenizer, skip_special=not plan.wanted.special, prompt_ids=self.ids, healed_prefix=healed)
+        self._unmatched = ""  # text that was held for rules that have changed since
+        self._bans = BannedStrings(plan.banned, plan.ban_ignore_case) if plan.banned else None
+        self._held = HeldTokens()
+        self._marks: list[_Mark] = []
+        self._fed = 0  # characters given to the ban gate
+        self._blocked: dict[int, set[int]] = {}
+        self._accepted = 0  # tokens the filters have taken in
+        drawable = drawable_tokens(plan.tables, tokenizer) if plan.filters else None
+        self._filters = FilterSet(plan.filters, prefer_end=plan.prefer_end, drawable=drawable) if plan.filters else None
+        self._healed = healed
+        self._follow(plan.rules)
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens taken in so far, a stop token included."""
+        return len(self.ids) - self._begin
+
+    def change_rules(self, rules: StopRules) -> None:
+        """Other stop rules from the next token on; without a limit of tokens of their own the old one stays."""
+        self.plan = replace(self.plan, rules=replace(rules, max_tokens=rules.max_tokens or self.plan.rules.max_tokens))
+        self._unmatched += self._matcher.held
+        self._follow(self.plan.rules)
+
+    def _follow(self, rules: StopRules) -> None:
+        """Get ready for these rules. What none of them asks for is not looked at again for each token."""
+        self._matcher = StopMatcher(rules.strings, rules.patterns, keep=rules.keep_stop)
+        self._searches = bool(rules.strings or rules.patterns or self._unmatched)
+        self._loops = LoopWatch(rules.loops) if rules.loops else None
+        self._stop_ids = rules.token_ids
+        self._watches = self._filters is not None or self._loops is not None or rules.time_limit > 0
+        # How long prompt and reply may be before stop tokens are welcome, and before a limit may be reached.
+        self._welcome = self._begin + rules.min_tokens
+        self._room = min(self._begin + rules.max_tokens - 1, self.context_length) if rules.max_tokens else self.context_length
+
+    def begin(self) -> None:
+        """Start the filters, which work out their first mask while the prompt is read.
+
+        Raises `BadSetting` when the reply so far is none that they allow.
+        """
+        if self._filters is None:
+            return
+        given = self.ids[len(self.ids) - self.plan.given + bool(self._healed) :] if self.plan.given else []
+        self._filters.begin(b"" if self.plan.given else self._healed)
+        for token in given:
+            mask = self._filters.mask()
+            if mask is not None and not mask[token // 32] >> (token % 32) & 1:
+                raise BadSetting(
+                    f"The reply so far ({self._tokenizer.decode(given)[:40]!r}) does not fit the format that is asked for; "
+                    "write it anew, or set the format to free."
+                )
+            self._filters.accept(token)
+        check_budget(self._filters, self.plan.rules.max_tokens, self.context_length + 1 - len(self.ids))
+        self._prepare_mask()
+
+    def close(self) -> None:
+        """End the filters' thread."""
+        if self._filters is not None:
+            self._filters.close()
+
+    def decide(self, logits: Floats, proposal: Proposal | None = None) -> Emission:
+        """Choose the next token from `logits` (V,) float32, which may be a drafter's proposal, and take it in.
+
+        Raises `NothingAllowed` when bans, filters and allowed tokens leave nothing to choose.
+        """
+        place = len(self.ids)
+        mark = self._mark(logits) if self._bans is not None else None
+        mask = self._filters.mask() if self._filters is not None else None
+        if self._filters is not None and self._filters.ended and self._filters.may_end:
+            return self.finish("end_filter")
+        only = self._healing if place == self._begin else None
+        rejected = self._blocked.get(place, _NONE) if self._blocked else _NONE
+        try:
+            blocked = self._blocked_now(rejected) if rejected or self.banned or place < self._welcome else _NONE
+            where = Where(logits, self.ids, only, blocked, len(rejected))
+            sampled, accepted = choose_token(self._sampler, where, self.plan.wanted, proposal, mask, self._filters)
+        except NothingAllowed as error:
+            if self._marks and (rejected or self._stuck):  # the way on from here is closed: go back further
+                return self._rewind(len(self._marks) - 1)
+            if self._stuck:
+                raise NothingAllowed(
+                    "The constraints contradict each other: nothing that they all allow can follow the reply so far; loosen one of them."
+                ) from error
+            if self._filters is not None and self._filters.may_end and self._only_stops(mask):
+                return self.finish("end_filter")  # before the least number of tokens, but there are no more to have
+            raise
+        self.accepted_drafts += accepted
+        return self.feed(sampled, logits.copy() if self.plan.wanted.logits else None, drafted=accepted, mark=mark)
+
+    # -- what the device draws by itself (`engine.generator.overlap`)
+
+    @property
+    def needs_host(self) -> bool:
+        """Whether every token must be drawn here: by filters, or because its logits are asked for."""
+        return self._filters is not None or self.plan.wanted.logits
+
+    @property
+    def usual(self) -> bool:
+        """Whether the next token may be drawn by the sampler's settings alone, no other rule looking on."""
+        place = len(self.ids)
+        healing = self._healing is not None and place == self._begin
+        return not (self.banned or place < self._welcome or healing or self._blocked.get(place))
+
+    @property
+    def room(self) -> int:
+        """How long the text may become and still go on."""
+        return self._room
+
+    def uniform(self, place: int) -> float:
+        """The random number that draws the token at a place."""
+        return self._sampler.uniform(place)
+
+    def accept_drawn(self, sampled: Sampled, logits: Late) -> Emission:
+        """Take in a token that was drawn elsewhere, as `decide` does with its own. `logits` gives those it was drawn from."""
+        return self.feed(sampled, mark=self._mark(logits) if self._bans is not None else None)
+
+    def keep_logits(self) -> None:
+        """The device is about to lose the logits that marks rely on: fetch them."""
+        self._marks = [replace(mark, logits=mark.logits()) if callable(mark.logits) else mark for mark in self._marks]
+
+    def feed(self, sampled: Sampled, logits: Floats | None = None, *, drafted: bool = False, mark: _Mark | None = None) -> Emission:
+        """Take in a token: what may be shown now, and whether the sequence has ended."""
+        self._first_token = self._first_token or time.perf_counter()
+        healed = self._healing is not None and len(self.ids) == self._begin
+        self.ids.append(sampled.id)
+        if sampled.id in self._stop_ids:
+            return self._stopped(sampled, logits, drafted)
+        text = self._detokenizer.add(sampled.id)
+        self._held.add(WrittenToken(self._info(sampled, text, drafted, healed), logits))
+        if self._filters is not None:
+            self._filters.accept(sampled.id)
+            self._accepted += 1
+        if self._bans is not None:
+            cleared = self._bans.feed(text)
+            self._fed += len(text)
+            if mark is not None:
+                self._marks.append(_Mark(mark.place, mark.fed, mark.accepted, mark.states, sampled.id, text, mark.logits))
+                if cleared.hit is not None:
+                    start = cleared.hit.start
+                    return self._rewind(next(i for i, m in enumerate(self._marks) if m.fed + len(m.text) > start))
+                self._forget_marks()
+            text = cleared.text
+        return self._show(text)
+
+    def finish(self, reason: str, trigger: str = "", *, before: str = "", last: WrittenToken | None = None) -> Emission:
+        """End the sequence: everything held is let go, unless its last bytes complete a stop string.
+
+        `before` is text that the stop matcher has released already; `last` a stop token to be shown behind everything.
+        """
+        end = self._detokenizer.finish()
+        self._held.lengthen_last(end)
+        banned = False
+        if self._bans is not None:
+            cleared = self._bans.feed(end)
+            banned = cleared.hit is not None
+            end = cleared.text + self._bans.finish()
+        text = before + self._match(end).text + self._matcher.finish()
+        if self._matcher.matched is not None:
+            return self._cut(text)
+        tokens = self._held.cut(text) if banned else self._held.all()
+        if last is not None:
+            text, tokens = text + last.info.text, (*tokens, last)
+        return Emission(text, tokens, reason, trigger)
+
+    def _stopped(self, sampled: Sampled, logits: Floats | None, drafted: bool) -> Emission:
+        """A stop token was drawn."""
+        name = self._tokenizer.decode([sampled.id], skip_special=False)
+        kept = WrittenToken(self._info(sampled, name, drafted, False), logits) if self.plan.rules.keep_stop else None
+        return self.finish("stop_token", name, last=kept)
+
+    def _show(self, text: str) -> Emission:
+        """Let cleared text through the stop matcher, and look at everything else that could end the sequence."""
+        if self._searches:
+            released = self._match(text)
+            if released.matched is not None:
+                return self._cut(released.text)
+            text = released.text
+        if self._watches or len(self.ids) > self._room:
+            reason, trigger = self._limit()
+            if reason:
+                return self.finish(reason, trigger, before=text)
+            self._prepare_mask()
+        return Emission(text, self._held.release(text, keep_last=self._detokenizer.unfinished))
+
+    def _match(self, text: str) -> Released:
+        """Give text to the stop matcher."""
+        if self._unmatched:
+            text, self._unmatched = self._unmatched + text, ""
+        return self._matcher.feed(text)
+
+    def _prepare_mask(self) -> None:
+        """Let the filters work out the next mask while the model runs."""
+        if self._filters is not None:
+            limit, room = self.plan.rules.max_tokens, self.context_length + 1 - len(self.ids)
+            self._filters.remaining = min(limit - self.new_tokens, room) if limit else room
+            self._filters.prepare()
+
+    def _cut(self, text: str) -> Emission:
+        """End at a stop string: of the token it begins in, the text before it stays."""
+        matched = self._matcher.matched
+        assert matched is not None
+        return Emission(text, self._held.cut(text), matched.reason, matched.text)
+
+    def _limit(self) -> tuple[str, str]:
+        """Reason and trigger when the sequence must end here, else two empty texts."""
+        rules = self.plan.rules
+        if self._filters is not None and self._filters.ended and self._filters.may_end:
+            return "end_filter", ""
+        if 0 < rules.max_tokens <= self.new_tokens:
+            return "max_tokens", ""
+        if self._loops is not None and (loop := self._loops.find(self.ids, self._begin)) is not None:
+            return "loop", self._tokenizer.decode(loop[1])
+        if rules.time_limit and time.perf_counter() - self._first_token >= rules.time_limit:
+            return "time_limit", ""
+        # The last token's own keys and values need no room until a further token is wanted.
+        return ("context_full", "") if len(self.ids) > self.context_length else ("", "")
+
+    def _blocked_now(self, rejected: Set[int]) -> Set[int]:
+        """Ids that cannot be drawn at this place: the caller's, those that led to a banned string, stop tokens that come too early."""
+        early = self._stop_ids if len(self.ids) < self._welcome else _NONE
+        return early.union(rejected, self.banned)
+
+    @property
+    def _stuck(self) -> bool:
+        return self._filters is not None and self._filters.stuck
+
+    def _only_stops(self, mask: Mask | None) -> bool:
+        """Whether a mask allows nothing but tokens that end the sequence."""
+        if mask is None:
+            return False
+        others = mask.copy()
+        for token in self.plan.rules.token_ids:
+            if token // 32 < len(others):
+                others[token // 32] &= ~np.uint32(1 << token % 32)
+        return not others.any()
+
+    def _info(self, sampled: Sampled, text: str, drafted: bool, healed: bool) -> TokenInfo:
+        piece = self._tokenizer.piece
+        others = tuple([Alternative(i, piece(i), raw, final) for i, raw, final in sampled.alternatives]) if sampled.alternatives else ()
+        seconds = time.perf_counter() - self._started
+        return TokenInfo(
+            sampled.id, text, sampled.probability, sampled.raw_probability, sampled.top, others, sampled.entropy, drafted, healed, seconds
+        )
+
+    def _healed_bytes(self) -> bytes:
+        """The bytes of the prompt's last token where it can be healed: it is text, and something stands before it."""
+        last = self.ids[-1]
+        return self._tokenizer.token_bytes(last) if len(self.ids) > 1 and last not in self._tokenizer.special_ids else b""
+
+    # -- going back
+
+    def _mark(self, logits: Floats | Late) -> _Mark:
+        """The present state. The logits are the caller's still: `_forget_marks` copies them when they have to last."""
+        parts = (self._detokenizer, self._bans, self._sampler)  # what comes behind the gate never goes back
+        return _Mark(len(self.ids), self._fed, self._accepted, tuple(part.snapshot() for part in parts if part is not None), logits=logits)
+
+    def _forget_marks(self) -> None:
+        """Keep the marks of tokens of which text is held, the newest one with its own copy of the logits."""
+        assert self._bans is not None
+        cleared = self._fed - len(self._bans.held)
+        self._marks = [mark for mark in self._marks if mark.fed + len(mark.text) > cleared]
+        if self._marks and self._marks[-1].place == len(self.ids) - 1:
+            last = self._marks[-1]
+            if callable(last.logits):
+                if last.place - self._marks[0].place >= _LATEST:
+                    self.keep_logits()
+                return
+            assert last.logits is not None
+            self._marks[-1] = replace(last, logits=last.logits.copy())
+
+    def _rewind(self, index: int) -> Emission:
+        """Back to the state before a marked token, which is blocked there from now on."""
+        mark, taken_back = self._marks[index], "".join(m.text for m in self._marks[index:])
+        parts = (self._detokenizer, self._bans, self._sampler)
+        for part, state in zip((part for part in parts if part is not None), mark.states, strict=True):
+            part.restore(state)
+        self._held.drop_last(len(self.ids) - mark.place)
+        del self.ids[mark.place :], self._marks[index:]
+        self._fed = mark.fed
+        if self._filters is not None:
+            self._filters.rollback(self._accepted - mark.accepted)
+            self._accepted = mark.accepted
+            self._prepare_mask()
+        self._blocked = {place: ids for place, ids in self._blocked.items() if place <= mark.place}
+        self._blocked.setdefault(mark.place, set()).add(mark.token)
+        return Emission("", (), suppressed=taken_back, retry=mark.logits() if callable(mark.logits) else mark.logits)

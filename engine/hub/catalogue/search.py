@@ -1,0 +1,200 @@
+"""Search the hub for models, and list a model's files at one commit."""
+
+from __future__ import annotations
+
+import heapq
+import re
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import DownloadError
+from engine.hub.catalogue.models import HubFile, HubFiles, HubModel
+from engine.hub.client.api import endpoint, get_items, get_json, hub_web
+from engine.hub.client.http import Web
+from engine.hub.download.background import result
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo
+
+FORMATS = ("gguf", "safetensors")
+SORTS = {"downloads": "downloads", "likes": "likes", "updated": "lastModified", "created": "createdAt", "trending": "trendingScore"}
+"""Our names of the orders, most first, and the hub's."""
+_TEXT_TASKS = ("", "text-generation", "text2text-generation", "conversational", "image-text-to-text", "any-to-any")
+"""Tasks of models that write text; many GGUF repositories name none."""
+_EXPANDED = (
+    "author", "downloads", "likes", "lastModified", "createdAt", "trendingScore", "gated", "private", "tags", "pipeline_tag", "config",
+    "gguf", "safetensors",
+)  # fmt: skip
+MAX_FILES, MAX_LISTED = 100_000, 1000
+MAX_BRANCHES = 16
+LEAST_PAGE = 60
+"""Models asked for at a time at least: some are left out here."""
+
+
+def search_models(
+    query: str, *, limit: int = 30, sort: str = "downloads", formats: Sequence[str] = FORMATS, stop: threading.Event | None = None
+) -> list[HubModel]:
+    """Models that write text, by words of their names, most first in the order `sort` (a key of `SORTS`); at most `limit`.
+
+    An empty query lists the hub's first ones; an address of a model's page finds that model. `formats` are any of "gguf" and
+    "safetensors". Blocks until the answer is there; setting `stop` from another thread ends the wait. Raises `DownloadError`.
+    """
+    chosen = [name for name in FORMATS if name in formats]
+    if sort not in SORTS or not chosen or not 1 <= limit <= MAX_LISTED:
+        raise DownloadError(
+            f"A search takes 1 to {MAX_LISTED} results, an order of {', '.join(SORTS)}, and formats of {', '.join(FORMATS)}; "
+            f"it was asked for {limit}, {sort!r} and {', '.join(formats) or 'none'}."
+        )
+    web = hub_web()
+    words = model_id_of(query)
+    return result(web, lambda: _search(web, words, limit, sort, chosen), stop)
+
+
+def model_files(model_id: str, revision: str = "main", *, stop: threading.Event | None = None) -> HubFiles:
+    """The files of a model at a branch, tag or commit, with sizes and hashes. Blocks. Raises `DownloadError`."""
+    name = model_id_of(model_id)
+    check_id(name)
+    web = hub_web()
+    about = f"The model {name}"
+    path = f"/api/models/{name}/revision/{urllib.parse.quote(revision or 'main', safe='')}"
+    return _files(result(web, lambda: get_json(web, path, [("blobs", "true")], about), stop), about)
+
+
+def model_branches(model_id: str, *, stop: threading.Event | None = None) -> list[str]:
+    """Names of a model's branches besides "main", where quantisers keep other bit widths; at most `MAX_BRANCHES`. As `model_files`."""
+    name = model_id_of(model_id)
+    check_id(name)
+    web = hub_web()
+    data = _table(result(web, lambda: get_json(web, f"/api/models/{name}/refs", [], f"The model {name}"), stop))
+    branches = data.get("branches")
+    names = [_table(branch).get("name") for branch in branches] if isinstance(branches, list) else []
+    return [name for name in names if isinstance(name, str) and name and name != "main"][:MAX_BRANCHES]
+
+
+def model_id_of(text: str) -> str:
+    """The id in a pasted page address of the hub; any other text as it is, without blanks around it."""
+    text = text.strip()
+    for address in (endpoint(), "https://huggingface.co", "https://hf.co", "huggingface.co", "hf.co"):
+        if text.startswith(address + "/"):
+            parts = re.split(r"[?#]", text[len(address) + 1 :])[0].split("/")
+            return "/".join(parts[: 1 if len(parts) > 1 and parts[1] in ("tree", "blob", "resolve") else 2]).rstrip("/")
+    return text
+
+
+def check_id(model_id: str) -> None:
+    """Raises `DownloadError` for a text that cannot be a model's id; so nothing else can end up in an address."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.file_download import hf_hub_url
+
+    try:
+        hf_hub_url(model_id, "config.json")
+    except HFValidationError as error:
+        raise DownloadError(f"{model_id[:200]!r} is no name of a model on the hub; it should look like author/name.") from error
+
+
+def _search(web: Web, words: str, limit: int, sort: str, formats: list[str]) -> list[HubModel]:
+    """The hub joins filters with "and": one listing for each format, merged in their order."""
+    listings = [_listing(web, words, limit, sort, name) for name in formats]
+    found: dict[str, HubModel] = {}
+    for _, model in heapq.merge(*listings, key=lambda pair: pair[0], reverse=True):
+        found.setdefault(model.id, model)
+        if len(found) == limit:
+            break
+    return list(found.values())
+
+
+def _listing(web: Web, words: str, limit: int, sort: str, form: str) -> Iterator[tuple[float, HubModel]]:
+    """(value in the order, model) of one format; those for other tasks than text are left out."""
+    parameters = [("filter", form), ("sort", SORTS[sort]), ("direction", "-1"), ("limit", str(max(limit, LEAST_PAGE)))]
+    parameters += [("search", words)] if words else []
+    if form == "safetensors" and not words:
+        parameters.append(("pipeline_tag", "text-generation"))  # else the first pages are all embeddings and pictures
+    parameters += [("expand", name) for name in _EXPANDED]
+    key = _order(sort)
+    trouble, told = None, 0
+    for item in get_items(web, "/api/models", parameters, "The search"):
+        try:
+            info = _info(item, "The search")
+        except DownloadError as error:
+            trouble = error  # one odd entry does not hide the others
+            continue
+        if (info.pipeline_tag or "") in _TEXT_TASKS:
+            yield key(info), _model(info, "")
+            told += 1
+            if told == limit:
+                return
+    if trouble is not None and not told:
+        raise trouble
+
+
+def _order(sort: str) -> Callable[[ModelInfo], float]:
+    def key(info: ModelInfo) -> float:
+        if sort in ("updated", "created"):
+            time = info.last_modified if sort == "updated" else info.created_at
+            return time.timestamp() if time else 0.0
+        return _number({"downloads": info.downloads, "likes": info.likes, "trending": info.trending_score}[sort])
+
+    return key
+
+
+def _info(item: Any, about: str) -> ModelInfo:
+    from huggingface_hub.hf_api import ModelInfo
+
+    make: Callable[..., ModelInfo] = ModelInfo
+    try:
+        # only what is read here: a strange value elsewhere does no harm
+        info = make(**{name: item[name] for name in ("id", "sha", "siblings", *_EXPANDED) if item.get(name) is not None})
+        if not isinstance(info.id, str):
+            raise TypeError("id")
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise DownloadError(f"{about} got an answer without the fields that a hub's answer has.") from error
+    return info
+
+
+def _model(info: ModelInfo, licence: str) -> HubModel:
+    """`licence` is a name better than the tag's ("other")."""
+    tags = tuple(tag for tag in info.tags or () if isinstance(tag, str))
+    gguf = _table(info.gguf)
+    config = _table(info.config)
+    stored = info.safetensors
+    return HubModel(
+        id=info.id,
+        author=info.author or info.id.partition("/")[0] * ("/" in info.id),
+        downloads=int(_number(info.downloads)),
+        likes=int(_number(info.likes)),
+        updated=info.last_modified.isoformat() if info.last_modified else "",
+        licence=licence or next((tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), ""),
+        gated=bool(info.gated),
+        tags=tags,
+        formats=tuple(name for name in FORMATS if name in tags or (name == "gguf" and gguf) or (name == "safetensors" and stored)),
+        architecture=str(gguf.get("architecture") or config.get("model_type") or ""),
+        parameters=int(_number(gguf.get("total") or (stored.total if stored is not None else 0))),
+        quantisation=str(_table(config.get("quantization_config")).get("quant_method") or "").lower(),
+    )
+
+
+def _files(data: Any, about: str) -> HubFiles:
+    info = _info(data, about)
+    if not isinstance(info.sha, str) or not re.fullmatch(r"[0-9a-f]{40,64}", info.sha):
+        raise DownloadError(f"{about} is listed without its commit, so its files could change while they are fetched; use another hub.")
+    files = []
+    for entry in islice(info.siblings or (), MAX_FILES):
+        size = entry.lfs.size if entry.lfs else entry.size
+        sha256 = entry.lfs.sha256 if entry.lfs else ""
+        if not isinstance(entry.rfilename, str) or not isinstance(sha256, str):
+            raise DownloadError(f"{about} got an answer without the fields that a hub's answer has.")
+        blob = entry.blob_id if isinstance(entry.blob_id, str) and not entry.lfs else ""
+        files.append(HubFile(entry.rfilename, size if isinstance(size, int) and size >= 0 else -1, sha256.lower(), blob.lower()))
+    named = _table(data.get("cardData")).get("license_name")
+    return HubFiles(_model(info, named if isinstance(named, str) else ""), info.sha, tuple(files))
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300 else 0.0
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,1 @@
+"""Downloads that can be interrupted, and the starter model."""

@@ -1,0 +1,231 @@
+"""Fetch a chosen model from the hub: progress over all its files, pause and go on, every hash checked, whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+import time
+import urllib.error
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+from engine.core import Downloaded, Downloading
+from engine.errors import DownloadError
+from engine.hub.catalogue.choose import free_disk
+from engine.hub.catalogue.models import HubChoice, HubFile, UnfinishedDownload
+from engine.hub.catalogue.search import check_id
+from engine.hub.client.api import endpoint, hub_web, refusal
+from engine.hub.client.http import Web
+from engine.hub.client.token import hub_home
+from engine.hub.download.background import in_background
+from engine.hub.download.lock import locked
+from engine.hub.download.package_index import Link
+from engine.hub.download.partial_dir import (
+    SPARE_BYTES,
+    bytes_done,
+    check_final,
+    check_names,
+    final_folder,
+    local_name,
+    lock_path,
+    model_path,
+    open_inside,
+    part_folder,
+    prepare,
+    publish,
+    read_note,
+    remove,
+)
+from engine.hub.download.starter import models_dir
+from engine.hub.download.transfer import new_hash, transfer
+from engine.units import size_text
+
+EVENT_SECONDS = 0.05
+"""Progress is told no more often than this."""
+DISCARD_SECONDS = 3.0
+"""A download that was just paused may still be writing so long when it is to be removed."""
+
+
+def download_model(
+    choice: HubChoice, target_folder: Path | None = None, *, stop: threading.Event | None = None
+) -> Generator[Downloading | Downloaded, None, None]:
+    """Fetch a choice into a folder of its own in `target_folder` (default `models_dir()`); the last event is `Downloaded`.
+
+    Its path is the first GGUF file, or the folder of safetensors. Progress counts the bytes of all files together. Closing the
+    generator pauses: what came is kept, and the next call goes on from there, also in another run of the program. `stop`, set
+    from any thread, does the same and raises `DownloadError`. The model stands under its name only when every file is there
+    and its hash is right. Raises `DownloadError`: one sentence.
+    """
+    target = target_folder or models_dir()
+    name = f"{choice.model_id} ({choice.title})"
+    try:
+        check_id(choice.model_id)
+        check_names(choice.files)
+        web = hub_web()
+        yield from in_background(web, lambda: _thinned(_work(web, choice, target)), stop)
+    except DownloadError as error:
+        raise DownloadError(f"The model {name} could not be fetched: {str(error).rstrip('.')}.") from error
+    except OSError as error:
+        raise DownloadError(f"The model {name} could not be saved: {_disk_trouble(error, target)}.") from error
+
+
+def discard_download(choice: HubChoice, target_folder: Path | None = None) -> None:
+    """Cancel: remove what an unfinished download of the choice left. A finished model stays. Raises `DownloadError` while it runs."""
+    target = target_folder or models_dir()
+    end = time.monotonic() + DISCARD_SECONDS
+    while target.is_dir():
+        try:
+            with _only_one(target, choice):
+                remove(part_folder(target, choice))
+            return
+        except DownloadError:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(0.05)
+        except OSError as error:
+            raise DownloadError(f"What came of {choice.model_id} could not be removed: {_disk_trouble(error, target)}.") from error
+
+
+def unfinished_downloads(target_folder: Path | None = None) -> list[UnfinishedDownload]:
+    """Paused and broken downloads in `target_folder` (default `models_dir()`), which `download_model` can go on with."""
+    target = target_folder or models_dir()
+    found = []
+    with contextlib.suppress(OSError):
+        for folder in sorted(target.glob(".*.part")):
+            choice = read_note(folder) if folder.is_dir() and not folder.is_symlink() else None
+            if choice is not None and part_folder(target, choice) == folder:
+                found.append(UnfinishedDownload(choice, bytes_done(folder, choice)))
+    return found
+
+
+def _work(web: Web, choice: HubChoice, target: Path) -> Iterator[Downloading | Downloaded]:
+    target.mkdir(parents=True, exist_ok=True)
+    with _only_one(target, choice):
+        final, folder = final_folder(target, choice), part_folder(target, choice)
+        if final.is_dir() and (yield from _all_right(web, choice, [final / local_name(file) for file in choice.files])):
+            remove(folder)
+            yield Downloaded(str(model_path(final, choice)))
+            return
+        if cached := (yield from _cached(web, choice)):
+            remove(folder)
+            yield Downloaded(str(cached))
+            return
+        check_final(final)
+        prepare(folder, choice)
+        _check_room(target, choice, bytes_done(folder, choice))
+        before = 0
+        for number, file in enumerate(choice.files, 1):
+            part = f", file {number} of {len(choice.files)}" if len(choice.files) > 1 else ""
+            yield from _fetch_file(web, choice, file, folder, f"Fetching {choice.title}{part}", before)
+            before += file.size
+        publish(folder, final)
+        yield Downloaded(str(model_path(final, choice)))
+
+
+def _fetch_file(web: Web, choice: HubChoice, file: HubFile, folder: Path, stage: str, before: int) -> Iterator[Downloading]:
+    """One file, unless an earlier try brought it; a beginning is gone on with."""
+    name = local_name(file)
+    done = folder / name
+    if done.is_file() and not done.is_symlink() and done.stat().st_size == file.size:
+        yield Downloading(stage, before + file.size, choice.bytes)
+        return
+    link = Link(_address(choice, file), *_digest(file))
+    with open_inside(folder, f"{name}.part") as part:
+        try:
+            for event in transfer(web, link, part, file.size, stage):
+                yield Downloading(event.stage, before + event.done, choice.bytes)
+        except DownloadError as error:
+            if isinstance(error.__cause__, urllib.error.HTTPError):
+                raise DownloadError(refusal(error.__cause__, "it", web.has_token)) from error
+            raise DownloadError(f"{file.name}: {error}") from error
+        part.flush()
+        os.fsync(part.fileno())
+    os.replace(folder / f"{name}.part", done)
+
+
+def _cached(web: Web, choice: HubChoice) -> Generator[Downloading, None, Path | None]:
+    """What to open in the cache of Hugging Face's own tools, when it has the whole choice at this very commit."""
+    from huggingface_hub.file_download import try_to_load_from_cache
+
+    home = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or str(hub_home() / "hub")
+    cache = Path(os.path.expandvars(home)).expanduser()
+    found = [try_to_load_from_cache(choice.model_id, file.name, cache_dir=cache, revision=choice.revision) for file in choice.files]
+    paths = [Path(path) for path in found if isinstance(path, str)]
+    if len(paths) < len(found) or not (yield from _all_right(web, choice, paths)):
+        return None
+    return paths[0] if choice.format == "gguf" else paths[0].parent
+
+
+def _all_right(web: Web, choice: HubChoice, paths: list[Path]) -> Generator[Downloading, None, bool]:
+    """Whether these are the files of the choice: every size and every hash."""
+    if not all(path.is_file() and path.stat().st_size == file.size for path, file in zip(paths, choice.files, strict=True)):
+        return False
+    before = 0
+    for path, file in zip(paths, choice.files, strict=True):
+        algorithm, digest = _digest(file)
+        if algorithm:
+            sum_up = new_hash(algorithm, file.size)
+            with path.open("rb") as source:
+                while chunk := source.read(4 << 20):
+                    if web.stopped.is_set():
+                        raise DownloadError("it was stopped")
+                    sum_up.update(chunk)
+                    yield Downloading("Checking the model", before + source.tell(), choice.bytes)
+            if sum_up.hexdigest() != digest:
+                return False
+        before += file.size
+    return True
+
+
+def _digest(file: HubFile) -> tuple[str, str]:
+    if file.sha256:
+        return "sha256", file.sha256
+    return ("git-sha1", file.git_sha1) if file.git_sha1 else ("", "")
+
+
+def _address(choice: HubChoice, file: HubFile) -> str:
+    from huggingface_hub.file_download import hf_hub_url
+
+    return hf_hub_url(choice.model_id, file.name, revision=choice.revision, endpoint=endpoint())
+
+
+@contextlib.contextmanager
+def _only_one(target: Path, choice: HubChoice) -> Iterator[None]:
+    """One download of a choice at a time, over all windows and processes."""
+    path = lock_path(target, choice)
+    with open_inside(target, path.name) as file, locked(file):
+        if os.name != "nt" and not (path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())):
+            raise DownloadError("another download of it is just ending; try again in a moment")  # we hold a file it has removed
+        yield
+        if os.name != "nt":
+            path.unlink(missing_ok=True)
+    if os.name == "nt":
+        with contextlib.suppress(OSError):  # another process may just have opened it
+            path.unlink(missing_ok=True)
+
+
+def _check_room(target: Path, choice: HubChoice, have: int) -> None:
+    needed = choice.bytes - have + SPARE_BYTES
+    free = free_disk(target)
+    if free < needed:
+        raise DownloadError(f"it needs {size_text(needed)} more in {target}, but only {size_text(free)} are free there")
+
+
+def _thinned(events: Iterator[Downloading | Downloaded], clock: Callable[[], float] = time.monotonic) -> Iterator[Downloading | Downloaded]:
+    """Not every chunk is told: a new stage, the last byte, and what comes after a pause."""
+    stage, told = "", -EVENT_SECONDS
+    for event in events:
+        now = clock()
+        if not isinstance(event, Downloading) or event.stage != stage or event.done == event.total or now - told >= EVENT_SECONDS:
+            stage, told = event.stage if isinstance(event, Downloading) else stage, now
+            yield event
+
+
+def _disk_trouble(error: OSError, folder: Path) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk of {folder} is full"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return f"the folder {folder} cannot be written to"
+    return f"{folder}: {error.strerror or error}"

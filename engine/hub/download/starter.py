@@ -1,0 +1,179 @@
+"""The starter model: a file inside a Python wheel, fetched as plain data. Nothing of the package is installed or run."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import threading
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import IO
+
+from engine.core import Downloaded, Downloading
+from engine.errors import DownloadError
+from engine.hub.client.http import Web
+from engine.hub.client.offline import check_switch
+from engine.hub.download.background import in_background
+from engine.hub.download.lock import locked
+from engine.hub.download.package_search import fetch_wheel
+from engine.hub.download.pip_settings import PipSettings, read_pip_settings
+from engine.hub.download.transfer import CHUNK_BYTES, WrongFile
+from engine.platform.folders import data_dir
+from engine.units import size_text
+
+OTHER_WAYS = "you can also open a model file or folder from this computer, or drag it onto the window"
+SPARE_BYTES = 32 << 20
+"""Room that stays free on the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedFile:
+    """A file inside a wheel: `member` of `wheel` of `package` becomes `file`, `bytes` long with hash `sha256` (hex)."""
+
+    name: str
+    licence: str
+    package: str
+    version: str
+    wheel: str
+    wheel_bytes: int
+    member: str
+    file: str
+    bytes: int
+    sha256: str
+
+
+def starter() -> PackagedFile:
+    """The manifest of the starter model, from `resources/starter.json`."""
+    text = (resources.files("resources") / "starter.json").read_text("utf-8")
+    return PackagedFile(**json.loads(text))
+
+
+def models_dir() -> Path:
+    """The folder of fetched models."""
+    return data_dir() / "models"
+
+
+def fetch_starter(target_dir: Path | None = None, stop: threading.Event | None = None) -> Iterator[Downloading | Downloaded]:
+    """Fetch the starter model into `target_dir` (default `models_dir()`); see `fetch`."""
+    return fetch(starter(), target_dir or models_dir(), stop or threading.Event())
+
+
+def fetch(wanted: PackagedFile, target_dir: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
+    """Fetch one file through the user's own package index; the last event is `Downloaded`.
+
+    A file that is there already and has the right hash ends at once. An interrupted download is continued. Setting `stop`
+    ends it within a moment and keeps what came. Raises `DownloadError`: one sentence with the reason and the other ways.
+    """
+    try:
+        yield from _in_background(wanted, target_dir, stop)
+    except DownloadError as error:
+        raise DownloadError(f"The model {wanted.name} could not be fetched: {str(error).rstrip('.')}; {OTHER_WAYS}.") from error
+    except OSError as error:
+        raise DownloadError(f"The model {wanted.name} could not be saved: {_disk_trouble(error, target_dir)}; {OTHER_WAYS}.") from error
+
+
+def _in_background(wanted: PackagedFile, target_dir: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
+    check_switch()
+    settings = read_pip_settings(os.environ)
+    web = Web(settings, os.environ)
+    yield from in_background(web, lambda: _work(web, settings, wanted, target_dir), stop)
+
+
+def _work(web: Web, settings: PipSettings, wanted: PackagedFile, target_dir: Path) -> Iterator[Downloading | Downloaded]:
+    target = target_dir / wanted.file
+    if target.is_file() and target.stat().st_size == wanted.bytes:
+        yield Downloading("Checking the model", 0, wanted.bytes)
+        if _sha256(target) == wanted.sha256:
+            yield Downloaded(str(target))
+            return
+    target_dir.mkdir(parents=True, exist_ok=True)
+    part_path = target_dir / f"{wanted.wheel}.part"
+    try:
+        with part_path.open("a+b") as part, locked(part):
+            _check_room(target_dir, wanted, part.seek(0, 2))
+            yield from fetch_wheel(web, settings, wanted.package, wanted.wheel, wanted.wheel_bytes, part, wanted.name)
+            try:
+                yield from _unpack(web, wanted, part, target)
+            except WrongFile:
+                part.truncate(0)  # wrong bytes that are kept would spoil every later try
+                raise
+            part.truncate(0)
+    finally:
+        _remove_if_empty(part_path)
+    yield Downloaded(str(target))
+
+
+def _unpack(web: Web, wanted: PackagedFile, part: IO[bytes], target: Path) -> Iterator[Downloading]:
+    """Copy the member out of the wheel, check it, and only then give it its name."""
+    stage = f"Unpacking {wanted.name}"
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{wanted.file}.")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            digest, done = hashlib.sha256(), 0
+            for chunk in _member(part, wanted):
+                if web.stopped.is_set():
+                    raise DownloadError("it was stopped")
+                digest.update(chunk)
+                out.write(chunk)
+                done += len(chunk)
+                yield Downloading(stage, done, wanted.bytes)
+            if done != wanted.bytes or digest.hexdigest() != wanted.sha256:
+                raise WrongFile(f"the file in the package has SHA-256 {digest.hexdigest()[:12]}..., expected was {wanted.sha256[:12]}...")
+            out.flush()
+            os.fsync(out.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _member(part: IO[bytes], wanted: PackagedFile) -> Iterator[bytes]:
+    """Chunks of the member, never more than its stated size: a wheel made to swell does not fill the disk."""
+    try:
+        with zipfile.ZipFile(part) as wheel, wheel.open(wanted.member) as member:
+            left = wanted.bytes
+            while chunk := member.read(min(CHUNK_BYTES * 4, left + 1)):
+                left -= len(chunk)
+                if left < 0:
+                    raise WrongFile("the file in the package is longer than expected")
+                yield chunk
+    except (zipfile.BadZipFile, KeyError, RuntimeError, NotImplementedError, EOFError, zlib.error) as error:
+        raise WrongFile("the package is damaged or has no such file") from error
+
+
+def _check_room(folder: Path, wanted: PackagedFile, have: int) -> None:
+    needed = wanted.wheel_bytes - min(have, wanted.wheel_bytes) + wanted.bytes + SPARE_BYTES
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise DownloadError(f"it needs {size_text(needed)} in {folder}, but only {size_text(free)} are free there")
+
+
+def _remove_if_empty(path: Path) -> None:
+    """Only a part that a later try can continue stays."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size == 0:
+            path.unlink()
+
+
+def _disk_trouble(error: OSError, folder: Path) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk of {folder} is full"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return f"the folder {folder} cannot be written to"
+    return f"{folder}: {error.strerror or error}"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

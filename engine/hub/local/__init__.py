@@ -1,0 +1,1 @@
+"""The models that are on this computer already."""

@@ -1,0 +1,58 @@
+"""GPT-2: learned positions, layer norms, biases, one matrix for query, key and value; its folders hold matrices transposed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.backends.base import RawTensor
+from engine.errors import UnsupportedModel
+from engine.models.architecture import Family
+from engine.models.config import MAX_CONTEXT, MAX_LAYERS, MAX_VOCAB, ModelConfig, gguf_shape, hf_activation, hf_architecture, hf_name
+from engine.models.keys import Keys
+from engine.models.names import GGUF, TensorNames
+
+HF_NAMES = TensorNames(
+    embed="transformer.wte", norm="transformer.ln_f", head="lm_head", layer="transformer.h.{}.", positions="transformer.wpe",
+    attention_norm="ln_1", query="", key="", value="", query_key_value="attn.c_attn", output="attn.c_proj",
+    mlp_norm="ln_2", gate="", up="mlp.c_fc", down="mlp.c_proj", transposed=True,
+)  # fmt: skip
+_QUIRKS: dict[str, Any] = {"norm": "layer", "norm_bias": True, "gated": False, "rope": None}
+
+
+def from_hf(keys: Keys) -> ModelConfig:
+    """`GPT2LMHeadModel`."""
+    width, heads = keys.integer("n_embd", 1, 1 << 20), keys.integer("n_head", 1, 1 << 14)
+    for name, usual in (("scale_attn_weights", True), ("scale_attn_by_inverse_layer_idx", False), ("add_cross_attention", False)):
+        if keys.flag(name, usual) is not usual:
+            raise UnsupportedModel(f"The model sets {name} to {not usual}, which is not supported. Choose another model.")
+    context = keys.integer("n_positions", 1, MAX_CONTEXT, 1024)
+    return ModelConfig(
+        architecture=hf_architecture(keys.source),
+        name=hf_name(keys),
+        layers=keys.integer("n_layer", 1, MAX_LAYERS),
+        width=width,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=max(1, width // heads),
+        ffn_width=keys.integer("n_inner", 1, 1 << 22, 4 * width),
+        vocab_size=keys.integer("vocab_size", 1, MAX_VOCAB),
+        context_length=context,
+        learned_positions=context,
+        norm_eps=keys.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
+        tied=keys.flag("tie_word_embeddings", True),
+        attention_bias=True,
+        output_bias=True,
+        mlp_bias=True,
+        activation=hf_activation(keys, "activation_function", "gelu_new"),
+        **_QUIRKS,
+    )
+
+
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`gpt2`."""
+    shape = gguf_shape(keys, tensors, "gpt2", layer_norm=True)
+    return ModelConfig(**shape, **_QUIRKS, activation="gelu_tanh", learned_positions=shape["context_length"])
+
+
+GPT2 = Family(("gpt2",), ("GPT2LMHeadModel",), from_hf, from_gguf, HF_NAMES, GGUF, prefixes=("", "-"))

@@ -1,0 +1,109 @@
+"""Qwen 2 and 2.5 (biases on queries, keys and values), Qwen 3 (norms of queries and keys), and Qwen 3's mixture of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from engine.backends.base import RawTensor
+from engine.models.architecture import Family
+from engine.models.architectures.experts import gguf_experts, hf_experts
+from engine.models.config import MAX_CONTEXT, MAX_LAYERS, Experts, ModelConfig, gguf_shape, hf_activation, hf_shape, layer_kinds
+from engine.models.keys import Keys
+from engine.models.names import GGUF, HF
+from engine.models.rope_files import extended_context, rope_from_gguf, rope_from_hf
+
+MIXTURE = replace(
+    HF, router="mlp.gate", expert_gate="mlp.experts.{}.gate_proj", expert_up="mlp.experts.{}.up_proj",
+    expert_down="mlp.experts.{}.down_proj",
+)  # fmt: skip
+
+
+def from_hf_2(keys: Keys) -> ModelConfig:
+    """`Qwen2ForCausalLM`."""
+    shape = _hf_shape(keys, num_key_value_heads=32)
+    return ModelConfig(**shape, attention_bias=True, output_bias=False, windows=_windows(keys, shape["layers"]))
+
+
+def from_hf_3(keys: Keys) -> ModelConfig:
+    """`Qwen3ForCausalLM`."""
+    shape = _hf_shape(keys, num_key_value_heads=32, head_dim=128)
+    bias = keys.flag("attention_bias", False)
+    windows = _windows(keys, shape["layers"])
+    return ModelConfig(**shape, attention_bias=bias, output_bias=bias, query_key_norm="head", windows=windows)
+
+
+def from_hf_mixture(keys: Keys) -> ModelConfig:
+    """`Qwen3MoeForCausalLM`: experts in every `decoder_sparse_step`-th layer but `mlp_only_layers`."""
+    shape = _hf_shape(keys, num_key_value_heads=4)
+    bias, layers = keys.flag("attention_bias", False), shape["layers"]
+    window = keys.integer("sliding_window", 0, MAX_CONTEXT, 0 if keys.has("sliding_window") else 4096)
+    slides = keys.flag("use_sliding_window", False) and window
+    return ModelConfig(
+        **shape,
+        attention_bias=bias,
+        output_bias=bias,
+        query_key_norm="head",
+        windows=(window,) * layers if slides else (),
+        experts=_experts(keys, layers),
+    )
+
+
+def _experts(keys: Keys, layers: int) -> Experts | None:
+    # transformers 5 writes the number under the name that Mixtral has for it.
+    count = "num_experts" if keys.raw("num_experts") is not None else "num_local_experts"
+    keys = keys.over({count: 128, "num_experts_per_tok": 8})
+    step, plain = keys.integer("decoder_sparse_step", 1, MAX_LAYERS, 1), keys.integers("mlp_only_layers", 0, MAX_LAYERS)
+    sparse = frozenset(layer for layer in range(layers) if (layer + 1) % step == 0 and layer not in plain)
+    if not sparse or keys.raw(count) == 0:
+        return None
+    width = keys.integer("moe_intermediate_size", 1, 1 << 22, 768)
+    return hf_experts(
+        keys, sparse, count=count, used="num_experts_per_tok", width=width, normalise=keys.flag("norm_topk_prob", False)
+    )
+
+
+def _hf_shape(keys: Keys, **defaults: Any) -> dict[str, Any]:
+    # A null means as many as queries, a missing key the class's own number.
+    absent = {} if keys.has("num_key_value_heads") else defaults
+    shape = hf_shape(keys, **(absent | {"max_position_embeddings": 32768, "head_dim": defaults.get("head_dim")}))
+    shape["context_length"] = extended_context(keys, shape["context_length"])
+    return shape | {"activation": hf_activation(keys), "rope": rope_from_hf(keys, shape["head_dim"]), "mlp_bias": False}
+
+
+def _windows(keys: Keys, layers: int) -> tuple[int, ...]:
+    """Only where `use_sliding_window` is set: the layers of that kind, or those from `max_window_layers` on."""
+    window = keys.integer("sliding_window", 0, MAX_CONTEXT, 0 if keys.has("sliding_window") else 4096)
+    if not keys.flag("use_sliding_window", False) or not window:
+        return ()
+    first, kinds = keys.integer("max_window_layers", 0, MAX_LAYERS, 28), layer_kinds(keys, layers)
+    slide = [kind == "sliding_attention" for kind in kinds] if kinds is not None else [layer >= first for layer in range(layers)]
+    return tuple(window if slides else 0 for slides in slide)
+
+
+def from_gguf_2(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`qwen2`."""
+    return _gguf(keys, tensors, "qwen2")
+
+
+def from_gguf_3(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`qwen3`."""
+    return replace(_gguf(keys, tensors, "qwen3"), query_key_norm="head")
+
+
+def from_gguf_mixture(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`qwen3moe`."""
+    shape = gguf_shape(keys, tensors, "qwen3moe", handled=("expert_count",))
+    rope = rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=False)
+    return ModelConfig(**shape, rope=rope, query_key_norm="head", experts=gguf_experts(keys, shape))
+
+
+def _gguf(keys: Keys, tensors: Mapping[str, RawTensor], architecture: str) -> ModelConfig:
+    shape = gguf_shape(keys, tensors, architecture)
+    return ModelConfig(**shape, rope=rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=False))
+
+
+QWEN_2 = Family(("qwen2",), ("Qwen2ForCausalLM",), from_hf_2, from_gguf_2, HF, GGUF, prefixes=("", "-"))
+QWEN_3 = Family(("qwen3",), ("Qwen3ForCausalLM",), from_hf_3, from_gguf_3, HF, GGUF, prefixes=("", "-"))
+QWEN_3_MIXTURE = Family(("qwen3moe",), ("Qwen3MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE, GGUF)

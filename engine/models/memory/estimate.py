@@ -1,0 +1,113 @@
+"""How much memory keys and values take: one calculation for the cache that is made and for the window that asks before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.backends.kv_formats import bytes_per_position, cache_type
+from engine.backends.main_memory import free_memory
+from engine.core import PAGE_TOKENS, ModelInfo
+from engine.errors import BadSetting
+from engine.settings import CacheSettings
+from engine.units import size_text
+
+DEFAULT_CONTEXT = 8192
+"""The longest context taken when none was chosen: key/value memory grows with it."""
+SPARE_PAGES = 2
+"""Pages a cache has beyond the tokens asked for: copies for conversations that fork within a page."""
+FURTHER_CONTEXTS, FREE_SHARE = 3, 8
+"""The automatic room for conversations beyond one context: so many contexts at most, and this part of the free memory (1/8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEstimate:
+    """What a model's cache will take. `context_bytes` is one context's share of the `total_bytes` that all conversations have.
+
+    `free_bytes` are free now; the cache `fits` when that is enough. `sentence` says it all for people. Bytes are reserved, but
+    taken by the system only as conversations fill them.
+    """
+
+    context_length: int
+    bytes_per_token: float
+    context_bytes: int
+    total_bytes: int
+    free_bytes: int
+    fits: bool
+    sentence: str
+
+
+def chosen_context(settings: CacheSettings, model_length: int, advised: int = 0) -> int:
+    """The context length in tokens: by itself at most `advised`, where the model gets worse beyond.
+
+    Raises `BadSetting` for more than the model can address.
+    """
+    if settings.context_length > model_length:
+        raise BadSetting(
+            f"The context length is set to {settings.context_length} tokens, but this model sees at most {model_length}; "
+            f"choose at most {model_length}, or 0 for automatic."
+        )
+    return settings.context_length or min(model_length, advised or model_length, DEFAULT_CONTEXT)
+
+
+def context_pages(tokens: int) -> int:
+    """Pages of a cache for one context of `tokens`."""
+    return -(-tokens // PAGE_TOKENS) + SPARE_PAGES
+
+
+def further_pages(tokens: int, page_bytes: int, memory: int, free: int) -> int:
+    """Pages beyond one context of `tokens`: what `memory` MiB hold, or for 0 a share of the `free` bytes."""
+    needed = context_pages(tokens)
+    if memory:
+        return max(0, memory * 2**20 // page_bytes - needed)
+    most = FURTHER_CONTEXTS * (needed - SPARE_PAGES)
+    return max(0, min(most, free // FREE_SHARE // page_bytes, free // page_bytes - needed))
+
+
+def cache_bytes(
+    info: ModelInfo, settings: CacheSettings, backend: str = "cpu", *, busy: int = 0, free: int | None = None, where: str = ""
+) -> CacheEstimate:
+    """What the cache of this model will take with these settings, as `PagedCache` will reserve it on a backend of this name.
+
+    `free` bytes can be had (None: what the machine's memory has) `where` `Backend.where` says; `busy` of them are spoken for, as by
+    weights still to be loaded. Raises `BadSetting` as `chosen_context`.
+    """
+    tokens = chosen_context(settings, info.context_length, info.advised_context)
+    each = page_bytes(info.layers, info.kv_heads, info.head_dim, cache_dtype(settings), backend)
+    free = max(0, (free_memory() if free is None else free) - busy)
+    needed = context_pages(tokens)
+    total = (needed + further_pages(tokens, each, settings.memory, free)) * each
+    fits = total <= free
+    text = f"A context of {tokens} tokens takes {size_text(needed * each)}"
+    if total > needed * each:
+        text += f", and up to {size_text(total)} with other conversations kept"
+    text += f"; {free_words(free, where)}."
+    if not fits:
+        text += " That is too little: choose a shorter context, a smaller cache type, or less memory for conversations."
+    return CacheEstimate(tokens, each / PAGE_TOKENS, needed * each, total, free, fits, text)
+
+
+def cache_dtype(settings: CacheSettings) -> str:
+    """The cache type in one word, as backends understand it: "q8", or "q8/q4" for keys and values."""
+    return settings.dtype if settings.value_dtype == "same" else f"{settings.dtype}/{settings.value_dtype}"
+
+
+def page_bytes(layers: int, kv_heads: int, head_dim: int, dtype: str, backend: str) -> int:
+    """Bytes of one page of `PAGE_TOKENS` positions in all layers, keys and values, for a `cache_dtype`."""
+    if backend == "reference":  # its keys and values are rounded to the type, but lie in whole numbers
+        kind = cache_type(dtype, automatic="fp32")
+        each = kv_heads * head_dim * sum(2 if name == "fp16" else 4 for name in (kind.keys, kind.values))
+    elif backend == "torch":  # see `engine.backends.cuda.proof.torch_program`
+        kind = cache_type(dtype, automatic="fp16")
+        each = kv_heads * head_dim * (8 if (kind.keys, kind.values) == ("fp32", "fp32") else 4)
+    elif backend == "cuda":
+        from engine.backends.cuda import kv_cache
+
+        return layers * kv_cache.page_bytes(cache_type(dtype, automatic="fp16"), kv_heads, head_dim)
+    else:
+        each = bytes_per_position(cache_type(dtype, automatic="fp16"), kv_heads, head_dim)
+    return PAGE_TOKENS * layers * each
+
+
+def free_words(free: int, where: str) -> str:
+    """For example "2.5 GB of memory are free", or where that is not the machine's own "139 GB are free on NVIDIA H200"."""
+    return f"{size_text(free)} are free on {where}" if where else f"{size_text(free)} of memory are free"

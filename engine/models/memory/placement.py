@@ -1,0 +1,137 @@
+"""Onto which device a model goes: the first one that has room for it, its cache and its passes, and says so by loading it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from engine import backends
+from engine.backends.base import Backend
+from engine.backends.choice import Target, targets
+from engine.backends.trim import give_memory_back
+from engine.core import Loading, ModelInfo
+from engine.errors import DeviceLost, EngineError, NotEnoughMemory, forget_frames
+from engine.models.load import check_memory, read_config, read_model
+from engine.models.memory.estimate import cache_bytes, cache_dtype, chosen_context
+from engine.models.memory.fit import fit, freed_bytes, work_space
+from engine.models.paged import PagedCache
+from engine.models.proof.first_use import Provable
+from engine.models.quantising import preparation
+from engine.models.source import Survey
+from engine.settings import CacheSettings, LoadSettings
+from engine.weights.checkpoint import Checkpoint
+
+
+class Replaced(Protocol):
+    """A chat that goes when another one comes."""
+
+    @property
+    def info(self) -> ModelInfo | None:
+        """Tells what its memory is worth."""
+        ...
+
+    def close(self) -> None:
+        """Release the model's memory."""
+        ...
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A loaded model with its cache, and the device that it is on; a sentence where another one was passed over for the processor, or
+    where kernels were replaced, and a report of that."""
+
+    paged: PagedCache
+    target: Target
+    notice: str
+    report: str = ""
+
+
+def on_a_device(
+    checkpoint: Checkpoint, info: ModelInfo, load: LoadSettings, cache: CacheSettings, replaces: Replaced | None
+) -> Generator[Loading, None, Placed]:
+    """The model and its cache, on the first device that they fit on.
+
+    The headers tell beforehand, roughly; where a device then says that it has too little room after all, or gives up, the next one is
+    taken. Whatever ends this early, what was taken by then is given back.
+    """
+    name, against = Path(info.path).name, ""
+    room = _Room(checkpoint, info, cache, replaces)
+    *others, last = targets(load)
+    for target in (*others, last):
+        if target is not last:
+            free = target.free + freed_bytes(room.leaving, target.where)
+            judged = fit(info, cache, free, load=load, backend=target.backend, where=target.where)
+            if judged.verdict == "too large":
+                against = _passed_over(target, name, judged.sentence)
+                continue
+        try:
+            backend = backends.backend_on(target, load)
+        except EngineError as error:  # a GPU that does not start
+            if target is last:
+                raise
+            against = _passed_over(target, name, str(error))
+            continue
+        try:
+            paged = yield from _loaded(checkpoint, backend, load, cache, room)
+            notice, report = (backend.notice, backend.report) if isinstance(backend, Provable) else ("", "")
+            return Placed(paged, target, notice or (against if target.backend == "cpu" else ""), report)
+        except BaseException as error:
+            forget_frames(error)  # which hold what was loaded
+            backend.trim()
+            # What a driver reports besides, as while graphs are recorded, is a plain `EngineError`.
+            if target is last or not (isinstance(error, NotEnoughMemory | DeviceLost) or type(error) is EngineError):
+                raise
+            against = _passed_over(target, name, str(error))
+    raise AssertionError("the last device either loads the model or says why not")
+
+
+def _passed_over(target: Target, name: str, why: str) -> str:
+    """Log that a device is not used, and say it for the case that the processor is, in its place."""
+    logging.getLogger(__name__).warning("%s is not used for %s: %s", target.where, name, why)
+    return f"{name} runs on the processor (CPU), because {target.where} could not be used: {why}"
+
+
+def _loaded(
+    checkpoint: Checkpoint, backend: Backend, load: LoadSettings, cache: CacheSettings, room: _Room
+) -> Generator[Loading, None, PagedCache]:
+    """The model and its cache on one device."""
+    from engine.sampling import kernels
+
+    make_room = functools.partial(room.make, backend)
+    model = yield from read_model(checkpoint, backend, cache_dtype(cache), preparation(checkpoint, load), make_room)
+    yield Loading("Preparing the sampler", 0, 1)
+    kernels.prepare(model.config.vocab_size)  # now, so that no reply waits for it
+    yield Loading("Making room for the context", 0, 1)
+    return PagedCache(model, cache)
+
+
+class _Room:
+    """Memory for a model to come, where another one may have to go first."""
+
+    def __init__(self, checkpoint: Checkpoint, info: ModelInfo, cache: CacheSettings, replaces: Replaced | None) -> None:
+        self._checkpoint, self._info, self._cache, self._replaces = checkpoint, info, cache, replaces
+
+    @property
+    def leaving(self) -> ModelInfo | None:
+        """The model that goes; None where there is none, or when it has gone."""
+        return self._replaces.info if self._replaces is not None else None
+
+    def make(self, backend: Backend, seen: Survey) -> None:
+        """Let that model go when there is memory for what was `seen`, and a context, without it. Raises `NotEnoughMemory` otherwise."""
+        assert seen.parts is not None
+        name, free = Path(self._info.path).name, backend.free_memory() + freed_bytes(self.leaving, backend.where)
+        check_memory(name, seen.bytes, free, backend.where)
+        # A GPU has no memory that is only lent: what the passes take besides must be there, too.
+        length = chosen_context(self._cache, self._info.context_length, self._info.advised_context)
+        work = work_space(read_config(self._checkpoint), backend, seen.parts).bytes(length) if backend.where else 0
+        context = cache_bytes(self._info, self._cache, backend.name, busy=seen.bytes + work, free=free, where=backend.where)
+        if not context.fits:
+            raise NotEnoughMemory(f"{name} leaves too little memory beside its weights. {context.sentence}")
+        if self._replaces is not None:
+            self._replaces.close()
+            self._replaces = None
+        give_memory_back()  # what reading the headers and making the tokenizer took

@@ -1,0 +1,200 @@
+"""The first use of a GPU: the kernels that a model needs prove themselves against the reference, in a few seconds, once for each device,
+driver and version of the program. Where one is wrong or does not run, torch's own operations take their place.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
+
+from engine.backends.base import Array, Backend, Forward, Ops, RawTensor
+from engine.backends.kv_formats import cache_type
+from engine.core import Loading
+from engine.errors import DeviceLost, EngineError, NotEnoughMemory
+from engine.models.base import Model
+from engine.models.proof.cases import (
+    LONG,
+    Case,
+    Outcome,
+    attention_case,
+    difference,
+    embed_case,
+    expert_case,
+    linear_case,
+    outcome,
+    run_case,
+)
+from engine.models.proof.random_tensors import BLOCKS, maker
+
+STAGE = "Checking the GPU kernels"
+SECONDS = 5.0
+"""A proof takes no longer; what is left then is tried at the next loading."""
+NARROWED = (0, 1, 1 << 12)
+"""Multiprocessors that cases are run for, 0: as many as there are. Small and large matrices have other forms of kernels."""
+PLAIN = ("F16", "F32")
+"""What types without a layout of their own become, and what adapters are."""
+
+_FAILURES = (EngineError, AssertionError, RuntimeError, ValueError, LookupError)
+"""How a kernel fails that does not run, or that leaves what nothing can go on with."""
+
+log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Provable(Protocol):
+    """A backend whose kernels prove themselves; `notice` is not empty where torch's operations have taken their place."""
+
+    notice: str
+    report: str
+
+    def to_prove(self, forward: Forward, cache_dtype: str) -> Sequence[Any]:
+        """What is left to prove: a `cuda.trial.Trial` for each device."""
+        ...
+
+    def replace(self, why: str, report: str) -> None:
+        """Use torch's operations from now on."""
+        ...
+
+    def forget_proofs(self) -> None:
+        """All is to be proved again."""
+        ...
+
+
+def cases_for(
+    kinds: tuple[Sequence[str], Sequence[str]], small: Sequence[Case], model: Model, cache_dtype: str
+) -> tuple[Case, ...]:
+    """The cases of one model: products and tables of its matrices' `kinds_of`, its attention, and `small` ones, which have all else but
+    for the forms of experts with many numbers between two products."""
+    kind = str(cache_type(cache_dtype, automatic="fp16"))
+    known, experts = ([(name, make) for name in names if (make := maker(name))] for names in (dict.fromkeys((*kinds[0], *PLAIN)), kinds[1]))
+    return (
+        *(linear_case(name, make) for name, make in known),
+        *(embed_case(name, make) for name, make in known if name in BLOCKS),
+        _attention(model, kind),
+        *small,
+        *(expert_case(name, make, LONG) for name, make in experts),
+    )
+
+
+def _attention(model: Model, kind: str) -> Case:
+    """Of a few heads of the model's shape."""
+    shape = model.attention_shape
+    groups = min(shape.kv_heads, 2)
+    few = replace(shape, heads=shape.heads // shape.kv_heads * groups, kv_heads=groups)
+    return attention_case(f"attention, {kind} cache", few, kind)
+
+
+def prove(backend: Provable, cases: Sequence[Case], cache_dtype: str, forward: Forward) -> Iterator[Loading]:
+    """Run the cases that run kernels which nobody proved yet. Raises `DeviceLost`; a kernel that stopped the device is remembered."""
+    for trial in backend.to_prove(forward, cache_dtype):
+        found: list[Outcome] = []
+        deadline, total = time.monotonic() + SECONDS, len(cases) + 1
+        for number, case in enumerate(cases):
+            yield Loading(STAGE, number, total)
+            found += _tried(trial, case, deadline)
+        if trial.draws & trial.left and time.monotonic() < deadline:
+            yield Loading(STAGE, total - 1, total)
+            found += _drawn(trial)
+        yield Loading(STAGE, total, total)
+        wrong = [row for row in found if not row["passed"]]
+        if wrong:
+            trial.wrong([name for row in wrong for name in row["kernels"].split(", ")])
+            first = wrong[0]["name"]
+            why = f"{len(wrong)} of {len(found)} checks of the kernels that this model needs failed (the first: {first})"
+            backend.replace(why, _report(trial, found))
+            return
+        if trial.left:
+            log.info("kernels that were not proved on %s: %s", trial.device.name, ", ".join(sorted(trial.left)))
+            if time.monotonic() < deadline and not trial.short:  # else they are tried at the next loading
+                trial.untried()
+
+
+def _tried(trial: Any, case: Case, deadline: float) -> Iterator[Outcome]:
+    """A case's outcomes, one for each form; none for what is proved, and after the deadline."""
+    from engine.backends.cuda.backend import CudaBackend
+    from engine.backends.reference import ReferenceBackend
+
+    if not trial.left:
+        return
+    tensors, expected, tried = case.tensors(), None, frozenset[str]()
+    for processors in NARROWED:
+        device = trial.narrowed(processors)
+        backend = CudaBackend([device])
+        names = trial.kernels(_over(case, backend, tensors), case.cache, processors)
+        if not names & trial.left - tried:
+            continue
+        if time.monotonic() > deadline:
+            return
+        tried |= names
+        if expected is None:
+            expected = run_case(case, ReferenceBackend(), tensors)
+        try:
+            result = outcome(case.name, difference(run_case(case, backend, tensors), expected), case.tolerance)
+        except NotEnoughMemory:
+            log.info("no memory was left to prove %s", case.name)
+            trial.short = True
+            return
+        except DeviceLost:
+            trial.crashed(device.ran)
+            raise
+        except _FAILURES as error:
+            result = {**outcome(case.name, float("inf"), case.tolerance), "error": f"{type(error).__name__}: {error}"}
+        if result["passed"]:
+            trial.passed(device.ran)
+        yield {**result, "kernels": ", ".join(sorted(device.ran))}
+
+
+def prove_again(model: Model) -> Iterator[Loading]:
+    """Prove what a model that is loaded needs and has not proved. Raises `DeviceLost` where some of it is wrong: programs that run it were
+    recorded."""
+    backend = model.backend
+    if model.proof is None or not isinstance(backend, Provable) or backend.notice:
+        return
+    yield from model.proof(model.forward)
+    if backend.notice:
+        raise DeviceLost(
+            "Some of the GPU's kernels are wrong now. Load the model again: if they are still wrong, PyTorch's own operations take their "
+            "place.",
+            backend.report,
+        )
+
+
+def _over(case: Case, backend: Backend, tensors: Sequence[RawTensor]) -> Forward:
+    weights = [backend.outline(tensor) for tensor in tensors]
+
+    def forward(ops: Ops) -> Array:
+        return case.forward(ops, weights)
+
+    return forward
+
+
+def _drawn(trial: Any) -> Generator[Outcome, None, None]:
+    from engine.backends.cuda.proof.trial import DRAW
+
+    device = trial.narrowed()
+    try:
+        result = outcome("drawing tokens", trial.drawn(device), DRAW)
+    except NotEnoughMemory:
+        trial.short = True
+        return
+    except DeviceLost:
+        trial.crashed(device.ran)
+        raise
+    except _FAILURES as error:
+        result = {**outcome("drawing tokens", float("inf"), DRAW), "error": f"{type(error).__name__}: {error}"}
+    if result["passed"]:
+        trial.passed(device.ran)
+    yield {**result, "kernels": ", ".join(sorted(device.ran))}
+
+
+def _report(trial: Any, found: Sequence[Outcome]) -> str:
+    """For a bug report: the device, and every check with its kernels."""
+    lines = [f"Kernels on {trial.device.identity}, {trial.device.processors} multiprocessors, against the reference:"]
+    for row in found:
+        off = "no number" if row["difference"] is None else f"{row['difference']:.2e}"
+        verdict = "ok" if row["passed"] else f"FAILED {row.get('error', '')}".rstrip()
+        lines.append(f"{row['name']}: {off} of at most {row['tolerance']:.0e}, {verdict} [{row['kernels']}]")
+    return "\n".join(lines)

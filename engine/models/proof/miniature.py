@@ -1,0 +1,204 @@
+"""A small model of the same make as a large one, with random weights: its passes run the kernels that the large one's run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from engine.backends.base import Array, Floats, Ops, RawTensor, Weight
+from engine.backends.blocked import in_blocks
+from engine.backends.composite import PERMUTED, is_composite
+from engine.backends.kv_formats import cache_type
+from engine.models.architecture import Family
+from engine.models.base import rotary
+from engine.models.config import ModelConfig
+from engine.models.layers import Linear, Parts
+from engine.models.names import TensorNames
+from engine.models.proof.cases import CACHES, Case
+from engine.models.proof.random_tensors import BLOCKS, maker
+from engine.models.source import WHOLE, View, is_expert
+
+NAME = "a small model of the same make"
+SHARE, BF16_SHARE = 0.01, 0.04
+"""The largest difference of logits, over the largest of the reference's: products in fp16 (in bf16) over a few layers stay below a
+third of it, and a wrong kernel anywhere comes far above."""
+STEPS = (1, 3, 8, 20, 72, 1)
+"""Rows of its steps, which follow each other: few, more, and more than a window has."""
+_LAYERS, _FFN, _EXPERT, _VOCABULARY, _WINDOW, _POSITIONS = 6, 256, 256, 256, 100, 1024
+_BASE_ROWS, _EXPERTS, _RANK = 64, 4, 16
+ADAPTERS = "F32"
+"""The type of adapters' matrices (`engine.models.lora`)."""
+
+Key = tuple[str, int, int, str, int]
+
+
+def miniatures(
+    family: Family, config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTensor],
+    prepare: Callable[[RawTensor], RawTensor] | None, cache_dtype: str,
+) -> tuple[Case, Case]:  # fmt: skip
+    """One of each kind of layer that the model has, as wide as it is, with few heads, features and tokens; without adapters, and with."""
+    layers = _kinds(config, names, tensors)
+    small = _small(config, layers)
+    kind = cache_type(cache_dtype, automatic="fp16")
+    turn = rotary(small, _POSITIONS, min(_POSITIONS, config.context_length))
+
+    def case(name: str, adapted: bool) -> Case:
+        plan = _Plan(tensors, names, layers, prepare, small, adapted)
+        _built(family, plan, small, names)
+
+        def forward(ops: Ops, weights: Sequence[Weight]) -> Array:
+            return _built(family, replace(plan, weights=weights), small, names)(ops, turn)
+
+        share = BF16_SHARE if any(key[0] == "BF16" for key in plan.keys) else SHARE
+        tolerance = share + 2 * max(CACHES[kind.keys], CACHES[kind.values])
+        return Case(name, tolerance, forward, plan.random, STEPS, str(kind), small.attention_shape, True, small.layers)
+
+    return case(NAME, False), case(f"{NAME}, with adapters", True)
+
+
+def kinds_of(tensors: Mapping[str, RawTensor], prepare: Callable[[RawTensor], RawTensor] | None) -> tuple[list[str], list[str]]:
+    """The types of a model's matrices as they are packed: of all, and of experts' matrices."""
+    kinds: dict[bool, set[str]] = {False: set(), True: set()}
+    for name, tensor in tensors.items():
+        if len(tensor.shape) in (2, 3):
+            kinds[is_expert(name)].add(_kind(tensor if len(tensor.shape) == 2 else tensor.part(0), prepare))
+    return sorted(kinds[False] | kinds[True]), sorted(kinds[True])
+
+
+def _kind(matrix: RawTensor, prepare: Callable[[RawTensor], RawTensor] | None) -> str:
+    """The type that a matrix is packed in; F16 for one whose columns are in another order, but that is kept whole."""
+    matrix = in_blocks(prepare(matrix) if prepare else matrix)
+    return "F16" if matrix.type.startswith(PERMUTED) and not is_composite(matrix) else matrix.type
+
+
+def _built(family: Family, source: _Plan, config: ModelConfig, names: TensorNames) -> Parts:
+    building = family.build(source, config, names)
+    while True:
+        try:
+            next(building)
+        except StopIteration as end:
+            parts: Parts = end.value
+            source.adapt()
+            return parts
+
+
+def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTensor]) -> tuple[int, ...]:
+    """Layers that have between them every type of each tensor, and every kind of attention and of feed-forward part."""
+    has: dict[int, set[object]] = {}
+    for layer in range(config.layers):
+        at = names.layer.format(layer)
+        window = bool(config.windows and config.windows[layer])
+        experts = config.experts is not None and layer in config.experts.layers
+        has[layer] = {(name.removeprefix(at), tensor.type) for name, tensor in tensors.items() if name.startswith(at)}
+        has[layer].add((window, layer in config.unturned, experts))
+    chosen: list[int] = []
+    left = set().union(*has.values())
+    while left and len(chosen) < _LAYERS:
+        chosen.append(max(has, key=lambda layer: len(has[layer] & left)))
+        left -= has[chosen[-1]]
+    return tuple(sorted(chosen))
+
+
+def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
+    ratio = config.heads // config.kv_heads
+    groups = next((g for g in range(1, config.kv_heads + 1) if ratio * g * config.head_dim % 256 == 0), config.kv_heads)
+    experts = config.experts
+    if experts is not None:
+        own = frozenset(i for i, layer in enumerate(layers) if layer in experts.layers)
+        experts = replace(experts, width=min(experts.width, _EXPERT), layers=own)
+    return replace(
+        config,
+        layers=len(layers),
+        heads=ratio * groups,
+        kv_heads=groups,
+        ffn_width=min(config.ffn_width, _FFN),
+        vocab_size=min(config.vocab_size, _VOCABULARY),
+        windows=tuple(min(config.windows[layer], _WINDOW) for layer in layers) if config.windows else (),
+        unturned=frozenset(i for i, layer in enumerate(layers) if layer in config.unturned),
+        learned_positions=min(config.learned_positions, _POSITIONS),
+        experts=experts,
+    )
+
+
+@dataclass
+class _Plan:
+    """A `WeightSource`: without `weights` it notes what is asked for, with them it hands them out."""
+
+    tensors: Mapping[str, RawTensor]
+    names: TensorNames
+    layers: tuple[int, ...]
+    prepare: Callable[[RawTensor], RawTensor] | None
+    config: ModelConfig
+    adapted: bool
+    weights: Sequence[Weight] = ()
+    keys: dict[Key, int] = field(default_factory=dict)
+    linears: dict[str, Linear] = field(default_factory=dict)
+
+    def _real(self, name: str) -> str:
+        """The name that the large model's tensor has."""
+        for number, layer in reversed(list(enumerate(self.layers))):
+            at = self.names.layer.format(number)
+            if name.startswith(at):
+                return self.names.layer.format(layer) + name.removeprefix(at)
+        return name
+
+    def has(self, name: str) -> bool:
+        """See `WeightSource`."""
+        return self._real(name) in self.tensors
+
+    def matrix(self, name: str, rows: int, columns: int, view: View = WHOLE) -> Weight:
+        """See `WeightSource`; of experts four are random, the others are these again."""
+        real = self._real(name)
+        kind = _kind(view.of(self.tensors[real]), self.prepare)
+        numbers = re.findall(r"\d+", name)
+        expert = view.part if view.parts else int(numbers[-1]) if is_expert(name) and len(numbers) > 1 else 0
+        return self._matrix((kind, rows, columns, re.sub(r"\d+", "", name) if is_expert(name) else name, expert % _EXPERTS))
+
+    def _matrix(self, key: Key) -> Weight:
+        place = self.keys.setdefault(key, len(self.keys))
+        return self.weights[place] if self.weights else _Shape(key[1:3])
+
+    def adapt(self) -> None:
+        """Put an adapter on each matrix that can have one, if they are `adapted`."""
+        for linear in self.linears.values() if self.adapted else ():
+            rows, columns = linear.weight.shape
+            linear.adapters.append(
+                (self._matrix((ADAPTERS, _RANK, columns, "adapter", 0)), self._matrix((ADAPTERS, rows, _RANK, "adapter", 1)))
+            )
+
+    def vector(self, name: str, *shape: int) -> Floats:
+        """See `WeightSource`: norms that leave numbers of a usual size, and small biases."""
+        rng = np.random.default_rng(sum(name.encode()))
+        if not name.endswith(".weight") or name == self.names.positions + ".weight":
+            return (0.1 * rng.standard_normal(shape)).astype(np.float32)
+        post = any(slot and slot in name for slot in (self.names.attention_post, self.names.mlp_post))
+        wide = shape == (self.config.width,)
+        size = 2.0 if post else 8 / self.config.width**0.5 if wide else 1.0
+        return (size * rng.uniform(0.5, 1.5, shape) - self.config.norm_offset).astype(np.float32)
+
+    def random(self) -> list[RawTensor]:
+        """The weights, as a file would hold them, in the order of `keys`."""
+        return [_random(kind, rows, columns, number) for number, (kind, rows, columns, *_) in enumerate(self.keys)]
+
+
+@dataclass
+class _Shape:
+    """Stands for a matrix."""
+
+    shape: tuple[int, ...]
+    nbytes: int = 0
+
+
+def _random(kind: str, rows: int, columns: int, seed: int) -> RawTensor:
+    """Rows of few that are random, in random order. Of a type that has no such columns, or no layout of its own: fp16."""
+    rng = np.random.default_rng(seed)
+    chosen = rng.integers(0, _BASE_ROWS, rows)
+    make = maker(kind)
+    if make is not None:
+        with suppress(ValueError):
+            return make(rng, _BASE_ROWS, columns).take(chosen)
+    return BLOCKS["F16"](rng, _BASE_ROWS, columns).take(chosen)

@@ -1,0 +1,204 @@
+"""Random matrices in every form that weights come in, for `selftest`: made of file bytes, as a checkpoint would hold them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.base import RawTensor
+from engine.backends.composite import PERMUTED
+from engine.weights.format import Bytes, Floats, Format
+from engine.weights.gguf.table import GGUF_FORMATS
+from engine.weights.packed.awq import wrap_awq
+from engine.weights.packed.compressed_tensors import wrap_compressed
+from engine.weights.packed.exl2 import wrap_exl2
+from engine.weights.packed.fp8 import wrap_fp8
+from engine.weights.packed.gptq import wrap_gptq
+from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Run, Zeros
+from engine.weights.tensor import FileTensor
+from engine.weights.transform.quantize import quantise
+
+Random = np.random.Generator
+Make = Callable[[Random, int, int], RawTensor]
+"""A matrix of so many rows (a multiple of 32) and columns (one of 256)."""
+_NAME = "selftest.weight"
+_TYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "int16": "I16", "uint8": "F8_E4M3", "int64": "I64"}
+_LOW, _HIGH = 1e-3, 0.5
+"""Magnitudes that a block's largest value may have, so that no block drowns the others."""
+
+
+def file_tensor(name: str, array: npt.NDArray[Any], type_name: str = "") -> FileTensor:
+    """An array as a tensor of a file; `type_name` where the array's own type does not tell it."""
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return FileTensor(name, type_name or _TYPES[array.dtype.name], array.shape, data)
+
+
+def _in_blocks(format: Format, rng: Random, rows: int, columns: int) -> RawTensor:
+    """Blocks of random bytes, of which only those stay whose values are of a usual size: that needs no knowledge of their layout."""
+    if format.name in ("F32", "F16", "BF16", "F64"):
+        values = rng.standard_normal((rows, columns)) * 0.05
+        raw = (
+            np.ascontiguousarray(values.astype(np.float32).view(np.uint16)[:, 1::2])
+            if format.name == "BF16" else values.astype(format.dtype)
+        )  # fmt: skip
+        return FileTensor(_NAME, format.name, (rows, columns), raw.reshape(-1).view(np.uint8))
+    wanted = rows * columns // format.block_size
+    found: list[Bytes] = []
+    have = 0
+    while have < wanted:
+        blocks = rng.integers(0, 256, (4 * wanted, format.block_bytes), dtype=np.uint8)
+        largest = np.abs(format.dequantise(blocks, (len(blocks), format.block_size))).max(axis=1)
+        good = blocks[np.isfinite(largest) & (largest > _LOW) & (largest < _HIGH)]
+        found.append(good)
+        have += len(good)
+    return FileTensor(_NAME, format.name, (rows, columns), np.concatenate(found)[:wanted].reshape(-1))
+
+
+def _words(rng: Random, *shape: int) -> npt.NDArray[np.int32]:
+    return rng.integers(-(1 << 31), 1 << 31, shape, dtype=np.int64).astype(np.int32)
+
+
+def _scales(rng: Random, bits: int, *shape: int) -> npt.NDArray[np.float16]:
+    return (rng.uniform(0.02, 0.1, shape) / (1 << (bits - 1))).astype(np.float16)
+
+
+def _wrapped(wrap: Callable[..., Mapping[str, RawTensor]], parts: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, Any]) -> RawTensor:
+    return wrap({f"selftest.{name}": file_tensor(f"selftest.{name}", part) for name, part in parts.items()}, settings)[_NAME]
+
+
+def _gptq(bits: int, group: int, shuffled: bool, rng: Random, rows: int, columns: int) -> RawTensor:
+    groups = columns // group
+    parts: dict[str, npt.NDArray[Any]]
+    index = np.arange(columns, dtype=np.int32) // group
+    parts = {
+        "qweight": _words(rng, columns * bits // 32, rows), "qzeros": _words(rng, groups, rows * bits // 32),
+        "scales": _scales(rng, bits, groups, rows), "g_idx": rng.permutation(index) if shuffled else index,
+    }  # fmt: skip
+    return _wrapped(wrap_gptq, parts, {"quant_method": "gptq", "bits": bits, "group_size": group})
+
+
+def _awq(version: str, rng: Random, rows: int, columns: int) -> RawTensor:
+    groups = columns // 128
+    parts: dict[str, npt.NDArray[Any]]
+    if version == "gemm":
+        parts = {
+            "qweight": _words(rng, columns, rows // 8), "qzeros": _words(rng, groups, rows // 8),
+            "scales": _scales(rng, 4, groups, rows),
+        }  # fmt: skip
+    else:
+        words = -(-groups // 8)
+        parts = {
+            "qweight": _words(rng, rows, columns // 8), "qzeros": _words(rng, rows, words), "scales": _scales(rng, 4, rows, 8 * words),
+        }  # fmt: skip
+    return _wrapped(wrap_awq, parts, {"quant_method": "awq", "bits": 4, "group_size": 128, "version": version})
+
+
+def _exl2(widths: tuple[int, ...], rng: Random, rows: int, columns: int) -> RawTensor:
+    """Groups of 32 inputs, of these widths in turn (wider ones first, as the files have them)."""
+    count = columns // 32
+    bits = sorted((widths[i % len(widths)] for i in range(count)), reverse=True)
+    starts = np.cumsum([0, *bits])
+    groups = np.array([[width, start] for width, start in zip(bits, starts, strict=False)], np.int16)
+    parts: dict[str, npt.NDArray[Any]] = {
+        "q_weight": _words(rng, int(starts[-1]), rows), "q_scale": _words(rng, count, rows // 8),
+        "q_scale_max": (rng.uniform(0.1, 0.2, count) * 4 / np.exp2(bits)).astype(np.float16), "q_groups": groups.reshape(-1),
+        "q_invperm": rng.permutation(columns).astype(np.int32),
+    }  # fmt: skip
+    return _wrapped(wrap_exl2, parts, {"quant_method": "exl2"})
+
+
+def _compressed(bits: int, rng: Random, rows: int, columns: int) -> RawTensor:
+    parts: dict[str, npt.NDArray[Any]] = {
+        "weight_packed": _words(rng, rows, columns * bits // 32), "weight_scale": _scales(rng, bits, rows, columns // 32),
+        "weight_shape": np.array([rows, columns], np.int64),
+    }  # fmt: skip
+    weights = {"num_bits": bits, "type": "int", "symmetric": True, "group_size": 32, "strategy": "group"}
+    settings = {"format": "pack-quantized", "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}}}
+    return _wrapped(wrap_compressed, parts, settings)
+
+
+class _Codes:
+    """A `grouped.Source` of random codes, of `bits` bits from each of some columns on."""
+
+    def __init__(self, rng: Random, rows: int, runs: Sequence[Run]) -> None:
+        bits = np.repeat([run.bits for run in runs], [run.size for run in runs])
+        self._codes = rng.integers(0, 1 << bits, (rows, bits.size), dtype=np.uint8)
+        each = np.array([1 << run.bits for run in runs])
+        self._scales = (rng.uniform(0.04, 0.2, (rows, len(runs))) / each).astype(np.float16)
+        self._zeros = rng.integers(0, each, (rows, len(runs)), dtype=np.int16)
+
+    def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
+        """See `grouped.Source`."""
+        return self._codes[outputs, start:stop]
+
+    def scales(self, outputs: Indices) -> Floats:
+        """See `grouped.Source`."""
+        scales: Floats = self._scales[outputs].astype(np.float32)
+        return scales
+
+    def zeros(self, outputs: Indices) -> Zeros:
+        """See `grouped.Source`."""
+        return self._zeros[outputs]
+
+
+def _grouped(kind: str, rng: Random, rows: int, columns: int) -> RawTensor:
+    """Of a type that `grouped` names, however a file packs it. Raises `ValueError` where its units do not make up the columns; parts
+    without a unit, which no layout of their own is worth, are left out."""
+    parts = [(int(bits), int(unit)) for bits, unit in re.findall(r"GROUPED(\d)_(\d+)", kind)]
+    least = sum(unit for _, unit in parts[1:])
+    if not parts or columns <= least or (columns - least) % parts[0][1]:
+        raise ValueError(f"no {kind} has {columns} columns")
+    units = [parts[0]] * ((columns - least) // parts[0][1]) + parts[1:]
+    starts = np.cumsum([0, *(unit for _, unit in units)])
+    runs = [Run(int(start), unit, bits, group) for group, ((bits, unit), start) in enumerate(zip(units, starts, strict=False))]
+    order = rng.permutation(columns) if kind.startswith(PERMUTED) else None
+    return GroupedTensor(_NAME, Layout(columns, runs, order, "_F32" not in kind, rows * columns, rows), _Codes(rng, rows, runs))
+
+
+def _fp8(kind: str, unit: int, rng: Random, rows: int, columns: int) -> RawTensor:
+    """A scale for 128 rows and `unit` columns, or, if that is 0, one alone."""
+    low = {"F8_E4M3": 0x20, "F8_E5M2": 0x30}[kind]
+    codes = (rng.integers(low, low + 24, (rows, columns)) | rng.choice([0, 128], (rows, columns))).astype(np.uint8)
+    shape = (-(-rows // 128), -(-columns // unit)) if unit else (1,)
+    scale = rng.uniform(0.01, 0.05, shape).astype(np.float32)
+    name = "selftest.weight_scale_inv"
+    tensors = {_NAME: file_tensor(_NAME, codes, kind), name: file_tensor(name, scale)}
+    return wrap_fp8(tensors, {"quant_method": "fp8", "weight_block_size": [128, unit]} if unit else {"quant_method": "fp8"})[_NAME]
+
+
+def _while_loading(kind: str, rng: Random, rows: int, columns: int) -> RawTensor:
+    return quantise(file_tensor(_NAME, (rng.standard_normal((rows, columns)) * 0.05).astype(np.float32)), kind)
+
+
+BLOCKS: dict[str, Make] = {format.name: partial(_in_blocks, format) for format in GGUF_FORMATS}
+"""By the name of the type: what GGUF files hold, embedding tables included."""
+
+PACKED: dict[str, Make] = {
+    **{f"GPTQ {bits} bits": partial(_gptq, bits, 128, False) for bits in (2, 3, 4, 8)},
+    "GPTQ 4 bits, groups of 32": partial(_gptq, 4, 32, False),
+    "GPTQ 4 bits, by activation order": partial(_gptq, 4, 128, True),
+    "AWQ gemm": partial(_awq, "gemm"),
+    "AWQ gemv": partial(_awq, "gemv"),
+    **{f"EXL2 {bits} bits": partial(_exl2, (bits,)) for bits in (2, 3, 4, 5, 6, 8)},
+    "EXL2 mixed": partial(_exl2, (6, 4, 3)),
+    "compressed 4 bits": partial(_compressed, 4),
+    "compressed 8 bits": partial(_compressed, 8),
+    "FP8 E4M3 in blocks": partial(_fp8, "F8_E4M3", 128),
+    "FP8 E4M3": partial(_fp8, "F8_E4M3", 0),
+    "FP8 E5M2": partial(_fp8, "F8_E5M2", 0),
+    **{f"{kind} while loading": partial(_while_loading, kind) for kind in ("q8", "q6", "q4")},
+}
+"""By what people call them: what folders hold, and what quantising while loading makes."""
+
+
+def maker(kind: str) -> Make | None:
+    """What makes random matrices of a type as backends pack them (`engine.backends.blocked.in_blocks`); None for those that become
+    F16 or F32 first."""
+    if kind.startswith("FP8_"):
+        return partial(_fp8, "F8_E4M3", int(kind.removeprefix("FP8_")))
+    return partial(_grouped, kind) if kind.startswith(("GROUPED", PERMUTED)) else BLOCKS.get(kind)

@@ -1,0 +1,1 @@
+"""What ends a reply, and what must not appear in it."""

@@ -1,0 +1,187 @@
+"""What ends a reply: stop conditions as objects, and the rules they add up to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from engine.errors import BadSetting
+from engine.settings import StopSettings
+from engine.text.stops.regex import Expression
+
+
+@dataclass(frozen=True, slots=True)
+class StopTokens:
+    """The reply ends at any of these token ids; none of its text is shown."""
+
+    ids: frozenset[int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", frozenset(_whole("A stop token", id, 0) for id in self.ids))
+        _some("StopTokens", self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class StopStrings:
+    """The reply ends before the first of these texts."""
+
+    strings: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "strings", _texts(self.strings))
+        _some("StopStrings", self.strings)
+        for string in self.strings:
+            if not isinstance(string, str) or not string:
+                raise BadSetting(f"A stop string is {string!r}, but it must be a text of at least one character.")
+
+
+@dataclass(frozen=True, slots=True)
+class StopRegex:
+    """The reply ends where this regular expression (syntax of the package `regex`) first matches at least one character."""
+
+    pattern: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.pattern, str) or not self.pattern:
+            raise BadSetting(f"A stop expression is {self.pattern!r}, but it must be a regular expression.")
+        Expression(self.pattern)
+
+
+@dataclass(frozen=True, slots=True)
+class MaxTokens:
+    """The reply ends after so many tokens."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        _whole("MaxTokens", self.count, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class MinTokens:
+    """Stop tokens cannot be drawn before so many tokens."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        _whole("MinTokens", self.count, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """The reply ends so many seconds after its first token."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.seconds, (int, float)) and not isinstance(self.seconds, bool)
+        if not number or not math.isfinite(self.seconds) or self.seconds <= 0:
+            raise BadSetting(f"TimeLimit is {self.seconds!r}, but it must be a number of seconds above 0.")
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The reply ends when its last `window` tokens are one passage, at least `repeats` times over."""
+
+    window: int
+    repeats: int
+
+    def __post_init__(self) -> None:
+        _whole("The repeats of a loop", self.repeats, 2)
+        _whole("The window of a loop", self.window, 2)
+        if self.window < self.repeats:
+            raise BadSetting(
+                f"A loop window of {self.window} tokens cannot hold {self.repeats} repeats; set the window to at least {self.repeats}."
+            )
+
+
+StopCondition = StopTokens | StopStrings | StopRegex | MaxTokens | MinTokens | TimeLimit | Loop
+
+
+@dataclass(frozen=True)
+class StopRules:
+    """Everything that ends a reply besides a full context and a filter; 0 in `max_tokens` and `time_limit` means no limit.
+
+    `token_ids` end it, but cannot be drawn before `min_tokens`; `strings` and `patterns` (regular expressions) are looked
+    for in its text and, with `keep_stop`, stay at its end; `time_limit` is seconds from the first token.
+    """
+
+    token_ids: frozenset[int]
+    strings: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    max_tokens: int = 0
+    min_tokens: int = 0
+    time_limit: float = 0.0
+    loops: tuple[Loop, ...] = ()
+    keep_stop: bool = False
+
+    @classmethod
+    def from_settings(cls, settings: StopSettings, own_ids: Iterable[int]) -> Self:
+        """The rules of `settings`; `own_ids` are the model's own end-of-turn tokens.
+
+        Raises `BadSetting` for an expression that cannot be read and for a loop window that is too short for its repeats.
+        """
+        return cls(
+            token_ids=frozenset(own_ids).union(settings.stop_token_ids),
+            strings=tuple(string for string in settings.stop_strings if string),
+            patterns=(StopRegex(settings.stop_regex).pattern,) if settings.stop_regex else (),
+            max_tokens=settings.max_tokens,
+            min_tokens=settings.min_tokens,
+            time_limit=settings.time_limit,
+            loops=(Loop(settings.loop_window, settings.loop_repeats),) if settings.loop_window else (),
+            keep_stop=settings.keep_stop,
+        )
+
+    @classmethod
+    def from_conditions(
+        cls, conditions: Sequence[int | str | StopCondition], own_ids: Iterable[int] = (), *, keep_stop: bool = False
+    ) -> Self:
+        """The rules that `conditions` add up to: whole numbers are token ids, texts are stop strings, the rest are objects.
+
+        Only `own_ids` and the ids named end the reply. Of several limits the tightest counts. Raises ValueError, naming it,
+        for anything else, true and false and empty texts included.
+        """
+        objects = [_as_object(condition) for condition in conditions]
+        counts = [condition.count for condition in objects if isinstance(condition, MaxTokens)]
+        seconds = [condition.seconds for condition in objects if isinstance(condition, TimeLimit)]
+        return cls(
+            token_ids=frozenset(own_ids).union(*(condition.ids for condition in objects if isinstance(condition, StopTokens))),
+            strings=tuple(string for condition in objects if isinstance(condition, StopStrings) for string in condition.strings),
+            patterns=tuple(condition.pattern for condition in objects if isinstance(condition, StopRegex)),
+            max_tokens=min(counts, default=0),
+            min_tokens=max((condition.count for condition in objects if isinstance(condition, MinTokens)), default=0),
+            time_limit=min(seconds, default=0.0),
+            loops=tuple(condition for condition in objects if isinstance(condition, Loop)),
+            keep_stop=keep_stop,
+        )
+
+
+def _as_object(condition: object) -> StopCondition:
+    if isinstance(condition, StopCondition):
+        return condition
+    if isinstance(condition, int) and not isinstance(condition, bool) and condition >= 0:
+        return StopTokens(frozenset((condition,)))
+    if isinstance(condition, str) and condition:
+        return StopStrings((condition,))
+    raise ValueError(
+        f"{condition!r} is no stop condition; give token ids (whole numbers from 0), texts of at least one character, or objects "
+        "such as StopRegex."
+    )
+
+
+def _whole(what: str, value: object, low: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise BadSetting(f"{what} is {value!r}, but it must be a whole number of at least {low}.")
+    return value
+
+
+def _texts(value: Sequence[str] | object) -> tuple[str, ...]:
+    """`value` as a tuple; a single text is meant as one, not as its letters."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (str(value),)
+
+
+def _some(what: str, values: Sequence[str] | frozenset[int]) -> None:
+    if not values:
+        raise BadSetting(f"{what} is empty; name at least one.")

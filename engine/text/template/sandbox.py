@@ -1,0 +1,300 @@
+"""The Jinja environment of chat templates: what `transformers` offers them, with bounds on time and size.
+
+A template comes with a model file, so it is code by a stranger. Jinja's immutable sandbox keeps it from Python's insides;
+this module keeps it from running or growing without end. Every loop step, call, filter, operator and output passes a
+`Budget`; what could make something huge in one step is measured before it is done.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from functools import wraps
+from typing import Any
+
+import jinja2
+import jinja2.ext
+import jinja2.nodes as nodes
+from jinja2.exceptions import SecurityError
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
+
+from engine.errors import BadTemplate
+from engine.text.template.sandbox_limits import FILTER_SIZES, INT_LIMIT, LAZY_FILTERS, METHOD_SIZES, OPERATOR_SIZES
+
+TIME_LIMIT = 2.0
+"""Seconds that one template may compile, and that it may render."""
+SIZE_LIMIT = 1_000_000
+"""Characters and items of one value, beyond what the messages themselves need."""
+WORK_LIMIT = 16_000_000
+"""Characters and items made in one rendering, beyond what the messages themselves need."""
+SOURCE_LIMIT = 100_000
+"""Characters of a template's source."""
+_LEFT_OUT = ("pprint", "striptags", "urlize", "wordwrap", "xmlattr")  # made for web pages; slow or multiplying on large input
+_PRIVATE = ("_loop_vars", "_block_vars")  # what Jinja itself adds to calls inside loops and blocks
+_FAILURES = (
+    jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, AssertionError, RuntimeError, MemoryError,
+    SyntaxError,
+)
+
+
+class _Refusal(jinja2.TemplateError):
+    """What a template's raise_exception() raises."""
+
+
+class _OverLimit(SecurityError):
+    """What the budget raises."""
+
+
+class TemplateOverLimit(BadTemplate):
+    """The template is too slow or makes too much; asking again would cost as much again."""
+
+
+class Budget:
+    """What one rendering may still use. `content` characters of messages widen the bounds."""
+
+    def __init__(self) -> None:
+        self.start(0)
+
+    def start(self, content: int) -> None:
+        """Begin a rendering."""
+        self.size = SIZE_LIMIT + 8 * content
+        self.work = WORK_LIMIT + 64 * content
+        self.deadline = time.perf_counter() + TIME_LIMIT
+
+    def spend(self, amount: int) -> None:
+        """Count a step that makes `amount` characters or items; raises `SecurityError` when it is too much."""
+        self.work -= amount + 1
+        if amount > self.size or self.work < 0:
+            raise _OverLimit("the template makes too much text")
+        if time.perf_counter() > self.deadline:
+            raise _OverLimit(f"the template runs longer than {TIME_LIMIT:g} seconds")
+
+    def check(self, *values: Any) -> int:
+        """The size of all values together, lists within lists included; raises `SecurityError` beyond the bound."""
+        size, stack = 0, list(values)
+        while stack:
+            value = stack.pop()
+            if isinstance(value, (str, bytes)):
+                size += len(value)
+            elif isinstance(value, int):
+                size += value.bit_length() // 64
+            elif isinstance(value, dict):
+                stack += [*value.keys(), *value.values()]
+            elif isinstance(value, (list, tuple, set, frozenset)):
+                stack += value
+            size += 1
+            if size + len(stack) > self.size:
+                raise _OverLimit("the template makes too large a value")
+        return size
+
+    def made(self, value: Any) -> Any:
+        """`value`, counted as just made."""
+        self.spend(len(value) if isinstance(value, (str, bytes, list, tuple, dict)) else 1)
+        self.check(value)
+        return value
+
+
+class _Counted:
+    """The items of a loop, each counted as a step."""
+
+    def __init__(self, items: Iterable[Any], budget: Budget) -> None:
+        self._items, self._budget = items, budget
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self._items:
+            self._budget.spend(0)
+            yield item
+
+    def __len__(self) -> int:
+        return len(self._items)  # type: ignore[arg-type]  # a TypeError tells Jinja to count for itself
+
+
+class _Bounds(NodeTransformer):
+    """Puts the budget's hooks into a parsed template, as filters under names that no template can write."""
+
+    def _hook(self, name: str, node: nodes.Expr) -> nodes.Filter:
+        return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno, environment=node.environment)
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        self.generic_visit(node)
+        node.iter = self._hook("(loop)", node.iter)  # type: ignore[arg-type]
+        return node
+
+    def visit_Output(self, node: nodes.Output) -> nodes.Node:
+        self.generic_visit(node)
+        for i, part in enumerate(node.nodes):
+            if isinstance(part, nodes.TemplateData):
+                part = nodes.Const(part.data, lineno=part.lineno, environment=part.environment)
+            node.nodes[i] = self._hook("(out)", part)
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        joined = node.nodes[0]
+        for part in node.nodes[1:]:
+            pair = [self._hook("(out)", joined), self._hook("(out)", part)]
+            joined = self._hook("(made)", nodes.Concat(pair, lineno=node.lineno, environment=node.environment))
+        return joined
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        self.generic_visit(node)
+        return self._hook("(made)", node) if isinstance(node.arg, nodes.Slice) else node
+
+    def _literal(self, node: nodes.Expr) -> nodes.Node:
+        self.generic_visit(node)
+        return node if getattr(node, "ctx", "load") != "load" else self._hook("(made)", node)
+
+    visit_List = visit_Tuple = visit_Dict = _literal
+
+
+class _Generation(jinja2.ext.Extension):
+    """`{% generation %} ... {% endgeneration %}` marks the assistant's words for training; here it only prints them."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_print"), [], [], body).set_lineno(line)
+
+    def _print(self, caller: Callable[[], str]) -> str:
+        return caller()
+
+
+class _Names(Namespace):
+    """Jinja's namespace without names that begin with an underscore, as in `transformers`."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        Namespace.__init__(*args, **kwargs)
+        for name in dict(*args[1:], **kwargs):
+            _refuse_private(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _refuse_private(name)
+        super().__setitem__(name, value)
+
+    def __repr__(self) -> str:
+        return "<Namespace>"  # what it holds could hold others without end
+
+
+def _refuse_private(name: Any) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise SecurityError(f"a namespace cannot hold the name {name!r}")
+
+
+def _raise_exception(message: str) -> None:
+    raise _Refusal(message)
+
+
+def _strftime_now(format: str) -> str:
+    return datetime.now().strftime(format)
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+class BoundedEnvironment(ImmutableSandboxedEnvironment):
+    """Compiles and renders chat templates; both raise `BadTemplate` with one sentence. One rendering at a time."""
+
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def __init__(self) -> None:
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols])
+        self._budget = Budget()
+        self._lock = threading.Lock()
+        self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now, namespace=_Names)
+        del self.globals["lipsum"]
+        kept = {name: filter for name, filter in self.filters.items() if name not in _LEFT_OUT} | {"tojson": _to_json}
+        self.filters = {name: self._bounded_filter(name, filter) for name, filter in kept.items()}
+        self.filters["(loop)"] = jinja2.pass_context(lambda _, items: _Counted(items, self._budget))
+        self.filters["(out)"] = jinja2.pass_context(lambda _, value: self._out(value))
+        self.filters["(made)"] = jinja2.pass_context(lambda _, value: self._budget.made(value))
+
+    def compile_bounded(self, source: str) -> jinja2.Template:
+        """The compiled template."""
+        if len(source) > SOURCE_LIMIT:
+            raise BadTemplate(f"The chat template has {len(source)} characters, but at most {SOURCE_LIMIT} are accepted.")
+        with self._lock:
+            self._budget.start(0)
+            try:
+                return self.from_string(source)
+            except _FAILURES as error:
+                raise _explain("cannot be compiled", error) from error
+
+    def render_bounded(self, template: jinja2.Template, content: int, **variables: Any) -> str:
+        """The template's text for `variables`, of which `content` characters are the messages'."""
+        with self._lock:
+            self._budget.start(content)
+            try:
+                return template.render(**variables)
+            except _FAILURES as error:
+                raise _explain("failed", error) from error
+
+    def _generate(self, source: nodes.Template, name: str | None, filename: str | None, defer_init: bool = False) -> str:
+        return super()._generate(_Bounds().visit(source), name, filename, defer_init)
+
+    def _out(self, value: Any) -> Any:
+        self._budget.spend(len(value) if isinstance(value, str) else self._budget.check(value))
+        return value
+
+    def _bounded_filter(self, name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(filter)  # keeps Jinja's mark for filters that want the context
+        def bounded(*args: Any, **kwargs: Any) -> Any:
+            mark = 1 if hasattr(filter, "jinja_pass_arg") else 0
+            if name not in LAZY_FILTERS:
+                args = tuple(list(value) if isinstance(value, Iterator) else value for value in args)
+            self._check(name, FILTER_SIZES.get(name), args[mark:], kwargs, lazy=name in LAZY_FILTERS)
+            return self._budget.made(filter(*args, **kwargs))
+
+        return bounded
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        """Every call a template makes passes here."""
+        method = getattr(__obj, "__wrapped__", __obj)  # Jinja wraps str.format
+        owner = getattr(method, "__self__", None)
+        if isinstance(owner, (str, bytes, int)):
+            args = tuple(list(value) if isinstance(value, Iterator) else value for value in args)
+            named = {name: value for name, value in kwargs.items() if name not in _PRIVATE}
+            __self._check(method.__name__, METHOD_SIZES.get(method.__name__), (owner, *args), named)
+        return __self._budget.made(super().call(__context, __obj, *args, **kwargs))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Every `+ * ** %` passes here."""
+        self._check(operator, OPERATOR_SIZES[operator], (left, right), {}, numbers=False)
+        return self._budget.made(super().call_binop(context, operator, left, right))
+
+    def _check(
+        self, name: str, size: Callable[..., int] | None, args: tuple[Any, ...], kwargs: dict[str, Any], *, lazy: bool = False,
+        numbers: bool = True,
+    ) -> None:
+        """Refuse an operation that would make too much, before it is done."""
+        self._budget.spend(0)
+        values = (*args, *kwargs.values())
+        if not lazy:
+            self._budget.check(*values)
+        if numbers and any(isinstance(value, int) and abs(value) > INT_LIMIT for value in values[1:]):
+            raise _OverLimit(f"the template gives {name} too large a number")
+        if size is not None and size(*args, **kwargs) > self._budget.size:
+            raise _OverLimit(f"the template makes too much text with {name}")
+
+
+def _explain(what: str, error: BaseException) -> BadTemplate:
+    """One sentence: the template's own words for a refusal, else the line and the reason."""
+    reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+    if isinstance(error, _Refusal):
+        return BadTemplate(f"The chat template refuses this conversation: {reason}.")
+    line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else None
+    for frame in traceback.extract_tb(error.__traceback__):
+        line = frame.lineno if frame.filename == "<template>" else line
+    where = f" in line {line}" if line else ""
+    kind = TemplateOverLimit if isinstance(error, _OverLimit) else BadTemplate
+    return kind(f"The chat template {what}{where}: {reason}.")

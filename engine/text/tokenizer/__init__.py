@@ -1,0 +1,1 @@
+"""Text to token ids and back, from every form that a tokenizer is published in."""

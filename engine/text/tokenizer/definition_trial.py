@@ -1,0 +1,171 @@
+"""A trial of a tokenizer's normaliser and pre-tokeniser in a process of its own, on texts that are hard for their own expressions.
+
+The library searches by backtracking: an expression such as `(a+)+$` takes time that grows exponentially, and the library panics
+when it gives up. Nobody can tell that from an expression in general, so it is tried: runs and repetitions of what the expression
+itself is made of, with and without something behind that makes it fail. A process of its own can be ended, and bounded in time
+and memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TextIO
+
+from engine.errors import BadCheckpoint
+
+__all__ = ["main", "try_definition"]
+
+log = logging.getLogger(__name__)
+
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.stdin.readline()); "
+    "from engine.text.tokenizer.definition_trial import main; sys.exit(main())"
+)
+_CPU_SECONDS, _WALL_SECONDS = 20, 90
+"""Of the published expressions the slowest takes 3 seconds, most a tenth of one; a hostile one takes years."""
+_MEMORY = 2 << 30
+_FAMILIAR = (
+    "a", "A", "0", " ", "\n", "\t", "\r", "!", "'", "-", "_", "é", "漢", "\u0301", "ʰ", "\u3000", "😀",
+    "α", "я", "א", "ع", "क", "ক", "ก", "한", "ひ", "カ", "ა", "ա",
+)  # fmt: skip
+"""One character of each class that expressions name."""
+_COMMON = 10
+"""Of these, in pairs with one another."""
+_MOST_UNITS, _RUN, _LONG_RUN, _MIXED = 40, 60, 1000, 500
+_MOST_GROWTH = 64
+_TAILS = ("", "\0", "a", " ")
+_passed: set[str] = set()
+
+
+def try_definition(definition: Mapping[str, Any], doubtful: Sequence[Mapping[str, Any]]) -> None:
+    """Raises `BadCheckpoint` when a trial of `doubtful`, steps of this definition, fails. What has passed once is not tried again.
+
+    Where no other process can be started, nothing is tried.
+    """
+    parts = {name: definition.get(name) for name in ("normalizer", "pre_tokenizer")}
+    units = _units(doubtful)
+    key = json.dumps([parts, units])
+    if key in _passed:
+        return
+    if not sys.executable or getattr(sys, "frozen", False):
+        log.warning("no process for trying a tokenizer's expressions")
+        return
+    lines = "\n".join([json.dumps(sys.path), json.dumps(parts), json.dumps(units)])
+    flags = getattr(subprocess, "CREATE_NO_WINDOW", 0)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", _BOOT], input=lines, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            encoding="utf-8", timeout=_WALL_SECONDS, creationflags=flags, check=False,
+        )  # fmt: skip
+        answer = done.stdout.strip()
+    except subprocess.TimeoutExpired:
+        answer = ""
+    except OSError as error:
+        log.warning("no process for trying a tokenizer's expressions: %s", error)
+        return
+    if answer != "ok":
+        what = ", ".join(_shown(step) for step in doubtful)
+        raise BadCheckpoint(f"The tokenizer cuts or replaces text by {what}, which {answer or _HANGS}; fetch the model again.")
+    _passed.add(key)
+
+
+_HANGS = "takes too long or too much memory on some texts"
+_UNREADABLE = "cannot be read"
+_GROWS = "makes texts too long"
+
+
+def _shown(step: Mapping[str, Any]) -> str:
+    return repr(str(next(iter(step["pattern"].values()))))[:60]
+
+
+def _units(doubtful: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What texts for the trial are made of: each character, each code and each run of letters that stands in a pattern."""
+    found: dict[str, None] = {}
+    for step in doubtful:
+        for kind, text in step["pattern"].items():
+            if kind == "String":
+                found[text[:_LONG_RUN]] = None
+                continue
+            codes = re.findall(r"\\x\{([0-9A-Fa-f]{1,5})\}|\\[xu]([0-9A-Fa-f]{2,4})", text)
+            found.update(dict.fromkeys(chr(code) for pair in codes if not 0xD800 <= (code := int("".join(pair), 16)) < 0xE000))
+            found.update(dict.fromkeys(re.findall(r"\\([^\w\s])", text)))
+            plain = re.sub(r"\\.|\(\?[a-z<=!:]*|[{][0-9, ]*[}]", "\0", text)
+            found.update(dict.fromkeys(re.findall(r"[^\0\[\](){}|*+?.^$\\]+", plain)))
+            found.update(dict.fromkeys(re.findall(r"[^\W_]|[^\w\s\\\[\](){}|*+?.^$]", plain)))
+    return [*itertools.islice((unit for unit in found if unit), _MOST_UNITS)]
+
+
+def _texts(own: Sequence[str]) -> Iterator[str]:
+    """Texts of these units, which are the definition's own, and of familiar ones. What makes an expression fail is followed by what it
+    asks for: a search for that alone would else spare it the trouble.
+    """
+    units = list(dict.fromkeys([*own, *_FAMILIAR]))
+    wanted = "".join(own)
+    tails = [*_TAILS, "\0" + wanted, *own[:8]]
+    for unit in units:
+        yield unit
+        for tail in tails:
+            yield unit * _RUN + tail
+        yield unit * (_RUN * 2 // 3) + "\0" + wanted
+        yield unit + wanted + unit * _RUN
+    for before, unit in itertools.product(own, units):
+        yield before + unit * _RUN + "\0" + wanted
+    for one, other in itertools.permutations(units[: len(own) + _COMMON], 2):
+        yield (one + other) * (_RUN // 2) + "\0" + wanted
+    draw = random.Random(0)
+    for _ in range(_MIXED):
+        yield "".join(draw.choices(units, k=draw.randrange(2, 12)))
+    for unit in units:
+        run = unit * (_LONG_RUN // len(unit))
+        yield from (run, run + "\0" + wanted, run + "a")
+
+
+def main(lines: TextIO = sys.stdin, out: TextIO = sys.stdout) -> int:
+    """Try what the lines say: the two parts, and the units of the texts."""
+    _bound()
+    parts, units = json.loads(lines.readline()), json.loads(lines.readline())
+    out.write(_tried(parts, units))
+    out.flush()
+    return 0
+
+
+def _tried(parts: Mapping[str, Any], units: Sequence[str]) -> str:
+    from tokenizers import Tokenizer
+
+    from engine.text.tokenizer.definition import tokenizer_json
+
+    try:
+        library = Tokenizer.from_str(json.dumps(tokenizer_json({"type": "BPE", "vocab": {}, "merges": []}, **parts)))
+    except Exception:  # noqa: BLE001 - the library raises nothing more precise
+        return _UNREADABLE
+    for text in _texts(units):
+        try:
+            changed = library.normalizer.normalize_str(text) if library.normalizer is not None else text
+            if len(changed) > _MOST_GROWTH * (len(text) + _RUN):
+                return _GROWS
+            library.encode(text, add_special_tokens=False)
+        except BaseException:  # noqa: BLE001 - a panic of the library is no Exception
+            return _HANGS
+    return "ok"
+
+
+def _bound() -> None:
+    """No more time and memory than this, where the system can bound them."""
+    os.environ["RUST_BACKTRACE"] = "0"
+    if sys.platform == "win32":
+        return
+    import resource
+
+    for kind, most in ((resource.RLIMIT_CPU, _CPU_SECONDS), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, _MEMORY)):
+        if kind == resource.RLIMIT_AS and sys.platform == "darwin":  # whose address spaces have gigabytes in them from the beginning
+            continue
+        _, hard = resource.getrlimit(kind)
+        resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))

@@ -1,0 +1,102 @@
+"""Streaming detokenisation: whole characters only, at a constant cost for each token."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.text.template.channels import Channels
+from engine.text.tokenizer.tokenizer import Tokenizer
+
+_MAX_CHARACTER_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """`held` are the bytes of an unfinished character, `repeated` those that the next token repeats."""
+
+    held: bytes
+    at_start: bool
+    repeated: bytes
+    channels: object
+
+
+class Detokenizer:
+    """Turns token ids into text as they come.
+
+    The chunks of `add` and `finish` joined are exactly `tokenizer.decode(ids)`, but for a model that writes in channels, whose
+    headers become thinking tags unless control tokens are shown. `prompt_ids` are what stands before: when
+    there are any, the text goes on from them, so a leading space is kept and a character begun there is completed.
+
+    With token healing `healed_prefix` are the bytes of the token that was taken off the prompt's end (`prompt_ids` is
+    without it). They were shown already, so the first token added, whose bytes begin with them, gives only what goes
+    beyond them. A first token that begins otherwise raises ValueError.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, *, skip_special: bool = True, prompt_ids: Sequence[int] = (), healed_prefix: bytes = b""
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._skipped = tokenizer.silent_ids if skip_special else frozenset[int]()
+        self._channels = Channels(tokenizer.channels) if skip_special and tokenizer.channels is not None else None
+        self._at_start = tokenizer.strips_leading_space and not prompt_ids
+        self._repeated = b""
+        self._held = b""  # of a character that is not complete yet
+        known = len(prompt_ids) - _MAX_CHARACTER_BYTES
+        if tokenizer.channels is not None and self._channels is not None:
+            known = min(known, tokenizer.channels.beginning(prompt_ids))
+        for id in prompt_ids[max(0, known) :]:
+            self.add(id)
+        if healed_prefix:
+            self.add_bytes(healed_prefix)
+            self._at_start = False
+            self._repeated = healed_prefix
+
+    def add(self, id: int) -> str:
+        """The characters that token `id` completes; empty while a character is unfinished."""
+        data = self._tokenizer.token_bytes(id)
+        if self._repeated:
+            if not data.startswith(self._repeated):
+                raise ValueError(f"Token {id} ({data!r}) does not begin with the healed bytes {self._repeated!r}.")
+            data, self._repeated = data[len(self._repeated) :], b""
+        elif id in self._skipped:
+            return self._channels.control(id) if self._channels is not None else ""
+        text = self.add_bytes(data)
+        return self._channels.words(text) if self._channels is not None else text
+
+    def add_bytes(self, data: bytes) -> str:
+        """The characters that `data` completes, as if a token had these bytes."""
+        if self._held:
+            data = self._held + data
+        text, used = codecs.utf_8_decode(data, "replace", False)
+        self._held = data[used:]
+        return self._from_start(text) if self._at_start else text
+
+    def finish(self) -> str:
+        """What is still held back: U+FFFD for the bytes of an unfinished character, or nothing."""
+        text, self._held = self._held.decode("utf-8", "replace"), b""
+        return self._from_start(text)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether bytes of a character that is not complete are held back."""
+        return self._held != b""
+
+    def snapshot(self) -> object:
+        """The state as it is, for `restore`; immutable, and cheap to keep."""
+        return _State(self._held, self._at_start, self._repeated, self._channels.snapshot() if self._channels is not None else None)
+
+    def restore(self, snapshot: object) -> None:
+        """Go back to a `snapshot` of this detokenizer."""
+        assert isinstance(snapshot, _State)
+        self._held = snapshot.held
+        self._at_start, self._repeated = snapshot.at_start, snapshot.repeated
+        if self._channels is not None:
+            self._channels.restore(snapshot.channels)
+
+    def _from_start(self, text: str) -> str:
+        if self._at_start and text:
+            self._at_start = False
+            return text[1:] if text.startswith(" ") else text
+        return text

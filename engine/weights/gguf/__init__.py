@@ -1,0 +1,1 @@
+"""GGUF: the container, its metadata, and its block types as plain numbers."""

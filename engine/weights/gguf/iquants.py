@@ -1,0 +1,133 @@
+"""GGUF's IQ types: values from a table of 16 levels (IQ4), or groups of 4 or 8 values from a codebook, times a scale.
+
+Source of the layouts: the ggml project's `ggml-common.h` (facts only). Blocks hold 256 values but for IQ4_NL, which holds 32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.weights.format import Bytes, Floats, Format, half, nibbles
+from engine.weights.gguf.codebooks import even_signs, grid, signs
+
+_LEVELS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+"""Of each nibble in IQ4_NL and IQ4_XS."""
+_DELTA = np.float32(0.125)
+
+
+def _words(blocks: Bytes, start: int, stop: int, dtype: str) -> npt.NDArray[np.uint32]:
+    """Bytes `start` to `stop` of each block as little-endian whole numbers, widened to uint32."""
+    return np.ascontiguousarray(blocks[:, start:stop]).view(dtype).astype(np.uint32)
+
+
+def _pairs(packed: Bytes) -> Bytes:
+    """(B, n) bytes to (B, 2n): each byte's low nibble, then its high one."""
+    return np.stack([packed & 15, packed >> 4], axis=2).reshape(len(packed), -1)
+
+
+def _digits(packed: npt.NDArray[np.uint32], bits: int, count: int, mask: int) -> npt.NDArray[np.uint32]:
+    """(B, n) to (B, n, count): `count` digits of each number, `bits` apart, lowest first."""
+    return packed[:, :, None] >> np.arange(0, bits * count, bits, dtype=np.uint32) & np.uint32(mask)
+
+
+def _quarters(d: Floats, scale: npt.NDArray[Any]) -> Floats:
+    """d (1/2 + scale) / 4, the step of the IQ2 types."""
+    step: Floats = d * (np.float32(0.5) + scale.astype(np.float32)) * np.float32(0.25)
+    return step
+
+
+def _scaled(step: Floats, values: Floats, sign: Floats) -> Floats:
+    """step (B, g) times values and signs of (B, 256 / 8, 8), each step for 256 / g values: (B, 256)."""
+    groups = step.shape[1]
+    out = step[:, :, None] * values.reshape(-1, groups, 256 // groups)
+    out *= sign.reshape(out.shape)
+    return out.reshape(-1, 256)
+
+
+def _iq4_nl(blocks: Bytes) -> Floats:
+    """d f16, 16 bytes of nibbles: d level(q)."""
+    return half(blocks, 0) * _LEVELS[nibbles(blocks[:, 2:18])]
+
+
+def _iq4_xs(blocks: Bytes) -> Floats:
+    """d f16, upper scale bits u16, 4 bytes of scale nibbles, 128 bytes of q nibbles: d (scale - 32) level(q), 32 at a time."""
+    upper = _digits(_words(blocks, 2, 4, "<u2"), 2, 8, 3).reshape(-1, 8)
+    scales = (_pairs(blocks[:, 4:8]) | upper << 4).astype(np.int32) - 32
+    step = half(blocks, 0) * scales.astype(np.float32)
+    q = nibbles(blocks[:, 8:136].reshape(-1, 16)).reshape(-1, 8, 32)
+    return (step[:, :, None] * _LEVELS[q]).reshape(-1, 256)
+
+
+def _iq2_xxs(blocks: Bytes) -> Floats:
+    """d f16, then for each 32 values four indices u8 and a u32 of four 7-bit sign patterns under a 4-bit scale."""
+    words = _words(blocks, 2, 66, "<u4")
+    index = np.ascontiguousarray(blocks[:, 2:66]).reshape(-1, 8, 8)[:, :, :4]
+    tail = words[:, 1::2]
+    return _scaled(_quarters(half(blocks, 0), tail >> 28), grid("IQ2_XXS")[index], even_signs()[_digits(tail, 7, 4, 127)])
+
+
+def _iq2_xs(blocks: Bytes) -> Floats:
+    """d f16, 32 u16 of a 9-bit index under a 7-bit sign pattern, 8 bytes of scale nibbles for each 16 values."""
+    words = _words(blocks, 2, 66, "<u2")
+    return _scaled(_quarters(half(blocks, 0), _pairs(blocks[:, 66:74])), grid("IQ2_XS")[words & 511], even_signs()[words >> 9])
+
+
+def _iq2_s(blocks: Bytes) -> Floats:
+    """d f16, 32 indices u8, 32 sign bytes, 8 bytes of upper index bits in pairs, 8 bytes of scale nibbles for each 16 values."""
+    upper = _digits(blocks[:, 66:74].astype(np.uint32), 2, 4, 3).reshape(-1, 32)
+    index = blocks[:, 2:34] | upper << 8
+    return _scaled(_quarters(half(blocks, 0), _pairs(blocks[:, 74:82])), grid("IQ2_S")[index], signs()[blocks[:, 34:66]])
+
+
+def _iq3_xxs(blocks: Bytes) -> Floats:
+    """d f16, 64 indices u8 of 4 values each, 8 u32 of four 7-bit sign patterns under a 4-bit scale: step d (1/2 + scale) / 2."""
+    tail = _words(blocks, 66, 98, "<u4")
+    step = half(blocks, 0) * (np.float32(0.5) + (tail >> 28).astype(np.float32)) * np.float32(0.5)
+    return _scaled(step, grid("IQ3_XXS")[blocks[:, 2:66]], even_signs()[_digits(tail, 7, 4, 127)])
+
+
+def _iq3_s(blocks: Bytes) -> Floats:
+    """d f16, 64 indices u8, 8 bytes of ninth bits, 32 sign bytes, 4 bytes of scale nibbles for each 32: step d (1 + 2 scale)."""
+    ninth = _digits(blocks[:, 66:74].astype(np.uint32), 1, 8, 1).reshape(-1, 64)
+    step = half(blocks, 0) * (1 + 2 * _pairs(blocks[:, 106:110])).astype(np.float32)
+    return _scaled(step, grid("IQ3_S")[blocks[:, 2:66] | ninth << 8], signs()[blocks[:, 74:106]])
+
+
+def _iq1_s(blocks: Bytes) -> Floats:
+    """d f16, 32 indices u8, 8 u16 of four upper index triples, a 3-bit scale and a delta's sign: d (2 scale + 1) (q + delta)."""
+    words = _words(blocks, 34, 50, "<u2")
+    step = half(blocks, 0) * (2 * (words >> 12 & 7) + 1).astype(np.float32)
+    delta = np.where(words & 0x8000, -_DELTA, _DELTA)
+    index = blocks[:, 2:34] | _digits(words, 3, 4, 7).reshape(-1, 32) << 8
+    values: Floats = grid("IQ1_S")[index].reshape(-1, 8, 32) + delta[:, :, None]
+    out: Floats = step[:, :, None] * values
+    return out.reshape(-1, 256)
+
+
+def _iq1_m(blocks: Bytes) -> Floats:
+    """32 indices u8, 16 bytes of nibbles (3 upper index bits, delta's sign), 4 u16 of four 3-bit scales under a quarter of d."""
+    words = _words(blocks, 48, 56, "<u2")
+    quarters = words >> 12 << np.array([0, 4, 8, 12], np.uint32)
+    d = quarters.sum(axis=1, dtype=np.uint32).astype(np.uint16).view(np.float16).astype(np.float32)
+    step = d[:, None] * (2 * _digits(words, 3, 4, 7).reshape(-1, 16) + 1).astype(np.float32)
+    high = _pairs(blocks[:, 32:48]).astype(np.uint32)
+    delta = np.where(high & 8, -_DELTA, _DELTA)
+    values: Floats = grid("IQ1_S")[blocks[:, :32] | (high & 7) << 8] + delta[:, :, None]
+    out: Floats = step[:, :, None] * values.reshape(-1, 16, 16)
+    return out.reshape(-1, 256)
+
+
+IQ_FORMATS = (
+    Format("IQ4_NL", 32, 18, _iq4_nl),
+    Format("IQ4_XS", 256, 136, _iq4_xs),
+    Format("IQ3_S", 256, 110, _iq3_s),
+    Format("IQ3_XXS", 256, 98, _iq3_xxs),
+    Format("IQ2_S", 256, 82, _iq2_s),
+    Format("IQ2_XS", 256, 74, _iq2_xs),
+    Format("IQ2_XXS", 256, 66, _iq2_xxs),
+    Format("IQ1_M", 256, 56, _iq1_m),
+    Format("IQ1_S", 256, 50, _iq1_s),
+)

@@ -1,0 +1,120 @@
+"""AWQ folders (AutoAWQ): 4-bit codes, a weight is (code - zero) * scale, groups along the inputs.
+
+Version "gemm": `X.qweight` int32 (K, N / 8), `X.qzeros` int32 (G, N / 8), `X.scales` (G, N); the eight codes of a word are the
+outputs 0, 2, 4, 6, 1, 3, 5, 7, lowest first. Version "gemv": `X.qweight` int32 (N, K / 8), `X.qzeros` int32 (N, Z) and `X.scales`
+(N, 8 Z), Z words for G groups and padding, in plain order. Source: arXiv 2306.00978 and the packing of AutoAWQ (facts only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.backends.base import RawTensor
+from engine.errors import UnsupportedModel
+from engine.weights.format import Bytes, Floats
+from engine.weights.packed.bitstream import Words, unpack_codes
+from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Recent, Zeros, runs_by_group
+from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, stems, whole
+from engine.weights.tensor import FileTensor
+
+_PARTS = ("qweight", "qzeros", "scales")
+_BITS, _PER_WORD = 4, 8
+_PLACE = np.array([0, 4, 1, 5, 2, 6, 3, 7])
+"""Where in a word the eight outputs are."""
+_VERSIONS = ("gemm", "gemv")
+
+
+class _Gemm:
+    """See `engine.weights.packed.grouped.Source`."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        self._matrix = matrix
+
+    def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
+        words, inverse = np.unique(outputs // _PER_WORD, return_inverse=True)
+        return _outputs(self._matrix.word_columns("qweight", words)[start:stop], inverse, outputs)
+
+    def scales(self, outputs: Indices) -> Floats:
+        return np.ascontiguousarray(self._matrix.floats("scales").T[outputs])
+
+    def zeros(self, outputs: Indices) -> Zeros:
+        words, inverse = np.unique(outputs // _PER_WORD, return_inverse=True)
+        return _outputs(self._matrix.words("qzeros")[:, words], inverse, outputs).astype(np.int16)
+
+
+def _outputs(words: Words, word: Indices, outputs: Indices) -> Bytes:
+    """Codes of words (R, W), as (outputs, R); output i is in word `word`[i]."""
+    codes = unpack_codes(words, _BITS, words.shape[1] * _PER_WORD)
+    return np.ascontiguousarray(np.take(codes, word * _PER_WORD + _PLACE[outputs % _PER_WORD], axis=1).T)
+
+
+class _Gemv:
+    """See `engine.weights.packed.grouped.Source`."""
+
+    def __init__(self, matrix: Matrix, columns: int, groups: int) -> None:
+        self._matrix, self._columns, self._groups = matrix, columns, groups
+
+    def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
+        return unpack_codes(self._matrix.byte_rows("qweight", outputs).view(np.uint32), _BITS, self._columns)[:, start:stop]
+
+    def scales(self, outputs: Indices) -> Floats:
+        return self._matrix.floats("scales")[outputs, : self._groups]
+
+    def zeros(self, outputs: Indices) -> Zeros:
+        return unpack_codes(self._matrix.words("qzeros")[outputs], _BITS, self._groups).astype(np.int16)
+
+
+def wrap_awq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
+    """Every quantised matrix under its plain name X.weight; the other tensors as they are.
+
+    `settings` is the quantization_config. Raises `BadCheckpoint` and `UnsupportedModel`.
+    """
+    version = str(settings.get("version") or "gemm").lower()
+    bits = settings.get("bits", settings.get("w_bit", _BITS))
+    if version not in _VERSIONS or bits != _BITS:
+        raise UnsupportedModel(
+            f"config.json says that the AWQ weights have the version {version[:40]!r} and {str(bits)[:40]} bits, which cannot be read; "
+            f"{' and '.join(_VERSIONS)} of {_BITS} bits can. Choose such a variant of this model, or a GGUF file."
+        )
+    recent = Recent()
+    names = stems(tensors, "qweight")
+    own = {f"{stem}.{part}" for stem in names for part in _PARTS}
+    out: dict[str, RawTensor] = {name: tensor for name, tensor in tensors.items() if name not in own}
+    size = whole(settings.get("group_size", settings.get("q_group_size")))
+    for stem in names:
+        matrix = Matrix(stem, tensors, recent)
+        out[stem + ".weight"] = _gemm(matrix) if version == "gemm" else _gemv(matrix, size)
+    return out
+
+
+def _gemm(matrix: Matrix) -> RawTensor:
+    qweight, scales, _ = matrix.get("qweight", INTEGERS, 2), matrix.get("scales", SCALES, 2), matrix.get("qzeros", INTEGERS, 2)
+    columns, rows, groups = qweight.shape[0], qweight.shape[1] * _PER_WORD, scales.shape[0]
+    matrix.check("scales", (groups, rows))
+    matrix.check("qzeros", (groups, qweight.shape[1]))
+    if not groups or columns % groups:
+        raise matrix.wrong("scales", f"scales for equal groups of {columns} inputs")
+    return _tensor(matrix, columns, rows, columns // groups, _Gemm(matrix))
+
+
+def _gemv(matrix: Matrix, size: int | None) -> RawTensor:
+    qweight, zeros, _ = matrix.get("qweight", INTEGERS, 2), matrix.get("qzeros", INTEGERS, 2), matrix.get("scales", SCALES, 2)
+    rows, columns = qweight.shape[0], qweight.shape[1] * _PER_WORD
+    size = columns if size is None or size < 1 else size
+    groups = columns // size
+    if columns % size or not groups:
+        raise matrix.wrong("qweight", f"words of a multiple of {size} inputs")
+    matrix.check("scales", (rows, zeros.shape[1] * _PER_WORD))
+    if zeros.shape[0] != rows or zeros.shape[1] * _PER_WORD < groups:
+        raise matrix.wrong("qzeros", f"words of {rows} outputs with {groups} zeros each")
+    return _tensor(matrix, columns, rows, size, _Gemv(matrix, columns, groups))
+
+
+def _tensor(matrix: Matrix, columns: int, rows: int, size: int, source: _Gemm | _Gemv) -> RawTensor:
+    scales = matrix.get("scales", SCALES, 2)
+    runs, order = runs_by_group(np.arange(columns) // size, _BITS)
+    nbytes = matrix.nbytes(_PARTS)
+    return GroupedTensor(matrix.stem + ".weight", Layout(columns, tuple(runs), order, scales.type == "F16", nbytes, rows), source)

@@ -1,0 +1,170 @@
+"""compressed-tensors folders (vLLM's, LLM Compressor's): whole codes of 4 or 8 bits, or 8-bit floats; activations stay unrounded.
+
+"pack-quantized": `X.weight_packed` int32 (N, K bits / 32), lowest bits first, codes plus 2^(bits - 1); `X.weight_scale` (N, G);
+where zeros are not 0 `X.weight_zero_point` int32 (N bits / 32, G), packed down its columns in the same way; `X.weight_g_idx`
+int32 (K,) where groups go by activation; `X.weight_shape` (2,). "int-quantized": `X.weight` int8 (N, K), `X.weight_scale`, and
+`X.weight_zero_point` int8. "float-quantized" and "naive-quantized" are read by `fp8`. A weight is (code - zero) * scale.
+Source: the compressed-tensors package's description of its formats (facts only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.backends.base import RawTensor
+from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.weights.format import Bytes, Floats
+from engine.weights.packed.bitstream import unpack_codes, words_for
+from engine.weights.packed.fp8 import wrap_fp8
+from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Recent, Zeros, runs_by_group
+from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, stems
+from engine.weights.tensor import FileTensor
+
+_FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision", "dense")
+_PARTS = ("weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx", "weight_shape")
+_WIDTHS = (4, 8)
+
+
+class _Source:
+    """See `engine.weights.packed.grouped.Source`; `codes_in` is "weight_packed" or "weight"."""
+
+    def __init__(self, matrix: Matrix, codes_in: str, bits: int, columns: int, groups: int, order: Indices | None) -> None:
+        self._matrix, self._codes_in, self._bits, self._columns = matrix, codes_in, bits, columns
+        self._groups, self._order = groups, order
+
+    def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
+        rows = self._matrix.byte_rows(self._codes_in, outputs)
+        codes = rows ^ np.uint8(0x80) if self._codes_in == "weight" else unpack_codes(rows.view(np.uint32), self._bits, self._columns)
+        return codes[:, start:stop] if self._order is None else np.take(codes, self._order[start:stop], axis=1)
+
+    def scales(self, outputs: Indices) -> Floats:
+        return self._spread(self._matrix.floats("weight_scale"), outputs)
+
+    def zeros(self, outputs: Indices) -> Zeros:
+        middle = np.int16(1 << (self._bits - 1))
+        zeros = self._matrix.find("weight_zero_point")
+        if zeros is None:
+            return np.full((outputs.size, self._groups), middle)
+        if zeros.type not in INTEGERS:
+            return self._spread(self._matrix.floats("weight_zero_point"), outputs).astype(np.int16) + middle
+        words = np.ascontiguousarray(self._matrix.words("weight_zero_point").T)
+        return unpack_codes(words, self._bits, int(outputs.max(initial=-1)) + 1).T[outputs].astype(np.int16)
+
+    def _spread(self, values: Floats, outputs: Indices) -> Floats:
+        """One number for all outputs, or a row for each, as (outputs, groups)."""
+        if values.size == 1:
+            return np.full((outputs.size, self._groups), values.reshape(-1)[0])
+        return values.reshape(-1, self._groups)[outputs]
+
+
+def wrap_compressed(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
+    """Every quantised matrix under its plain name X.weight; the other tensors as they are.
+
+    `settings` is the quantization_config; which matrices are quantised is told by their tensors. Raises `BadCheckpoint` and
+    `UnsupportedModel`.
+    """
+    _check_settings(settings)
+    recent = Recent()
+    packed = stems(tensors, "weight_packed")
+    whole = [stem for stem in stems(tensors, "weight") if tensors[stem + ".weight"].type == "I8"]
+    own = {f"{stem}.{part}" for stem in [*packed, *whole] for part in _PARTS}
+    rest = {name: tensor for name, tensor in tensors.items() if name not in own and name.removesuffix(".weight") not in whole}
+    out = wrap_fp8(rest, _block_settings(settings))
+    for stem in packed:
+        out[stem + ".weight"] = _packed(Matrix(stem, tensors, recent))
+    for stem in whole:
+        out[stem + ".weight"] = _whole(Matrix(stem, tensors, recent))
+    return out
+
+
+def _groups_of(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    groups = settings.get("config_groups")
+    return [group for group in groups.values() if isinstance(group, dict)] if isinstance(groups, dict) else []
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse formats that cannot be read, by their names."""
+    formats = [settings.get("format"), *(group.get("format") for group in _groups_of(settings))]
+    sparsity = settings.get("sparsity_config")
+    formats.append(sparsity.get("format") if isinstance(sparsity, dict) else None)
+    unknown = [each for each in formats if each is not None and each not in _FORMATS]
+    transform = settings.get("transform_config")
+    if isinstance(transform, dict) and transform.get("config_groups"):
+        unknown.append("transforms")
+    if unknown:
+        raise UnsupportedModel(
+            f"config.json says that the weights are in compressed-tensors' {str(unknown[0])[:40]!r}, which cannot be read; "
+            f"{', '.join(_FORMATS)} can. Choose such a variant of this model, or a GGUF file."
+        )
+
+
+def _block_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What `fp8` wants to know: the size of blocks that share a scale."""
+    for group in _groups_of(settings):
+        weights = group.get("weights")
+        if isinstance(weights, dict) and isinstance(weights.get("block_structure"), list):
+            return {"weight_block_size": weights["block_structure"]}
+    return {}
+
+
+def _packed(matrix: Matrix) -> RawTensor:
+    words, scale = matrix.get("weight_packed", INTEGERS, 2), matrix.find("weight_scale")
+    if scale is None or len(scale.shape) > 2:
+        matrix.get("weight_scale", SCALES, 2)
+    size = matrix.get("weight_shape", ("I32", "I64"), 1)
+    matrix.check("weight_shape", (2,))
+    rows, columns = (int(each) for each in size.numbers())
+    bits = next((bits for bits in _WIDTHS if columns > 0 and words.shape == (rows, words_for(columns, bits))), 0)
+    if not bits:
+        raise matrix.wrong("weight_packed", f"words of {rows} x {columns} codes of {' or '.join(map(str, _WIDTHS))} bits")
+    return _tensor(matrix, "weight_packed", (rows, columns), bits)
+
+
+def _whole(matrix: Matrix) -> RawTensor:
+    weight = matrix.get("weight", ("I8",), 2)
+    return _tensor(matrix, "weight", (weight.shape[0], weight.shape[1]), 8)
+
+
+def _tensor(matrix: Matrix, codes_in: str, shape: tuple[int, int], bits: int) -> RawTensor:
+    rows, columns = shape
+    scale = matrix.find("weight_scale")
+    if scale is None:
+        scale = matrix.get("weight_scale", SCALES, 2)
+    groups = 1 if len(scale.shape) < 2 else scale.shape[1]
+    if scale.type not in SCALES or scale.shape not in ((), (1,), (rows,), (rows, groups), (1, 1)) or not groups:
+        raise matrix.wrong("weight_scale", f"numbers of shape {(rows, groups)}")
+    _check_zeros(matrix, rows, groups, bits)
+    runs, order = runs_by_group(_groups(matrix, columns, groups), bits)
+    layout = Layout(columns, tuple(runs), order, scale.type == "F16", matrix.nbytes({*_PARTS, codes_in}), rows)
+    return GroupedTensor(matrix.stem + ".weight", layout, _Source(matrix, codes_in, bits, columns, groups, order))
+
+
+def _check_zeros(matrix: Matrix, rows: int, groups: int, bits: int) -> None:
+    zeros = matrix.find("weight_zero_point")
+    if zeros is None:
+        return
+    if zeros.type in INTEGERS:
+        matrix.check("weight_zero_point", (words_for(rows, bits), groups))
+    elif zeros.type != "I8" or zeros.shape not in ((), (1,), (rows,), (rows, groups), (1, 1)):
+        raise matrix.wrong("weight_zero_point", f"I8 of shape {(rows, groups)}")
+
+
+def _groups(matrix: Matrix, columns: int, groups: int) -> Indices:
+    """The group of each input."""
+    index = matrix.find("weight_g_idx")
+    if index is not None:
+        numbers = matrix.get("weight_g_idx", (*INTEGERS, "I64"), 1).numbers().astype(np.int64)
+        matrix.check("weight_g_idx", (columns,))
+        if not (numbers == -1).all():  # what an index that is not used is filled with
+            if not 0 <= int(numbers.min()) <= int(numbers.max()) < groups:
+                raise BadCheckpoint(
+                    f"The tensor {index.name} holds groups from {int(numbers.min())} to {int(numbers.max())}, but "
+                    f"{matrix.stem}.weight_scale has {groups}; the folder is damaged. Download it again."
+                )
+            return numbers
+    if columns % groups:
+        raise matrix.wrong("weight_scale", f"scales for equal groups of {columns} inputs")
+    return np.arange(columns) // (columns // groups)

@@ -1,0 +1,156 @@
+"""EXL2 folders (ExLlamaV2): codes of 2, 3, 4, 5, 6 and 8 bits in one matrix, groups of inputs sorted by importance.
+
+`X.q_weight` int32 (words, N), one stream of bits down each column for each group; `X.q_groups` int16 (2 G,): width and first
+row of words of each group; `X.q_scale` int32 (G, N / 8): 4-bit codes s - 1; `X.q_scale_max` fp16 (G,); `X.q_invperm` (K,):
+where each input lies. N is padded to a multiple of 32. A weight is (code - 2^(bits - 1)) * scale, and the scale s^2 * (max / 256)
+is rounded to fp16 at both steps, as the quantiser reckoned with. Source: ExLlamaV2's matrix loader and kernels (facts only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.backends.base import RawTensor
+from engine.errors import BadCheckpoint
+from engine.weights.format import Bytes, Floats
+from engine.weights.packed.bitstream import unpack_codes, words_for
+from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Recent, Run, Zeros
+from engine.weights.packed.packed_tensors import INTEGERS, Matrix, stems
+from engine.weights.tensor import FileTensor
+
+_PARTS = ("q_weight", "q_scale", "q_scale_max", "q_groups", "q_invperm", "q_perm", "q_group_map")
+_WIDTHS = (2, 3, 4, 5, 6, 8)
+_PADDING = 32
+_SHORT = ("I16", "U16", "I32", "U32")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """Kept columns `start` .. `start` + `size` - 1: codes of `bits` bits in the rows of words from `word` on."""
+
+    start: int
+    size: int
+    bits: int
+    word: int
+
+    @property
+    def words(self) -> int:
+        return words_for(self.size, self.bits)
+
+
+class _Source:
+    """See `engine.weights.packed.grouped.Source`."""
+
+    def __init__(self, matrix: Matrix, streams: Sequence[_Stream], widths: Sequence[int]) -> None:
+        self._matrix, self._streams = matrix, streams
+        self._zeros = np.array([1 << (bits - 1) for bits in widths], np.int16)
+
+    def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
+        words = self._matrix.word_columns("q_weight", outputs)
+        out = np.empty((outputs.size, stop - start), np.uint8)
+        for stream in self._streams:
+            first, last = max(start, stream.start), min(stop, stream.start + stream.size)
+            if first < last:
+                rows = np.ascontiguousarray(words[stream.word : stream.word + stream.words].T)
+                codes = unpack_codes(rows, stream.bits, stream.size)
+                out[:, first - start : last - start] = codes[:, first - stream.start : last - stream.start]
+        return out
+
+    def scales(self, outputs: Indices) -> Floats:
+        most = (self._matrix.floats("q_scale_max") * np.float32(1 / 256)).astype(np.float16).astype(np.float32)
+        codes = unpack_codes(self._matrix.words("q_scale"), 4, int(outputs.max(initial=-1)) + 1)
+        factors = codes.T[outputs].astype(np.float32) + np.float32(1)
+        with np.errstate(over="ignore"):
+            return (factors * factors * most).astype(np.float16).astype(np.float32)
+
+    def zeros(self, outputs: Indices) -> Zeros:
+        return np.broadcast_to(self._zeros, (outputs.size, self._zeros.size))
+
+
+def wrap_exl2(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
+    """Every quantised matrix under its plain name X.weight; the other tensors as they are. Raises `BadCheckpoint`.
+
+    The widths and sizes of groups are read here: a few hundred bytes for each matrix.
+    """
+    recent = Recent()
+    names = stems(tensors, "q_weight")
+    own = {f"{stem}.{part}" for stem in names for part in _PARTS}
+    out: dict[str, RawTensor] = {name: tensor for name, tensor in tensors.items() if name not in own}
+    for stem in names:
+        out[stem + ".weight"] = _tensor(Matrix(stem, tensors, recent), tensors)
+    return out
+
+
+def _tensor(matrix: Matrix, tensors: Mapping[str, FileTensor]) -> RawTensor:
+    weight, most = matrix.get("q_weight", INTEGERS, 2), matrix.get("q_scale_max", ("F16",), 1)
+    groups, index = matrix.get("q_groups", ("I16", "U16"), 1), matrix.get("q_invperm", _SHORT, 1)
+    matrix.get("q_scale", INTEGERS, 2)
+    words, padded = weight.shape
+    if padded % _PADDING:
+        raise matrix.wrong("q_weight", f"a multiple of {_PADDING} outputs")
+    matrix.check("q_scale", (most.shape[0], padded // 8))
+    matrix.check("q_groups", (2 * most.shape[0],))
+    columns = index.shape[0]
+    widths = groups.numbers().view(np.uint16).astype(np.int64).reshape(-1, 2)
+    runs, starts = _runs(groups, widths, columns, words)
+    order = _order(index, columns)
+    rows = _rows(matrix.stem, padded, columns, tensors)
+    layout = Layout(columns, tuple(runs), order, True, matrix.nbytes(_PARTS), rows)
+    return GroupedTensor(matrix.stem + ".weight", layout, _Source(matrix, _streams(runs, starts), widths[:, 0].tolist()))
+
+
+def _runs(groups: FileTensor, widths: Indices, columns: int, words: int) -> tuple[list[Run], list[int]]:
+    """The groups as runs, and each one's first row of words."""
+    runs: list[Run] = []
+    starts: list[int] = []
+    column, word = 0, 0
+    for g, (bits, first) in enumerate(widths.tolist()):
+        end = int(widths[g + 1, 1]) if g + 1 < len(widths) else words
+        if bits not in _WIDTHS or first != word or not first < end <= words:
+            raise BadCheckpoint(
+                f"The tensor {groups.name} gives group {g} {bits} bits from word {first} to {end}; one of {', '.join(map(str, _WIDTHS))} "
+                f"bits and rising words from {word} to {words} were expected. Download the model again."
+            )
+        size = min((end - first) * 32 // bits, columns - column)
+        if size > 0:
+            runs.append(Run(column, size, bits, g))
+            starts.append(first)
+        column, word = column + size, end
+    if column != columns or not runs:
+        raise BadCheckpoint(f"The groups of {groups.name} hold {column} inputs, but {columns} were expected. Download the model again.")
+    return runs, starts
+
+
+def _streams(runs: Sequence[Run], starts: Sequence[int]) -> list[_Stream]:
+    """Neighbouring runs whose bits follow each other without a gap, joined."""
+    out: list[_Stream] = []
+    for run, word in zip(runs, starts, strict=True):
+        last = out[-1] if out else None
+        if last is not None and last.bits == run.bits and last.size % 32 == 0 and last.word + last.words == word:
+            out[-1] = _Stream(last.start, last.size + run.size, last.bits, last.word)
+        else:
+            out.append(_Stream(run.start, run.size, run.bits, word))
+    return out
+
+
+def _order(index: FileTensor, columns: int) -> Indices | None:
+    """The model's input at each kept place, from the place of each input; None when they lie in order."""
+    numbers = index.numbers()
+    places = (numbers.view(np.uint16) if numbers.dtype.itemsize == 2 else numbers).astype(np.int64)
+    if not np.array_equal(np.sort(places), np.arange(columns)):
+        raise BadCheckpoint(f"The tensor {index.name} is no permutation of {columns} inputs; the file is damaged. Download it again.")
+    order = np.argsort(places)
+    return None if np.array_equal(order, np.arange(columns)) else order
+
+
+def _rows(stem: str, padded: int, columns: int, tensors: Mapping[str, FileTensor]) -> int:
+    """N without its padding: as long as the bias, or, of the head, as the table of embeddings."""
+    bias = tensors.get(stem + ".bias")
+    known = [bias.shape[0]] if bias is not None and len(bias.shape) == 1 else []
+    if not any(part.isdigit() for part in stem.split(".")):
+        known += [t.shape[0] for t in tensors.values() if t.shape[1:] == (columns,) and t.type in ("F16", "BF16", "F32")]
+    return next((count for count in known if padded - _PADDING < count <= padded), padded)

@@ -1,0 +1,128 @@
+"""GPTQ folders: `X.qweight` int32 (K bits / 32, N), `X.qzeros` int32 (G, N bits / 32), `X.scales` (G, N), `X.g_idx` int32 (K,).
+
+Codes are one stream of bits down each column of qweight and along each row of qzeros. A weight is (code - zero - 1) * scale
+in the first format, (code - zero) * scale where `checkpoint_format` is "gptq_v2"; `g_idx` says which group an input belongs
+to. Source: arXiv 2210.17323 and the packing of AutoGPTQ and GPTQModel (facts only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.backends.base import RawTensor
+from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.weights.format import Bytes, Floats
+from engine.weights.packed.bitstream import unpack_codes, words_for
+from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Recent, Zeros, runs_by_group
+from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, stems, whole
+from engine.weights.tensor import FileTensor
+
+_PARTS = ("qweight", "qzeros", "scales", "g_idx")
+_WIDTHS = (2, 3, 4, 8)
+_FORMATS = {"gptq": 1, "gptq_v2": 0}
+"""What is added to a stored zero, by `checkpoint_format`."""
+
+
+class _Source:
+    """See `engine.weights.packed.grouped.Source`."""
+
+    def __init__(self, matrix: Matrix, bits: int, columns: int, order: Indices | None, added: int) -> None:
+        self._matrix, self._bits, self._columns, self._order, self._added = matrix, bits, columns, order, added
+
+    def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
+        words = self._matrix.word_columns("qweight", outputs)
+        codes = unpack_codes(np.ascontiguousarray(words.T), self._bits, self._columns)
+        return codes[:, start:stop] if self._order is None else np.take(codes, self._order[start:stop], axis=1)
+
+    def scales(self, outputs: Indices) -> Floats:
+        return np.ascontiguousarray(self._matrix.floats("scales").T[outputs])
+
+    def zeros(self, outputs: Indices) -> Zeros:
+        words, count = self._matrix.words("qzeros"), int(outputs.max(initial=-1)) + 1
+        return unpack_codes(words, self._bits, count).T[outputs].astype(np.int16) + np.int16(self._added)
+
+
+def wrap_gptq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
+    """Every quantised matrix under its plain name X.weight; the other tensors as they are.
+
+    `settings` is the quantization_config. Raises `BadCheckpoint` and `UnsupportedModel`.
+    """
+    added = _added(settings)
+    recent = Recent()
+    names = stems(tensors, "qweight")
+    own = {f"{stem}.{part}" for stem in names for part in _PARTS}
+    out: dict[str, RawTensor] = {name: tensor for name, tensor in tensors.items() if name not in own}
+    for stem in names:
+        out[stem + ".weight"] = _tensor(Matrix(stem, tensors, recent), settings, added)
+    return out
+
+
+def _added(settings: Mapping[str, Any]) -> int:
+    """What must be added to a stored zero. Raises `UnsupportedModel` for layouts that are not GPTQ's own."""
+    kind = settings.get("checkpoint_format") or "gptq"
+    if settings.get("is_marlin_format"):
+        kind = "marlin"
+    if kind not in _FORMATS:
+        raise UnsupportedModel(
+            f"config.json says that the GPTQ weights have the checkpoint_format {str(kind)[:40]!r}, which cannot be read; "
+            f"{', '.join(_FORMATS)} can. Choose such a variant of this model, or a GGUF file."
+        )
+    return _FORMATS[kind]
+
+
+def _tensor(matrix: Matrix, settings: Mapping[str, Any], added: int) -> RawTensor:
+    qweight = matrix.get("qweight", INTEGERS, 2)
+    scales, _ = matrix.get("scales", SCALES, 2), matrix.get("qzeros", INTEGERS, 2)
+    words, rows = qweight.shape
+    bits, columns = _bits_and_columns(matrix, words, settings)
+    groups = scales.shape[0]
+    matrix.check("scales", (groups, rows))
+    zeros = matrix.get("qzeros", INTEGERS, 2)
+    if zeros.shape[0] != groups or zeros.shape[1] < words_for(rows, bits):
+        raise matrix.wrong("qzeros", f"words of shape {(groups, words_for(rows, bits))} for {bits}-bit zeros")
+    runs, order = runs_by_group(_groups(matrix, columns, groups, settings), bits)
+    half = scales.type == "F16"
+    layout = Layout(columns, tuple(runs), order, half, matrix.nbytes(_PARTS), rows)
+    return GroupedTensor(matrix.stem + ".weight", layout, _Source(matrix, bits, columns, order, added))
+
+
+def _bits_and_columns(matrix: Matrix, words: int, settings: Mapping[str, Any]) -> tuple[int, int]:
+    """The width of a code and K. The tensors decide: some folders have matrices of another width than their settings say."""
+    index = matrix.find("g_idx")
+    claimed = whole(settings.get("bits", settings.get("w_bit")))
+    if index is not None and len(index.shape) == 1 and index.shape[0]:
+        columns = index.shape[0]
+        for bits in dict.fromkeys((claimed, *_WIDTHS)):
+            if bits in _WIDTHS and words_for(columns, bits) == words:
+                return bits, columns
+        raise matrix.wrong("qweight", f"{columns} inputs of {', '.join(map(str, _WIDTHS))} bits")
+    if claimed not in _WIDTHS:
+        raise UnsupportedModel(
+            f"config.json says that the GPTQ weights have {str(settings.get('bits'))[:40]} bits; {', '.join(map(str, _WIDTHS))} can be "
+            "read. Choose such a variant of this model, or a GGUF file."
+        )
+    return claimed, words * 32 // claimed
+
+
+def _groups(matrix: Matrix, columns: int, groups: int, settings: Mapping[str, Any]) -> Indices:
+    """The group of each input."""
+    index = matrix.find("g_idx")
+    if index is not None:
+        numbers = matrix.get("g_idx", (*INTEGERS, "I64"), 1).numbers().astype(np.int64)
+        matrix.check("g_idx", (columns,))
+        if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < groups:
+            raise BadCheckpoint(
+                f"The tensor {index.name} holds the group {int(numbers.max() if numbers.max() >= groups else numbers.min())}, but "
+                f"{matrix.stem}.scales has {groups} groups; the folder is damaged. Download it again."
+            )
+        if groups == 1 or numbers.any():
+            return numbers
+    size = whole(settings.get("group_size", settings.get("q_group_size")))
+    if size is None or size < 1 or -(-columns // size) != groups:
+        size = -(-columns // max(1, groups))
+        if groups < 1 or -(-columns // size) != groups:
+            raise matrix.wrong("scales", f"scales for groups of {columns} inputs")
+    return np.arange(columns) // size

@@ -1,0 +1,107 @@
+"""What the readers of packed folders share: checked tensors of a matrix, and reading pieces of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.errors import BadCheckpoint
+from engine.weights.format import Bytes, Floats
+from engine.weights.packed.bitstream import Words
+from engine.weights.packed.grouped import Indices, Recent
+from engine.weights.tensor import FileTensor
+
+_PANEL_BYTES = 16 << 20
+"""Of columns read at a time."""
+INTEGERS = ("I32", "U32")
+SCALES = ("F16", "BF16", "F32")
+
+
+class Matrix:
+    """The tensors of one quantised matrix: those named `stem`.`part`."""
+
+    def __init__(self, stem: str, tensors: Mapping[str, FileTensor], recent: Recent) -> None:
+        self.stem, self._tensors, self._recent = stem, tensors, recent
+
+    def find(self, part: str) -> FileTensor | None:
+        """The tensor, or None."""
+        return self._tensors.get(f"{self.stem}.{part}")
+
+    def get(self, part: str, types: Iterable[str], dimensions: int) -> FileTensor:
+        """The tensor, of one of `types`. Raises `BadCheckpoint` when it is missing or another."""
+        tensor = self.find(part)
+        if tensor is None:
+            raise BadCheckpoint(f"The tensor {self.stem}.{part} is missing, which belongs to a quantised matrix. Download the model again.")
+        if tensor.type not in types or len(tensor.shape) != dimensions:
+            raise self.wrong(part, f"{dimensions} dimensions of {' or '.join(types)}")
+        return tensor
+
+    def wrong(self, part: str, expected: str) -> BadCheckpoint:
+        """The error for a tensor of another type or shape."""
+        tensor = self._tensors[f"{self.stem}.{part}"]
+        return BadCheckpoint(
+            f"The tensor {tensor.name} is {tensor.type} of shape {tensor.shape}, but {expected} were expected beside the other tensors of "
+            f"{self.stem}; the folder is damaged or its settings are another's. Download it again."
+        )
+
+    def check(self, part: str, shape: tuple[int, ...]) -> None:
+        """Raise `BadCheckpoint` when the tensor is there with another shape."""
+        tensor = self.find(part)
+        if tensor is not None and tensor.shape != shape:
+            raise self.wrong(part, f"numbers of shape {shape}")
+
+    def nbytes(self, parts: Iterable[str]) -> int:
+        """Bytes in the file of those of `parts` that are there."""
+        return sum(tensor.nbytes for part in parts if (tensor := self.find(part)) is not None)
+
+    def words(self, part: str) -> Words:
+        """A small tensor of 32-bit words, whole, kept while the matrix is read."""
+        tensor = self._tensors[f"{self.stem}.{part}"]
+        words: Words = self._recent.get(self.stem, part, lambda: tensor.numbers().view(np.uint32))
+        return words
+
+    def floats(self, part: str) -> Floats:
+        """A small tensor of numbers as float32, whole, kept while the matrix is read."""
+        tensor = self._tensors[f"{self.stem}.{part}"]
+        values: Floats = self._recent.get(self.stem, part, tensor.dequantise)
+        return values
+
+    def word_columns(self, part: str, columns: Indices) -> Words:
+        """Those columns of a large tensor of words (R, C): (R, len(columns)), by reading a panel of neighbours at once."""
+        tensor = self._tensors[f"{self.stem}.{part}"]
+        low, high = int(columns.min(initial=tensor.shape[1])), int(columns.max(initial=-1)) + 1
+        if low >= high:
+            return np.zeros((tensor.shape[0], 0), np.uint32)
+        width = max(high - low, _PANEL_BYTES // max(1, 4 * tensor.shape[0]))
+
+        def read() -> tuple[int, Words]:
+            return low, tensor.columns(low, min(low + width, tensor.shape[1])).view(np.uint32)
+
+        start, panel = self._recent.get(self.stem, part, read, lambda kept: bool(kept[0] <= low and high <= kept[0] + kept[1].shape[1]))
+        some: Words = panel[:, low - start : high - start] if _rising(columns) else panel[:, columns - start]
+        return some
+
+    def byte_rows(self, part: str, rows: Indices) -> Bytes:
+        """Those rows of a large matrix of plain numbers, as the bytes they are: (len(rows), bytes of a row)."""
+        tensor = self._tensors[f"{self.stem}.{part}"]
+        if not rows.size:
+            return np.zeros((0, tensor.nbytes // max(1, tensor.shape[0])), np.uint8)
+        some = tensor.rows(int(rows[0]), int(rows[-1]) + 1) if _rising(rows) else tensor.take(rows)
+        return some.data.reshape(rows.size, -1)
+
+
+def _rising(indices: Indices) -> bool:
+    """Whether they are neighbours, one after the other."""
+    return bool((np.diff(indices) == 1).all())
+
+
+def stems(tensors: Mapping[str, FileTensor], part: str) -> list[str]:
+    """The names of all matrices that have a tensor `part`."""
+    return [name.removesuffix("." + part) for name in tensors if name.endswith("." + part)]
+
+
+def whole(value: Any) -> int | None:
+    """A whole number of the settings, or None."""
+    return value if type(value) is int else None

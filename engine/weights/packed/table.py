@@ -1,0 +1,69 @@
+"""Which folders of quantised weights can be read, and the function that makes plain names of each kind's several tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.backends.base import RawTensor
+from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.weights.packed.awq import wrap_awq
+from engine.weights.packed.compressed_tensors import wrap_compressed
+from engine.weights.packed.exl2 import wrap_exl2
+from engine.weights.packed.fp8 import wrap_fp8
+from engine.weights.packed.gptq import wrap_gptq
+from engine.weights.packed.mxfp4 import wrap_mxfp4
+from engine.weights.safetensors.json import read_json_object
+from engine.weights.tensor import FileTensor
+
+Tensors = Mapping[str, FileTensor]
+Settings = Mapping[str, Any]
+Wrap = Callable[[Tensors, Settings], dict[str, RawTensor]]
+
+METHODS: dict[str, Wrap] = {
+    "fp8": wrap_fp8,
+    "fbgemm_fp8": wrap_fp8,
+    "modelopt": wrap_fp8,
+    "mxfp4": wrap_mxfp4,
+    "gptq": wrap_gptq,
+    "awq": wrap_awq,
+    "exl2": wrap_exl2,
+    "compressed-tensors": wrap_compressed,
+}
+"""By `quant_method`: gets the tensors of the files and the quantization_config, gives the tensors by the names of the plain
+model, "X.weight". Raises `BadCheckpoint` or `UnsupportedModel`."""
+
+_OWN_FILES = (("quantize_config.json", "gptq"), ("quant_config.json", "awq"))
+"""Where older tools wrote the settings, and their method."""
+
+
+def quantisation_settings(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The quantization_config of config.json, or of an older tool's own file; None for plain weights. Raises `BadCheckpoint`."""
+    settings = config.get("quantization_config", config.get("compression_config"))
+    if settings is not None:
+        if not isinstance(settings, dict):
+            raise BadCheckpoint(f"{folder / 'config.json'}: quantization_config is no table of settings. Download it again.")
+        return settings
+    for name, method in _OWN_FILES:
+        if (folder / name).is_file():
+            return {"quant_method": method} | read_json_object(folder / name)
+    return None
+
+
+def wrap_quantised(tensors: dict[str, FileTensor], config: Mapping[str, Any]) -> dict[str, RawTensor]:
+    """The tensors by plain names, whatever way they are quantised in; plain weights pass as they are.
+
+    Raises `UnsupportedModel` for a method that is not in `METHODS`, and what the method's function raises.
+    """
+    settings = config.get("quantization_config")
+    if settings is None:
+        return wrap_fp8(tensors, {}) if any(tensor.type.startswith("F8_E") for tensor in tensors.values()) else dict(tensors)
+    method = settings.get("quant_method")
+    wrap = METHODS.get(method) if isinstance(method, str) else None
+    if wrap is None:
+        raise UnsupportedModel(
+            f"config.json says that the weights are quantised by {str(method)[:40]!r}, which cannot be read; "
+            f"{', '.join(METHODS)} can. Choose such a variant of this model, an unquantised one, or a GGUF file."
+        )
+    return wrap(tensors, settings)

@@ -1,0 +1,105 @@
+"""A whole desktop over a fake model, driven as a person would: keys into the focused box, clicks on buttons by name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from PySide6.QtCore import QCoreApplication, QEvent, Qt, QTimer
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
+
+from desktop.app import Desktop, Doors
+from desktop.items.chats.messages import MessageItem
+from engine.core import Downloaded, Downloading
+from tests.desktop.fakes import EchoDoor
+
+__all__ = ["Hand", "no_fetch", "settled"]
+
+
+def no_fetch(folder: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
+    """A download nobody expects."""
+    raise AssertionError("nothing asked for a download")
+    yield
+
+
+def settled(hand: Hand) -> bool:
+    """Whether nothing of the desktop waits for its turn, for tests that share one window; what would begin seconds later does not."""
+    timers = (*hand.desktop.findChildren(QTimer), *hand.window.findChildren(QTimer))
+    waiting = [each for each in timers if each.isActive() and each.isSingleShot()]
+    for each in waiting:
+        if each.interval() > 1000:
+            each.stop()
+    return not hand.desktop.services.catalogue.searching and not any(each.isActive() for each in waiting)
+
+
+class Hand:
+    """The hand on one window; `restart` closes it and opens another one on the same data."""
+
+    def __init__(self, qtbot, folder: Path, door: EchoDoor | None = None, fetch=no_fetch, doors: Doors | None = None) -> None:
+        self.qtbot, self.folder, self.door = qtbot, folder, door or EchoDoor()
+        self.doors = doors or Doors(self.door.open_chat, self.door.describe, fetch, self.door.draft_problem)
+        self.open_window()
+
+    def open_window(self, **start) -> None:
+        self.desktop = Desktop(QApplication.instance(), self.folder, self.doors)
+        self.window, self.session = self.desktop.window, self.desktop.session
+        self.desktop.start(**start)
+        with self.qtbot.waitActive(self.window):
+            self.window.activateWindow()
+
+    def close(self) -> None:
+        self.window.close()
+        self.window.deleteLater()
+        self.desktop.deleteLater()
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+        QApplication.instance().setStyleSheet("")  # the widgets of other tests are made four times as fast without
+
+    def restart(self, **start) -> None:
+        self.close()
+        self.open_window(**start)
+
+    def load(self, name: str = "echo.gguf") -> None:
+        path = self.folder / name
+        path.touch()
+        self.window.desk.open(path)
+        self.wait_for("idle")
+
+    def wait_for(self, *states: str, timeout: int = 5000) -> None:
+        self.qtbot.waitUntil(lambda: self.session.state in states, timeout=timeout)
+
+    @property
+    def box(self) -> QWidget:
+        return self.window.chat.composer.box
+
+    def type(self, text: str) -> None:
+        self.box.setFocus()
+        QTest.keyClicks(self.box, text)
+
+    def say(self, text: str) -> None:
+        """Type, send, and wait for the whole reply."""
+        self.type(text)
+        self.press(Qt.Key.Key_Return)
+        self.wait_for("idle")
+        self.qtbot.waitUntil(lambda: not self.session.replying_in)
+
+    def press(self, key: Qt.Key, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
+        """A key to whatever has the focus; shortcuts included."""
+        target = QApplication.focusWidget() or self.window
+        QTest.keyClick(target, key, modifier)
+
+    def items(self) -> tuple[MessageItem, ...]:
+        return self.session.messages.items()
+
+    def texts(self) -> list[str]:
+        return [item.text for item in self.items()]
+
+    def button(self, name: str, within: QWidget | None = None) -> QAbstractButton:
+        shown = [button for button in (within or self.window).findChildren(QAbstractButton) if button.isVisible()]
+        found = [button for button in shown if name in (button.accessibleName() or button.text())]
+        assert found, name
+        return found[-1]
+
+    def click(self, name: str, within: QWidget | None = None) -> None:
+        QTest.mouseClick(self.button(name, within), Qt.MouseButton.LeftButton)

@@ -1,0 +1,58 @@
+"""The window's thread has a core for itself from the arrival of a text until it is painted, and no longer."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QPaintEvent
+from PySide6.QtWidgets import QWidget
+from pytestqt.qtbot import QtBot
+
+from desktop.services.engine.cpu_yield import RoomAsker
+from engine.platform import core_yield
+
+
+class Watched(QWidget):
+    """Tells what is asked for while it is painted."""
+
+    changed = Signal()
+
+    def __init__(self, told: list[str]) -> None:
+        super().__init__()
+        self.told = told
+        self.changed.connect(self.later, Qt.ConnectionType.QueuedConnection)
+
+    def later(self) -> None:
+        self.told.append("arranged")
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        self.told.append("painted")
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    monkeypatch.setattr(core_yield, "ask", lambda: found.append("asked"))
+    monkeypatch.setattr(core_yield, "give_back", lambda: found.append("given back"))
+    return found
+
+
+def test_room_is_kept_until_what_arrived_is_painted(qtbot: QtBot, told: list[str]) -> None:
+    widget, asker = Watched(told), RoomAsker()
+    qtbot.addWidget(widget)
+    widget.show()
+    qtbot.waitExposed(widget)
+    qtbot.waitUntil(lambda: "painted" in told)
+    told.clear()
+    asker.begin()
+    assert told == [], "nobody needs room while no model computes"
+    asker.on = True
+    asker.begin()
+    asker.begin()
+    widget.changed.emit()
+    qtbot.waitUntil(lambda: "given back" in told)
+    assert told == ["asked", "arranged", "painted", "given back"]
+    asker.begin()
+    asker.end()
+    assert told[4:] == ["asked", "given back"]

@@ -1,0 +1,139 @@
+"""The slot keeps the loaded model until nothing speaks against the new one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from desktop.services.engine.model_host import ModelSlot
+from engine.core import ChatRequest, Done, Loading, Message
+from engine.errors import EngineError
+from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
+from tests.desktop.fakes import EchoDoor
+from tests.engine.models.oracle import finish
+from tests.tiny import TINY, write_folder, write_gguf
+
+LOAD, CACHE = LoadSettings(backend="reference"), CacheSettings(context_length=512, memory=1)
+
+
+def answers(slot: ModelSlot) -> bool:
+    """The loaded model writes."""
+    request = ChatRequest((Message("user", "Hello"),), SamplerSettings(temperature=0.0), StopSettings(max_tokens=3))
+    *_, last = slot.answer(request, threading.Event())
+    return isinstance(last, Done)
+
+
+@pytest.fixture
+def slot(tmp_path: Path) -> Iterator[ModelSlot]:
+    """With a real, tiny model in it."""
+    made = ModelSlot()
+    finish(made.load(write_gguf(tmp_path / "first.gguf"), LOAD, CACHE, threading.Event()))
+    yield made
+    finish(made.unload(threading.Event()))
+    assert made.info is None
+
+
+def _without_tokenizer(folder: Path) -> Path:
+    path = write_folder(folder / "m")
+    (path / "tokenizer.json").unlink()
+    return path
+
+
+def _cut(folder: Path) -> Path:
+    path = write_gguf(folder / "m.gguf")
+    path.write_bytes(path.read_bytes()[:-1])
+    return path
+
+
+BAD: dict[str, Any] = {
+    "no file": lambda folder: folder / "nothing.gguf",
+    "cut short": _cut,
+    "unknown": lambda folder: write_folder(folder / "m", architecture="MambaForCausalLM"),
+    "no tokenizer": _without_tokenizer,
+    "a template that is none": lambda folder: write_gguf(folder / "m.gguf", tokenizer__chat_template="{% for %}"),
+    "a context that cannot be": lambda folder: write_gguf(folder / "m.gguf", TINY.but(context_length=256)),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_model_does_not_cost_the_loaded_one(slot: ModelSlot, tmp_path: Path, what: str) -> None:
+    before = slot.info
+    with pytest.raises(EngineError):
+        finish(slot.load(BAD[what](tmp_path), LOAD, CACHE, threading.Event()))
+    assert slot.info is before is not None
+    assert answers(slot)
+
+
+def test_a_file_that_changes_while_it_is_loaded(slot: ModelSlot, tmp_path: Path) -> None:
+    """The old model is gone by then; the slot is empty and takes it again."""
+    path = write_gguf(tmp_path / "m.gguf")
+    loading = slot.load(path, LOAD, CACHE, threading.Event())
+    while next(loading).stage != "Loading the weights":
+        pass
+    path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(EngineError, match=r"m\.gguf was changed while tensor .* was read"):
+        finish(loading)
+    assert slot.info is None
+    finish(slot.load(tmp_path / "first.gguf", LOAD, CACHE, threading.Event()))
+    assert answers(slot)
+
+
+def test_another_model_takes_its_place(slot: ModelSlot, tmp_path: Path) -> None:
+    assert finish(slot.load(write_folder(tmp_path / "second"), LOAD, CACHE, threading.Event())) is slot.info
+    assert slot.info is not None
+    assert slot.info.format == "safetensors"
+    assert answers(slot)
+
+
+def test_stopped_at_any_event(slot: ModelSlot, tmp_path: Path) -> None:
+    """Before the weights the old model stays; from then on there is none."""
+    path = write_gguf(tmp_path / "m.gguf")
+    stages: list[tuple[str, bool]] = []
+    for count in range(1, 8):
+        if slot.info is None:
+            finish(slot.load(tmp_path / "first.gguf", LOAD, CACHE, threading.Event()))
+        stop = threading.Event()
+        loading = slot.load(path, LOAD, CACHE, stop)
+        stage = [next(loading).stage for _ in range(count)][-1]
+        stop.set()
+        assert finish(loading) is None
+        stages.append((stage, slot.info is not None))
+    assert [kept for _, kept in stages] == sorted((kept for _, kept in stages), reverse=True)
+    assert all(kept == (stage in ("Reading the headers", "Starting the engine")) for stage, kept in stages)
+    assert {kept for _, kept in stages} == {True, False}
+
+
+def test_the_window_tells_that_the_old_model_goes_on() -> None:
+    door = EchoDoor()
+    slot = ModelSlot(door.open_chat, door.describe)
+    first = finish(slot.load(Path("good.gguf"), LOAD, CACHE, threading.Event()))
+    with pytest.raises(EngineError):
+        finish(slot.load(Path("bad.gguf"), LOAD, CACHE, threading.Event()))
+    assert slot.info is first
+    assert not door.chat.closed
+    assert answers(slot)
+    finish(slot.unload(threading.Event()))
+    assert door.chat.closed
+
+
+def test_a_panic_while_a_model_is_loaded_asks_for_a_fresh_start() -> None:
+    """It is no Exception, and says nothing of what state it left; a reader who goes away says nothing at all."""
+    class Panic(BaseException):
+        pass
+
+    def open_chat(*_: object) -> Generator[Loading, None, Any]:
+        yield Loading("Reading the headers", 0, 1)
+        raise Panic
+
+    slot = ModelSlot(open_chat, EchoDoor().describe)
+    leaving = slot.load(Path("a.gguf"), LOAD, CACHE, threading.Event())
+    next(leaving)
+    leaving.close()
+    assert not slot.shaken
+    with pytest.raises(Panic):
+        finish(slot.load(Path("a.gguf"), LOAD, CACHE, threading.Event()))
+    assert slot.shaken

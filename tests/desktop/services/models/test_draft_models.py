@@ -1,0 +1,149 @@
+"""Which models can draft: asked off the GUI thread, for each loaded model."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from desktop.items.models.local_models import ModelEntry
+from desktop.services.models.draft_models import ITSELF, DraftService
+from engine.errors import BadCheckpoint
+
+
+class Judge:
+    """Refuses what is called "other...", cannot read "broken...", has a bug with "odd..."; counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.threads: set[int] = set()
+        self.gate: threading.Event | None = None
+        self.verdict = ""
+
+    def __call__(self, target: Path, draft: Path) -> str:
+        self.calls.append((target.name, draft.name))
+        self.threads.add(threading.get_ident())
+        if self.gate is not None:
+            self.gate.wait(10)
+        if draft.name.startswith("broken"):
+            raise BadCheckpoint(f"The file {draft.name} ends too early: fetch it again.")
+        if draft.name.startswith("odd"):
+            raise ZeroDivisionError
+        return "Its vocabulary is another one." if draft.name.startswith("other") else self.verdict
+
+
+@pytest.fixture
+def judge() -> Judge:
+    return Judge()
+
+
+@pytest.fixture
+def drafts(qtbot: QtBot, judge: Judge) -> Iterator[DraftService]:
+    found = DraftService(judge)
+    yield found
+    assert found.close()
+
+
+def entries(folder: Path, *names: str) -> tuple[ModelEntry, ...]:
+    for name in names:
+        (folder / name).write_bytes(b"x")
+    return tuple(ModelEntry(str(folder / name), name) for name in names)
+
+
+def known(drafts: DraftService) -> dict[str, str | None]:
+    return {candidate.entry.name: candidate.problem for candidate in drafts.candidates}
+
+
+def until_known(qtbot: QtBot, drafts: DraftService) -> dict[str, str | None]:
+    qtbot.waitUntil(lambda: None not in known(drafts).values())
+    return known(drafts)
+
+
+def test_every_candidate_gets_an_answer(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
+    found = entries(tmp_path, "big", "small", "other", "broken", "odd", "later")
+    judge.gate = threading.Event()
+    drafts.set_entries((*found, ModelEntry("/nowhere", "gone", trouble="There is no model.")))
+    assert drafts.candidates == ()
+    assert judge.calls == []
+    drafts.set_target(str(tmp_path / "big"))
+    assert known(drafts) == dict.fromkeys(("big", "small", "other", "broken", "odd", "later")) | {"gone": "There is no model."}
+    judge.gate.set()
+    answers = until_known(qtbot, drafts)
+    assert answers["big"] == ITSELF
+    assert (answers["small"], answers["later"]) == ("", "")
+    assert answers["other"] == "Its vocabulary is another one."
+    assert "ends too early" in str(answers["broken"])
+    assert "could not be compared" in str(answers["odd"])
+    assert threading.get_ident() not in judge.threads
+
+
+def test_what_is_known_is_shown_while_it_is_asked_again(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
+    drafts.set_entries(entries(tmp_path, "big", "small"))
+    drafts.set_target(str(tmp_path / "big"))
+    until_known(qtbot, drafts)
+    drafts.set_target("")
+    assert drafts.candidates == ()
+    judge.verdict = "It has changed."
+    expected = (str(tmp_path / "big"), str(tmp_path / "small"), "It has changed.")
+    with qtbot.waitSignal(drafts.answered, check_params_cb=lambda *answer: answer == expected):
+        drafts.set_target(str(tmp_path / "big"))
+        assert known(drafts) == {"big": ITSELF, "small": ""}
+    assert known(drafts) == {"big": ITSELF, "small": "It has changed."}
+    judge.verdict = ""
+    with qtbot.waitSignal(drafts.answered, check_params_cb=lambda *answer: answer[2] == ""):
+        drafts.refresh()
+    assert known(drafts) == {"big": ITSELF, "small": ""}
+
+
+def test_entries_that_come_one_by_one_are_asked_about_once(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
+    found = entries(tmp_path, "big", "small", "other")
+    drafts.set_target(str(tmp_path / "big"))
+    for count in range(1, 4):
+        drafts.set_entries(found[:count])
+    until_known(qtbot, drafts)
+    assert judge.calls == [("big", "small"), ("big", "other")]
+
+
+def test_one_that_is_not_known_is_a_candidate_once_it_was_asked_about(qtbot: QtBot, drafts: DraftService, tmp_path: Path) -> None:
+    found = entries(tmp_path, "big", "small")
+    drafts.set_target(str(tmp_path / "big"))
+    with qtbot.waitSignal(drafts.answered):
+        drafts.check(str(tmp_path / "small"))
+    assert known(drafts) == {"small": ""}
+    drafts.set_entries(found)
+    assert until_known(qtbot, drafts) == {"big": ITSELF, "small": ""}
+
+
+def test_who_asks_again_as_soon_as_the_answer_comes_is_answered_again(qtbot: QtBot, drafts: DraftService, tmp_path: Path) -> None:
+    entries(tmp_path, "big", "small")
+    drafts.set_target(str(tmp_path / "big"))
+    answers: list[str] = []
+
+    def ask_again(_target: str, draft: str, _problem: str) -> None:
+        answers.append(draft)
+        if len(answers) < 3:
+            drafts.check(draft)
+
+    drafts.answered.connect(ask_again)
+    drafts.check(str(tmp_path / "small"))
+    qtbot.waitUntil(lambda: len(answers) == 3)
+
+
+def test_another_target_while_the_first_is_being_looked_at(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
+    judge.gate = threading.Event()
+    drafts.set_entries(entries(tmp_path, "big", "small", "other", "large"))
+    drafts.set_target(str(tmp_path / "big"))
+    qtbot.waitUntil(lambda: bool(judge.calls))
+    drafts.set_target(str(tmp_path / "large"))
+    judge.gate.set()
+    assert until_known(qtbot, drafts)["large"] == ITSELF
+    assert sum(target == "big" for target, _ in judge.calls) <= 1
+
+
+def test_without_a_target_nothing_is_asked(qtbot: QtBot, drafts: DraftService, judge: Judge) -> None:
+    drafts.check("/somewhere/small.gguf")
+    qtbot.wait(30)
+    assert judge.calls == []

@@ -1,0 +1,135 @@
+"""The library's judgements: made while somebody looks, with the settings kept for each model; one measurement for all."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from desktop.services.models.fit_estimates import LibraryService, measure_bandwidth
+from desktop.services.models.local_models import CatalogueService
+from engine.core import ModelInfo
+from engine.errors import EngineError
+from engine.hub.local.scan import FoundModel
+from engine.models.memory.fit import Fit
+from engine.settings import CacheSettings
+from tests.desktop.fakes import ECHO_INFO
+from tests.desktop.services.conftest import Desk
+
+
+class Library:
+    """Catalogue and service over a session; `fits` is what was told."""
+
+    def __init__(self, desk: Desk, folder: Path, rate: float = 10e9) -> None:
+        self.desk, self.folder, self.rate = desk, folder, rate
+        self.asked: list[int] = []
+        self.threads: set[int] = set()
+        self.fits: dict[str, Fit] = {}
+        for name in ("a.gguf", "b.gguf"):
+            (folder / name).touch()
+        self.catalogue = CatalogueService(self.describe, self.find)
+        self.service = LibraryService(desk.session, self.catalogue, self.measure)
+        self.service.judged.connect(self.fits.update)
+
+    def describe(self, path: Path) -> ModelInfo:
+        return dataclasses.replace(ECHO_INFO, path=str(path), name=path.stem)
+
+    def find(self, folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
+        yield from (FoundModel(self.folder / name, name, "Here") for name in ("a.gguf", "b.gguf"))
+        yield FoundModel(self.folder / "broken", "broken", "Here", "It is broken.")
+
+    def measure(self, threads: int) -> float:
+        self.asked.append(threads)
+        self.threads.add(threading.get_ident())
+        if self.rate < 0:
+            raise EngineError("It cannot be measured.")
+        return self.rate
+
+    def fit(self, name: str) -> Fit | None:
+        return self.fits.get(str(self.folder / name))
+
+    def close(self) -> None:
+        assert self.service.close()
+        assert self.catalogue.close()
+
+
+@pytest.fixture
+def library(desk: Desk, tmp_path: Path) -> Iterator[Library]:
+    found = Library(desk, tmp_path)
+    yield found
+    found.close()
+
+
+def test_nothing_happens_before_somebody_looks(library: Library) -> None:
+    with library.desk.qtbot.waitSignal(library.catalogue.finished):
+        library.catalogue.refresh([], [])
+    library.desk.qtbot.wait(150)
+    assert library.fits == {}
+    assert library.asked == []
+
+
+def test_judgements(library: Library) -> None:
+    library.desk.session.keep_for_model(str(library.folder / "b.gguf"), CacheSettings, {"context_length": 1024})
+    library.service.set_active(True)
+    library.catalogue.refresh([], [])
+    wait = library.desk.qtbot.waitUntil
+    wait(lambda: (fit := library.fit("b.gguf")) is not None and fit.tokens_per_second > 0, timeout=10_000)
+    first, second = library.fit("a.gguf"), library.fit("b.gguf")
+    assert first is not None
+    assert second is not None
+    assert (first.context_length, second.context_length) == (4096, 1024)
+    assert first.cache > second.cache
+    assert library.fit("broken") is None
+    assert library.service.bandwidth == 10e9
+    assert threading.get_ident() not in library.threads
+    library.desk.session.set_settings(CacheSettings(context_length=512))
+    wait(lambda: (fit := library.fit("a.gguf")) is not None and fit.context_length == 512)
+    library.service.set_active(False)
+    library.service.set_active(True)
+    library.desk.qtbot.wait(100)
+    assert library.asked == [0]  # once for the session
+
+
+def test_no_measurement_while_a_reply_runs(library: Library) -> None:
+    desk = library.desk
+    desk.load()
+    desk.chat.hold = threading.Event()
+    assert desk.session.submit("wait")
+    desk.qtbot.waitUntil(lambda: desk.session.state == "prefill")
+    library.service.set_active(True)
+    desk.qtbot.wait(50)
+    assert library.asked == []
+    desk.chat.hold.set()
+    desk.qtbot.waitUntil(lambda: library.asked == [0])
+
+
+def test_without_a_measurement_there_is_no_speed(desk: Desk, tmp_path: Path) -> None:
+    library = Library(desk, tmp_path, rate=-1.0)
+    library.service.set_active(True)
+    library.catalogue.refresh([], [])
+    desk.qtbot.waitUntil(lambda: library.fit("a.gguf") is not None)
+    desk.qtbot.waitUntil(lambda: library.asked == [0])
+    found = library.fit("a.gguf")
+    assert found is not None
+    assert found.tokens_per_second == 0.0
+    library.close()
+
+
+@pytest.mark.slow
+def test_the_measurement_itself() -> None:
+    assert 1e9 < measure_bandwidth(1) < 1e12
+
+
+@pytest.mark.parametrize("answer", ["", "no number", "-1.0", OSError("no more processes"), subprocess.TimeoutExpired("python", 1)])
+def test_a_speed_that_cannot_be_measured_is_not_known(monkeypatch: pytest.MonkeyPatch, answer: str | Exception) -> None:
+    def run(*args: object, **kwargs: object) -> subprocess.CompletedProcess[str]:
+        if isinstance(answer, Exception):
+            raise answer
+        return subprocess.CompletedProcess([], 1, answer, "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert measure_bandwidth(2) == 0.0

@@ -1,0 +1,97 @@
+"""Headers read by another process, and kept: the same facts, the same sentences, and no Numba in the window's process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from desktop.services.models.header_reader import HeaderReader
+from desktop.store.caches.headers import FILE_NAME, HeaderStore
+from engine.core import ModelInfo
+from engine.errors import BadCheckpoint, EngineError
+from engine.models import describe
+from tests.tiny import write_gguf
+
+
+def unexpected(path: Path) -> ModelInfo:
+    raise AssertionError("read in the window's process")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_gguf(tmp_path / "tiny.gguf")
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[HeaderReader]:
+    found = HeaderReader(HeaderStore(tmp_path / FILE_NAME, "1"), unexpected)
+    yield found
+    found.end()
+
+
+def test_the_same_facts_and_sentences(reader: HeaderReader, model: Path, tmp_path: Path) -> None:
+    assert reader(model) == describe(model)
+    child = reader._helper._child
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF" + b"\xff" * 100)
+    for path in (tmp_path / "bad.gguf", tmp_path / "gone.gguf", tmp_path / "line\nbreak.gguf"):
+        with pytest.raises(EngineError) as own:
+            describe(path)
+        with pytest.raises(EngineError) as told:
+            reader(path)
+        assert str(told.value) == str(own.value)
+    assert reader._helper._child is child
+    reader.rest()
+    assert child is not None
+    assert child.poll() is not None
+    assert reader(model).name == "tiny"
+
+
+@pytest.mark.slow
+def test_what_is_kept_is_not_read_again(reader: HeaderReader, model: Path, tmp_path: Path) -> None:
+    first = reader.stamped(model, (1, 2))
+    reader.rest()
+    assert reader.stamped(model, (1, 2)) == first
+    assert not reader._helper.running
+    assert reader.stamped(model, (1, 3)) == first
+    assert reader._helper.running
+
+
+def test_a_process_that_dies_costs_one_model(reader: HeaderReader, model: Path) -> None:
+    reader(model)
+    assert reader._helper.running
+    reader._helper._child.kill()
+    with pytest.raises(BadCheckpoint, match=r"tiny\.gguf cannot be read: reading its headers ended the process"):
+        reader(model)
+    assert reader(model).name == "tiny"
+
+
+def test_without_other_processes_it_is_read_here(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: object, **kwargs: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    assert HeaderReader(HeaderStore(tmp_path / FILE_NAME, "1"))(model) == describe(model)
+
+
+def test_ended_is_ended(reader: HeaderReader, model: Path) -> None:
+    reader.end()
+    with pytest.raises(BadCheckpoint):
+        reader(model)
+
+
+@pytest.mark.slow
+def test_the_windows_process_stays_light(model: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from desktop.services.models.header_reader import HeaderReader\n"
+        "from desktop.store.caches.headers import HeaderStore\n"
+        "reader = HeaderReader(HeaderStore(Path(sys.argv[2]), '1'))\n"
+        "assert reader.stamped(Path(sys.argv[1]), (1,)).name == 'tiny'\n"
+        "reader.rest()\n"
+        "assert not {'numba', 'llvmlite', 'torch', 'numpy'} & set(sys.modules), 'heavy'\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(model), str(tmp_path / FILE_NAME)], check=True, timeout=60)

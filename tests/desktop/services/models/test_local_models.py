@@ -1,0 +1,141 @@
+"""What the catalogue finds, in which order, and what it leaves out; always off the GUI thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from desktop.items.models.local_models import ModelEntry
+from desktop.services.models.local_models import CatalogueService
+from engine.core import ModelInfo
+from engine.errors import BadCheckpoint
+from engine.hub.local.scan import FoundModel
+from tests.desktop.fakes import EchoDoor
+
+
+def make(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"x")
+
+
+class Describer:
+    """Counts its calls and notes their threads; a file named "broken..." is refused."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.threads: set[int] = set()
+        self.gate: threading.Event | None = None
+
+    def __call__(self, path: Path) -> ModelInfo:
+        self.calls.append(path.name)
+        self.threads.add(threading.get_ident())
+        if self.gate is not None:
+            self.gate.wait(10)
+        if path.name.startswith("broken"):
+            raise BadCheckpoint(f"The file {path.name} ends too early: fetch it again.")
+        return EchoDoor().describe(path)
+
+
+@pytest.fixture
+def describer() -> Describer:
+    return Describer()
+
+
+@pytest.fixture
+def catalogue(qtbot: QtBot, describer: Describer) -> Iterator[CatalogueService]:
+    found = CatalogueService(describer)
+    yield found
+    assert found.close()
+
+
+def search(qtbot: QtBot, catalogue: CatalogueService, recent: list[str], folders: list[Path]) -> list[str]:
+    with qtbot.waitSignal(catalogue.finished):
+        catalogue.refresh(recent, [("Mine", str(folder)) for folder in folders])
+    return [entry.name for entry in catalogue.entries]
+
+
+def test_recent_ones_first_each_once(qtbot: QtBot, catalogue: CatalogueService, describer: Describer, tmp_path: Path) -> None:
+    make(tmp_path, "one/a.gguf", "one/b.gguf", "two/c.gguf", "one/broken.gguf")
+    recent = [str(tmp_path / "two" / "c.gguf"), str(tmp_path / "gone.gguf")]
+    assert search(qtbot, catalogue, recent, [tmp_path / "one", tmp_path / "two"]) == ["c", "a", "b", "broken"]
+    first = catalogue.entries[0]
+    assert first == ModelEntry(recent[0], "c", "1 M · 4.5 bit · 562 kB", source="Mine", info=EchoDoor().describe(Path(recent[0])))
+    assert catalogue.entries[3].trouble == "The file broken.gguf ends too early: fetch it again."
+    assert threading.get_ident() not in describer.threads
+
+
+def test_headers_are_read_once_until_the_file_changes(
+    qtbot: QtBot, catalogue: CatalogueService, describer: Describer, tmp_path: Path
+) -> None:
+    make(tmp_path, "a.gguf", "b.gguf")
+    search(qtbot, catalogue, [], [tmp_path])
+    (tmp_path / "b.gguf").write_bytes(b"longer")
+    assert search(qtbot, catalogue, [], [tmp_path]) == ["a", "b"]
+    assert describer.calls == ["a.gguf", "b.gguf", "b.gguf"]
+
+
+def test_a_new_search_ends_the_old_one(qtbot: QtBot, catalogue: CatalogueService, describer: Describer, tmp_path: Path) -> None:
+    make(tmp_path, *(f"old/{n}.gguf" for n in range(50)), "new/n.gguf")
+    describer.gate = threading.Event()
+    catalogue.refresh([], [("Mine", str(tmp_path / "old"))])
+    qtbot.waitUntil(lambda: describer.calls != [])
+    with qtbot.waitSignal(catalogue.finished):
+        catalogue.refresh([], [("Mine", str(tmp_path / "new"))])
+        describer.gate.set()
+    assert [entry.name for entry in catalogue.entries] == ["n"]
+    assert len(describer.calls) == 2
+
+
+def test_a_slow_search_leaves_the_window_free(qtbot: QtBot) -> None:
+    """A scanner that hangs in a dead network folder: the loop goes on, and what was found before is still there."""
+    gate, begun = threading.Event(), threading.Event()
+
+    def find(folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
+        for number in range(2):
+            yield FoundModel(Path(f"/m/{number}.gguf"), str(number), "Slow", "It is only told of.")
+        begun.set()
+        gate.wait(10)
+
+    catalogue = CatalogueService(find=find)
+    told: list[int] = []
+    catalogue.changed.connect(lambda entries: told.append(len(entries)))
+    gate.set()
+    with qtbot.waitSignal(catalogue.finished):
+        catalogue.refresh([], [])
+    gate.clear()
+    begun.clear()
+    catalogue.refresh([], [])
+    assert catalogue.searching  # did not wait for the gate
+    qtbot.waitUntil(begun.is_set)
+    assert [entry.name for entry in catalogue.entries] == ["0", "1"]
+    gate.set()
+    qtbot.waitUntil(lambda: not catalogue.searching)
+    assert told[-1] == 2
+    assert catalogue.close()
+
+
+def test_a_thousand_models_are_told_in_few_steps(qtbot: QtBot) -> None:
+    def find(folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
+        yield from (FoundModel(Path(f"/m/{number}.gguf"), str(number), "Many", "No.") for number in range(1000))
+
+    catalogue = CatalogueService(find=find)
+    told: list[int] = []
+    catalogue.changed.connect(lambda entries: told.append(len(entries)))
+    with qtbot.waitSignal(catalogue.finished):
+        catalogue.refresh([], [])
+    assert told[-1] == 1000
+    assert len(told) < 50
+    assert catalogue.close()
+
+
+def test_a_name_that_the_file_does_not_have(qtbot: QtBot, catalogue: CatalogueService, describer: Describer, tmp_path: Path) -> None:
+    make(tmp_path, "models/qwen-small/model.gguf")
+    path = tmp_path / "models" / "qwen-small" / "model.gguf"
+    assert search(qtbot, catalogue, [str(path)], []) == ["qwen-small"]
+    assert search(qtbot, catalogue, [], [tmp_path / "models"]) == ["qwen-small"]
+    assert describer.calls == ["model.gguf"]

@@ -1,0 +1,126 @@
+"""What a chat takes from its folders and its persona: settings in their order, the system prompt, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from desktop.store.conversations.folders import FolderStore
+from desktop.store.conversations.personas import Persona, PersonaStore
+from desktop.store.settings.presets import Preset
+from engine.settings import SamplerSettings, StopSettings
+
+
+@pytest.fixture
+def placed(desk):
+    """The open chat in the folder Law in the folder Work."""
+    folders = FolderStore(desk.database)
+    work = folders.create("Work").id
+    law = folders.create("Law", work).id
+    sampler = {"temperature": 0.3, "top_p": 0.8, "top_k": 7}
+    folders.set_settings(work, {"SamplerSettings": sampler, "StopSettings": {"stop_strings": ["END"]}})
+    folders.set_settings(law, {"SamplerSettings": {"temperature": 0.2}})
+    folders.set_system_prompt(work, "At work.")
+    desk.store.move([desk.session.conversation], law)
+    desk.folders, desk.work, desk.law = folders, work, law
+    desk.session.follow_place()
+    return desk
+
+
+def value(desk, name, cls=SamplerSettings):
+    return getattr(desk.session.settings(cls), name), desk.session.source_of(cls, name)
+
+
+def test_inner_folders_go_over_outer_ones_and_the_chat_over_both(placed) -> None:
+    assert value(placed, "temperature") == (0.2, "folder Law")
+    assert value(placed, "top_p") == (0.8, "folder Work")
+    assert value(placed, "stop_strings", StopSettings) == (("END",), "folder Work")
+    placed.session.set_settings(replace(placed.session.settings(SamplerSettings), temperature=1.5))
+    assert value(placed, "temperature") == (1.5, "conversation")
+    assert placed.session.below(SamplerSettings).temperature == 0.2
+    said = placed.session.origins(SamplerSettings)["temperature"]
+    assert said == (("default", 0.7), ("folder Work", 0.3), ("folder Law", 0.2), ("conversation", 1.5))
+    assert placed.store.get(placed.session.conversation).settings == {"SamplerSettings": {"temperature": 1.5}}
+    placed.session.reset_setting(SamplerSettings, "temperature")
+    assert value(placed, "temperature") == (0.2, "folder Law")
+
+
+def test_a_reset_over_a_folder_changes_this_chat_only(placed) -> None:
+    placed.session.reset_setting(SamplerSettings, "temperature")
+    assert value(placed, "temperature") == (0.3, "conversation")
+    assert placed.folders.get(placed.law).settings == {"SamplerSettings": {"temperature": 0.2}}
+    placed.session.reset_setting(SamplerSettings, "temperature")
+    assert value(placed, "temperature") == (0.2, "folder Law")
+
+
+def test_folders_go_over_what_is_kept_for_the_model(placed) -> None:
+    placed.session.keep_for_model("/models/echo.gguf", SamplerSettings, {"temperature": 0.9, "min_p": 0.11})
+    placed.load()
+    assert value(placed, "temperature") == (0.2, "folder Law")
+    assert value(placed, "min_p") == (0.11, "model")
+
+
+def test_a_persona_s_preset_goes_over_folders_and_below_the_chat(placed) -> None:
+    placed.session.preferences.save_preset("Warm", {"temperature": 1.3})
+    ada = PersonaStore(placed.database).save(Persona(0, "Ada", preset="Warm", system_prompt="You are Ada."))
+    before = len(placed.said["settings_changed"])
+    placed.session.choose_persona(ada.id)
+    assert (SamplerSettings,) in placed.said["settings_changed"][before:]
+    assert value(placed, "temperature") == (1.3, "persona Ada")
+    assert placed.session.preset == "Warm"
+    assert placed.session.prompt.text == "You are Ada."
+    placed.session.choose_preset(Preset("Cold", {"temperature": 0.1}))
+    assert value(placed, "temperature")[0] == 0.1
+    placed.session.choose_persona(None)
+    assert placed.session.persona is None
+    assert placed.session.prompt.source == "folder Work"
+
+
+def test_a_preset_that_is_renamed_stays_with_its_personas(desk) -> None:
+    desk.session.preferences.save_preset("Warm", {"temperature": 1.3})
+    personas = PersonaStore(desk.database)
+    ada = personas.save(Persona(0, "Ada", preset="Warm"))
+    desk.session.choose_persona(ada.id)
+    desk.session.preferences.save_preset("Hot", {"temperature": 1.3}, instead_of="Warm")
+    desk.session.presets_edited("Warm", "Hot")
+    assert personas.get(ada.id).preset == "Hot"
+    assert value(desk, "temperature") == (1.3, "persona Ada")
+
+
+def test_the_prompt_that_is_sent_is_the_innermost(placed) -> None:
+    session = placed.session
+    placed.load()
+
+    def sent() -> list[str]:
+        placed.ask("Hello")
+        return [message.content for message in placed.chat.requests[-1].messages if message.role == "system"]
+
+    assert (session.prompt.own, session.prompt.source, sent()) == ("", "folder Work", ["At work."])
+    placed.folders.set_system_prompt(placed.law, "In law.")  # nobody told the session: a request looks for itself
+    assert sent() == ["In law."]
+    session.set_system_prompt("My own.")
+    assert sent() == ["My own."]
+    session.set_system_prompt("", False)
+    assert sent() == []
+    assert (session.prompt.inherited, session.prompt.inherits) == ("In law.", False)
+    session.set_system_prompt("")
+    assert sent() == ["In law."]
+    session.new_conversation()
+    assert sent() == []
+
+
+def test_an_unusable_value_of_a_folder_is_left_out_and_said_once(placed) -> None:
+    placed.folders.set_settings(placed.law, {"SamplerSettings": {"temperature": "hot", "top_k": 3}})
+    placed.session.follow_place()
+    placed.session.follow_place()
+    assert value(placed, "temperature") == (0.3, "folder Work")
+    assert value(placed, "top_k") == (3, "folder Law")
+    assert len([said for said in placed.notices() if "temperature" in said]) == 1
+
+
+def test_saving_as_defaults_keeps_what_a_folder_would_hide(placed) -> None:
+    placed.session.set_settings(replace(placed.session.settings(SamplerSettings), temperature=1.1, min_p=0.2))
+    placed.session.save_as_defaults()
+    assert value(placed, "temperature") == (1.1, "conversation")
+    assert value(placed, "min_p") == (0.2, "saved default")

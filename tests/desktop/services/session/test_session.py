@@ -1,0 +1,446 @@
+"""A turn from submit to its saved end: streaming, stopping, variants, editing, deleting, and what happens at odd moments."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+
+import pytest
+
+from desktop.items.chats.messages import MessageItem
+from desktop.services.engine.reply_record import message_item
+from engine.core import Stats
+from engine.errors import BadTemplate
+from engine.platform import core_yield
+from engine.settings import SamplerSettings, StopSettings
+from tests.desktop.services.conftest import Desk
+
+
+def test_a_turn(talking: Desk) -> None:
+    grown: list[tuple[int, str]] = []
+    talking.session.messages.text_appended.connect(lambda row, text: grown.append((row, text)))
+    talking.ask("Hello brave new world")
+    assert talking.texts() == ["Hello brave new world"] * 2 == talking.saved()
+    assert "".join(text for row, text in grown if row == 1) == "Hello brave new world"
+    assert talking.states()[-3:] == ["prefill", "answering", "idle"]
+    reply = talking.session.messages.items()[1]
+    assert (reply.role, reply.running, reply.notice) == ("assistant", False, "")
+    assert reply.footer.startswith("4 tokens · ")
+    assert reply.footer.endswith(" tok/s · stopped at <|im_end|>")
+    stats, reason = talking.said["stats_changed"][-1]
+    assert isinstance(stats, Stats)
+    assert (stats.new_tokens, stats.context_tokens, reason) == (4, 8, "stopped at <|im_end|>")
+    assert ("Reading the prompt", 4, 4) in talking.said["progress"]
+    assert talking.session.title == "Hello brave new world"
+    assert talking.said["title_changed"][-1] == ("Hello brave new world",)
+    assert talking.store.path(talking.session.conversation)[1].state == "complete"
+    assert talking.store.get(talking.session.conversation).model_path == "/models/echo.gguf"
+    talking.ask("And you?")
+    assert [message.content for message in talking.chat.requests[-1].messages] == ["Hello brave new world"] * 2 + ["And you?"]
+    assert threading.get_ident() not in talking.chat.threads
+
+
+def test_the_message_is_there_before_the_reply(talking: Desk) -> None:
+    talking.chat.hold = threading.Event()
+    assert talking.session.submit("  first\nsecond \n\n")
+    user, reply = talking.session.messages.items()
+    assert (user.role, user.text) == ("user", "  first\nsecond")
+    assert reply == MessageItem(reply.id, "assistant", "", running=True)
+    assert talking.saved() == ["  first\nsecond", ""]
+    talking.chat.hold.set()
+    talking.until_idle()
+
+
+def test_text_comes_once_a_frame(talking: Desk) -> None:
+    talking.chat.reply = " ".join(f"word{n}" for n in range(300))
+    talking.chat.delay_s = 0.001
+    grown: list[str] = []
+    talking.session.messages.text_appended.connect(lambda row, text: grown.append(text))
+    started = time.perf_counter()
+    talking.ask("go")
+    frames = (time.perf_counter() - started) / 0.016
+    assert "".join(grown) == talking.chat.reply
+    assert len(grown) <= frames + 2
+
+
+def test_room_is_asked_for_while_the_window_works_beside_a_reply(talking: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(core_yield, "ask", lambda: calls.append("ask"))
+    monkeypatch.setattr(core_yield, "give_back", lambda: calls.append("give back"))
+    talking.chat.reply, talking.chat.delay_s = "word " * 100, 0.002
+    started = time.perf_counter()
+    talking.ask("go")
+    talking.qtbot.waitUntil(lambda: calls[-1] == "give back")
+    frames = (time.perf_counter() - started) / 0.016
+    assert calls[:4] == ["ask", "give back"] * 2
+    assert calls.count("ask") <= calls.count("give back") <= frames + 2  # a frame each, not one for each of the hundred words
+
+
+def test_checkpoints_while_it_runs(talking: Desk) -> None:
+    talking.chat.reply = "word " * 2000
+    talking.chat.delay_s = 0.002
+    talking.session.submit("go")
+    reply = talking.ids()[1]
+    talking.qtbot.waitUntil(lambda: talking.store.message(reply).text.count("word") > 20)
+    assert talking.store.message(reply).state == "running"
+    talking.session.stop()
+    talking.until_idle()
+    assert talking.saved() == talking.texts()
+
+
+@pytest.mark.parametrize("moment", ["prefill", "answering"])
+def test_stop(talking: Desk, moment: str) -> None:
+    talking.chat.reply = "word " * 5000
+    talking.chat.delay_s = 0.002
+    if moment == "prefill":
+        talking.chat.prefill_steps, talking.chat.prefill_delay_s = 1000, 600.0  # without the stop it would not end
+    talking.session.submit("go")
+    talking.qtbot.waitUntil(lambda: talking.session.state == moment)
+    talking.session.stop()
+    assert talking.session.state == "stopping"
+    talking.until_idle()
+    reply = talking.session.messages.items()[1]
+    assert not reply.running
+    assert reply.footer.endswith("stopped by you")
+    assert reply.notice == ""
+    saved = talking.store.message(reply.id)
+    assert (saved.state, saved.text) == ("stopped", reply.text)
+    assert (saved.text == "") == (moment == "prefill")
+    talking.chat.prefill_steps, talking.chat.prefill_delay_s, talking.chat.reply = 1, 0.0, None
+    talking.ask("still there?")
+    assert talking.texts()[-1] == "still there?"
+
+
+def test_a_reply_cut_off_inside_a_thought_that_its_prompt_opened_is_one_after_the_next_start(talking: Desk, monkeypatch) -> None:
+    describe = talking.door.describe
+    monkeypatch.setattr(talking.door, "describe", lambda path: dataclasses.replace(describe(path), opens_thought="</muse>"))
+    talking.load("/models/muse.gguf")
+    talking.chat.reply, talking.chat.delay_s = "one two three " * 200, 0.002
+    talking.session.submit("go")
+    talking.qtbot.waitUntil(lambda: talking.store.message(talking.ids()[-1]).text != "")
+    cut = dataclasses.replace(talking.store.message(talking.ids()[-1]), state="stopped")  # as the next start finds it
+    talking.session.stop()
+    talking.until_idle()
+    item = message_item(cut)
+    assert item.opened == "</muse>"
+    assert item.notice.startswith("Inglenook ended while")
+
+
+def test_nothing_is_sent_without_a_model(desk: Desk) -> None:
+    assert desk.session.state == "no_model"
+    assert not desk.session.submit("hello")
+    assert "No model is loaded" in desk.notices()[-1]
+    assert desk.texts() == []
+    assert not desk.session.submit("   \n ")
+    assert len(desk.notices()) == 1
+    desk.door.load_delay_s = 5.0
+    desk.session.open_model("/models/slow.gguf")
+    assert not desk.session.submit("hello")
+    assert "still loading" in desk.notices()[-1]
+    desk.session.stop()
+    desk.until_idle()
+    assert desk.session.state == "no_model"
+    assert len(desk.notices()) == 2  # stopping a load is no trouble
+
+
+def test_one_reply_at_a_time(talking: Desk) -> None:
+    talking.chat.hold = threading.Event()
+    talking.session.submit("first")
+    first = talking.session.conversation
+    assert not talking.session.submit("second")
+    assert not talking.session.regenerate(talking.ids()[1])
+    assert not talking.session.edit(talking.ids()[0], "other")
+    assert not talking.session.edit(talking.ids()[1], "other")
+    talking.session.new_conversation()
+    assert talking.session.conversation != first
+    assert talking.session.replying_in == first
+    assert not talking.session.submit("third")
+    assert "in “first”" in talking.notices()[-1]
+    talking.chat.hold.set()
+    talking.until_idle()
+    assert talking.saved() == []
+    assert [message.text for message in talking.store.path(first)] == ["first", "first"]
+
+
+def test_a_reply_goes_on_while_another_conversation_is_open(talking: Desk) -> None:
+    talking.ask("elsewhere")
+    other = talking.session.conversation
+    talking.session.new_conversation()
+    mine = talking.session.conversation
+    talking.chat.reply = "".join(f"w{n} " for n in range(400))
+    talking.chat.delay_s = 0.002
+    talking.session.submit("tell me more")
+    reply = talking.ids()[1]
+    talking.qtbot.waitUntil(lambda: len(talking.texts()[1]) > 50)
+    talking.session.open_conversation(other)
+    assert talking.texts() == ["elsewhere", "elsewhere"]
+    talking.qtbot.wait(60)
+    assert talking.texts() == ["elsewhere", "elsewhere"]
+    talking.session.open_conversation(mine)
+    item = talking.session.messages.item(reply)
+    assert item.running
+    assert len(item.text) > 50
+    assert talking.chat.reply.startswith(item.text)
+    talking.qtbot.waitUntil(lambda: len(talking.session.messages.item(reply).text) > len(item.text) + 20)
+    talking.session.open_conversation(other)
+    stats_before = len(talking.said["stats_changed"])
+    talking.until_idle()
+    assert len(talking.said["stats_changed"]) == stats_before  # another conversation's end is not this one's
+    assert [message.text for message in talking.store.path(mine)] == ["tell me more", talking.chat.reply]
+    talking.session.open_conversation(mine)
+    assert talking.texts() == ["tell me more", talking.chat.reply]
+
+
+def test_regenerate_and_variants(talking: Desk) -> None:
+    talking.ask("one")
+    talking.ask("two")
+    first = talking.ids()[1]
+    talking.chat.reply = "another one"
+    assert talking.session.regenerate(first)
+    talking.until_idle()
+    assert talking.texts() == ["one", "another one"] == talking.saved()
+    item = talking.session.messages.items()[1]
+    assert (item.variant_index, item.variant_count) == (1, 2)
+    assert [message.content for message in talking.chat.requests[-1].messages] == ["one"]
+    assert talking.session.show_variant(item.id, -1)
+    assert talking.texts() == ["one", "one", "two", "two"]
+    assert not talking.session.show_variant(first, -1)
+    assert talking.session.show_variant(first, +1)
+    assert talking.texts() == ["one", "another one"]
+    assert talking.session.regenerate(talking.ids()[0])  # of the user's message: another reply to it
+    talking.until_idle()
+    assert talking.session.messages.items()[1].variant_count == 3
+
+
+def test_looking_at_a_variant_while_the_other_runs(talking: Desk) -> None:
+    talking.ask("one")
+    talking.chat.hold = threading.Event()
+    talking.chat.reply = "two"
+    talking.session.regenerate(talking.ids()[1])
+    running = talking.ids()[1]
+    assert talking.session.show_variant(running, -1)
+    talking.chat.hold.set()
+    talking.until_idle()
+    assert talking.texts() == ["one", "one"]
+    talking.session.show_variant(talking.ids()[1], +1)
+    assert talking.texts() == ["one", "two"]
+
+
+def test_continue(talking: Desk) -> None:
+    talking.chat.reply = "one two three four five"
+    talking.session.set_settings(StopSettings(max_tokens=2))
+    talking.ask("count")
+    assert talking.texts()[1] == "one two"
+    assert talking.session.messages.items()[1].footer.endswith("stopped at the token limit")
+    reply = talking.ids()[1]
+    assert talking.session.continue_reply(reply)
+    assert talking.session.messages.items()[1].running
+    talking.until_idle()
+    assert talking.texts() == ["count", "one two three four"] == talking.saved()
+    assert talking.chat.requests[-1].continue_last
+    assert [message.content for message in talking.chat.requests[-1].messages] == ["count", "one two"]
+    assert talking.session.messages.items()[1].variant_count == 1
+    talking.ask("more")
+    assert not talking.session.continue_reply(reply)
+    assert "Only the last reply" in talking.notices()[-1]
+
+
+def test_continue_of_an_empty_reply_begins_it(talking: Desk) -> None:
+    talking.chat.hold = threading.Event()
+    talking.session.submit("hello there")
+    talking.session.stop()
+    talking.until_idle()
+    assert talking.texts() == ["hello there", ""]
+    talking.chat.hold = None
+    assert talking.session.continue_reply(talking.ids()[1])
+    talking.until_idle()
+    assert not talking.chat.requests[-1].continue_last
+    assert talking.texts() == ["hello there", "hello there"]
+
+
+def test_edit_of_a_question_is_answered_anew(talking: Desk) -> None:
+    talking.ask("one")
+    talking.ask("two")
+    assert talking.session.edit(talking.ids()[0], "uno")
+    talking.until_idle()
+    assert talking.texts() == ["uno", "uno"] == talking.saved()
+    assert talking.session.messages.items()[0].variant_count == 2
+    talking.session.show_variant(talking.ids()[0], -1)
+    assert talking.texts() == ["one", "one", "two", "two"]
+    assert not talking.session.edit(talking.ids()[0], "  ")
+
+
+def test_edit_of_a_reply_keeps_the_old_one(talking: Desk) -> None:
+    talking.ask("one")
+    talking.ask("two")
+    asked = len(talking.chat.requests)
+    assert talking.session.edit(talking.ids()[1], "better")
+    assert talking.texts() == ["one", "better"]
+    assert "kept with the earlier version" in talking.notices()[-1]
+    assert talking.session.edit(talking.ids()[1], "better")  # nothing changed: no new variant
+    assert talking.session.messages.items()[1].variant_count == 2
+    assert len(talking.chat.requests) == asked
+    talking.ask("three")
+    assert [message.content for message in talking.chat.requests[-1].messages] == ["one", "better", "three"]
+
+
+def test_delete_and_undo(talking: Desk) -> None:
+    talking.ask("one")
+    talking.ask("two")
+    assert talking.session.delete_message(talking.ids()[1])
+    assert talking.texts() == ["one"] == talking.saved()
+    assert talking.said["undo_available"][-1] == (True, "delete message")
+    assert talking.session.undo()
+    assert talking.texts() == ["one", "one", "two", "two"]
+    assert talking.said["undo_available"][-1] == (False, "")
+    assert not talking.session.undo()
+    talking.session.delete_message(talking.ids()[0])
+    talking.session.new_conversation()
+    talking.session.undo()  # leads back to where it happened
+    assert talking.texts() == ["one", "one", "two", "two"]
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_message_deleted_under_its_reply(talking: Desk, row: int) -> None:
+    talking.chat.reply = "word " * 3000
+    talking.chat.delay_s = 0.002
+    talking.session.submit("go")
+    talking.qtbot.waitUntil(lambda: "word word" in talking.texts()[1])
+    so_far = len(talking.texts()[1])
+    assert talking.session.delete_message(talking.ids()[row])
+    assert len(talking.texts()) == row
+    talking.until_idle()
+    assert len(talking.texts()) == row
+    talking.session.undo()
+    assert len(talking.texts()[1]) >= so_far
+    assert talking.session.messages.items()[1].footer.endswith("stopped by you")
+
+
+def test_a_conversation_deleted_under_its_reply(talking: Desk) -> None:
+    talking.chat.hold = threading.Event()
+    talking.session.submit("go")
+    number = talking.session.conversation
+    assert talking.session.delete_conversation(number)
+    assert talking.session.conversation != number
+    talking.until_idle()
+    assert [row.id for row in talking.store.list()] == [talking.session.conversation]
+    assert talking.session.conversations.row(number) == -1
+    talking.session.undo()
+    assert talking.session.conversation == number
+    assert talking.texts() == ["go", ""]
+    assert talking.session.conversations.row(number) >= 0
+
+
+def test_an_error_after_text(talking: Desk) -> None:
+    talking.chat.error, talking.chat.error_after = BadTemplate("The template of this model refuses the messages: remove one."), 2
+    talking.ask("one two three")
+    reply = talking.session.messages.items()[1]
+    assert (reply.text, reply.running) == ("one two", False)
+    assert reply.notice == "The template of this model refuses the messages: remove one."
+    assert talking.store.message(reply.id).state == "failed"
+    assert talking.notices() == []  # it stands on the message
+    talking.session.open_conversation(talking.session.conversation)
+    assert talking.session.messages.items()[1] == reply
+    talking.chat.error = None
+    assert talking.session.regenerate(reply.id)
+    talking.until_idle()
+    assert talking.texts()[1] == "one two three"
+
+
+def test_a_bug_in_the_engine(talking: Desk) -> None:
+    talking.chat.error = IndexError("page 7 of 4")
+    talking.ask("hello")
+    assert "Something went wrong inside Inglenook" in talking.session.messages.items()[1].notice
+    assert "page 7 of 4" in talking.session.error_details
+    assert "Something went wrong" in talking.notices()[-1]
+    talking.chat.error = None
+    talking.ask("again")
+    assert talking.texts()[-1] == "again"
+
+
+def test_left_out_messages_are_told(talking: Desk) -> None:
+    talking.chat.trimmed = 4
+    talking.chat.hold = threading.Event()
+    talking.session.submit("hello")
+    expected = "The context was full: the 4 oldest messages were not read for this reply."
+    talking.qtbot.waitUntil(lambda: talking.session.messages.items()[1].notice == expected)
+    assert talking.session.messages.items()[1].running
+    talking.chat.hold.set()
+    talking.until_idle()
+    assert talking.session.messages.items()[1].notice == expected
+    talking.session.open_conversation(talking.session.conversation)
+    assert talking.session.messages.items()[1].notice == expected
+
+
+def test_closing_in_mid_reply_saves_everything(talking: Desk) -> None:
+    talking.chat.reply = "word " * 5000
+    talking.chat.delay_s = 0.001
+    talking.session.submit("go")
+    number = talking.session.conversation
+    talking.qtbot.waitUntil(lambda: len(talking.texts()[1]) > 30)
+    time.sleep(0.2)  # the window is busy: words arrive that no event loop has taken yet
+    before = len(talking.texts()[1])
+    assert talking.session.close()
+    saved = talking.store.path(number)[1]
+    assert saved.state == "stopped"
+    assert len(saved.text) > before + 100
+    assert talking.chat.reply.startswith(saved.text)
+    assert saved.stats["reason"] == "cancelled"
+    assert talking.chat.closed
+    assert threading.get_ident() not in talking.chat.threads
+
+
+def test_a_full_disk_keeps_the_reply_in_view_and_tries_again(talking: Desk) -> None:
+    talking.chat.hold = threading.Event()
+    talking.session.submit("hello world")
+    pages = talking.database.execute("PRAGMA page_count").fetchone()[0]
+    talking.database.execute(f"PRAGMA max_page_count = {pages}")
+    talking.chat.reply = "a very long reply " * 500 + "indeed"
+    talking.chat.hold.set()
+    talking.until_idle()
+    assert talking.texts()[1] == talking.chat.reply
+    assert not talking.session.messages.items()[1].running
+    assert "full" in talking.notices()[-1]
+    reply = talking.ids()[1]
+    assert talking.store.message(reply).state == "running"
+    talking.database.execute("PRAGMA max_page_count = 1000000")
+    talking.close_session()
+    assert talking.store.message(reply).text == talking.chat.reply
+    assert talking.store.message(reply).state == "complete"
+
+
+def test_what_the_next_start_shows_of_a_killed_reply(talking: Desk) -> None:
+    talking.ask("one")
+    number = talking.session.conversation
+    message = talking.store.add_message(number, talking.ids()[-1], "assistant", "half a", "running")
+    talking.database.execute("UPDATE messages SET state = 'stopped' WHERE id = ?", (message.id,))
+    talking.session.open_conversation(number)
+    assert "ended while this reply was being written" in talking.session.messages.items()[-1].notice
+
+
+def test_the_system_prompt_and_settings_go_with_the_request(talking: Desk) -> None:
+    talking.session.set_system_prompt("Be brief.")
+    talking.session.set_settings(SamplerSettings(temperature=0.25, seed=3))
+    talking.ask("hello")
+    request = talking.chat.requests[-1]
+    assert [(message.role, message.content) for message in request.messages] == [("system", "Be brief."), ("user", "hello")]
+    assert request.sampler == SamplerSettings(temperature=0.25, seed=3)
+    talking.session.new_conversation()
+    talking.ask("hello")
+    request = talking.chat.requests[-1]
+    assert [message.role for message in request.messages] == ["user"]
+    assert request.sampler == SamplerSettings()
+
+
+def test_the_transcript_keeps_rows_that_did_not_change(talking: Desk) -> None:
+    talking.ask("one")
+    resets, changed = [], []
+    talking.session.messages.modelReset.connect(lambda: resets.append(1))
+    talking.session.messages.dataChanged.connect(lambda top, bottom: changed.append(top.row()))
+    talking.ask("two")
+    talking.session.regenerate(talking.ids()[-1])
+    talking.until_idle()
+    talking.session.show_variant(talking.ids()[-1], -1)
+    assert resets == []
+    assert set(changed) == {3}

@@ -1,0 +1,302 @@
+"""Around a turn: models that load and fail, conversations that open, come and go, and settings with their layers."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from desktop.items.chats.conversations import ID_ROLE
+from desktop.services.engine.reply_record import message_item
+from desktop.settings import Appearance
+from desktop.store.database.database import StoreError
+from engine.errors import NotEnoughMemory
+from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
+from tests.desktop.services.conftest import Desk
+
+
+def test_loading_a_model(desk: Desk) -> None:
+    desk.session.set_settings(LoadSettings(threads=3))
+    desk.load("/models/one.gguf")
+    assert desk.states() == ["loading", "idle"]
+    assert [stage for stage, _, _ in desk.said["progress"]] == ["Reading the headers", "Loading weights", "Loading weights"]
+    assert [info.name for (info,) in desk.said["model_changed"]] == ["one"]
+    assert desk.door.settings == [(LoadSettings(threads=3), CacheSettings())]
+    desk.load("/models/two.gguf")
+    assert [info.name if info else None for (info,) in desk.said["model_changed"]] == ["one", "two"]
+    preferences = desk.preferences()
+    assert preferences.last_model == "/models/two.gguf"
+    assert preferences.recent_models == ("/models/two.gguf", "/models/one.gguf")
+    desk.session.unload_model()
+    desk.until_idle()
+    assert desk.session.state == "no_model"
+    assert desk.said["model_changed"][-1] == (None,)
+    assert desk.chat.closed
+
+
+@pytest.mark.parametrize(
+    ("failure", "text", "details"),
+    [
+        (NotEnoughMemory("The model needs 9 GB, but 4 GB are free: choose a smaller one."), "needs 9 GB", ""),
+        (OSError("bad sector"), "Something went wrong inside Inglenook", "bad sector"),
+    ],
+)
+def test_a_model_that_does_not_load(desk: Desk, failure: Exception, text: str, details: str) -> None:
+    desk.door.fail_with = failure
+    desk.load()
+    assert desk.session.state == "no_model"
+    assert text in desk.notices()[-1]
+    assert details in desk.session.error_details
+    desk.door.fail_with = None
+    desk.load()
+    desk.ask("all is well")
+    assert desk.texts() == ["all is well"] * 2
+
+
+def test_a_file_that_is_no_model_does_not_cost_the_loaded_one(talking: Desk) -> None:
+    talking.session.open_model("/models/missing.gguf")
+    talking.until_idle()
+    assert "There is no model at" in talking.notices()[-1]
+    assert talking.session.model is not None
+    assert talking.session.model.name == "echo"
+    talking.ask("still here")
+    assert talking.preferences().last_model == "/models/echo.gguf"
+
+
+def test_another_model_in_mid_reply(talking: Desk) -> None:
+    talking.chat.reply = "word " * 3000
+    talking.chat.delay_s = 0.002
+    talking.session.submit("go")
+    talking.qtbot.waitUntil(lambda: talking.session.state == "answering")
+    talking.session.open_model("/models/other.gguf")
+    talking.until_idle()
+    assert talking.session.model is not None
+    assert talking.session.model.name == "other"
+    assert talking.session.messages.items()[1].footer.endswith("stopped to load a model")
+    assert talking.states()[-3:] == ["stopping", "loading", "idle"]
+
+
+@pytest.mark.parametrize(
+    ("acts", "words"),
+    [
+        (("stop",), "stopped by you"), (("unload_model",), "stopped to unload the model"),
+        (("stop", "unload_model"), "stopped by you"), (("reload_model", "stop"), "stopped to load a model"),
+        (("close",), "stopped when Inglenook was closed"),
+    ],
+)  # fmt: skip
+def test_a_reply_says_what_stopped_it(talking: Desk, acts: tuple[str, ...], words: str) -> None:
+    talking.chat.reply = "word " * 3000
+    talking.chat.delay_s = 0.002
+    talking.session.submit("go")
+    talking.qtbot.waitUntil(lambda: talking.session.state == "answering")
+    for act in acts:
+        getattr(talking.session, act)()
+    if acts != ("close",):
+        talking.until_idle()
+    assert message_item(talking.store.message(talking.ids()[1])).footer.endswith(words)
+
+
+def test_every_state_is_told_to_all_before_the_next(talking: Desk) -> None:
+    """The first to hear that the model is free asks it anew."""
+    again = iter(("two", "three"))
+    first, last = [], []
+
+    def hear(state: str) -> None:
+        first.append(state)
+        if state == "idle" and (text := next(again, "")):
+            talking.session.submit(text)
+
+    talking.session.state_changed.connect(hear)
+    talking.session.state_changed.connect(last.append)
+    talking.session.submit("one")
+    talking.qtbot.waitUntil(lambda: len(talking.texts()) == 6 and talking.session.state == "idle")
+    assert first == last
+    assert last[-1] == "idle"
+    assert last.count("prefill") == 3
+
+
+def test_the_last_of_many_models_wins(desk: Desk) -> None:
+    desk.door.load_delay_s = 0.05
+    for name in ("a", "b", "c"):
+        desk.session.open_model(f"/models/{name}.gguf")
+    desk.qtbot.waitUntil(lambda: desk.session.model is not None and desk.session.model.name == "c")
+    desk.until_idle()
+    assert desk.notices() == []
+
+
+def test_loading_waits_for_nobody_at_the_end(desk: Desk) -> None:
+    desk.door.load_delay_s = 30.0
+    desk.session.open_model("/models/slow.gguf")
+    desk.qtbot.waitUntil(lambda: desk.door.opened != [])
+    desk.close()
+
+
+def test_settings_of_the_model_take_effect_at_the_next_load(talking: Desk) -> None:
+    talking.session.set_settings(CacheSettings(context_length=1024))
+    talking.session.set_settings(CacheSettings(context_length=2048))
+    assert talking.notices() == ["This takes effect when the model is loaded again."]
+    talking.session.reload_model()
+    talking.until_idle()
+    assert talking.door.settings[-1][1] == CacheSettings(context_length=2048)
+
+
+def test_new_conversations_do_not_pile_up(talking: Desk) -> None:
+    first = talking.session.conversation
+    talking.session.new_conversation()
+    assert talking.session.conversation == first
+    talking.ask("hello")
+    talking.session.new_conversation()
+    second = talking.session.conversation
+    assert second != first
+    talking.session.open_conversation(first)
+    talking.session.new_conversation()
+    assert talking.session.conversation == second
+    assert talking.session.conversations.rowCount() == 2
+
+
+def test_the_sidebar_follows(talking: Desk) -> None:
+    def rows() -> list[str]:
+        model = talking.session.conversations
+        return [str(model.data(model.index(row))) for row in range(model.rowCount())]
+
+    assert rows() == ["New conversation"]
+    talking.ask("apples")
+    first = talking.session.conversation
+    talking.session.new_conversation()
+    talking.ask("pears")
+    assert rows() == ["pears", "apples"]
+    talking.session.open_conversation(first)
+    talking.ask("more apples")
+    assert rows() == ["apples", "pears"]
+    talking.session.rename_conversation(first, "Fruit")
+    assert rows() == ["Fruit", "pears"]
+    assert talking.said["title_changed"][-1] == ("Fruit",)
+    talking.session.delete_conversation(first)
+    assert rows() == ["pears"]
+    assert talking.texts() == ["pears", "pears"]
+    talking.session.delete_conversation(talking.session.conversation)
+    assert rows() == ["New conversation"]
+    talking.session.undo()
+    talking.session.undo()
+    assert sorted(rows()) == ["Fruit", "New conversation", "pears"]
+    assert talking.session.title == "Fruit"
+
+
+def test_everything_is_there_at_the_next_start(qtbot: QtBot, tmp_path: Path) -> None:
+    desk = Desk(qtbot, tmp_path)
+    desk.session.restore()
+    desk.load()
+    desk.ask("apples")
+    desk.session.set_settings(SamplerSettings(temperature=0.1))
+    number = desk.session.conversation
+    desk.session.new_conversation()
+    desk.ask("pears")
+    desk.session.open_conversation(number)
+    before = desk.session.messages.items()
+    desk.close()
+    desk = Desk(qtbot, tmp_path)
+    desk.session.restore()
+    assert desk.session.conversation == number
+    assert desk.session.messages.items() == before
+    assert desk.session.settings(SamplerSettings).temperature == 0.1
+    assert desk.session.conversations.rowCount() == 2
+    stats, reason = desk.said["stats_changed"][-1]
+    assert (stats.new_tokens, reason) == (1, "stopped at <|im_end|>")
+    assert desk.session.preferences.last_model == "/models/echo.gguf"
+    desk.close()
+
+
+def test_damage_is_told_at_the_start(qtbot: QtBot, tmp_path: Path) -> None:
+    (tmp_path / "conversations.sqlite3").write_bytes(b"no database" * 500)
+    (tmp_path / "preferences.json").write_bytes(b"no json")
+    desk = Desk(qtbot, tmp_path)
+    desk.session.restore()
+    assert [level for _, level in desk.said["notice"]] == ["warning", "warning"]
+    assert all("damaged" in sentence for sentence in desk.notices())
+    assert desk.session.conversation > 0
+    desk.close()
+
+
+def test_search_leads_to_the_variant(talking: Desk) -> None:
+    talking.ask("apples")
+    first = talking.ids()[1]
+    talking.chat.reply = "bananas"
+    talking.session.regenerate(first)
+    talking.until_idle()
+    talking.session.new_conversation()
+    hit = talking.session.search("apples")[0]
+    assert hit.message_id == first
+    assert talking.session.open_message(first)
+    assert talking.texts() == ["apples", "apples"]
+
+
+def test_layers_of_settings(talking: Desk) -> None:
+    session = talking.session
+
+    def source(name: str) -> str:
+        return session.source_of(SamplerSettings, name)
+
+    assert source("temperature") == "default"
+    session.set_settings(dataclasses.replace(session.settings(SamplerSettings), temperature=0.2))
+    assert (source("temperature"), source("top_k")) == ("conversation", "default")
+    assert talking.said["settings_changed"][-1] == (SamplerSettings,)
+    session.save_as_defaults()
+    assert source("temperature") == "saved default"
+    session.set_settings(dataclasses.replace(session.settings(SamplerSettings), temperature=0.9, top_k=5))
+    assert (source("temperature"), source("top_k")) == ("conversation", "conversation")
+    first = session.conversation
+    talking.ask("hello")
+    session.new_conversation()
+    assert session.settings(SamplerSettings) == SamplerSettings(temperature=0.2)
+    session.open_conversation(first)
+    assert session.settings(SamplerSettings) == SamplerSettings(temperature=0.9, top_k=5)
+    session.reset_setting(SamplerSettings, "temperature")
+    assert (session.settings(SamplerSettings).temperature, source("temperature")) == (0.2, "saved default")
+    session.reset_setting(SamplerSettings, "temperature")
+    assert (session.settings(SamplerSettings).temperature, source("temperature")) == (0.7, "default")
+    assert session.settings(SamplerSettings).top_k == 5
+    session.open_conversation(first)
+    assert session.settings(SamplerSettings) == SamplerSettings(top_k=5)
+
+
+def test_settings_of_the_whole_program(desk: Desk) -> None:
+    desk.session.set_settings(Appearance(theme="dark"))
+    assert desk.session.source_of(Appearance, "theme") == "saved default"
+    desk.session.new_conversation()
+    assert desk.session.settings(Appearance).theme == "dark"
+    assert desk.preferences().settings(Appearance).theme == "dark"
+    desk.session.reset_setting(Appearance, "theme")
+    assert desk.session.settings(Appearance) == Appearance()
+
+
+def test_a_bad_saved_setting_is_told_and_replaced(desk: Desk) -> None:
+    bad: dict[str, dict[str, object]] = {"SamplerSettings": {"temperature": -3, "top_k": 9}, "StopSettings": {"max_tokens": "x"}}
+    desk.store.set_settings(desk.session.conversation, bad)
+    desk.session.open_conversation(desk.session.conversation)
+    assert desk.session.settings(SamplerSettings) == SamplerSettings(top_k=9)
+    assert desk.session.settings(StopSettings) == StopSettings()
+    assert len(desk.notices()) == 2
+
+
+def test_trouble_with_the_store_is_a_notice(talking: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not talking.session.open_conversation(999)
+    assert "no conversation number 999" in talking.notices()[-1]
+    assert not talking.session.delete_message(999)
+    assert not talking.session.open_message(999)
+
+    def fail(*values: object, **named: object) -> None:
+        raise StoreError("The disk is gone: plug it in.")
+
+    monkeypatch.setattr(talking.store, "add_message", fail)
+    monkeypatch.setattr(talking.store, "search", fail)
+    assert not talking.session.submit("hello")
+    assert talking.session.search("hello") == ()
+    assert talking.notices()[-2:] == ["The disk is gone: plug it in."] * 2
+    assert talking.session.state == "idle"
+
+
+def test_row_ids(desk: Desk) -> None:
+    model = desk.session.conversations
+    assert model.data(model.index(0), ID_ROLE) == desk.session.conversation

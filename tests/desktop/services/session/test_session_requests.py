@@ -1,0 +1,300 @@
+"""What a reply is asked with, how it begins inside another one, what is told while it runs; drafts that do not fit; preferences."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from desktop.settings import Appearance
+from desktop.store.settings.preferences import Preferences
+from engine.core import Loading, Stats
+from engine.errors import BadTemplate, DeviceLost, EngineError, ModelNotFound, NotEnoughMemory
+from engine.settings import (
+    ConstraintSettings,
+    GuidanceSettings,
+    OutputSettings,
+    SamplerSettings,
+    Settings,
+    SpeculationSettings,
+    StopSettings,
+)
+from tests.desktop.services.conftest import Desk
+
+CHANGED: tuple[Settings, ...] = (
+    SamplerSettings(top_k=7),
+    StopSettings(max_tokens=99),
+    SpeculationSettings(method="ngram"),
+    ConstraintSettings(banned_strings=("no",), heal=True),
+    GuidanceSettings(negative_prompt="Be rude.", cfg_scale=2.0),
+    OutputSettings(alternatives=3),
+)
+
+
+def test_the_request_has_all_settings_in_force(talking: Desk) -> None:
+    for settings in CHANGED:
+        assert talking.session.set_settings(settings)
+    talking.ask("hello")
+    asked = talking.chat.requests[-1]
+    assert (asked.sampler, asked.stops, asked.speculation, asked.constraint, asked.guidance, asked.output) == CHANGED
+    assert not asked.continue_last
+    assert asked.continue_ids == ()
+
+
+def test_a_branch_begins_with_its_text_and_goes_on(talking: Desk) -> None:
+    talking.session.set_settings(ConstraintSettings(heal=True))
+    talking.chat.reply = "one two three four"
+    talking.ask("count")
+    talking.ask("more")
+    reply = talking.ids()[1]
+    talking.chat.hold = threading.Event()
+    assert talking.session.branch(reply, "one TWO", [1, 1002])
+    item = talking.session.messages.items()[-1]
+    assert (item.text, item.running, item.variant_index, item.variant_count) == ("one TWO", True, 1, 2)
+    assert talking.saved() == ["count", "one TWO"]
+    talking.chat.hold.set()
+    talking.until_idle()
+    assert talking.texts() == ["count", "one TWO three four"] == talking.saved()
+    asked = talking.chat.requests[-1]
+    assert [message.content for message in asked.messages] == ["count", "one TWO"]
+    assert (asked.continue_last, asked.continue_ids) == (True, (1, 1002))
+    assert not asked.constraint.heal  # the chosen token stays
+    assert talking.session.show_variant(item.id, -1)
+    assert talking.texts() == ["count", "one two three four", "more", "one two three four"]
+
+
+def test_a_branch_of_white_space_is_continued_too(talking: Desk) -> None:
+    talking.ask("count")
+    assert talking.session.branch(talking.ids()[1], "\n", [198])
+    talking.until_idle()
+    assert talking.chat.requests[-1].continue_last
+    assert talking.chat.requests[-1].messages[-1].content == "\n"
+    assert talking.texts()[1].startswith("\n")
+
+
+@pytest.mark.parametrize("what", ["own message", "unknown", "busy"])
+def test_branches_that_cannot_be(talking: Desk, what: str) -> None:
+    talking.ask("one two")
+    own, reply = talking.ids()
+    if what == "busy":
+        talking.chat.hold = threading.Event()
+        talking.session.submit("three")
+    before = talking.saved()
+    assert not talking.session.branch({"own message": own, "unknown": 999, "busy": reply}[what], "one", [1])
+    assert talking.saved() == before
+    assert ("still being" if what == "busy" else "Only a reply that is shown") in talking.notices()[-1]
+    if talking.chat.hold is not None:
+        talking.chat.hold.set()
+    talking.until_idle()
+
+
+def test_figures_while_it_runs(talking: Desk) -> None:
+    talking.session.set_settings(SpeculationSettings(method="ngram"))
+    talking.chat.running_every = 5
+    talking.ask(" ".join("abcdefghijk"))
+    told = [stats for (stats,) in talking.said["running_changed"]]
+    assert {stats.new_tokens for stats in told} <= {5, 10}  # those of one frame are told once
+    assert told[-1].new_tokens == 10
+    assert all(isinstance(stats, Stats) for stats in told)
+    assert told[-1].acceptance_rate == 0.75
+    footer = talking.session.messages.items()[-1].footer
+    assert "3.3 tokens per pass, 75 % of drafts kept" in footer
+
+
+def test_figures_of_another_conversation_are_told_when_one_comes_to_it(talking: Desk) -> None:
+    talking.ask("elsewhere")
+    other = talking.session.conversation
+    talking.session.new_conversation()
+    mine = talking.session.conversation
+    talking.chat.running_every, talking.chat.delay_s = 1, 0.005
+    talking.chat.reply = "word " * 2000
+    talking.session.submit("go")
+    talking.qtbot.waitUntil(lambda: bool(talking.said["running_changed"]))
+    talking.session.open_conversation(other)
+    told = len(talking.said["running_changed"])
+    talking.qtbot.wait(60)
+    assert len(talking.said["running_changed"]) == told
+    talking.session.open_conversation(mine)
+    assert len(talking.said["running_changed"]) == told + 1
+    talking.session.stop()
+    talking.until_idle()
+
+
+def test_avoided_phrases_are_told_and_counted(talking: Desk) -> None:
+    talking.chat.suppressed = {2: " very bad", 3: " worse"}
+    seen: list[str] = []
+    talking.session.messages.dataChanged.connect(lambda first, last: seen.append(talking.session.messages.items()[-1].footer))
+    talking.ask("a b c d")
+    assert talking.said["avoided"] == [(1, " very bad"), (2, " worse")]
+    assert "1 banned phrase avoided" in seen
+    reply = talking.session.messages.items()[-1]
+    assert reply.footer.endswith("2 banned phrases avoided")
+    assert reply.text == "a b c d"
+    assert talking.store.message(reply.id).stats["avoided"] == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [(DeviceLost("The GPU stopped working: load the model again."), "no_model"), (NotEnoughMemory("The GPU has no room left."), "idle")],
+)
+def test_a_reply_that_the_gpu_breaks_off(talking: Desk, error: EngineError, state: str) -> None:
+    """The chat stays, the sentence stands on the reply, and once the model is loaded again, if it has to be, it can be asked for anew."""
+    broken, talking.chat.error, talking.chat.error_after = talking.chat, error, 2
+    talking.ask("one two three")
+    reply = talking.session.messages.items()[1]
+    assert (reply.text, reply.notice, talking.session.state) == ("one two", str(error), state)
+    assert (talking.session.model is None, broken.closed) == (state == "no_model", state == "no_model")
+    assert talking.saved() == ["one two three", "one two"]
+    broken.error = None
+    if state == "no_model":
+        assert not talking.session.regenerate(reply.id)
+        talking.load()
+    assert talking.session.regenerate(reply.id)
+    talking.until_idle()
+    assert talking.texts() == ["one two three", "one two three"]
+
+
+def drafting_with(desk: Desk, name: str) -> SpeculationSettings:
+    (desk.folder / name).write_bytes(b"x")
+    return SpeculationSettings(method="model", draft_model=str(desk.folder / name))
+
+
+def load_big(desk: Desk, name: str = "big.gguf") -> None:
+    (desk.folder / name).write_bytes(b"x")
+    desk.load(str(desk.folder / name))
+
+
+def test_a_draft_model_that_fits_is_asked_for(desk: Desk) -> None:
+    load_big(desk)
+    drafting = drafting_with(desk, "small.gguf")
+    with desk.qtbot.waitSignal(desk.session.drafts.answered):
+        desk.session.set_settings(drafting)
+    desk.ask("hello")
+    assert desk.chat.requests[-1].speculation == drafting
+    assert desk.said["draft_refused"] == []
+
+
+def test_a_draft_model_that_does_not_fit_is_told_at_once_and_nothing_is_sent(desk: Desk) -> None:
+    desk.session.set_settings(drafting_with(desk, "other.gguf"))
+    with desk.qtbot.waitSignal(desk.session.draft_refused) as told:
+        load_big(desk)
+    assert told.args == ["The draft model “other” cannot be used: Its vocabulary is not that of big."]
+    assert not desk.session.submit("hello")
+    assert desk.said["draft_refused"][-1][0].endswith("Its vocabulary is not that of big. Your text is kept.")
+    assert desk.texts() == []
+    assert desk.session.switch_drafting_off()
+    assert desk.session.settings(SpeculationSettings).draft_model.endswith("other.gguf")  # for the next time
+    desk.ask("hello")
+    assert desk.texts() == ["hello", "hello"]
+
+
+def test_going_through_the_chats_tells_once(desk: Desk) -> None:
+    load_big(desk)
+    desk.session.set_settings(drafting_with(desk, "other.gguf"))
+    desk.session.save_as_defaults()
+    desk.qtbot.waitUntil(lambda: bool(desk.said["draft_refused"]))
+    desk.qtbot.wait(50)
+    told = len(desk.said["draft_refused"])
+    for _ in range(3):
+        with desk.qtbot.waitSignal(desk.session.drafts.answered):
+            desk.session.open_conversation(desk.session.conversation)
+    assert len(desk.said["draft_refused"]) == told
+
+
+def test_another_model_for_which_the_draft_does_not_fit(desk: Desk) -> None:
+    load_big(desk)
+    desk.session.set_settings(drafting_with(desk, "other.gguf"))
+    desk.qtbot.waitUntil(lambda: bool(desk.said["draft_refused"]))
+    with desk.qtbot.waitSignal(desk.session.draft_refused) as told:
+        load_big(desk, "large.gguf")
+    assert "not that of large" in told.args[0]
+
+
+def test_a_draft_model_is_wanted_and_none_is_chosen(talking: Desk) -> None:
+    talking.session.set_settings(SpeculationSettings(method="model"))
+    assert not talking.session.submit("hello")
+    assert "no draft model is chosen" in talking.said["draft_refused"][-1][0]
+
+
+def test_what_the_engine_says_of_the_draft_is_kept_with_the_reply(desk: Desk) -> None:
+    load_big(desk)
+    with desk.qtbot.waitSignal(desk.session.drafts.answered):
+        desk.session.set_settings(drafting_with(desk, "small.gguf"))
+    desk.chat.draft_error = NotEnoughMemory("The draft model needs 2 GB, but 1 GB is free: choose a smaller one.")
+    desk.ask("hello")
+    assert desk.session.messages.items()[-1].notice == str(desk.chat.draft_error)
+    assert desk.said["draft_refused"] == [(str(desk.chat.draft_error),)]
+    desk.session.switch_drafting_off()
+    assert desk.session.regenerate(desk.ids()[-1])
+    desk.until_idle()
+    assert desk.texts() == ["hello", "hello"]
+    desk.chat.error = BadTemplate("The template refuses this.")
+    desk.ask("again")
+    assert len(desk.said["draft_refused"]) == 1
+
+
+def test_an_adapter_that_cannot_be_put_on_is_no_trouble_of_drafting(talking: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stream(request: object, stop: threading.Event) -> Iterator[Loading]:
+        yield Loading("Loading the adapters", 0, 1)
+        raise ModelNotFound("There is no adapter there.")
+
+    monkeypatch.setattr(talking.chat, "stream", stream)
+    talking.ask("hello")
+    assert talking.session.messages.items()[-1].notice == "There is no adapter there."
+    assert talking.said["draft_refused"] == []
+
+
+def test_a_draft_that_is_gone_since_it_was_looked_at(desk: Desk) -> None:
+    load_big(desk)
+    with desk.qtbot.waitSignal(desk.session.drafts.answered):
+        desk.session.set_settings(drafting_with(desk, "small.gguf"))
+    (desk.folder / "small.gguf").unlink()
+    desk.chat.error = ModelNotFound("There is no model there.")
+    desk.ask("hello")
+    desk.qtbot.waitUntil(lambda: bool(desk.said["draft_refused"]))
+    assert "There is no model at" in desk.said["draft_refused"][-1][0]
+
+
+def test_stopping_while_the_draft_model_is_loaded(desk: Desk) -> None:
+    load_big(desk)
+    desk.session.set_settings(drafting_with(desk, "small.gguf"))
+    desk.chat.draft_error, desk.chat.hold = EngineError("never"), threading.Event()
+    assert desk.session.submit("hello")
+    desk.qtbot.waitUntil(lambda: ("Draft model: weights", 1, 2) in desk.said["progress"])
+    desk.session.stop()
+    desk.until_idle()
+    reply = desk.session.messages.items()[-1]
+    assert (reply.footer, reply.notice) == ("stopped by you", "")
+    assert desk.said["draft_refused"] == []
+
+
+def test_preferences_are_written_a_little_later_and_not_at_each_step(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    real = Preferences.save
+    monkeypatch.setattr(Preferences, "save", lambda self: (written.append(1), real(self))[1])
+    for scale in range(80, 200, 10):
+        assert desk.session.set_settings(Appearance(text_scale=scale))
+    assert written == []
+    assert desk.preferences().settings(Appearance).text_scale == 190
+    assert len(written) == 1
+
+
+def test_preferences_are_written_at_the_end(desk: Desk) -> None:
+    desk.session.set_settings(Appearance(theme="dark"))
+    assert desk.session.preferences.unsaved
+    desk.close_session()
+    assert Preferences(desk.folder / "preferences.json").settings(Appearance).theme == "dark"
+
+
+def test_preferences_that_cannot_be_written_are_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: object, target: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    desk.preferences()
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", full)
+        desk.session.set_settings(Appearance(theme="dark"))
+        desk.qtbot.waitUntil(lambda: any("cannot be saved" in sentence for sentence in desk.notices()))
+    desk.session.set_settings(Appearance(theme="light"))
+    assert desk.preferences().settings(Appearance).theme == "light"

@@ -1,0 +1,205 @@
+"""StoreError at every call of the store: a queued message is never lost and never sent twice, the chat on the screen stays usable."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+
+from desktop.services.composer.queue import MessageQueue
+from desktop.store.conversations.participants import Participant, Roles
+from desktop.store.conversations.personas import Persona, PersonaStore
+from desktop.store.database.database import Database, StoreError
+from engine.settings import SamplerSettings
+from tests.desktop.services.conftest import Desk
+
+FAULT = "The disk went away in the middle."
+
+
+@contextmanager
+def failing(monkeypatch: pytest.MonkeyPatch, call: int) -> Iterator[Callable[[], int]]:
+    """Statement number `call` (from 1) raises; the function tells how many were asked for."""
+    execute, count = Database.execute, 0
+
+    def counted(self: Database, sql: str, values: Sequence[object] = ()) -> object:
+        nonlocal count
+        count += 1
+        if count == call:
+            raise StoreError(FAULT)
+        return execute(self, sql, values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "execute", counted)
+        yield lambda: count
+
+
+def two_chats(desk: Desk) -> tuple[int, int]:
+    """Two chats with a reply in each, the first one open."""
+    desk.load()
+    first = desk.session.conversation
+    desk.ask("first question")
+    desk.session.new_conversation()
+    second = desk.session.conversation
+    desk.ask("second question")
+    desk.session.open_conversation(first)
+    return first, second
+
+
+def consistent(desk: Desk, shown: int) -> None:
+    """What is shown is what the session works on, and a message goes there."""
+    session = desk.session
+    assert session.conversation == shown
+    owners = {desk.store.message(item.id).conversation_id for item in session.messages.items()}
+    assert owners <= {shown}
+    desk.until_idle()
+    text = f"still here {len(session.messages.items())}"
+    assert session.submit(text), desk.notices()
+    desk.until_idle()
+    assert session.conversation == shown
+    assert [item.text for item in session.messages.items()][-2] == text
+    assert desk.saved() == desk.texts()
+
+
+def is_over(queue: MessageQueue, number: int, chat: int) -> bool:
+    """Whether a message was sent and answered, or waits for the user; nothing is read for that."""
+    session = queue._session
+    waits = number in [waiting.id for waiting in queue.waiting(chat)]
+    return session.state == "idle" and not session.replying_in and (not waits or queue.is_held(chat))
+
+
+@pytest.mark.parametrize(
+    "cast", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["plain", "participants"]
+)
+def test_a_queued_message_at_every_call_of_the_store(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, cast: bool
+) -> None:
+    first, second = two_chats(desk)
+    session = desk.session
+    if cast:
+        persona = PersonaStore(desk.database).save(Persona(0, "Ada", "", "You are Ada."))
+        desk.store.set_persona(second, persona.id)
+        desk.store.set_roles(
+            second, Roles((Participant("Ada", "", persona.id), Participant("Bea")), (), "list", 0)
+        )
+    session.set_settings(SamplerSettings(temperature=0.25))
+    queue = MessageQueue(session)
+    call, outcomes = 0, Counter[str]()
+    while True:
+        call += 1
+        text = f"waits {call}"
+        number = queue._store.add(second, text, "")
+        queue._read()
+        desk.said["notice"].clear()
+        with failing(monkeypatch, call) as asked:
+            queue.send(number)
+            desk.qtbot.waitUntil(partial(is_over, queue, number, second), timeout=10_000)
+        reached = asked() >= call
+        assert session.save_replies() == {}
+        waits = [waiting.text for waiting in queue.waiting(second)].count(text)
+        said = [m.text for m in desk.store.path(second) if m.role == "user"].count(text)
+        assert (waits, said) in ((1, 0), (0, 1)), (call, waits, said)
+        outcomes["waits" if waits else "said"] += 1
+        answered = (
+            desk.store.path(second)[-1].text == text and desk.store.path(second)[-1].role == "assistant"
+        )
+        assert FAULT in desk.notices() or answered, call
+        assert session.settings(SamplerSettings).temperature == 0.25
+        consistent(desk, first)
+        for waiting in tuple(queue.waiting(second)):
+            queue.remove(waiting.id)
+        queue._held.clear()
+        assert all(message.state != "running" for message in desk.store.path(second)), call
+        if not reached:
+            break
+    assert outcomes["waits"] > 5
+    assert outcomes["said"] > 5
+    assert queue._store.all() == ()
+
+
+def test_opening_a_chat_at_every_call_of_the_store(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two_chats(desk)
+    call = 0
+    while True:
+        call += 1
+        desk.session.open_conversation(first)
+        desk.said["notice"].clear()
+        with failing(monkeypatch, call) as asked:
+            opened = desk.session.open_conversation(second)
+        shown = desk.session.conversation
+        assert shown == second if opened else FAULT in desk.notices()
+        consistent(desk, shown)
+        if asked() < call:
+            break
+    assert call > 8
+
+
+def test_sending_at_every_call_of_the_store(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """False means that the text is nowhere but with the caller; True that the chat has it."""
+    first, _ = two_chats(desk)
+    call = 0
+    while True:
+        call += 1
+        text = f"question {call}"
+        desk.said["notice"].clear()
+        with failing(monkeypatch, call) as asked:
+            sent = desk.session.submit(text)
+        desk.until_idle()
+        asked_for = [m.text for m in desk.store.path(first) if m.role == "user"]
+        assert asked_for.count(text) == int(sent), call
+        assert FAULT in desk.notices() or asked() < call
+        consistent(desk, first)
+        if asked() < call:
+            break
+    assert call > 10
+
+
+def test_deleting_several_chats_at_every_call_of_the_store(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them, or none: what is gone can be brought back by one undo."""
+    call = 0
+    while True:
+        call += 1
+        ids = {desk.store.create(f"Talk {call}").id for _ in range(3)}
+        desk.session.list_all()
+        with failing(monkeypatch, call) as asked:
+            deleted = desk.session.delete_conversations(ids)
+        gone = {number for number in ids if desk.store.get(number).deleted}
+        assert gone in (set(), ids)
+        assert gone == ids or not deleted
+        if gone:
+            assert desk.session.undo()
+            assert not any(desk.store.get(number).deleted for number in ids)
+        if asked() < call:
+            break
+
+
+def test_messages_of_a_temporary_chat_that_is_kept_wait_on_at_every_call_of_the_store(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = MessageQueue(desk.session)
+    call = 0
+    while True:
+        call += 1
+        assert desk.session.new_temporary()
+        before = desk.session.conversation
+        texts = [f"{place} of {call}" for place in ("first", "second", "third")]
+        for text in texts:
+            queue._store.add(before, text, "Sure")
+        queue._read()
+        now = desk.store.create(f"Kept {call}").id
+        desk.said["notice"].clear()
+        with failing(monkeypatch, call) as asked:
+            queue.move(before, now)
+        queue._read()
+        waiting = queue.waiting(now)
+        assert sorted(each.text for each in waiting) == sorted(texts), call
+        assert {each.opening for each in waiting} == {"Sure"}
+        assert queue.waiting(before) == []
+        assert FAULT in desk.notices() or asked() < call
+        if asked() < call:
+            break
+    assert call > 3

@@ -1,0 +1,85 @@
+"""Temporary chats: forgotten when they are left, kept when the user wants, never on the disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from desktop.services.session.placement import is_temporary
+from desktop.store.database.database import StoreError
+
+SECRET = "zanzibar-marmalade"
+
+
+def written(desk) -> bytes:
+    return b"".join(path.read_bytes() for path in desk.folder.rglob("*") if path.is_file())
+
+
+def test_a_temporary_chat_is_in_no_list_and_forgotten_when_left(talking) -> None:
+    session = talking.session
+    kept, rows = session.conversation, session.conversations.rowCount()
+    assert session.new_temporary()
+    temporary = session.conversation
+    assert session.temporary
+    assert is_temporary(temporary)
+    session.set_system_prompt(SECRET)
+    talking.ask(f"Tell me of {SECRET}")
+    assert talking.texts() == [f"Tell me of {SECRET}"] * 2
+    assert session.conversations.rowCount() == rows
+    assert talking.preferences().last_conversation == kept
+    assert SECRET.encode() not in written(talking)
+    session.delete_message(talking.ids()[-1])
+    session.open_conversation(kept)
+    with pytest.raises(StoreError):
+        talking.library.temporary.get(temporary)
+    session.undo()
+    assert "forgotten" in talking.notices()[-1]
+
+
+def test_a_reply_that_runs_there_keeps_it_until_its_end(talking) -> None:
+    session = talking.session
+    kept = session.conversation
+    session.new_temporary()
+    temporary = session.conversation
+    talking.chat.delay_s = 0.02
+    session.submit("one two three four five")
+    talking.qtbot.waitUntil(lambda: session.state == "answering")
+    assert not session.keep_temporary()
+    assert "still being written" in talking.notices()[-1]
+    session.open_conversation(kept)
+    assert talking.library.temporary.get(temporary).id == temporary
+    talking.until_idle()
+    talking.qtbot.waitUntil(lambda: not talking.library.temporary.path(temporary))
+
+
+def test_what_is_kept_is_a_conversation_like_the_others(talking) -> None:
+    session = talking.session
+    assert not session.keep_temporary()
+    session.new_temporary()
+    talking.ask("Keep this")
+    assert session.keep_temporary()
+    assert not session.temporary
+    assert talking.texts() == ["Keep this", "Keep this"] == talking.saved()
+    assert session.conversations.row(session.conversation) == 0
+    assert talking.preferences().last_conversation == session.conversation
+
+
+def test_a_disk_that_refuses_leaves_the_temporary_chat_open(talking, monkeypatch) -> None:
+    session = talking.session
+    session.new_temporary()
+    talking.ask("Stay")
+    monkeypatch.setattr(talking.database, "execute", lambda *_: (_ for _ in ()).throw(StoreError("There is no room.")))
+    assert not session.keep_temporary()
+    assert session.temporary
+    assert talking.texts() == ["Stay", "Stay"]
+    monkeypatch.undo()
+    assert session.keep_temporary()
+
+
+def test_deleting_a_temporary_chat_forgets_it(talking) -> None:
+    session = talking.session
+    session.new_temporary()
+    temporary = session.conversation
+    assert session.delete_conversation(temporary)
+    assert not session.temporary
+    with pytest.raises(StoreError):
+        talking.library.temporary.get(temporary)

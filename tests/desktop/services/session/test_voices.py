@@ -1,0 +1,139 @@
+"""Several voices over one model: messages, stops, turns, and names taken off replies that come in pieces."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from desktop.services.session.voices import LeadingName, Said, Scene, Voice, in_turn, mentioned, next_voice, replies_since_user
+from desktop.store.conversations.participants import Roles, Spoken, name_of
+
+ADA, BOB = Voice("Ada", "You love numbers.\nAnd more."), Voice("Bob", "A baker.", 7)
+HELLO, REPLY, OTHER = Said("user", "Hello"), Said("assistant", "Hi!", Spoken("Ada")), Said("assistant", "Bread?", Spoken("Bob", 7))
+
+
+def pairs(messages) -> list[tuple[str, str]]:
+    return [(message.role, message.content) for message in messages if message.role != "system"]
+
+
+def test_who_speaks_is_the_assistant_and_all_others_are_the_user() -> None:
+    said = [HELLO, REPLY, OTHER]
+    ada = Scene("Be brief.", (ADA, BOB), ADA, "Cy").messages(said)
+    assert pairs(ada) == [("user", "Cy: Hello"), ("assistant", "Ada: Hi!"), ("user", "Bob: Bread?"), ("assistant", "Ada: ")]
+    bob = Scene("", (ADA, BOB), BOB).messages(said, begun=False)
+    assert pairs(bob) == [("user", "User: Hello"), ("user", "Ada: Hi!"), ("assistant", "Bob: Bread?")]
+    assert ada[0].content == (
+        "Be brief.\n\nThis is a conversation between Ada, Bob and Cy.\nYou are Ada. Write only what Ada says next, in one turn.\n"
+        "The others:\nBob: A baker.\n\nYou love numbers.\nAnd more."
+    )
+
+
+def test_a_persona_keeps_its_words_under_another_name_and_strangers_have_theirs() -> None:
+    renamed = Voice("Robert", persona=7)
+    said = [HELLO, OTHER, Said("assistant", "Old", Spoken("Zoe")), Said("assistant", "Older")]
+    made = pairs(Scene("", (ADA, renamed), renamed, "Cy").messages(said, begun=False))
+    assert made == [("user", "Cy: Hello"), ("assistant", "Robert: Bread?"), ("user", "Zoe: Old"), ("user", "Assistant: Older")]
+
+
+def test_two_alone_need_no_names_but_are_told_who_they_are() -> None:
+    scene = Scene("", (ADA,), ADA, "Cy")
+    assert pairs(scene.messages([HELLO, Said("assistant", "Yes?")])) == [("user", "Hello"), ("assistant", "Yes?")]
+    assert scene.system([HELLO]).startswith("This is a conversation between Ada and Cy.\nYou are Ada.")
+    two = pairs(scene.messages([HELLO, Said("user", "Me too", Spoken("Di"))]))
+    assert two == [("user", "Cy: Hello"), ("user", "Di: Me too"), ("assistant", "Ada: ")]
+
+
+def test_a_reply_that_goes_on_is_the_last_message_and_nobody_begins_without_a_user() -> None:
+    scene = Scene("", (ADA, BOB), ADA)
+    assert pairs(scene.messages([HELLO, REPLY], goes_on=True))[-1] == ("assistant", "Ada: Hi!")
+    assert pairs(scene.messages([])) == [("user", "(The conversation begins.)"), ("assistant", "Ada: ")]
+    thinking = Scene("", (ADA, BOB), ADA, begins=False)
+    assert pairs(thinking.messages([HELLO])) == [("user", "User: Hello")]
+
+
+def test_the_reply_ends_before_another_one_speaks() -> None:
+    stops = Scene("", (ADA, BOB), ADA, "Cy").stops([HELLO, Said("assistant", "x", Spoken("Zoe"))])
+    assert {"\nBob:", "\nCy:", "\nZoe:", "\n**Bob:**", "\n**Bob**:"} <= set(stops)
+    assert not any("Ada" in stop for stop in stops)
+
+
+@pytest.mark.parametrize(("text", "wanted"), [
+    ("Bob, ask Ada", "Ada"), ("ada and BOB!", "Bob"), ("Bobby and Adam", None), ("", None), ("Ask Lee", None), ("Ann?", "Ann Lee"),
+    ("Ann Lee", "Ann Lee"), ("Bob_", None), ("(Bob)", "Bob"),
+])  # fmt: skip
+def test_whoever_is_named_last(text: str, wanted: str | None) -> None:
+    found = mentioned(text, [ADA, BOB, Voice("Ann Lee")])
+    assert (found.name if found else None) == wanted
+
+
+def test_turns() -> None:
+    voices, zoe = (ADA, BOB), Voice("Zoe")
+    assert next_voice(Roles(turn="hand"), voices, [HELLO]) is None
+    assert next_voice(Roles(turn="turn"), (), [HELLO]) is None
+    order = [in_turn((*voices, zoe), said).name for said in ([HELLO], [HELLO, REPLY], [HELLO, REPLY, OTHER, HELLO])]
+    assert order == ["Ada", "Bob", "Zoe"]
+    assert in_turn(voices, [HELLO, OTHER]) is ADA
+    named = Roles(turn="named")
+    assert next_voice(named, voices, [Said("user", "Bob?")]) is BOB
+    assert next_voice(named, voices, [HELLO, Said("assistant", "I am Ada", Spoken("Ada"))]) is BOB  # not herself
+    assert next_voice(named, voices, [Said("user", "Nobody")]) is ADA
+    assert [replies_since_user(said) for said in ([], [HELLO], [HELLO, REPLY, OTHER], [REPLY, HELLO, OTHER])] == [0, 0, 2, 1]
+
+
+def through(pieces: list[str], opened: str = "", names=("Ada", "Bob", "Ada Lee")) -> tuple[str, LeadingName]:
+    filter = LeadingName(names, opened, (("<think>", "</think>"),))
+    return "".join(filter.feed(piece) for piece in pieces) + filter.end(), filter
+
+
+CASES = [
+    ("Ada: Hello", "Hello"), ("  ada:Hello", "Hello"), ("**Ada:** Hello", "Hello"), ("**Ada**: Hello", "Hello"), (" Bob: \n Hi", "Hi"),
+    ("Ada Lee: x", "x"), ("Adam: x", "Adam: x"), ("Ada said: x", "Ada said: x"), ("\n\nYes", "Yes"), ("Ada:", ""), ("Ad", "Ad"), ("", ""),
+    ("Hello\nBob: no", "Hello\nBob: no"), ("<think>Ada: hm</think>\n\nAda: Yes", "<think>Ada: hm</think>\n\nYes"),
+    ("<think>never closed", "<think>never closed"), ("<thi", "<thi"), ("İ: x", "İ: x"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "wanted"), CASES)
+@given(data=st.data())
+def test_a_name_is_taken_off_however_the_text_is_split(text: str, wanted: str, data) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    found, filter = through(pieces)
+    assert found == wanted
+    assert len(text) - filter.removed == len(found)
+
+
+@given(st.lists(st.text("Ada Bob:*İß<think/>\nx", max_size=9), max_size=7), st.sampled_from(["", "</think>"]))
+def test_only_the_beginning_is_touched_and_pieces_do_not_matter(pieces: list[str], opened: str) -> None:
+    text = "".join(pieces)
+    found, filter = through(pieces, opened)
+    assert found == through([text], opened)[0]
+    assert text.endswith(found) or filter.behind_thought
+    assert len(text) - filter.removed == len(found)
+    if not opened and not filter.behind_thought:
+        assert not found.casefold().startswith(("ada:", "bob:")) or text.casefold().count(":") > 1
+
+
+def test_inside_an_opened_thought_nothing_is_taken() -> None:
+    assert through(["Ada: I th", "ink</thi", "nk> A", "da: So"], "</think>")[0] == "Ada: I think</think> So"
+
+
+KEYS = st.sampled_from(["participants", "own", "turn", "automatic", "name", "persona", "writing_as"])
+LEAF = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+ENTRY = st.dictionaries(KEYS, LEAF)
+VALUE = LEAF | ENTRY | st.lists(LEAF | ENTRY, max_size=3)
+
+
+@given(VALUE | st.dictionaries(KEYS, VALUE))
+def test_any_json_makes_roles_that_come_back_as_they_are(value) -> None:
+    made = Roles.of(value)
+    assert Roles.read(made.text()) == made
+    assert all(participant.name == name_of(participant.name) != "" for participant in made.participants)
+
+
+def test_damaged_roles_are_none() -> None:
+    assert Roles.read("{") == Roles.read("[1]") == Roles.read("") == Roles()
+    assert Roles(own=("Cy", "Di"), writing_as="Di").user == "Di"
+    assert Roles(own=("Cy",), writing_as="gone").user == "Cy"
+    assert name_of(" A: \n b ") == "A b"

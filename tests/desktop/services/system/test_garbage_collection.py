@@ -1,0 +1,112 @@
+"""Cyclic garbage goes on the GUI thread, and a whole search waits while a reply runs."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from desktop.services.system.garbage_collection import Collector
+
+
+@pytest.fixture(autouse=True)
+def _as_at_a_start() -> Iterator[None]:
+    """Python's own search runs, as it does until the program takes its place; in other tests it is off."""
+    gc.enable()
+    yield
+    gc.disable()
+
+
+class Knot:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def tie() -> weakref.ref[Knot]:
+    return weakref.ref(Knot())
+
+
+def make_many() -> None:
+    """As another thread does that makes many objects which stay for a while."""
+    kept = [[] for _ in range(5000)]
+    assert len(kept) == 5000
+
+
+def test_no_other_thread_collects_and_this_one_does(qtbot: QtBot) -> None:
+    where: list[int] = []
+    collector = Collector(lambda: False, lambda: False)
+    try:
+        knot = tie()
+        weakref.finalize(knot(), lambda: where.append(threading.get_ident()))
+        other = threading.Thread(target=make_many)
+        other.start()
+        other.join()
+        assert knot() is not None
+        kept = [[] for _ in range(5000)]
+        qtbot.waitUntil(lambda: knot() is None)
+        assert where == [threading.get_ident()]
+        del kept
+    finally:
+        collector.close()
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("counts", "busy", "searched"),
+    [
+        ((10_000, 0, 11), True, 0),
+        ((10_000, 0, 11), False, 2),
+        ((10_000, 0, 1000), True, 2),
+        ((10_000, 2, 0), True, 0),
+        ((10_000, 2, 0), False, 1),
+    ],
+)
+def test_older_objects_wait_for_a_pause_and_are_searched_in_it(
+    monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int, int], busy: bool, searched: int
+) -> None:
+    """A whole search waits long, though not without end; the middle ones need not be many in a pause."""
+    found: list[int] = []
+    collector = Collector(lambda: busy, lambda: False)
+    try:
+        monkeypatch.setattr(gc, "get_count", lambda: counts)
+        monkeypatch.setattr(gc, "collect", found.append)
+        collector.look()
+        assert found == [searched]
+    finally:
+        monkeypatch.undo()
+        collector.close()
+
+
+def test_free_memory_goes_back_in_a_pause_only(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    busy = True
+    monkeypatch.setattr("desktop.services.system.garbage_collection.TRIM_S", 0.0)
+    monkeypatch.setattr("desktop.services.system.garbage_collection.find_trim", lambda: lambda: given.append(1))
+    collector = Collector(lambda: busy, lambda: False)
+    try:
+        collector.look()
+        assert not given
+        busy = False
+        collector.look()
+        assert given
+    finally:
+        collector.close()
+
+
+@pytest.mark.parametrize(("young", "searched"), [(10_000, []), (300_000, [0])])
+def test_nothing_is_searched_while_the_user_acts(monkeypatch: pytest.MonkeyPatch, young: int, searched: list[int]) -> None:
+    """Unless very many objects have come together."""
+    found: list[int] = []
+    collector = Collector(lambda: False, lambda: True)
+    try:
+        monkeypatch.setattr(gc, "get_count", lambda: (young, 0, 0))
+        monkeypatch.setattr(gc, "collect", found.append)
+        collector.look()
+        assert found == searched
+    finally:
+        monkeypatch.undo()
+        collector.close()

@@ -1,0 +1,87 @@
+"""Notifications over a real session bus, to a service that is a fake one: shown, clicked, or nobody there."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SERVICE = '''
+import sys
+from PySide6.QtCore import ClassInfo, QCoreApplication, QObject, QTimer, Slot
+from PySide6.QtDBus import QDBusConnection, QDBusMessage
+
+NAME, PLACE = "org.freedesktop.Notifications", "/org/freedesktop/Notifications"
+
+@ClassInfo({"D-Bus Interface": NAME})
+class Service(QObject):
+    @Slot(str, "uint", str, str, str, "QStringList", "QVariantMap", int, result="uint")
+    def Notify(self, program, replaces, icon, title, text, actions, hints, milliseconds):
+        print("shown", program, replaces, icon, title, text, actions, hints["desktop-entry"], sep="|", flush=True)
+        QTimer.singleShot(50, self.click)
+        return 7
+
+    @Slot()
+    def click(self):
+        for name, arguments in (("ActionInvoked", [8, "default"]), ("ActivationToken", [7, "leave"]), ("ActionInvoked", [7, "default"])):
+            signal = QDBusMessage.createSignal(PLACE, NAME, name)
+            signal.setArguments(arguments)
+            QDBusConnection.sessionBus().send(signal)
+
+app = QCoreApplication([])
+service = Service()
+bus = QDBusConnection.sessionBus()
+bus.registerObject(PLACE, service, QDBusConnection.RegisterOption.ExportAllSlots)
+bus.registerService(NAME)
+print("ready", flush=True)
+QTimer.singleShot(20000, app.quit)
+app.exec()
+'''
+PROGRAM = '''
+import subprocess, sys
+from PySide6.QtCore import QCoreApplication, QTimer
+from desktop.services.system.notifications import BusNotifier
+
+service = subprocess.Popen([sys.executable, sys.argv[1]], stdout=subprocess.PIPE, text=True) if sys.argv[1:] else None
+if service is not None:
+    service.stdout.readline()
+app = QCoreApplication([])
+notifier = BusNotifier()
+said = []
+
+def say(words):
+    said.append(words)
+    QTimer.singleShot(100, app.quit)
+
+notifier.show("The reply in “<b>x</b>” is ready", "After 25 seconds", lambda token: say(f"clicked {token}"), lambda: say("nobody"))
+QTimer.singleShot(15000, app.quit)
+app.exec()
+notifier.close()
+if service is not None:
+    print(service.stdout.readline(), end="")
+    service.kill()
+    service.wait()
+print(*said)
+'''
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def ask(*arguments: str) -> str:
+    command = ["dbus-run-session", "--", sys.executable, "-c", PROGRAM, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=True).stdout
+
+
+@pytest.mark.skipif(not shutil.which("dbus-run-session"), reason="needs a session bus of its own")
+def test_a_notification_is_shown_and_its_click_brings_the_leave_to_come_forward(tmp_path) -> None:
+    service = tmp_path / "service.py"
+    service.write_text(SERVICE, encoding="utf-8")
+    shown = "shown|Inglenook|0|inglenook|The reply in “<b>x</b>” is ready|After 25 seconds|['default', 'Show the reply']|inglenook\n"
+    assert ask(str(service)) == f"{shown}clicked leave\n"
+
+
+@pytest.mark.skipif(not shutil.which("dbus-run-session"), reason="needs a session bus of its own")
+def test_where_nobody_shows_notifications_that_is_told() -> None:
+    assert ask() == "nobody\n"

@@ -1,0 +1,148 @@
+"""Files as text: how they are read, and how they stand in a message."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from desktop.store.attachments.files import Unreadable, decoded, read_attachment
+from desktop.store.attachments.message_format import Attachment, auto_source, cut, cut_inside, join, kind_of, split
+from desktop.store.conversations.records import auto_title
+from desktop.store.settings.prompt_variables import filled, variables
+
+NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp", "Z")), min_size=1, max_size=20)
+TEXTS = st.text(st.sampled_from("ab`\n #:()é漢") | st.characters(exclude_categories=("Cs",), exclude_characters="\r"), max_size=200)
+
+
+@given(st.lists(st.tuples(NAMES, TEXTS), max_size=3), TEXTS)
+def test_files_come_back_from_a_message_as_they_were(files, own) -> None:
+    attachments = [Attachment(name, text.rstrip("\n")) for name, text in files]
+    own = own.strip() if not own.strip().startswith("Attached file: ") else ""
+    message = join(attachments, own)
+    found, place = split(message)
+    assert [attachment for _, attachment in found] == attachments
+    assert message[place:] == own
+
+
+def test_a_title_is_made_of_the_words_or_of_the_names() -> None:
+    files = [Attachment("a.py", "print()"), Attachment("b.csv", "1,2", "first 1 of 9 lines")]
+    assert auto_title(join(files, "What is this?")) == "What is this?"
+    assert auto_title(join(files, "")) == "a.py, b.csv"
+    assert auto_source("Attached file: x\nno fence") == "Attached file: x\nno fence"
+    assert split(join(files, "w"))[0][1][1] == files[1]
+    assert [kind_of(file.name) for file in files] == ["code", "table"]
+
+
+def test_a_file_cut_twice_still_tells_its_whole_length() -> None:
+    whole = Attachment("a.txt", "\n".join(map(str, range(3000))))
+    once = cut(whole, 1000)
+    assert once.note == "first 1,000 of 3,000 lines"
+    assert cut(once, 10).note == "first 10 of 3,000 lines"
+    assert cut(whole, 3000) is whole
+    assert cut_inside(Attachment("a.json", "x" * 50), 20) == Attachment("a.json", "x" * 20, "first 20 of 50 characters")
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252", "shift_jis", "cp1251"]
+)
+def test_every_usual_encoding_is_found_out(encoding) -> None:
+    text = {
+        "shift_jis": "これは日本語の文章です。文字コードを調べるために、少し長めに書きます。\n" * 5,
+        "cp1251": "Это русский текст, достаточно длинный, чтобы узнать кодировку.\n" * 5,
+    }.get(encoding, "Grüße, señor: a naïve café — plain words around it.\n")
+    assert decoded(text.encode(encoding)) == text
+
+
+def test_what_is_no_text_is_refused_in_a_sentence(tmp_path) -> None:
+    stop = threading.Event()
+    cases = {
+        "photo.png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "not a text file"),
+        "noise.bin": (bytes(range(256)) * 40, "not a text file"),
+        "empty.txt": (b"  \n", "is empty"),
+        "broken.pdf": (b"%PDF-1.7\nnothing that follows is right", "is damaged"),
+        "big.log": (b"x" * (9 << 20), "attach the part that matters"),
+    }
+    for name, (data, words) in cases.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(Unreadable, match=words):
+            read_attachment(tmp_path / name, stop)
+    with pytest.raises(Unreadable, match="cannot be read"):
+        read_attachment(tmp_path / "gone.txt", stop)
+    with pytest.raises(Unreadable, match="is a folder"):
+        read_attachment(tmp_path, stop)
+    (tmp_path / "dos.txt").write_bytes(b"one\r\ntwo\r\n")
+    assert read_attachment(tmp_path / "dos.txt", stop) == Attachment("dos.txt", "one\ntwo")
+
+
+def pdf(*pages: str) -> bytes:
+    """A small PDF with a line of text on each page."""
+    objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+    kids = []
+    for page in pages:
+        stream = f"BT /F1 12 Tf 72 720 Td ({page}) Tj ET" if page else ""
+        kids.append(f"{len(objects) + 1} 0 R")
+        objects.append(f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >> "
+                       f"/Contents {len(objects) + 2} 0 R >>")  # fmt: skip
+        objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
+    objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
+    data, places = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, 1):
+        places.append(len(data))
+        data += f"{number} 0 obj\n{body}\nendobj\n".encode()
+    table = "".join(f"{place:010d} 00000 n \n" for place in places)
+    return data + (f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\n"
+                   f"startxref\n{len(data)}\n%%EOF\n").encode()  # fmt: skip
+
+
+def test_a_pdf_is_read_page_by_page_and_its_troubles_are_told(tmp_path, monkeypatch) -> None:
+    stop, path = threading.Event(), tmp_path / "paper.pdf"
+    path.write_bytes(pdf("First page", "", "Third page"))
+    assert read_attachment(path, stop) == Attachment("paper.pdf", "First page\n\nThird page")
+    monkeypatch.setattr("desktop.store.attachments.files.MOST_PAGES", 1)
+    assert read_attachment(path, stop) == Attachment("paper.pdf", "First page", "first 1 of 3 pages")
+    path.write_bytes(pdf("", ""))
+    with pytest.raises(Unreadable, match="pages are pictures"):
+        read_attachment(path, stop)
+    from pypdf import PdfReader, PdfWriter
+
+    path.write_bytes(pdf("Secret"))
+    writer = PdfWriter(clone_from=PdfReader(path))
+    writer.encrypt("password", algorithm="RC4-128")
+    writer.write(path)
+    with pytest.raises(Unreadable, match="is encrypted"):
+        read_attachment(path, stop)
+
+
+def test_variables_of_a_prompt() -> None:
+    text = "Say {{ text }} in {{language=French}}, {{text=x}}, {{not\nthis}}, {{{odd}}}"
+    assert variables(text) == {"text": "x", "language": "French", "odd": ""}
+    assert filled(text, {"text": "{{language}}"}) == "Say {{language}} in French, {{language}}, {{not\nthis}}, {}"
+    assert filled("plain", {}) == "plain"
+
+
+def test_a_pdf_that_is_hard_to_read_is_ended_by_the_user_or_by_the_clock(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "hard.pdf"
+    path.write_bytes(pdf("First page"))
+    monkeypatch.setattr("desktop.store.attachments.files.sys.executable", str(tmp_path / "sleeper"))
+    (tmp_path / "sleeper").write_text("#!/bin/sh\nexec sleep 1000\n")
+    (tmp_path / "sleeper").chmod(0o755)
+    stop = threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    with pytest.raises(Unreadable, match="was stopped, or its pages take too long"):
+        read_attachment(path, stop)
+    monkeypatch.setattr("desktop.store.attachments.files.MOST_PDF_S", 0.0)
+    monkeypatch.setattr("desktop.store.attachments.files._GRACE_S", 0.1)
+    with pytest.raises(Unreadable, match="was stopped, or its pages take too long"):
+        read_attachment(path, threading.Event())
+
+
+def test_the_reader_of_pdfs_has_bounded_memory(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "large.pdf"
+    path.write_bytes(pdf("word " * 200_000))
+    assert read_attachment(path, threading.Event()).text.startswith("word word")
+    monkeypatch.setattr("desktop.store.attachments.files._MOST_PDF_MEMORY", 10 << 20)
+    with pytest.raises(Unreadable):
+        read_attachment(path, threading.Event())

@@ -1,0 +1,87 @@
+"""The cache of headers: what went in comes out as long as the files and the program are the same, and damage costs nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from desktop.store.caches.headers import FILE_NAME, HeaderStore
+from engine.core import ModelInfo, WorkSpace
+from engine.hub.local.header_process import info_from_json, info_to_json
+from tests.desktop.fakes import ECHO_INFO
+
+INFO = dataclasses.replace(
+    ECHO_INFO, defaults=(("temperature", 0.6), ("top_k", 20)), stop_token_ids=(2, 5), work=WorkSpace(512, 10, 20, 30), licence="mit"
+)
+STAMP = (12, ("model.safetensors", 5))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> HeaderStore:
+    return HeaderStore(tmp_path / "cache" / FILE_NAME, "1")
+
+
+def again(store: HeaderStore, version: str = "1") -> HeaderStore:
+    store.close()
+    return HeaderStore(store._path, version)
+
+
+def test_kept_over_a_restart(store: HeaderStore) -> None:
+    assert store.get("/m/a.gguf", STAMP) is None
+    store.put("/m/a.gguf", STAMP, INFO)
+    assert again(store).get("/m/a.gguf", STAMP) == INFO
+
+
+def test_another_stamp_or_version_knows_nothing(store: HeaderStore) -> None:
+    store.put("/m/a.gguf", STAMP, INFO)
+    assert store.get("/m/a.gguf", (13,)) is None
+    newer = again(store, "2")
+    assert newer.get("/m/a.gguf", STAMP) is None
+    assert again(newer).get("/m/a.gguf", STAMP) is None
+
+
+def test_a_name_that_is_no_unicode(store: HeaderStore) -> None:
+    store.put("/m/\udcff.gguf", ("\udcfe", 1), INFO)
+    assert store.get("/m/\udcff.gguf", ("\udcfe", 1)) == INFO
+
+
+@pytest.mark.parametrize("damage", [b"no database at all" * 100, b"", None])
+def test_a_damaged_file_is_begun_anew(store: HeaderStore, damage: bytes | None) -> None:
+    store.put("/m/a.gguf", STAMP, INFO)
+    store.close()
+    content = store._path.read_bytes()
+    store._path.write_bytes(content[: len(content) // 2] if damage is None else damage)
+    fresh = again(store)
+    assert fresh.get("/m/a.gguf", STAMP) in (None, INFO)
+    fresh.put("/m/a.gguf", STAMP, INFO)
+    fresh.put("/m/a.gguf", STAMP, INFO)
+    assert again(fresh).get("/m/a.gguf", STAMP) == INFO
+
+
+def test_a_damaged_entry_is_no_entry(store: HeaderStore) -> None:
+    store.put("/m/a.gguf", STAMP, INFO)
+    store.close()
+    with sqlite3.connect(store._path) as database:
+        database.execute("UPDATE headers SET info = replace(info, '\"layers\": 2', '\"layers\": \"two\"')")
+    assert store.get("/m/a.gguf", STAMP) is None
+
+
+def test_no_place_no_cache(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    store = HeaderStore(tmp_path / "file" / FILE_NAME, "1")
+    store.put("/m/a.gguf", STAMP, INFO)
+    assert store.get("/m/a.gguf", STAMP) is None
+
+
+@pytest.mark.parametrize("data", [None, [], {}, {**info_to_json(INFO), "layers": None}, {**info_to_json(INFO), "more": 1}])
+def test_what_is_no_facts(data: object) -> None:
+    with pytest.raises(ValueError):
+        info_from_json(data)
+
+
+def test_facts_as_json() -> None:
+    assert info_from_json(info_to_json(INFO)) == INFO
+    assert isinstance(INFO, ModelInfo)

@@ -1,0 +1,162 @@
+"""Tokens in columns: packed and back, small, and through continuing and branching."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
+from desktop.store.database.database import Database
+from engine.core import Alternative, TokenInfo
+
+SHARES = st.floats(0, 1, width=32)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+
+
+def pieces(ids: list[int]) -> st.SearchStrategy[list[Alternative]]:
+    return st.lists(st.builds(Alternative, st.sampled_from(ids), st.just("x"), SHARES, SHARES), max_size=4)
+
+
+TOKENS = st.lists(
+    st.builds(
+        TokenInfo, st.integers(0, 300_000), TEXTS, SHARES, SHARES, alternatives=pieces([1, 2, 3, 200_000]).map(tuple), entropy=SHARES,
+        drafted=st.booleans(), healed=st.booleans(), seconds=SHARES,
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+def traced(*tokens: TokenInfo, model: str = "m") -> TokenTrace:
+    trace = TokenTrace(model)
+    trace.extend(tokens)
+    return trace
+
+
+def word(id: int, text: str, *others: tuple[int, str], healed: bool = False) -> TokenInfo:
+    found = tuple(Alternative(number, name, 0.25, 0.125) for number, name in ((id, text), *others))
+    return TokenInfo(id, text, 0.5, 0.25, alternatives=found, entropy=1.5, healed=healed)
+
+
+def all_tokens(trace: TokenTrace) -> list[TokenInfo]:
+    return [trace.token(index) for index in range(len(trace))]
+
+
+@given(TOKENS)
+def test_packed_and_back_is_the_same(tokens: list[TokenInfo]) -> None:
+    trace = traced(*tokens)
+    found = TokenTrace.unpack(trace.pack())
+    assert found is not None
+    assert found.model == "m"
+    assert all_tokens(found) == all_tokens(trace) == tokens
+    assert found.text == trace.text == "".join(token.text for token in tokens)
+
+
+@given(TOKENS)
+def test_each_character_belongs_to_its_token(tokens: list[TokenInfo]) -> None:
+    trace = traced(*tokens)
+    owners = [number for number, token in enumerate(tokens) for _ in token.text]
+    assert [trace.at(place) for place in range(-1, len(owners) + 1)] == [-1, *owners, -1]
+
+
+def test_ten_thousand_tokens_fit_into_a_megabyte() -> None:
+    draw = random.Random(1)
+    trace = TokenTrace("m")
+    for _ in range(10_000):
+        ids = [draw.randrange(50_000) for _ in range(5)]
+        others = tuple(Alternative(id, f" word{id}", draw.random(), draw.random()) for id in ids)
+        trace.append(TokenInfo(ids[0], f" word{ids[0]}", draw.random(), draw.random(), (), others, draw.random(), seconds=draw.random()))
+    assert len(trace.pack()) < 1_000_000
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x01", b"\x02" + b"x" * 40, b"\x01not zlib"])
+def test_damage_is_no_trace(damage: bytes) -> None:
+    assert TokenTrace.unpack(damage) is None
+
+
+@given(TOKENS.filter(bool), st.integers(0, 10_000), st.integers(0, 255))
+def test_a_changed_byte_is_no_accident(tokens: list[TokenInfo], place: int, value: int) -> None:
+    data = bytearray(traced(*tokens).pack())
+    data[place % len(data)] = value
+    found = TokenTrace.unpack(bytes(data))
+    assert found is None or all_tokens(found) == tokens  # zlib's checksum
+
+
+def test_ids_are_known_until_text_without_tokens_or_a_healed_token() -> None:
+    trace = traced(word(1, "a"), word(2, "b")).covering("ab, typed")
+    trace.append(word(3, "c"))
+    assert [trace.ids_before(index) for index in range(4)] == [(), (1,), (1, 2), None]
+    assert trace.ids[2] == UNKNOWN
+    healed = traced(word(1, "a"), word(2, "b", healed=True), word(3, "c"))
+    assert [healed.ids_before(index) for index in range(3)] == [(), (1,), None]
+
+
+def test_another_text_has_none_of_the_tokens() -> None:
+    trace = traced(word(1, "a"), word(2, "b")).covering("xb")
+    assert list(trace.ids) == [UNKNOWN]
+    assert trace.text == "xb"
+
+
+def test_a_branch_has_the_tokens_before_and_the_chosen_one() -> None:
+    trace = traced(word(1, "The"), word(2, " cat", (7, " dog")), word(3, " sat"))
+    branch = trace.branched("The dog", (1, 7))
+    assert (list(branch.ids), branch.text, branch.model) == ([1, 7], "The dog", "m")
+    chosen = branch.token(1)
+    assert (chosen.raw_probability, chosen.probability, chosen.entropy) == (0.25, 0.125, 1.5)
+    assert chosen.alternatives == trace.token(1).alternatives
+    assert (list(trace.ids), trace.text) == ([1, 2, 3], "The cat sat")
+
+
+def test_a_branch_whose_ids_are_not_known_keeps_what_is_the_same() -> None:
+    trace = traced(word(1, "The"), word(2, " cat", (7, " car")), word(3, " sat"))
+    assert list(trace.branched("The car", ()).ids) == [1, UNKNOWN]
+    assert trace.branched("The car", ()).text == "The car"
+    assert list(trace.branched("The car", (9, 7)).ids) == [1, UNKNOWN]
+
+
+def test_tokens_are_kept_with_their_message_and_go_with_it(store: ConversationStore, database: Database) -> None:
+    conversation = store.create().id
+    question = store.add_message(conversation, None, "user", "q")
+    reply = store.add_message(conversation, question.id, "assistant", "", "running")
+    assert store.tokens(reply.id) == b""
+    store.finish(reply.id, "ab", "complete", {}, traced(word(1, "ab")).pack())
+    found = TokenTrace.unpack(store.tokens(reply.id))
+    assert found is not None
+    assert found.text == "ab"
+    store.delete_message(reply.id)
+    store.undelete_message(reply.id)
+    assert store.tokens(reply.id)
+    database.execute("DELETE FROM conversations WHERE id = ?", (conversation,))
+    assert database.execute("SELECT count(*) FROM message_tokens").fetchone() == (0,)
+
+
+@given(TOKENS, st.data())
+def test_an_edit_keeps_exactly_the_tokens_around_it(tokens: list[TokenInfo], data: st.DataObject) -> None:
+    trace = traced(*tokens)
+    low = data.draw(st.integers(0, trace.length))
+    high = data.draw(st.integers(low, trace.length))
+    text = trace.text[:low] + data.draw(TEXTS) + trace.text[high:]
+    found = trace.edited(text)
+    assert found.text == text
+    assert [found.end(index) - found.starts[index] >= 0 for index in range(len(found))] == [True] * len(found)
+    again = TokenTrace.unpack(found.pack())
+    assert again is not None
+    for index in range(len(found)):
+        if found.ids[index] != UNKNOWN:
+            assert found.token(index) in [trace.token(place) for place in range(len(trace))]
+    whole = [index for index in range(len(trace)) if trace.end(index) <= low and trace.end(index) > trace.starts[index]]
+    assert [found.token(index) for index in whole] == [trace.token(index) for index in whole]
+
+
+def test_what_is_typed_in_twice_is_one_unknown_piece_and_emoji_are_single_characters() -> None:
+    trace = traced(word(1, "A😀"), word(2, " b"), word(3, " c"))
+    once = trace.edited("A😀x b c")
+    assert list(once.ids) == [1, UNKNOWN, 2, 3]
+    assert list(once.edited("A😀xy b c").ids) == [1, UNKNOWN, 2, 3]
+    assert list(once.starts) == [0, 2, 3, 5]
+    assert once.edited(once.text) is once
+    chosen = traced(word(1, "a"), word(2, " b", (9, " z"))).chosen(1, Alternative(9, " z", 0.25, 0.125), "a z")
+    assert (list(chosen.ids), chosen.text, chosen.token(1).alternatives[1].id) == ([1, 9], "a z", 9)

@@ -1,0 +1,175 @@
+"""Opening: migrations with a copy before them, newer and damaged files, the data folder."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.database.database import Database, StoreError, data_folder
+from desktop.store.database.migrations import MIGRATIONS, conversations_and_messages
+
+
+def add_a_colour(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE conversations ADD COLUMN colour TEXT NOT NULL DEFAULT 'none'")
+
+
+def break_half_way(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE TABLE half (id INTEGER)")
+    connection.execute("INSERT INTO nowhere VALUES (1)")
+
+
+def applied(path: Path) -> list[str]:
+    connection = sqlite3.connect(path)
+    try:
+        return [row[0] for row in connection.execute("SELECT name FROM migrations ORDER BY number")]
+    finally:
+        connection.close()
+
+
+def fill(path: Path, count: int = 50) -> None:
+    database = Database(path)
+    store = ConversationStore(database)
+    for number in range(count):
+        store.add_message(store.create().id, None, "user", f"Question {number} " + "lorem ipsum " * 50)
+    database.close()
+
+
+def test_pragmas(tmp_path: Path) -> None:
+    database = Database(tmp_path / "a.sqlite3")
+    names = ("journal_mode", "foreign_keys", "synchronous", "busy_timeout")
+    found = {name: database.execute(f"PRAGMA {name}").fetchone()[0] for name in names}
+    database.close()
+    assert found == {"journal_mode": "wal", "foreign_keys": 1, "synchronous": 1, "busy_timeout": 5000}
+
+
+def test_migrations_run_once_and_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite3"
+    for _ in range(2):
+        Database(path).close()
+    assert applied(path) == [step.__name__ for step in MIGRATIONS]
+    assert {file.name for file in tmp_path.iterdir()} == {"a.sqlite3", "a.sqlite3.whole"}  # a fresh file needs no copy
+
+
+def test_an_old_file_is_copied_and_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite3"
+    database = Database(path, (conversations_and_messages,))
+    database.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('Old', 1, 1)")
+    database.execute(
+        "INSERT INTO messages (conversation_id, role, text, state, created_at) VALUES (1, 'user', 'an ancient question', 'complete', 1)"
+    )
+    database.close()
+    database = Database(path, (*MIGRATIONS, add_a_colour))
+    store = ConversationStore(database)
+    assert [hit.snippet for hit in store.search("ancient")] == ["an ancient question"]
+    assert database.execute("SELECT colour FROM conversations").fetchone()[0] == "none"
+    database.close()
+    copy = tmp_path / "a.before-full_text_search.sqlite3"
+    assert applied(copy) == ["conversations_and_messages"]
+    assert applied(path) == [step.__name__ for step in (*MIGRATIONS, add_a_colour)]
+
+
+def test_a_failing_migration_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite3"
+    fill(path, 3)
+    with pytest.raises(StoreError, match="nowhere"):
+        Database(path, (*MIGRATIONS, break_half_way))
+    database = Database(path)
+    assert database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'half'").fetchone()[0] == 0
+    assert len(ConversationStore(database).list()) == 3
+    database.close()
+
+
+def test_a_newer_file_is_refused_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite3"
+    Database(path, (*MIGRATIONS, add_a_colour)).close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"newer version of Inglenook.*add_a_colour.*update"):
+        Database(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("harm", ["text", "page", "cut"])
+def test_a_damaged_file_is_set_aside(tmp_path: Path, harm: str) -> None:
+    path = tmp_path / "a.sqlite3"
+    fill(path, 200)
+    data = bytearray(path.read_bytes())
+    if harm == "text":
+        data = bytearray(b"this is no database at all, only some text\n" * 200)
+    elif harm == "page":
+        for start in range(4096 * 3, len(data) - 4096, 4096):
+            data[start : start + 2048] = b"\xa5" * 2048
+    else:
+        del data[len(data) * 4 // 5 :]
+    path.write_bytes(data)
+    database = Database(path)
+    titles = {row.title for row in ConversationStore(database).list()}
+    assert (not titles) if harm == "text" else 0 < len(titles) < 200
+    assert all(title.startswith("Question") or title == "Recovered conversation" for title in titles)
+    assert len(database.notices) == 1
+    assert "damaged" in database.notices[0]
+    kept = [file for file in tmp_path.iterdir() if ".damaged-" in file.name]
+    assert [file.read_bytes() for file in kept] == [bytes(data)]
+    assert kept[0].name in database.notices[0]
+    database.close()
+
+
+def test_a_folder_in_the_way_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.sqlite3").mkdir()
+    with pytest.raises(StoreError, match=r"cannot be read or written .*check"):
+        Database(tmp_path / "a.sqlite3")
+
+
+def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
+    database = Database(tmp_path / "a.sqlite3")
+    store = ConversationStore(database)
+
+    def fail_half_way() -> None:
+        with database.transaction():
+            store.create("lost")
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail_half_way()
+    assert store.list() == ()
+    store.create("kept")
+    assert [row.title for row in store.list()] == ["kept"]
+    database.close()
+
+
+def test_a_database_locked_by_another_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("desktop.store.database.database.BUSY_TIMEOUT_S", 0.05)
+    path = tmp_path / "a.sqlite3"
+    database = Database(path)
+    store = ConversationStore(database)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="locked"):
+        store.create("now")
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.create("then").title == "then"
+    database.close()
+
+
+def test_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGLENOOK_DATA", str(tmp_path / "from-environment"))
+    assert data_folder() == tmp_path / "from-environment"
+    assert data_folder(tmp_path / "given") == tmp_path / "given"
+    assert (tmp_path / "given").is_dir()
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError, match="cannot be made"):
+        data_folder(tmp_path / "file" / "below")
+    monkeypatch.delenv("INGLENOOK_DATA")
+    assert data_folder().name == "inglenook"
+
+
+def test_checking_a_large_file_is_quick(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite3"
+    fill(path, 2000)
+    started = time.perf_counter()
+    Database(path).close()
+    assert time.perf_counter() - started < 0.5

@@ -1,0 +1,108 @@
+"""Origins: packed and back, each against the one before, small, through replacing, deleting and keeping temporary chats."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from desktop.store.caches.file_hashes import FileHashes, computed, identity, parts
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.conversations.temporary import Library
+from desktop.store.database.database import Database
+from desktop.store.provenance.provenance import OriginStore
+from desktop.store.provenance.record import Origin, common_length, pack, unpack
+from engine.core import Rendered
+
+IDS = st.lists(st.integers(0, 40), max_size=30).map(tuple)
+FACTS = {"settings": {"SamplerSettings": {"temperature": 0.7, "order": ["a", "b"]}}, "engine": "1", "started": 12.5, "x": "ü\ud800"}
+
+
+def made(ids: tuple[int, ...], negative: tuple[int, ...] = (), **facts: object) -> Origin:
+    words = tuple((id, bytes([id, 200]), id % 5 == 0) for id in dict.fromkeys(ids + negative))
+    passes = (((0, max(1, len(ids) - 1)), (len(ids), 1)), *((((0, 0),),) if negative else ()))
+    return Origin({**FACTS, **facts}, Rendered(ids, len(ids) % 3, bool(len(ids) % 2), negative, passes, words))
+
+
+@settings(deadline=None)
+@given(IDS, IDS, IDS)
+def test_packed_and_back_is_the_same(ids: tuple[int, ...], before: tuple[int, ...], negative: tuple[int, ...]) -> None:
+    origin, base = made(ids, negative), made(before, started=3)
+    assert unpack(pack(origin)) == origin
+    assert unpack(pack(origin, base), base) == origin
+    assert unpack(pack(Origin(FACTS), base), base) == Origin(FACTS)
+    same = next((at for at, (a, b) in enumerate(zip(ids, before, strict=False)) if a != b), min(len(ids), len(before)))
+    assert common_length(ids, before) == same
+
+
+def test_what_is_damaged_is_nothing() -> None:
+    data = pack(made((1, 2, 3)))
+    assert unpack(b"") is None
+    assert unpack(b"\x09" + data[1:]) is None
+    assert unpack(data[:-6]) is None
+    assert unpack(pack(made((1, 2, 3)), made((1, 2)))) is None, "it needs its base"
+
+
+def chain(store: ConversationStore, origins: OriginStore, count: int) -> dict[int, Origin]:
+    chat, parent, found, ids = store.create().id, None, {}, tuple(range(200))
+    for turn in range(count):
+        parent = store.add_message(chat, parent, "user", "?").id
+        parent = store.add_message(chat, parent, "assistant", "!").id
+        ids += tuple(range(turn, turn + 60))
+        found[parent] = made(tuple(id % 40 for id in ids), started=float(turn))
+        origins.save(parent, found[parent])
+    return found
+
+
+def test_a_chat_of_replies_is_small_and_survives_a_replaced_one(store: ConversationStore, database: Database) -> None:
+    origins = OriginStore(database)
+    found = chain(store, origins, 60)
+    assert {message: origins.load(message) for message in found} == found
+    rows = database.execute("SELECT depth, length(data) FROM message_origins ORDER BY message_id").fetchall()
+    assert max(depth for depth, _ in rows) == 24
+    assert [depth for depth, _ in rows].count(0) == 3
+    assert sum(size for _, size in rows) < 60 * 260, "each costs what is new in it"
+    middle = sorted(found)[30]
+    found[middle] = made((5, 6, 7), started=99.0)
+    origins.save(middle, found[middle])
+    assert {message: origins.load(message) for message in found} == found
+    database.execute("UPDATE message_origins SET data = x'0102' WHERE message_id = ?", (middle,))
+    assert origins.load(middle) is None
+    assert origins.load(middle + 1) is None
+
+
+def test_those_of_temporary_chats_are_kept_with_them(database: Database) -> None:
+    library = Library(database)
+    found = chain(library.temporary, library.origins(1 << 30), 3)
+    chat = library.temporary.message(next(iter(found))).conversation_id
+    assert not database.execute("SELECT 1 FROM message_origins").fetchall(), "nothing of it is on the disk"
+    kept = library.keep(chat)
+    replies = [message.id for message in library.kept.path(kept.id) if message.role == "assistant"]
+    assert [library.origins(reply).load(reply) for reply in replies] == list(found.values())
+    assert all(library.origins(message).load(message) is None for message in found)
+    library.close()
+
+
+def test_hashes_of_files_shards_and_folders(tmp_path) -> None:
+    file = tmp_path / "m-00001-of-00002.gguf"
+    (tmp_path / "m-00002-of-00002.gguf").write_bytes(b"b")
+    file.write_bytes(b"abc")
+    (tmp_path / "one.gguf").write_bytes(b"abc")
+    assert [each.name for each in parts(file)] == ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf"]
+    (*_, (_, _, whole)) = computed(tmp_path / "one.gguf", lambda: True)
+    assert whole == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    (*_, (done, total, found)) = computed(file, lambda: True)
+    assert (done, total) == (4, 4)
+    assert found not in ("", whole)
+    assert not list(computed(file, lambda: False))
+    assert parts(tmp_path / "gone.gguf") == []
+    assert identity(tmp_path / "gone.gguf") == ""
+    key = identity(tmp_path / "one.gguf")
+    known = FileHashes(tmp_path / "hashes.json")
+    known.put(key, whole)
+    assert FileHashes(tmp_path / "hashes.json").get(key) == whole
+    os.utime(tmp_path / "one.gguf", ns=(1, 1))
+    assert FileHashes(tmp_path / "hashes.json").get(identity(tmp_path / "one.gguf")) == "", "the file is another one"
+    (tmp_path / "hashes.json").write_text("[]")
+    assert FileHashes(tmp_path / "hashes.json").get(key) == ""

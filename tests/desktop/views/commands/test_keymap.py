@@ -1,0 +1,179 @@
+"""Keys of commands: given, taken over, reset, saved, in force at once and at the next start, whatever the file says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeySequence
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QPushButton
+
+from desktop.store.settings.preferences import FILE_NAME, Preferences
+from desktop.views.commands.actions import COMMANDS, ELSEWHERE, Command, with_mnemonics
+from desktop.views.commands.keymap import Keymap, native, typing_trouble
+from desktop.views.commands.shortcuts_dialog import ShortcutsDialog
+from tests.desktop.hand import Hand
+
+Key = Qt.Key
+CTRL, SHIFT, ALT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier, Qt.KeyboardModifier.AltModifier
+TABLE = (
+    Command("one", "File", "One", ("Ctrl+N", "Ctrl+Shift+O")),
+    Command("", "File"),
+    Command("two", "File", "Two…", ("Ctrl+O",)),
+    Command("three", "Edit", "Three"),
+)
+
+
+@pytest.fixture
+def preferences(tmp_path) -> Preferences:
+    return Preferences(tmp_path / FILE_NAME)
+
+
+def again(preferences: Preferences) -> tuple[Keymap, Preferences]:
+    read = Preferences(preferences.path)
+    return Keymap(read, TABLE), read
+
+
+def test_keys_are_given_taken_over_and_kept(preferences) -> None:
+    keymap = Keymap(preferences, TABLE)
+    changes: list[bool] = []
+    keymap.changed.connect(lambda: changes.append(True))
+    keymap.set_keys("three", ["Ctrl+N", "ctrl+j", "Ctrl+J", "nonsense"])
+    assert keymap.keys("three") == ("Ctrl+N", "Ctrl+J")
+    assert keymap.keys("one") == ("Ctrl+Shift+O",)
+    assert keymap.owner("ctrl+n") == "three"
+    assert keymap.is_changed("one")
+    assert changes == [True]
+    for found in (again(preferences)[0], keymap):
+        assert (found.keys("one"), found.keys("two"), found.keys("three")) == (("Ctrl+Shift+O",), ("Ctrl+O",), ("Ctrl+N", "Ctrl+J"))
+    keymap.reset("one")
+    assert keymap.keys("three") == ("Ctrl+J",)
+    keymap.set_keys("two", [])
+    assert again(preferences)[0].keys("two") == ()
+    keymap.reset_all()
+    assert not any(keymap.is_changed(name) for name in ("one", "two", "three"))
+    assert json.loads(preferences.path.read_text())["shortcuts"] == {}
+
+
+def test_what_is_saved_badly_is_left_out_and_told(tmp_path) -> None:
+    path = tmp_path / FILE_NAME
+    saved = {"one": ["Ctrl+J", "Blurb+7"], "two": ["Ctrl+J", "Ctrl+U"], "three": 5, "of_tomorrow": ["F9"]}
+    path.write_text(json.dumps({"shortcuts": saved}))
+    read = Preferences(path)
+    keymap = Keymap(read, TABLE)
+    assert (keymap.keys("one"), keymap.keys("two"), keymap.keys("three")) == (("Ctrl+J",), ("Ctrl+U",), ())
+    told = " ".join(read.notices)
+    for part in ("Blurb+7", "“One” and for “Two”", "“three”"):
+        assert part in told
+    assert len(read.notices) == 3
+    keymap.set_keys("three", ["F8"])
+    assert Preferences(path).shortcuts["of_tomorrow"] == ("F9",)
+    path.write_text(json.dumps({"shortcuts": "all of them"}))
+    assert Keymap(Preferences(path), TABLE).keys("one") == ("Ctrl+N", "Ctrl+Shift+O")
+    assert len(Preferences(path).notices) == 1
+
+
+def test_a_key_of_the_user_goes_before_one_that_a_command_comes_with(tmp_path) -> None:
+    path = tmp_path / FILE_NAME
+    path.write_text(json.dumps({"shortcuts": {"three": ["Ctrl+O"]}}))
+    read = Preferences(path)
+    keymap = Keymap(read, TABLE)
+    assert (keymap.keys("two"), keymap.keys("three"), read.notices) == ((), ("Ctrl+O",), ())
+
+
+@pytest.mark.parametrize("keys", ["A", "Shift+7", "Return", "Space", "Backspace", "Left", "Ctrl+Right", "Ctrl+Backspace"])
+def test_keys_that_writing_needs_are_warned_of(qapp, keys) -> None:
+    assert native(keys) in typing_trouble(keys)
+
+
+@pytest.mark.parametrize("keys", ["Ctrl+J", "F5", "Alt+A", "Ctrl+Shift+7", "Esc", ""])
+def test_other_keys_are_not(qapp, keys) -> None:
+    assert typing_trouble(keys) == ""
+
+
+def test_every_menu_has_letters_of_its_own() -> None:
+    for menu in {command.menu for command in COMMANDS}:
+        marked = with_mnemonics(command.text for command in COMMANDS if command.menu == menu and command.text)
+        letters = [text[text.index("&") + 1].casefold() for text in marked if "&" in text]
+        assert len(letters) == len(set(letters)) == len(marked)
+    assert with_mnemonics(["Cut", "Copy", "C"]) == ["&Cut", "C&opy", "C"]
+    assert with_mnemonics(["&Cut"]) == ["&Cut"]
+
+
+# -- in the window
+
+
+def dialog_of(hand: Hand) -> ShortcutsDialog:
+    hand.press(Key.Key_Slash, CTRL)
+    found = QApplication.activeModalWidget()
+    assert isinstance(found, ShortcutsDialog)
+    return found
+
+
+def chips(dialog: ShortcutsDialog, name: str) -> list[QPushButton]:
+    QApplication.sendPostedEvents(None, 52)  # those that are gone are deleted
+    return [button for button in dialog.rows[name].findChildren(QPushButton) if button.objectName() == "key"]
+
+
+def test_keys_are_changed_in_the_list_and_hold_at_once_and_after_a_restart(qtbot, qapp, tmp_path) -> None:
+    hand = Hand(qtbot, tmp_path)
+    try:
+        dialog = dialog_of(hand)
+        qtbot.waitUntil(dialog.query.hasFocus)
+        shown = {row.label.text() for row in dialog.rows.values()}
+        assert len(shown) == len([command for command in COMMANDS if command.text])
+        QTest.keyClicks(dialog.query, "ctrl+b")
+        assert [name for name, row in dialog.rows.items() if not row.isHidden()] == ["sidebar"]
+        hand.press(Key.Key_Escape)  # empties the search and leaves the list open
+        assert dialog.isVisible()
+        assert not dialog.rows["quit"].isHidden()
+        QTest.keyClicks(dialog.query, ELSEWHERE[0][0])
+        assert all(row.isHidden() for row in dialog.rows.values())
+        dialog.query.clear()
+
+        hand.click("Another key for Delete chat", dialog)
+        assert dialog.editor.keys.hasFocus()
+        QTest.keyClick(dialog.editor.keys, Key.Key_B, CTRL)
+        assert "“Chats”" in dialog.editor.note.text()
+        hand.click("Take it over", dialog)
+        assert [button.text() for button in chips(dialog, "delete_chat")] == [native("Ctrl+B")]
+        assert chips(dialog, "sidebar") == []
+        assert hand.window.left_button.toolTip() == "Chats"
+        actions = hand.window.actions_by_name
+        assert actions["delete_chat"].shortcuts() == [QKeySequence("Ctrl+B")]
+        assert actions["sidebar"].shortcuts() == []
+
+        hand.click("Another key for Chats", dialog)
+        QTest.keyClick(dialog.editor.keys, Key.Key_X, ALT)
+        hand.click("Use", dialog)
+        hand.click("Another key for Quit", dialog)
+        QTest.keyClick(dialog.editor.keys, Key.Key_Q)
+        assert "needed for writing" in dialog.editor.note.text()
+        assert hand.button("Use anyway", dialog).isEnabled()
+        hand.click("Cancel", dialog)
+        hand.click(f"{native('Ctrl+N')}: change", dialog)
+        hand.click("Remove", dialog)
+        dialog.close()
+        assert hand.window.left_button.toolTip() == f"Chats ({native('Alt+X')})"
+
+        hand.restart()
+        keymap = hand.window.commands.keymap
+        assert keymap.keys("delete_chat") == ("Ctrl+B",)
+        assert keymap.keys("new_chat") == ("Ctrl+Shift+O",)
+        hand.window.chat.composer.box.setFocus()
+        before = hand.window.sidebar.isHidden()
+        hand.press(Key.Key_X, ALT)
+        assert hand.window.sidebar.isHidden() is not before
+
+        dialog = dialog_of(hand)
+        hand.click("Usual keys for Chats", dialog)
+        assert keymap.keys("sidebar") == ("Ctrl+B",)
+        assert keymap.keys("delete_chat") == ()
+        hand.click("Reset all", dialog)
+        assert keymap.keys("new_chat") == ("Ctrl+N", "Ctrl+Shift+O")
+        assert not hand.button("Reset all", dialog).isEnabled()
+        dialog.close()
+    finally:
+        hand.close()

@@ -1,0 +1,158 @@
+"""The composer: which keys send, what is never lost."""
+
+import pytest
+from PySide6.QtCore import QMimeData, Qt, QUrl
+from PySide6.QtGui import QInputMethodEvent
+from PySide6.QtWidgets import QApplication
+
+from desktop.views.composer.composer import Composer
+
+ENTER, KEYPAD = Qt.Key.Key_Return, Qt.Key.Key_Enter
+NONE, SHIFT, CTRL = Qt.KeyboardModifier.NoModifier, Qt.KeyboardModifier.ShiftModifier, Qt.KeyboardModifier.ControlModifier
+PAD = Qt.KeyboardModifier.KeypadModifier
+
+
+@pytest.fixture
+def composer(qtbot):
+    widget = Composer()
+    qtbot.addWidget(widget)
+    widget.resize(500, 300)
+    widget.show()
+    widget.sent = []
+    widget.submitted.connect(widget.sent.append)
+    return widget
+
+
+@pytest.mark.parametrize(
+    ("send_with", "key", "modifier", "sends"),
+    [
+        ("enter", ENTER, NONE, True),
+        ("enter", KEYPAD, PAD, True),
+        ("enter", ENTER, CTRL, True),
+        ("enter", ENTER, SHIFT, False),
+        ("enter", KEYPAD, SHIFT | PAD, False),
+        ("ctrl+enter", ENTER, NONE, False),
+        ("ctrl+enter", KEYPAD, PAD, False),
+        ("ctrl+enter", ENTER, CTRL, True),
+        ("ctrl+enter", KEYPAD, CTRL | PAD, True),
+        ("ctrl+enter", ENTER, SHIFT, False),
+    ],
+)
+def test_which_keys_send(composer, qtbot, send_with, key, modifier, sends) -> None:
+    composer.set_send_with(send_with)
+    qtbot.keyClicks(composer.box, "hello")
+    qtbot.keyClick(composer.box, key, modifier)
+    assert composer.sent == (["hello"] if sends else [])
+    assert composer.text() == ("hello" if sends else "hello\n")
+
+
+def test_nothing_but_spaces_is_not_sent(composer, qtbot) -> None:
+    qtbot.keyClicks(composer.box, "   ")
+    qtbot.keyClick(composer.box, ENTER)
+    assert composer.sent == []
+    assert not composer.button.isEnabled()
+
+
+def test_an_input_method_that_composes_never_sends(composer, qtbot) -> None:
+    qtbot.keyClicks(composer.box, "ni")
+    QApplication.sendEvent(composer.box, QInputMethodEvent("ni hao", []))
+    qtbot.keyClick(composer.box, ENTER)
+    assert composer.sent == []
+    commit = QInputMethodEvent("", [])
+    commit.setCommitString("你好")
+    QApplication.sendEvent(composer.box, commit)
+    qtbot.keyClick(composer.box, ENTER)
+    assert len(composer.sent) == 1
+    assert "你好" in composer.sent[0]
+
+
+def test_text_stays_until_it_is_accepted(composer, qtbot) -> None:
+    qtbot.keyClicks(composer.box, "keep me")
+    qtbot.keyClick(composer.box, ENTER)
+    assert composer.text() == "keep me"
+    composer.accept()
+    assert composer.text() == ""
+
+
+def test_the_button_sends_or_stops(composer, qtbot) -> None:
+    qtbot.keyClicks(composer.box, "go")
+    qtbot.mouseClick(composer.button, Qt.MouseButton.LeftButton)
+    assert composer.sent == ["go"]
+    composer.set_answering(True)
+    assert composer.button.accessibleName() == "Stop the reply"
+    with qtbot.waitSignal(composer.stop_requested):
+        qtbot.mouseClick(composer.button, Qt.MouseButton.LeftButton)
+    qtbot.keyClick(composer.box, ENTER)
+    assert composer.sent == ["go", "go"]  # it waits for the end of the reply
+    assert composer.text() == "go"
+
+
+def test_it_grows_with_its_text_and_stops_growing(composer, qtbot) -> None:
+    heights = []
+    for lines in (1, 3, 9, 40):
+        composer.set_text("\n".join("line" for _ in range(lines)))
+        heights.append(composer.box.height())
+    assert heights[0] < heights[1] < heights[2] == heights[3]
+    assert heights[3] <= 9 * composer.box.fontMetrics().lineSpacing() + 20
+    composer.accept()
+    assert composer.box.height() == heights[0]
+
+
+def test_a_long_line_wraps_and_grows_the_box(composer) -> None:
+    one = composer.box.height()
+    composer.set_text("word " * 60)
+    assert composer.box.height() > one
+
+
+def test_styled_text_is_pasted_plain(composer) -> None:
+    data = QMimeData()
+    data.setHtml("<b>bold</b>")
+    data.setText("bold")
+    composer.box.insertFromMimeData(data)
+    assert composer.text() == "bold"
+
+
+def test_files_that_are_pasted_are_told_and_never_written_as_text(composer, qtbot) -> None:
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile("/tmp/notes.md")])
+    data.setText("/tmp/notes.md")
+    with qtbot.waitSignal(composer.box.files_pasted) as told:
+        composer.box.insertFromMimeData(data)
+    assert [path.name for path in told.args[0]] == ["notes.md"]
+    assert composer.text() == ""
+
+
+def test_the_beginning_of_the_reply_is_for_one_message(composer, qtbot) -> None:
+    qtbot.mouseClick(composer.opening_button, Qt.MouseButton.LeftButton)
+    qtbot.keyClicks(composer.opening_box, "Sure")
+    qtbot.keyClick(composer.opening_box, ENTER)
+    assert composer.opening() == "Sure"
+    assert composer.sent == []
+    composer.accept()
+    assert composer.opening() == ""
+    composer.set_opening("Well")
+    qtbot.keyClick(composer.opening_box, Qt.Key.Key_Escape)
+    assert not composer.opening_box.isVisible()
+    assert composer.opening() == ""
+
+
+def test_each_chat_keeps_its_draft(composer, qtbot) -> None:
+    composer.switch_conversation(1)
+    qtbot.keyClicks(composer.box, "for one")
+    composer.switch_conversation(2)
+    assert composer.text() == ""
+    qtbot.keyClicks(composer.box, "for two")
+    composer.switch_conversation(1)
+    assert composer.text() == "for one"
+    composer.switch_conversation(1)
+    assert composer.text() == "for one"
+    composer.switch_conversation(2)
+    assert composer.text() == "for two"
+
+
+def test_up_in_an_empty_box_asks_for_the_previous_message(composer, qtbot) -> None:
+    with qtbot.waitSignal(composer.previous_wanted):
+        qtbot.keyClick(composer.box, Qt.Key.Key_Up)
+    qtbot.keyClicks(composer.box, "x")
+    with qtbot.assertNotEmitted(composer.previous_wanted):
+        qtbot.keyClick(composer.box, Qt.Key.Key_Up)

@@ -1,0 +1,184 @@
+"""The Drafting pane's own part: who drafts, which models can, and what it brings."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QComboBox
+
+from desktop.items.models.local_models import ModelEntry
+from desktop.services.models.draft_models import DraftCandidate
+from desktop.views.settings.model.draft_model_list import CHECKING
+from desktop.views.settings.model.drafting_pane import DraftPane
+from desktop.views.settings.model.drafting_stats import speed_words
+from engine.core import Stats
+from engine.settings import SpeculationSettings
+from tests.desktop.fakes import ECHO_INFO
+
+SMALL = ModelEntry("/m/small.gguf", "Small & quick", "135 M · 4.5 bit · 98 MB")
+OTHER = ModelEntry("/m/other.gguf", "Other family")
+BROKEN = ModelEntry("/m/broken.gguf", "Broken", trouble="The file ends too early.")
+REASON = "Token 17 is 'a' in the model but 'b' in the draft model."
+DRAFTED = Stats(new_tokens=25, passes=10, drafted_tokens=40, accepted_tokens=14, decode_seconds=1.0, speedup=1.42)
+DEFAULTS = SpeculationSettings()
+
+
+def sources(**own: str) -> dict[str, str]:
+    return {field.name: "default" for field in dataclasses.fields(SpeculationSettings)} | own
+
+
+@pytest.fixture
+def pane(qtbot):
+    found = DraftPane()
+    qtbot.addWidget(found)
+    found.resize(280, 600)
+    found.show()
+    return found
+
+
+def show(pane: DraftPane, **values) -> None:
+    pane.show_values(SpeculationSettings(**values), sources(**dict.fromkeys(values, "conversation")), DEFAULTS)
+
+
+def test_without_drafting_only_the_choice_is_shown(pane) -> None:
+    show(pane)
+    assert pane.method.isVisible()
+    assert not pane.models.isVisible()
+    assert not pane.figures.isVisible()
+
+
+def test_choosing_who_drafts(pane, qtbot) -> None:
+    show(pane)
+    combo = pane.method.editor.findChild(QComboBox)
+    combo.setFocus()
+    with qtbot.waitSignal(pane.changed) as change:
+        qtbot.keyClick(combo, Qt.Key.Key_Down)
+    assert change.args == ["method", "ngram"]
+
+
+def test_models_are_looked_for_when_they_are_about_to_be_seen(pane, qtbot) -> None:
+    pane.show_model(ECHO_INFO)
+    with qtbot.waitSignal(pane.candidates_wanted):
+        show(pane, method="model")
+    with qtbot.assertNotEmitted(pane.candidates_wanted, wait=20):
+        show(pane, method="model", draft_model="/m/small.gguf")
+    with qtbot.waitSignal(pane.candidates_wanted):
+        pane.show_model(ECHO_INFO)
+
+
+def test_without_a_model_it_says_so(pane) -> None:
+    show(pane, method="model")
+    assert pane.model.note.text().startswith("Load a model first")
+    assert pane.model.note.isVisible()
+    pane.show_model(ECHO_INFO)
+    assert pane.model.note.text().startswith("No other model is known")
+    pane.show_candidates([DraftCandidate(SMALL, "")])
+    assert not pane.model.note.isVisible()
+    pane.show_model(None)
+    assert not pane.choices.isVisible()
+
+
+def test_those_that_fit_can_be_chosen_and_the_others_say_why(pane, qtbot) -> None:
+    pane.show_model(ECHO_INFO)
+    show(pane, method="model")
+    pane.show_candidates([DraftCandidate(OTHER, REASON), DraftCandidate(BROKEN, BROKEN.trouble), DraftCandidate(SMALL)])
+    choices = pane.choices
+    assert choices.paths() == (SMALL.path, OTHER.path, BROKEN.path)
+    assert choices.words(SMALL.path) == CHECKING
+    pane.show_candidates([DraftCandidate(OTHER, REASON), DraftCandidate(BROKEN, BROKEN.trouble), DraftCandidate(SMALL, "")])
+    assert [choices.button(path).isEnabled() for path in choices.paths()] == [True, False, False]
+    assert choices.words(SMALL.path) == SMALL.detail
+    assert choices.words(OTHER.path) == REASON
+    assert REASON in choices.button(OTHER.path).parentWidget().toolTip()
+    assert choices.button(OTHER.path).accessibleDescription() == REASON
+    with qtbot.assertNotEmitted(pane.changed, wait=20):
+        qtbot.mouseClick(choices.button(OTHER.path), Qt.MouseButton.LeftButton)
+    with qtbot.waitSignal(pane.changed) as change:
+        qtbot.mouseClick(choices.button(SMALL.path), Qt.MouseButton.LeftButton, pos=choices.button(SMALL.path).rect().center() / 4)
+    assert change.args == ["draft_model", SMALL.path]
+    assert not choices.button(SMALL.path).isChecked()  # until the settings say so
+    show(pane, method="model", draft_model=SMALL.path)
+    assert choices.button(SMALL.path).isChecked()
+
+
+def test_rows_stay_where_they_are_while_answers_come(pane) -> None:
+    pane.show_model(ECHO_INFO)
+    show(pane, method="model")
+    pane.show_candidates([DraftCandidate(SMALL), DraftCandidate(OTHER)])
+    button = pane.choices.button(SMALL.path)
+    button.setFocus()
+    pane.show_candidates([DraftCandidate(SMALL, ""), DraftCandidate(OTHER, REASON)])
+    assert pane.choices.button(SMALL.path) is button
+    assert pane.focusWidget() is button
+    pane.show_candidates([DraftCandidate(OTHER, REASON)])
+    assert pane.choices.paths() == (OTHER.path,)
+
+
+def test_many_that_do_not_fit_are_folded(pane, qtbot) -> None:
+    pane.show_model(ECHO_INFO)
+    show(pane, method="model", draft_model="/m/3.gguf")
+    misfits = [DraftCandidate(ModelEntry(f"/m/{number}.gguf", f"Other {number}"), REASON) for number in range(12)]
+    pane.show_candidates([*misfits, DraftCandidate(SMALL, "")])
+    choices = pane.choices
+
+    def shown() -> list[str]:
+        return [path for path in choices.paths() if choices.button(path).isVisible()]
+
+    assert shown() == [SMALL.path, "/m/3.gguf"]
+    assert choices.more.text() == "Show 12 that do not fit, and why"
+    qtbot.mouseClick(choices.more, Qt.MouseButton.LeftButton)
+    assert len(shown()) == 13
+    assert choices.more.text() == "Hide the 12 that do not fit"
+    pane.show_candidates([*misfits[:3], DraftCandidate(SMALL, "")])
+    assert len(shown()) == 4
+    assert not choices.more.isVisible()
+
+
+def test_buttons_ask_for_other_files(pane, qtbot) -> None:
+    show(pane, method="model")
+    with qtbot.waitSignal(pane.file_requested):
+        qtbot.mouseClick(pane.file, Qt.MouseButton.LeftButton)
+    with qtbot.waitSignal(pane.folder_requested):
+        qtbot.mouseClick(pane.folder, Qt.MouseButton.LeftButton)
+
+
+def test_the_way_back(pane, qtbot) -> None:
+    show(pane, method="model", draft_model=SMALL.path)
+    for row, name in ((pane.method, "method"), (pane.model, "draft_model")):
+        with qtbot.waitSignal(pane.reset_requested) as reset:
+            qtbot.mouseClick(row.reset, Qt.MouseButton.LeftButton)
+        assert reset.args == [name]
+    show(pane)
+    assert not pane.method.reset.isVisible()
+
+
+def test_figures(pane) -> None:
+    show(pane, method="ngram")
+    figures = pane.figures
+    assert figures.per_pass.text() == "The figures come with the next reply."
+    pane.show_stats(DRAFTED)
+    assert figures.per_pass.text() == "2.4 tokens for each pass of the model"
+    assert figures.bar.value() == 350
+    assert figures.kept.text() == "35 % of 40 drafted tokens kept"
+    assert figures.speed.text() == "1.4× faster than without"
+    assert figures.bar.isVisible()
+    pane.show_stats(Stats(new_tokens=9, passes=8))
+    assert figures.per_pass.text() == "Nothing was drafted in the last reply."
+    assert not figures.bar.isVisible()
+
+
+@pytest.mark.parametrize(
+    ("speedup", "adaptive", "words"),
+    [
+        (0.0, True, "Speed-up: being measured"),
+        (1.4, True, "1.4× faster than without"),
+        (1.05, True, "1.05× faster than without"),
+        (0.99, True, "As fast as without"),
+        (0.8, True, "Paused: slower than plain writing (0.80×)"),
+        (0.8, False, "Slower than without (0.80×)"),
+    ],
+)
+def test_speed_words(speedup: float, adaptive: bool, words: str) -> None:
+    assert speed_words(speedup, adaptive) == words

@@ -1,0 +1,50 @@
+"""The adapters pane: folders come by a button, count once the engine can read them, and reach the request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtWidgets import QFileDialog, QPushButton
+
+from desktop.services.settings.validation import CHECKS
+from desktop.views.settings.folder_list_editor import FoldersEditor
+from desktop.views.settings.form import SettingsForm
+from engine.settings import AdapterSettings
+from tests.engine.models.test_lora import write_adapter
+
+pytestmark = pytest.mark.gui
+
+
+def test_the_button_adds_a_folder(qtbot, tmp_path: Path) -> None:
+    """At the end of the list; a dialog that is left adds nothing. Backslashes are part of a path."""
+    form = SettingsForm(AdapterSettings)
+    qtbot.addWidget(form)
+    editor = form.editor("adapters")
+    assert isinstance(editor, FoldersEditor)
+    editor.set_value((r"C:\new\thing = 0.5",))
+    told: list[object] = []
+    editor.edited.connect(told.append)
+    button = editor.findChild(QPushButton)
+    assert button is not None
+    assert button.accessibleName()
+    pirate = tmp_path / "pirate"
+    pirate.mkdir()
+    button.click()
+    dialog = editor.findChild(QFileDialog)
+    dialog.reject()
+    button.click()
+    dialog = next(found for found in editor.findChildren(QFileDialog) if found.isVisible())
+    dialog.filesSelected.emit([str(pirate)])
+    dialog.reject()
+    assert told == [(r"C:\new\thing = 0.5", str(pirate))]
+    assert editor.value() == told[0]
+
+
+def test_what_the_check_says(tmp_path: Path) -> None:
+    """Nothing of a good adapter; one sentence of a folder that is none, and of a strength that is no number."""
+    check = CHECKS["adapters"]
+    good = str(write_adapter(tmp_path / "a"))
+    assert check(good, "", f"{good} = 0.5") == ""
+    assert "adapter_config.json" in check(str(tmp_path))
+    assert "strength" in check(f"{good} = much")

@@ -1,0 +1,197 @@
+"""Chats with several named roles in the window: the cast, whose turn it is, names in the transcript, in files and in requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+
+from desktop.store.conversations.bulk_insert import Intake, read_whole
+from desktop.store.conversations.participants import Participant, Roles, Spoken
+from desktop.store.conversations.personas import Persona
+from desktop.store.database.database import Database
+from desktop.store.transfer.exporters.markdown import markdown
+from desktop.store.transfer.exporters.own import plain
+from desktop.store.transfer.importers.own import Own
+from desktop.views.transcript.row_widgets.small import HeaderRow
+from engine.settings import SamplerSettings
+from tests.desktop.hand import Hand
+
+
+@pytest.fixture
+def hand(qtbot, tmp_path) -> Iterator[Hand]:
+    made = Hand(qtbot, tmp_path)
+    yield made
+    made.close()
+
+
+def speakers(hand: Hand) -> list[str]:
+    return [item.speaker for item in hand.items()]
+
+
+def asked(hand: Hand) -> list[tuple[str, str]]:
+    return [(message.role, message.content) for message in hand.door.chat.requests[-1].messages]
+
+
+def choose(hand: Hand, command: str) -> None:
+    """A slash command with its argument, by keyboard."""
+    hand.type(command)
+    hand.press(Qt.Key.Key_Return)
+
+
+def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path) -> None:
+    hand.load()
+    window, session, chat = hand.window, hand.session, hand.door.chat
+    chat.reply = "x Ada: Well said."  # its first word counts as the name that the reply is begun with
+    bea = window.personas.service.save(Persona(0, "Bea", "🦊", "You are a baker.", "Creative"))
+    bar = window.roles.bar
+    assert bar.isHidden()
+
+    window.actions_by_name["roles"].trigger()
+    dialog = window.roles.dialog
+    assert dialog.nothing.isVisible()
+    assert not dialog.name.isVisible()
+    dialog.add_other()
+    QTest.keyClicks(dialog.name, "Ada")
+    dialog.about.setFocus()
+    QTest.keyClicks(dialog.about, "Loves numbers.")
+    dialog.menu.aboutToShow.emit()
+    dialog.menu.actions()[0].trigger()
+    dialog.add_other()
+    QTest.keyClicks(dialog.name, "bea")
+    dialog._accept()
+    assert "Two are called bea" in dialog.trouble.text()
+    hand.click("Remove from the chat", dialog)
+    hand.click("Earlier in the order", dialog)
+    assert [dialog.list.item(row).text() for row in range(dialog.list.count())] == ["Bea", "Ada"]
+    hand.click("Later in the order", dialog)
+    QTest.keyClicks(dialog.own, "Cy, Di")
+    dialog.automatic.setValue(1)
+    dialog.buttons.button(dialog.buttons.StandardButton.Ok).click()
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow)
+    assert session.roles == Roles((Participant("Ada", "Loves numbers."), Participant("Bea", "", bea.id)), ("Cy", "Di"), "turn", 1)
+    assert window.personas.picker.accessibleName() == "2 roles in this chat"
+    assert bar.buttons[0].accessibleName() == "Let Ada speak, answers next"
+
+    hand.say("Hello")
+    qtbot.waitUntil(lambda: speakers(hand) == ["Cy", "Ada", "Bea"] and session.state == "idle" and not session.replying_in)
+    assert hand.texts()[1] == "Well said."  # without the name, however it came
+    first, second = ([(m.role, m.content) for m in request.messages] for request in chat.requests[-2:])
+    assert first[1:] == [("user", "Cy: Hello"), ("assistant", "Ada: ")]
+    assert first[0][1].endswith("Loves numbers.")
+    assert second[1:] == [("user", "Cy: Hello"), ("user", "Ada: Well said."), ("assistant", "Bea: ")]
+    assert second[0][1].endswith("You are a baker.")
+    request = chat.requests[-1]
+    assert request.continue_last
+    assert {"\nAda:", "\nCy:"} <= set(request.stops.stop_strings)
+    assert request.sampler.temperature != chat.requests[-2].sampler.temperature  # her preset, and not Ada's
+    assert session.settings(SamplerSettings).temperature == chat.requests[-2].sampler.temperature
+    trace = session.tokens(hand.items()[1].id)
+    assert trace is not None
+    assert hand.texts()[1].startswith(trace.text)
+    assert len(trace) == 3
+
+    rows = window.chat.transcript.viewport().findChildren(HeaderRow)
+    shown = [row.accessibleName() for row in rows if row.row is not None]
+    assert sorted(shown) == ["Ada", "Bea", "Cy"]
+
+    choose(hand, "/as Di")
+    assert session.roles.user == "Di"
+    assert bar.user.accessibleName() == "You write as Di"
+    hand.type("And you, Bea?")
+    hand.click("Let Bea speak")
+    qtbot.waitUntil(lambda: speakers(hand)[3:] == ["Di", "Bea", "Ada"] and session.state == "idle" and not session.replying_in)
+    session.regenerate(hand.items()[-1].id)
+    hand.wait_for("idle")
+    qtbot.waitUntil(lambda: hand.items()[-1].variant_count == 2 and session.state == "idle" and not session.replying_in)
+    last = hand.items()[5]
+    assert (last.speaker, last.variant_index) == ("Ada", 1)
+    session.continue_reply(hand.items()[-1].id)
+    hand.wait_for("idle")
+    qtbot.waitUntil(lambda: not session.replying_in)
+    assert asked(hand)[-1] == ("assistant", f"{hand.items()[-1].speaker}: Well said.")
+    session.edit(hand.items()[-1].id, "Edited", answer=False)
+    assert hand.items()[-1].speaker == "Ada"
+
+    kept = session.library.kept
+    record = read_whole(hand.desktop._database, session.conversation)
+    assert [message.speaker for message in record.messages][:3] == ["Cy", "Ada", "Bea"]
+    text = "".join(markdown([record]))
+    assert "## Bea (" in text
+    assert "## Di" in text
+    other = Database(tmp_path / "other.sqlite3")
+    again = Own().read(json.loads(json.dumps(plain(record))), lambda *words: pytest.fail(str(words)))
+    number = Intake(other).save(again).conversation_id
+    copy = read_whole(other, number)
+    assert copy.roles == record.roles
+    assert [m.speaker for m in copy.messages] == [m.speaker for m in record.messages]
+    assert {row[0] for row in other.execute("SELECT speaker_persona FROM messages WHERE speaker = 'Bea'")} == {1}
+    other.close()
+
+    before = [message.speaker for message in kept.path(session.conversation)]
+    session.fork(hand.items()[-1].id)
+    assert [message.speaker for message in kept.path(session.conversation)] == before
+    assert before[2] == Spoken("Bea", bea.id)
+    assert session.roles.automatic == 1
+    assert not bar.isHidden()
+    session.new_conversation()
+    assert bar.isHidden()
+    assert not session.voices
+    hand.say("plain")
+    assert asked(hand) == [("user", "plain")]
+
+
+def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
+    hand.load()
+    window, session, chat = hand.window, hand.session, hand.door.chat
+    window.actions_by_name["new_temporary"].trigger()
+    cast = (Participant("Ada"), Participant("Bo"), Participant("Cleo"))
+    session.set_roles(Roles(cast, turn="hand"))
+    hand.say("Anybody?")
+    assert (speakers(hand), chat.requests) == ([""], [])
+    assert window.roles.bar.title.text() == "Who answers?"
+    choose(hand, "/next Bo")
+    qtbot.waitUntil(lambda: speakers(hand) == ["", "Bo"] and session.state == "idle" and not session.replying_in)
+    assert asked(hand)[-2:] == [("user", "User: Anybody?"), ("assistant", "Bo: ")]
+
+    session.set_roles(Roles(cast, turn="named", automatic=50))
+    assert window.roles.bar.buttons[2].property("next")  # in turn, as nobody is named
+    chat.reply, chat.delay_s = "Long " * 400, 0.005
+    hand.type("Ada and Cleo?")
+    hand.press(Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: session.state == "answering")
+    assert speakers(hand)[-1] == "Cleo"
+    assert not window.roles.bar.buttons[0].isEnabled()
+    hand.press(Qt.Key.Key_Escape)
+    hand.wait_for("idle")
+    QTest.qWait(60)
+    assert session.state == "idle"
+    assert speakers(hand)[-1] == "Cleo"
+    assert len(hand.items()) == 4
+    temporary = session.conversation
+    assert session.keep_temporary()
+    assert session.conversation != temporary
+    assert speakers(hand) == ["", "Bo", "", "Cleo"]
+    assert [voice.name for voice in session.voices] == ["Ada", "Bo", "Cleo"]
+    messages, ids = session.next_messages("draft")
+    assert [message.content.split(":")[0] for message in messages[1:]] == ["User", "Bo", "User", "Cleo", "User"]
+    assert ids == [0, *(item.id for item in hand.items())]
+
+
+def test_a_plain_reply_keeps_the_persona_it_is_from(hand) -> None:
+    hand.load()
+    service, session = hand.window.personas.service, hand.session
+    ada, bea = (service.save(Persona(0, name)) for name in ("Ada", "Bea"))
+    for persona in (ada, bea):
+        session.choose_persona(persona.id)
+        hand.say("Hi")
+    session.choose_persona(None)
+    hand.say("Hi")
+    service.delete(ada)
+    assert speakers(hand) == ["", "Ada", "", "Bea", "", ""]
+    hand.restart()
+    assert speakers(hand) == ["", "Ada", "", "Bea", "", ""]

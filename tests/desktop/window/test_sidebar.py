@@ -1,0 +1,175 @@
+"""Folders, pins, trash and search in the whole window, by mouse and keyboard, over a restart."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QPalette
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QMessageBox, QPushButton
+
+from desktop.items.chats.chat_list import CHAT, FOLDER
+from desktop.items.chats.search_hits import HIT_ROLE
+from desktop.views.widgets.theme import contrast
+from tests.desktop.hand import Hand
+
+Key = Qt.Key
+CTRL, SHIFT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier
+
+
+@pytest.fixture
+def hand(qtbot, tmp_path):
+    found = Hand(qtbot, tmp_path)
+    yield found
+    found.close()
+
+
+def answer(hand: Hand, words: str) -> None:
+    """Press a button of the question that is open."""
+    box = next(box for box in hand.window.findChildren(QMessageBox) if box.isVisible())
+    button = next(button for button in box.findChildren(QPushButton) if button.text() == words)
+    QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+def chats(hand: Hand) -> list[str]:
+    return [chat.title for chat in hand.session.conversations.summaries()]
+
+
+def test_folders_pins_and_trash(hand) -> None:
+    window, rows = hand.window, hand.desktop.services.shelf.rows
+    hand.load()
+    for text in ("apples", "pears"):
+        hand.say(text)
+        hand.press(Key.Key_N, CTRL)
+    hand.press(Key.Key_D, CTRL | SHIFT)
+    QTest.keyClicks(QApplication.focusWidget(), "Fruit")
+    hand.press(Key.Key_Return)
+    (folder,) = rows.folders()
+    assert folder.name == "Fruit"
+    pears, apples = (chat.id for chat in hand.session.conversations.summaries() if chat.title)
+    window.sidebar.list.move_requested.emit([apples, pears], folder.id)
+    assert rows.shown()[rows.row_of(CHAT, pears)].depth == 1
+    window.sidebar.list.setCurrentIndex(rows.index(rows.row_of(CHAT, pears)))
+    chosen = window.sidebar.list.visualRect(window.sidebar.list.currentIndex())
+    place = window.sidebar.list.viewport().mapTo(window, chosen.center())
+    ground = window.grab().toImage().pixelColor(place.x() + chosen.width() // 2 - 12, place.y())
+    assert contrast(window.palette().color(QPalette.ColorRole.WindowText).name(), ground.name()) >= 4.5
+    window.actions_by_name["pin"].trigger()
+    assert rows.shown()[1].number == pears
+    hand.restart()
+    window, rows = hand.window, hand.desktop.services.shelf.rows
+    assert rows.shown()[1].number == pears
+    assert rows.shown()[rows.row_of(CHAT, apples)].depth == 1, "the folder is open as it was"
+    window.sidebar.list.setFocus()
+    window.sidebar.list.setCurrentIndex(rows.index(rows.row_of(FOLDER, folder.id)))
+    hand.press(Key.Key_Delete)
+    answer(hand, "Move to the trash")
+    assert [title for title in chats(hand) if title] == []
+    assert window.sidebar.trash_button.text().strip() == "Trash  (2)"
+    hand.click("Undo", window.chat.banner)
+    assert [title for title in chats(hand) if title] == ["pears", "apples"]
+    window.sidebar.list.setFocus()
+    window.sidebar.list.selectionModel().clear()
+    window.sidebar.list.setCurrentIndex(rows.index(rows.row_of(CHAT, pears)))
+    hand.press(Key.Key_Delete)
+    window.sidebar.list.setCurrentIndex(rows.index(rows.row_of(CHAT, apples)))
+    window.sidebar.list.setFocus()
+    hand.press(Key.Key_Delete)
+    hand.click("Trash, 2 chats", window.sidebar)
+    page = window.sidebar.trash
+    assert page.isVisible()
+    QTest.keyClick(page.list, Key.Key_Return)
+    assert [title for title in chats(hand) if title] == ["apples"], "what was deleted last is the first in the trash"
+    page.list.setCurrentIndex(page.model.index(0))
+    QTest.keyClick(page.list, Key.Key_Delete)
+    answer(hand, "Cancel")
+    hand.click("Empty the trash", page)
+    answer(hand, "Delete for good")
+    hand.qtbot.waitUntil(lambda: page.nothing.isVisible())
+    QTest.keyClick(page.back, Key.Key_Escape)
+    assert window.sidebar.list.isVisible()
+
+
+def test_a_hit_opens_its_variant_with_the_place_marked(hand) -> None:
+    hand.load()
+    hand.session.submit("first words\n\n" + "line\n\n" * 40 + "a needle at the end")
+    hand.wait_for("idle")
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
+    question, _ = (item.id for item in hand.items())
+    hand.session.edit(question, "another question")
+    hand.wait_for("idle")
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
+    here = hand.session.conversation
+    hand.press(Key.Key_N, CTRL)
+    sidebar, view = hand.window.sidebar, hand.window.chat.transcript
+    hand.window.search()
+    QTest.keyClicks(sidebar.query, "Needle")
+    hand.qtbot.waitUntil(lambda: sidebar.hits.messages > 0 and not hand.desktop.services.shelf.finder.running)
+    row = next(
+        row for row in range(sidebar.hits.rowCount())
+        if (hit := sidebar.hits.index(row).data(HIT_ROLE)) is not None and hit.message_id == question
+    )  # fmt: skip
+    place = sidebar.results.visualRect(sidebar.hits.index(row)).center()
+    QTest.mouseClick(sidebar.results.viewport(), Qt.MouseButton.LeftButton, pos=place)
+    assert hand.session.conversation == here
+    assert hand.items()[0].id == question, "the version that has the word"
+    assert view.finding.bar is not None
+    assert view.finding.bar.query() == "needle"
+    hand.qtbot.waitUntil(view.settled)
+    present, _ = view.finding._present
+    assert present.item.id == question
+    widget = view.stage.widget(present)
+    assert 0 <= widget.y() + widget.mark_top() < view.viewport().height()
+    hand.window.sidebar.query.clear()
+    hand.qtbot.waitUntil(sidebar.list.isVisible)
+
+
+def test_ctrl_n_and_delete_take_the_new_chat_alone(hand) -> None:
+    hand.load()
+    hand.say("Keep me")
+    kept = hand.session.conversation
+    hand.press(Key.Key_N, CTRL)
+    assert hand.window.sidebar.list.chosen() == [hand.session.conversation] != [kept]
+    hand.window.sidebar.list.setFocus()
+    hand.press(Key.Key_Delete)
+    assert kept in [row.id for row in hand.session.conversations.summaries()]
+
+
+def test_ctrl_z_in_an_untouched_message_box_brings_a_deleted_chat_back(hand) -> None:
+    hand.load()
+    hand.say("Bring me back")
+    chat = hand.session.conversation
+    hand.window.actions_by_name["delete_chat"].trigger()
+    assert hand.session.conversation != chat
+    hand.box.setFocus()
+    hand.press(Key.Key_Z, CTRL)
+    assert hand.session.conversation == chat
+    hand.window.actions_by_name["delete_chat"].trigger()
+    hand.type("word")
+    for _ in range(4):  # what is typed comes first, and one too many does not fetch a chat
+        hand.press(Key.Key_Z, CTRL)
+    assert hand.box.toPlainText() == ""
+    assert hand.session.conversation != chat
+    field = hand.window.sidebar.query
+    field.setFocus()
+    hand.press(Key.Key_Z, CTRL)
+    assert hand.session.conversation == chat
+
+
+def test_a_new_chat_is_seen_after_a_search(hand) -> None:
+    hand.load()
+    hand.say("Bread")
+    sidebar = hand.window.sidebar
+    hand.press(Key.Key_N, CTRL)
+    sidebar.query.setText("bread")
+    sidebar.find_now()
+    hand.qtbot.waitUntil(lambda: sidebar.hits.rowCount() > 0)
+    session, window = hand.session, hand.window
+    ways = (lambda: hand.click("New chat", sidebar), session.new_notebook, lambda: window.open_chat(1))
+    for new in ways:
+        sidebar.query.setText("nowhere")
+        sidebar.find_now()
+        new()
+        assert sidebar.query.text() == ""
+        assert sidebar.list.isVisible()
+        assert sidebar.list.chosen() == [hand.session.conversation]

@@ -1,0 +1,313 @@
+"""Chats in and out of the window: exported in every format, imported by menu and drop, backed up, restored, and a full disk."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pypdf import PdfReader
+from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtGui import QDropEvent, QGuiApplication
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QFileDialog, QMessageBox
+
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.database.database import FILE_NAME, Database
+from tests.desktop.hand import Hand
+from tests.desktop.store.database.test_full_disk import full, room
+from tests.desktop.store.transfer.importers.files import chatgpt, written
+
+pytestmark = pytest.mark.gui
+LONG = ("w" * 300 + " ") * 70
+THINKING = "<think>\nWhat do they mean?\n</think>\nThis is **the answer**."
+
+
+@pytest.fixture
+def hand(qtbot, tmp_path: Path) -> Iterator[Hand]:
+    made = Hand(qtbot, tmp_path)
+    yield made
+    made.close()
+
+
+def choose(hand: Hand, name: str, path: Path) -> None:
+    """Take `path` in the file dialog of this name, as its button does."""
+    dialog = hand.window.findChild(QFileDialog, name)
+    assert dialog is not None
+    assert dialog.isVisible()
+    dialog.fileSelected.emit(str(path))
+    dialog.filesSelected.emit([str(path)])
+    dialog.done(QFileDialog.DialogCode.Accepted)
+
+
+def export(hand: Hand, label: str, path: Path, thoughts: bool = True) -> None:
+    dialog = hand.window.exchange.export_dialog
+    dialog.choose_format(label)
+    dialog.thoughts.setChecked(thoughts)
+    hand.click("Choose where…", dialog)
+    choose(hand, "exportTo", path)
+    hand.qtbot.waitUntil(lambda: hand.window.exchange.export_dialog is None)
+
+
+def suggested(hand: Hand, label: str) -> str:
+    """The name that the file dialog offers."""
+    dialog = hand.window.exchange.export_dialog
+    dialog.choose_format(label)
+    hand.click("Choose where…", dialog)
+    (asked,) = hand.window.findChildren(QFileDialog, "exportTo")
+    name = Path(asked.selectedFiles()[0]).name
+    asked.done(QFileDialog.DialogCode.Rejected)
+    hand.qtbot.waitUntil(lambda: not hand.window.findChildren(QFileDialog, "exportTo"))
+    return name
+
+
+def banner(hand: Hand) -> str:
+    return hand.window.chat.banner.text.text()
+
+
+def trigger(hand: Hand, name: str) -> None:
+    hand.window.actions_by_name[name].trigger()
+
+
+def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
+    hand.load()
+    hand.door.chat.reply = THINKING
+    hand.say("A question / with: signs")
+    for label, ending in (("Markdown", ".md"), ("Web page", ".html"), ("JSON, without loss", ".inglenook.json"), ("PDF", ".pdf")):
+        trigger(hand, "export_chat")
+        assert suggested(hand, label).endswith(ending)
+        export(hand, label, tmp_path / f"a{ending}")
+        assert "exported" in banner(hand)
+    assert "What do they mean?" in (tmp_path / "a.md").read_text()
+    assert "<strong>the answer</strong>" in (tmp_path / "a.html").read_text()
+    pages = PdfReader(tmp_path / "a.pdf").pages
+    text = " ".join("".join(page.extract_text() for page in pages).split())
+    assert "What do they mean? This is the answer" in text
+    assert "1 of 1" in text
+    trigger(hand, "export_chat")
+    export(hand, "Markdown", tmp_path / "b.md", thoughts=False)
+    assert "What do they mean?" not in (tmp_path / "b.md").read_text()
+    trigger(hand, "copy_chat")
+    assert QGuiApplication.clipboard().text() == (tmp_path / "a.md").read_text()
+
+    hand.window.new_chat()
+    hand.type("Another")
+    QTest.keyClick(hand.box, Qt.Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: len(hand.texts()) == 2 and not hand.session.replying_in)
+    assert [row.title for row in hand.session.library.kept.list()] == ["Another", "A question / with: signs"]
+    (tmp_path / "out").mkdir()
+    trigger(hand, "export_all")
+    export(hand, "PDF", tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["A question with signs.pdf", "Another.pdf"]
+
+    (tmp_path / "a.inglenook.json").rename(tmp_path / "a.json")  # the name is the user's
+    trigger(hand, "import_chats")
+    choose(hand, "importFrom", tmp_path / "a.json")
+    window = hand.window.exchange.import_window
+    hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
+    assert window.heading.text() == "All of these chats are here already"
+    hand.click("Close", window)
+
+
+def test_an_export_that_cannot_be_written_says_so_and_can_go_elsewhere(hand: Hand, tmp_path: Path) -> None:
+    hand.load()
+    hand.say("Hello")
+    trigger(hand, "export_chat")
+    dialog = hand.window.exchange.export_dialog
+    for label in ("Markdown", "PDF"):
+        dialog.begin(label, tmp_path / "missing" / "a.md")
+        hand.qtbot.waitUntil(lambda: dialog.choose.isVisible())
+        assert "choose another place" in dialog.trouble.text()
+    export(hand, "Markdown", tmp_path / "a.md")
+    assert (tmp_path / "a.md").exists()
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Path) -> None:
+    hand.load()
+    hand.door.chat.delay_s, hand.door.chat.reply = 0.01, "word " * 400
+    hand.type("Go on")
+    hand.press(Qt.Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
+    talk = hand.session.conversation
+    chats = [chatgpt(number) for number in range(30)]
+    path = written(tmp_path / "conversations.json", [*chats[:10], {"mapping": {}, "title": "Bad"}, 5, *chats[10:]])
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(path))])
+    assert hand.window.files.words([path]) == "Drop the chats here to import them"
+    event = QDropEvent(QPointF(50, 50), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
+    hand.window.dropEvent(event)
+    window = hand.window.exchange.import_window
+    assert window.isVisible()
+    assert not window.isModal()
+    hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
+    assert window.heading.text() == "30 chats were imported"
+    assert "conversations.json, entry 11 (byte" in window.broken.toPlainText()
+    hand.click("Copy the list", window)
+    assert QGuiApplication.clipboard().text() == window.broken.toPlainText()
+    titles = [hand.session.conversations.index(row).data() for row in range(hand.session.conversations.rowCount())]
+    assert {f"Sky {number}" for number in range(30)} <= set(titles)
+    assert hand.session.replying_in == talk
+    hand.click("Open the first chat", window)
+    assert hand.texts() == ["Why is the sky blue?", "Rayleigh scattering.", "Thanks", "Gladly."]
+    hand.session.stop()
+    hand.wait_for("idle")
+
+
+def test_other_json_is_not_taken(hand: Hand, tmp_path: Path) -> None:
+    for number, text in enumerate(('{"name": "package", "version": "1.0"}', "[1, 2, 3]", "no json", '[{"a": 1}]', "")):
+        path = tmp_path / f"{number}.json"
+        path.write_text(text)
+        assert hand.window.files.words([path]) != "Drop the chats here to import them"
+    large = tmp_path / "large.json"
+    large.write_text(json.dumps([chatgpt(text="x" * 200_000)]))
+    other = tmp_path / "data.json"
+    other.write_text(json.dumps([{"id": number, "value": "x" * 50} for number in range(9000)]))
+    begin = time.perf_counter()
+    assert hand.window.files.words([large]) == "Drop the chats here to import them"
+    assert hand.window.files.words([other]) != "Drop the chats here to import them"
+    assert time.perf_counter() - begin < 0.2
+
+
+def test_an_import_can_be_cancelled(hand: Hand, tmp_path: Path) -> None:
+    path = written(tmp_path / "many.json", [chatgpt(number, "long text " * 2000) for number in range(400)])
+    hand.window.files.take([path])
+    window = hand.window.exchange.import_window
+    hand.qtbot.waitUntil(lambda: window.bar.value() > 0)
+    hand.click("Cancel", window)
+    hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
+    assert window.heading.text() == "The import was cancelled"
+    assert 0 < len(hand.session.library.kept.list()) < 400
+    hand.click("Close", window)
+    assert not window.isVisible()
+
+
+def test_back_to_a_backup(hand: Hand, tmp_path: Path) -> None:
+    hand.load()
+    hand.say("Kept for good")
+    trigger(hand, "restore_backup")
+    dialog = hand.window.safety.dialog
+    hand.qtbot.waitUntil(lambda: "no backup yet" in dialog.words.text())
+    hand.click("Back up now", dialog)
+    hand.qtbot.waitUntil(lambda: dialog.list.count() == 1)
+    assert "1 chat · " in dialog.list.item(0).text()
+    hand.window.new_chat()
+    hand.door.chat.delay_s, hand.door.chat.reply = 0.01, "word " * 1000
+    hand.type("Written later")
+    QTest.keyClick(hand.box, Qt.Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
+    hand.click("Restore…", dialog)
+    box = hand.window.findChild(QMessageBox, "restoreQuestion")
+    hand.click("Restore", box)
+    hand.qtbot.waitUntil(lambda: "The chats are as they were" in banner(hand))
+    assert [row.title for row in hand.session.library.kept.list() if row.title] == ["Kept for good"]
+    assert hand.texts()[:1] == ["Kept for good"]
+    hand.wait_for("idle")
+    hand.door.chat.delay_s, hand.door.chat.reply = 0.0, None
+    hand.say("and on")  # the program goes on with the model that is loaded
+    aside = next(path for path in tmp_path.glob(f"{FILE_NAME}.before-restore-*") if path.suffix not in (".sqlite3-wal", ".sqlite3-shm"))
+    before = Database(aside)
+    assert {row.title for row in ConversationStore(before).list()} >= {"Kept for good", "Written later"}
+    before.close()
+
+
+def test_a_damaged_file_is_said_with_a_way_to_it(hand: Hand, tmp_path: Path) -> None:
+    hand.load()
+    hand.say("Hello")
+    hand.close()
+    path = tmp_path / FILE_NAME
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 :] = b"\xa5" * (len(data) - len(data) // 2)
+    path.write_bytes(data)
+    hand.open_window()
+    assert "was damaged; it is kept as" in banner(hand)
+    assert hand.button("Show the file").isVisible()
+
+
+def test_a_full_disk(hand: Hand, monkeypatch) -> None:
+    hand.load()
+    hand.say("First")
+    told: list[str] = []
+    hand.session.notice.connect(lambda sentence, level: told.append(sentence))
+    hand.door.chat.delay_s, hand.door.chat.reply = 0.002, LONG
+    hand.type("Now it is full")
+    hand.press(Qt.Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
+    database = hand.session.library.database
+    database.execute("UPDATE conversations SET title = title")
+    full(database)
+    hand.wait_for("idle", timeout=10_000)
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
+    assert hand.texts()[-1] == LONG  # it stays on screen
+    assert sum("no room" in sentence for sentence in told) == 1
+    hand.window.chat.composer.set_text("mine " * 2000)
+    hand.press(Qt.Key.Key_Return)
+    assert hand.box.toPlainText() == "mine " * 2000  # and so does what could not be sent
+    talk = hand.session.conversation
+    hand.window.new_chat()
+    hand.session.open_conversation(talk)
+    assert hand.texts()[-1] == LONG
+    room(database)
+    hand.session._runner.unsaved._timer.setInterval(1)
+    hand.qtbot.waitUntil(lambda: "Everything is saved again." in told)
+    assert hand.session.library.kept.path(talk)[-1].text == LONG
+    assert hand.session.library.kept.path(talk)[-1].state == "complete"
+
+
+def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> None:
+    hand.load()
+    hand.say("First")
+    hand.door.chat.delay_s, hand.door.chat.reply = 0.001, LONG
+    hand.type("Now it is full")
+    hand.press(Qt.Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
+    database, talk = hand.session.library.database, hand.session.conversation
+    full(database)
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
+    leaving = hand.window.leaving
+
+    def ask() -> QMessageBox:
+        hand.window.close()
+        assert hand.window.isVisible()
+        return leaving.box
+
+    assert "no room" in ask().informativeText()
+    hand.click("Stay", leaving.box)
+    assert leaving.box is None
+    hand.window.close()
+    hand.click("Save again", leaving.box)
+    assert leaving.box.isVisible()  # it still cannot
+    hand.click("Save the text to a file…", leaving.box)
+    choose(hand, "unsavedTo", tmp_path / "missing" / "reply.md")
+    assert "choose another place" in banner(hand)
+    assert hand.window.isVisible()
+    hand.qtbot.waitUntil(lambda: not hand.window.findChildren(QFileDialog, "unsavedTo"))
+    hand.window.close()
+    hand.click("Save the text to a file…", leaving.box)
+    choose(hand, "unsavedTo", tmp_path / "reply.md")
+    assert (tmp_path / "reply.md").read_text() == LONG + "\n"
+    assert not hand.window.isVisible()
+    hand.restart()
+    kept = hand.session.library.kept.path(talk)[-1]
+    assert kept.state == "stopped"
+    assert LONG.startswith(kept.text)
+
+
+def test_with_room_again_quitting_saves_and_asks_nothing(hand: Hand) -> None:
+    hand.load()
+    hand.say("First")
+    hand.door.chat.delay_s, hand.door.chat.reply = 0.001, LONG
+    hand.type("Now it is full")
+    hand.press(Qt.Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
+    database, talk = hand.session.library.database, hand.session.conversation
+    full(database)
+    hand.qtbot.waitUntil(lambda: not hand.session.replying_in)
+    hand.window.close()
+    room(database)
+    hand.click("Save again", hand.window.leaving.box)
+    assert not hand.window.isVisible()
+    hand.restart()
+    assert hand.session.library.kept.path(talk)[-1].text == LONG

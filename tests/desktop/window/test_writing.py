@@ -1,0 +1,495 @@
+"""Writing to the model in the whole window: files, messages that wait, the reply's beginning, forks, saved prompts, slash commands."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from PySide6.QtCore import QMimeData, Qt, QUrl
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QFileDialog
+
+from desktop.store.attachments.message_format import split
+from desktop.store.settings.saved_prompts import Prompt
+from desktop.views.composer.attachment_preview import AttachmentPreview
+from desktop.views.composer.saved_prompt_form import PromptForm
+from desktop.views.transcript.rows import RowKind
+from engine.settings import StopSettings
+from tests.desktop.hand import Hand
+
+Key, Held = Qt.Key, Qt.KeyboardModifier
+
+
+@pytest.fixture
+def hand(qtbot, qapp, tmp_path):
+    found = Hand(qtbot, tmp_path)
+    found.load()
+    yield found
+    found.close()
+
+
+def desk(hand: Hand):
+    return hand.window.writing
+
+
+def attach(hand: Hand, name: str, text: str | bytes) -> None:
+    path = hand.folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    before = len(desk(hand).files.held())
+    assert "attach" in hand.window.files.words([path])
+    hand.window.files.take([path])
+    hand.qtbot.waitUntil(lambda: len(desk(hand).files.held()) > before)
+
+
+def chips(hand: Hand) -> list[str]:
+    return [f"{chip.face.text()} {chip.count.text()}" for chip in desk(hand).files.chips.chips]
+
+
+def rows(hand: Hand, kind: RowKind) -> list:
+    return [row for item in hand.items() for row in hand.window.chat.transcript.rows_of(item.id) if row.kind is kind]
+
+
+def send(hand: Hand) -> None:
+    hand.box.setFocus()
+    hand.press(Key.Key_Return)
+
+
+def test_a_file_is_shown_counted_sent_folded_and_kept_through_edit_and_regenerate(hand) -> None:
+    attach(hand, "notes.md", "# Alpha beta\n\n```\ncode\n```\n")
+    hand.qtbot.waitUntil(lambda: chips(hand) == ["notes.md 11 tokens"])
+    hand.click("Preview of notes.md")
+    preview = hand.window.findChild(AttachmentPreview)
+    assert preview.box.toPlainText() == "# Alpha beta\n\n```\ncode\n```"
+    preview.close()
+    hand.type("What is it?")
+    send(hand)
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 2)
+    hand.wait_for("idle")
+    sent = hand.items()[0].text
+    assert hand.door.chat.requests[-1].messages[-1].content == sent
+    files, place = split(sent)
+    assert [(file.name, file.text) for _, file in files] == [("notes.md", "# Alpha beta\n\n```\ncode\n```")]
+    assert sent[place:] == "What is it?"
+    assert hand.session.title == "What is it?"
+    assert chips(hand) == []
+    assert [row.text for row in rows(hand, RowKind.ATTACHMENT)] == ["notes.md"]
+    assert [row.text for row in rows(hand, RowKind.BUBBLE)] == ["What is it?"]
+    assert [hit.message_id for hit in hand.session.search("alpha")] == [item.id for item in reversed(hand.items())]
+    hand.qtbot.waitUntil(hand.window.chat.transcript.settled)
+    hand.click("Attached file notes.md")
+    assert "code" in hand.window.findChildren(AttachmentPreview)[-1].box.toPlainText()
+    hand.window.findChildren(AttachmentPreview)[-1].close()
+    hand.window.chat.edit_last_own()
+    assert hand.window.focusWidget().toPlainText() == "What is it?"
+    QTest.keyClicks(hand.window.focusWidget(), " Really?")
+    QTest.keyClick(hand.window.focusWidget(), Key.Key_Return, Held.ControlModifier)
+    hand.qtbot.waitUntil(lambda: hand.items()[0].variant_count == 2)
+    hand.wait_for("idle")
+    assert hand.items()[0].text == sent + " Really?"
+    hand.window.chat.regenerate_last()
+    hand.wait_for("idle")
+    assert hand.door.chat.requests[-1].messages[-1].content == sent + " Really?"
+
+
+def test_a_file_too_long_says_by_how_much_and_is_trimmed_between_lines(hand) -> None:
+    attach(hand, "long.txt", "\n".join(f"line {number} has five words" for number in range(2000)))
+    hand.type("Sum it up")
+    send(hand)
+    offers = desk(hand).offers
+    hand.qtbot.waitUntil(offers.isVisible)
+    assert "too long" in offers.words.text()
+    assert not hand.items()
+    assert hand.box.toPlainText() == "Sum it up"
+    hand.click("Trim to fit")
+    hand.qtbot.waitUntil(lambda: desk(hand).files.held()[0].attachment.note != "")
+    held = desk(hand).files.held()[0].attachment
+    assert held.note == f"first {held.text.count(chr(10)) + 1:,} of 2,000 lines"
+    assert held.text.endswith("words")
+    hand.wait_for("idle")
+    hand.qtbot.waitUntil(lambda: offers.isVisible() and "fit" in offers.words.text())
+    send(hand)
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 2)
+    words = len(hand.items()[0].text.split())
+    assert 4096 - 16 - 8 < words <= 4096 - 16
+    hand.wait_for("idle", timeout=20_000)
+
+
+def test_files_are_pasted_dropped_chosen_removed_and_refused_in_a_sentence(hand) -> None:
+    path = hand.folder / "data.csv"
+    path.write_bytes("a;b\nä;2".encode("utf-16"))
+    pasted = QMimeData()
+    pasted.setUrls([QUrl.fromLocalFile(str(path))])
+    hand.box.insertFromMimeData(pasted)
+    hand.qtbot.waitUntil(lambda: len(chips(hand)) == 1)
+    assert desk(hand).files.held()[0].attachment.text == "a;b\nä;2"
+    meter = hand.window.services.meter
+    hand.qtbot.waitUntil(lambda: meter.measured.draft > 0)  # the bar counts what is attached, too
+    other = hand.folder / "photo.png"
+    other.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR")
+    hand.click("Attach files")
+    choose(hand.window, other)
+    hand.qtbot.waitUntil(lambda: "not a text file" in hand.window.chat.banner.text.text())
+    hand.click("Remove data.csv")
+    assert chips(hand) == []
+    assert not hand.window.chat.composer.button.isEnabled()
+    long = QMimeData()
+    long.setText("word " * 600)
+    hand.type("See: ")
+    hand.box.insertFromMimeData(long)
+    hand.click("Attach it instead")
+    assert hand.box.toPlainText() == "See: "
+    assert desk(hand).files.held()[0].attachment.name == "Pasted text.txt"
+
+
+def test_messages_wait_in_order_are_edited_removed_and_held_after_a_stop(hand) -> None:
+    chat = hand.door.chat
+    chat.hold = threading.Event()
+    hand.type("one")
+    send(hand)
+    hand.wait_for("prefill", "answering")
+    for text in ("two", "three", "four"):
+        hand.type(text)
+        send(hand)
+    assert [row.text._words for row in desk(hand).rows.rows] == ["two", "three", "four"]
+    assert desk(hand).rows.title.text() == "Sent when the reply is complete"
+    QTest.mouseClick(desk(hand).rows.rows[1].remove, Qt.MouseButton.LeftButton)
+    QTest.mouseClick(desk(hand).rows.rows[1].edit, Qt.MouseButton.LeftButton)
+    assert hand.box.toPlainText() == "four"
+    hand.type("!")
+    send(hand)
+    chat.hold.set()
+    hand.qtbot.waitUntil(lambda: hand.texts() == ["one", "one", "two", "two", "four!", "four!"])
+    hand.wait_for("idle")
+    assert not desk(hand).rows.isVisible()
+    chat.hold = threading.Event()
+    hand.type("five")
+    send(hand)
+    hand.type("six")
+    send(hand)
+    hand.click("Stop the reply")
+    hand.wait_for("idle")
+    assert "waits" in desk(hand).rows.title.text()
+    assert hand.texts()[-2:] == ["five", ""]
+    hand.restart()
+    hand.load()
+    chat.hold.set()
+    hand.click("Send", desk(hand).rows)
+    hand.qtbot.waitUntil(lambda: hand.texts()[-2:] == ["six", "six"])
+    assert not desk(hand).rows.rows
+
+
+def test_a_waiting_message_of_another_chat_is_sent_there(hand) -> None:
+    chat = hand.door.chat
+    chat.hold = threading.Event()
+    hand.type("one")
+    send(hand)
+    first = hand.session.conversation
+    hand.type("two")
+    send(hand)
+    hand.window.new_chat()
+    chat.hold.set()
+    store = hand.session.library.kept
+    hand.qtbot.waitUntil(lambda: [m.text for m in store.path(first)] == ["one", "one", "two", "two"])
+    assert hand.texts() == []
+    assert hand.session.conversation != first
+
+
+def test_the_reply_begins_as_asked_once(hand) -> None:
+    hand.door.chat.reply = "Sure: it is blue."
+    hand.click("Start the reply with")
+    QTest.keyClicks(hand.window.focusWidget(), "Sure:")
+    hand.press(Key.Key_Return)
+    hand.say("Which colour?")
+    assert hand.texts() == ["Which colour?", "Sure: it is blue."]
+    assert hand.door.chat.requests[-1].continue_last
+    assert hand.window.chat.composer.opening() == ""
+    assert not hand.window.chat.composer.opening_box.isVisible()
+
+
+def test_an_edit_without_an_answer_and_a_fork(hand) -> None:
+    hand.say("first")
+    hand.say("second")
+    hand.window.chat.edit_last_own()
+    QTest.keyClicks(hand.window.focusWidget(), " try")
+    hand.click("Save without answering")
+    assert hand.texts() == ["first", "first", "second try"]
+    assert (hand.items()[2].variant_index, hand.items()[2].variant_count) == (1, 2)
+    assert hand.session.state == "idle"
+    hand.window.chat._act("previous", hand.items()[2].id)
+    assert hand.texts()[2:] == ["second", "second"]
+    source = hand.session.conversation
+    hand.session.set_system_prompt("Be short.")
+    tokens = hand.session.tokens(hand.items()[1].id)
+    hand.window.chat._act("fork", hand.items()[2].id)
+    assert hand.session.conversation != source
+    assert hand.texts() == ["first", "first", "second"]
+    assert hand.items()[2].variant_count == 2
+    assert hand.session.title == "first (fork)"
+    assert hand.session.prompt.text == "Be short."
+    copied = hand.session.tokens(hand.items()[1].id)
+    assert list(copied.ids) == list(tokens.ids)
+    assert hand.items()[1].footer
+    made = hand.session.conversation
+    hand.session.undo()
+    assert hand.session.conversation == source
+    assert made not in {row.id for row in hand.session.library.kept.list()}
+
+
+def test_slash_commands_and_prompts_with_variables(hand) -> None:
+    popup = desk(hand).prompts.popup
+    hand.window.services.writing.prompts.put(Prompt(0, "Translate", "Say {{text}} in {{language=French}}."))
+    hand.type("/")
+    assert popup.isVisible()
+    assert popup.entries()[0].word == "new"
+    assert popup.entries()[-1].word == "Translate"
+    hand.type("tra")
+    hand.press(Key.Key_Tab)
+    assert hand.box.toPlainText() == "/Translate"
+    hand.press(Key.Key_Return)
+    form = hand.window.findChild(PromptForm)
+    QTest.keyClicks(form.fields["text"], "hello")
+    assert form.preview.toPlainText() == "Say hello in French."
+    QTest.keyClick(form.fields["text"], Key.Key_Return, Held.ControlModifier)
+    assert hand.box.toPlainText() == "Say hello in French."
+    with hand.qtbot.waitActive(hand.window):
+        hand.window.activateWindow()
+    hand.box.clear()
+    hand.type("/system Be kind")
+    hand.press(Key.Key_Return)
+    assert hand.session.prompt.text == "Be kind"
+    assert not hand.items()
+    hand.type("/preset prec")
+    name = popup.entries()[0].value
+    hand.press(Key.Key_Return)
+    assert hand.session.preset == name
+    hand.type("/nothing like that")
+    assert not popup.isVisible()
+    hand.press(Key.Key_Return)
+    hand.wait_for("idle")
+    hand.say("//new")
+    assert hand.texts()[::2] == ["/nothing like that", "/new"]
+    hand.type("/regenerate")
+    hand.press(Key.Key_Escape)
+    assert not popup.isVisible()
+    hand.box.clear()
+    hand.type("/reg")
+    hand.press(Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: hand.items()[-1].variant_count == 2)
+    hand.wait_for("idle")
+
+
+def choose(window, path) -> None:
+    """The file dialog of `window` is on: take this file."""
+    dialog = next(found for found in window.findChildren(QFileDialog) if found.isVisible())
+    dialog.filesSelected.emit([str(path)])
+    dialog.reject()
+
+
+def test_the_list_of_prompts_adds_changes_deletes_with_undo_and_exchanges(hand) -> None:
+    hand.click("Saved prompts")
+    window = desk(hand).prompts._list
+    service = hand.window.services.writing.prompts
+    QTest.mouseClick(window.new, Qt.MouseButton.LeftButton)
+    QTest.keyClicks(window.name, "Short")
+    window.text.setFocus()
+    QTest.keyClicks(window.text, "Be {{how=brief}}.")
+    assert window.hint.text() == "Asks for: how."
+    window.text.tell()
+    assert [(p.name, p.text) for p in service.prompts()] == [("Short", "Be {{how=brief}}.")]
+    target = hand.folder / "prompts.json"
+    QTest.mouseClick(window.save, Qt.MouseButton.LeftButton)
+    choose(window, target)
+    QTest.mouseClick(window.remove, Qt.MouseButton.LeftButton)
+    assert service.prompts() == ()
+    QTest.mouseClick(window.undo, Qt.MouseButton.LeftButton)
+    assert [p.name for p in service.prompts()] == ["Short"]
+    service.remove(service.prompts()[0].id)
+    for _ in range(2):
+        QTest.mouseClick(window.load, Qt.MouseButton.LeftButton)
+        choose(window, target)
+    assert [(p.name, p.text) for p in service.prompts()] == [("Short", "Be {{how=brief}}.")]
+    QTest.mouseClick(window.insert, Qt.MouseButton.LeftButton)
+    assert hand.window.findChild(PromptForm).text() == "Be brief."
+
+
+def test_files_and_the_replys_beginning_survive_another_chat_and_a_restart(hand) -> None:
+    hand.say("First")
+    talk = hand.session.conversation
+    attach(hand, "notes.md", "# Alpha\nbeta")
+    hand.window.chat.composer.set_opening("Sure, ")
+    hand.window.new_chat()
+    assert (chips(hand), hand.window.chat.composer.opening()) == ([], "")
+    hand.window.open_chat(talk)
+    assert hand.window.chat.composer.opening() == "Sure, "
+    hand.restart()
+    hand.load()
+    assert hand.session.conversation == talk
+    assert [held.attachment.text for held in desk(hand).files.held()] == ["# Alpha\nbeta"]
+    assert hand.window.chat.composer.opening() == "Sure, "
+    hand.box.setFocus()
+    hand.type("What is it?")
+    send(hand)
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 4)
+    assert hand.items()[-1].text.startswith("Sure, ")
+    hand.wait_for("idle")
+    hand.restart()
+    assert (chips(hand), hand.window.chat.composer.opening(), hand.box.toPlainText()) == ([], "", "")
+
+
+def test_a_long_message_without_files_is_cut_or_sent_anyway_and_warned_of_before_it_waits(hand) -> None:
+    offers, long = desk(hand).offers, "word " * 5000 + "end"
+    hand.window.chat.composer.set_text(long)
+    send(hand)
+    hand.qtbot.waitUntil(offers.isVisible)
+    assert "too long" in offers.words.text()
+    assert not hand.items()
+    hand.click("Trim to fit")
+    hand.qtbot.waitUntil(lambda: "Cut to fit" in offers.words.text() and offers.isVisible())
+    cut = hand.box.toPlainText()
+    assert 4000 < len(cut.split()) <= 4096 - 16
+    hand.press(Key.Key_Z, Held.ControlModifier)
+    assert hand.box.toPlainText() == long
+    send(hand)
+    hand.qtbot.waitUntil(offers.isVisible)
+    assert "5,001" in offers.words.text()
+    assert not offers.other.isVisible()  # it would only fail
+    hand.window.chat.composer.set_text("word " * 4089 + "end")  # leaves the reply 6 tokens, not 16
+    send(hand)
+    hand.qtbot.waitUntil(lambda: "10 tokens too long" in offers.words.text())
+    hand.door.chat.hold = threading.Event()
+    hand.click("Send anyway")
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 2)
+    hand.window.chat.composer.set_text(long)
+    hand.wait_for("prefill", "answering")
+    send(hand)
+    assert "longer than the context" in offers.words.text()
+    assert not desk(hand).rows.rows
+    hand.click("Let it wait anyway")
+    assert len(desk(hand).rows.rows) == 1
+    hand.click("Stop the reply")
+    hand.wait_for("idle")
+
+
+def test_what_is_sent_while_the_model_is_loaded_waits_and_a_refusal_goes_when_it_is_over(hand) -> None:
+    hand.window.actions_by_name["unload"].trigger()
+    hand.wait_for("no_model")
+    hand.type("early")
+    send(hand)
+    banner = hand.window.chat.banner
+    assert "No model is loaded" in banner.text.text()
+    hand.door.load_delay_s = 0.4
+    hand.window.desk.open(hand.folder / "echo.gguf")
+    hand.wait_for("loading")
+    assert not banner.isVisible()
+    send(hand)
+    assert hand.box.toPlainText() == ""
+    assert desk(hand).rows.title.text() == "Sent when the model is loaded"
+    hand.qtbot.waitUntil(lambda: hand.texts() == ["early", "early"])
+    assert not desk(hand).rows.isVisible()
+
+
+def test_the_reading_of_a_hard_pdf_is_stopped_at_its_chip(hand, monkeypatch) -> None:
+    slow = hand.folder / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr("desktop.store.attachments.files.sys.executable", str(slow))
+    (hand.folder / "hard.pdf").write_bytes(b"%PDF-1.7\nhard")
+    hand.window.files.take([hand.folder / "hard.pdf"])
+    hand.qtbot.waitUntil(desk(hand).files.chips.stop.isVisible)
+    hand.click("Stop reading files")
+    hand.qtbot.waitUntil(lambda: not desk(hand).files.chips.isVisible())
+    assert not hand.window.chat.banner.isVisible()
+    assert chips(hand) == []
+
+
+def test_a_waiting_message_is_counted_again_when_its_turn_comes(hand) -> None:
+    chat, queue = hand.door.chat, hand.window.services.writing.queue
+    chat.hold = threading.Event()
+    hand.type("one")
+    send(hand)
+    hand.wait_for("prefill", "answering")
+    lines = "\n".join(f"line {number} has five words" for number in range(900))
+    queue.add(f"Attached file: long.txt\n```\n{lines}\n```\n\nSum it up")
+    queue.add("word " * 5000 + "end")
+    chat.hold.set()
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 4 and not hand.session.replying_in, timeout=20_000)
+    ((_, file),), place = split(hand.items()[2].text)
+    assert "of 900 lines" in file.note
+    assert hand.items()[2].text[place:] == "Sum it up"
+    assert 4096 - 16 - 8 < len(hand.items()[2].text.split()) <= 4096 - 16
+    hand.qtbot.waitUntil(lambda: "too long" in hand.window.chat.banner.text.text())
+    assert "waits" in desk(hand).rows.title.text()
+    assert len(hand.items()) == 4
+    hand.door.chat.reply = "done"
+    hand.window.chat.banner.hide()
+    hand.click("Send", desk(hand).rows)  # it would only fail: it waits on, and why is said again
+    hand.qtbot.waitUntil(hand.window.chat.banner.isVisible)
+    assert hand.window.chat.banner.text.text().endswith("too long for the context: make it shorter.")
+    (row,) = queue.waiting(hand.session.conversation)
+    queue.remove(row.id)
+    queue.add("word " * 4089 + "end")
+    hand.qtbot.waitUntil(lambda: len(desk(hand).rows.rows) == 1)
+    hand.click("Send", desk(hand).rows)  # only the reply's room lacks
+    hand.qtbot.waitUntil(lambda: hand.texts()[-1] == "done" and len(hand.items()) == 6)
+
+
+def test_a_full_chat_that_stops_offers_to_forget_its_beginning(hand) -> None:
+    offers = desk(hand).offers
+    hand.session.set_settings(StopSettings(when_full="stop"))
+    hand.door.chat.reply = "word " * 2000
+    hand.say("first")
+    hand.door.chat.reply = None
+    hand.window.chat.composer.set_text("word " * 3000)
+    send(hand)
+    hand.qtbot.waitUntil(offers.isVisible)
+    words = "With this message the conversation is 905 tokens too long: it has 5,001, the context holds 4,096."
+    assert offers.words.text() == words
+    hand.click("Drop the oldest turns")
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 4)
+    assert hand.session.settings(StopSettings).when_full == "drop_oldest"
+    assert hand.box.toPlainText() == ""
+    hand.wait_for("idle")
+
+
+def test_a_reply_can_be_stopped_while_a_message_that_waited_is_read(hand) -> None:
+    """Whoever hears late that the model is ready must not show it as the present state."""
+    hand.door.load_delay_s, hand.door.chat.hold = 0.2, threading.Event()
+    hand.window.desk.open(hand.folder / "echo.gguf")
+    hand.wait_for("loading")
+    hand.type("early")
+    send(hand)
+    hand.wait_for("prefill")
+    assert hand.button("Stop the reply").isVisible()
+    hand.type("later")
+    send(hand)
+    hand.door.chat.hold.set()
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 2)
+    hand.door.chat.hold = threading.Event()
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 4 and hand.session.state == "prefill")
+    assert hand.button("Stop the reply").isVisible()
+    hand.click("Stop the reply")
+    hand.wait_for("idle")
+
+
+def test_what_is_unsent_goes_along_when_a_temporary_chat_is_kept(hand) -> None:
+    hand.session.new_temporary()
+    attach(hand, "notes.md", "# Alpha\n")
+    hand.type("Sum it up")
+    hand.window.chat.composer.set_opening("Well,")
+    hand.door.chat.hold = threading.Event()
+    hand.session.submit("one")
+    hand.wait_for("prefill", "answering")
+    hand.window.services.writing.queue.add("two")
+    hand.session.stop()
+    hand.wait_for("idle")
+    hand.click("Keep this chat")
+    assert not hand.session.temporary
+    assert hand.box.toPlainText() == "Sum it up"
+    assert hand.window.chat.composer.opening() == "Well,"
+    assert [row.text._words for row in desk(hand).rows.rows] == ["two"]
+    assert [held.attachment.name for held in desk(hand).files.held()] == ["notes.md"]
+    kept = hand.session.conversation
+    hand.restart()
+    assert hand.session.conversation == kept
+    assert [held.attachment.name for held in desk(hand).files.held()] == ["notes.md"]
+    assert [row.text._words for row in desk(hand).rows.rows] == ["two"]

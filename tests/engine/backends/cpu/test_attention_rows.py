@@ -1,0 +1,72 @@
+"""The parts of attention's softmax, and how queries share tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from numba import types
+
+from engine.backends.cpu.kernels.attention.softmax import row_exp, row_mask, row_max, row_times
+from engine.backends.cpu.kernels.attention.tiles import ROW_STEPS, rows_at_once
+
+
+def _weights(row: int, fours: int, top: float) -> Any:
+    return row_exp(row, fours, top)
+
+
+def _greatest_between(row: int, fours: int, low: int, high: int) -> Any:
+    row_mask(row, 4 * fours, low, high)
+    return row_max(row, fours)
+
+
+def _times(x: int, count: int, factor: float, y: int) -> None:
+    row_times(x, count, factor, y)
+
+
+weights: Any = numba.njit(types.float32(types.int64, types.int64, types.float32))(_weights)
+greatest_between: Any = numba.njit(types.float32(*[types.int64] * 4))(_greatest_between)
+times: Any = numba.njit(types.void(types.int64, types.int64, types.float32, types.int64))(_times)
+
+
+def test_weights_are_exact_to_the_last_bits_and_masked_ones_are_nothing() -> None:
+    drawn = np.random.default_rng(4).random(248) * 85
+    row = np.concatenate([[0, -np.inf, -200, -1e30, -1e-6], -drawn, [-0.5 * np.log(2), -1000, -np.inf]]).astype(np.float32)
+    expected = np.exp(row.astype(np.float64))
+    total = weights(row.ctypes.data, 4, 0.0)
+    normal = expected > 1e-37
+    assert np.abs(row[normal] / expected[normal] - 1).max() < 2e-7
+    assert row[0] == 1.0
+    assert (row[[1, 3, -2, -1]] == 0).all()
+    assert total == pytest.approx(expected.sum(), rel=1e-6)
+    assert np.isnan(weights(np.full(256, np.nan, np.float32).ctypes.data, 4, 0.0))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 256), (0, 1), (17, 18), (-(1 << 40), 100), (255, 256), (16, 240), (3, 130)])
+def test_positions_outside_the_window_do_not_count(low: int, high: int) -> None:
+    row = np.random.default_rng(high).standard_normal(256).astype(np.float32)
+    expected = row.copy()
+    first = max(low, 0)
+    expected[:first] = expected[high:] = -np.inf
+    assert greatest_between(row.ctypes.data, 4, first, high) == expected.max()
+    np.testing.assert_array_equal(row, expected)
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 20, 64, 80, 257])
+def test_no_number_past_the_count_is_written(count: int) -> None:
+    x, y = np.random.default_rng(count).standard_normal(count + 32).astype(np.float32), np.full(count + 32, 7, np.float32)
+    times(x.ctypes.data, count, 0.3, y.ctypes.data)
+    np.testing.assert_array_equal(y[:count], x[:count] * np.float32(0.3))
+    assert (y[count:] == 7).all()
+
+
+def test_tiles_take_all_queries() -> None:
+    for queries in range(1, 100):
+        left = queries
+        while left:
+            taken = rows_at_once(left)
+            assert taken in ROW_STEPS
+            assert 0 < taken <= left
+            left -= taken

@@ -1,0 +1,216 @@
+"""Grouped codes on the CPU: every width and unit unpacked exactly, products, columns in another order and in several parts."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends.base import AttentionShape, Step
+from engine.backends.cpu.backend import CpuBackend
+from engine.backends.cpu.codegen.kernel_cache import family_for
+from engine.backends.cpu.codegen.simd import LANES
+from engine.backends.cpu.codegen.simd_bytes import LIMIT
+from engine.backends.cpu.kernels import packed_activations
+from engine.backends.cpu.kernels.linear.linear import _dot
+from engine.backends.cpu.layouts.grouped import GROUPED_FAMILIES, UNITS, WIDTHS
+from engine.backends.cpu.runtime.memory import aligned
+from engine.backends.cpu.weight import CpuWeight
+from engine.weights.packed.grouped import GroupedTensor, Layout, Run, runs_by_group
+from tests.engine.backends.cpu.test_weight_types import compiled, unpacked
+from tests.engine.backends.kernel_oracles import PAIRS, Matrix, sixteen_bits
+
+Array = np.ndarray[Any, Any]
+
+
+class Drawn:
+    """A `Source` of random numbers; `layout` as given."""
+
+    def __init__(self, rows: int, runs: list[Run], order: Array | None, seed: int, half: bool = True, size: float = 1e-2) -> None:
+        rng = np.random.default_rng(seed)
+        columns = sum(run.size for run in runs)
+        self._codes = np.concatenate([rng.integers(0, 1 << run.bits, (rows, run.size)) for run in runs], axis=1).astype(np.uint8)
+        widths = np.zeros(max(run.group for run in runs) + 1, np.int64)
+        for run in runs:
+            widths[run.group] = run.bits
+            self._codes[0, run.start] = (1 << run.bits) - 1
+        self._zeros = rng.integers(0, (1 << widths) + 1, (rows, widths.size)).astype(np.int16)
+        self._zeros[0], self._zeros[-1] = 0, 1 << widths
+        scales = (rng.standard_normal((rows, widths.size)) * size).astype(np.float32)
+        self._scales = scales.astype(np.float16).astype(np.float32) if half else scales
+        self.tensor = GroupedTensor("test.weight", Layout(columns, tuple(runs), order, half, 0, rows), self)
+        group = np.repeat([run.group for run in runs], [run.size for run in runs])
+        kept = (self._codes.astype(np.int64) - self._zeros[:, group]).astype(np.float32) * self._scales[:, group]
+        self.values = kept if order is None else kept[:, np.argsort(order)]
+
+    def product(self, x: Array) -> Array:
+        """x (T, K) float32 times the matrix in a long step, float64: with VNNI each part of integers takes 16 bits of its activations."""
+        kept = self.tensor.order
+        order = np.arange(x.shape[1]) if kept is None else np.asarray(kept)
+        pieces: list[Any] = list(self.tensor.pieces()) if self.tensor.type.startswith("PERMUTED") else [self.tensor]
+        ends = np.cumsum([piece.shape[1] for piece in pieces])
+        total = np.zeros((len(x), self.values.shape[0]))
+        for piece, end in zip(pieces, ends, strict=True):
+            columns = order[end - piece.shape[1] : end]
+            part = x[:, columns]
+            given = sixteen_bits(part) if PAIRS and family_for(piece.type).whole else part.astype(np.float64)
+            total += given @ self.values[:, columns].T.astype(np.float64)
+        return total
+
+    def codes(self, outputs: Array, start: int, stop: int) -> Array:
+        return self._codes[outputs, start:stop]
+
+    def scales(self, outputs: Array) -> Array:
+        return self._scales[outputs]
+
+    def zeros(self, outputs: Array) -> Array:
+        return self._zeros[outputs]
+
+
+def one_width(rows: int, columns: int, bits: int, unit: int, half: bool, seed: int) -> Drawn:
+    runs, order = runs_by_group(np.arange(columns) // unit, bits)
+    return Drawn(rows, runs, order, seed, half)
+
+
+def test_names_are_those_of_the_tensors() -> None:
+    assert {f.types[0] for f in GROUPED_FAMILIES} == {
+        one_width(2, unit, bits, unit, half, 0).tensor.type for bits in WIDTHS for unit in UNITS for half in (True, False)
+    }
+
+
+QUICK = ((4, 128, True), (8, 64, False))
+CASES = [pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow]) for case in itertools.product(WIDTHS, UNITS, (True, False))]
+
+
+@pytest.mark.parametrize(("bits", "unit", "half"), CASES)
+def test_unpacking_and_products(bits: int, unit: int, half: bool) -> None:
+    """Exact numbers, zeros of 0 and one past the largest code among them; a row's product is the same beside any others."""
+    drawn = one_width(37, 3 * unit, bits, unit, half, bits)
+    weight = CpuWeight(drawn.tensor)
+    assert weight.family.types == (drawn.tensor.type,)
+    assert np.array_equal(unpacked(weight), drawn.values)
+    x = np.random.default_rng(1).standard_normal((8, 3 * unit)).astype(np.float32)
+    width = 3 * unit // packed_activations.FEATURES
+    records = np.zeros((8, width * packed_activations.RECORD), np.uint8)
+    for row in range(8):
+        compiled(packed_activations.quantise_row, 3)(x[row].ctypes.data, width, records[row].ctypes.data)
+    exact = sixteen_bits(x) @ drawn.values.T.astype(np.float64)
+    bound = np.abs(x).sum(1)[:, None] * np.abs(drawn.values).max(1)
+    alone: Array | None = None
+    for rows in (1, 2, 4, 8):
+        call = compiled(_dot(weight.family, rows), 6)
+        got, out = np.zeros((8, weight.tiles * LANES), np.float32), aligned(64 * 8).view(np.float32).reshape(8, LANES)
+        for tile in range(weight.tiles):
+            source = weight.address + tile * weight.tile_bytes
+            for first in range(0, 8, rows):
+                call(source, weight.blocks, records[first:].ctypes.data, records.strides[0], rows, out.ctypes.data)
+                got[first : first + rows, tile * LANES : (tile + 1) * LANES] = out[:rows]
+        assert (np.abs(got[:, :37] - exact) / bound).max() < 1e-6
+        alone = got if alone is None else alone
+        assert np.array_equal(got, alone)
+
+
+SHAPE = AttentionShape(1, 1, 16, 0.25)
+
+
+class Net:
+    """A table of random rows, then matrices one after the other, some of them of the same input."""
+
+    def __init__(self, backend: CpuBackend, width: int, matrices: list[Drawn], last: Drawn) -> None:
+        rng = np.random.default_rng(4)
+        table = Matrix("F32", (61, width), 9)
+        self.values, self.table = table.values, backend.load_weight(table)
+        self.drawn, self.last = matrices, last
+        self.weights, self.head = [backend.load_weight(d.tensor) for d in matrices], backend.load_weight(last.tensor)
+        self.bias = rng.standard_normal(matrices[0].tensor.shape[0]).astype(np.float32)
+
+    def __call__(self, ops: Any) -> Any:
+        x = ops.embed(self.table)
+        y = None
+        for weight in self.weights:
+            y = ops.linear(x, weight, self.bias, y)
+        return ops.linear(ops.last_rows(y), self.head)
+
+    def exact(self, ids: Array) -> tuple[Array, Array]:
+        """The outputs, and how far off each row may be: float32 sums in another order turn a few of the last product's activations
+        to the next of their whole numbers."""
+        x = self.values[ids]
+        y = np.asarray(sum(d.product(x) + self.bias for d in self.drawn), np.float32)
+        out = self.last.product(y)
+        step = np.abs(y).max(1) / LIMIT * np.abs(self.last.values).max()
+        return out, 2e-6 * np.abs(out).max() + 2 * step
+
+
+def run(program: Any, ids: Array) -> Array:
+    out: Array = program.run(Step(ids, np.arange(len(ids), dtype=np.int32), np.array([0], np.int32), len(ids))).copy()
+    return out
+
+
+@pytest.mark.slow
+def test_composites_multiply_as_their_numbers_do() -> None:
+    """Several widths and orders, a few left-over columns, a bias and a residual; 1 to 8 rows to the last bit alike, and many."""
+    backend, width, rng = CpuBackend(2), 200, np.random.default_rng(0)
+    order = rng.permutation(width)
+    parts = [Run(0, 64, 4, 0), Run(64, 32, 6, 1), Run(96, 96, 6, 2), Run(192, 8, 3, 3)]
+    other, turned = runs_by_group(rng.permutation(np.arange(width) // 40), 4)
+    net = Net(
+        backend,
+        width - 8,
+        [Drawn(75, [r for r in parts if r.start < 192], order[order < 192], 1), Drawn(75, parts[:3], order[order < 192], 2)],
+        Drawn(53, [Run(0, 64, 4, 0), Run(64, 11, 2, 1)], rng.permutation(75), 3),
+    )
+    assert Drawn(9, parts, order, 1).tensor.type == "PERMUTED+GROUPED4_64+GROUPED6_32+GROUPED_REST"
+    assert Drawn(9, other, turned, 1).tensor.type == "PERMUTED+GROUPED"
+    cache = backend.new_cache(1, SHAPE, 1, "fp32")
+    program = backend.record(net, cache, 64)
+    ids = rng.integers(0, 61, 50).astype(np.int32)
+    exact, bound = net.exact(ids)
+    try:
+        alone = np.concatenate([run(program, ids[i : i + 1]) for i in range(8)])
+        for rows in range(1, 9):
+            assert np.array_equal(run(program, ids[:rows]), alone[:rows]), rows
+        for rows in (9, 13, 50):
+            assert (np.abs(run(program, ids[:rows]) - exact[:rows]) <= bound[:rows, None]).all(), rows
+    finally:
+        program.close()
+
+
+def test_matrices_of_one_order_share_the_activations() -> None:
+    """Two matrices of the same input and order, three parts in all: three permutations, not six."""
+    from engine.backends.cpu.lowering.recorder import Recorder
+
+    backend, order = CpuBackend(1), np.random.default_rng(2).permutation(192)
+    parts = [Run(0, 64, 6, 0), Run(64, 64, 4, 1), Run(128, 64, 3, 2)]
+    net = Net(backend, 192, [Drawn(32, parts, order, 1), Drawn(32, parts, order, 2)], Drawn(16, [Run(0, 32, 4, 0)], None, 3))
+    recorder = Recorder(backend.new_cache(1, SHAPE, 1, "fp32"))
+    net(recorder)
+    kernels = [operation.kernel for operation in recorder.operations]
+    assert kernels.count("permute") == 3
+    assert sum(kernel.startswith("linear") for kernel in kernels) == 7
+
+
+@pytest.mark.parametrize("name", ["model.layers.0.mlp.experts.3.w1.weight", "model.embed_tokens.weight"])
+def test_rows_that_are_looked_up_or_chosen_are_kept_whole(name: str) -> None:
+    drawn = Drawn(20, [Run(0, 64, 6, 0), Run(64, 64, 4, 1)], np.random.default_rng(2).permutation(128), 1)
+    drawn.tensor.name = name
+    weight = CpuBackend(1).load_weight(drawn.tensor)
+    assert isinstance(weight, CpuWeight)
+    assert weight.family.name == "f16"
+    assert np.array_equal(unpacked(weight), drawn.values.astype(np.float16).astype(np.float32))
+
+
+def test_loading_takes_little_more_than_the_weight() -> None:
+    drawn = one_width(4096, 4096, 4, 128, True, 1)
+    backend = CpuBackend(1)
+    tracemalloc.start()
+    try:
+        weight = backend.load_weight(drawn.tensor)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert weight.nbytes < 4.2 / 8 * 4096 * 4096
+    # One step of a million codes and its temporaries; a model has hundreds of such matrices.
+    assert peak <= weight.nbytes + (16 << 20)

@@ -1,0 +1,184 @@
+"""The CPU's row-wise operations against the reference backend: odd widths, parts and rows, extreme numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends.base import ACTIVATIONS, AttentionShape, RotaryTable, Step
+from engine.backends.cpu.backend import CpuBackend
+from engine.backends.cpu.codegen.kernel_cache import KERNELS
+from engine.backends.cpu.lowering.recorder import CacheOutline, Recorder
+from engine.backends.kv_formats import cache_type
+from engine.backends.reference import ReferenceBackend
+from tests.engine.backends.kernel_oracles import Matrix
+
+Array = np.ndarray[Any, Any]
+ROWS = (1, 2, 3, 5, 7, 8, 9, 20, 37)
+TINY = AttentionShape(1, 1, 16, 1.0)
+
+
+class Rows:
+    """A table of random rows as a `RawTensor`: row i is what token i embeds to."""
+
+    def __init__(self, width: int, seed: int, spread: float = 1.0) -> None:
+        self.matrix = Matrix("F32", (64, width), seed)
+        self.matrix.values = self.matrix.values * np.float32(spread)
+        self.matrix.data = self.matrix.values.reshape(-1).view(np.uint8)
+
+
+def both(forward: Callable[[Any, list[Any]], Any], matrices: list[Matrix], rows: int, first: int = 3) -> tuple[Array, Array]:
+    """What the CPU and the reference make of rows of tokens 0, 1, 2 .. at positions from `first`; pages are scattered."""
+    found = []
+    for backend in (CpuBackend(2), ReferenceBackend()):
+        weights = [backend.load_weight(m) for m in matrices]
+        program = backend.record(lambda ops, w=weights: forward(ops, w), backend.new_cache(1, TINY, 2, "fp32"), max(ROWS))  # type: ignore[misc]
+        ids = np.arange(rows, dtype=np.int32)
+        with closing(program):
+            found.append(program.run(Step(ids, ids + np.int32(first), np.array([1, 0], np.int32), rows)).copy())
+    return found[0], found[1]
+
+
+def assert_near(actual: Array, expected: Array, tolerance: float = 3e-6) -> None:
+    """Largest difference relative to the largest expected value: both are sums of float32 numbers, in different orders."""
+    assert actual.shape == expected.shape
+    error = np.abs(actual - expected) / np.abs(expected).max()
+    where = np.unravel_index(int(error.argmax()), error.shape)
+    assert error[where] <= tolerance, f"{error[where]:.3g} at {where}: {actual[where]} instead of {expected[where]}"
+
+
+@pytest.mark.parametrize(("width", "heads"), [(100, 1), (64, 4), (72, 3), (100, 5), (7, 7), (320, 5), (33, 1)])
+@pytest.mark.parametrize("own", [False, True])
+def test_norms(width: int, heads: int, own: bool) -> None:
+    rng = np.random.default_rng(1)
+    size = width if own else width // heads
+    weight, bias = rng.uniform(0.5, 2, size).astype(np.float32), rng.standard_normal(size).astype(np.float32)
+    down = Matrix("F32", (5, width), 4)
+
+    def forward(ops: Any, w: list[Any]) -> Any:
+        x = ops.last_rows(ops.embed(w[0]))
+        parts = [ops.rms_norm(x, weight, 1e-3, heads), ops.layer_norm(x, weight, bias, 1e-3, heads)]
+        total = ops.add(parts[0], ops.add(parts[1], ops.layer_norm(x, weight, None, 1e-3, heads), 3.0), 7.0)
+        # The product shows whether the padding of a row is zero still.
+        return ops.linear(total, w[1])
+
+    for rows in ROWS:
+        assert_near(*both(forward, [Rows(width, 2).matrix, down], rows))
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_norm_of_a_row_far_from_zero(heads: int) -> None:
+    """The variance is that of the differences from the mean: it does not cancel."""
+    matrix = Rows(96, 2).matrix
+    matrix.values = matrix.values + np.float32(1000)
+    matrix.data = matrix.values.reshape(-1).view(np.uint8)
+    ones = np.ones(96 // heads, np.float32)
+    actual, _ = both(lambda ops, w: ops.layer_norm(ops.last_rows(ops.embed(w[0])), ones, None, 1e-5, heads), [matrix], 9)
+    x = matrix.values[:9].astype(np.float64).reshape(9, heads, -1)
+    expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    assert np.abs(actual - expected.reshape(9, -1)).max() < 1e-3
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations(activation: str) -> None:
+    """Numbers of many sizes, exact zeros, and those where exp ends."""
+    gate, up = Rows(1100, 1, 3.0).matrix, Rows(1100, 2, 3.0).matrix
+    gate.values[1] = np.linspace(-12, 12, 1100)
+    gate.values[2] = np.linspace(-300, 300, 1100)
+    gate.values[3] = np.linspace(-1e-3, 1e-3, 1100)
+    gate.values[0, :4] = (0, -0.0, 1e4, -1e4)
+
+    def gated(ops: Any, w: list[Any]) -> Any:
+        return ops.gated(ops.last_rows(ops.embed(w[0])), ops.last_rows(ops.embed(w[1])), activation)
+
+    def activated(ops: Any, w: list[Any]) -> Any:
+        return ops.activate(ops.last_rows(ops.embed(w[0])), activation)
+
+    for rows in (1, 4, 9):
+        for forward in (gated, activated)[: 1 if activation == "clamped_swiglu" else 2]:
+            actual, expected = both(forward, [gate, up], rows)
+            assert np.abs(actual - expected).max() <= 2e-6 * np.abs(expected).max()
+            for row in range(rows):
+                scale = np.maximum(np.abs(expected[row]), 1e-6 * np.abs(gate.values[row]))
+                near = np.abs(actual[row] - expected[row]) <= 3e-6 * np.maximum(scale, 1e-30) + 2.5e-7 * np.abs(expected[row]).max()
+                assert near.all()
+
+
+def test_gelu_against_the_error_function() -> None:
+    """erf by math.erf in float64: the absolute error of Phi is below 1.5e-7."""
+    matrix = Rows(1600, 1).matrix
+    matrix.values[0] = np.linspace(-9, 9, 1600)
+    actual, _ = both(lambda ops, w: ops.activate(ops.last_rows(ops.embed(w[0])), "gelu"), [matrix], 1)
+    x = matrix.values[0].astype(np.float64)
+    expected = x * 0.5 * np.array([math.erfc(-v / math.sqrt(2)) for v in x])
+    assert (np.abs(actual[0] - expected) <= 1.5e-7 * np.maximum(np.abs(x), 1e-3)).all()
+
+
+@pytest.mark.parametrize(("scale", "cap"), [(1.0, 30.0), (0.0625, 0.0), (3.0, 0.5), (-0.5, 2.0)])
+def test_soft_cap(scale: float, cap: float) -> None:
+    matrix = Rows(1050, 1, 20.0).matrix
+    matrix.values[0] *= np.float32(1e-5)
+    for rows in (1, 9):
+        actual, expected = both(lambda ops, w: ops.soft_cap(ops.last_rows(ops.embed(w[0])), scale, cap), [matrix], rows)
+        assert (np.abs(actual - expected) <= 1e-6 * np.abs(expected) + 1e-12).all()
+
+
+@pytest.mark.parametrize(("start", "width"), [(0, 100), (3, 40), (17, 33), (99, 1), (16, 64)])
+def test_columns_and_positions(start: int, width: int) -> None:
+    positions = np.random.default_rng(5).standard_normal((64, width)).astype(np.float32)
+    down = Matrix("F32", (11, width), 4)
+
+    def forward(ops: Any, w: list[Any]) -> Any:
+        part = ops.columns(ops.embed(w[0]), start, width)
+        return ops.linear(ops.last_rows(ops.add_positions(part, positions)), w[1])
+
+    for rows in ROWS:
+        assert_near(*both(forward, [Rows(100, 1).matrix, down], rows))
+
+
+def test_a_position_past_a_table_is_refused() -> None:
+    with pytest.raises(AssertionError, match="past the end"):
+        both(lambda ops, w: ops.last_rows(ops.add_positions(ops.embed(w[0]), np.zeros((8, 32), np.float32))), [Rows(32, 1).matrix], 6)
+
+
+def _tables(ops: Any, w: list[Any]) -> Any:
+    angles = np.outer(np.arange(64), [1.0, 0.1]).astype(np.float32)
+    short, long = (RotaryTable(np.cos(angles * f), np.sin(angles * f), False) for f in (1, 2))
+    x = ops.embed(w[0])
+    for _ in range(5):
+        x = ops.rope(ops.rope(x, short, 4), long, 4)
+    return ops.last_rows(x)
+
+
+def test_a_table_is_kept_once() -> None:
+    """However many layers turn by it; and two tables of one model are two."""
+    backend = CpuBackend(1)
+    w = [backend.load_weight(Rows(32, 1).matrix)]
+    recorder = Recorder(CacheOutline(cache_type("fp16")))
+    _tables(recorder, w)
+    assert sum(isinstance(kept, tuple) for kept in recorder.constants) == 4
+    assert_near(*both(_tables, [Rows(32, 1).matrix], 9))
+
+
+def test_exactly_the_kernels_that_a_pass_calls_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And then there is nothing left to compile."""
+    backend = CpuBackend(1)
+    table = backend.load_weight(Rows(32, 1).matrix)
+
+    def forward(ops: Any) -> Any:
+        return ops.linear(ops.last_rows(ops.add(ops.embed(table), ops.embed(table), 2.0)), table)
+
+    asked: list[list[str]] = []
+    compiling = KERNELS.compile
+    monkeypatch.setattr(KERNELS, "compile", lambda names: asked.append(names) or compiling(names))
+    events = list(backend.prepare(forward, "q8/q4"))
+    assert sorted(set(asked[0])) == ["add", "embed_f32", "last_rows", "linear_f32"]
+    assert all(event.stage == "Preparing the CPU kernels" for event in events)
+    assert list(KERNELS.compile(asked[0])) == []
+    backend.record(forward, backend.new_cache(1, TINY, 1, "fp16"), 4).close()
+    assert asked[2] == asked[0]

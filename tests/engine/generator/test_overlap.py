@@ -1,0 +1,340 @@
+"""Replies by a device that draws ahead are those of the host, whatever happens in between."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends.base import KEPT_LOGITS, Floats, Ints, WalkPlan
+from engine.backends.cuda.runtime.decode_loop import DeviceWalk
+from engine.core import PAGE_TOKENS, Done, Text
+from engine.errors import EngineError, NothingAllowed
+from engine.generator.overlap import walk_plan
+from engine.generator.params import token_tables
+from engine.generator.runner import Guidance
+from engine.generator.streaming import StreamingGenerator
+from engine.models.paged import PagedCache
+from engine.sampling.sampler import Sampled
+from engine.sampling.tables import TokenTables
+from engine.settings import CacheSettings, ConstraintSettings, OutputSettings, SamplerSettings, SpeculationSettings, StopSettings
+from tests.engine.generator.fakes import FakeModel, FakeProgram, FakeStore, Scripted, random_logits, tokenizer
+from tests.engine.generator.test_bans import Insisting
+from tests.simt.toy import Toy
+
+GREEDY = SamplerSettings(temperature=0.0)
+WARM = SamplerSettings(temperature=1.1, top_k=50, top_p=0.9, min_p=0.01)
+
+
+class Walking(FakeProgram):
+    """A fake whose device is a fake one: each step puts its token where keys would lie, through the block table it was given."""
+
+    def __init__(self, model: Any, store: FakeStore, max_rows: int) -> None:
+        super().__init__(model, store, max_rows)
+        self.toy = Toy(self._step, tokenizer().vocab_size, 8192)
+        self.plans: list[WalkPlan] = []
+        self.starts: list[int] = []
+        self.open = False
+
+    def _step(self, token: int, place: int, page: int) -> Floats:
+        self.store.slots[page, place % PAGE_TOKENS] = token
+        pages = self.toy.pages.numpy().view(np.int32)
+        everywhere = np.arange(place + 1)
+        sequence = self.store.slots[pages[everywhere // PAGE_TOKENS], everywhere % PAGE_TOKENS].tolist()
+        assert -1 not in sequence
+        return self.model.answering(sequence)
+
+    def run(self, step: Any) -> Floats:
+        self.toy.device.synchronize()  # in order with what was launched
+        return super().run(step)
+
+    def walk(self, plan: WalkPlan) -> Any:
+        self.plans.append(plan)
+        walk = self.toy.walks.walk(plan)
+        return None if walk is None else _Watched(walk, self)
+
+
+class _Watched:
+    """Notes when a walk starts, and from where logits are fetched."""
+
+    def __init__(self, walk: Any, program: Walking) -> None:
+        self._walk, self._program = walk, program
+
+    def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
+        self._program.starts.append(len(ids))
+        self._walk.start(ids, pages, uniform)
+
+    def next(self, further: bool) -> Sampled | None:
+        drawn: Sampled | None = self._walk.next(further)
+        return drawn
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._walk, name)
+
+
+class WalkingModel(FakeModel):
+    def record(self, cache: FakeStore, max_rows: int, context: int = 0) -> FakeProgram:
+        self.program = Walking(self, cache, max_rows)
+        return self.program
+
+
+def pair(answering: Any = random_logits, context: int = 1024) -> list[StreamingGenerator]:
+    """Generators over equal fakes, the second with a device that walks."""
+    out = []
+    for kind in (FakeModel, WalkingModel):
+        model: Any = kind(answering)
+        out.append(StreamingGenerator(model, PagedCache(model, CacheSettings(context_length=context)), tokenizer()))
+    return out
+
+
+def told(events: Sequence[Any]) -> Any:
+    """What must be equal: text, ids, what was taken back, the reason."""
+    texts = [event for event in events if isinstance(event, Text)]
+    done = events[-1]
+    assert isinstance(done, Done)
+    stats = done.stats
+    return (
+        [(event.text, event.suppressed, [token.id for token in event.tokens]) for event in texts],
+        (done.reason, done.trigger, stats.new_tokens, stats.context_tokens),
+    )
+
+
+def both(ids: Sequence[int], *, answering: Any = random_logits, context: int = 1024, walks: bool = True, **more: Any) -> Any:
+    """The events of host and device, after checking that they are the same and that the device walked or not."""
+    results = []
+    for generator in pair(answering, context):
+        events = list(generator.stream(list(ids), **more))
+        generator.cache.table.check()
+        results.append(events)
+        passes_are_whole(generator)
+    program = generator.model.program
+    assert isinstance(program, Walking)
+    assert bool(program.starts) == walks
+    assert told(results[0]) == told(results[1])
+    return results[1], program
+
+
+def passes_are_whole(generator: StreamingGenerator) -> None:
+    """What is remembered of the latest sequence has each of its tokens in a pass, in their order."""
+    (_, ids), passes = next(reversed(generator.cache.readings._known.items()))
+    ends = [*(at for at, _ in passes[1:]), len(ids) // 4]
+    assert passes[0][0] == 0
+    assert all(at < end <= at + rows for (at, rows), end in zip(passes, ends, strict=True))
+
+
+def tokens_of(events: Sequence[Any]) -> list[Any]:
+    return [token for event in events if isinstance(event, Text) for token in event.tokens]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "sampler",
+    [GREEDY, WARM, SamplerSettings(), replace(WARM, repetition_penalty=1.2, repetition_range=9, repetition_decay=4, presence_penalty=0.3)],
+)
+def test_the_same_reply(sampler: SamplerSettings, seed: int) -> None:
+    output = OutputSettings(alternatives=4)
+    events, program = both([9, 20 + seed], sampler=sampler, stops=StopSettings(max_tokens=40), seed=seed, output=output)
+    assert program.ran == [1, 1]  # the prompt; everything else was walked
+    assert program.starts == [3]
+    assert len(program.toy.seen) == 39  # the first token is the prompt's, and nothing was begun behind the last
+    host = list(pair()[0].stream([9, 20 + seed], sampler, StopSettings(max_tokens=40), seed=seed, output=output))
+    for one, other in zip(tokens_of(events), tokens_of(host), strict=True):
+        assert (one.probability, one.raw_probability, one.entropy) == pytest.approx(
+            (other.probability, other.raw_probability, other.entropy), rel=1e-5
+        )
+        assert [a.id for a in one.alternatives] == [a.id for a in other.alternatives]
+
+
+def test_a_late_stop_leaves_nothing_behind() -> None:
+    """The step after a stop token was begun already; what it wrote is no content, and the next turn is as if it had not been."""
+    ids = [*tokenizer().encode("hello there"), tokenizer().eos_token_id, *tokenizer().encode(" never")]
+    _, program = both([9, 8], answering=Scripted(2, ids), sampler=GREEDY)
+    program.toy.device.synchronize()
+    assert program.toy.seen[-1][0] == tokenizer().eos_token_id
+    generators = pair()
+    replies = []
+    for generator in generators:
+        text, log = [9, 8, 7], []
+        for turn in range(6):
+            events = list(generator.stream(text, WARM, StopSettings(max_tokens=9 + turn, stop_strings=("e",)), seed=turn))
+            generator.cache.table.check()
+            log.append((told(events), events[-1].stats.cached_tokens, events[-1].stats.prefill_tokens))
+            text = [*text, *(token.id for token in tokens_of(events)), 30 + turn]
+        replies.append(log)
+    assert replies[0] == replies[1]
+
+
+def test_pages_grow_under_way() -> None:
+    events, program = both(list(range(20, 30)) * 25, sampler=WARM, stops=StopSettings(max_tokens=700), seed=3, context=1100)
+    assert len(tokens_of(events)) == 700
+    assert program.starts == [251]
+    assert len({page for _, _, page in program.toy.seen}) == 4
+
+
+def test_the_context_ends() -> None:
+    events, program = both([9] * 200, sampler=GREEDY, context=260)
+    assert events[-1].reason == "context_full"
+    assert max(place for _, place, _ in program.toy.seen) == 259
+
+
+def test_bans_go_back() -> None:
+    banned = ConstraintSettings(banned_strings=("LAZY dog", "very long banned string of many tokens"))
+    insisting = Insisting("one two lazy dog days are over")
+    _, program = both([9], answering=insisting, sampler=GREEDY, stops=StopSettings(max_tokens=40), constraint=banned)
+    assert len(program.starts) >= 2
+    for seed in range(10):
+        constraint = ConstraintSettings(banned_strings=("the", "an", "o d", "e", "xy", " "))
+        sampler = replace(WARM, top_k=0, repetition_penalty=1.0 + seed % 2 / 4, repetition_range=12)
+        both([9, seed + 20], sampler=sampler, stops=StopSettings(max_tokens=25), seed=seed, constraint=constraint)
+
+
+def test_text_is_held_longer_than_logits_are_kept() -> None:
+    words = "a b c d e f g h i j k l m n o p q r s t u v w x y z"
+    insisting = Insisting(words + " and more and more and more")
+    assert len(tokenizer().encode(words)) > 2 * KEPT_LOGITS
+    constraint = ConstraintSettings(banned_strings=(words,))
+    events, program = both([9], answering=insisting, sampler=GREEDY, stops=StopSettings(max_tokens=90), constraint=constraint)
+    assert any(event.suppressed == words for event in events if isinstance(event, Text))
+    assert len(program.starts) >= 2
+
+
+def test_at_least_so_many_tokens_then_ahead() -> None:
+    ids = [tokenizer().eos_token_id] * 30
+
+    def wants_to_stop(sequence: list[int]) -> Floats:
+        logits = random_logits(sequence).copy()
+        logits[ids[0]] = 3.0
+        return logits
+
+    _, program = both([9], answering=wants_to_stop, sampler=WARM, stops=StopSettings(min_tokens=6, max_tokens=30), seed=2)
+    assert program.starts[0] == 7
+
+
+def test_the_device_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host decides such places from the device's logits, and some more, before it walks on."""
+    own, count = DeviceWalk.next, [0]
+
+    def unsure(walk: DeviceWalk, further: bool) -> Sampled | None:
+        count[0] += 1
+        drawn = own(walk, further)
+        return drawn if count[0] % 5 else None
+
+    monkeypatch.setattr(DeviceWalk, "next", unsure)
+    sampler = replace(WARM, repetition_penalty=1.2, frequency_penalty=0.1)
+    _, program = both([9], sampler=sampler, stops=StopSettings(max_tokens=60), seed=1)
+    assert len(program.starts) > 3
+    assert len(program.ran) > 3
+    constraint = ConstraintSettings(banned_strings=("the", "an", "o d", "e", "xy", " "))
+    both([9], sampler=sampler, stops=StopSettings(max_tokens=60), constraint=constraint, seed=1)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"sampler": replace(WARM, mirostat=True)},
+        {"sampler": replace(WARM, dry_multiplier=0.8)},
+        {"sampler": replace(WARM, xtc_probability=0.5)},
+        {"sampler": replace(WARM, max_temperature=2.0)},
+        {"sampler": replace(WARM, skew=0.5)},
+        {"sampler": SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)},
+        {"guidance": Guidance((9, 11), 1.5)},
+        {"speculation": SpeculationSettings(method="ngram")},
+        {"constraint": ConstraintSettings(format="json")},
+        {"output": OutputSettings(alternatives=50), "sampler": replace(WARM, smoothing_factor=0.3)},
+    ],
+)
+def test_what_stays_with_the_host(more: dict[str, Any]) -> None:
+    both([9, 12], walks=False, stops=StopSettings(max_tokens=8), seed=1, **more)
+
+
+def test_bias_and_bans_of_ids() -> None:
+    best = [int(random_logits([9, 12]).argmax()), *range(20, 60)]
+    constraint = ConstraintSettings(banned_tokens=tuple(best[3:]))
+    both([9, 12], sampler=WARM, constraint=constraint, stops=StopSettings(max_tokens=30), seed=4)
+    letters = tuple(tokenizer().encode(c)[0] for c in "ab")
+    events, _ = both([9], sampler=WARM, constraint=ConstraintSettings(allowed_tokens=letters), stops=StopSettings(max_tokens=12), seed=4)
+    assert {token.id for token in tokens_of(events)} <= set(letters)
+    assert token_tables(tokenizer(), WARM, constraint).banned
+
+
+def test_nothing_allowed_and_not_finite_are_the_hosts_errors() -> None:
+    def broken(sequence: list[int]) -> Floats:
+        logits = random_logits(sequence).copy()
+        if len(sequence) > 5:
+            logits[4] = np.nan
+        return logits
+
+    for generator in pair(broken):
+        with pytest.raises(EngineError, match="not finite"):
+            list(generator.stream([9], GREEDY, StopSettings(max_tokens=20)))
+        generator.cache.table.check()
+    assert len(generator.model.program.starts) == 1
+
+    def closing(sequence: list[int]) -> Floats:
+        logits = random_logits(sequence).copy()
+        if len(sequence) > 5:
+            logits[best] = -np.inf
+        return logits
+
+    best = [4, 5, 6]
+    for generator in pair(closing):
+        with pytest.raises(NothingAllowed):
+            list(generator.stream([9], GREEDY, StopSettings(max_tokens=20), constraint=ConstraintSettings(allowed_tokens=tuple(best))))
+        generator.cache.table.check()
+
+
+def test_a_stop_event_and_closing() -> None:
+    for at in (1, 5):
+        for generator in pair():
+            stop = threading.Event()
+            reasons = []
+            for event in generator.stream([9, 8], WARM, StopSettings(max_tokens=50), seed=1, stop_event=stop):
+                reasons.append(event)
+                if sum(isinstance(each, Text) for each in reasons) == at:
+                    stop.set()
+            assert reasons[-1].reason == "cancelled"
+            stream = generator.stream([9, 8], WARM, StopSettings(max_tokens=50), seed=1)
+            for _ in range(at + 4):
+                next(stream)
+            stream.close()
+            generator.cache.table.check()
+            again = list(generator.stream([9, 8], WARM, StopSettings(max_tokens=20), seed=5))
+            assert again[-1].stats.new_tokens == 20
+
+
+def test_step_by_step_with_changing_bans_and_rules() -> None:
+    """What the caller changes between two tokens counts for the next one, although the device drew it already."""
+    results = []
+    for generator in pair():
+        generator.begin_stream_ex([9, 8], WARM, seed=6, return_probabilities=True, return_top_tokens=3)
+        ids: list[int] = []
+        tops = []
+        for turn in range(40):
+            if turn == 20:
+                generator.set_stop_conditions([tokenizer().eos_token_id, "q"])
+            banned = ids[-2:] if turn % 4 == 1 else None
+            result = generator.stream_ex(banned)
+            ids += result["chunk_token_ids"].ravel().tolist()
+            tops.append(result["top_tokens"].tolist())
+            if result["eos"]:
+                break
+        results.append((ids, tops, result["eos"], list(generator.sequence)))
+        generator.close()
+        generator.cache.table.check()
+    assert results[0] == results[1]
+    assert len(generator.model.program.starts) > 3
+
+
+def test_plans() -> None:
+    assert walk_plan(WARM, TokenTables(), 100) is not None
+    plan = walk_plan(replace(WARM, order=("temperature", "repetition"), repetition_penalty=1.1), TokenTables(), 100)
+    assert plan is None
+    plan = walk_plan(GREEDY, TokenTables(90, ((3, 1.0), (100, 1.0)), frozenset({3, 4, 5, 100}), frozenset({5, 100})), 100)
+    assert plan is not None
+    assert (plan.vocabulary, plan.greedy, plan.steps) == (90, True, ())
+    assert plan.bias is not None
+    assert np.flatnonzero(plan.bias > -np.inf).tolist() == [3, 4]

@@ -1,0 +1,108 @@
+"""What the window says a cache will take is what loading then takes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from engine.backends.cpu.backend import CpuBackend
+from engine.backends.reference import ReferenceBackend
+from engine.core import PAGE_TOKENS as P
+from engine.errors import BadSetting, NotEnoughMemory
+from engine.models.describe import describe
+from engine.models.memory.estimate import cache_bytes, cache_dtype
+from engine.models.paged import PagedCache
+from engine.settings import CacheSettings
+from tests.engine.models.oracle import load
+from tests.tiny import TINY, Tiny, write_folder, write_gguf
+
+TYPES = ["auto", "fp32", "fp16", "fp8", "q8", "q6", "q4"]
+VALUE_TYPES = ["same", "fp32", "fp16", "fp8", "q8", "q4"]
+SHAPES = [TINY, TINY.but(heads=3, kv_heads=1, head_dim=20, width=60), TINY.but(layers=3, heads=4, kv_heads=4, head_dim=64)]
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"head_dim {shape.head_dim}")
+def test_every_type_takes_what_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: Tiny, backend: str) -> None:
+    path = write_folder(tmp_path / "m", shape)
+    monkeypatch.setattr(CpuBackend, "prepare", lambda *_: iter(()))  # only memory is looked at
+    model = load(path, CpuBackend(threads=1) if backend == "cpu" else ReferenceBackend())
+    info = describe(path)
+    for dtype in TYPES:
+        for value_dtype in VALUE_TYPES:
+            settings = CacheSettings(context_length=300, dtype=dtype, value_dtype=value_dtype, memory=1)
+            said = cache_bytes(info, settings, backend)
+            store = model.new_cache(300, cache_dtype(settings))
+            assert said.context_bytes == store.nbytes == store.page_count * store.page_bytes
+            assert said.bytes_per_token == store.page_bytes / P
+            assert said.context_length == 300
+    model.close()
+
+
+def test_with_the_memory_for_conversations_too(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf")
+    model, info = load(path), describe(path)
+    for memory in (0, 1, 3, 8):
+        for dtype in ("auto", "fp16"):
+            settings = CacheSettings(context_length=512, dtype=dtype, memory=memory)
+            said, cache = cache_bytes(info, settings, "reference"), PagedCache(model, settings)
+            assert said.total_bytes == cache.store.nbytes >= said.context_bytes
+            assert memory == 0 or said.total_bytes <= max(memory << 20, said.context_bytes)
+            cache.close()
+    assert cache_bytes(info, CacheSettings(), "reference").context_length == 1024
+
+
+def test_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = describe(write_gguf(tmp_path / "m.gguf", TINY.but(context_length=1 << 17)))
+    page = P * 2 * 2 * 2 * 2 * 32  # fp16 keys and values, two layers, two heads of 32
+
+    def free(count: int) -> None:
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=count))
+
+    free(10**9)
+    settings = CacheSettings(context_length=1 << 17)
+    said = cache_bytes(info, settings)
+    assert (said.context_bytes, said.free_bytes, said.fits) == (514 * page, 10**9, True)
+    assert said.total_bytes == (514 + 10**9 // 8 // page) * page
+    assert said.sentence == (
+        "A context of 131072 tokens takes 67.4 MB, and up to 192 MB with other conversations kept; 1 GB of memory are free."
+    )
+    assert not (tight := cache_bytes(info, settings, busy=10**9 - 514 * page + 1)).fits
+    assert tight.free_bytes == 514 * page - 1
+    assert tight.sentence == (
+        "A context of 131072 tokens takes 67.4 MB; 67.4 MB of memory are free. That is too little: choose a shorter context, a "
+        "smaller cache type, or less memory for conversations."
+    )
+    assert cache_bytes(info, settings, busy=10**9 - 514 * page).fits
+    assert not cache_bytes(info, CacheSettings(memory=1 << 10)).fits
+    with pytest.raises(BadSetting, match="131073 tokens, but this model sees at most 131072"):
+        cache_bytes(info, CacheSettings(context_length=(1 << 17) + 1))
+
+
+def test_too_much_memory_for_conversations_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(write_gguf(tmp_path / "m.gguf"))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10**9))
+    with pytest.raises(NotEnoughMemory, match=r"^Conversations may take 1\.07 GB, but 1 GB of memory are free; choose less memory"):
+        PagedCache(model, CacheSettings(memory=1 << 10))
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_pages_cost_nothing_before_they_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    """A gigabyte is promised; what the process has in memory grows by a few megabytes."""
+    monkeypatch.setattr(CpuBackend, "prepare", lambda *_: iter(()))
+    model = load(write_gguf(tmp_path / "m.gguf"), CpuBackend(threads=1) if backend == "cpu" else ReferenceBackend())
+    process = psutil.Process(os.getpid())
+    before = process.memory_info().rss
+    store: Any = model.new_cache(512, "fp16", (1 << 30) // model.page_bytes("fp16"))
+    assert store.nbytes > 1 << 30
+    assert process.memory_info().rss - before < 100 << 20
+    for page in range(3):
+        store.write_page(page, np.ones(store.page_bytes, np.uint8))
+    assert process.memory_info().rss - before < 200 << 20
+    model.close()

@@ -1,0 +1,80 @@
+"""The verdict on a model's memory, and that the speed follows from the bytes that are read."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from engine.backends.cpu.backend import CpuBackend
+from engine.core import ModelInfo, WorkSpace
+from engine.models import describe, read_model
+from engine.models.memory.estimate import cache_bytes
+from engine.models.memory.fit import fit
+from engine.models.quantising import preparation
+from engine.settings import CacheSettings, LoadSettings
+from engine.weights import open_checkpoint
+from tests.engine.models.oracle import finish
+from tests.tiny import WIDE, write_folder, write_gguf
+
+GB = 10**9
+INFO = ModelInfo(
+    path="/m/eight.gguf", name="eight", architecture="llama", format="gguf", parameters=8 * GB, bits_per_weight=4.5,
+    weights_bytes=4_500_000_000, layers=32, context_length=131072, vocab_size=128256, kv_bytes_per_token=131072, stop_token_ids=(2,),
+    has_chat_template=True, kv_heads=8, head_dim=128, work=WorkSpace(rows=32, row=300_000, position=512, fixed=3_000_000),
+)  # fmt: skip
+
+
+def test_the_parts_add_up() -> None:
+    judged = fit(INFO, CacheSettings(), 16 * GB)
+    assert judged.verdict == "fits"
+    assert judged.weights == INFO.weights_bytes
+    assert judged.cache == cache_bytes(INFO, CacheSettings()).context_bytes
+    assert judged.context_length == 8192
+    assert judged.total == judged.weights + judged.cache + judged.work
+    assert judged.tokens_per_second == 0.0
+    assert judged.work == 32 * 300_000 + 8192 * 512 + 3_000_000
+
+
+def test_verdicts() -> None:
+    total = fit(INFO, CacheSettings(), 16 * GB).total
+    assert fit(INFO, CacheSettings(), total).verdict == "tight"
+    assert fit(INFO, CacheSettings(), total - 1).verdict == "too large"
+    assert fit(INFO, CacheSettings(context_length=65536), 10 * GB).verdict == "too large"
+    assert fit(INFO, CacheSettings(context_length=65536, dtype="q4"), 10 * GB).verdict == "fits"
+    assert "but 3 GB of memory are free" in fit(INFO, CacheSettings(), 3 * GB).sentence
+
+
+def test_what_loading_takes_counts_more_than_the_file() -> None:
+    assert fit(dataclasses.replace(INFO, resident_bytes=9 * GB), CacheSettings(), 16 * GB).weights == 9 * GB
+
+
+def test_a_longer_context_than_the_model_sees() -> None:
+    short = dataclasses.replace(INFO, context_length=2048)
+    assert fit(short, CacheSettings(context_length=4096), 16 * GB).context_length == 2048
+
+
+def test_speed() -> None:
+    slow, fast = (fit(INFO, CacheSettings(), 16 * GB, bandwidth=rate * GB).tokens_per_second for rate in (20, 40))
+    assert 3.0 < slow < 20 * GB / INFO.weights_bytes  # never above what the bandwidth allows
+    assert slow < fast < 2 * slow
+    experts = dataclasses.replace(INFO, read_bytes=INFO.weights_bytes // 8)
+    assert fit(experts, CacheSettings(), 16 * GB, bandwidth=20 * GB).tokens_per_second > 4 * slow
+
+
+def test_quantising_while_loading_counts(tmp_path: Path) -> None:
+    """What is forecast is what loading then takes, the head apart; what is quantised already stays."""
+    folder = write_folder(tmp_path / "m", WIDE.but(tied=False), dtype="BF16")
+    info, plain = describe(folder), 0
+    for kind, head in (("none", "same"), ("q8", "same"), ("q6", "none"), ("q4", "q8")):
+        settings = LoadSettings(quantise=kind, quantise_head=head)
+        checkpoint = open_checkpoint(folder)
+        model = finish(read_model(checkpoint, CpuBackend(1), prepare=preparation(checkpoint, settings)))
+        judged = fit(info, CacheSettings(), 16 * GB, load=settings).weights
+        assert abs(judged - model.resident_bytes) <= 0.02 * model.resident_bytes, kind
+        plain = plain or judged
+        assert kind == "none" or judged < 0.9 * plain
+        model.close()
+    file = write_gguf(tmp_path / "m.gguf", WIDE, "Q4_0")
+    packed = describe(file)
+    assert packed.plain == (0, 0, 0, 0)
+    assert fit(packed, CacheSettings(), GB, load=LoadSettings(quantise="q4")).weights == packed.resident_bytes
