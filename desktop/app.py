@@ -20,29 +20,29 @@ from PySide6.QtWidgets import QApplication, QMessageBox
 
 from desktop.diagnostics import Diagnostics
 from desktop.services.composer.writing import make_writing
-from desktop.services.conversations.chat_list import Shelf
+from desktop.services.conversations.chat_list import ChatList
 from desktop.services.engine.model_host import Describe, OpenChat, describe, open_chat
 from desktop.services.models.devices import DeviceService, FindDevices, find_devices
 from desktop.services.models.draft_models import DraftProblem, draft_problem
 from desktop.services.models.file_hashes import HashService
 from desktop.services.models.fit_estimates import LibraryService, Measure, measure_bandwidth
-from desktop.services.models.hub import HUB, HubDoors, HubService
-from desktop.services.models.local_models import CatalogueService, FindModels, find_models
+from desktop.services.models.hub import HUB, HubApi, HubService
+from desktop.services.models.local_models import FindModels, LocalModelsService, find_models
 from desktop.services.models.memory_forecast import MemoryForecast
 from desktop.services.models.starter_download import DownloadService, Fetch, fetch_starter
-from desktop.services.provenance.provenance import OriginService
+from desktop.services.provenance.provenance import ProvenanceService
 from desktop.services.services import Services
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context_meter import ContextMeter
-from desktop.services.settings.validation import CheckService
+from desktop.services.settings.validation import ValidationService
 from desktop.services.system.backups import BackupService
-from desktop.services.system.data_folder import DataPlace
-from desktop.services.system.garbage_collection import Collector
+from desktop.services.system.data_folder import DataFolder
+from desktop.services.system.garbage_collection import GarbageCollector
 from desktop.services.system.malloc_trim import share_arenas
 from desktop.services.system.single_instance import AlreadyOpen, FirstInstance, Request, absolute, activation_token, hand_over, take_lock
-from desktop.services.transfer.transfer import ExchangeService
+from desktop.services.transfer.transfer import TransferService
 from desktop.settings import Appearance
-from desktop.signal_handler import Farewell
+from desktop.signal_handler import SignalHandler
 from desktop.store.backups import Backups
 from desktop.store.conversations.temporary import Library
 from desktop.store.database.database import FILE_NAME as DATABASE
@@ -58,7 +58,7 @@ from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.theme import Theme
 from engine.platform.folders import private_file
 
-__all__ = ["Desktop", "Doors", "make_application", "run"]
+__all__ = ["Desktop", "EngineApi", "make_application", "run"]
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ SWITCH_S = 0.001
 
 
 @dataclass(frozen=True)
-class Doors:
+class EngineApi:
     """The engine as the desktop uses it; tests put fakes in their place."""
 
     open_chat: OpenChat = open_chat
@@ -79,7 +79,7 @@ class Doors:
     draft_problem: DraftProblem = draft_problem
     find_models: FindModels = find_models
     measure: Measure = measure_bandwidth
-    hub: HubDoors = HUB
+    hub: HubApi = HUB
     find_devices: FindDevices = find_devices
 
 
@@ -109,7 +109,7 @@ class Desktop(QObject):
     end_wanted = Signal()
     closed = Signal()
 
-    def __init__(self, app: QApplication, folder: Path, doors: Doors = Doors(), lock: QLockFile | None = None) -> None:
+    def __init__(self, app: QApplication, folder: Path, api: EngineApi = EngineApi(), lock: QLockFile | None = None) -> None:
         super().__init__()
         self.end_wanted.connect(self._end, Qt.ConnectionType.QueuedConnection)
         self._lock = lock or take_lock(folder)
@@ -124,7 +124,7 @@ class Desktop(QObject):
             raise
         if exposed:
             self._library.kept.notices += (exposed,)
-        self.services = self._make_services(folder, preferences, doors)
+        self.services = self._make_services(folder, preferences, api)
         self.session = self.services.session
         self.theme = Theme(app, self)
         look = self.session.settings(Appearance)
@@ -142,33 +142,33 @@ class Desktop(QObject):
         """Whether the user scrolls or types at this moment."""
         return self._input is not None and self._input.acting
 
-    def _make_services(self, folder: Path, preferences: Preferences, doors: Doors) -> Services:
+    def _make_services(self, folder: Path, preferences: Preferences, api: EngineApi) -> Services:
         models = folder / "models"
-        session = ChatSession(self._library, preferences, doors.open_chat, doors.describe, doors.draft_problem, self)
-        catalogue = CatalogueService(doors.describe, doors.find_models, self)
-        devices = DeviceService(doors.find_devices, self)
+        session = ChatSession(self._library, preferences, api.open_chat, api.describe, api.draft_problem, self)
+        catalogue = LocalModelsService(api.describe, api.find_models, self)
+        devices = DeviceService(api.find_devices, self)
         return Services(
             folder,
             models,
             session,
             catalogue,
-            download=DownloadService(models, doors.fetch, self),
-            checks=CheckService(parent=self),
-            hub=HubService(preferences, models, doors.hub, self),
+            download=DownloadService(models, api.fetch, self),
+            checks=ValidationService(parent=self),
+            hub=HubService(preferences, models, api.hub, self),
             devices=devices,
-            judge=LibraryService(session, catalogue, doors.measure, doors.find_devices, self),
-            shelf=Shelf(session, self),
-            exchange=ExchangeService(self._library, self),
+            judge=LibraryService(session, catalogue, api.measure, api.find_devices, self),
+            chat_list=ChatList(session, self),
+            exchange=TransferService(self._library, self),
             backups=BackupService(session, self),
             writing=make_writing(session, self),
-            memory=MemoryForecast(session, devices, doors.describe, self),
+            memory=MemoryForecast(session, devices, api.describe, self),
             meter=ContextMeter(session, self),
-            origins=OriginService(session, HashService(session, folder, self), self),
+            origins=ProvenanceService(session, HashService(session, folder, self), self),
             place=self._watched(session),
         )
 
-    def _watched(self, session: ChatSession) -> DataPlace:
-        place = DataPlace(session, self)
+    def _watched(self, session: ChatSession) -> DataFolder:
+        place = DataFolder(session, self)
         place.moved.connect(self._on_moved)
         return place
 
@@ -190,7 +190,7 @@ class Desktop(QObject):
         self.window.show()
         self._input = InputWatch(self.window)
         self._input.acted.connect(self.session.make_room)
-        self.services.shelf.load()
+        self.services.chat_list.load()
         self.session.restore(FIRST_CHATS)
 
     def _after_paint(self, model: Path | None, starter: bool, files: Sequence[Path], last_run: str | None) -> None:
@@ -199,25 +199,25 @@ class Desktop(QObject):
             return
         if self.session.conversations.rowCount() >= FIRST_CHATS:
             self.session.list_all()
-        self.services.shelf.begin_upkeep()
+        self.services.chat_list.begin_upkeep()
         self.theme.motion.ask_system()
         self._first = FirstInstance(self.services.folder, self)
         self._first.asked.connect(self.asked)
         self._bring_model(model, starter, keep_last=not last_run and not any(is_model(path) for path in files))
         self.window.files.take(files)
         if last_run is not None:
-            self.window.start_desk.tell_last_run(last_run)
+            self.window.application_controller.tell_last_run(last_run)
 
     def _bring_model(self, model: Path | None, starter: bool, keep_last: bool) -> None:
-        desk, last = self.window.desk, self.session.preferences.last_model
+        models, last = self.window.model_controller, self.session.preferences.last_model
         if model is not None:
-            desk.open(model)
+            models.open(model)
         elif starter:
-            desk.get_starter()
+            models.get_starter()
         elif last and keep_last and Path(last).exists():
-            desk.open(Path(last))
+            models.open(Path(last))
         else:
-            desk.look_for_models()  # for the first page
+            models.look_for_models()  # for the first page
 
     @Slot(object)
     def asked(self, request: Request) -> None:
@@ -225,12 +225,12 @@ class Desktop(QObject):
         bring_forward(self.window, request.token)
         self.window.files.take(request.paths)
         if request.starter and not self.services.download.running:
-            self.window.desk.get_starter()
+            self.window.model_controller.get_starter()
 
     @Slot(str, str)
     def show_trouble(self, sentence: str, trace: str = "") -> None:
         """Tell the user of an error that nothing handled."""
-        self.window.start_desk.tell_error(sentence, trace)
+        self.window.application_controller.tell_error(sentence, trace)
 
     @Slot()
     def _end(self) -> None:
@@ -319,8 +319,8 @@ def run(
     diagnostics.trouble.connect(desktop.show_trouble, Qt.ConnectionType.QueuedConnection)
     desktop.closed.connect(diagnostics.ends_well)
     app.file_opened.connect(lambda path: desktop.asked(Request((Path(path),))))
-    farewell = Farewell(desktop.end_wanted.emit, diagnostics.ends_well)
-    collector = Collector(lambda: desktop.session.state not in ("idle", "no_model"), lambda: desktop.acting)
+    signal_handler = SignalHandler(desktop.end_wanted.emit, diagnostics.ends_well)
+    collector = GarbageCollector(lambda: desktop.session.state not in ("idle", "no_model"), lambda: desktop.acting)
     desktop.start(model, starter, absolute(files), diagnostics.last_run)
     while not (desktop.painted or desktop.ended):
         app.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents)
@@ -328,7 +328,7 @@ def run(
 
     live(app, lambda: desktop.ended)
     desktop.close()
-    farewell.close()
+    signal_handler.close()
     collector.close()
     diagnostics.close()
     return 0

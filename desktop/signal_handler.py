@@ -14,13 +14,13 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-__all__ = ["Farewell"]
+__all__ = ["SignalHandler"]
 
 LAST_S = 25.0
 """A program that has not ended after so many seconds is ended: longer than its threads are waited for."""
 
 
-class Farewell:
+class SignalHandler:
     """Calls `end()` on a thread of its own at the first SIGTERM or SIGHUP; `interrupted()` before Ctrl+C ends the program at once.
 
     Made on the main thread; does nothing on Windows, whose sessions end through their windows.
@@ -39,7 +39,7 @@ class Farewell:
         self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             self._before[number] = signal.signal(number, _heard)
-        self._thread = threading.Thread(target=self._wait, name="farewell", daemon=True)
+        self._thread = threading.Thread(target=self._wait, name="signals", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class Farewell:
     def _wait(self) -> None:
         while number := os.read(self._read, 1)[0]:
             if number == signal.SIGINT:
-                self._interrupted()  # what is written down needs no other farewell
+                self._interrupted()  # what is written down needs nothing else
                 os._exit(128 + number)
             elif number in (signal.SIGTERM, signal.SIGHUP) and not self._asked:
                 self._asked = True

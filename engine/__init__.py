@@ -8,6 +8,31 @@
             print(event.text, end="")
 
 Nothing heavy is imported until it is used: names are looked up in their modules on first access.
+
+Words
+-----
+Each has one meaning here.
+
+architecture: the make of a model (Llama, Qwen 3): how its headers are read, what its tensors are called, which parts it has.
+backend: a device that holds weights and runs programs: the CPU, one or several GPUs, the reference in NumPy.
+cache type: the number format in which keys and values are kept.
+checkpoint: a model's files, opened but not loaded.
+command: what `inglenook-engine` can be told to do.
+decode: a pass that gives the next token; a decode loop does so on the device, the draw included, without the host in between.
+drafting: guessing several tokens that the model then checks in one pass; the guesses come from a draft model or from repeats.
+filter: a constraint on the text of a reply, as the set of tokens that may come next.
+kernel: one compiled function that computes on a device.
+lowering: turning a model's operations into the calls of kernels that a backend replays.
+page: the keys and values of a fixed number of positions; a block table says which pages hold a sequence.
+pass: one run of the whole model over some rows, each a position of a sequence.
+prefill: reading the prompt, in passes of many rows.
+prefix index: finds the pages that already hold the beginning of a prompt.
+program: a recorded pass, ready to be replayed.
+proposal: a guessed token, with the distribution that it was drawn from.
+sampler step: one change of the distribution that a token is drawn from: top-k, temperature, penalties.
+sequence: the tokens of one reply while it is written, with what decides when it ends.
+stop condition: what ends a reply.
+weight layout: how a matrix lies in a device's memory, packed for its kernels.
 """
 
 from __future__ import annotations

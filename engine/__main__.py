@@ -1,4 +1,4 @@
-"""The program `inglenook-engine`: finds the door, prints its answer, and turns trouble into one sentence and an exit code.
+"""The program `inglenook-engine`: finds the command, prints its answer, and turns trouble into one sentence and an exit code.
 
 Exit codes: 0 it worked, 1 known trouble (one sentence on stderr) or a check that failed, 2 wrong arguments, 130 interrupted by Ctrl+C.
 """
@@ -12,8 +12,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from engine.cli import DOORS
-from engine.cli.command import Console, Door
+from engine.cli import COMMANDS
+from engine.cli.command import Command, Console
 from engine.cli.info import version
 from engine.errors import EngineError
 from engine.printable import json_text, printable
@@ -23,18 +23,18 @@ def parser() -> argparse.ArgumentParser:
     """The arguments of `inglenook-engine`."""
     result = argparse.ArgumentParser(prog="inglenook-engine", description="Language models on your own machine, without a window.")
     result.add_argument("--version", action="version", version=f"inglenook-engine {version()}")
-    doors = result.add_subparsers(dest="door", metavar="DOOR", required=True)
-    for door in DOORS:
-        sub = doors.add_parser(door.name, help=door.help, description=door.help[0].upper() + door.help[1:] + ".")
-        door.arguments(sub)
-        if door.has_json:
+    commands = result.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        sub = commands.add_parser(command.name, help=command.help, description=command.help[0].upper() + command.help[1:] + ".")
+        command.arguments(sub)
+        if command.has_json:
             sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-        sub.set_defaults(use=door)
+        sub.set_defaults(use=command)
     return result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one door; returns the exit code. Wrong arguments leave through SystemExit(2), as argparse does."""
+    """Run one command; returns the exit code. Wrong arguments leave through SystemExit(2), as argparse does."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Windows' code pages lack most characters; half a surrogate pair in an argument must not end the program.
@@ -50,10 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _use(door: Door, options: argparse.Namespace) -> int:
+def _use(command: Command, options: argparse.Namespace) -> int:
     console = Console(json=getattr(options, "json", False))
     try:
-        answer = door.answer(options, console)
+        answer = command.answer(options, console)
     except EngineError as error:
         console.clear()
         sys.stdout.flush()
@@ -66,11 +66,11 @@ def _use(door: Door, options: argparse.Namespace) -> int:
             print("The answer has numbers that JSON cannot hold (NaN or infinite); without --json it is shown as it is.", file=sys.stderr)
             return 1
     else:
-        text = printable(door.show(answer))
+        text = printable(command.show(answer))
     if text:
         print(text)
     sys.stdout.flush()
-    return int(door.failed(answer))
+    return int(command.failed(answer))
 
 
 if __name__ == "__main__":

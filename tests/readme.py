@@ -1,4 +1,4 @@
-"""The parts of README.md that repeat the source: models, doors.
+"""The parts of README.md that repeat the source: models, commands.
 
     python -m tests.readme        writes them anew
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from desktop.preflight import DEBIAN_PACKAGES
-from engine.backends.cpu.codegen.kernel_cache import family_for
-from engine.cli import DOORS
+from engine.backends.cpu.codegen.kernel_cache import weight_layout_for
+from engine.cli import COMMANDS
 from engine.weights import FORMATS
 from engine.weights.packed.table import METHODS
 from tests.engine.models.all_cases import CASES
@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 
 
-def doors() -> str:
-    """The table of doors."""
-    rows = ["| door | what it does | `--json` |", "|---|---|---|"]
-    rows += [f"| `inglenook-engine {door.name}` | {door.help} | {'yes' if door.has_json else 'no'} |" for door in DOORS]
+def commands() -> str:
+    """The table of commands."""
+    rows = ["| command | what it does | `--json` |", "|---|---|---|"]
+    rows += [f"| `inglenook-engine {command.name}` | {command.help} | {'yes' if command.has_json else 'no'} |" for command in COMMANDS]
     return "\n".join(rows)
 
 
@@ -33,11 +33,11 @@ def packages() -> str:
 def architectures() -> str:
     """The table of model families: what the tests hold against transformers, as folders and as GGUF files."""
     rows = ["| family | what is its own | GGUF architecture | checks |", "|---|---|---|---|"]
-    for family in dict.fromkeys(case.family for case in CASES):
-        cases = [case for case in CASES if case.family == family]
+    for architecture in dict.fromkeys(case.architecture for case in CASES):
+        cases = [case for case in CASES if case.architecture == architecture]
         names = ", ".join(dict.fromkeys(f"`{case.gguf.architecture}`" for case in cases if case.gguf))
         quirks = next(case.quirks for case in cases if case.quirks)
-        rows.append(f"| {family} | {quirks} | {names} | {len(cases)} |")
+        rows.append(f"| {architecture} | {quirks} | {names} | {len(cases)} |")
     return "\n".join(rows)
 
 
@@ -45,15 +45,15 @@ def formats() -> str:
     """Which tensor types there are, and in what form the CPU keeps them."""
     kept: dict[str, list[str]] = {}
     for format in FORMATS:
-        family = family_for(format.name)
-        how = "as they are" if format.name in family.types else f"as {family.name.upper()}, decoded while loading"
+        layout = weight_layout_for(format.name)
+        how = "as they are" if format.name in layout.types else f"as {layout.name.upper()}, decoded while loading"
         kept.setdefault(how, []).append(format.name)
     rows = [f"- GGUF, whole or split, kept in memory {how}: {', '.join(names)}." for how, names in kept.items()]
     rows.append(f"- Folders of safetensors files: F32, F16, BF16, and quantised by {', '.join(f'`{name}`' for name in METHODS)}.")
     return "\n".join(rows)
 
 
-PARTS = {"architectures": architectures, "formats": formats, "doors": doors, "packages": packages}
+PARTS = {"architectures": architectures, "formats": formats, "commands": commands, "packages": packages}
 
 
 def filled(text: str) -> str:

@@ -17,7 +17,7 @@ def test_it_is_short() -> None:
 
 
 def test_generated_parts_are_current() -> None:
-    """After a change of a door or a format: `python -m tests.readme`."""
+    """After a change of a command or a format: `python -m tests.readme`."""
     assert filled(TEXT) == TEXT
 
 

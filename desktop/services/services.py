@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from desktop.services.composer.writing import Writing
-from desktop.services.conversations.chat_list import Shelf
+from desktop.services.conversations.chat_list import ChatList
 from desktop.services.models.devices import DeviceService
 from desktop.services.models.fit_estimates import LibraryService
 from desktop.services.models.hub import HubService
-from desktop.services.models.local_models import CatalogueService
+from desktop.services.models.local_models import LocalModelsService
 from desktop.services.models.memory_forecast import MemoryForecast
 from desktop.services.models.starter_download import DownloadService
-from desktop.services.provenance.provenance import OriginService
+from desktop.services.provenance.provenance import ProvenanceService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context_meter import ContextMeter
-from desktop.services.settings.validation import CheckService
+from desktop.services.settings.validation import ValidationService
 from desktop.services.system.backups import BackupService
-from desktop.services.system.data_folder import DataPlace
-from desktop.services.transfer.transfer import ExchangeService
+from desktop.services.system.data_folder import DataFolder
+from desktop.services.transfer.transfer import TransferService
 
 __all__ = ["Services"]
 
@@ -34,25 +34,25 @@ class Services:
     folder: Path
     models: Path
     session: ChatSession
-    catalogue: CatalogueService
+    catalogue: LocalModelsService
     download: DownloadService
-    checks: CheckService
+    checks: ValidationService
     hub: HubService
     devices: DeviceService
     judge: LibraryService
-    shelf: Shelf
-    exchange: ExchangeService
+    chat_list: ChatList
+    exchange: TransferService
     backups: BackupService
     writing: Writing
-    origins: OriginService
+    origins: ProvenanceService
     meter: ContextMeter
     memory: MemoryForecast
-    place: DataPlace
+    place: DataFolder
 
     def close(self) -> None:
         """End their threads, the session last: what the others still tell it is saved with it."""
         helpers = (
-            self.meter, self.exchange, self.backups, self.shelf, self.checks, self.devices, self.download, self.hub, self.judge,
+            self.meter, self.exchange, self.backups, self.chat_list, self.checks, self.devices, self.download, self.hub, self.judge,
             self.writing, self.catalogue, self.origins.hashes, self.memory, self.place, self.session,
         )  # fmt: skip
         ended = [helper.close() for helper in helpers]  # every one is closed, whatever the others say

@@ -12,7 +12,7 @@ from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEv
 from desktop.services.services import Services
 from desktop.settings import Appearance, Behaviour
 from desktop.views.commands.actions import add_menus
-from desktop.views.commands.controller import CommandDesk
+from desktop.views.commands.controller import CommandController
 from desktop.views.layout.drop_overlay import dropped_paths
 from desktop.views.layout.panes import LEFT, RIGHT
 from desktop.views.models.model_picker import STARTER_WORDS
@@ -33,7 +33,7 @@ class MainWindow(WindowParts):
         super().__init__(services, geometry)
         self.theme = theme
         self._close_services = close_services
-        self.commands = CommandDesk(self)
+        self.commands = CommandController(self)
         self.actions_by_name = self.notebooks.actions = add_menus(self, self._handlers() | self.commands.handlers())
         self.commands.attach(self.actions_by_name)
         self._connect()
@@ -42,7 +42,7 @@ class MainWindow(WindowParts):
         self._restore_geometry()
 
     def _handlers(self) -> dict[str, Callable[[], Any]]:
-        session, chat, desk = self.session, self.chat, self.desk
+        session, chat, models = self.session, self.chat, self.model_controller
         return self.notebooks.handlers({
             "new_chat": self.new_chat,
             "new_temporary": self.new_temporary,
@@ -51,11 +51,11 @@ class MainWindow(WindowParts):
             "personas": self.personas.manage,
             "roles": self.roles.open,
             "library": lambda: self.library.open(self),
-            "open_file": desk.ask_for_file,
-            "open_folder": desk.ask_for_folder,
-            "starter": desk.get_starter,
-            "unload": desk.unload,
-            "reload": desk.reload,
+            "open_file": models.ask_for_file,
+            "open_folder": models.ask_for_folder,
+            "starter": models.get_starter,
+            "unload": models.unload,
+            "reload": models.reload,
             "import_chats": self.exchange.ask_for_files,
             "export_chat": self.exchange.export_open,
             "export_all": self.exchange.export_all,
@@ -73,9 +73,9 @@ class MainWindow(WindowParts):
             "next_variant": lambda: chat.step_variant(1),
             "origin": lambda: self.origins.open_last(self),
             "rename": self.rename,
-            "delete_chat": lambda: self.shelf_desk.delete([session.conversation]),
+            "delete_chat": lambda: self.sidebar_controller.delete([session.conversation]),
             "new_folder": self._new_folder,
-            "pin": self.shelf_desk.toggle_pin,
+            "pin": self.sidebar_controller.toggle_pin,
             "trash": self._show_trash,
             "write": self.write,
             "sidebar": lambda: self.panes.toggle(LEFT),
@@ -86,8 +86,8 @@ class MainWindow(WindowParts):
             "larger": lambda: self.scale_text(10),
             "smaller": lambda: self.scale_text(-10),
             "normal": lambda: self.scale_text(0),
-            "log": self.start_desk.show_log,
-            "menu_entry": self.start_desk.show_menu_entry,
+            "log": self.application_controller.show_log,
+            "menu_entry": self.application_controller.show_menu_entry,
             "about": self._show_about,
         })  # fmt: skip
 
@@ -106,9 +106,9 @@ class MainWindow(WindowParts):
         session.undo_available.connect(self._show_undo)
         sidebar.new_requested.connect(self.new_chat)
         sidebar.opened.connect(self.open_chat)
-        self.shelf_desk.hit_chosen.connect(self._leave_sidebar)
+        self.sidebar_controller.hit_chosen.connect(self._leave_sidebar)
         sidebar.escaped.connect(self.write)
-        self.settings_desk.notice.connect(self._show_notice)
+        self.settings_controller.notice.connect(self._show_notice)
         self.temporary.button.clicked.connect(self.new_temporary)
         self.unsent.begin()
         self.left_button.clicked.connect(lambda: self.panes.toggle(LEFT))
@@ -116,12 +116,12 @@ class MainWindow(WindowParts):
         inspector.escaped.connect(self.write)
         self.panes.alone_changed.connect(self._show_alone)
         self.chat.busy_changed.connect(self._show_busy)
-        self.desk.connect_views(self.picker, self.chat.welcome)
+        self.model_controller.connect_views(self.picker, self.chat.welcome)
         for view in (self.picker, self.chat.welcome):
             view.library_requested.connect(lambda: self.library.open(self))
-        self.desk.notice.connect(self.chat.show_notice)
-        self.desk.fetching.connect(self._show_fetching)
-        self.desk.fetch_ended.connect(self._end_fetching)
+        self.model_controller.notice.connect(self.chat.show_notice)
+        self.model_controller.fetching.connect(self._show_fetching)
+        self.model_controller.fetch_ended.connect(self._end_fetching)
         self.writing.begin(self)
         self._show_model()
         self._show_undo(False, "")
@@ -205,11 +205,11 @@ class MainWindow(WindowParts):
 
     def _new_folder(self) -> None:
         self._show_sidebar()
-        self.shelf_desk.new_folder()
+        self.sidebar_controller.new_folder()
 
     def _show_trash(self) -> None:
         self._show_sidebar()
-        self.shelf_desk.show_trash()
+        self.sidebar_controller.show_trash()
 
     def rename(self) -> None:
         """Write another title for the open chat."""
@@ -277,7 +277,7 @@ class MainWindow(WindowParts):
             self.panes.restoreState(sizes)
         for side in (LEFT, RIGHT):
             self.panes.set_wanted(side, str(self._geometry.value(side, "true")) == "true")
-        self.settings_desk.recall(self._geometry)
+        self.settings_controller.recall(self._geometry)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Keep the window's place; stop, save and end what runs; where a reply would lose its end, ask first."""
@@ -291,12 +291,12 @@ class MainWindow(WindowParts):
         self.personas.close()
         self.library.close_window()
         self.exchange.close_window()
-        self.start_desk.close()
+        self.application_controller.close()
         self._geometry.setValue("window", self.saveGeometry())
         self._geometry.setValue("panes", self.panes.saveState())
         for side in (LEFT, RIGHT):
             self._geometry.setValue(side, "true" if self.panes.wanted(side) else "false")
-        self.settings_desk.remember(self._geometry)
+        self.settings_controller.remember(self._geometry)
         self._geometry.sync()
         self.hide()
         self._close_services()

@@ -1,4 +1,4 @@
-"""The parts of the window and the desks between them and the services: made here, in their order, and joined where two belong together."""
+"""The parts of the window and the controllers between them and the services: made here in their order, and joined."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from PySide6.QtWidgets import QHBoxLayout, QMainWindow, QWidget
 
 from desktop.services.services import Services
 from desktop.settings import PANES
-from desktop.views.application.backup_controller import SafetyDesk
-from desktop.views.application.controller import StartDesk
-from desktop.views.application.data_folder_controller import PlaceDesk
+from desktop.views.application.backup_controller import BackupController
+from desktop.views.application.controller import ApplicationController
+from desktop.views.application.data_folder_controller import DataFolderController
 from desktop.views.chat.chat_pane import ChatPane
-from desktop.views.chat.context_controller import ClarityDesk
-from desktop.views.chat.reply_details_controller import OriginDesk
-from desktop.views.chat.temporary_chat import TemporaryDesk
-from desktop.views.composer.autosave import DraftKeeper
-from desktop.views.composer.controller import WritingDesk
-from desktop.views.layout.close_guard import LeavingDesk
-from desktop.views.layout.drop_overlay import DropHint, is_model, model_path
-from desktop.views.layout.file_opener import FileDesk
+from desktop.views.chat.context_controller import ContextController
+from desktop.views.chat.reply_details_controller import ReplyDetailsController
+from desktop.views.chat.temporary_chat import TemporaryChatController
+from desktop.views.composer.autosave import DraftAutosave
+from desktop.views.composer.controller import ComposerController
+from desktop.views.layout.close_guard import CloseGuard
+from desktop.views.layout.drop_overlay import DropOverlay, is_model, model_path
+from desktop.views.layout.file_opener import FileOpener
 from desktop.views.layout.panes import Panes
-from desktop.views.models.controller import ModelDesk
-from desktop.views.models.library_controller import LibraryDesk
+from desktop.views.models.controller import ModelController
+from desktop.views.models.library_controller import LibraryController
 from desktop.views.models.model_picker import ModelPicker
-from desktop.views.notebook.controller import NotebookDesk
-from desktop.views.personas.controller import PersonaDesk
-from desktop.views.personas.participants_controller import RoleDesk
-from desktop.views.settings.controller import SettingsDesk
-from desktop.views.settings.model.device_controller import DeviceDesk
-from desktop.views.settings.model.drafting_controller import DraftDesk
-from desktop.views.settings.model.memory_controller import MemoryDesk
+from desktop.views.notebook.controller import NotebookController
+from desktop.views.personas.controller import PersonaController
+from desktop.views.personas.participants_controller import ParticipantsController
+from desktop.views.settings.controller import SettingsController
+from desktop.views.settings.model.device_controller import DeviceController
+from desktop.views.settings.model.drafting_controller import DraftingController
+from desktop.views.settings.model.memory_controller import MemoryController
 from desktop.views.settings.settings_pane import Inspector
-from desktop.views.sidebar.controller import SidebarDesk
-from desktop.views.sidebar.folder_controller import FolderDesk
+from desktop.views.sidebar.controller import SidebarController
+from desktop.views.sidebar.folder_controller import FolderController
 from desktop.views.sidebar.sidebar import Sidebar
-from desktop.views.transfer.controller import ExchangeDesk
+from desktop.views.transfer.controller import TransferController
 from desktop.views.widgets.icons import IconButton, application_icon
 
 __all__ = ["WindowParts"]
 
 
 class WindowParts(QMainWindow):
-    """A window with its three panes, its top bar and its desks."""
+    """A window with its three panes, its top bar and its controllers."""
 
     def __init__(self, services: Services, geometry: QSettings) -> None:
         super().__init__()
@@ -51,14 +51,14 @@ class WindowParts(QMainWindow):
         self.setWindowIcon(application_icon())
         self.setAcceptDrops(True)
         self.picker = ModelPicker()
-        self.temporary = TemporaryDesk(session, self)
+        self.temporary = TemporaryChatController(session, self)
         self.chat = ChatPane(session, self._top_bar())
-        self.sidebar = Sidebar(services.shelf.rows)
+        self.sidebar = Sidebar(services.chat_list.rows)
         self.inspector = Inspector(PANES)
-        self._make_desks()
+        self._make_controllers()
         self.panes = Panes(self.sidebar, self.chat, self.inspector)
         self.setCentralWidget(self.panes)
-        self.drop_hint = DropHint(self)
+        self.drop_hint = DropOverlay(self)
 
     def open_chat(self, conversation: int) -> None:
         """Show a conversation."""
@@ -66,48 +66,48 @@ class WindowParts(QMainWindow):
         self.panes.leave_side()
         self.session.open_conversation(conversation)
 
-    def _make_desks(self) -> None:
+    def _make_controllers(self) -> None:
         """What stands between a part of the window and its services, each for one job."""
         services, session, inspector = self.services, self.session, self.inspector
-        self.files = FileDesk(self)
-        self.desk = ModelDesk(session, services.catalogue, services.download, services.models, self)
-        self.library = LibraryDesk(session, self.desk, services.catalogue, services.judge, services.hub, self)
-        self.settings_desk = SettingsDesk(session, inspector, services.checks, services.devices, self)
-        self.settings_desk.reload_requested.connect(self.desk.reload)
-        self.chat.reload_requested.connect(self.desk.reload)
-        self.device_desk = DeviceDesk(session, services.devices, inspector, self.picker, self)
-        self.drafting = DraftDesk(session, self.desk, inspector, self)
-        self.shelf_desk = SidebarDesk(services.shelf, self.sidebar, self.chat, self._geometry, self)
-        self.personas = PersonaDesk(session, self.chat, self.desk, services.catalogue, self)
+        self.files = FileOpener(self)
+        self.model_controller = ModelController(session, services.catalogue, services.download, services.models, self)
+        self.library = LibraryController(session, self.model_controller, services.catalogue, services.judge, services.hub, self)
+        self.settings_controller = SettingsController(session, inspector, services.checks, services.devices, self)
+        self.settings_controller.reload_requested.connect(self.model_controller.reload)
+        self.chat.reload_requested.connect(self.model_controller.reload)
+        self.device_controller = DeviceController(session, services.devices, inspector, self.picker, self)
+        self.drafting = DraftingController(session, self.model_controller, inspector, self)
+        self.sidebar_controller = SidebarController(services.chat_list, self.sidebar, self.chat, self._geometry, self)
+        self.personas = PersonaController(session, self.chat, self.model_controller, services.catalogue, self)
         self.top_line.insertWidget(2, self.personas.picker)
         self.temporary.connect_view(self.chat)
-        self.folders = FolderDesk(session, services.checks, self)
-        self.shelf_desk.folder_settings_requested.connect(self.folders.open)
-        self.folders.changed.connect(services.shelf.load)
-        services.shelf.folders_changed.connect(session.follow_place)
-        self.unsent = DraftKeeper(session, self.chat.composer, services.writing.draft_files, self)
+        self.folders = FolderController(session, services.checks, self)
+        self.sidebar_controller.folder_settings_requested.connect(self.folders.open)
+        self.folders.changed.connect(services.chat_list.load)
+        services.chat_list.folders_changed.connect(session.follow_place)
+        self.unsent = DraftAutosave(session, self.chat.composer, services.writing.draft_files, self)
         self.unsent.changed.connect(self.sidebar.set_drafts)
-        self.start_desk = StartDesk(services, self.chat.banner, self.open_chat, self)
-        self.clarity = ClarityDesk(session, services.meter, self.chat, self)
+        self.application_controller = ApplicationController(services, self.chat.banner, self.open_chat, self)
+        self.clarity = ContextController(session, services.meter, self.chat, self)
         services.meter.changed.connect(lambda found: inspector.prompt_field.show_size(found.system, found.about))
-        self.memory = MemoryDesk(session, services.memory, inspector, self)
-        self.origins = OriginDesk(session, services.origins, self)
+        self.memory = MemoryController(session, services.memory, inspector, self)
+        self.origins = ReplyDetailsController(session, services.origins, self)
         self.origins.notice.connect(self.chat.show_notice)
         self.chat.origin_wanted.connect(lambda message: self.origins.open(message, self))
-        self.files.add(is_model, lambda paths: self.desk.open(model_path(paths[0])), "Drop the model here to open it")
-        self.exchange = ExchangeDesk(session, services.exchange, self.chat, self.files, self)
-        self.shelf_desk.export_requested.connect(self.exchange.export)
-        session.library_changed.connect(services.shelf.load)
-        self.safety = SafetyDesk(session, services.backups, services.exchange, self.chat, self)
-        self.place = PlaceDesk(services.place, session, self.chat, self)
-        self.leaving = LeavingDesk(session, self, self.place)
-        self.writing = WritingDesk(services.writing, session, self.chat, self)
+        self.files.add(is_model, lambda paths: self.model_controller.open(model_path(paths[0])), "Drop the model here to open it")
+        self.exchange = TransferController(session, services.exchange, self.chat, self.files, self)
+        self.sidebar_controller.export_requested.connect(self.exchange.export)
+        session.library_changed.connect(services.chat_list.load)
+        self.safety = BackupController(session, services.backups, services.exchange, self.chat, self)
+        self.place = DataFolderController(services.place, session, self.chat, self)
+        self.leaving = CloseGuard(session, self, self.place)
+        self.writing = ComposerController(services.writing, session, self.chat, self)
         self.temporary.moved = services.writing.move
         self.clarity.draft = lambda: self.writing.message(self.chat.composer.text())
         services.writing.attachments.changed.connect(lambda _conversation: self.clarity.draft_changed())
-        self.roles = RoleDesk(session, self.chat, self.personas, self.writing, services.meter)
-        self.notebooks = NotebookDesk(session, self.chat, inspector, self)
-        self.shelf_desk.show_in_notebook = self.notebooks.open_hit
+        self.roles = ParticipantsController(session, self.chat, self.personas, self.writing, services.meter)
+        self.notebooks = NotebookController(session, self.chat, inspector, self)
+        self.sidebar_controller.show_in_notebook = self.notebooks.open_hit
         self.files.refused.connect(lambda sentence: self.chat.show_notice(sentence, "warning"))
 
     def _top_bar(self) -> QWidget:

@@ -265,11 +265,11 @@ class Program(Protocol):
 
 
 KEPT_LOGITS = 16
-"""Of so many latest steps a walk keeps the logits."""
+"""Of so many latest steps a decode loop keeps the logits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WalkPlan:
+class SamplingPlan:
     """How a device draws by itself, as `engine.sampling` would: the bias, then the penalties, then `steps` in their order, then the draw.
 
     Ids from `vocabulary` on are never drawn. `bias` (V,) float32 is added to the logits, -inf for what may not be drawn; None for
@@ -297,7 +297,7 @@ class WalkPlan:
         return self.reach != 0 and (self.repetition != 1.0 or self.presence != 0.0 or self.frequency != 0.0)
 
 
-class Walk(Protocol):
+class DecodeLoop(Protocol):
     """Whole steps on the device, the draw included, one ahead of the host: while it reads token n, the device works on n + 1.
 
     Between `start` and `close` the program runs nothing else. A step that was begun and is not wanted needs nothing: what it wrote lies
@@ -328,16 +328,16 @@ class Walk(Protocol):
         ...
 
     def close(self) -> None:
-        """The walk is over; a step that is still under way is forgotten."""
+        """The decode loop is over; a step that is still under way is forgotten."""
         ...
 
 
 @runtime_checkable
-class Walker(Protocol):
-    """A program that may be able to walk; others lack this."""
+class HasDecodeLoop(Protocol):
+    """A program that may have a decode loop; others lack this."""
 
-    def walk(self, plan: WalkPlan) -> Walk | None:
-        """A walk, one at a time; None where the device does not take this plan."""
+    def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
+        """A decode loop, one at a time; None where the device does not take this plan."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Door `bench`: prefill and decode speed beside the read bandwidth and other engines, interleaved in one run.
+"""Command `bench`: prefill and decode speed beside the read bandwidth and other engines, interleaved in one run.
 
 Tokens are fixed at random and nothing is sampled, as in llama.cpp's own bench, so every engine does exactly the same work.
 A machine's speed drifts, so only figures of one run compare: each repetition measures everything once; medians are given.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from engine.cli.command import Answer, Console, Door
+from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_device, add_settings, read_settings
 from engine.cli.opening import load
 from engine.cli.peers import PEERS, LlamaCpp
@@ -199,4 +199,4 @@ def _show(answer: Answer) -> str:
     return "\n".join([*lines, *show_profile(answer.get("profile", {}))])
 
 
-BENCH = Door("bench", "measure the speed", _arguments, _answer, _show)
+BENCH = Command("bench", "measure the speed", _arguments, _answer, _show)

@@ -1,4 +1,4 @@
-"""Door `chat`: a plain conversation in the terminal. Ctrl+C stops the reply, Ctrl+D leaves."""
+"""Command `chat`: a plain conversation in the terminal. Ctrl+C stops the reply, Ctrl+D leaves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from engine.chat import LocalChat
-from engine.cli.command import Answer, Console, Door
+from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_model, add_reply_settings, read_request
 from engine.cli.opening import opened
 from engine.cli.run import collect
@@ -69,4 +69,4 @@ def _stopped_by_ctrl_c() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-CHAT = Door("chat", "chat in the terminal", _arguments, _answer, lambda answer: "", has_json=False)
+CHAT = Command("chat", "chat in the terminal", _arguments, _answer, lambda answer: "", has_json=False)

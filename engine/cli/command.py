@@ -1,4 +1,4 @@
-"""What a door is, and where it writes: answers to stdout, everything else to stderr."""
+"""What a command is, and where it writes: answers to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from engine.core import Loading
 from engine.printable import one_line, printable
 
 Answer = dict[str, Any]
-"""What a door gives: with --json it is printed as one JSON object, otherwise `Door.show` makes text of it."""
+"""What a command gives: with --json it is printed as one JSON object, otherwise `Command.show` makes text of it."""
 
 
 class Console:
-    """Where a door writes. With `json` nothing but the answer goes to stdout, and no progress is shown."""
+    """Where a command writes. With `json` nothing but the answer goes to stdout, and no progress is shown."""
 
     def __init__(self, json: bool) -> None:
         self.json = json
@@ -56,7 +56,7 @@ class Console:
 
 
 @dataclass(frozen=True)
-class Door:
+class Command:
     """One sub-command: its arguments, the function that answers, how the answer reads for people, and whether it is a bad one, which
     the exit code 1 tells.
     """

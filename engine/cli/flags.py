@@ -1,4 +1,4 @@
-"""Command-line flags from settings dataclasses, and the arguments that several doors share."""
+"""Command-line flags from settings dataclasses, and the arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from engine.settings import (
 S = TypeVar("S", bound=Settings)
 
 REPLY_SETTINGS = (SamplerSettings, StopSettings, SpeculationSettings, ConstraintSettings, GuidanceSettings, OutputSettings, AdapterSettings)
-"""The classes whose fields are flags of the doors that write replies."""
+"""The classes whose fields are flags of the commands that write replies."""
 
 FLAG_NAMES: dict[tuple[type[Settings], str], str] = {
     (SpeculationSettings, "method"): "drafting",
@@ -119,7 +119,7 @@ def add_model(parser: argparse.ArgumentParser, *, cache: bool = True) -> None:
 
 
 def add_prompt(parser: argparse.ArgumentParser, *, messages: bool) -> None:
-    """--prompt or --ids, and --messages where the door knows conversations; exactly one is needed."""
+    """--prompt or --ids, and --messages where the command knows conversations; exactly one is needed."""
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--prompt", metavar="TEXT", help="plain text to go on from; the tokenizer decides about a BOS token")
     group.add_argument("--ids", metavar="1,2,3", type=whole_numbers, help="token ids to go on from, as they are")

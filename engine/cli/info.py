@@ -1,4 +1,4 @@
-"""Door `info`: what a model file is, from its headers alone; without a model, what this machine and installation are."""
+"""Command `info`: what a model file is, from its headers alone; without a model, what this machine and installation are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import platform
 import tomllib
 from pathlib import Path
 
-from engine.cli.command import Answer, Console, Door
+from engine.cli.command import Answer, Command, Console
 from engine.printable import one_line
 from engine.settings import CacheSettings, LoadSettings
 
@@ -116,4 +116,4 @@ def _gpu(gpu: Answer) -> str:
     return f"{gpu['number']}: {gpu['name']} ({gpu['free_bytes'] / 2**30:.1f} of {gpu['memory_bytes'] / 2**30:.1f} GiB free)"
 
 
-INFO = Door("info", "describe a model, or this machine", _arguments, _answer, _show)
+INFO = Command("info", "describe a model, or this machine", _arguments, _answer, _show)

@@ -1,4 +1,4 @@
-"""Door `logits`: the likeliest next tokens after a prompt, straight from the model."""
+"""Command `logits`: the likeliest next tokens after a prompt, straight from the model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import argparse
 import numpy as np
 
 from engine.backends.base import Floats
-from engine.cli.command import Answer, Console, Door
+from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_model, add_prompt
 from engine.cli.opening import opened, prompt_ids
 from engine.errors import BadCheckpoint, BadSetting
@@ -21,14 +21,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
     from engine.generator.decode import check_prompt
-    from engine.generator.runner import Source
+    from engine.generator.runner import SequenceRunner
 
     if options.top < 1:
         raise BadSetting(f"--top is {options.top}, but it must be at least 1.")
     with opened(options, console) as chat:
         cache, ids = chat.generator.cache, prompt_ids(options, chat.tokenizer)
         check_prompt(ids, cache.model.config.vocab_size, cache.context_length)
-        source = Source(cache, ids)
+        source = SequenceRunner(cache, ids)
         source.open()
         reading = source.prefill(None)
         try:
@@ -61,4 +61,4 @@ def _show(answer: Answer) -> str:
     return "\n".join(lines)
 
 
-LOGITS = Door("logits", "list the likeliest next tokens", _arguments, _answer, _show)
+LOGITS = Command("logits", "list the likeliest next tokens", _arguments, _answer, _show)

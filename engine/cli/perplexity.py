@@ -1,4 +1,4 @@
-"""Door `perplexity`: how well a model predicts a text, by llama.cpp's method.
+"""Command `perplexity`: how well a model predicts a text, by llama.cpp's method.
 
 Source of the method: llama.cpp, tools/perplexity/README.md: the text is tokenised whole and cut into windows; each window's
 first token is replaced by BOS where the tokenizer adds one; the predictions made in a window's second half are scored.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.cli.command import Answer, Console, Door
+from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_model, add_settings, read_file, read_settings
 from engine.cli.logits import log_softmax
 from engine.cli.opening import opened
@@ -86,4 +86,4 @@ def _show(answer: Answer) -> str:
     return f"perplexity {answer['perplexity']:.4f} over {answer['tokens']} scored tokens in {answer['windows']} windows"
 
 
-PERPLEXITY = Door("perplexity", "measure how well a model predicts a text", _arguments, _answer, _show)
+PERPLEXITY = Command("perplexity", "measure how well a model predicts a text", _arguments, _answer, _show)

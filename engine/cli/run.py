@@ -1,4 +1,4 @@
-"""Door `run`: one reply to a prompt, to ids or to messages, streamed to the terminal."""
+"""Command `run`: one reply to a prompt, to ids or to messages, streamed to the terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import threading
 from collections.abc import Iterator
 
-from engine.cli.command import Answer, Console, Door
+from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_model, add_prompt, add_reply_settings, read_request
 from engine.cli.opening import opened, prompt_ids, read_messages
 from engine.core import ChatEvent, Done, Loading, Prefill, Stats, Text, TokenInfo, Trimmed
@@ -93,4 +93,4 @@ def _show(answer: Answer) -> str:
     )
 
 
-RUN = Door("run", "write one reply", _arguments, _answer, _show)
+RUN = Command("run", "write one reply", _arguments, _answer, _show)

@@ -1,4 +1,4 @@
-"""Door `selftest`: whether a device computes what it should. Kernels against the reference, then, with a model, its answers."""
+"""Command `selftest`: whether a device computes what it should. Kernels against the reference, then, with a model, its answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.cli.command import Answer, Console, Door
+from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_device, add_settings, read_settings
 from engine.cli.opening import load
 from engine.errors import EngineError
@@ -115,6 +115,6 @@ def _line(row: dict[str, Any]) -> str:
     return f"  {row['name']:42} {found}  of at most {row['tolerance']:.0e}  {verdict}"
 
 
-SELFTEST = Door(
+SELFTEST = Command(
     "selftest", "check that a device computes what it should", _arguments, _answer, _show, failed=lambda answer: not answer["passed"]
 )

@@ -1,4 +1,4 @@
-"""Door `settings`: every setting of the engine with its default, its range and what it does, from the dataclass fields."""
+"""Command `settings`: every setting of the engine with its default, its range and what it does, from the dataclass fields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from typing import Any
 
-from engine.cli.command import Answer, Console, Door
+from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import FLAG_NAMES, REPLY_SETTINGS
 from engine.settings import CacheSettings, LoadSettings, SettingInfo, Settings, setting_info
 
@@ -75,4 +75,4 @@ def _table(group: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
-SETTINGS = Door("settings", "list every setting: its default, its range, what it does", _arguments, _answer, _show)
+SETTINGS = Command("settings", "list every setting: its default, its range, what it does", _arguments, _answer, _show)

@@ -1,11 +1,11 @@
-"""Doors `tokenize` and `render`: what a model's tokenizer and template make of a text or of messages. No weights are read."""
+"""Commands `tokenize` and `render`: what a model's tokenizer and template make of a text or of messages. No weights are read."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from engine.cli.command import Answer, Console, Door
+from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import read_file
 from engine.cli.opening import read_messages
 from engine.core import Message
@@ -59,5 +59,5 @@ def _show_rendered(answer: Answer) -> str:
     return f"{answer['text']}\n\n{len(answer['ids'])} tokens: {' '.join(str(token) for token in answer['ids'])}"
 
 
-TOKENIZE = Door("tokenize", "show the token ids of a text", _tokenize_arguments, _tokenize, _show_tokens)
-RENDER = Door("render", "show the prompt that messages become", _render_arguments, _render, _show_rendered)
+TOKENIZE = Command("tokenize", "show the token ids of a text", _tokenize_arguments, _tokenize, _show_tokens)
+RENDER = Command("render", "show the prompt that messages become", _render_arguments, _render, _show_rendered)

@@ -13,7 +13,7 @@ from engine.constraint.filter import Mask
 from engine.constraint.filter_set import FilterSet
 from engine.constraint.vocabulary import vocabulary_of
 from engine.errors import BadSetting, NothingAllowed
-from engine.generator.params import Wanted
+from engine.generator.params import ReturnOptions
 from engine.sampling.sampler import Sampled, Sampler
 from engine.sampling.tables import TokenTables
 from engine.speculation.drafter import Proposal
@@ -36,7 +36,7 @@ class Where(NamedTuple):
 
 
 def choose_token(
-    sampler: Sampler, where: Where, wanted: Wanted, proposal: Proposal | None, mask: Mask | None, filters: FilterSet | None
+    sampler: Sampler, where: Where, wanted: ReturnOptions, proposal: Proposal | None, mask: Mask | None, filters: FilterSet | None
 ) -> tuple[Sampled, bool]:
     """The token at a place, and whether it is the proposed one. `mask` is that of the filters, after which they can still end in time.
 
@@ -61,7 +61,7 @@ def choose_token(
 
 
 def _drawn(
-    sampler: Sampler, where: Where, wanted: Wanted, proposal: Proposal | None, mask: Mask | None, tried: int = 0
+    sampler: Sampler, where: Where, wanted: ReturnOptions, proposal: Proposal | None, mask: Mask | None, tried: int = 0
 ) -> tuple[Sampled, bool]:
     """As `choose_token`; each of several tries at one place has a random number of its own."""
     logits, ids, only, blocked, attempt = where

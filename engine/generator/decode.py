@@ -11,11 +11,12 @@ from engine.backends.base import Floats
 from engine.core import Prefill, Stats
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.drafting import Drafting
-from engine.generator.overlap import Ahead
-from engine.generator.runner import Source
-from engine.generator.sequence import Emission, Job
+from engine.generator.overlap import OverlappedDecode
+from engine.generator.runner import SequenceRunner
+from engine.generator.sequence import StepOutput, TokenSequence
 
-Steps = Generator[Prefill | Emission, None, None]
+Stop = threading.Event | None
+Steps = Generator[Prefill | StepOutput, None, None]
 """What `write` returns: progress of the prompt, then what each token made certain."""
 
 
@@ -34,22 +35,22 @@ class Clock:
     drafted: int = 0
     drafting: Drafting | None = None
 
-    def stats(self, job: Job, seed: int) -> Stats:
+    def stats(self, sequence: TokenSequence, seed: int) -> Stats:
         """The counts and times so far."""
         return Stats(
-            prompt_tokens=job.prompt_tokens,
+            prompt_tokens=sequence.prompt_tokens,
             prefill_tokens=self.prefilled,
             cached_tokens=self.cached,
-            new_tokens=job.new_tokens,
-            context_tokens=len(job.ids),
-            context_length=job.context_length,
+            new_tokens=sequence.new_tokens,
+            context_tokens=len(sequence.ids),
+            context_length=sequence.context_length,
             prefill_seconds=self.prefill_ended - self.prefill_started,
             first_token_seconds=self.first_token - self.started if self.first_token else 0.0,
             decode_seconds=self.ended - self.first_token if self.first_token else 0.0,
             seed=seed,
             passes=self.passes,
             drafted_tokens=self.drafted,
-            accepted_tokens=job.accepted_drafts,
+            accepted_tokens=sequence.accepted_drafts,
             speedup=self.drafting.speedup if self.drafting is not None and self.passes else 0.0,
         )
 
@@ -74,52 +75,52 @@ def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int) -> No
         )
 
 
-def write(source: Source, job: Job, clock: Clock, stop: threading.Event | None = None, drafting: Drafting | None = None) -> Steps:
-    """Yield `Prefill` until the prompt is read, then one `Emission` a token; the last one carries the reason.
+def write(runner: SequenceRunner, sequence: TokenSequence, clock: Clock, stop: Stop = None, drafting: Drafting | None = None) -> Steps:
+    """Yield `Prefill` until the prompt is read, then one `StepOutput` a token; the last one carries the reason.
 
     Closing the iterator at any point, or setting `stop`, gives the pages back with everything that was run still cached.
     The token that ended the sequence is not run: it costs nothing then, and is read with the next turn's prompt. After a
     draft, each row of the pass decides one token; from the first one that is not the drafted one, the rest is void. A device that can
     draws usual tokens by itself (`engine.generator.overlap`).
     """
-    drafting, ahead, stopped = drafting or Drafting(), Ahead(source, job), stop.is_set if stop is not None else _never
-    decide, run, drafts = drafting.timed(job.decide), drafting.timed(source.run), drafting.active
+    drafting, ahead, stopped = drafting or Drafting(), OverlappedDecode(runner, sequence), stop.is_set if stop is not None else _never
+    decide, run, drafts = drafting.timed(sequence.decide), drafting.timed(runner.run), drafting.active
     clock.drafting = drafting
     clock.prefill_started = clock.prefill_ended = clock.ended = time.perf_counter()
     try:
-        job.begin()
-        source.open()
-        clock.cached = source.cached
-        logits = yield from _read(source, clock, stop)
+        sequence.begin()
+        runner.open()
+        clock.cached = runner.cached
+        logits = yield from _read(runner, clock, stop)
         if logits is None or stopped():
-            yield job.finish("cancelled")
+            yield sequence.finish("cancelled")
             return
-        drafting.begin(job.ids)
+        drafting.begin(sequence.ids)
         rows, proposals = logits[None], drafting.none
         while True:
             decided = 0
             for row, logits in enumerate(rows):
                 proposal = proposals[row] if row < len(proposals) else None
-                emission = decide(logits, proposal)
-                while emission.retry is not None and not stopped():
-                    yield emission
+                output = decide(logits, proposal)
+                while output.retry is not None and not stopped():
+                    yield output
                     proposal = None
-                    emission = job.decide(emission.retry)
+                    output = sequence.decide(output.retry)
                 decided += 1
                 clock.token()
-                yield emission
-                if emission.reason:
+                yield output
+                if output.reason:
                     return
                 if stopped():
-                    yield job.finish("cancelled")
+                    yield sequence.finish("cancelled")
                     return
-                if proposal is None or job.ids[-1] != proposal.id:
+                if proposal is None or sequence.ids[-1] != proposal.id:
                     break
             if drafts:
                 drafting.passed(decided)
-                proposals = drafting.propose(job, job.context_length - len(job.ids))
+                proposals = drafting.propose(sequence, sequence.context_length - len(sequence.ids))
                 if stopped():
-                    yield job.finish("cancelled")
+                    yield sequence.finish("cancelled")
                     return
             elif ahead.possible():
                 further = yield from ahead.write(clock, stopped)
@@ -127,18 +128,18 @@ def write(source: Source, job: Job, clock: Clock, stop: threading.Event | None =
                     return
                 rows = further[None]
                 continue
-            rows = run(job.ids, [proposal.id for proposal in proposals])
-            clock.passes, clock.drafted = source.passes, clock.drafted + len(proposals)
+            rows = run(sequence.ids, [proposal.id for proposal in proposals])
+            clock.passes, clock.drafted = runner.passes, clock.drafted + len(proposals)
     finally:
         drafting.close()
         ahead.close()
-        source.close()
-        job.close()
+        runner.close()
+        sequence.close()
 
 
-def _read(source: Source, clock: Clock, stop: threading.Event | None) -> Generator[Prefill, None, Floats | None]:
+def _read(runner: SequenceRunner, clock: Clock, stop: threading.Event | None) -> Generator[Prefill, None, Floats | None]:
     """Read the prompt and keep the times."""
-    reading = source.prefill(stop)
+    reading = runner.prefill(stop)
     while True:
         try:
             progress = next(reading)

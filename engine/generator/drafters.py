@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from engine.errors import BadSetting
 from engine.generator.drafting import Drafting
-from engine.generator.params import Plan
-from engine.generator.results import Begun
+from engine.generator.params import GenerationParams
+from engine.generator.results import StreamState
 from engine.models.paged import PagedCache
 from engine.sampling.sampler import Sampler
 from engine.settings import CacheSettings, SamplerSettings, SpeculationSettings
-from engine.speculation.draft_length import GUESS_COST, Pace
+from engine.speculation.draft_length import GUESS_COST, DraftLengthController
 from engine.speculation.draft_model import DraftModel
 from engine.speculation.ngram import NgramDrafter
 
@@ -34,31 +34,31 @@ class Totals:
     accepted: int = 0
     _skipped: tuple[int, int, int] = (0, 0, 0)
 
-    def add(self, begun: Begun) -> None:
+    def add(self, state: StreamState) -> None:
         """A sequence is over."""
-        now = _counts(begun)
+        now = _counts(state)
         self.tokens, self.drafted, self.accepted = (
             total + new - old for total, new, old in zip((self.tokens, self.drafted, self.accepted), now, self._skipped, strict=True)
         )
         self._skipped = (0, 0, 0)
 
-    def with_current(self, begun: Begun | None) -> tuple[float, float, int, int, int]:
+    def with_current(self, state: StreamState | None) -> tuple[float, float, int, int, int]:
         """Accepted / all, accepted / drafted, all, drafted, accepted, an open sequence included."""
         total = replace(self)
-        if begun is not None:
-            total.add(begun)
+        if state is not None:
+            total.add(state)
         efficiency = total.accepted / total.tokens if total.tokens else 0.0
         accuracy = total.accepted / total.drafted if total.drafted else 0.0
         return efficiency, accuracy, total.tokens, total.drafted, total.accepted
 
-    def reset(self, begun: Begun | None) -> None:
+    def reset(self, state: StreamState | None) -> None:
         """Count anew, also in the middle of a sequence."""
         self.tokens = self.drafted = self.accepted = 0
-        self._skipped = _counts(begun) if begun is not None else (0, 0, 0)
+        self._skipped = _counts(state) if state is not None else (0, 0, 0)
 
 
-def _counts(begun: Begun) -> tuple[int, int, int]:
-    return begun.job.new_tokens, begun.clock.drafted, begun.job.accepted_drafts
+def _counts(state: StreamState) -> tuple[int, int, int]:
+    return state.sequence.new_tokens, state.clock.drafted, state.sequence.accepted_drafts
 
 
 class Drafters:
@@ -72,7 +72,7 @@ class Drafters:
         self._ngram: tuple[tuple[int, int, bool], NgramDrafter] | None = None
         self._cache = cache
         self._vocabulary = vocabulary
-        self._paces: dict[tuple[str, int], Pace] = {}
+        self._paces: dict[tuple[str, int], DraftLengthController] = {}
         self._draft_cache: PagedCache | None = None
         self._owned = False
 
@@ -97,9 +97,9 @@ class Drafters:
         if self._draft_cache is not None and self._owned:
             self._draft_cache.close()
         self._draft_cache = None
-        self._paces = {key: pace for key, pace in self._paces.items() if key[0] != "model"}
+        self._paces = {key: draft_length for key, draft_length in self._paces.items() if key[0] != "model"}
 
-    def drafting(self, settings: SpeculationSettings, plan: Plan, stop: threading.Event | None, *, fixed: bool) -> Drafting:
+    def drafting(self, settings: SpeculationSettings, params: GenerationParams, stop: threading.Event | None, *, fixed: bool) -> Drafting:
         """The drafting of one sequence. With a `fixed` seed and a draft model its lengths depend on no clock, so that the
         reply can be repeated. Raises `BadSetting` for a draft model that is not there."""
         if settings.method == "none":
@@ -110,16 +110,16 @@ class Drafters:
                     f"The shortest match of drafting is {settings.ngram_min} tokens, but the longest is {settings.ngram_max}; "
                     "make the longest at least as long."
                 )
-            return Drafting(self._repeats(settings), self._pace(settings, deterministic=False))
+            return Drafting(self._repeats(settings), self._draft_length(settings, deterministic=False))
         if self._draft_cache is None:
             raise BadSetting("Drafting with a draft model is chosen, but no draft model is loaded; choose one, or switch drafting off.")
         # What a draft is drawn from may be anything, as long as it is told: steps with a memory or a coin of their own stay out.
-        own = replace(plan.sampler, mirostat=False, adaptive_target=0.0, xtc_probability=0.0, skew=0.0)
+        own = replace(params.sampler, mirostat=False, adaptive_target=0.0, xtc_probability=0.0, skew=0.0)
         model = DraftModel(
-            self._draft_cache, lambda: Sampler(own, plan.seed, plan.tables),
+            self._draft_cache, lambda: Sampler(own, params.seed, params.tables),
             vocabulary=self._vocabulary, threshold=self.threshold, stop=stop,
         )  # fmt: skip
-        return Drafting(model, self._pace(settings, deterministic=fixed and not _greedy(plan.sampler)))
+        return Drafting(model, self._draft_length(settings, deterministic=fixed and not _greedy(params.sampler)))
 
     def preload(self, ids: Sequence[int]) -> None:
         """Let repeats of this text be guessed, too, in every sequence from now on."""
@@ -134,14 +134,14 @@ class Drafters:
             self._ngram[1].preload(self._preloaded)
         return self._ngram[1]
 
-    def _pace(self, settings: SpeculationSettings, *, deterministic: bool) -> Pace:
+    def _draft_length(self, settings: SpeculationSettings, *, deterministic: bool) -> DraftLengthController:
         """What was measured in earlier sequences goes on; a deterministic pace begins anew each time."""
         free = settings.method == "ngram"
         cost = GUESS_COST if free else self._draft_share() + _ROW_COST
         if deterministic or not settings.adaptive:
-            return Pace(settings.draft_tokens, settings.adaptive, free=free, deterministic=deterministic, guess_cost=cost)
+            return DraftLengthController(settings.draft_tokens, settings.adaptive, free=free, deterministic=deterministic, guess_cost=cost)
         key = (settings.method, settings.draft_tokens)
-        return self._paces.setdefault(key, Pace(settings.draft_tokens, True, free=free, guess_cost=cost))
+        return self._paces.setdefault(key, DraftLengthController(settings.draft_tokens, True, free=free, guess_cost=cost))
 
     def _draft_share(self) -> float:
         """A pass of the draft model as a share of the target's, by the weights that are read for it."""

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
-from engine.generator.sequence import Job
-from engine.speculation.draft_length import Pace
+from engine.generator.sequence import TokenSequence
+from engine.speculation.draft_length import DraftLengthController
 from engine.speculation.drafter import Drafter, Proposal
 from engine.speculation.ngram import NgramDrafter, usual_cost
 
@@ -18,9 +18,9 @@ R = TypeVar("R")
 class Drafting:
     """What the loop asks before each pass. Without a drafter there are never proposals, and nothing is measured."""
 
-    def __init__(self, drafter: Drafter | None = None, pace: Pace | None = None) -> None:
+    def __init__(self, drafter: Drafter | None = None, draft_length: DraftLengthController | None = None) -> None:
         self._drafter = drafter
-        self._pace = pace
+        self._draft_length = draft_length
         self._seconds = 0.0  # of the pass: drafting, running and deciding, without what the reader of the text does meanwhile
         self._drafted = 0
         self._running = False
@@ -30,11 +30,11 @@ class Drafting:
     @property
     def active(self) -> bool:
         """Whether there may be proposals."""
-        return self._drafter is not None and self._pace is not None
+        return self._drafter is not None and self._draft_length is not None
 
     def timed(self, work: Callable[P, R]) -> Callable[P, R]:
         """A part of a pass whose time counts: the same function, which notes how long it takes where that is asked for."""
-        if self._pace is None:
+        if self._draft_length is None:
             return work
 
         def watched(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -48,31 +48,31 @@ class Drafting:
     @property
     def speedup(self) -> float:
         """Measured speed with drafting over the speed without; 0 while unknown."""
-        return self._pace.speedup if self._pace is not None else 0.0
+        return self._draft_length.speedup if self._draft_length is not None else 0.0
 
     def begin(self, ids: Sequence[int]) -> None:
         """The prompt is read."""
         if self._drafter is not None:
             self._drafter.begin(ids)
 
-    def propose(self, job: Job, room: int) -> Sequence[Proposal]:
+    def propose(self, sequence: TokenSequence, room: int) -> Sequence[Proposal]:
         """Guesses for the next pass: as many as pay, fit and may still be written."""
-        if self._drafter is None or self._pace is None:
+        if self._drafter is None or self._draft_length is None:
             return ()
         self._seconds, self._running = 0.0, True
-        limit = job.plan.rules.max_tokens
-        left = limit - job.new_tokens - 1 if limit else room
-        count = max(0, min(self._pace.next_length(), room, left))
+        limit = sequence.params.rules.max_tokens
+        left = limit - sequence.new_tokens - 1 if limit else room
+        count = max(0, min(self._draft_length.next_length(), room, left))
         if isinstance(self._drafter, NgramDrafter):  # it cuts its guesses itself
-            self._drafter.extra_cost = self._pace.extra_cost if self._pace.adaptive else usual_cost
-        proposals = self.timed(self._drafter.propose)(job.ids, count) if count else []
+            self._drafter.extra_cost = self._draft_length.extra_cost if self._draft_length.adaptive else usual_cost
+        proposals = self.timed(self._drafter.propose)(sequence.ids, count) if count else []
         self._drafted = len(proposals)
         return proposals
 
     def passed(self, decided: int) -> None:
         """The latest pass gave this many tokens."""
-        if self._running and self._pace is not None:
-            self._pace.record(self._drafted, decided - 1, decided, self._seconds)
+        if self._running and self._draft_length is not None:
+            self._draft_length.record(self._drafted, decided - 1, decided, self._seconds)
         self._running = False
 
     def close(self) -> None:

@@ -8,14 +8,14 @@ from collections.abc import Generator
 
 from engine.core import Done, Prefill, Running, Text, TokenInfo
 from engine.generator.decode import Clock, Steps
-from engine.generator.sequence import Job
+from engine.generator.sequence import TokenSequence
 
 RUNNING_SECONDS = 0.5
 """Time between two `Running` events: figures that change more often are not read, but showing them costs a CPU model its time."""
 
 
 def events(
-    steps: Steps, job: Job, clock: Clock, interval: int = 1, gather_seconds: float = 0.0
+    steps: Steps, sequence: TokenSequence, clock: Clock, interval: int = 1, gather_seconds: float = 0.0
 ) -> Generator[Prefill | Text | Running | Done, None, None]:
     """The events of one sequence. Text is handed on every `interval` tokens but not within `gather_seconds` of the last, and at its
     end. Closing it closes `steps`.
@@ -38,9 +38,9 @@ def events(
                 yield Text(text, tuple(tokens), suppressed)
                 text, tokens, suppressed, count = "", [], "", 0
             if step.reason:
-                yield Done(step.reason, step.trigger, clock.stats(job, job.plan.seed))
+                yield Done(step.reason, step.trigger, clock.stats(sequence, sequence.params.seed))
             elif now - told >= RUNNING_SECONDS:
                 told = now
-                yield Running(clock.stats(job, job.plan.seed))
+                yield Running(clock.stats(sequence, sequence.params.seed))
     finally:
         steps.close()

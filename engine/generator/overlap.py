@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.base import Floats, Walk, WalkPlan
-from engine.generator.runner import Source
-from engine.generator.sequence import Emission, Job
+from engine.backends.base import DecodeLoop, Floats, SamplingPlan
+from engine.generator.runner import SequenceRunner
+from engine.generator.sequence import StepOutput, TokenSequence
 from engine.sampling import ordered_steps
 from engine.sampling.penalties import OccurrencePenalty, RepetitionPenalty
 from engine.sampling.step import SamplerStep
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LONGEST_PAUSE = 256
 
 
-def walk_plan(settings: SamplerSettings, tables: TokenTables, size: int, *, top: int = 0, alternatives: int = 0) -> WalkPlan | None:
+def sampling_plan(settings: SamplerSettings, tables: TokenTables, size: int, *, top: int = 0, alternatives: int = 0) -> SamplingPlan | None:
     """How a device draws as `engine.sampling.sampler.Sampler` would over `size` tokens; None where steps do what no plan can say.
 
     Penalties come first in a plan, then steps that look only at how likely a token is.
@@ -43,7 +43,7 @@ def walk_plan(settings: SamplerSettings, tables: TokenTables, size: int, *, top:
     if None in few:
         return None
     names = [step.name for step in penalties]
-    return WalkPlan(
+    return SamplingPlan(
         vocabulary=min(size, tables.vocabulary or size),
         steps=tuple(step for step in few if step is not None),
         greedy=greedy,
@@ -76,13 +76,13 @@ def _bias(tables: TokenTables, size: int) -> Floats | None:
     return bias
 
 
-class Ahead:
-    """The walks of one sequence. Without a device that can, `possible` is never true."""
+class OverlappedDecode:
+    """The decode loops of one sequence. Without a device that can, `possible` is never true."""
 
-    def __init__(self, source: Source, job: Job) -> None:
-        self._source, self._job = source, job
-        self._plan: WalkPlan | None = None
-        self._walk: Walk | None = None
+    def __init__(self, runner: SequenceRunner, sequence: TokenSequence) -> None:
+        self._runner, self._sequence = runner, sequence
+        self._params: SamplingPlan | None = None
+        self._decode_loop: DecodeLoop | None = None
         self._asked = False
         self._misses = self._pause = 0
 
@@ -90,53 +90,53 @@ class Ahead:
         """Whether the next tokens can be drawn by the device. Asked once for each token that the host decided."""
         if not self._asked:
             self._asked = True
-            if not self._job.needs_host and self._source.single:
-                wanted, plan = self._job.plan.wanted, self._job.plan
-                size = self._source.vocabulary
-                self._plan = walk_plan(plan.sampler, plan.tables, size, top=wanted.top, alternatives=wanted.alternatives)
-                self._walk = self._source.walk(self._plan) if self._plan is not None else None
-        if self._walk is None or not self._job.usual:
+            if not self._sequence.needs_host and self._runner.single:
+                wanted, params = self._sequence.params.wanted, self._sequence.params
+                size = self._runner.vocabulary
+                self._params = sampling_plan(params.sampler, params.tables, size, top=wanted.top, alternatives=wanted.alternatives)
+                self._decode_loop = self._runner.decode_loop(self._params) if self._params is not None else None
+        if self._decode_loop is None or not self._sequence.usual:
             return False
         self._pause = max(0, self._pause - 1)
         return not self._pause
 
-    def write(self, clock: Clock, stopped: Callable[[], bool]) -> Generator[Emission, None, Floats | None]:
+    def write(self, clock: Clock, stopped: Callable[[], bool]) -> Generator[StepOutput, None, Floats | None]:
         """Emissions like the loop's. Returns the logits (V,) of the next token where the host has to decide it, None at the end."""
-        walk, source, job = self._walk, self._source, self._job
-        assert walk is not None
-        source.start(walk, job.ids, job.uniform)
+        decode_loop, runner, sequence = self._decode_loop, self._runner, self._sequence
+        assert decode_loop is not None
+        runner.start(decode_loop, sequence.ids, sequence.uniform)
         while True:
-            place = len(job.ids)
-            further = place + 1 <= job.room and source.room(walk, place + 1)
-            drawn = walk.next(further)
-            source.walked(job.ids[-1])
-            clock.passes = source.passes
-            if drawn is None or not job.usual:
+            place = len(sequence.ids)
+            further = place + 1 <= sequence.room and runner.room(decode_loop, place + 1)
+            drawn = decode_loop.next(further)
+            runner.walked(sequence.ids[-1])
+            clock.passes = runner.passes
+            if drawn is None or not sequence.usual:
                 self._missed(drawn is None)
-                job.keep_logits()
-                return walk.logits(place)
-            emission = job.accept_drawn(drawn, partial(walk.logits, place))
-            if emission.retry is None:
+                sequence.keep_logits()
+                return decode_loop.logits(place)
+            output = sequence.accept_drawn(drawn, partial(decode_loop.logits, place))
+            if output.retry is None:
                 clock.token()
-            yield emission
-            if emission.reason:
+            yield output
+            if output.reason:
                 return None
             if stopped():
-                yield job.finish("cancelled")
+                yield sequence.finish("cancelled")
                 return None
-            if emission.retry is not None:
-                job.keep_logits()
-                return emission.retry
+            if output.retry is not None:
+                sequence.keep_logits()
+                return output.retry
             if not further:
-                job.keep_logits()
-                walk.close()
-                row: Floats = source.run(job.ids)[0]
+                sequence.keep_logits()
+                decode_loop.close()
+                row: Floats = runner.run(sequence.ids)[0]
                 return row
 
     def close(self) -> None:
         """The sequence is over."""
-        if self._walk is not None:
-            self._walk.close()
+        if self._decode_loop is not None:
+            self._decode_loop.close()
 
     def _missed(self, undecided: bool) -> None:
         """Where the device often cannot tell, a step that was begun in vain costs more than waiting does: the host goes on for a while."""

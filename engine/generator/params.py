@@ -1,4 +1,4 @@
-"""What one sequence is to be: everything that is settled before its first token. Frozen; what changes lives in the job."""
+"""What one sequence is to be: everything that is settled before its first token. Frozen; what changes lives in the sequence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReturnOptions:
     """What to report of each token besides its probabilities.
 
     The `top` likeliest tokens after all steps, the model's own likeliest as `alternatives`, the raw `logits`; `special` shows
@@ -29,7 +29,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GenerationParams:
     """One sequence. `filters` are used by it alone; with `prefer_end` it ends as soon as they allow it.
 
     `banned` texts never appear. The last `given` tokens of the prompt are the reply's beginning, which the filters look at.
@@ -39,7 +39,7 @@ class Plan:
     sampler: SamplerSettings
     seed: int
     rules: StopRules
-    wanted: Wanted = Wanted()
+    wanted: ReturnOptions = ReturnOptions()
     tables: TokenTables = TokenTables()
     filters: Sequence[Filter] = ()
     prefer_end: bool = False

@@ -113,13 +113,13 @@ class Prompts:
     def remember(self, prompt: Prompt, ids: Sequence[int], *, healed: bool) -> None:
         """A reply was written in these tokens; when `healed`, the first of them took the place of the prompt's last one."""
         before = len(prompt.ids) - max(prompt.given, healed)
-        begun = prompt.ids[before : -1 if healed else None]
+        state = prompt.ids[before : -1 if healed else None]
         written = [id for id in ids if id not in self._tokenizer.special_ids]
-        self._written.remember(prompt.ids[:before], begun + written)
+        self._written.remember(prompt.ids[:before], state + written)
 
     def _encode(self, messages: Sequence[Message], request: ChatRequest) -> list[int]:
         if request.continue_last and request.continue_ids:
-            return [*self._begun(messages), *request.continue_ids]
+            return [*self._state(messages), *request.continue_ids]
         last = request.continue_last
         ids = self._ids(messages, add_generation_prompt=not last, continue_last=last)
         return self._written.restore(ids)
@@ -139,7 +139,7 @@ class Prompts:
         """Tokens that these messages take as the prompt of a reply; 0 for none."""
         return len(self._ids(messages)) if messages else 0
 
-    def _begun(self, messages: Sequence[Message]) -> list[int]:
+    def _state(self, messages: Sequence[Message]) -> list[int]:
         """The prompt up to where the last message, a reply, begins."""
         return self._written.restore(self._ids(messages[:-1]))
 
@@ -149,9 +149,9 @@ class Prompts:
             return 0
         if request.continue_ids:
             return len(request.continue_ids)
-        begun = self._begun(messages)
-        if ids[: len(begun)] == begun:
-            return len(ids) - len(begun)
+        state = self._state(messages)
+        if ids[: len(state)] == state:
+            return len(ids) - len(state)
         return min(len(self._tokenizer.encode(messages[-1].content)), len(ids))
 
     def _guidance(self, messages: Sequence[Message], request: ChatRequest) -> Guidance | None:

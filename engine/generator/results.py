@@ -11,32 +11,32 @@ import numpy.typing as npt
 
 from engine.generator.decode import Clock
 from engine.generator.runner import Guidance
-from engine.generator.sequence import Emission, Job
+from engine.generator.sequence import StepOutput, TokenSequence
 from engine.generator.token_buffer import WrittenToken
 
 
 @dataclass
-class Begun:
+class StreamState:
     """What `begin_stream_ex` leaves for `stream_ex`."""
 
-    job: Job
+    sequence: TokenSequence
     clock: Clock
     probabilities: bool
     vocab_size: int
-    waiting: Emission | None = None
+    waiting: StepOutput | None = None
     last: dict[str, Any] | None = None
 
-    def result(self, emission: Emission) -> dict[str, Any]:
+    def result(self, output: StepOutput) -> dict[str, Any]:
         """The dict of one step; the last one is kept."""
-        result: dict[str, Any] = {"chunk": emission.text, "eos": bool(emission.reason)} | self._arrays(emission.tokens)
-        healed = next((token.info.id for token in emission.tokens if token.info.healed), None)
+        result: dict[str, Any] = {"chunk": output.text, "eos": bool(output.reason)} | self._arrays(output.tokens)
+        healed = next((token.info.id for token in output.tokens if token.info.healed), None)
         if healed is not None:
             result["healed_token_id"] = healed
-        if emission.suppressed:
-            result["suppressed"] = emission.suppressed
-        if emission.reason:
-            stats = self.clock.stats(self.job, self.job.plan.seed)
-            result |= {"reason": emission.reason, "trigger": emission.trigger, "stats": stats}
+        if output.suppressed:
+            result["suppressed"] = output.suppressed
+        if output.reason:
+            stats = self.clock.stats(self.sequence, self.sequence.params.seed)
+            result |= {"reason": output.reason, "trigger": output.trigger, "stats": stats}
             self.last = result
         return result
 
@@ -47,7 +47,7 @@ class Begun:
         return kept | self._arrays(()) | {"chunk": ""}
 
     def _arrays(self, tokens: Sequence[WrittenToken]) -> dict[str, npt.NDArray[Any]]:
-        infos, wanted = [token.info for token in tokens], self.job.plan.wanted
+        infos, wanted = [token.info for token in tokens], self.sequence.params.wanted
         out: dict[str, npt.NDArray[Any]] = {"chunk_token_ids": np.array([[info.id for info in infos]], dtype=np.int64)}
         if self.probabilities:
             out["probs"] = np.array([[info.probability for info in infos]], dtype=np.float32)

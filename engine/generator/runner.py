@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.backends.base import Floats, Walk, WalkPlan
+from engine.backends.base import DecodeLoop, Floats, SamplingPlan
 from engine.core import Prefill
 from engine.errors import ContextTooLong
 from engine.kv_cache.pages import Lease
@@ -28,7 +28,7 @@ class Guidance:
     scale: float
 
 
-class Source:
+class SequenceRunner:
     """The rows of one sequence, from `open` to `close`, which gives their pages back; everything that was run stays cached.
 
     With `replayed`, the passes of each row, nothing that is cached is taken, the prompts are read in these passes, and nothing stays.
@@ -132,20 +132,20 @@ class Source:
         """The length of a row of logits."""
         return self._cache.model.config.vocab_size
 
-    def walk(self, plan: WalkPlan) -> Walk | None:
-        """A walk over the cache; None where its device does not take the plan."""
-        return self._cache.walk(plan)
+    def decode_loop(self, params: SamplingPlan) -> DecodeLoop | None:
+        """A decode loop over the cache; None where its device does not take the plan."""
+        return self._cache.decode_loop(params)
 
-    def start(self, walk: Walk, ids: Sequence[int], uniform: Callable[[int], float]) -> None:
-        """Begin a walk with the last of `ids`; the others were run, and what was run beyond them is forgotten. Raises `ContextTooLong`."""
+    def start(self, decode_loop: DecodeLoop, ids: Sequence[int], uniform: Callable[[int], float]) -> None:
+        """Begin a decode loop with the last of `ids`; the others were run, what was run beyond is forgotten. Raises `ContextTooLong`."""
         lease = self._leases[0]
         if lease.length >= len(ids):
             lease.truncate(len(ids) - 1)
             cut(self._passes[0], lease.length)
-        walk.start(ids, self._cache.pages_up_to(lease, len(ids)), uniform)
+        decode_loop.start(ids, self._cache.pages_up_to(lease, len(ids)), uniform)
 
-    def room(self, walk: Walk, length: int) -> bool:
-        """Have pages for a step that makes the text as long as `length`, and tell the walk of new ones; False when none can be had."""
+    def room(self, decode_loop: DecodeLoop, length: int) -> bool:
+        """Have pages for a step that makes the text as long as `length`, told to the decode loop; False when there are none."""
         lease = self._leases[0]
         before = len(lease.pages)
         try:
@@ -153,11 +153,11 @@ class Source:
         except ContextTooLong:
             return False
         if len(pages) != before:
-            walk.set_pages(pages)
+            decode_loop.set_pages(pages)
         return True
 
     def walked(self, token: int) -> None:
-        """A step of a walk has run this token: its keys and values are content now."""
+        """A step of a decode loop has run this token: its keys and values are content now."""
         self._passes[0].append((self._leases[0].length, 1))
         self._leases[0].extend([token])
         self.passes += 1

@@ -20,8 +20,8 @@ from engine.constraint.filter_set import FilterSet
 from engine.core import Alternative, TokenInfo
 from engine.errors import BadSetting, NothingAllowed
 from engine.generator.choice import Where, check_budget, choose_token, drawable_tokens
-from engine.generator.params import Plan
-from engine.generator.token_buffer import HeldTokens, WrittenToken
+from engine.generator.params import GenerationParams
+from engine.generator.token_buffer import TokenBuffer, WrittenToken
 from engine.sampling.sampler import Sampled, Sampler
 from engine.speculation.drafter import Proposal
 from engine.text.stops.bans import BannedStrings
@@ -38,7 +38,7 @@ Late = Callable[[], Floats]
 _LATEST = KEPT_LOGITS // 2
 
 
-class Emission(NamedTuple):
+class StepOutput(NamedTuple):
     """What one token made certain: new text and the ids that belong to it; `reason` is empty while the sequence goes on.
 
     After a banned string `suppressed` is the text taken back, and `retry` the logits (V,) from which the next token is
@@ -66,14 +66,16 @@ class _Mark:
     logits: Floats | Late | None = None
 
 
-class Job:
+class TokenSequence:
     """State of one sequence. `ids` are the prompt and every token taken in; `banned` ids are blocked in the next draw.
 
     With token healing `ids` begins without the prompt's last token: the first token drawn takes its place.
     """
 
-    def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int], plan: Plan, *, context_length: int, started: float = 0.0) -> None:
-        self.plan = plan
+    def __init__(
+        self, tokenizer: Tokenizer, prompt_ids: Sequence[int], params: GenerationParams, *, context_length: int, started: float = 0.0
+    ) -> None:
+        self.params = params
         self.ids = list(prompt_ids)
         self.prompt_tokens = len(self.ids)
         self.banned: tuple[int, ...] = ()
@@ -82,24 +84,24 @@ class Job:
         self._tokenizer = tokenizer
         self._started = started or time.perf_counter()
         self._first_token = 0.0
-        healed = self._healed_bytes() if plan.heal else b""
+        healed = self._healed_bytes() if params.heal else b""
         self._healing = TokenPrefixes(tokenizer).starting_with(healed) if healed else None
         if healed:
             del self.ids[-1]
         self._begin = len(self.ids)
-        self._sampler = Sampler(plan.sampler, plan.seed, plan.tables)
-        self._detokenizer = Detokenizer(tokenizer, skip_special=not plan.wanted.special, prompt_ids=self.ids, healed_prefix=healed)
+        self._sampler = Sampler(params.sampler, params.seed, params.tables)
+        self._detokenizer = Detokenizer(tokenizer, skip_special=not params.wanted.special, prompt_ids=self.ids, healed_prefix=healed)
         self._unmatched = ""  # text that was held for rules that have changed since
-        self._bans = BannedStrings(plan.banned, plan.ban_ignore_case) if plan.banned else None
-        self._held = HeldTokens()
+        self._bans = BannedStrings(params.banned, params.ban_ignore_case) if params.banned else None
+        self._held = TokenBuffer()
         self._marks: list[_Mark] = []
         self._fed = 0  # characters given to the ban gate
         self._blocked: dict[int, set[int]] = {}
         self._accepted = 0  # tokens the filters have taken in
-        drawable = drawable_tokens(plan.tables, tokenizer) if plan.filters else None
-        self._filters = FilterSet(plan.filters, prefer_end=plan.prefer_end, drawable=drawable) if plan.filters else None
+        drawable = drawable_tokens(params.tables, tokenizer) if params.filters else None
+        self._filters = FilterSet(params.filters, prefer_end=params.prefer_end, drawable=drawable) if params.filters else None
         self._healed = healed
-        self._follow(plan.rules)
+        self._follow(params.rules)
 
     @property
     def new_tokens(self) -> int:
@@ -108,9 +110,9 @@ class Job:
 
     def change_rules(self, rules: StopRules) -> None:
         """Other stop rules from the next token on; without a limit of tokens of their own the old one stays."""
-        self.plan = replace(self.plan, rules=replace(rules, max_tokens=rules.max_tokens or self.plan.rules.max_tokens))
+        self.params = replace(self.params, rules=replace(rules, max_tokens=rules.max_tokens or self.params.rules.max_tokens))
         self._unmatched += self._matcher.held
-        self._follow(self.plan.rules)
+        self._follow(self.params.rules)
 
     def _follow(self, rules: StopRules) -> None:
         """Get ready for these rules. What none of them asks for is not looked at again for each token."""
@@ -130,8 +132,8 @@ class Job:
         """
         if self._filters is None:
             return
-        given = self.ids[len(self.ids) - self.plan.given + bool(self._healed) :] if self.plan.given else []
-        self._filters.begin(b"" if self.plan.given else self._healed)
+        given = self.ids[len(self.ids) - self.params.given + bool(self._healed) :] if self.params.given else []
+        self._filters.begin(b"" if self.params.given else self._healed)
         for token in given:
             mask = self._filters.mask()
             if mask is not None and not mask[token // 32] >> (token % 32) & 1:
@@ -140,7 +142,7 @@ class Job:
                     "write it anew, or set the format to free."
                 )
             self._filters.accept(token)
-        check_budget(self._filters, self.plan.rules.max_tokens, self.context_length + 1 - len(self.ids))
+        check_budget(self._filters, self.params.rules.max_tokens, self.context_length + 1 - len(self.ids))
         self._prepare_mask()
 
     def close(self) -> None:
@@ -148,7 +150,7 @@ class Job:
         if self._filters is not None:
             self._filters.close()
 
-    def decide(self, logits: Floats, proposal: Proposal | None = None) -> Emission:
+    def decide(self, logits: Floats, proposal: Proposal | None = None) -> StepOutput:
         """Choose the next token from `logits` (V,) float32, which may be a drafter's proposal, and take it in.
 
         Raises `NothingAllowed` when bans, filters and allowed tokens leave nothing to choose.
@@ -163,7 +165,7 @@ class Job:
         try:
             blocked = self._blocked_now(rejected) if rejected or self.banned or place < self._welcome else _NONE
             where = Where(logits, self.ids, only, blocked, len(rejected))
-            sampled, accepted = choose_token(self._sampler, where, self.plan.wanted, proposal, mask, self._filters)
+            sampled, accepted = choose_token(self._sampler, where, self.params.wanted, proposal, mask, self._filters)
         except NothingAllowed as error:
             if self._marks and (rejected or self._stuck):  # the way on from here is closed: go back further
                 return self._rewind(len(self._marks) - 1)
@@ -175,14 +177,14 @@ class Job:
                 return self.finish("end_filter")  # before the least number of tokens, but there are no more to have
             raise
         self.accepted_drafts += accepted
-        return self.feed(sampled, logits.copy() if self.plan.wanted.logits else None, drafted=accepted, mark=mark)
+        return self.feed(sampled, logits.copy() if self.params.wanted.logits else None, drafted=accepted, mark=mark)
 
     # -- what the device draws by itself (`engine.generator.overlap`)
 
     @property
     def needs_host(self) -> bool:
         """Whether every token must be drawn here: by filters, or because its logits are asked for."""
-        return self._filters is not None or self.plan.wanted.logits
+        return self._filters is not None or self.params.wanted.logits
 
     @property
     def usual(self) -> bool:
@@ -200,7 +202,7 @@ class Job:
         """The random number that draws the token at a place."""
         return self._sampler.uniform(place)
 
-    def accept_drawn(self, sampled: Sampled, logits: Late) -> Emission:
+    def accept_drawn(self, sampled: Sampled, logits: Late) -> StepOutput:
         """Take in a token that was drawn elsewhere, as `decide` does with its own. `logits` gives those it was drawn from."""
         return self.feed(sampled, mark=self._mark(logits) if self._bans is not None else None)
 
@@ -208,7 +210,7 @@ class Job:
         """The device is about to lose the logits that marks rely on: fetch them."""
         self._marks = [replace(mark, logits=mark.logits()) if callable(mark.logits) else mark for mark in self._marks]
 
-    def feed(self, sampled: Sampled, logits: Floats | None = None, *, drafted: bool = False, mark: _Mark | None = None) -> Emission:
+    def feed(self, sampled: Sampled, logits: Floats | None = None, *, drafted: bool = False, mark: _Mark | None = None) -> StepOutput:
         """Take in a token: what may be shown now, and whether the sequence has ended."""
         self._first_token = self._first_token or time.perf_counter()
         healed = self._healing is not None and len(self.ids) == self._begin
@@ -232,7 +234,7 @@ class Job:
             text = cleared.text
         return self._show(text)
 
-    def finish(self, reason: str, trigger: str = "", *, before: str = "", last: WrittenToken | None = None) -> Emission:
+    def finish(self, reason: str, trigger: str = "", *, before: str = "", last: WrittenToken | None = None) -> StepOutput:
         """End the sequence: everything held is let go, unless its last bytes complete a stop string.
 
         `before` is text that the stop matcher has released already; `last` a stop token to be shown behind everything.
@@ -250,15 +252,15 @@ class Job:
         tokens = self._held.cut(text) if banned else self._held.all()
         if last is not None:
             text, tokens = text + last.info.text, (*tokens, last)
-        return Emission(text, tokens, reason, trigger)
+        return StepOutput(text, tokens, reason, trigger)
 
-    def _stopped(self, sampled: Sampled, logits: Floats | None, drafted: bool) -> Emission:
+    def _stopped(self, sampled: Sampled, logits: Floats | None, drafted: bool) -> StepOutput:
         """A stop token was drawn."""
         name = self._tokenizer.decode([sampled.id], skip_special=False)
-        kept = WrittenToken(self._info(sampled, name, drafted, False), logits) if self.plan.rules.keep_stop else None
+        kept = WrittenToken(self._info(sampled, name, drafted, False), logits) if self.params.rules.keep_stop else None
         return self.finish("stop_token", name, last=kept)
 
-    def _show(self, text: str) -> Emission:
+    def _show(self, text: str) -> StepOutput:
         """Let cleared text through the stop matcher, and look at everything else that could end the sequence."""
         if self._searches:
             released = self._match(text)
@@ -270,7 +272,7 @@ class Job:
             if reason:
                 return self.finish(reason, trigger, before=text)
             self._prepare_mask()
-        return Emission(text, self._held.release(text, keep_last=self._detokenizer.unfinished))
+        return StepOutput(text, self._held.release(text, keep_last=self._detokenizer.unfinished))
 
     def _match(self, text: str) -> Released:
         """Give text to the stop matcher."""
@@ -281,19 +283,19 @@ class Job:
     def _prepare_mask(self) -> None:
         """Let the filters work out the next mask while the model runs."""
         if self._filters is not None:
-            limit, room = self.plan.rules.max_tokens, self.context_length + 1 - len(self.ids)
+            limit, room = self.params.rules.max_tokens, self.context_length + 1 - len(self.ids)
             self._filters.remaining = min(limit - self.new_tokens, room) if limit else room
             self._filters.prepare()
 
-    def _cut(self, text: str) -> Emission:
+    def _cut(self, text: str) -> StepOutput:
         """End at a stop string: of the token it begins in, the text before it stays."""
         matched = self._matcher.matched
         assert matched is not None
-        return Emission(text, self._held.cut(text), matched.reason, matched.text)
+        return StepOutput(text, self._held.cut(text), matched.reason, matched.text)
 
     def _limit(self) -> tuple[str, str]:
         """Reason and trigger when the sequence must end here, else two empty texts."""
-        rules = self.plan.rules
+        rules = self.params.rules
         if self._filters is not None and self._filters.ended and self._filters.may_end:
             return "end_filter", ""
         if 0 < rules.max_tokens <= self.new_tokens:
@@ -319,7 +321,7 @@ class Job:
         if mask is None:
             return False
         others = mask.copy()
-        for token in self.plan.rules.token_ids:
+        for token in self.params.rules.token_ids:
             if token // 32 < len(others):
                 others[token // 32] &= ~np.uint32(1 << token % 32)
         return not others.any()
@@ -358,7 +360,7 @@ class Job:
             assert last.logits is not None
             self._marks[-1] = replace(last, logits=last.logits.copy())
 
-    def _rewind(self, index: int) -> Emission:
+    def _rewind(self, index: int) -> StepOutput:
         """Back to the state before a marked token, which is blocked there from now on."""
         mark, taken_back = self._marks[index], "".join(m.text for m in self._marks[index:])
         parts = (self._detokenizer, self._bans, self._sampler)
@@ -373,4 +375,4 @@ class Job:
             self._prepare_mask()
         self._blocked = {place: ids for place, ids in self._blocked.items() if place <= mark.place}
         self._blocked.setdefault(mark.place, set()).add(mark.token)
-        return Emission("", (), suppressed=taken_back, retry=mark.logits() if callable(mark.logits) else mark.logits)
+        return StepOutput("", (), suppressed=taken_back, retry=mark.logits() if callable(mark.logits) else mark.logits)

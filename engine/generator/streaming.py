@@ -19,10 +19,10 @@ from engine.generator.decode import Clock, Steps, check_prompt, write
 from engine.generator.drafters import Drafters
 from engine.generator.drafting import Drafting
 from engine.generator.events import events
-from engine.generator.params import Plan, Wanted, token_tables
-from engine.generator.results import Begun, prompt_rows
-from engine.generator.runner import Guidance, Source
-from engine.generator.sequence import Emission, Job
+from engine.generator.params import GenerationParams, ReturnOptions, token_tables
+from engine.generator.results import StreamState, prompt_rows
+from engine.generator.runner import Guidance, SequenceRunner
+from engine.generator.sequence import StepOutput, TokenSequence
 from engine.models.paged import PagedCache
 from engine.settings import ConstraintSettings, OutputSettings, SamplerSettings, SpeculationSettings, StopSettings
 from engine.text.stops.conditions import StopCondition, StopRules
@@ -73,8 +73,8 @@ class StreamingGenerator:
             self.drafters.set_model(draft_model, draft_cache)
         self._rules = StopRules(frozenset(tokenizer.stop_token_ids))
         self._steps: Steps | None = None
-        self._source: Source | None = None
-        self._begun: Begun | None = None
+        self._runner: SequenceRunner | None = None
+        self._state: StreamState | None = None
 
     def set_stop_conditions(self, stop_conditions: Sequence[int | str | StopCondition]) -> None:
         """Replace the stop set of `begin_stream_ex`: ints are token ids, strings are stop strings, and the objects of
@@ -83,8 +83,8 @@ class StreamingGenerator:
         Before the first call the stop set is the tokenizer's own stop tokens. It counts at once, also for an open sequence.
         """
         self._rules = StopRules.from_conditions(stop_conditions)
-        if self._begun is not None and self._begun.last is None:
-            self._begun.job.change_rules(self._rules)
+        if self._state is not None and self._state.last is None:
+            self._state.sequence.change_rules(self._rules)
 
     @contextmanager
     def other_stop_conditions(self, stop_conditions: Sequence[int | str | StopCondition]) -> Iterator[None]:
@@ -99,7 +99,7 @@ class StreamingGenerator:
     @property
     def sequence(self) -> Sequence[int]:
         """The ids of the latest step-by-step sequence, prompt and reply so far, a stop token included; none before it and after `close`."""
-        return self._begun.job.ids if self._begun is not None else ()
+        return self._state.sequence.ids if self._state is not None else ()
 
     def stream(
         self,
@@ -130,22 +130,22 @@ class StreamingGenerator:
         before anything runs, and `NothingAllowed` from the iterator when constraints leave no token to choose.
         """
         fixed = seed if seed is not None else sampler.seed
-        plan = Plan(
+        params = GenerationParams(
             sampler, new_seed() if fixed is None else fixed, StopRules.from_settings(stops, self.tokenizer.stop_token_ids),
-            Wanted(alternatives=output.alternatives, special=output.show_special),
+            ReturnOptions(alternatives=output.alternatives, special=output.show_special),
             token_tables(self.tokenizer, sampler, constraint), (*make_filters(constraint, self.tokenizer), *filters),
             banned=constraint.banned_strings, ban_ignore_case=constraint.ban_ignore_case, given=given, heal=heal,
         )  # fmt: skip
-        drafting = self.drafters.drafting(speculation, plan, stop_event, fixed=fixed is not None)
-        job, clock = self._open(ids, plan, drafting, guidance, stop_event, started, replayed)
+        drafting = self.drafters.drafting(speculation, params, stop_event, fixed=fixed is not None)
+        sequence, clock = self._open(ids, params, drafting, guidance, stop_event, started, replayed)
         assert self._steps is not None
-        return events(self._steps, job, clock, output.stream_interval, gather_seconds)
+        return events(self._steps, sequence, clock, output.stream_interval, gather_seconds)
 
     def reading(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """The passes over the prompt of the latest sequence, and over its negative one: (first position, rows) each; 0 rows where it is
         not known. To be asked at its first event, when nothing of it has run.
         """
-        return self._source.reading() if self._source is not None else ()
+        return self._runner.reading() if self._runner is not None else ()
 
     def begin_stream_ex(
         self,
@@ -184,21 +184,21 @@ class StreamingGenerator:
         ids, guidance = prompt_rows(input_ids, input_mask, position_offsets, cfg_scale)
         fixed = seed if seed is not None else gen_settings.seed
         rules = replace(self._rules, max_tokens=max_new_tokens) if max_new_tokens else self._rules
-        wanted = Wanted(return_top_tokens, 0, return_logits, decode_special_tokens)
-        plan = Plan(
+        wanted = ReturnOptions(return_top_tokens, 0, return_logits, decode_special_tokens)
+        params = GenerationParams(
             gen_settings, new_seed() if fixed is None else fixed, rules, wanted, tables or token_tables(self.tokenizer, gen_settings),
             tuple(filters or ()), filter_prefer_eos, tuple(banned_strings or ()), True, heal=token_healing,
         )  # fmt: skip
         method = "ngram" if self.speculative_ngram else "model" if self.drafters.has_model else "none"
         drafts = speculation or SpeculationSettings(method=method, draft_tokens=self.num_speculative_tokens)
-        drafting = self.drafters.drafting(drafts, plan, abort_event, fixed=fixed is not None)
-        job, clock = self._open(ids, plan, drafting, guidance, abort_event, None)
-        self._begun = begun = Begun(job, clock, return_probabilities, self.model.config.vocab_size)
+        drafting = self.drafters.drafting(drafts, params, abort_event, fixed=fixed is not None)
+        sequence, clock = self._open(ids, params, drafting, guidance, abort_event, None)
+        self._state = state = StreamState(sequence, clock, return_probabilities, self.model.config.vocab_size)
         step = self._next()
-        while not isinstance(step, Emission) and step.done < step.total:
+        while not isinstance(step, StepOutput) and step.done < step.total:
             step = self._next()
-        if isinstance(step, Emission):  # aborted while the prompt was read
-            begun.waiting = step
+        if isinstance(step, StepOutput):  # aborted while the prompt was read
+            state.waiting = step
 
     def stream_ex(self, ban_tokens: Sequence[int] | None = None) -> dict[str, Any]:
         """Choose one token, with the ids in `ban_tokens` blocked, and return what it made certain.
@@ -210,16 +210,16 @@ class StreamingGenerator:
         `reason` (one of `core.STOP_REASONS`), `trigger` (the text that fired) and `stats` (`core.Stats`). All arrays are
         NumPy's; `torch.from_numpy` shares their memory. Calling on after eos returns an empty last result again.
         """
-        begun = self._begun
-        if begun is None or self._steps is None:
+        state = self._state
+        if state is None or self._steps is None:
             raise RuntimeError("no sequence is open: begin_stream_ex comes before stream_ex")
-        if begun.last is not None:
-            return begun.ended_already()
-        begun.job.banned = tuple(ban_tokens or ())
-        emission = begun.waiting or self._next()
-        assert isinstance(emission, Emission)
-        result = begun.result(emission)
-        if emission.reason:
+        if state.last is not None:
+            return state.ended_already()
+        state.sequence.banned = tuple(ban_tokens or ())
+        output = state.waiting or self._next()
+        assert isinstance(output, StepOutput)
+        result = state.result(output)
+        if output.reason:
             self._steps.close()
         return result
 
@@ -231,7 +231,7 @@ class StreamingGenerator:
             for _ in slot.wear(loras):
                 pass
 
-    def _next(self) -> Prefill | Emission:
+    def _next(self) -> Prefill | StepOutput:
         """One step of the open sequence, which is closed when that fails."""
         assert self._steps is not None
         try:
@@ -243,11 +243,11 @@ class StreamingGenerator:
     def get_sd_stats(self) -> tuple[float, float, int, int, int]:
         """Drafting in all step-by-step sequences since `reset_sd_stats`, this one included: accepted / all tokens,
         accepted / drafted, all tokens, drafted, accepted."""
-        return self.drafters.totals.with_current(self._begun)
+        return self.drafters.totals.with_current(self._state)
 
     def reset_sd_stats(self) -> None:
         """Count anew."""
-        self.drafters.totals.reset(self._begun)
+        self.drafters.totals.reset(self._state)
 
     def ngram_preload(self, ids: Any) -> None:
         """Let n-gram drafting guess from this text, too: ids as `begin_stream_ex` takes them."""
@@ -255,16 +255,16 @@ class StreamingGenerator:
 
     def close(self) -> None:
         """End the open sequence, if any, and give its pages back; what was run stays cached."""
-        if self._begun is not None:
-            self.drafters.totals.add(self._begun)
+        if self._state is not None:
+            self.drafters.totals.add(self._state)
         if self._steps is not None:
             self._steps.close()
-        self._steps = self._begun = None
+        self._steps = self._state = None
 
     def _open(
-        self, ids: Sequence[int], plan: Plan, drafting: Drafting, guidance: Guidance | None, stop: threading.Event | None,
+        self, ids: Sequence[int], params: GenerationParams, drafting: Drafting, guidance: Guidance | None, stop: threading.Event | None,
         started: float | None, replayed: Sequence[Sequence[tuple[int, int]]] = (),
-    ) -> tuple[Job, Clock]:
+    ) -> tuple[TokenSequence, Clock]:
         """Close the open sequence and get the next one ready to run."""
         length = self.cache.context_length
         check_prompt(ids, self.model.config.vocab_size, length)
@@ -279,14 +279,14 @@ class StreamingGenerator:
             length = len(ids) + growth
         self.close()
         clock = Clock(started or time.perf_counter())
-        job = Job(self.tokenizer, ids, plan, context_length=length, started=clock.started)
-        if guidance is not None and len(job.ids) < len(ids):  # the healed token goes from both rows
+        sequence = TokenSequence(self.tokenizer, ids, params, context_length=length, started=clock.started)
+        if guidance is not None and len(sequence.ids) < len(ids):  # the healed token goes from both rows
             if guidance.negative_ids[-1:] != tuple(ids[-1:]) or len(guidance.negative_ids) < 2:
                 raise BadSetting("Token healing with guidance needs a negative prompt that ends in the same token as the prompt.")
             guidance = Guidance(guidance.negative_ids[:-1], guidance.scale)
-        self._source = Source(self.cache, job.ids, guidance, [list(passes) for passes in replayed])
-        self._steps = write(self._source, job, clock, stop, drafting)
-        return job, clock
+        self._runner = SequenceRunner(self.cache, sequence.ids, guidance, [list(passes) for passes in replayed])
+        self._steps = write(self._runner, sequence, clock, stop, drafting)
+        return sequence, clock
 
 
 def _refuse(**arguments: Any) -> None:

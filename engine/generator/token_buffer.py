@@ -17,7 +17,7 @@ class WrittenToken(NamedTuple):
     logits: Floats | None = None
 
 
-class HeldTokens:
+class TokenBuffer:
     """A queue of tokens; `release(text)` lets those go whose text is out completely."""
 
     def __init__(self) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.base import Model
 from engine.models.config import ModelConfig
 from engine.models.describe import describe
 from engine.models.load import ARCHITECTURES, read_config, read_model
 from engine.models.quantising import preparation
 
-__all__ = ["ARCHITECTURES", "Family", "Model", "ModelConfig", "describe", "preparation", "read_config", "read_model"]
+__all__ = ["ARCHITECTURES", "Architecture", "Model", "ModelConfig", "describe", "preparation", "read_config", "read_model"]

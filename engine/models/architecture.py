@@ -1,4 +1,4 @@
-"""What a model family is: its names, how its headers are read, what its tensors are called."""
+"""What a model architecture is: its names, how its headers are read, what its tensors are called."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.models.source import WeightSource
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class Architecture:
     """`gguf` are values of general.architecture, `hf` class names in config.json; an empty tuple: not in such files.
 
     `from_hf` reads config.json, `from_gguf` the metadata (keys under the architecture's prefix) and the tensor table. `hf_names`

@@ -1,4 +1,4 @@
-"""A decoder's shape and its family's quirks, as its headers give them; how each family's files are read is in its own module."""
+"""A decoder's shape and its architecture's quirks, as its headers give them; how its files are read is in the architecture's own module."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ModelConfig:
     `query_key_norm`: "none", "head" (each head alone, one weight for all), "each" (each head with a weight of its own), "row" (all
     heads together); `query_key_rms` False makes it a layer norm.
     `windows` has a window for each layer (0: none), or is empty when no layer has one; `rope_local` turns layers with a window
-    where the family has a table of its own for them; `unturned` are layers without rotary positions. Without `rope` there is a table
+    where the architecture has a table of its own for them; `unturned` are layers without rotary positions. Without `rope` there is a table
     of `learned_positions`.
     `embed_scale`, `residual_scale`, `logit_scale` multiply embeddings, each half's result and the logits; `attention_scale` 0 is
     1 / sqrt(head_dim). `sinks`: attention sinks in every layer.
@@ -124,9 +124,9 @@ class ModelConfig:
 
 
 def hf_shape(keys: Keys, **defaults: Any) -> dict[str, Any]:
-    """The fields of `ModelConfig` that config.json of nearly every family names alike, as keyword arguments.
+    """The fields of `ModelConfig` that config.json of nearly every architecture names alike, as keyword arguments.
 
-    `defaults` are the family's own for absent keys, under config.json's names: `num_key_value_heads`, `head_dim`,
+    `defaults` are the architecture's own for absent keys, under config.json's names: `num_key_value_heads`, `head_dim`,
     `max_position_embeddings`, `tie_word_embeddings`, `rms_norm_eps`, and so on. Raises `BadCheckpoint`.
     """
     width, heads = keys.integer("hidden_size", 1, 1 << 20), keys.integer("num_attention_heads", 1, 1 << 14)
@@ -159,15 +159,15 @@ _GGUF_ALTERING = (
     "expert_count", "expert_shared_count", "attention.scale", "attention.clamp_kqv", "attention.max_alibi_bias",
     "attention.temperature_scale", "attn_logit_softcapping", "final_logit_softcapping", "logit_scale", "embedding_scale", "residual_scale",
 )  # fmt: skip
-"""Keys that change the arithmetic of a decoder; one that the family does not handle must be absent or 0."""
+"""Keys that change the arithmetic of a decoder; one that the architecture does not handle must be absent or 0."""
 
 
 def gguf_shape(
     keys: Keys, tensors: Mapping[str, RawTensor], architecture: str, *, layer_norm: bool = False, handled: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The fields of `ModelConfig` that the metadata of nearly every family names alike, as keyword arguments.
+    """The fields of `ModelConfig` that the metadata of nearly every architecture names alike, as keyword arguments.
 
-    `keys` are under the architecture's prefix; `handled` are the keys out of the ordinary that the family reads itself. Raises
+    `keys` are under the architecture's prefix; `handled` are the keys out of the ordinary that the architecture reads itself. Raises
     `BadCheckpoint` and `UnsupportedModel`.
     """
     for key in _GGUF_ALTERING:

@@ -1,4 +1,4 @@
-"""Builds a decoder from a checkpoint: every family's parts list, read off its `ModelConfig` and its `TensorNames`."""
+"""Builds a decoder from a checkpoint: every architecture's parts list, read off its `ModelConfig` and its `TensorNames`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Maker:
         self.view = STORED_TRANSPOSED if names.transposed else WHOLE
 
     def norm(self, name: str, size: int) -> Norm:
-        """A norm of the family's kind."""
+        """A norm of the architecture's kind."""
         config = self.config
         return norm(
             self.source, name, size, config.norm_eps, centred=config.norm == "layer", bias=config.norm_bias, offset=config.norm_offset

@@ -1,4 +1,4 @@
-"""The parts decoders are made of, with the quirks of all families. Each knows its weights and calls `Ops`; none knows a device.
+"""The parts decoders are made of, with the quirks of all architectures. Each knows its weights and calls `Ops`; none knows a device.
 
 Shape letters as in `engine/core.py`: T rows, E width, H heads, G key/value heads, D head dimension, F feed-forward width,
 X experts.
@@ -87,7 +87,7 @@ class Three:
 
 @dataclass(frozen=True, slots=True)
 class Rotary:
-    """The model's rotary tables: `main`, and `local` for layers with a window in families that have a second one."""
+    """The model's rotary tables: `main`, and `local` for layers with a window in architectures that have a second one."""
 
     main: RotaryTable | None = None
     local: RotaryTable | None = None

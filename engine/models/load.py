@@ -9,7 +9,7 @@ from engine.backends.base import Backend, RawTensor
 from engine.backends.estimates import Outlines
 from engine.core import Loading
 from engine.errors import NotEnoughMemory, UnsupportedModel
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.architectures.cohere import COHERE
 from engine.models.architectures.gemma import GEMMA, GEMMA_2, GEMMA_3
 from engine.models.architectures.glm import GLM
@@ -40,21 +40,21 @@ from engine.weights.checkpoint import Checkpoint
 Prepare = Callable[[RawTensor], RawTensor]
 """Changes a matrix before it is loaded, as by quantising it."""
 
-ARCHITECTURES: tuple[Family, ...] = (
+ARCHITECTURES: tuple[Architecture, ...] = (
     LLAMA, MIXTRAL, QWEN_2, QWEN_3, QWEN_3_MIXTURE, GEMMA, GEMMA_2, GEMMA_3, GPT_OSS,
     PHI, SMOLLM3, OLMO2, GRANITE, GLM, COHERE, STARCODER2, GPT2, INTERNLM2, STABLELM, MINICPM,
 )  # fmt: skip
-"""Every known family; a new one is one file and one line here."""
+"""Every known architecture; a new one is one file and one line here."""
 
 
-def find_architecture(checkpoint: Checkpoint) -> Family:
-    """The family of a checkpoint. Raises `UnsupportedModel` with the known names, or `BadCheckpoint`."""
+def find_architecture(checkpoint: Checkpoint) -> Architecture:
+    """The architecture of a checkpoint. Raises `UnsupportedModel` with the known names, or `BadCheckpoint`."""
     if checkpoint.format == "gguf":
         name = Keys(checkpoint.metadata, checkpoint.path.name).text("general.architecture")
-        known = {each: family for family in ARCHITECTURES for each in family.gguf}
+        known = {each: architecture for architecture in ARCHITECTURES for each in architecture.gguf}
     else:
         name = hf_architecture(checkpoint.metadata["config"])
-        known = {each: family for family in ARCHITECTURES for each in family.hf}
+        known = {each: architecture for architecture in ARCHITECTURES for each in architecture.hf}
     if name not in known:
         raise UnsupportedModel(
             f"{checkpoint.path.name} has the architecture {name!r}, which is not supported; choose a model of one of: {', '.join(known)}."
@@ -64,20 +64,20 @@ def find_architecture(checkpoint: Checkpoint) -> Family:
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:
     """The checked configuration. Raises `BadCheckpoint` and `UnsupportedModel`."""
-    family = find_architecture(checkpoint)
+    architecture = find_architecture(checkpoint)
     if checkpoint.format == "gguf":
-        assert family.from_gguf is not None
+        assert architecture.from_gguf is not None
         where = "The GGUF metadata"
-        architecture = Keys(checkpoint.metadata, where).text("general.architecture")
-        return family.from_gguf(Keys(checkpoint.metadata, where, architecture + "."), checkpoint.tensors)
-    return family.from_hf(Keys(checkpoint.metadata["config"], "config.json"))
+        prefix = Keys(checkpoint.metadata, where).text("general.architecture") + "."
+        return architecture.from_gguf(Keys(checkpoint.metadata, where, prefix), checkpoint.tensors)
+    return architecture.from_hf(Keys(checkpoint.metadata["config"], "config.json"))
 
 
 def survey(checkpoint: Checkpoint, backend: Outlines, prepare: Prepare | None = None) -> Survey:
     """What loading will take, from the headers alone. Raises `BadCheckpoint` and `UnsupportedModel`."""
-    family, config = find_architecture(checkpoint), read_config(checkpoint)
+    architecture, config = find_architecture(checkpoint), read_config(checkpoint)
     seen = Survey(checkpoint.tensors, backend, prepare)
-    building = family.build(seen, config, family.names(checkpoint.format, checkpoint.tensors))
+    building = architecture.build(seen, config, architecture.names(checkpoint.format, checkpoint.tensors))
     while seen.parts is None:
         try:
             next(building)
@@ -100,8 +100,8 @@ def read_model(
     each matrix first. `make_room` is told what was seen when all headers were found good, before any weight is read; without
     it free memory is checked. The checkpoint is not needed afterwards. Raises `BadCheckpoint`, `UnsupportedModel` and `NotEnoughMemory`.
     """
-    family, config = find_architecture(checkpoint), read_config(checkpoint)
-    names = family.names(checkpoint.format, checkpoint.tensors)
+    architecture, config = find_architecture(checkpoint), read_config(checkpoint)
+    names = architecture.names(checkpoint.format, checkpoint.tensors)
     seen = survey(checkpoint, backend, prepare)
     if make_room is None:
         check_memory(checkpoint.path.name, seen.bytes, backend.free_memory(), backend.where)
@@ -109,7 +109,7 @@ def read_model(
         make_room(seen)
     yield Loading("Loading the weights", 0, config.layers)
     loader = Loader(checkpoint.tensors, backend, prepare)
-    layers = family.build(loader, config, names)
+    layers = architecture.build(loader, config, names)
     while True:
         try:
             done = next(layers)
@@ -117,11 +117,11 @@ def read_model(
             parts: Parts = end.value
             break  # an error raised in here would hold the weights by what it came after
         yield Loading("Loading the weights", done, config.layers)
-    slots = adapter_slots(family, config, names, loader.linears)
+    slots = adapter_slots(architecture, config, names, loader.linears)
     model = Model(config, backend, parts, Weights(seen.parameters, loader.bytes, loader.expert_bytes, slots))
     yield from model.prepare(cache_dtype)
     if isinstance(backend, Provable) and not backend.notice:
-        small = miniatures(family, config, names, checkpoint.tensors, prepare, cache_dtype)
+        small = miniatures(architecture, config, names, checkpoint.tensors, prepare, cache_dtype)
         kinds = kinds_of(checkpoint.tensors, prepare)
         model.proof = partial(prove, backend, cases_for(kinds, small, model, cache_dtype), cache_dtype)
         yield from model.proof(model.forward)

@@ -17,7 +17,7 @@ from engine.weights.lora_adapter import Adapter
 from engine.weights.tensor import FileTensor
 
 if TYPE_CHECKING:
-    from engine.models.architecture import Family
+    from engine.models.architecture import Architecture
     from engine.models.base import Model
     from engine.models.config import ModelConfig
 
@@ -26,41 +26,41 @@ _LINEARS = (
 )  # fmt: skip
 
 
-def adapter_slots(family: Family, config: ModelConfig, names: TensorNames, linears: Mapping[str, Linear]) -> dict[str, Slot]:
+def adapter_slots(architecture: Architecture, config: ModelConfig, names: TensorNames, linears: Mapping[str, Linear]) -> dict[str, Slot]:
     """{module's name in a Hugging Face folder: slot} of a model whose file has these `names`."""
-    folder, slots = family.hf_names, {}
+    folder, slots = architecture.hf_names, {}
     for layer in range(config.layers):
         for field in _LINEARS:
             module = getattr(folder, field)
-            slot = _slot(family, config, names, names.layer.format(layer), field, linears) if module else None
+            slot = _slot(architecture, config, names, names.layer.format(layer), field, linears) if module else None
             if slot is not None:
                 slots[folder.layer.format(layer) + module] = slot
     head = linears.get(names.head)
     if head is not None:
         slots[folder.head] = Slot(((head, None),), head.weight.shape[0])
     # Adapters were trained on the whole model, on its text part, or on the model without its head.
-    prefixes = {prefix for prefix in family.prefixes if prefix and not prefix.startswith("-")} | {"", "model."}
+    prefixes = {prefix for prefix in architecture.prefixes if prefix and not prefix.startswith("-")} | {"", "model."}
     named = {prefix + name: slot for name, slot in slots.items() for prefix in prefixes}
     return {name.partition(".")[2]: slot for name, slot in slots.items()} | named
 
 
 def _slot(
-    family: Family, config: ModelConfig, names: TensorNames, at: str, field: str, linears: Mapping[str, Linear]
+    architecture: Architecture, config: ModelConfig, names: TensorNames, at: str, field: str, linears: Mapping[str, Linear]
 ) -> Slot | None:
     """The slot of one module of a layer whose names begin with `at`; None when the model has nothing of it."""
     own = getattr(names, field)
     linear = linears.get(at + own) if own else None
-    turned = family.turned_rows and names is family.gguf_names
+    turned = architecture.turned_rows and names is architecture.gguf_names
     if linear is not None:
         rows = linear.weight.shape[0]
-        if field == "query_key_value" and family.hf_names.grouped:
+        if field == "query_key_value" and architecture.hf_names.grouped:
             return Slot(((linear, ungrouped_rows(config)),), rows)
         return Slot(((linear, _turned(config, rows) if turned and field in ("query", "key") else None),), rows)
     parts = [linears.get(at + getattr(names, part)) for part in ("query", "key", "value")]
     if field != "query_key_value" or None in parts:
         return None
     # One matrix in the folder, three in the GGUF file.
-    places = ungrouped_rows(config) if family.hf_names.grouped else np.arange(sum(part.weight.shape[0] for part in parts if part))
+    places = ungrouped_rows(config) if architecture.hf_names.grouped else np.arange(sum(part.weight.shape[0] for part in parts if part))
     start, pairs = 0, []
     for part, name in zip(parts, "qkv", strict=True):
         assert part is not None

@@ -78,4 +78,4 @@ HF = TensorNames(
     output="self_attn.o_proj", mlp_norm="post_attention_layernorm", gate="mlp.gate_proj", up="mlp.up_proj", down="mlp.down_proj",
     query_norm="self_attn.q_norm", key_norm="self_attn.k_norm",
 )  # fmt: skip
-"""Of the folders of Llama and the many families that took its names."""
+"""Of the folders of Llama and the many architectures that took its names."""

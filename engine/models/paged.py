@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Floats, Ints, KVCache, Program, Step, Walk, Walker, WalkPlan
+from engine.backends.base import DecodeLoop, Floats, HasDecodeLoop, Ints, KVCache, Program, SamplingPlan, Step
 from engine.core import PAGE_TOKENS
 from engine.errors import ContextTooLong, NotEnoughMemory
 from engine.kv_cache.disk import PageFile
@@ -124,9 +124,9 @@ class PagedCache:
         lease.extend(ids)
         return logits
 
-    def walk(self, plan: WalkPlan) -> Walk | None:
+    def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
         """Steps that the device goes by itself; None where it cannot, or not by this plan."""
-        return self.program.walk(plan) if isinstance(self.program, Walker) else None
+        return self.program.decode_loop(plan) if isinstance(self.program, HasDecodeLoop) else None
 
     def pages_up_to(self, lease: Lease, length: int) -> Ints:
         """The block table of a lease with room for `length` tokens, valid until the next call. Raises `ContextTooLong` as `run` does."""

@@ -23,7 +23,7 @@ def rope_from_hf(
 ) -> RopeConfig:
     """From config.json: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (before).
 
-    `base` and `share` (of the head that is turned) are the family's defaults; `layer_type` picks an entry of `rope_parameters`
+    `base` and `share` (of the head that is turned) are the architecture's defaults; `layer_type` picks an entry of `rope_parameters`
     where a model has several tables. Raises `UnsupportedModel` for an unknown scaling, and `BadCheckpoint`.
     """
     scaling = keys.table("rope_parameters") or keys.table("rope_scaling")

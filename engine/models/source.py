@@ -1,6 +1,6 @@
 """Where a model's parts get their weights from: first a survey that only looks, then the loader.
 
-A family's parts list is run on both, so what is checked, counted and loaded is the same by construction.
+A architecture's parts list is run on both, so what is checked, counted and loaded is the same by construction.
 """
 
 from __future__ import annotations

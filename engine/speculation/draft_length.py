@@ -36,7 +36,7 @@ _GOING_BLIND = (True,) * 25
 _ALWAYS = (True,) * 63 + (False,)
 
 
-class Pace:
+class DraftLengthController:
     """Decides the length of each guess for one drafter, over any number of sequences.
 
     `next_length` before each pass, `record` after it. With `adaptive` the length is the one with the most expected tokens for
@@ -65,7 +65,7 @@ class Pace:
         self._window: deque[tuple[int, int]] = deque(maxlen=_WINDOW)  # (guessed, new tokens) of these passes
         self._right, self._tested = _FIRST_RATE * _FIRST_WEIGHT, _FIRST_WEIGHT
         start = _START_FREE if free or deterministic else _START
-        self._plan = deque(start if adaptive else (True, False, True, False))
+        self._params = deque(start if adaptive else (True, False, True, False))
         self._state = "trying"  # then "going" or "pausing"
         self._pause = _SHORTEST_PAUSE
         self._won = 0.0  # by guessing so far, in plain passes
@@ -95,9 +95,9 @@ class Pace:
 
     def next_length(self) -> int:
         """How many tokens to guess before the next pass; 0 for a plain pass."""
-        if not self._plan:
+        if not self._params:
             self._plan_on()
-        if not self._plan[0]:
+        if not self._params[0]:
             self._asked = 0
         else:
             self._asked = self._length_to_try() if self.adaptive and not self.free else self.longest
@@ -105,8 +105,8 @@ class Pace:
 
     def record(self, drafted: int, accepted: int, new_tokens: int, seconds: float) -> None:
         """A pass is done: `drafted` tokens were guessed, `accepted` of them kept, `new_tokens` written, all in `seconds`."""
-        if self._plan:
-            self._plan.popleft()
+        if self._params:
+            self._params.popleft()
         self._medians = None
         if not self._asked or (self.free and not drafted):
             self._plain.append(seconds)
@@ -137,21 +137,21 @@ class Pace:
     def _plan_on(self) -> None:
         """Plan the next passes."""
         if not self.adaptive:
-            self._plan.extend(_ALWAYS)
+            self._params.extend(_ALWAYS)
         elif self._state == "pausing":
             self._state, self._lost = "trying", 0.0
             self._window.clear()
-            self._plan.extend(_PROBE)
+            self._params.extend(_PROBE)
         elif self._state == "trying" and self._lost > 0.0:
             self._begin_pause()
         else:
             if self._state == "trying":
                 self._state, self._pause, self._lost = "going", _SHORTEST_PAUSE, 0.0
-            self._plan.extend(_GOING_BLIND if self.deterministic else _GOING)
+            self._params.extend(_GOING_BLIND if self.deterministic else _GOING)
 
     def _begin_pause(self) -> None:
         self._state = "pausing"
-        self._plan = deque((False,) * self._pause)
+        self._params = deque((False,) * self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _length_to_try(self) -> int:

@@ -1,4 +1,4 @@
-"""What every model file offers, and the one door that opens any of them."""
+"""What every model file offers, and the one function that opens any of them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QEventLoop, QTimer
 
-from desktop.services.transfer.transfer import ExchangeService
+from desktop.services.transfer.transfer import TransferService
 from desktop.services.transfer.transfer_report import ImportReport
 from desktop.store.conversations.temporary import Library
 from desktop.store.database.database import FILE_NAME, Database
@@ -55,7 +55,7 @@ class Importing:
 
     def __init__(self, library: Library, chat: int) -> None:
         self._library, self._chat = library, chat
-        self.service = ExchangeService(library)
+        self.service = TransferService(library)
         self.service.importing.connect(self._on_report)
         self.service.imported.connect(self._on_end)
         self._loop = QEventLoop()

@@ -20,12 +20,12 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
-from desktop.app import Desktop, Doors
+from desktop.app import Desktop, EngineApi
 from desktop.settings import Appearance
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.main_window import MainWindow
 from engine.core import Text
-from tests.desktop.fakes import EchoDoor, echo_token
+from tests.desktop.fakes import EchoApi, echo_token
 
 TOKENS = 100_000
 LIMIT_MS = 16.0
@@ -56,9 +56,9 @@ def main(colours: str = "probability") -> int:
     """Measure, print, judge."""
     app = QApplication.instance() or QApplication([])
     assert isinstance(app, QApplication)
-    door = EchoDoor()
+    echo = EchoApi()
     with tempfile.TemporaryDirectory() as folder:
-        desktop = Desktop(app, Path(folder), Doors(door.open_chat, door.describe))
+        desktop = Desktop(app, Path(folder), EngineApi(echo.open_chat, echo.describe))
         desktop.start()
         session, window = desktop.session, desktop.window
         window.resize(1180, 780)

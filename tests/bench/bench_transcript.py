@@ -37,8 +37,8 @@ from PySide6.QtWidgets import QApplication
 
 from desktop.app import SWITCH_S
 from desktop.items.chats.messages import MessageItem, MessagesModel
-from desktop.services.engine.cpu_yield import RoomAsker
-from desktop.services.system.garbage_collection import Collector
+from desktop.services.engine.cpu_yield import CpuYield
+from desktop.services.system.garbage_collection import GarbageCollector
 from desktop.views.transcript import TranscriptView
 from desktop.views.widgets.theme import Theme
 
@@ -160,7 +160,7 @@ def settle(app: QApplication, milliseconds: int) -> None:
         app.processEvents()
 
 
-def stream(app: QApplication, view: TranscriptView, model: MessagesModel, text: str, room: RoomAsker) -> list[Took]:
+def stream(app: QApplication, view: TranscriptView, model: MessagesModel, text: str, room: CpuYield) -> list[Took]:
     """Milliseconds of each frame while `text` arrives."""
     key = model.rowCount() + 1_000_000
     model.append(MessageItem(key, "assistant", "", running=True))
@@ -177,7 +177,7 @@ def stream(app: QApplication, view: TranscriptView, model: MessagesModel, text: 
     return times
 
 
-def scroll(app: QApplication, view: TranscriptView, frames: int, room: RoomAsker) -> list[Took]:
+def scroll(app: QApplication, view: TranscriptView, frames: int, room: CpuYield) -> list[Took]:
     """Milliseconds of each frame while the reader scrolls up by 300 pixels a frame."""
     bar = view.verticalScrollBar()
 
@@ -246,8 +246,8 @@ def measure(seconds: float, engine_model: Path | None) -> dict[str, Any]:
     sys.setswitchinterval(SWITCH_S)
     gc.disable()
     answering = acting = False
-    collector = Collector(lambda: answering, lambda: acting)
-    room = RoomAsker()
+    collector = GarbageCollector(lambda: answering, lambda: acting)
+    room = CpuYield()
     Theme(app).apply("light", 100)
     random_ = random.Random(7)
     items = conversation(random_)

@@ -52,13 +52,13 @@ class Bench:
 
     def __init__(self, folder: Path, model: Path) -> None:
         from desktop.app import SWITCH_S, Desktop, make_application
-        from desktop.services.system.garbage_collection import Collector
+        from desktop.services.system.garbage_collection import GarbageCollector
 
         sys.setswitchinterval(SWITCH_S)
         self.app = make_application(["bench"])
         self.desktop = Desktop(self.app, folder)
         self.session = self.desktop.session
-        self.collector = Collector(lambda: self.session.state not in ("idle", "no_model"), lambda: self.desktop.acting)
+        self.collector = GarbageCollector(lambda: self.session.state not in ("idle", "no_model"), lambda: self.desktop.acting)
         self.desktop.start(model=model)
         self.until(lambda: self.session.state == "idle", 300)
 

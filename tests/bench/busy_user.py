@@ -21,7 +21,7 @@ from typing import Any
 from PySide6.QtCore import QCoreApplication, QEvent, QObject, Qt, QTimer, Slot
 from PySide6.QtGui import QKeyEvent
 
-from desktop.app import Desktop, Doors, make_application
+from desktop.app import Desktop, EngineApi, make_application
 from desktop.services.engine.stream_thread import StreamThread
 from desktop.store.conversations.participants import Participant, Roles
 from desktop.store.database.database import FILE_NAME, Database
@@ -29,7 +29,7 @@ from desktop.store.transfer.importers import import_conversations
 from desktop.store.transfer.records import Imported
 from desktop.views.notebook.page import NotebookPage
 from engine.core import Downloaded
-from tests.desktop.fakes import EchoChat, EchoDoor
+from tests.desktop.fakes import EchoApi, EchoChat
 
 __all__ = ["REPLY", "BusyUser", "checksum", "open_desktop"]
 
@@ -45,14 +45,14 @@ def open_desktop(app: Any, folder: Path, delay_s: float = 0.002, model: Path | N
         desktop = Desktop(app, folder)
         desktop.start(model=model)
         return desktop
-    door = EchoDoor(EchoChat(reply=REPLY, delay_s=delay_s))
+    api = EchoApi(EchoChat(reply=REPLY, delay_s=delay_s))
 
     def fetch(_folder: Path, _stop: object) -> Any:
         yield Downloaded("")
 
     echo = folder / "echo.gguf"
     echo.touch()
-    desktop = Desktop(app, folder, Doors(door.open_chat, door.describe, fetch, door.draft_problem))
+    desktop = Desktop(app, folder, EngineApi(api.open_chat, api.describe, fetch, api.draft_problem))
     desktop.start(model=echo)
     return desktop
 

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.linear.codes import forms as code_forms
-from engine.backends.cuda.layouts.codes import CodeFamily
+from engine.backends.cuda.layouts.codes import CodeLayout
 from engine.backends.cuda.layouts.plain import forms as plain_forms
-from engine.backends.cuda.layouts.table import FAMILIES
+from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS
 
 BANDWIDTH, PROCESSORS, SCHEDULERS, CLOCK = 4.8e12, 132, 4, 1.855e9
 CAPABILITY = 90
@@ -92,7 +92,7 @@ def counted(kernel: Kernel) -> tuple[Kernel, Loop, float]:
 
     cubin = build(kernel, (CAPABILITY,))[CAPABILITY].cubin
     family = kernel.name.split("_")[1]
-    packed = {f.name: f for f in FAMILIES if isinstance(f, CodeFamily)}
+    packed = {f.name: f for f in WEIGHT_LAYOUTS if isinstance(f, CodeLayout)}
     if family in packed:
         loop = main_loop(cubin, 2 * kernel.constants["TILES"])
         return kernel, loop, packed[family].span_bytes / packed[family].span

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 from unittest import mock
 
-from engine.backends.cpu.runtime.thread_pool import Team
+from engine.backends.cpu.runtime.thread_pool import ThreadPool
 from engine.chat import finished, open_chat
 from engine.core import Message
 from engine.settings import CacheSettings, LoadSettings, OutputSettings, SamplerSettings, StopSettings
@@ -24,16 +24,16 @@ MB = 1e6
 
 
 class Watch:
-    """Stands in for `Team.replay`, and notes when each recorded call began and ended: wall clock, and CPU time of this thread."""
+    """Stands in for `ThreadPool.replay`, and notes when each recorded call began and ended: wall clock, and CPU time of this thread."""
 
     def __init__(self) -> None:
-        self._replay = Team.replay
+        self._replay = ThreadPool.replay
         self.calls: list[tuple[float, float, float, float]] = []
 
     def method(self) -> Callable[..., None]:
         """The function that takes its place."""
 
-        def replay(team: Team, *arguments: Any) -> None:
+        def replay(team: ThreadPool, *arguments: Any) -> None:
             worked, begun = time.thread_time(), time.perf_counter()
             self._replay(team, *arguments)
             self.calls.append((begun, time.perf_counter(), worked, time.thread_time()))
@@ -60,7 +60,7 @@ def host(options: Options, work: str) -> Iterator[Line]:
         for turn in range(options.repeat + 1):
             watch = Watch()
             _, ids = encode_chat(chat.tokenizer, chat.template, [Message("user", CHAT[turn % len(CHAT)])])
-            with mock.patch.object(Team, "replay", watch.method()):
+            with mock.patch.object(ThreadPool, "replay", watch.method()):
                 for _ in chat.generator.stream(ids, sampler, StopSettings(max_tokens=128), output=OutputSettings()):
                     pass
             if turn:  # the first one warms up

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import RawTensor, Walker, WalkPlan
+from engine.backends.base import HasDecodeLoop, RawTensor, SamplingPlan
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.cuda.runtime.device import Device
 from engine.models.load import read_model
@@ -175,19 +175,20 @@ class Subject:
         """So many tokens as the plan says, behind the first `start`."""
         self._lease.truncate(start)
         program, tokens = self._cache.program, self._plan.tokens
-        walk = program.walk(WalkPlan(self.shape.sizes.vocab_size, greedy=True)) if isinstance(program, Walker) else None
-        if walk is None:
+        greedy = SamplingPlan(self.shape.sizes.vocab_size, greedy=True)
+        decode_loop = program.decode_loop(greedy) if isinstance(program, HasDecodeLoop) else None
+        if decode_loop is None:
             for at in range(start, start + tokens):
                 self._cache.run(self._lease, self._ids[at : at + 1])
             return
         try:
             self._lease.reserve(start + tokens + 2)
             self._cache.settle(self._lease)
-            walk.start(self._ids[: start + 1], np.array(self._lease.pages, np.int32), lambda place: 0.5)
+            decode_loop.start(self._ids[: start + 1], np.array(self._lease.pages, np.int32), lambda place: 0.5)
             for number in range(tokens):
-                assert walk.next(number + 1 < tokens) is not None, "the device could not draw"
+                assert decode_loop.next(number + 1 < tokens) is not None, "the device could not draw"
         finally:
-            walk.close()
+            decode_loop.close()
 
 
 class _Waits:

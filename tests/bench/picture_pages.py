@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QMessageBox, QWidget
 from desktop.settings import Appearance
 from desktop.store.settings.saved_prompts import Prompt
 from desktop.views.composer.attachment_preview import AttachmentPreview
-from desktop.views.composer.saved_prompt_form import PromptForm
+from desktop.views.composer.saved_prompt_form import SavedPromptForm
 from desktop.views.transcript.tokens.row import TokenRow
 from tests.bench.picture_list import act, page, top
 from tests.bench.picture_stage import Stage
@@ -39,7 +39,7 @@ def first_run_trouble(stage: Stage) -> QWidget:
 
 @page
 def first_run_found(stage: Stage) -> QWidget:
-    stage.window.desk.look_for_models()
+    stage.window.model_controller.look_for_models()
     stage.spin(0.5)
     stage.window.chat.welcome.end_download()
     return stage.window
@@ -262,7 +262,7 @@ def prompt_form(stage: Stage) -> QWidget:
     stage.shut()
     stage.window.writing.prompts.insert(stage.window.services.writing.prompts.prompts()[-1])
     stage.spin()
-    return stage.fit(stage.window.findChildren(PromptForm)[-1])
+    return stage.fit(stage.window.findChildren(SavedPromptForm)[-1])
 
 
 # -- the sidebar
@@ -278,8 +278,8 @@ def _side(stage: Stage) -> QWidget:
 def sidebar(stage: Stage) -> QWidget:
     stage.shut()
     stage.show_sidebar()
-    shelf = stage.window.services.shelf.rows
-    shelf.set_open_folders(set(stage.folders))
+    chat_list = stage.window.services.chat_list.rows
+    chat_list.set_open_folders(set(stage.folders))
     return _side(stage)
 
 
@@ -334,7 +334,7 @@ def trash_empty(stage: Stage) -> QWidget:
 @page
 def question(stage: Stage) -> QWidget:
     stage.window.sidebar.leave_trash()
-    stage.window.shelf_desk.remove_folder(stage.folders[0])
+    stage.window.sidebar_controller.remove_folder(stage.folders[0])
     stage.spin()
     return stage.window.findChildren(QMessageBox)[-1]
 

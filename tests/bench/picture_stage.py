@@ -12,7 +12,7 @@ from PySide6.QtCore import QPoint, QTimer
 from PySide6.QtGui import QContextMenuEvent, QPixmap
 from PySide6.QtWidgets import QApplication, QDialog, QMenu, QWidget
 
-from desktop.app import Desktop, Doors
+from desktop.app import Desktop, EngineApi
 from desktop.settings import Appearance
 from desktop.store.conversations.folders import FolderStore
 from desktop.views.layout.panes import LEFT, RIGHT
@@ -59,11 +59,11 @@ class Stage:
 
     def __init__(self, app: QApplication, folder: Path, size: tuple[int, int], theme: str, text_scale: int) -> None:
         self.app, self.folder, self.size = app, folder, size
-        self.door, self.hub = Shelf(folder, 0), FakeHub()
-        self.door.names = ["Qwen3-8B-Instruct-Q4_K_M", "gemma-3-4b-it-Q4_K_M", "Llama-3.2-1B-Instruct-Q8_0"]
-        shelf = self.door
-        doors = Doors(shelf.open_chat, shelf.describe, _no_fetch, shelf.draft_problem, shelf.find, shelf.measure, self.hub)
-        self.desktop = Desktop(app, folder, doors)
+        self.echo, self.hub = Shelf(folder, 0), FakeHub()
+        self.echo.names = ["Qwen3-8B-Instruct-Q4_K_M", "gemma-3-4b-it-Q4_K_M", "Llama-3.2-1B-Instruct-Q8_0"]
+        shelf = self.echo
+        api = EngineApi(shelf.open_chat, shelf.describe, _no_fetch, shelf.draft_problem, shelf.find, shelf.measure, self.hub)
+        self.desktop = Desktop(app, folder, api)
         self.window, self.session = self.desktop.window, self.desktop.session
         self.session.set_settings(Appearance(theme=theme, text_scale=text_scale, motion="none"))
         self.folders: list[int] = []
@@ -97,9 +97,9 @@ class Stage:
 
     def load(self) -> None:
         """Open a fake model."""
-        path = self.folder / f"{self.door.names[0]}.gguf"
+        path = self.folder / f"{self.echo.names[0]}.gguf"
         path.touch()
-        self.window.desk.open(path)
+        self.window.model_controller.open(path)
         self.until(lambda: self.session.state == "idle")
         self.spin(0.3)
 
@@ -124,13 +124,13 @@ class Stage:
         self.window.services.shelf.load()
         self.session.restore()
         self.session.new_conversation()
-        self.door.chat.delay_s = 0.016  # a speed that a reader may believe
+        self.echo.chat.delay_s = 0.016  # a speed that a reader may believe
         for question, answer in TALK:
-            self.door.chat.reply = answer
+            self.echo.chat.reply = answer
             self.session.submit(question, "")
             self.spin(0.1)
             self.until(lambda: self.session.state == "idle")
-        self.door.chat.delay_s = 0.0
+        self.echo.chat.delay_s = 0.0
         self.talk = self.session.conversation
         self.spin(0.4)
 
@@ -142,7 +142,7 @@ class Stage:
 
     def begin_reply(self) -> None:
         """A reply that stays in its middle."""
-        self.door.chat.reply, self.door.chat.delay_s = TALK[0][1] * 3, 0.05
+        self.echo.chat.reply, self.echo.chat.delay_s = TALK[0][1] * 3, 0.05
         self.session.submit("Write the plan for the whole bed.", "")
         self.spin(0.8)
 
@@ -150,7 +150,7 @@ class Stage:
         """Stop it."""
         self.session.stop()
         self.until(lambda: self.session.state == "idle")
-        self.door.chat.delay_s = 0.0
+        self.echo.chat.delay_s = 0.0
 
     def gate(self) -> None:
         """Let a download of the fake hub come half the way."""

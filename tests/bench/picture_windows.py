@@ -13,7 +13,7 @@ from desktop.services.transfer.transfer_report import ImportReport
 from desktop.settings import PANES, Behaviour
 from desktop.store.conversations.personas import Persona
 from desktop.store.transfer.records import Broken
-from desktop.views.application.error_report_dialog import ReportDialog
+from desktop.views.application.error_report_dialog import ErrorReportDialog
 from desktop.views.widgets.collapsible import Group
 from engine.settings import CacheSettings, SpeculationSettings
 from tests.bench.picture_list import Page, act, page, top
@@ -189,7 +189,7 @@ def backups(stage: Stage) -> QWidget:
 def report(stage: Stage) -> QWidget:
     stage.shut()
     words = 'Inglenook 0.9\nPython 3.11\nQt 6.11\n\nTraceback (most recent call last):\n  File "a.py", line 3\nValueError: 3\n' * 4
-    ReportDialog("An error that nothing handled: ValueError: 3.", words, lambda: None, stage.window).open()
+    ErrorReportDialog("An error that nothing handled: ValueError: 3.", words, lambda: None, stage.window).open()
     stage.spin()
     return top(stage)
 
@@ -243,10 +243,10 @@ def about(stage: Stage) -> QWidget:
 @page
 def library_empty(stage: Stage) -> QWidget:
     stage.shut()
-    names, stage.door.names = stage.door.names, []
+    names, stage.echo.names = stage.echo.names, []
     act(stage, "library")
     stage.spin(0.6)
-    stage.door.names = names
+    stage.echo.names = names
     return top(stage)
 
 
@@ -261,7 +261,7 @@ def library(stage: Stage) -> QWidget:
 def library_details(stage: Stage) -> QWidget:
     shown = stage.window.library.window
     assert shown is not None
-    shown.local.table.select(str(stage.folder / f"{stage.door.names[1]}.gguf"))
+    shown.local.table.select(str(stage.folder / f"{stage.echo.names[1]}.gguf"))
     stage.spin(0.4)
     return top(stage)
 

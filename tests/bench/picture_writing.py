@@ -48,7 +48,7 @@ def notebook_empty(stage: Stage) -> QWidget:
 def notebook_writing(stage: Stage) -> QWidget:
     shown = _shown(stage)
     shown.editor.insertPlainText(_STORY)
-    stage.door.chat.reply, stage.door.chat.delay_s = _GOES_ON, 0.05
+    stage.echo.chat.reply, stage.echo.chat.delay_s = _GOES_ON, 0.05
     shown.write_on()
     stage.spin(0.8)
     return stage.window
@@ -56,7 +56,7 @@ def notebook_writing(stage: Stage) -> QWidget:
 
 @page
 def notebook(stage: Stage) -> QWidget:
-    stage.door.chat.delay_s = 0.0
+    stage.echo.chat.delay_s = 0.0
     stage.until(lambda: stage.session.state == "idle")
     stage.spin(1.2)
     return stage.window
@@ -131,7 +131,7 @@ def roles_wrong(stage: Stage) -> QWidget:
 @page
 def roles_chat(stage: Stage) -> QWidget:
     stage.shut()
-    stage.door.chat.reply = "I would count the boats first, and then write down how I counted them."
+    stage.echo.chat.reply = "I would count the boats first, and then write down how I counted them."
     stage.session.submit("What is the first thing to do in a harbour?", "")
     stage.spin(0.2)
     stage.until(lambda: stage.session.state == "idle")

@@ -21,7 +21,7 @@ from typing import Any
 from engine.chat import finished, open_chat
 from engine.core import Message
 from engine.settings import CacheSettings
-from engine.speculation.draft_length import Pace
+from engine.speculation.draft_length import DraftLengthController
 from engine.speculation.ngram import NgramDrafter
 from engine.text.template.template import encode_chat
 from tests.bench.bench_speculation import TEMPERATURES, WORK, write_reply
@@ -39,7 +39,7 @@ _SHARE = 1 / 3
 _SECONDS = 0.02
 
 
-def replayed(prompt: Sequence[int], reply: Sequence[int], cost: Cost, pace: Pace, draw: random.Random) -> float:
+def replayed(prompt: Sequence[int], reply: Sequence[int], cost: Cost, pace: DraftLengthController, draw: random.Random) -> float:
     """The speed over plain passes at which n-gram drafting writes a reply that is known."""
     drafter, ids, spent = NgramDrafter(), [*prompt, reply[0]], 0.0
     drafter.extra_cost = pace.extra_cost
@@ -54,7 +54,7 @@ def replayed(prompt: Sequence[int], reply: Sequence[int], cost: Cost, pace: Pace
     return (len(reply) - 1) / spent
 
 
-def tossed(rate: float, tokens: int, cost: Cost, pace: Pace, draw: random.Random) -> float:
+def tossed(rate: float, tokens: int, cost: Cost, pace: DraftLengthController, draw: random.Random) -> float:
     """The speed over plain passes with a draft model that is right with this probability."""
     written, spent = 0, 0.0
     while written < tokens:
@@ -85,7 +85,7 @@ def of_ngrams(model: Path, tokens: int) -> dict[str, Any]:
     replies, found = recorded(model, tokens), dict[str, Any]()
     for name, cost in COSTS.items():
         for work in WORK:
-            pace, draw = Pace(_LONGEST, free=True), random.Random(1)
+            pace, draw = DraftLengthController(_LONGEST, free=True), random.Random(1)
             speeds = [replayed(prompt, reply, cost, pace, draw) for kind, prompt, reply in replies if kind == work]
             found.setdefault(name, {})[work] = [round(statistics.median(speeds), 3), round(min(speeds), 3)]
             print(f"  n-grams      {name:12} {work:13} x {statistics.median(speeds):5.2f}, least {min(speeds):5.2f}", flush=True)
@@ -99,7 +99,7 @@ def of_models(tokens: int) -> dict[str, Any]:
         for rate in (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95):
             both = []
             for fixed in (False, True):
-                paces = [Pace(_LONGEST, deterministic=fixed, guess_cost=_SHARE + 0.1) for _ in range(21)]
+                paces = [DraftLengthController(_LONGEST, deterministic=fixed, guess_cost=_SHARE + 0.1) for _ in range(21)]
                 both.append(statistics.median(tossed(rate, tokens, cost, pace, random.Random(i)) for i, pace in enumerate(paces)))
             found.setdefault(name, {})[str(rate)] = [round(speed, 3) for speed in both]
             print(f"  draft model  {name:12} right {rate:4.0%}  x {both[0]:5.2f} by clocks, {both[1]:5.2f} with a seed", flush=True)

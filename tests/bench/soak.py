@@ -26,7 +26,7 @@ from PySide6.QtCore import QCoreApplication, QEvent, QEventLoop, QTimer
 from PySide6.QtWidgets import QApplication
 
 from desktop.app import make_application
-from desktop.services.system.garbage_collection import Collector
+from desktop.services.system.garbage_collection import GarbageCollector
 from desktop.store.conversations.trash import empty_trash
 from desktop.store.database.database import FILE_NAME, Database
 from tests.bench.busy_user import BusyUser, open_desktop
@@ -97,7 +97,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         os.environ["INGLENOOK_DATA"] = name
         app = make_application(["inglenook"])
-        collector = Collector(lambda: False, lambda: False)
+        collector = GarbageCollector(lambda: False, lambda: False)
         began = time.monotonic()
         each = max(5.0, min(60.0, options.minutes * 60 / 20))
         while time.monotonic() - began < options.minutes * 60:

@@ -32,7 +32,7 @@ from engine.core import (
 from engine.errors import BadCheckpoint, Cancelled, EngineError, ModelNotFound
 from engine.settings import CacheSettings, LoadSettings
 
-__all__ = ["ECHO_INFO", "EchoChat", "EchoDoor", "echo_token"]
+__all__ = ["ECHO_INFO", "EchoApi", "EchoChat", "echo_token"]
 
 ECHO_INFO = ModelInfo(
     path="/models/echo.gguf", name="Echo", architecture="echo", format="gguf", parameters=1_000_000, bits_per_weight=4.5,
@@ -191,8 +191,8 @@ def echo_token(word: str, alternatives: int, drafted: bool = False) -> TokenInfo
 
 
 @dataclass
-class EchoDoor:
-    """Stands for `engine.chat.open_chat` and `engine.models.describe`: pass `door.open_chat` and `door.describe`.
+class EchoApi:
+    """Stands for `engine.chat.open_chat` and `engine.models.describe`: pass `echo.open_chat` and `echo.describe`.
 
     `chat` is the source handed out (its `info` follows the opened path); `load_steps` progress events come `load_delay_s`
     apart; `fail_with` is raised after them; a path named "missing..." has no headers, and one named "other..." cannot draft.

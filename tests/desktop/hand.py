@@ -10,10 +10,10 @@ from PySide6.QtCore import QCoreApplication, QEvent, Qt, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 
-from desktop.app import Desktop, Doors
+from desktop.app import Desktop, EngineApi
 from desktop.items.chats.messages import MessageItem
 from engine.core import Downloaded, Downloading
-from tests.desktop.fakes import EchoDoor
+from tests.desktop.fakes import EchoApi
 
 __all__ = ["Hand", "no_fetch", "settled"]
 
@@ -37,13 +37,13 @@ def settled(hand: Hand) -> bool:
 class Hand:
     """The hand on one window; `restart` closes it and opens another one on the same data."""
 
-    def __init__(self, qtbot, folder: Path, door: EchoDoor | None = None, fetch=no_fetch, doors: Doors | None = None) -> None:
-        self.qtbot, self.folder, self.door = qtbot, folder, door or EchoDoor()
-        self.doors = doors or Doors(self.door.open_chat, self.door.describe, fetch, self.door.draft_problem)
+    def __init__(self, qtbot, folder: Path, echo: EchoApi | None = None, fetch=no_fetch, api: EngineApi | None = None) -> None:
+        self.qtbot, self.folder, self.echo = qtbot, folder, echo or EchoApi()
+        self.api = api or EngineApi(self.echo.open_chat, self.echo.describe, fetch, self.echo.draft_problem)
         self.open_window()
 
     def open_window(self, **start) -> None:
-        self.desktop = Desktop(QApplication.instance(), self.folder, self.doors)
+        self.desktop = Desktop(QApplication.instance(), self.folder, self.api)
         self.window, self.session = self.desktop.window, self.desktop.session
         self.desktop.start(**start)
         with self.qtbot.waitActive(self.window):
@@ -63,7 +63,7 @@ class Hand:
     def load(self, name: str = "echo.gguf") -> None:
         path = self.folder / name
         path.touch()
-        self.window.desk.open(path)
+        self.window.model_controller.open(path)
         self.wait_for("idle")
 
     def wait_for(self, *states: str, timeout: int = 5000) -> None:

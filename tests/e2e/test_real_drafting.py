@@ -7,7 +7,7 @@ import shutil
 import pytest
 from PySide6.QtCore import Qt
 
-from desktop.app import Doors
+from desktop.app import EngineApi
 from engine.core import Text, TokenInfo
 from engine.settings import ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
 from tests.desktop.hand import Hand
@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.real_model, pytest.mark.slow, pytest.mark.timeout(600)
 
 @pytest.fixture
 def hand(qtbot, qapp, tmp_path, starter_path):
-    found = Hand(qtbot, tmp_path, doors=Doors())
-    found.window.desk.open(starter_path)
+    found = Hand(qtbot, tmp_path, api=EngineApi())
+    found.window.model_controller.open(starter_path)
     found.wait_for("idle", timeout=LOAD_MS)
     found.session.set_settings(SamplerSettings(temperature=0.0))
     found.session.set_settings(StopSettings(max_tokens=96))

@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 
-from desktop.app import Doors
+from desktop.app import EngineApi
 from engine.settings import SamplerSettings, StopSettings
 from tests.desktop.hand import Hand
 
@@ -34,9 +34,9 @@ def say(hand: Hand, text: str) -> str:
 
 
 def test_a_conversation_with_the_starter_model(qtbot, qapp, tmp_path, starter_path) -> None:
-    hand = Hand(qtbot, tmp_path, doors=Doors())
+    hand = Hand(qtbot, tmp_path, api=EngineApi())
     try:
-        hand.window.desk.open(starter_path)
+        hand.window.model_controller.open(starter_path)
         hand.wait_for("idle", timeout=LOAD_MS)
         _talk(hand)
         _stop_and_continue(hand)

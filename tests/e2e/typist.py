@@ -16,9 +16,9 @@ from pathlib import Path
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtTest import QTest
 
-from desktop.app import Desktop, Doors, make_application
-from desktop.signal_handler import Farewell
-from tests.desktop.fakes import EchoChat, EchoDoor
+from desktop.app import Desktop, EngineApi, make_application
+from desktop.signal_handler import SignalHandler
+from tests.desktop.fakes import EchoApi, EchoChat
 from tests.desktop.hand import no_fetch
 
 QUESTION = "Tell me a long story about a lighthouse keeper, with many chapters."
@@ -36,12 +36,12 @@ def main(data: Path, model: str, signals: bool = False, memory_ends_at: int = 0)
     """Type a question whenever the model is ready, and report until killed."""
     app = make_application(["inglenook"])
     if model == "echo":
-        door = EchoDoor(EchoChat(reply="a few words more " * 20_000, delay_s=0.002))
-        desktop = Desktop(app, data, Doors(door.open_chat, door.describe, no_fetch))
+        echo = EchoApi(EchoChat(reply="a few words more " * 20_000, delay_s=0.002))
+        desktop = Desktop(app, data, EngineApi(echo.open_chat, echo.describe, no_fetch))
     else:
         desktop = Desktop(app, data)
     desktop.start(model=Path(model))
-    farewell = Farewell(desktop.end_wanted.emit, lambda: None) if signals else None
+    signal_handler = SignalHandler(desktop.end_wanted.emit, lambda: None) if signals else None
     session, box = desktop.session, desktop.window.chat.composer.box
 
     chat = 0
@@ -67,8 +67,8 @@ def main(data: Path, model: str, signals: bool = False, memory_ends_at: int = 0)
     timer.timeout.connect(report)
     timer.start(20)
     app.exec()
-    if farewell is not None:
-        farewell.close()
+    if signal_handler is not None:
+        signal_handler.close()
 
 
 if __name__ == "__main__":

@@ -63,16 +63,16 @@ def test_going_on_from_exact_ids():
     chat, _ = fake_chat(words)
     _, ids, _, _ = ask(chat, CHAT)
     other = next(i for i in words.allowed if i != ids[5])
-    begun = (*ids[:5], other)
-    last = assistant(tokenizer().decode(begun))
-    _, more, done, _ = ask(chat, [*CHAT, last], continue_last=True, continue_ids=begun)
+    state = (*ids[:5], other)
+    last = assistant(tokenizer().decode(state))
+    _, more, done, _ = ask(chat, [*CHAT, last], continue_last=True, continue_ids=state)
     prompt = encode_chat(tokenizer(), chat.template, CHAT)[1]
     assert done.stats.prompt_tokens == len(prompt) + 6
     assert done.stats.prefill_tokens == 1, "only the other token is new"
-    straight = ask(chat, [*CHAT, last], tokens=20, continue_last=True, continue_ids=begun)[1]
+    straight = ask(chat, [*CHAT, last], tokens=20, continue_last=True, continue_ids=state)[1]
     assert straight[:12] == more
     # The next turn finds the whole reply, in the tokens it was written in.
-    whole = [*CHAT, assistant(tokenizer().decode([*begun, *straight])), user("and then?")]
+    whole = [*CHAT, assistant(tokenizer().decode([*state, *straight])), user("and then?")]
     stats = ask(chat, whole)[2].stats
     assert stats.cached_tokens >= len(prompt) + 6 + 19
 
@@ -82,9 +82,9 @@ def test_a_constraint_goes_on_where_the_reply_stands():
     schema = ConstraintSettings(format="json_schema", pattern='{"type": "array", "items": {"enum": [1, 2]}, "minItems": 2, "maxItems": 3}')
     whole = ask(chat, CHAT, 60, constraint=schema)[0]
     assert set(json.loads(whole)) <= {1, 2}
-    begun = whole[:3]
-    more = ask(chat, [*CHAT, assistant(begun)], 60, constraint=schema, continue_last=True)[0]
-    assert set(json.loads(begun + more)) <= {1, 2}
+    state = whole[:3]
+    more = ask(chat, [*CHAT, assistant(state)], 60, constraint=schema, continue_last=True)[0]
+    assert set(json.loads(state + more)) <= {1, 2}
     with pytest.raises(BadSetting, match="does not fit the format"):
         ask(chat, [*CHAT, assistant("Well,")], constraint=schema, continue_last=True)
 

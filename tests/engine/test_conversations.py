@@ -48,7 +48,7 @@ def chat(path: Path) -> Iterator[LocalChat]:
     chat.close()
 
 
-class Desk:
+class Harness:
     """Asks a chat, checks each reply against a fresh cache's, and knows what was run so far and how much of it."""
 
     def __init__(self, chat: LocalChat, path: Path) -> None:
@@ -84,10 +84,10 @@ class Desk:
 
 
 @pytest.fixture
-def desk(chat: LocalChat, path: Path) -> Iterator[Desk]:
-    desk = Desk(chat, path)
-    yield desk
-    desk.fresh.close()
+def harness(chat: LocalChat, path: Path) -> Iterator[Harness]:
+    harness = Harness(chat, path)
+    yield harness
+    harness.fresh.close()
 
 
 def common(a: list[int], b: list[int]) -> int:
@@ -106,100 +106,100 @@ def user(text: str) -> Message:
     return Message("user", text)
 
 
-def test_switching_between_chats_reads_the_new_message_only(desk):
+def test_switching_between_chats_reads_the_new_message_only(harness):
     talks = [[SYSTEM], [SYSTEM], [Message("system", "Another one.")]]
     for question in ("Hello there! " + LONG, "And the dog?", "1 2 3 " + LONG, "Good night!"):
         for number, messages in enumerate(talks):
             messages.append(user(f"{number} {question}"))
-            text, stats = desk.ask(messages)
+            text, stats = harness.ask(messages)
             messages.append(Message("assistant", text))
             if len(messages) > 4:
                 new = len(
-                    desk.chat.tokenizer.encode(f"<|im_end|>\n<|im_start|>user\n{number} {question}<|im_end|>\n<|im_start|>assistant\n")
+                    harness.chat.tokenizer.encode(f"<|im_end|>\n<|im_start|>user\n{number} {question}<|im_end|>\n<|im_start|>assistant\n")
                 )
                 assert stats.prefill_tokens <= new + 1
-    assert all(len(run) > P for run in desk.known[-3:])
+    assert all(len(run) > P for run in harness.known[-3:])
 
 
-def test_regenerating_and_a_changed_sampler_read_one_token(desk):
+def test_regenerating_and_a_changed_sampler_read_one_token(harness):
     messages = [SYSTEM, user("Hello! " + LONG)]
-    texts = {desk.ask(messages, sampler)[0] for sampler in (GREEDY, WARM, SamplerSettings(temperature=1.3, seed=6), GREEDY)}
+    texts = {harness.ask(messages, sampler)[0] for sampler in (GREEDY, WARM, SamplerSettings(temperature=1.3, seed=6), GREEDY)}
     assert len(texts) == 3
-    assert desk.ask(messages, WARM)[1].prefill_tokens == 1
+    assert harness.ask(messages, WARM)[1].prefill_tokens == 1
 
 
-def test_an_edited_message_costs_what_follows_it_and_every_version_stays(desk):
+def test_an_edited_message_costs_what_follows_it_and_every_version_stays(harness):
     first = [SYSTEM, user("Hello! " + LONG)]
-    first.append(Message("assistant", desk.ask(first)[0]))
+    first.append(Message("assistant", harness.ask(first)[0]))
     versions = [[*first, user(question)] for question in ("Who are you?", "Who is it? " + LONG)]
     for messages in versions:
-        messages.append(Message("assistant", desk.ask(messages)[0]))
+        messages.append(Message("assistant", harness.ask(messages)[0]))
         messages.append(user("So?"))
-        desk.ask(messages)
+        harness.ask(messages)
     edited = [SYSTEM, user("Hallo! " + LONG), *versions[0][2:]]
-    desk.ask(edited)
+    harness.ask(edited)
     for messages in versions:
-        assert desk.ask(messages)[1].prefill_tokens == 1
+        assert harness.ask(messages)[1].prefill_tokens == 1
 
 
 @pytest.mark.parametrize("tokens", [2, 7, 300])
-def test_the_token_that_ended_a_reply_is_read_with_the_next_message(desk, tokens):
+def test_the_token_that_ended_a_reply_is_read_with_the_next_message(harness, tokens):
     """TinyChat's `start_pos` leaves it out; here it is read, and nothing before it."""
-    (end,) = desk.chat.tokenizer.encode("<|im_end|>", special=True)
-    ends = replace(desk.plain, allowed_tokens=(*desk.plain.allowed_tokens, end), logit_bias=(f"{end} = 1000",))
+    (end,) = harness.chat.tokenizer.encode("<|im_end|>", special=True)
+    ends = replace(harness.plain, allowed_tokens=(*harness.plain.allowed_tokens, end), logit_bias=(f"{end} = 1000",))
     messages = [SYSTEM, user("Hello there! " + LONG)]
     for question in ("And then?", "Good night!"):
-        text, stats = desk.ask(messages, tokens=tokens, least=tokens // 2, constraint=ends)
+        text, stats = harness.ask(messages, tokens=tokens, least=tokens // 2, constraint=ends)
         assert stats.new_tokens == tokens // 2 + 1
-        before = desk.known[-1]
+        before = harness.known[-1]
         messages += [Message("assistant", text), user(question)]
-        prompt = desk.chat._prompts.build(ChatRequest(tuple(messages))).ids
+        prompt = harness.chat._prompts.build(ChatRequest(tuple(messages))).ids
         assert prompt[: len(before) + 1] == [*before, end]
-        assert desk.ask(messages, tokens=tokens, least=tokens // 2, constraint=ends)[1].prefill_tokens == len(prompt) - len(before)
+        assert harness.ask(messages, tokens=tokens, least=tokens // 2, constraint=ends)[1].prefill_tokens == len(prompt) - len(before)
 
 
-def test_stopping_anywhere_then_this_or_another_question(desk):
-    desk.chat.generator.cache.rows = 64
+def test_stopping_anywhere_then_this_or_another_question(harness):
+    harness.chat.generator.cache.rows = 64
     questions = ["Hello there! " + LONG * 2, "Hello there! " + LONG + "And you?", "How are you?"]
     for steps in range(1, 12):
         stop, messages = threading.Event(), [SYSTEM, user(f"{steps} " + questions[steps % 3])]
-        for count, _ in enumerate(desk.chat.stream(ChatRequest(tuple(messages), WARM), stop), 1):
+        for count, _ in enumerate(harness.chat.stream(ChatRequest(tuple(messages), WARM), stop), 1):
             if count == steps:
                 stop.set()
-        desk.chat.generator.cache.table.check()
-        assert desk.ask(messages, tokens=6, complete=False)[1].prefill_tokens < 600
-        desk.ask([SYSTEM, user(f"{steps} " + questions[(steps + 1) % 3])], tokens=6, complete=False)
+        harness.chat.generator.cache.table.check()
+        assert harness.ask(messages, tokens=6, complete=False)[1].prefill_tokens < 600
+        harness.ask([SYSTEM, user(f"{steps} " + questions[(steps + 1) % 3])], tokens=6, complete=False)
 
 
 def test_the_conversation_not_touched_for_longest_goes_first(path):
     chat = opened(path, context=768, memory=2)  # a page is 256 KiB: eight of them
     assert chat.generator.cache.store.page_count == 8
-    desk = Desk(chat, path)
+    harness = Harness(chat, path)
     talks = [[user(f"{number} {LONG}{LONG}")] for number in range(4)]  # two pages each
     for messages in talks[:3]:
-        desk.ask(messages)
-    desk.ask(talks[0])
-    desk.ask(talks[3])  # eight pages are full now
-    assert desk.ask(talks[0], complete=False)[1].prefill_tokens == 1
-    assert desk.ask([user("new " + LONG + LONG)], complete=False)[1].cached_tokens < 10
-    left = [desk.ask(messages, complete=False)[1].cached_tokens for messages in (talks[0], talks[3], talks[1])]
+        harness.ask(messages)
+    harness.ask(talks[0])
+    harness.ask(talks[3])  # eight pages are full now
+    assert harness.ask(talks[0], complete=False)[1].prefill_tokens == 1
+    assert harness.ask([user("new " + LONG + LONG)], complete=False)[1].cached_tokens < 10
+    left = [harness.ask(messages, complete=False)[1].cached_tokens for messages in (talks[0], talks[3], talks[1])]
     assert min(left[:2]) > P
     assert left[2] < P
     chat.generator.cache.table.check()
     chat.close()
-    desk.fresh.close()
+    harness.fresh.close()
 
 
-def test_both_rows_of_guidance_are_found_again(desk):
+def test_both_rows_of_guidance_are_found_again(harness):
     guided = GuidanceSettings(negative_prompt="Be long. " + LONG, cfg_scale=1.5)
     messages = [SYSTEM, user("Hello there! " + LONG)]
     for turn, question in enumerate(("And then?", "Good night!", "")):
-        text, stats = desk.ask(messages, guidance=guided, complete=False)
+        text, stats = harness.ask(messages, guidance=guided, complete=False)
         if turn:
             assert stats.prefill_tokens < 120 < stats.cached_tokens
         messages += [Message("assistant", text), user(question)]
-    assert desk.ask(messages[:-2], guidance=guided, complete=False)[1].prefill_tokens == 2
-    desk.ask(messages[:-2])  # without guidance: the positive row's cache serves
+    assert harness.ask(messages[:-2], guidance=guided, complete=False)[1].prefill_tokens == 2
+    harness.ask(messages[:-2])  # without guidance: the positive row's cache serves
 
 
 def test_a_conversation_longer_than_the_context_ends_there_and_another_goes_on(path):

@@ -29,11 +29,11 @@ EVIL = "a\x1b[2J\x1b]0;t\x07b\x9b31mc\u202egfug.\u2066d\r\nFAKE: e\x7f\u2028f\x0
 UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2060-\u206f\u200b\ufeff\ud800-\udfff]")
 REFERENCE = ("--backend", "reference")
 
-Door = Callable[..., tuple[int, str, str]]
+Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def door(capsys: pytest.CaptureFixture[str]) -> Door:
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
     def run(*arguments: object) -> tuple[int, str, str]:
         code = main([str(argument) for argument in arguments])
         found = capsys.readouterr()
@@ -101,7 +101,7 @@ def fit(*texts: str) -> None:
         assert not re.search("^FAKE", text, re.MULTILINE), repr(text)
 
 
-def test_the_terminal_obeys_no_file(door: Door, evil: Path, tmp_path: Path) -> None:
+def test_the_terminal_obeys_no_file(command: Command, evil: Path, tmp_path: Path) -> None:
     messages = tmp_path / "messages.json"
     messages.write_text(json.dumps([{"role": "user", "content": EVIL}]))
     for arguments in (
@@ -110,19 +110,19 @@ def test_the_terminal_obeys_no_file(door: Door, evil: Path, tmp_path: Path) -> N
         ("run", evil, "--messages", messages, *REFERENCE), ("run", evil, "--prompt", EVIL, "--max-tokens", "8", "--json", *REFERENCE),
         ("info", evil.with_name("none" + evil.name)),
     ):  # fmt: skip
-        code, out, err = door(*arguments)
+        code, out, err = command(*arguments)
         fit(out, err)
         if "--json" in arguments:
             assert code == 0
             json.loads(out)
 
 
-def test_names_of_tensors_in_errors(door: Door, tmp_path: Path) -> None:
+def test_names_of_tensors_in_errors(command: Command, tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf")
     data = path.read_bytes()
     assert b"blk.0.attn_q.weight" in data
     path.write_bytes(data.replace(b"blk.0.attn_q.weight", b"\x1b[2J\nFAKE\xe2\x80\xaeq.wei"))
-    code, out, err = door("logits", path, "--prompt", "a", *REFERENCE)
+    code, out, err = command("logits", path, "--prompt", "a", *REFERENCE)
     assert code == 1
     assert err.count("\n") == 1
     fit(out, err)
@@ -160,29 +160,29 @@ def test_the_console_writes_no_escapes(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("how", [(), ("--json",)])
-def test_weights_that_are_no_numbers_give_one_sentence(door: Door, tmp_path: Path, how: tuple[str, ...]) -> None:
+def test_weights_that_are_no_numbers_give_one_sentence(command: Command, tmp_path: Path, how: tuple[str, ...]) -> None:
     path = broken(write_gguf(tmp_path / "m.gguf", TINY, "F16"))
     text = tmp_path / "text.txt"
     text.write_text("some words " * 60)
     for arguments in (
         ("logits", path, "--prompt", "a", *REFERENCE), ("perplexity", path, "--file", text, "--context", "16", *REFERENCE),
     ):  # fmt: skip
-        code, out, err = door(*arguments, *how)
+        code, out, err = command(*arguments, *how)
         assert (code, out) == (1, "")
         assert err.count("\n") == 1
         assert "weights are broken" in err
 
 
-def test_numbers_that_json_cannot_hold(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_that_json_cannot_hold(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     from engine.cli import info
 
     monkeypatch.setattr(info, "machine", lambda: {"memory": float("inf"), "other": [float("nan")]})
-    code, out, err = door("info", "--json")
+    code, out, err = command("info", "--json")
     assert (code, out) == (1, "")
     assert "JSON cannot hold" in err
 
 
-def test_tokens_that_can_never_come_are_not_listed(door: Door, tmp_path: Path) -> None:
+def test_tokens_that_can_never_come_are_not_listed(command: Command, tmp_path: Path) -> None:
     """Their logarithm is no number; ids behind the tokenizer's own are such."""
     import numpy as np
 

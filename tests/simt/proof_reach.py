@@ -15,7 +15,7 @@ from engine.backends.cuda.backend import CudaBackend
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.lowering.estimate import Outline, kept_as
 from engine.backends.cuda.proof import proven
-from engine.backends.cuda.runtime.decode_loop import walk_kernels
+from engine.backends.cuda.runtime.decode_loop import decode_loop_kernels
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import CudaWeight, WeightOutline
 from engine.backends.reference import ReferenceBackend
@@ -71,16 +71,16 @@ class _Opened:
         self.device = FakeDevice(1 << 40, large.capability, large.processors)
         self.backend, self.cache = CudaBackend([cast(Device, self.device)]), large.cache
         opened = checkpoint({**REAL[large.name], **large.config}, large.type_of)
-        family, config = find_architecture(opened), read_config(opened)
-        names = family.names(opened.format, opened.tensors)
+        weight_layout, config = find_architecture(opened), read_config(opened)
+        names = weight_layout.names(opened.format, opened.tensors)
         self.seen, turn = Survey(opened.tensors, self.backend), rotary(config, 256, 256)
-        building = family.build(self.seen, config, names)
+        building = weight_layout.build(self.seen, config, names)
         while self.seen.parts is None:
             try:
                 next(building)
             except StopIteration as end:
                 self.seen.parts = end.value
-        small = miniatures(family, config, names, opened.tensors, None, large.cache)
+        small = miniatures(weight_layout, config, names, opened.tensors, None, large.cache)
         self.cases = first_use.cases_for(kinds_of(opened.tensors, None), small, config, large.cache)
 
         def forward(ops: Ops) -> Array:
@@ -102,7 +102,7 @@ def needed(large: Large) -> set[Kernel]:
     opened = _Opened(large)
     recorder = Outline(kept_as(large.cache), cast(Device, opened.device))
     logits = opened.forward(recorder)
-    return {*recorder.recording(logits).kernels(0), *walk_kernels(logits.width)}
+    return {*recorder.recording(logits).kernels(0), *decode_loop_kernels(logits.width)}
 
 
 def reach(large: Large, monkeypatch: pytest.MonkeyPatch) -> Reach:

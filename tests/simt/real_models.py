@@ -1,4 +1,4 @@
-"""Models of the sizes that people use, as their headers alone: every family, and matrices of any type."""
+"""Models of the sizes that people use, as their headers alone: every architecture, and matrices of any type."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class _Seen:
 
 
 class _Names:
-    """A `WeightSource` that notes what a family asks for."""
+    """A `WeightSource` that notes what a weight layout asks for."""
 
     def __init__(self, type_of: TypeOf) -> None:
         self.linears: dict[str, Linear] = {}
@@ -145,7 +145,7 @@ class _Names:
         self._type_of = type_of
 
     def has(self, name: str) -> bool:
-        """Fused matrices, in families that have them, and nothing else that need not be there."""
+        """Fused matrices, in weight layouts that have them, and nothing else that need not be there."""
         return any(fused in name for fused in ("qkv_proj", "wqkv", "gate_up_proj"))
 
     def matrix(self, name: str, rows: int, columns: int, view: View = WHOLE) -> Weight:
@@ -162,11 +162,11 @@ class _Names:
 def checkpoint(config: dict[str, Any], type_of: TypeOf) -> Checkpoint:
     """What an open folder with such a config.json would be, without its numbers."""
     name = config["architectures"][0]
-    family = next(family for family in ARCHITECTURES if name in family.hf)
-    parsed, tensors = family.from_hf(Keys(config, "config.json")), dict[str, Header]()
+    weight_layout = next(weight_layout for weight_layout in ARCHITECTURES if name in weight_layout.hf)
+    parsed, tensors = weight_layout.from_hf(Keys(config, "config.json")), dict[str, Header]()
     for _ in range(2):  # some names depend on types
         source = _Names(type_of)
-        for _ in family.build(source, parsed, family.names("safetensors", tensors)):
+        for _ in weight_layout.build(source, parsed, weight_layout.names("safetensors", tensors)):
             pass
         tensors = source.tensors
     found = SimpleNamespace(format="safetensors", metadata={"config": config}, tensors=tensors, path=Path(name))

@@ -1,4 +1,4 @@
-"""Whole models on the CUDA backend, whose device is the fake one: every family, in steps of few rows and of many, in any cut."""
+"""Whole models on the CUDA backend, whose device is the fake one: every architecture, in steps of few rows and of many, in any cut."""
 
 from __future__ import annotations
 

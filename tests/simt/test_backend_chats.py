@@ -73,7 +73,7 @@ def test_drawn_on_the_device_and_by_the_host(machine: FakeMachine, path: Path, m
     launches = machine.devices[0].graph_launches
     assert Reply(chat, sampler=DRAWN, tokens=20).told == walked[0].told
     assert machine.devices[0].graph_launches - launches >= 20
-    monkeypatch.setattr(type(chat.generator.cache), "walk", lambda *_: None)
+    monkeypatch.setattr(type(chat.generator.cache), "decode_loop", lambda *_: None)
     for settings, reply in zip((DRAWN, GREEDY, replace(DRAWN, repetition_penalty=1.3)), walked, strict=True):
         told = Reply(chat, sampler=settings, tokens=20)
         assert told.told == reply.told

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.backends.base import RawTensor
-from engine.backends.cuda.layouts.table import family_for
+from engine.backends.cuda.layouts.table import weight_layout_for
 from engine.backends.reference import ReferenceBackend
 from engine.models import preparation
 from engine.models.lora import put_on
@@ -36,7 +36,7 @@ IN_EVERY_RUN = ("BF16", "Q8_0", "Q4_K")
 
 
 def record_of(type_name: str) -> str:
-    return family_for(type_name).record
+    return weight_layout_for(type_name).record
 
 
 def some(names: Any, quick: tuple[str, ...]) -> list[Any]:

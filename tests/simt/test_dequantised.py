@@ -11,7 +11,7 @@ import torch
 
 from engine.backends.composite import is_composite
 from engine.backends.cuda.layouts.plain import Fp8
-from engine.backends.cuda.layouts.table import FAMILIES
+from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS
 from engine.backends.cuda.proof.dequantised import dequantised, tiles_of
 from engine.backends.cuda.weight import CudaWeight
 from engine.models.proof.random_tensors import BLOCKS, PACKED, Make
@@ -29,7 +29,7 @@ def test_as_the_file_says(name: str, capability: int) -> None:
     whole = make(np.random.default_rng(5), 96, 512)
     for tensor in whole.pieces() if is_composite(whole) else [whole]:
         weight = CudaWeight(FakeDevice(capability=capability), tensor)
-        SEEN.add(weight.family.name)
+        SEEN.add(weight.weight_layout.name)
         expected = tensor.dequantise()
         for first, count in ((0, weight.tiles), (2, 3)):
             found = dequantised(weight, tiles_of(weight)[first : first + count]).numpy()
@@ -40,7 +40,7 @@ def test_as_the_file_says(name: str, capability: int) -> None:
 
 def test_no_layout_is_left_out() -> None:
     """Of grouped codes, whose layouts differ by numbers alone, some; e4m3 has its own test."""
-    assert {family.name for family in FAMILIES if not family.name.startswith(("grouped", "fp8"))} <= SEEN
+    assert {weight_layout.name for weight_layout in WEIGHT_LAYOUTS if not weight_layout.name.startswith(("grouped", "fp8"))} <= SEEN
     assert len([name for name in SEEN if name.startswith("grouped")]) >= 6
 
 
@@ -50,9 +50,9 @@ def test_eight_bits_with_scales(unit: int) -> None:
     codes = (rng.integers(0, 120, (rows, columns)) | rng.choice([0, 128], (rows, columns))).astype(np.uint8)
     scales = rng.uniform(0.01, 0.1, (rows, columns // unit)).astype(np.float32)
     parts = np.concatenate([codes.reshape(rows, -1, unit), scales[..., None].view(np.uint8)], 2)
-    family = Fp8(unit)
-    packed = torch.from_numpy(family.pack(f"FP8_{unit}", parts.reshape(-1), rows, columns))
-    weight: Any = SimpleNamespace(family=family, shape=(rows, columns))
+    weight_layout = Fp8(unit)
+    packed = torch.from_numpy(weight_layout.pack(f"FP8_{unit}", parts.reshape(-1), rows, columns))
+    weight: Any = SimpleNamespace(weight_layout=weight_layout, shape=(rows, columns))
     found = dequantised(weight, packed.view(rows // 16, -1))
     values = torch.from_numpy(codes).view(torch.float8_e4m3fn).float().numpy()
     np.testing.assert_array_equal(found.numpy(), values * np.repeat(scales, unit, 1))

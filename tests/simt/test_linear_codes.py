@@ -9,7 +9,7 @@ import pytest
 
 from engine.backends.cuda.kernels.linear import codes
 from engine.backends.cuda.layouts.layout import UNPACK_COLUMNS
-from engine.backends.cuda.layouts.table import family_of
+from engine.backends.cuda.layouts.table import weight_layout_of
 from engine.backends.cuda.weight import CudaWeight
 from tests.simt.agree import At, Table, both
 from tests.simt.fake import FakeDevice
@@ -22,20 +22,20 @@ PAD = 32
 
 
 def packed(type_name: str, rows: int, columns: int, seed: int = 0) -> tuple[Any, Any, Any]:
-    """The tensor's numbers, its tiles as bytes, its family."""
+    """The tensor's numbers, its tiles as bytes, its weight layout."""
     source = tensor(type_name, rows, columns, seed)
     weight = CudaWeight(FakeDevice(), source)
-    family = family_of(type_name)
-    assert family is weight.family
-    assert weight.nbytes == weight.data.numel() == -(-rows // 16) * family.tile_bytes(columns)
-    return source.dequantise(), weight.data.numpy().copy(), family
+    weight_layout = weight_layout_of(type_name)
+    assert weight_layout is weight.weight_layout
+    assert weight.nbytes == weight.data.numel() == -(-rows // 16) * weight_layout.tile_bytes(columns)
+    return source.dequantise(), weight.data.numpy().copy(), weight_layout
 
 
 @pytest.mark.parametrize("type_name", EVERY)
 def test_products(type_name: str) -> None:
     """Three rows, 35 outputs in two kinds of tiles: the body is its twin but for sums in float32, and both are the matrix's product."""
-    family: Any = family_of(type_name)
-    products(type_name, 2, max(2, family.span))
+    weight_layout: Any = weight_layout_of(type_name)
+    products(type_name, 2, max(2, weight_layout.span))
 
 
 REGISTERED = {
@@ -55,13 +55,13 @@ def test_products_as_models_ask_for_them(type_name: str, tiles: int, warps: int)
 def products(type_name: str, each: int, warps: int) -> None:
     """Of a form: `each` tiles a warp, so many warps."""
     outputs, rows, columns = 35, 3, columns_of(type_name)
-    values, tiles, family = packed(type_name, outputs, columns)
+    values, tiles, weight_layout = packed(type_name, outputs, columns)
     x = np.random.default_rng(5).standard_normal((rows, columns)).astype(np.float32)
     x[:, ::7] *= 100
     record = records(x)
     y, bias = np.zeros((rows, 48), np.float32), np.random.default_rng(6).standard_normal(outputs).astype(np.float32)
     residual = np.random.default_rng(7).standard_normal((rows, 48)).astype(np.float32)
-    kernel = codes.kernel(family, each, warps)
+    kernel = codes.kernel(weight_layout, each, warps)
     none = [0] * 7
     arguments = [At(0), At(2), 192, At(3), At(4), 192, outputs, *none, *none, At(1), record.shape[1], rows, columns]
     blocks = -(-outputs // (16 * each))
@@ -110,22 +110,22 @@ def test_experts(type_name: str, warps: int) -> None:
 def test_unpacking(type_name: str) -> None:
     """fp16 rows are the tensor's numbers rounded once, and zero in the padding; single rows are them in float32."""
     outputs, columns = 21, columns_of(type_name)
-    values, tiles, family = packed(type_name, outputs, columns, 1)
+    values, tiles, weight_layout = packed(type_name, outputs, columns, 1)
     wide = -(-columns // 64) * 64
     target = np.full((16, wide + PAD), 7, np.float16)
     grid = (-(-wide // UNPACK_COLUMNS), 1, 1)
-    found, expected = both(family.unpack(), grid, [At(0), 1, At(1), target.strides[0], columns], [tiles, target], twice=False)
+    found, expected = both(weight_layout.unpack(), grid, [At(0), 1, At(1), target.strides[0], columns], [tiles, target], twice=False)
     for out in (found[1], expected[1]):
         assert (out[:, wide:] == 7).all()
         assert (out[5:, :wide] == 0).all()
         assert (out[:5, columns:wide] == 0).all()
-        near = np.spacing(np.abs(values[16:]).astype(np.float16)) if family.lows in ("half", "sub") else np.float16(0)
+        near = np.spacing(np.abs(values[16:]).astype(np.float16)) if weight_layout.lows in ("half", "sub") else np.float16(0)
         assert (np.abs(out[:5, :columns] - values[16:].astype(np.float16)) <= near).all()
     stride = -(-columns // 16) * 16
     y = np.zeros((3, stride), np.float32)
     tokens = np.array([20, 3, 8], np.int32)
     arguments = [At(0), At(1), At(2), 4 * stride, 2.0, columns]
-    found, expected = both(family.embed(), (1, 3, 1), arguments, [tiles, tokens, y], twice=False)
+    found, expected = both(weight_layout.embed(), (1, 3, 1), arguments, [tiles, tokens, y], twice=False)
     for out in (found[2], expected[2]):
         np.testing.assert_allclose(out[:, :columns], 2 * values[tokens], rtol=3e-7, atol=1e-7 * np.abs(values).max())
         assert (out[:, columns:] == 0).all()

@@ -10,7 +10,7 @@ import pytest
 from engine.backends.cuda.kernels.linear import codes
 from engine.backends.cuda.kernels.linear.linear import Part, embed_call, expert_call, linear_call
 from engine.backends.cuda.kernels.packed_activations import record_buffer
-from engine.backends.cuda.layouts.table import FAMILIES, family_of
+from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS, weight_layout_of
 from engine.backends.cuda.lowering.call import Call, Given
 from engine.backends.cuda.weight import CudaWeight, WeightOutline, expert_tables
 from engine.backends.memory_plan import Buffer
@@ -52,10 +52,10 @@ class Step:
 def test_a_row_is_the_same_beside_any_others(type_name: str) -> None:
     source = tensor(type_name, 18, 96)
     tiles = CudaWeight(FakeDevice(), source).data.numpy().copy()
-    family: Any = family_of(type_name)
+    weight_layout: Any = weight_layout_of(type_name)
     x = np.random.default_rng(0).standard_normal((8, 96)).astype(np.float32)
     record = records(x)
-    kernel, alone = codes.kernel(family, 1, 2), []
+    kernel, alone = codes.kernel(weight_layout, 1, 2), []
     for first, rows in ((0, 8), (2, 1), (5, 3)):
         y = np.zeros((8, 32), np.float32)
         part = np.ascontiguousarray(record[first : first + rows])
@@ -71,12 +71,12 @@ def test_the_tail_of_k_never_meets_what_lies_behind() -> None:
     """Infinite scales in the tiles that follow, and warps without a block of their own, leave no trace."""
     source = tensor("Q4_0", 16, 64)
     tiles = CudaWeight(FakeDevice(), source).data.numpy()
-    family: Any = family_of("Q4_0")
+    weight_layout: Any = weight_layout_of("Q4_0")
     behind = np.full(4096, 0xFF, np.uint8)
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
     record, y = records(x), np.zeros((1, 16), np.float32)
     arguments = [At(0), At(2), 64, 0, 0, 0, 16, *[0] * 14, At(1), record.shape[1], 1, 64]
-    (_, _, found), _ = both(codes.kernel(family, 1, 4), (1, 1, 1), arguments, [np.concatenate([tiles, behind]), record, y])
+    (_, _, found), _ = both(codes.kernel(weight_layout, 1, 4), (1, 1, 1), arguments, [np.concatenate([tiles, behind]), record, y])
     exact = recorded(x) @ source.dequantise().T.astype(np.float64)
     np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
 
@@ -114,7 +114,7 @@ def test_experts(interpret: bool) -> None:
     step.fill(ids, chosen)
     biases = np.random.default_rng(1).standard_normal((3, 32)).astype(np.float32)
     tables = expert_tables(device, weights)
-    assert sorted(t.first.family.name for t in tables) == ["mxfp4", "q40"]
+    assert sorted(t.first.weight_layout.name for t in tables) == ["mxfp4", "q40"]
     address = device.upload(biases)
     for table in tables:
         step.run(expert_call(table, record, ids, y, 1 << 20, address.data_ptr(), 128))
@@ -140,9 +140,9 @@ def test_every_power_of_mxfp4() -> None:
     values = type(source)("w", "MXFP4", (16, 64), raw.reshape(-1)).dequantise().astype(np.float64)
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
     record, y = records(x), np.zeros((1, 16), np.float32)
-    family: Any = family_of("MXFP4")
+    weight_layout: Any = weight_layout_of("MXFP4")
     arguments = [At(0), At(2), 64, 0, 0, 0, 16, *[0] * 14, At(1), record.shape[1], 1, 64]
-    (_, _, found), _ = both(codes.kernel(family, 1, 2), (1, 1, 1), arguments, [tiles, record, y], twice=False)
+    (_, _, found), _ = both(codes.kernel(weight_layout, 1, 2), (1, 1, 1), arguments, [tiles, record, y], twice=False)
     np.testing.assert_allclose(found, recorded(x) @ values.T, rtol=1e-5)
 
 
@@ -154,5 +154,5 @@ def test_outlines_and_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(CudaWeight(FakeDevice(), source).data.numpy(), whole)
     large = tensor("Q4_K", 16, 1024)
     assert WeightOutline(large).nbytes == 16 * 1024 * 4.625 / 8
-    assert len({f.name for f in FAMILIES}) == len(FAMILIES)
+    assert len({f.name for f in WEIGHT_LAYOUTS}) == len(WEIGHT_LAYOUTS)
     assert aligned(whole).nbytes == WeightOutline(source).nbytes

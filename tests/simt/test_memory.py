@@ -266,14 +266,14 @@ def test_several_gpus_record_at_load(path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_memory_for_the_draw_is_not_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the host draws."""
-    from engine.backends.cuda.runtime.decode_loop import DeviceWalk
+    from engine.backends.cuda.runtime.decode_loop import DeviceDecodeLoop
 
     install(monkeypatch)
 
     def refuse(*_: Any) -> Any:
         raise NotEnoughMemory("too little")
 
-    monkeypatch.setattr(DeviceWalk, "__init__", refuse)
+    monkeypatch.setattr(DeviceDecodeLoop, "__init__", refuse)
     chat = opened(path)
     assert len(Reply(chat, tokens=5).ids) == 5
     chat.close()

@@ -9,13 +9,13 @@ import pytest
 
 from engine.backends.cuda.kernels.linear.plain import experts_kernel, linear_kernel
 from engine.backends.cuda.kernels.packed_activations import padded
-from engine.backends.cuda.layouts.layout import Family
+from engine.backends.cuda.layouts.layout import WeightLayout
 from engine.backends.cuda.layouts.plain import BF16, FP16, FP32, Fp8, embed_kernel, unpack_kernel
 from engine.errors import BadCheckpoint
 from tests.simt.agree import At, Table, both
 from tests.simt.models.plain import bf16_floats
 
-KINDS: dict[str, tuple[Family, int]] = {
+KINDS: dict[str, tuple[WeightLayout, int]] = {
     "bf16": (BF16, 0), "fp16": (FP16, 0), "fp32": (FP32, 0), "fp8_128": (Fp8(128), 128), "fp8_32": (Fp8(32), 32),
 }  # fmt: skip
 # What x loses in its record, against the row's largest number: 11 bits of a half, 16 of a pair, 24 of a float32 (and its sums).
@@ -30,14 +30,14 @@ def bf16_bits(values: Any) -> Any:
 def matrix(kind: str, rows: int, columns: int, seed: int = 0) -> tuple[Any, Any]:
     """A packed matrix, and its numbers in float64."""
     rng = np.random.default_rng(seed)
-    family, unit = KINDS[kind]
+    weight_layout, unit = KINDS[kind]
     full, width = -(-rows // 16) * 16, padded(columns)
     values = np.zeros((full, width), np.float32)
     values[:rows, :columns] = rng.standard_normal((rows, columns))
     if not unit:
         raw: Any = {"bf16": bf16_bits(values), "fp16": values.astype(np.float16), "fp32": values}[kind]
         exact = bf16_floats(raw) if kind == "bf16" else raw.astype(np.float64)
-        return family.pack(kind.upper(), np.ascontiguousarray(raw).reshape(-1).view(np.uint8), full, width), exact[:rows, :columns]
+        return weight_layout.pack(kind.upper(), np.ascontiguousarray(raw).reshape(-1).view(np.uint8), full, width), exact[:rows, :columns]
     from engine.weights.plain import E4M3_VALUES
 
     codes = rng.integers(0, 256, (rows, columns), np.uint8)
@@ -47,7 +47,7 @@ def matrix(kind: str, rows: int, columns: int, seed: int = 0) -> tuple[Any, Any]
     blocks[:rows, : columns // unit, :unit] = codes.reshape(rows, -1, unit)
     blocks[:rows, : columns // unit, unit:] = scales[..., None].view(np.uint8)
     exact = E4M3_VALUES[codes].astype(np.float64) * np.repeat(scales, unit, axis=1)
-    return family.pack(f"FP8_{unit}", blocks.reshape(-1), full, width), exact
+    return weight_layout.pack(f"FP8_{unit}", blocks.reshape(-1), full, width), exact
 
 
 def record(kind: str, x: Any) -> Any:
@@ -75,10 +75,10 @@ def record(kind: str, x: Any) -> Any:
 
 def linear(kind: str, shapes: tuple[int, ...], columns: int, x: Any, tiles: int = 1, extra: bool = True) -> tuple[list[Any], list[Any]]:
     """Results of the body and of the model, for matrices of so many features; and the exact ones."""
-    family, unit = KINDS[kind]
+    weight_layout, unit = KINDS[kind]
     rng = np.random.default_rng(5)
     rows = len(x)
-    arrays: list[Any] = [record(family.record, x)]
+    arrays: list[Any] = [record(weight_layout.record, x)]
     arguments: list[Any] = []
     exact, places = [], []
     for part, features in enumerate(shapes):
@@ -96,7 +96,7 @@ def linear(kind: str, shapes: tuple[int, ...], columns: int, x: Any, tiles: int 
     found, modelled = both(kernel, (blocks, 1, 1), arguments, arrays, twice=False)
     scale = np.abs(x).max(axis=1, keepdims=True)
     for p, want in zip(places, exact, strict=True):
-        bound = LOST[family.record] * scale * np.sqrt(columns) * 4 * (1 + np.abs(want))
+        bound = LOST[weight_layout.record] * scale * np.sqrt(columns) * 4 * (1 + np.abs(want))
         assert (np.abs(modelled[p] - want) <= bound).all(), np.abs(modelled[p] - want).max()
         # Sums in another order: float32's 2^-24 of each of so many products.
         np.testing.assert_allclose(found[p], modelled[p], rtol=0, atol=2.0**-24 * 8 * np.sqrt(columns) * float(scale.max()) * 4)
@@ -147,14 +147,14 @@ def test_rows_do_not_meet(kind: str) -> None:
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_experts(kind: str) -> None:
     """Each row's own matrix and bias; rows of an expert of another layout are left alone."""
-    family, unit = KINDS[kind]
+    weight_layout, unit = KINDS[kind]
     columns, features, used, tokens, stack = 128 if unit == 128 else 96, 17, 2, 2, 3
     rng = np.random.default_rng(4)
     x = rng.standard_normal((tokens * used, columns)).astype(np.float32)
     matrices = [matrix(kind, features, columns, seed) for seed in range(stack)]
     ids = np.array([[1, 2, 0], [0, 1, 0]], np.int32)
     biases = rng.standard_normal((stack, 20)).astype(np.float32)
-    rows = record(family.record, x)
+    rows = record(weight_layout.record, x)
     arrays = [
         rows,
         ids,
@@ -174,7 +174,7 @@ def test_experts(kind: str) -> None:
     for row, expert in ((0, 1), (2, 0), (3, 1)):
         want = x[row].astype(np.float64) @ matrices[expert][1].T + biases[expert, :features]
         np.testing.assert_allclose(
-            modelled[row, :features], want, rtol=0, atol=LOST[family.record] * 4 * 10 * np.abs(x[row]).max()
+            modelled[row, :features], want, rtol=0, atol=LOST[weight_layout.record] * 4 * 10 * np.abs(x[row]).max()
         )
 
 

@@ -21,7 +21,7 @@ from tests.simt.test_plain import record
 def product(device: FakeDevice, weight: CudaWeight, x: Any) -> Any:
     """x times the matrix by the kernels for few rows, as the fake device runs them."""
     features, columns = weight.shape
-    rows = record(weight.family.record, x)
+    rows = record(weight.weight_layout.record, x)
     held, y = device.upload(rows), device.zeros(4 * 64 * len(x))
     buffer, source = Buffer(features), Buffer(rows.shape[1] // 4)
     call = linear_call([Part(weight, buffer)], source, device.processors)
@@ -43,24 +43,24 @@ def fp8(rows: int, columns: int, scale: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "capability", "family"), [("BF16", 90, "bf16"), ("BF16", 75, "fp16"), ("F16", 75, "fp16"), ("F32", 75, "fp32")]
+    ("kind", "capability", "weight_layout"), [("BF16", 90, "bf16"), ("BF16", 75, "fp16"), ("F16", 75, "fp16"), ("F32", 75, "fp32")]
 )
-def test_what_plain_types_become(kind: str, capability: int, family: str) -> None:
+def test_what_plain_types_become(kind: str, capability: int, weight_layout: str) -> None:
     device, source = FakeDevice(capability=capability), tensor(kind, 20, 70, 1)
     weight = CudaWeight(device, source)
-    assert weight.family.name == family == WeightOutline(source, capability).family.name
+    assert weight.weight_layout.name == weight_layout == WeightOutline(source, capability).weight_layout.name
     assert weight.nbytes == WeightOutline(source, capability).nbytes == 32 * 128 * (4 if kind == "F32" else 2)
     x = np.random.default_rng(2).standard_normal((3, 70)).astype(np.float32)
     np.testing.assert_allclose(product(device, weight, x), x @ source.dequantise().T, atol=2.0**-11 * 64)
 
 
-@pytest.mark.parametrize(("columns", "family"), [(256, "fp8u128"), (96, "fp8u32"), (40, "fp16")])
-def test_8_bit_floats_of_a_folder(columns: int, family: str) -> None:
+@pytest.mark.parametrize(("columns", "weight_layout"), [(256, "fp8u128"), (96, "fp8u32"), (40, "fp16")])
+def test_8_bit_floats_of_a_folder(columns: int, weight_layout: str) -> None:
     """A scale a row; columns that make no whole block become fp16."""
     device = FakeDevice()
     source = fp8(20, columns, np.linspace(0.001, 0.002, 20, dtype=np.float32).reshape(20, 1))
     weight = CudaWeight(device, source)
-    assert weight.family.name == family == WeightOutline(source).family.name
+    assert weight.weight_layout.name == weight_layout == WeightOutline(source).weight_layout.name
     x = np.random.default_rng(2).standard_normal((2, columns)).astype(np.float32)
     exact = source.dequantise()
     np.testing.assert_allclose(product(device, weight, x), x @ exact.T, atol=2.0**-10 * np.abs(exact).sum(axis=1).max() * 4)

@@ -85,7 +85,7 @@ LARGE: tuple[Large, ...] = (
     Large("StableLM 2 12B", all_of("Q4_K"), config={"hidden_size": 5120}),
     Large("MiniCPM 2B", all_of("Q4_0")),
 )  # fmt: skip
-"""Every family, and every kernel that is compiled for all (`engine.backends.cuda.codegen.registry`)."""
+"""Every weight layout, and every kernel that is compiled for all (`engine.backends.cuda.codegen.registry`)."""
 
 
 def words(large: Large) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import Program, Step, WalkPlan
+from engine.backends.base import Program, SamplingPlan, Step
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.cuda.lowering.call import Call
 from engine.backends.cuda.program import CudaProgram
@@ -104,11 +104,11 @@ def test_more_logit_rows_than_ever_before(tmp_path: Path) -> None:
 def walking(program: Program) -> None:
     """Two tokens of a reply that is under way."""
     assert isinstance(program, CudaProgram)
-    walk = program.walk(WalkPlan(program._recording.logits.width, greedy=True))
-    assert walk is not None
-    walk.start([5], np.array([0, 1], np.int32), lambda place: 0.5)
-    walk.next(True)
-    walk.next(True)
+    decode_loop = program.decode_loop(SamplingPlan(program._recording.logits.width, greedy=True))
+    assert decode_loop is not None
+    decode_loop.start([5], np.array([0, 1], np.int32), lambda place: 0.5)
+    decode_loop.next(True)
+    decode_loop.next(True)
 
 
 @pytest.mark.parametrize("way", ["closed", "dropped", "fails", "lost"])

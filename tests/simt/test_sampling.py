@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import WalkPlan
+from engine.backends.base import SamplingPlan
 from engine.backends.cuda.kernels.sampling import layout as lay
 from engine.backends.cuda.kernels.sampling.draw import draw_kernel
 from engine.backends.cuda.kernels.sampling.layout import NOTHING, PARTIAL_WORDS, plan_words
 from engine.backends.cuda.kernels.sampling.sampling import Shape, occurrences
 from engine.backends.cuda.kernels.sampling.scan import survey_kernel
 from engine.backends.cuda.kernels.sampling.sort import sort_kernel
-from engine.generator.overlap import walk_plan
+from engine.generator.overlap import sampling_plan
 from engine.sampling.passes import KEEP_NUCLEUS, KEEP_REACHING, KEEP_SQUARED, KEEP_TOP, SCALE
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import TokenTables
@@ -24,7 +24,7 @@ from tests.simt.agree import At, both
 from tests.simt.fake import FakeDevice
 from tests.simt.toy import Toy
 
-USUAL = WalkPlan(0, ((SCALE, 1 / 0.7), (KEEP_TOP, 40), (KEEP_NUCLEUS, 0.95), (KEEP_REACHING, float(np.log(0.05)))))
+USUAL = SamplingPlan(0, ((SCALE, 1 / 0.7), (KEEP_TOP, 40), (KEEP_NUCLEUS, 0.95), (KEEP_REACHING, float(np.log(0.05)))))
 
 
 def scores(size: int, seed: int = 0, spread: float = 3.0) -> Any:
@@ -103,16 +103,16 @@ def test_too_many_equal_scores_are_noticed() -> None:
 PLANS = [
     USUAL,
     replace(USUAL, alternatives=5, top=3),
-    WalkPlan(0, greedy=True, alternatives=2, top=4),
-    WalkPlan(0, ((KEEP_REACHING, -2.5), (SCALE, 0.6)), alternatives=4, top=7),
-    WalkPlan(0, ((SCALE, 1.5), (KEEP_NUCLEUS, 0.7), (KEEP_SQUARED, 0.4)), top=3),
-    WalkPlan(0, ((KEEP_SQUARED, 0.1), (KEEP_TOP, 7)), repetition=1.3, reach=5, fade=3, alternatives=3),
-    WalkPlan(0, ((KEEP_NUCLEUS, 0.999999),)),
+    SamplingPlan(0, greedy=True, alternatives=2, top=4),
+    SamplingPlan(0, ((KEEP_REACHING, -2.5), (SCALE, 0.6)), alternatives=4, top=7),
+    SamplingPlan(0, ((SCALE, 1.5), (KEEP_NUCLEUS, 0.7), (KEEP_SQUARED, 0.4)), top=3),
+    SamplingPlan(0, ((KEEP_SQUARED, 0.1), (KEEP_TOP, 7)), repetition=1.3, reach=5, fade=3, alternatives=3),
+    SamplingPlan(0, ((KEEP_NUCLEUS, 0.999999),)),
 ]
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_draw(plan: WalkPlan) -> None:
+def test_draw(plan: SamplingPlan) -> None:
     size, text = 1500, np.random.default_rng(1).integers(0, 1500, 12)
     plan = replace(plan, vocabulary=size)
     logits = scores(size, 4)
@@ -184,14 +184,14 @@ def test_like_the_sampler(settings: SamplerSettings, tables: TokenTables) -> Non
     rows[:, 30] = -np.inf
     toy = Toy(lambda token, position, page: rows[position], size)
     sampler, host = Sampler(settings, 9, tables), Sampler(settings, 9, tables)
-    plan = walk_plan(settings, tables, size, top=4, alternatives=5)
+    plan = sampling_plan(settings, tables, size, top=4, alternatives=5)
     assert plan is not None
-    walk = toy.walks.walk(plan)
-    assert walk is not None
+    decode_loop = toy.decode_loops.decode_loop(plan)
+    assert decode_loop is not None
     ids = rng.integers(0, 1990, 12).tolist()
-    walk.start(ids, np.zeros(1, np.int32), sampler.uniform)
+    decode_loop.start(ids, np.zeros(1, np.int32), sampler.uniform)
     for turn in range(40):
-        found, expected = walk.next(turn < 39), host.sample(rows[len(ids) - 1], ids, top=4, alternatives=5)
+        found, expected = decode_loop.next(turn < 39), host.sample(rows[len(ids) - 1], ids, top=4, alternatives=5)
         assert found is not None
         assert found.id == expected.id
         assert (found.probability, found.raw_probability) == pytest.approx((expected.probability, expected.raw_probability), rel=1e-5)
@@ -210,18 +210,18 @@ def test_what_the_device_cannot_tell() -> None:
     bad[777] = np.nan
     rows = [flat, bad, good]
     toy = Toy(lambda token, position, page: rows[position], size)
-    plan = walk_plan(SamplerSettings(top_k=0, top_p=0.99, min_p=0.0, temperature=1.0), TokenTables(), size)
+    plan = sampling_plan(SamplerSettings(top_k=0, top_p=0.99, min_p=0.0, temperature=1.0), TokenTables(), size)
     assert plan is not None
-    walk = toy.walks.walk(plan)
-    assert walk is not None
+    decode_loop = toy.decode_loops.decode_loop(plan)
+    assert decode_loop is not None
     for place in range(2):
-        walk.start([5] * (place + 1), np.zeros(1, np.int32), lambda place: 0.5)
-        assert walk.next(True) is None
-        assert walk.logits(place + 1).tobytes() == rows[place].tobytes()
-    walk = toy.walks.walk(replace(plan, bias=np.full(size, -np.inf, np.float32)))
-    assert walk is not None
-    walk.start([5, 5, 5], np.zeros(1, np.int32), lambda place: 0.5)
-    assert walk.next(False) is None
+        decode_loop.start([5] * (place + 1), np.zeros(1, np.int32), lambda place: 0.5)
+        assert decode_loop.next(True) is None
+        assert decode_loop.logits(place + 1).tobytes() == rows[place].tobytes()
+    decode_loop = toy.decode_loops.decode_loop(replace(plan, bias=np.full(size, -np.inf, np.float32)))
+    assert decode_loop is not None
+    decode_loop.start([5, 5, 5], np.zeros(1, np.int32), lambda place: 0.5)
+    assert decode_loop.next(False) is None
 
 
 @pytest.mark.parametrize("size", [500, 9000, *(pytest.param(size, marks=pytest.mark.slow) for size in (17000, 140000))])
@@ -230,14 +230,14 @@ def test_sizes_of_vocabularies(size: int) -> None:
     rows = np.stack([scores(size, seed) for seed in range(8)])
     toy = Toy(lambda token, position, page: rows[position], size)
     settings = SamplerSettings(top_k=0, temperature=0.7, top_p=0.8)
-    host, plan = Sampler(settings, 2), walk_plan(settings, TokenTables(), size)
+    host, plan = Sampler(settings, 2), sampling_plan(settings, TokenTables(), size)
     assert plan is not None
-    walk = toy.walks.walk(plan)
-    assert walk is not None
+    decode_loop = toy.decode_loops.decode_loop(plan)
+    assert decode_loop is not None
     ids = [1]
-    walk.start(ids, np.zeros(1, np.int32), host.uniform)
+    decode_loop.start(ids, np.zeros(1, np.int32), host.uniform)
     for turn in range(8):
-        found = walk.next(turn < 7)
+        found = decode_loop.next(turn < 7)
         assert found is not None
         assert found.id == host.sample(rows[len(ids) - 1], ids).id
         ids.append(found.id)
@@ -245,16 +245,16 @@ def test_sizes_of_vocabularies(size: int) -> None:
 
 @pytest.mark.slow
 def test_all_of_it_interpreted() -> None:
-    """The bodies themselves behind a walk, one step ahead."""
+    """The bodies themselves behind a decode loop, one step ahead."""
     rows = np.stack([scores(300, seed) for seed in range(4)])
     tokens = []
     settings = SamplerSettings(repetition_penalty=1.2, repetition_range=3, top_k=20)
     for interpret in (False, True):
         toy = Toy(lambda token, position, page: rows[position], 300, 512, FakeDevice(interpret=interpret))
-        plan = walk_plan(settings, TokenTables(), 300, alternatives=2)
+        plan = sampling_plan(settings, TokenTables(), 300, alternatives=2)
         assert plan is not None
-        walk = toy.walks.walk(plan)
-        assert walk is not None
-        walk.start([7], np.zeros(1, np.int32), Sampler(settings, 1).uniform)
-        tokens.append([sampled and sampled.id for sampled in (walk.next(True), walk.next(False))])
+        decode_loop = toy.decode_loops.decode_loop(plan)
+        assert decode_loop is not None
+        decode_loop.start([7], np.zeros(1, np.int32), Sampler(settings, 1).uniform)
+        tokens.append([sampled and sampled.id for sampled in (decode_loop.next(True), decode_loop.next(False))])
     assert tokens[0] == tokens[1]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import Step, WalkPlan
+from engine.backends.base import SamplingPlan, Step
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.cuda.kernels.pointwise import add_kernel
 from engine.errors import DeviceLost, EngineError
@@ -31,7 +31,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def passes(device: Any, path: Path) -> list[Any]:
-    """What steps of all lengths and the tokens of a walk come to; all is closed afterwards."""
+    """What steps of all lengths and the tokens of a decode loop come to; all is closed afterwards."""
     model = load(path, CudaBackend([device]))
     cache = model.new_cache(512)
     program: Any = model.record(cache, 96)
@@ -40,9 +40,9 @@ def passes(device: Any, path: Path) -> list[Any]:
         ids = np.arange(position, position + rows, dtype=np.int32)
         found.append(program.run(Step(ids % 50, ids, PAGES, logit_rows)).copy())
         position += rows
-    walk = program.walk(WalkPlan(program._recording.logits.width, greedy=True))
-    walk.start([*range(position), 7], PAGES, lambda place: 0.5)
-    found.append([walk.next(further).id for further in (True, True, False)])
+    decode_loop = program.decode_loop(SamplingPlan(program._recording.logits.width, greedy=True))
+    decode_loop.start([*range(position), 7], PAGES, lambda place: 0.5)
+    found.append([decode_loop.next(further).id for further in (True, True, False)])
     cache.copy_page(1, 0)
     found.append(cache.read_page(0))
     program.close()

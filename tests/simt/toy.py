@@ -1,4 +1,4 @@
-"""A toy of a program's step of one row for walks: its logits stand in a table, a row for each position, and notes what it was given."""
+"""A toy of a program's step of one row for decode loops: its logits stand in a table, a row a position; it notes what it was given."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cuda.runtime.decode_loop import OneRow, Walks
+from engine.backends.cuda.runtime.decode_loop import DecodeLoops, OneRow
 from tests.simt.fake import FakeDevice
 
 
@@ -20,7 +20,7 @@ class Toy:
         sizes = (4, 4, 4 * (context // 256 + 1), 4 * vocabulary)
         self.tokens, self.position, self.pages, self.logits = (self.device.zeros(size) for size in sizes)
         row = OneRow(self._launch, self.tokens, self.position, self.pages, self.logits, context)
-        self.walks = Walks(self.device, row)
+        self.decode_loops = DecodeLoops(self.device, row)
 
     def _launch(self) -> None:
         self.device.later(self._run)

@@ -29,8 +29,8 @@ __all__ = [
     "OPEN_ROLE",
     "PINNED_ROLE",
     "RUNNING_ROLE",
-    "ShelfModel",
-    "ShelfRow",
+    "ChatListModel",
+    "ChatListRow",
     "dragged",
 ]  # fmt: skip
 
@@ -53,12 +53,12 @@ DRAFT_ROLE = _ROLE + 37
 """Whether something stands in its message box that was not sent."""
 NOTEBOOK_ROLE = _ROLE + 38
 """Whether it is a notebook."""
-MIME = "application/x-inglenook-shelf"
+MIME = "application/x-inglenook-chats"
 _NO_PARENT = QModelIndex()
 _PINNED, _FOLDERS = "Pinned", "Folders"
 
 
-class ShelfRow(NamedTuple):
+class ChatListRow(NamedTuple):
     """A heading (`text`), a folder or a chat (`number` is its id); a pinned chat has `text` "Pinned"."""
 
     kind: str
@@ -67,7 +67,7 @@ class ShelfRow(NamedTuple):
     text: str = ""
 
 
-class ShelfModel(QAbstractListModel):
+class ChatListModel(QAbstractListModel):
     """Follows `chats`; `today` is asked whenever the rows are arranged. Folders come with `set_folders`."""
 
     def __init__(
@@ -75,8 +75,8 @@ class ShelfModel(QAbstractListModel):
     ) -> None:
         super().__init__(parent)
         self._chats, self._today = chats, today
-        self._rows: list[ShelfRow] = []
-        self._made: dict[int, ShelfRow] = {}  # rows of chats outside all folders: 10,000 are not made anew for each change
+        self._rows: list[ChatListRow] = []
+        self._made: dict[int, ChatListRow] = {}  # rows of chats outside all folders: 10,000 are not made anew for each change
         self._by_id: dict[int, ConversationSummary] = {}
         self._folders: dict[int, Folder] = {}
         self._counts: dict[int, int] = {}
@@ -134,7 +134,7 @@ class ShelfModel(QAbstractListModel):
         """The folder of this id, if it is there."""
         return self._folders.get(folder_id)
 
-    def shown(self) -> Sequence[ShelfRow]:
+    def shown(self) -> Sequence[ChatListRow]:
         """All rows that are shown; not to be changed."""
         return self._rows
 
@@ -183,7 +183,7 @@ class ShelfModel(QAbstractListModel):
 
     # -- parts
 
-    def _of_chat(self, row: ShelfRow, role: int) -> object:
+    def _of_chat(self, row: ChatListRow, role: int) -> object:
         chat = self._by_id[row.number]
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
             return chat.title or (NEW_NOTEBOOK if chat.kind == NOTEBOOK else UNTITLED)
@@ -212,7 +212,7 @@ class ShelfModel(QAbstractListModel):
             return chat.kind == NOTEBOOK
         return row.number in self._drafts if role == DRAFT_ROLE else None
 
-    def _of_folder(self, row: ShelfRow, role: int) -> object:
+    def _of_folder(self, row: ChatListRow, role: int) -> object:
         folder, count = self._folders.get(row.number), self._counts.get(row.number, 0)
         if folder is None:  # it is just going
             return None
@@ -236,7 +236,8 @@ class ShelfModel(QAbstractListModel):
             self._rows[:] = new
             self.endResetModel()
         self._by_id = present
-        self._tell(ShelfRow(FOLDER, number, self._depth(number)) for number in self._folders if counts.get(number) != self._counts[number])
+        other = (number for number in self._folders if counts.get(number) != self._counts[number])
+        self._tell(ChatListRow(FOLDER, number, self._depth(number)) for number in other)
 
     def _depth(self, folder_id: int) -> int:
         depth, folder = 0, self._folders[folder_id]
@@ -244,22 +245,22 @@ class ShelfModel(QAbstractListModel):
             depth, folder = depth + 1, self._folders[folder.parent_id]
         return depth
 
-    def _build(self, chats: Sequence[ConversationSummary]) -> list[ShelfRow]:
+    def _build(self, chats: Sequence[ConversationSummary]) -> list[ChatListRow]:
         known = self._folders
-        pinned = [ShelfRow(CHAT, chat.id, 0, _PINNED) for chat in chats if chat.pinned]
+        pinned = [ChatListRow(CHAT, chat.id, 0, _PINNED) for chat in chats if chat.pinned]
         loose = [chat for chat in chats if not chat.pinned and chat.folder_id not in known]
-        inside: dict[int, list[ShelfRow]] = {}
+        inside: dict[int, list[ChatListRow]] = {}
         for chat in chats if known else ():
             if not chat.pinned and chat.folder_id in known and chat.folder_id is not None:
-                inside.setdefault(chat.folder_id, []).append(ShelfRow(CHAT, chat.id, 1))
-        rows = [ShelfRow(HEADING, 0, 0, _PINNED), *pinned] if pinned else []
+                inside.setdefault(chat.folder_id, []).append(ChatListRow(CHAT, chat.id, 1))
+        rows = [ChatListRow(HEADING, 0, 0, _PINNED), *pinned] if pinned else []
         self._counts = {}
         if known:
-            rows.append(ShelfRow(HEADING, 0, 0, _FOLDERS))
+            rows.append(ChatListRow(HEADING, 0, 0, _FOLDERS))
             rows += self._folder_rows(inside)
         return rows + self._dated(loose)
 
-    def _folder_rows(self, inside: dict[int, list[ShelfRow]]) -> list[ShelfRow]:
+    def _folder_rows(self, inside: dict[int, list[ChatListRow]]) -> list[ChatListRow]:
         children: dict[int | None, list[int]] = {}
         for folder in self._folders.values():
             children.setdefault(folder.parent_id, []).append(folder.id)
@@ -267,31 +268,31 @@ class ShelfModel(QAbstractListModel):
         for folder in reversed(self._folders.values()):
             if folder.parent_id in self._counts and folder.parent_id is not None:
                 self._counts[folder.parent_id] += self._counts[folder.id]  # parents come first, so those inside are full by now
-        rows: list[ShelfRow] = []
+        rows: list[ChatListRow] = []
         waiting = [(number, 0) for number in reversed(children.get(None, []))]
         while waiting:
             number, depth = waiting.pop()
             if number < 0:  # the chats of a folder come behind the folders in it
                 rows += [row._replace(depth=depth) for row in inside.get(-number, ())]
                 continue
-            rows.append(ShelfRow(FOLDER, number, depth))
+            rows.append(ChatListRow(FOLDER, number, depth))
             if number in self._open:
                 waiting.append((-number, depth + 1))
                 waiting += [(child, depth + 1) for child in reversed(children.get(number, []))]
         return rows
 
-    def _dated(self, chats: Sequence[ConversationSummary]) -> list[ShelfRow]:
+    def _dated(self, chats: Sequence[ConversationSummary]) -> list[ChatListRow]:
         made = self._made
         for chat in chats:
             if chat.id not in made:
-                made[chat.id] = ShelfRow(CHAT, chat.id)
-        rows: list[ShelfRow] = []
+                made[chat.id] = ChatListRow(CHAT, chat.id)
+        rows: list[ChatListRow] = []
         place = 0
         while place < len(chats):
             label, begun = self._heading(chats[place]), group_start(chats[place].updated_at, self._day)
             end = bisect_right(chats, -begun, place, key=lambda chat: -chat.updated_at)
             end = max(end, place + 1)  # the hour that is put back in autumn is there twice
-            rows.append(ShelfRow(HEADING, 0, 0, label))
+            rows.append(ChatListRow(HEADING, 0, 0, label))
             rows += [made[chat.id] for chat in chats[place:end]]
             place = end
         return rows
@@ -323,7 +324,7 @@ class ShelfModel(QAbstractListModel):
                 if not wanted:
                     return
 
-    def _tell(self, rows: Iterable[ShelfRow]) -> None:
+    def _tell(self, rows: Iterable[ChatListRow]) -> None:
         wanted = set(rows)
         for place, row in enumerate(self._rows) if wanted else ():
             if row in wanted:

@@ -1,4 +1,4 @@
-"""All conversations as a Qt list model, latest first, with the date group of each; `shelf.py` arranges them for the sidebar."""
+"""All conversations as a Qt list model, latest first, with the date group of each; `chat_list.py` arranges them for the sidebar."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from desktop.store.conversations.records import StoredMessage
 
-__all__ = ["ReplyFigures", "figures"]
+__all__ = ["ReplyStats", "figures"]
 
 
 @dataclass(frozen=True)
-class ReplyFigures:
+class ReplyStats:
     """One reply: tokens written in a second, seconds to the first token, and the share of drafts that were kept (None: none drafted)."""
 
     message: int
@@ -20,7 +20,7 @@ class ReplyFigures:
     kept: float | None = None
 
 
-def figures(path: Iterable[StoredMessage]) -> tuple[ReplyFigures, ...]:
+def figures(path: Iterable[StoredMessage]) -> tuple[ReplyStats, ...]:
     """Those of all replies on a path that have any."""
     found = []
     for message in path:
@@ -31,7 +31,7 @@ def figures(path: Iterable[StoredMessage]) -> tuple[ReplyFigures, ...]:
         if new > 0:
             speed = (new - 1) / seconds if seconds > 0 and new > 1 else 0.0
             kept = _number(stats.get("accepted_tokens")) / drafted if drafted else None
-            found.append(ReplyFigures(message.id, speed, _number(stats.get("first_token_seconds")), kept))
+            found.append(ReplyStats(message.id, speed, _number(stats.get("first_token_seconds")), kept))
     return tuple(found)
 
 

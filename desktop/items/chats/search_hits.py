@@ -10,7 +10,7 @@ from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistent
 from desktop.items.chats.conversations import ID_ROLE, UNTITLED
 from desktop.store.conversations.records import ConversationSummary, SearchHit
 
-__all__ = ["HIT_ROLE", "SPANS_ROLE", "HitsModel"]
+__all__ = ["HIT_ROLE", "SPANS_ROLE", "SearchHitsModel"]
 
 HIT_ROLE = int(Qt.ItemDataRole.UserRole) + 40
 """The `SearchHit` of a row; None for the row of a chat."""
@@ -30,7 +30,7 @@ class _Row:
     hit: SearchHit | None = None
 
 
-class HitsModel(QAbstractListModel):
+class SearchHitsModel(QAbstractListModel):
     """`begin` with the chats whose titles were found, then `add` what was found in messages."""
 
     def __init__(self, parent: QObject | None = None) -> None:

@@ -1,6 +1,6 @@
 """What the command palette offers, and the ranking of it: fuzzy matching over titles, quick enough for one key press.
 
-A long shelf (ten thousand chats) keeps its folded titles in one text, which C code searches; only the best few hundred
+A long source (ten thousand chats) keeps its folded titles in one text, which C code searches; only the best few hundred
 are looked at letter by letter.
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from desktop.store.search.folding import fold
 
-__all__ = ["KINDS", "Entry", "Kind", "Match", "PaletteRow", "Shelf", "fuzzy", "narrowed", "spans_of"]
+__all__ = ["KINDS", "Entry", "EntrySource", "Kind", "Match", "PaletteRow", "fuzzy", "narrowed", "spans_of"]
 
 
 class Kind(NamedTuple):
@@ -73,7 +73,7 @@ class PaletteRow(NamedTuple):
 
 
 _LONG = 2000
-"""A shelf with more entries is searched as one text first."""
+"""A source with more entries is searched as one text first."""
 _EACH_WAY = 80
 """So many titles are taken from each way of finding; those that are left out were changed earlier and fit no better."""
 _SEPARATOR = "\n"
@@ -81,7 +81,7 @@ _WORTH = 0.3
 """Of the best score; what has less is not what was meant."""
 
 
-class Shelf:
+class EntrySource:
     """The entries of one kind: `titles`, where there are any further searched `words`, and what makes the entry of a number."""
 
     def __init__(self, titles: Sequence[str], entry: Callable[[int], Entry], words: Sequence[str] = ()) -> None:
@@ -105,8 +105,8 @@ class Shelf:
                 place += len(title) + 1
 
     @classmethod
-    def of(cls, entries: Sequence[Entry]) -> Shelf:
-        """A shelf of entries that are made already."""
+    def of(cls, entries: Sequence[Entry]) -> EntrySource:
+        """A source of entries that are made already."""
         return cls([entry.title for entry in entries], entries.__getitem__, [entry.words for entry in entries])
 
     def __len__(self) -> int:
@@ -121,7 +121,7 @@ class Shelf:
         return [Match(self._entry(number)) for number in range(min(count, len(self)))]
 
     def find(self, query: str, limit: int) -> list[Match]:
-        """The best matches, best first; equally good ones in the order of the shelf."""
+        """The best matches, best first; equally good ones in the order of the source."""
         words = fold(query).split()
         if not words:
             return self.first(limit)
@@ -140,7 +140,7 @@ class Shelf:
             made.append(Match(entry, -score, spans_of(entry.title, places)))
         return made
 
-    # -- the quick look over a long shelf
+    # -- the quick look over a long source
 
     def _candidates(self, words: list[str]) -> list[int]:
         """The numbers of titles worth a closer look."""

@@ -11,12 +11,12 @@ from desktop.store.attachments.message_format import Attachment
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.database.database import StoreError
 
-__all__ = ["DraftFiles"]
+__all__ = ["DraftAttachments"]
 
 SAVE_MS = 300
 
 
-class DraftFiles(QObject):
+class DraftAttachments(QObject):
     """Writes what `attachments` holds for each chat, and gives it back when the chat is opened for the first time. Those of temporary
     chats are never written.
 

@@ -10,10 +10,10 @@ from PySide6.QtCore import QObject, Signal
 from desktop.store.database.database import Database, StoreError
 from desktop.store.settings.saved_prompts import Prompt, PromptStore, read_prompts, write_prompts
 
-__all__ = ["PromptService"]
+__all__ = ["SavedPromptService"]
 
 
-class PromptService(QObject):
+class SavedPromptService(QObject):
     """Saved prompts of one library; they are read when first asked for.
 
     Signals:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject
 
 from desktop.services.composer.attachments import AttachmentService
-from desktop.services.composer.draft_attachments import DraftFiles
+from desktop.services.composer.draft_attachments import DraftAttachments
 from desktop.services.composer.queue import MessageQueue
-from desktop.services.composer.saved_prompts import PromptService
+from desktop.services.composer.saved_prompts import SavedPromptService
 from desktop.services.session.auto_turns import AutomaticTurns
 from desktop.services.session.chat_session import ChatSession
 
@@ -22,9 +22,9 @@ class Writing:
 
     attachments: AttachmentService
     queue: MessageQueue
-    prompts: PromptService
+    prompts: SavedPromptService
     turns: AutomaticTurns
-    draft_files: DraftFiles
+    draft_files: DraftAttachments
 
     def move(self, before: int, now: int) -> None:
         """What waits for one chat waits for another one from now on: its files and its messages."""
@@ -39,5 +39,5 @@ class Writing:
 def make_writing(session: ChatSession, parent: QObject) -> Writing:
     """All of them over one session."""
     attachments, queue = AttachmentService(session, parent), MessageQueue(session, parent)
-    prompts, turns = PromptService(session.library.database, parent), AutomaticTurns(session, queue, parent)
-    return Writing(attachments, queue, prompts, turns, DraftFiles(session, attachments, parent))
+    prompts, turns = SavedPromptService(session.library.database, parent), AutomaticTurns(session, queue, parent)
+    return Writing(attachments, queue, prompts, turns, DraftAttachments(session, attachments, parent))

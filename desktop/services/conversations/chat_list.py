@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from desktop.items.chats.chat_list import ShelfModel
+from desktop.items.chats.chat_list import ChatListModel
 from desktop.services.conversations.search import Finder
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.idle_steps import Steps
@@ -21,7 +21,7 @@ from desktop.store.conversations.trash import DAY_S, delete_for_good, empty_tras
 from desktop.store.database.database import StoreError
 from desktop.store.search.indexing import index_step
 
-__all__ = ["Shelf"]
+__all__ = ["ChatList"]
 
 CLOCK_MS = 60_000
 INDEX_CHARACTERS = (2_000, 20_000, 40_000)
@@ -31,11 +31,11 @@ REST_MS = 16
 P = ParamSpec("P")
 
 
-def _told(method: Callable[Concatenate[Shelf, P], bool]) -> Callable[Concatenate[Shelf, P], bool]:
+def _told(method: Callable[Concatenate[ChatList, P], bool]) -> Callable[Concatenate[ChatList, P], bool]:
     """Trouble of the store becomes a notice of the session, and the method returns False."""
 
     @functools.wraps(method)
-    def wrapper(self: Shelf, /, *args: P.args, **kwargs: P.kwargs) -> bool:
+    def wrapper(self: ChatList, /, *args: P.args, **kwargs: P.kwargs) -> bool:
         try:
             return method(self, *args, **kwargs)
         except StoreError as error:
@@ -45,7 +45,7 @@ def _told(method: Callable[Concatenate[Shelf, P], bool]) -> Callable[Concatenate
     return wrapper
 
 
-class Shelf(QObject):
+class ChatList(QObject):
     """`rows` is the model of the sidebar, `finder` its search. Changes of folders can be taken back with the session's undo.
 
     Signals:
@@ -61,7 +61,7 @@ class Shelf(QObject):
         self.session = session
         self._database = session.library.database
         self._folders = FolderStore(self._database)
-        self.rows = ShelfModel(session.conversations, self)
+        self.rows = ChatListModel(session.conversations, self)
         self.finder = Finder(session, self)
         self._sweeping = Steps(self)
         self._sweeping.ended.connect(self._count_trash)

@@ -6,7 +6,7 @@ from PySide6.QtCore import QCoreApplication, QEvent, QObject, Qt
 
 from engine.platform import core_yield
 
-__all__ = ["RoomAsker"]
+__all__ = ["CpuYield"]
 
 _AFTER_PAINTING = Qt.EventPriority.LowEventPriority.value - 1
 """Behind what Qt posts to have windows painted."""
@@ -14,7 +14,7 @@ _TURNS = 2
 """From the text's arrival until it is drawn: its rows are laid out in the first, and what that posts is done behind all of it."""
 
 
-class RoomAsker(QObject):
+class CpuYield(QObject):
     """Asks only while it is `on`."""
 
     def __init__(self, parent: QObject | None = None) -> None:

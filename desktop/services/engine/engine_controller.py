@@ -12,13 +12,13 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.services.engine.cpu_yield import RoomAsker
-from desktop.services.engine.model_host import AskModel, Describe, ModelSlot, OpenChat
-from desktop.services.engine.stream_thread import CROWDED, ROOMY, Gathered, Job, MakeGenerator, StreamThread
+from desktop.services.engine.cpu_yield import CpuYield
+from desktop.services.engine.model_host import AskModel, Describe, ModelHost, OpenChat
+from desktop.services.engine.stream_thread import CROWDED, ROOMY, Coalescing, Job, MakeGenerator, StreamThread
 from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Running, Text
 from engine.settings import CacheSettings, LoadSettings
 
-__all__ = ["STATES", "EngineRoom"]
+__all__ = ["STATES", "EngineController"]
 
 STATES = ("no_model", "loading", "idle", "prefill", "answering", "stopping")
 
@@ -35,7 +35,7 @@ def _joined(texts: list[Text]) -> Text:
     return Text("".join(text.text for text in texts), tuple(token for text in texts for token in text.tokens))
 
 
-class EngineRoom(QObject):
+class EngineController(QObject):
     """Loads models and runs replies on the engine's thread.
 
     Signals:
@@ -58,12 +58,12 @@ class EngineRoom(QObject):
 
     def __init__(self, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._slot = ModelSlot(open_chat, describe)
-        self._worker = StreamThread("engine", self, gathered=Gathered(_is_text, _joined, lambda event: isinstance(event, Running)))
+        self._slot = ModelHost(open_chat, describe)
+        self._worker = StreamThread("engine", self, gathered=Coalescing(_is_text, _joined, lambda event: isinstance(event, Running)))
         self._worker.yielded.connect(self._on_yielded)
         self._worker.finished.connect(self._on_finished)
         self._worker.failed.connect(self._on_failed)
-        self._room = RoomAsker(self)
+        self._room = CpuYield(self)
         self._jobs: dict[int, tuple[str, Job, str]] = {}
         self._asked: dict[int, tuple[Callable[[Any], None], Callable[[Any, str], None]]] = {}
         self._has_text = False
@@ -79,7 +79,7 @@ class EngineRoom(QObject):
 
     @property
     def shaken(self) -> bool:
-        """Whether loading the model again may mend what failed last; see `ModelSlot.shaken`."""
+        """Whether loading the model again may mend what failed last; see `ModelHost.shaken`."""
         return self._slot.shaken
 
     @property

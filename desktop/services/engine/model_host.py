@@ -16,7 +16,7 @@ from engine.core import ChatEvent, ChatRequest, ChatSource, Loading, ModelInfo
 from engine.errors import Cancelled, DeviceLost, EngineError, NotEnoughMemory
 from engine.settings import CacheSettings, LoadSettings
 
-__all__ = ["AskModel", "Describe", "ModelSlot", "OpenChat", "describe", "open_chat"]
+__all__ = ["AskModel", "Describe", "ModelHost", "OpenChat", "describe", "open_chat"]
 
 OpenChat = Callable[[Path, LoadSettings, CacheSettings, threading.Event, "Leaving"], Generator[Loading, None, ChatSource]]
 """Loads a model: yields progress and returns the chat source; as `engine.chat.open_chat`."""
@@ -59,7 +59,7 @@ class Leaving:
         """Releases its memory."""
 
 
-class ModelSlot:
+class ModelHost:
     """Holds at most one chat source. `info` is None while there is none.
 
     `shaken` tells that the last load or reply failed for want of memory, by a lost device or by an error of the program: loading

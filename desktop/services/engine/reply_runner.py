@@ -7,11 +7,11 @@ import dataclasses
 from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.items.chats.messages import MessageItem
-from desktop.services.engine.engine_controller import EngineRoom
+from desktop.services.engine.engine_controller import EngineController
 from desktop.services.engine.model_host import Describe, OpenChat
 from desktop.services.engine.reply_record import avoided_text, message_item, record, trimmed_text
-from desktop.services.engine.running_reply import GrowingReply
-from desktop.services.engine.token_cache import CUT_SHORT, STRETCH, WRITTEN, TokenShelf, model_key
+from desktop.services.engine.running_reply import RunningReply
+from desktop.services.engine.token_cache import CUT_SHORT, STRETCH, WRITTEN, TokenCache, model_key
 from desktop.services.engine.unsaved_replies import Ended, UnsavedReplies
 from desktop.services.session.voices import LeadingName
 from desktop.store.conversations.conversations import StoredMessage
@@ -59,16 +59,16 @@ class ReplyRunner(QObject):
 
     def __init__(self, library: Library, open_chat: OpenChat, describe: Describe, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self.engine = EngineRoom(open_chat, describe, self)
+        self.engine = EngineController(open_chat, describe, self)
         self.engine.event_arrived.connect(self._on_event)
         self.engine.reply_ended.connect(self._on_ended)
         self._library = library
-        self._reply: GrowingReply | None = None
+        self._reply: RunningReply | None = None
         self._model_name = ""
         self.unsaved = UnsavedReplies(library, self)
         self.unsaved.trouble.connect(self._on_unsaved)
         self.unsaved.saved_again.connect(self.saved_again)
-        self._shelf = TokenShelf(library)
+        self._chat_list = TokenCache(library)
 
     @property
     def message_id(self) -> int:
@@ -107,9 +107,9 @@ class ReplyRunner(QObject):
         `leading` takes the speaker's name off its beginning.
         """
         # First what can fail: where it does, no reply runs.
-        behind = self._shelf.behind(source, message.text, tail) if tail and source is not None else TokenTrace()
-        tokens = self._shelf.begin(message, source, request.continue_ids, model_key(self.engine.model))
-        self._reply = GrowingReply(message.conversation_id, message.id, message.text, self)
+        behind = self._chat_list.behind(source, message.text, tail) if tail and source is not None else TokenTrace()
+        tokens = self._chat_list.begin(message, source, request.continue_ids, model_key(self.engine.model))
+        self._reply = RunningReply(message.conversation_id, message.id, message.text, self)
         if tail and source is not None:
             self._reply.tail, self._reply.tail_tokens = tail, behind
         self._reply.tokens = tokens
@@ -157,11 +157,11 @@ class ReplyRunner(QObject):
             return self._reply.tokens
         if (ended := self.unsaved.find(message_id)) is not None:
             return ended.tokens
-        return self._shelf.trace(self._library.of(message_id).message(message_id))
+        return self._chat_list.trace(self._library.of(message_id).message(message_id))
 
     def put_tokens(self, message_id: int, trace: TokenTrace) -> None:
         """The tokens of a document, whose text was changed into theirs."""
-        self._shelf.put(message_id, trace)
+        self._chat_list.put(message_id, trace)
 
     def close(self) -> bool:
         """Save what is there, stop the reply, end the engine's thread; False when that did not end in time."""
@@ -214,17 +214,17 @@ class ReplyRunner(QObject):
             self._reply.done = event
 
     @property
-    def growing(self) -> GrowingReply | None:
+    def growing(self) -> RunningReply | None:
         """The reply that runs."""
         return self._reply
 
-    def _whole_document(self, reply: GrowingReply) -> None:
+    def _whole_document(self, reply: RunningReply) -> None:
         """Put the tokens of what stayed behind to the others; of a token that was cut short only a part is in the document."""
         cut_short = reply.done is not None and reply.done.reason in CUT_SHORT
         if len(reply.tokens) and (cut_short or reply.tokens.text.endswith("\ufffd")):
             reply.tokens.ids[-1] = UNKNOWN
         reply.tokens.join(reply.tail_tokens)
-        self._shelf.put(reply.message_id, reply.tokens)
+        self._chat_list.put(reply.message_id, reply.tokens)
 
     @Slot(str, str)
     def _on_ended(self, sentence: str, details: str) -> None:

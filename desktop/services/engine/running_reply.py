@@ -12,13 +12,13 @@ from desktop.services.session.voices import LeadingName
 from desktop.store.conversations.token_trace import TokenTrace
 from engine.core import Done, Stats, Text, TokenInfo
 
-__all__ = ["CHECKPOINT_MS", "GrowingReply"]
+__all__ = ["CHECKPOINT_MS", "RunningReply"]
 
 CHECKPOINT_MS = 200
 """A text is on the disk within 500 ms of being written; the rest is for its way to the GUI thread and the write itself."""
 
 
-class GrowingReply(QObject):
+class RunningReply(QObject):
     """One running reply: where it belongs, its text so far, and what its stream said about it. When the prompt left a thought open,
     `opened` closes it. In a document it is written before `tail`; `begun` characters were there before it.
 

@@ -35,7 +35,7 @@ from PySide6.QtCore import QObject, Qt, QTimer, Signal, SignalInstance, Slot
 
 from engine.errors import EngineError
 
-__all__ = ["Gathered", "Job", "MakeGenerator", "StreamThread", "is_no_memory"]
+__all__ = ["Coalescing", "Job", "MakeGenerator", "StreamThread", "is_no_memory"]
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ MakeGenerator = Callable[[threading.Event], Generator[Any, None, Any]]
 """Called on the worker's thread with the job's stop event; returns the generator to run there."""
 
 
-class Gathered(NamedTuple):
+class Coalescing(NamedTuple):
     """Which events need not cross one by one, what makes one event of several, and which others may come with the next of them."""
 
     takes: Callable[[Any], bool]
@@ -131,7 +131,7 @@ class StreamThread(QObject):
     failed = Signal(int, str, str)
     _arrived = Signal()
 
-    def __init__(self, name: str, parent: QObject | None = None, gathered: Gathered | None = None) -> None:
+    def __init__(self, name: str, parent: QObject | None = None, gathered: Coalescing | None = None) -> None:
         super().__init__(parent)
         self._gathered = gathered
         self._waiting: deque[_Crossing] = deque()

@@ -11,7 +11,7 @@ from desktop.store.conversations.temporary import Library
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
 from engine.core import ModelInfo
 
-__all__ = ["CUT_SHORT", "STRETCH", "WRITTEN", "TokenShelf", "model_key"]
+__all__ = ["CUT_SHORT", "STRETCH", "WRITTEN", "TokenCache", "model_key"]
 
 CUT_SHORT = ("stop_string", "stop_regex")
 """Reasons that end a reply in the middle of a token."""
@@ -27,7 +27,7 @@ def model_key(model: ModelInfo | None) -> str:
     return f"{model.name} · {model.architecture} · {model.parameters} · {model.vocab_size}" if model is not None else ""
 
 
-class TokenShelf:
+class TokenCache:
     """Hands out the `TokenTrace` of a reply; the latest 16 are kept in memory. Methods raise `StoreError` when reading fails."""
 
     def __init__(self, library: Library) -> None:

@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 from desktop.items.models.local_models import ModelEntry, model_name
 from desktop.services.engine.stream_thread import Job, StreamThread
 
-__all__ = ["DraftCandidate", "DraftProblem", "DraftService", "draft_problem"]
+__all__ = ["DraftCandidate", "DraftModelService", "DraftProblem", "draft_problem"]
 
 DraftProblem = Callable[[Path, Path], str]
 """Why the second model cannot draft for the first, in one sentence; "" when it can. As `engine.speculation.compatible`."""
@@ -35,7 +35,7 @@ class DraftCandidate:
     problem: str | None = None
 
 
-class DraftService(QObject):
+class DraftModelService(QObject):
     """Keeps the candidates for one target up to date. The question itself remembers its answers as long as the files stay the same.
 
     Signals:

@@ -14,7 +14,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 from desktop.items.models.local_models import ModelEntry
 from desktop.services.engine.stream_thread import Job, StreamThread
 from desktop.services.models.devices import FindDevices, find_devices
-from desktop.services.models.local_models import CatalogueService
+from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.chat_session import ChatSession
 from engine.core import ModelInfo
 from engine.settings import CacheSettings, LoadSettings, Settings
@@ -76,7 +76,7 @@ class LibraryService(QObject):
     def __init__(
         self,
         session: ChatSession,
-        catalogue: CatalogueService,
+        catalogue: LocalModelsService,
         measure: Measure = measure_bandwidth,
         find_devices: FindDevices = find_devices,
         parent: QObject | None = None,

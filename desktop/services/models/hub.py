@@ -19,10 +19,10 @@ from engine.settings import LoadSettings
 if TYPE_CHECKING:
     from engine.hub import HubChoice, HubModel, UnfinishedDownload
 
-__all__ = ["HUB", "Fetching", "HubDoors", "HubService"]
+__all__ = ["HUB", "Fetching", "HubApi", "HubService"]
 
 
-class HubDoors:
+class HubApi:
     """`engine.hub`, imported when first needed; tests put a fake of the same methods in its place. All of them may block."""
 
     def search(self, query: str, stop: threading.Event) -> list[HubModel]:
@@ -74,7 +74,7 @@ class HubDoors:
         set_offline(on)
 
 
-HUB = HubDoors()
+HUB = HubApi()
 """The hub itself."""
 
 
@@ -116,9 +116,9 @@ class HubService(QObject):
     finished = Signal(str)
     token_told = Signal(str, str)
 
-    def __init__(self, preferences: Preferences, folder: Path, doors: HubDoors, parent: QObject | None = None) -> None:
+    def __init__(self, preferences: Preferences, folder: Path, api: HubApi, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._preferences, self._folder, self._doors = preferences, folder, doors
+        self._preferences, self._folder, self._api = preferences, folder, api
         self._asker: StreamThread | None = None
         self._fetcher: StreamThread | None = None
         self._asked: dict[int, tuple[str, str]] = {}
@@ -144,29 +144,29 @@ class HubService(QObject):
     def _apply_offline(self) -> None:
         """Tell the engine how the switch stands now, from any thread: a question put before it was turned must not turn it back."""
         with self._switching:
-            self._doors.set_offline(self._offline)
+            self._api.set_offline(self._offline)
 
     def begin(self) -> None:
         """Tell what there is already: unfinished downloads and where the token is kept."""
         folder = self._folder
-        self._ask("unfinished", "", lambda stop: self._doors.unfinished(folder))
-        self._ask("token", "", lambda stop: (self._doors.token_source(), ""))
+        self._ask("unfinished", "", lambda stop: self._api.unfinished(folder))
+        self._ask("token", "", lambda stop: (self._api.token_source(), ""))
 
     def search(self, query: str) -> None:
         """Look for models; a question that runs is ended."""
-        self._replace("search", query, lambda stop: self._doors.search(query, stop))
+        self._replace("search", query, lambda stop: self._api.search(query, stop))
 
     def ask_choices(self, model_id: str) -> None:
         """Ask what can be taken of a model; a question that runs is ended."""
         folder, load = self._folder, self._preferences.settings(LoadSettings)
-        self._replace("choices", model_id, lambda stop: self._doors.choices(model_id, folder, load, stop))
+        self._replace("choices", model_id, lambda stop: self._api.choices(model_id, folder, load, stop))
 
     def set_token(self, token: str) -> None:
         """Keep a token, or with "" forget it."""
 
         def keep(stop: threading.Event) -> tuple[str, str]:
-            sentence = self._doors.set_token(token)
-            return self._doors.token_source(), sentence
+            sentence = self._api.set_token(token)
+            return self._api.token_source(), sentence
 
         self._ask("token", "", keep)
 
@@ -255,7 +255,7 @@ class HubService(QObject):
 
         def run(stop: threading.Event) -> Generator[Downloading | Downloaded, None, None]:
             self._apply_offline()
-            yield from self._doors.download(choice, folder, stop)
+            yield from self._api.download(choice, folder, stop)
 
         job = self._fetcher.start(run)
         self._jobs[job.id] = (key, job)
@@ -292,7 +292,7 @@ class HubService(QObject):
         fetching = self._downloads.pop(key, None)
         if fetching is not None:
             choice, folder = fetching.choice, self._folder
-            self._ask("discard", "", lambda stop: self._doors.discard(choice, folder))
+            self._ask("discard", "", lambda stop: self._api.discard(choice, folder))
         self._tell()
 
     @Slot(int, object)

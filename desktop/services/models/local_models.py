@@ -20,7 +20,7 @@ from engine.errors import EngineError
 if TYPE_CHECKING:
     from engine.hub.local.scan import FoundModel
 
-__all__ = ["CatalogueService", "FindModels", "find_models"]
+__all__ = ["FindModels", "LocalModelsService", "find_models"]
 
 FindModels = Callable[[Sequence[tuple[str, str]], threading.Event], "Iterator[FoundModel]"]
 """Finds models in (source, folder) pairs and wherever else it knows of; as `find_models`."""
@@ -39,7 +39,7 @@ def find_models(folders: Sequence[tuple[str, str]], stop: threading.Event) -> It
     yield from hub.find_models((*places, *hub.known_places()), stop)
 
 
-class CatalogueService(QObject):
+class LocalModelsService(QObject):
     """Looks for models when asked. What was read once is kept until the file changes.
 
     Signals:

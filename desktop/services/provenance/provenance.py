@@ -24,7 +24,7 @@ from desktop.version import version
 from engine.core import ChatRequest, ModelInfo, Rendered
 from engine.settings import Settings
 
-__all__ = ["FACTS", "OriginService", "ToldOrigin"]
+__all__ = ["FACTS", "ProvenanceService", "ToldOrigin"]
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class ToldOrigin:
         return dict(found) if isinstance(found, dict) else {}
 
 
-class OriginService(QObject):
+class ProvenanceService(QObject):
     """Notes the origin of every reply of `session` when it begins; what the store cannot take stays in memory."""
 
     def __init__(self, session: ChatSession, hashes: HashService, parent: QObject | None = None) -> None:

@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 from desktop.items.chats.messages import MessagesModel
 from desktop.items.models.local_models import model_name
 from desktop.services.engine.model_host import Describe, OpenChat
-from desktop.services.models.draft_models import DraftProblem, DraftService
+from desktop.services.models.draft_models import DraftModelService, DraftProblem
 from desktop.services.session.participants import RoleSession, said_of
 from desktop.services.session.paths import request_messages
 from desktop.services.session.settings import told
@@ -48,7 +48,7 @@ class TurnSession(RoleSession):
     """Starts replies in the open conversation, one at a time. `refused` is the state in which the last one was refused, and how.
 
     Signals:
-        state_changed(str): one of `engine_room.STATES`.
+        state_changed(str): one of `engine_controller.STATES`.
         draft_refused(str sentence): the chosen draft model cannot draft for the loaded one.
         reply_ended(int conversation, int message): a reply is over and saved; the state is not yet "idle".
     """
@@ -63,7 +63,7 @@ class TurnSession(RoleSession):
     ) -> None:  # fmt: skip
         super().__init__(library, preferences, open_chat, describe, parent)
         self._engine = self._runner.engine
-        self.drafts = DraftService(draft_problem, self)
+        self.drafts = DraftModelService(draft_problem, self)
         self.drafts.answered.connect(self._on_draft_answer)
         self._draft_told = ("", "", "")
         self.refused = ("", "")
@@ -73,7 +73,7 @@ class TurnSession(RoleSession):
 
     @property
     def state(self) -> str:
-        """One of `engine_room.STATES`."""
+        """One of `engine_controller.STATES`."""
         return self._engine.state
 
     @told

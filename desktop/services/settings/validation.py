@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 from desktop.services.engine.stream_thread import Job, StreamThread
 from engine.errors import EngineError
 
-__all__ = ["CHECKS", "CheckService"]
+__all__ = ["CHECKS", "ValidationService"]
 
 _PAUSE_MILLISECONDS = 200
 Check = Callable[..., str]
@@ -55,7 +55,7 @@ CHECKS: dict[str, Check] = {"constraint": _constraint, "expression": _expression
 """Each kind of check by name, with its function."""
 
 
-class CheckService(QObject):
+class ValidationService(QObject):
     """Checks the latest values of each kind, a moment after they came; a later request takes the place of one that waits.
 
     Signals:

@@ -15,14 +15,14 @@ from desktop.store.database.database import FILE_NAME, Database, Gone, StoreErro
 from desktop.store.settings.preferences import FILE_NAME as PREFERENCES
 from engine.platform.folders import private_folder
 
-__all__ = ["LOOK_MS", "DataPlace"]
+__all__ = ["LOOK_MS", "DataFolder"]
 
 log = logging.getLogger(__name__)
 
 LOOK_MS = 1000
 
 
-class DataPlace(QObject):
+class DataFolder(QObject):
     """Looks once a second, beside every write, which is refused while the file is gone. Systems keep a file that is open
     until it is closed, also one that was removed: all of it can still be written to another place.
 

@@ -14,7 +14,7 @@ from PySide6.QtCore import QObject, QTimer, Slot
 
 from desktop.services.system.malloc_trim import find_trim
 
-__all__ = ["Collector"]
+__all__ = ["GarbageCollector"]
 
 INTERVAL_MS = 250
 TRIM_S = 20.0
@@ -24,7 +24,7 @@ _MOST_YOUNG = 200_000
 """So many young objects are searched even while the user acts: a few dozen megabytes."""
 
 
-class Collector(QObject):
+class GarbageCollector(QObject):
     """Takes the place of Python's automatic search until `close`. While `busy()` a whole search waits; while `acting()`, which is
     when the user scrolls or types, every search does: of the youngest objects, too, it takes a third of a frame.
     """

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from desktop.services.transfer.transfer_report import ImportReport
     from desktop.store.transfer.records import ConversationRecord
 
-__all__ = ["PDF", "ExchangeService"]
+__all__ = ["PDF", "TransferService"]
 
 PDF = "PDF"
 """The name of the format that is printed; the others are those of `exporters.FORMATS`."""
 TELL_S = 0.1
 
 
-class ExchangeService(QObject):
+class TransferService(QObject):
     """One import or export at a time; a second one waits for the first.
 
     Signals:

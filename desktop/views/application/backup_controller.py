@@ -11,19 +11,19 @@ from PySide6.QtWidgets import QWidget
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.backups import BackupService
 from desktop.services.system.reveal_file import FileShower
-from desktop.services.transfer.transfer import ExchangeService
+from desktop.services.transfer.transfer import TransferService
 from desktop.views.chat.chat_pane import ChatPane
 
 if TYPE_CHECKING:
     from desktop.views.application.backup_dialog import BackupDialog
 
-__all__ = ["SafetyDesk"]
+__all__ = ["BackupController"]
 
 
-class SafetyDesk(QObject):
+class BackupController(QObject):
     """Opens the list of backups; offers to show the file that was set aside."""
 
-    def __init__(self, session: ChatSession, backups: BackupService, exchange: ExchangeService, chat: ChatPane, window: QWidget) -> None:
+    def __init__(self, session: ChatSession, backups: BackupService, exchange: TransferService, chat: ChatPane, window: QWidget) -> None:
         super().__init__(window)
         self._session, self._backups, self._exchange, self._chat, self._window = session, backups, exchange, chat, window
         self._shower = FileShower(lambda sentence: chat.show_notice(sentence, "warning"), self)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from desktop.views.application.desktop_entry_dialog import MenuEntryDialog
     from desktop.views.application.log_window import LogWindow
 
-__all__ = ["LOG_FILE", "StartDesk", "make_notifier"]
+__all__ = ["LOG_FILE", "ApplicationController", "make_notifier"]
 
 LOG_FILE = "logs/inglenook.log"
 CRASHED = "The last run of Inglenook ended in a crash. What was written until then is saved."
@@ -42,7 +42,7 @@ def in_front() -> bool:
     return QGuiApplication.applicationState() == Qt.ApplicationState.ApplicationActive
 
 
-class StartDesk(QObject):
+class ApplicationController(QObject):
     """Serves `window`: tells of errors in its banner, and makes the log's window when that is first wanted.
 
     `show_chat(conversation)` shows a chat in the window; `log_window` and `entry_dialog` are None until they are made.
@@ -108,9 +108,9 @@ class StartDesk(QObject):
         model = self._services.session.model
         words = f"{model.name}, {model.architecture}, {model.format}, {model.bits_per_weight:.2f} bits" if model is not None else ""
         report = build_report(what, trace, last_lines(self._log_file), facts(QGuiApplication.platformName()), words)
-        from desktop.views.application.error_report_dialog import ReportDialog  # when it is first wanted
+        from desktop.views.application.error_report_dialog import ErrorReportDialog  # when it is first wanted
 
-        ReportDialog(what, report, self.show_log, self._window).open()
+        ErrorReportDialog(what, report, self.show_log, self._window).open()
 
     @Slot(int, str)
     def _show_reply(self, conversation: int, token: str) -> None:

@@ -9,16 +9,16 @@ from PySide6.QtCore import QDir, QObject, Slot
 from PySide6.QtWidgets import QAbstractButton, QFileDialog, QMessageBox, QWidget
 
 from desktop.services.session.chat_session import ChatSession
-from desktop.services.system.data_folder import DataPlace
+from desktop.services.system.data_folder import DataFolder
 from desktop.views.chat.chat_pane import ChatPane
 
-__all__ = ["PlaceDesk"]
+__all__ = ["DataFolderController"]
 
 
-class PlaceDesk(QObject):
+class DataFolderController(QObject):
     """Asks with a window of its own, which does not hold up what runs; `box` is None while nothing is asked."""
 
-    def __init__(self, place: DataPlace, session: ChatSession, chat: ChatPane, window: QWidget) -> None:
+    def __init__(self, place: DataFolder, session: ChatSession, chat: ChatPane, window: QWidget) -> None:
         super().__init__(window)
         self._place, self._chat, self._window = place, chat, window
         self._leaving = False

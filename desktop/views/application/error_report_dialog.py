@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPlainTextEdit, QPus
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 
-__all__ = ["ReportDialog"]
+__all__ = ["ErrorReportDialog"]
 
 _PROMISE = (
     "This is the whole report: versions, the model's name, the last lines of the log, and nothing that was written in a chat. It goes "
@@ -19,7 +19,7 @@ _PROMISE = (
 )
 
 
-class ReportDialog(QDialog):
+class ErrorReportDialog(QDialog):
     """`what` happened, in a sentence, over the text of the report; `show_log` opens the log. It deletes itself when closed."""
 
     def __init__(self, what: str, report: str, show_log: Callable[[], object], parent: QWidget) -> None:

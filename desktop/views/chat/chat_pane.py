@@ -11,8 +11,8 @@ from desktop.items.chats.messages import MessageItem
 from desktop.services.engine.reply_record import avoided_text
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.attachments.message_format import split
-from desktop.views.chat.status_bar import StatusLine
-from desktop.views.chat.token_controller import TokenDesk
+from desktop.views.chat.status_bar import StatusBar
+from desktop.views.chat.token_controller import TokenController
 from desktop.views.chat.token_legend import TokenLegend
 from desktop.views.chat.welcome_page import BASE_MODEL, WelcomePage
 from desktop.views.composer.composer import COLUMN_WIDTH, Composer
@@ -49,13 +49,13 @@ class ChatPane(QWidget):
         self._awaited = False  # a reply was begun and its end was not told yet
         self.transcript = TranscriptView(session.messages)
         self.legend = TokenLegend()
-        self.tokens = TokenDesk(session, self.transcript, self.legend, self)
+        self.tokens = TokenController(session, self.transcript, self.legend, self)
         self.welcome = WelcomePage()
         self.transcript.set_empty_widget(self.welcome)
         self.banner = Banner()
         self.banner.setMaximumWidth(COLUMN_WIDTH)
         self.composer = Composer()
-        self.status = StatusLine()
+        self.status = StatusBar()
         self._arrange(header)
         self._connect()
         self.show_state(session.state)

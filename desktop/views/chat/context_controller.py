@@ -17,14 +17,14 @@ from desktop.views.chat.context_meter import ContextBar
 from desktop.views.widgets.icons import IconButton
 
 if TYPE_CHECKING:
-    from desktop.views.chat.stats_dialog import FiguresDialog
+    from desktop.views.chat.stats_dialog import StatsDialog
 
-__all__ = ["ClarityDesk"]
+__all__ = ["ContextController"]
 
 _SOON_MS = 100
 
 
-class ClarityDesk(QObject):
+class ContextController(QObject):
     """Puts the context bar and the button of the plot into the status line of `chat`."""
 
     def __init__(self, session: ChatSession, meter: ContextMeter, chat: ChatPane, parent: QWidget) -> None:
@@ -34,7 +34,7 @@ class ClarityDesk(QObject):
         self.button = IconButton("chart", "Figures of this chat")
         self.button.setObjectName("statusTool")
         self.button.clicked.connect(self.open_figures)
-        self.figures: FiguresDialog | None = None
+        self.figures: StatsDialog | None = None
         chat.status.add_tool(self.bar)
         chat.status.add_tool(self.button)
         chat.transcript.edit_words = self.edit_words
@@ -58,9 +58,9 @@ class ClarityDesk(QObject):
     def open_figures(self) -> None:
         """Show the figures of the open chat's replies."""
         if self.figures is None:
-            from desktop.views.chat.stats_dialog import FiguresDialog  # when it is first wanted
+            from desktop.views.chat.stats_dialog import StatsDialog  # when it is first wanted
 
-            self.figures = FiguresDialog(self._parent)
+            self.figures = StatsDialog(self._parent)
             self.figures.chosen.connect(self._chat.open_message)
         self._fill()
         self.figures.show()

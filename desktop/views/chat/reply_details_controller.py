@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QWidget
 
-from desktop.services.provenance.provenance import OriginService, ToldOrigin
+from desktop.services.provenance.provenance import ProvenanceService, ToldOrigin
 from desktop.services.provenance.provenance_text import as_json
 from desktop.services.provenance.replay import Compared, Replay, doubts, why_not
 from desktop.services.session.chat_session import ChatSession
@@ -16,20 +16,20 @@ from desktop.store.database.database import StoreError
 from desktop.views.widgets.banner import announce
 
 if TYPE_CHECKING:
-    from desktop.views.chat.reply_details_dialog import OriginDialog
+    from desktop.views.chat.reply_details_dialog import ReplyDetailsDialog
 
-__all__ = ["OriginDesk"]
+__all__ = ["ReplyDetailsController"]
 
 
-class OriginDesk(QObject):
+class ReplyDetailsController(QObject):
     """`open(message, parent)` shows the dialog; `notice(sentence, level)` says what could not be done."""
 
     notice = Signal(str, str)
 
-    def __init__(self, session: ChatSession, origins: OriginService, parent: QObject | None = None) -> None:
+    def __init__(self, session: ChatSession, origins: ProvenanceService, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._session, self._origins = session, origins
-        self.dialog: OriginDialog | None = None
+        self.dialog: ReplyDetailsDialog | None = None
         self._replay: Replay | None = None
         origins.hashes.found.connect(self._on_hash)
         origins.hashes.progress.connect(self._on_hashing)
@@ -53,9 +53,9 @@ class OriginDesk(QObject):
             return
         if self.dialog is not None:
             self.dialog.close()
-        from desktop.views.chat.reply_details_dialog import OriginDialog  # when it is first wanted
+        from desktop.views.chat.reply_details_dialog import ReplyDetailsDialog  # when it is first wanted
 
-        self.dialog = dialog = OriginDialog(told, parent)
+        self.dialog = dialog = ReplyDetailsDialog(told, parent)
         dialog.replay_wanted.connect(self._begin)
         dialog.stop_wanted.connect(self._stop)
         dialog.copy_wanted.connect(self._copy)

@@ -28,7 +28,7 @@ from desktop.services.provenance.provenance import ToldOrigin
 from desktop.services.provenance.provenance_text import facts_rows, prompt_pieces, prompt_words, setting_rows
 from desktop.views.layout.spacing import dialog_margins
 
-__all__ = ["OriginDialog"]
+__all__ = ["ReplyDetailsDialog"]
 
 _SELECTABLE = Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
 
@@ -138,8 +138,8 @@ class _Settings(QWidget):
                 wanted = False
 
 
-class OriginDialog(QDialog):
-    """`replay_wanted()`, `stop_wanted()` and `copy_wanted()` are for its desk, which answers with `show_*`."""
+class ReplyDetailsDialog(QDialog):
+    """`replay_wanted()`, `stop_wanted()` and `copy_wanted()` are for its controller, which answers with `show_*`."""
 
     replay_wanted = Signal()
     stop_wanted = Signal()
@@ -237,7 +237,7 @@ class OriginDialog(QDialog):
         row.addWidget(close)
         return row
 
-    # -- what the desk says
+    # -- what the controller says
 
     def show_hash(self, words: str) -> None:
         """The hash of the model's files, or how far it is."""

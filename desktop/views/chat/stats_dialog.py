@@ -9,17 +9,17 @@ from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPalette, QPen
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from desktop.items.chats.reply_stats import ReplyFigures
+from desktop.items.chats.reply_stats import ReplyStats
 from desktop.views.layout.bidi import isolated
 from desktop.views.layout.spacing import dialog_margins
 
-__all__ = ["FiguresDialog", "FiguresPlot", "nice_top"]
+__all__ = ["StatsDialog", "StatsPlot", "nice_top"]
 
 
 @dataclass(frozen=True)
 class _Curve:
     title: str
-    value: Callable[[ReplyFigures], float | None]
+    value: Callable[[ReplyStats], float | None]
     words: Callable[[float], str]
     top: float | None = None
 
@@ -43,7 +43,7 @@ def nice_top(value: float) -> float:
     return next(power * step for step in (1, 2, 2.5, 5, 10) if power * step >= value)
 
 
-class FiguresPlot(QWidget):
+class StatsPlot(QWidget):
     """The plots of `show_figures`. The mouse, or the arrow keys, choose a reply, whose values are told; Enter or a double click opens it.
 
     Signals:
@@ -56,13 +56,13 @@ class FiguresPlot(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._replies: tuple[ReplyFigures, ...] = ()
+        self._replies: tuple[ReplyStats, ...] = ()
         self._at = -1
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.show_figures(())
 
-    def show_figures(self, replies: Sequence[ReplyFigures]) -> None:
+    def show_figures(self, replies: Sequence[ReplyStats]) -> None:
         """Show other replies; the chosen one stays, where it is among them."""
         before = self._replies[self._at].message if 0 <= self._at < len(self._replies) else 0
         self._replies = tuple(replies)
@@ -221,7 +221,7 @@ class FiguresPlot(QWidget):
             super().keyPressEvent(event)
 
 
-class FiguresDialog(QDialog):
+class StatsDialog(QDialog):
     """The plots in a window beside the chat; `chosen(message)` as in the plot."""
 
     chosen = Signal(int)
@@ -230,7 +230,7 @@ class FiguresDialog(QDialog):
         super().__init__(parent)
         self.setObjectName("figuresDialog")
         self.setWindowTitle("Figures of this chat")
-        self.plot = FiguresPlot()
+        self.plot = StatsPlot()
         self.words = QLabel()
         self.words.setTextFormat(Qt.TextFormat.PlainText)
         self.words.setWordWrap(True)

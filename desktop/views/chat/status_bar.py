@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QSizePolicy, QW
 
 from engine.core import Stats
 
-__all__ = ["StatusLine"]
+__all__ = ["StatusBar"]
 
 _SHORT_MS = 150
 """What is over so soon needs no bar: one that only flashes is unrest, and laying it out takes time from the reply's first tokens."""
@@ -16,7 +16,7 @@ _SLACK = 12
 """Pixels that a figure may stay wider than its text."""
 
 
-class StatusLine(QWidget):
+class StatusBar(QWidget):
     """State and progress on the left, figures on the right; the least important figures leave first when it gets narrow."""
 
     def __init__(self, parent: QWidget | None = None) -> None:

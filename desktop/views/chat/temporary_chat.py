@@ -14,7 +14,7 @@ from desktop.views.composer.composer import Composer
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.icons import IconButton, pixmap
 
-__all__ = ["TemporaryDesk", "TemporaryStrip"]
+__all__ = ["TemporaryChatController", "TemporaryStrip"]
 
 _WORDS = "Temporary chat: not saved"
 _MORE = "Nothing of this chat is written to the disk. It is forgotten when another chat is opened or the program ends."
@@ -58,7 +58,7 @@ class TemporaryStrip(QFrame):
             self._draw()
 
 
-class TemporaryDesk(QObject):
+class TemporaryChatController(QObject):
     """`button` begins a temporary chat, `strip` is shown while one is open."""
 
     def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:

@@ -15,7 +15,7 @@ from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.tokens.colours import PROBABILITY
 from engine.settings import Settings
 
-__all__ = ["TokenDesk"]
+__all__ = ["TokenController"]
 
 _NOT_NOW = {
     "no_model": "To continue from here, open a model first.",
@@ -23,7 +23,7 @@ _NOT_NOW = {
 }
 
 
-class TokenDesk(QObject):
+class TokenController(QObject):
     """Keeps `transcript` and `legend` in step with the setting "Token colours", and starts variants."""
 
     def __init__(self, session: ChatSession, transcript: TranscriptView, legend: TokenLegend, parent: QObject) -> None:

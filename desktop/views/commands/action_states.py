@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QMenu
 
 from desktop.items.chats.messages import MESSAGE_ROLE, MessageItem
 from desktop.services.session.chat_session import ChatSession
-from desktop.views.commands.edit_menu import EditDesk
+from desktop.views.commands.edit_menu import EditMenu
 
 __all__ = ["CommandStates"]
 
@@ -20,7 +20,7 @@ _EDITING = ("cut", "copy", "paste", "select_all")
 class CommandStates(QObject):
     """Keeps `actions`, by the command's name, enabled as far as they can act; keys of the others do nothing."""
 
-    def __init__(self, session: ChatSession, actions: Mapping[str, QAction], editing: EditDesk, parent: QObject | None = None) -> None:
+    def __init__(self, session: ChatSession, actions: Mapping[str, QAction], editing: EditMenu, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._session, self._actions, self._editing = session, actions, editing
         self._told: dict[str, str] = {}

@@ -12,20 +12,20 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QWidget
 
 from desktop.views.commands.action_states import CommandStates
-from desktop.views.commands.edit_menu import EditDesk
+from desktop.views.commands.edit_menu import EditMenu
 from desktop.views.commands.keymap import Keymap
-from desktop.views.commands.palette_controller import PaletteDeeds, PaletteDesk
-from desktop.views.layout.pane_cycle import PaneRing
+from desktop.views.commands.palette_controller import PaletteController, PaletteDeeds
+from desktop.views.layout.pane_cycle import PaneCycle
 from desktop.views.layout.panes import RIGHT
 from engine.settings import Settings
 
 if TYPE_CHECKING:
     from desktop.views.main_window import MainWindow
 
-__all__ = ["CommandDesk"]
+__all__ = ["CommandController"]
 
 
-class CommandDesk(QObject):
+class CommandController(QObject):
     """Serves the window. `handlers` before the menus are made, `attach` after."""
 
     def __init__(self, window: MainWindow) -> None:
@@ -33,19 +33,19 @@ class CommandDesk(QObject):
         self._window = window
         session = window.session
         self.keymap = Keymap(session.preferences, parent=self)
-        self.editing = EditDesk(window, window.chat.transcript, session.undo)
+        self.editing = EditMenu(window, window.chat.transcript, session.undo)
         self.states: CommandStates | None = None
         deeds = PaletteDeeds(
             window.open_chat,
             window.open_message,
             self.show_setting,
-            lambda path: window.desk.open(Path(path)),
-            window.desk.look_for_models,
+            lambda path: window.model_controller.open(Path(path)),
+            window.model_controller.look_for_models,
             lambda: [(persona.id, persona.name) for persona in window.personas.service.personas()],
             lambda number: window.personas.choose(number),
         )
-        self.finder = PaletteDesk(window, session, window.services.catalogue, window.settings_desk.presets, deeds)
-        self.ring = PaneRing(self._panes(), self)
+        self.finder = PaletteController(window, session, window.services.catalogue, window.settings_controller.presets, deeds)
+        self.ring = PaneCycle(self._panes(), self)
 
     def _panes(self) -> Sequence[tuple[QWidget, Callable[[], QWidget]]]:
         window = self._window
@@ -60,7 +60,7 @@ class CommandDesk(QObject):
         )
 
     def handlers(self) -> dict[str, Callable[[], object]]:
-        """What the commands of this desk do, by name."""
+        """What the commands of this controller do, by name."""
         editing = {deed: partial(self.editing.do, deed) for deed in ("cut", "copy", "paste", "select_all")}
         return {
             **editing,

@@ -11,12 +11,12 @@ from shiboken6 import isValid
 
 from desktop.views.transcript import TranscriptView
 
-__all__ = ["EditDesk"]
+__all__ = ["EditMenu"]
 
-TextBox = QLineEdit | QPlainTextEdit | QTextEdit
+GrowingTextEdit = QLineEdit | QPlainTextEdit | QTextEdit
 
 
-class EditDesk(QObject):
+class EditMenu(QObject):
     """Serves one window. `undo` takes back what was done to chats and messages, when no text can be undone."""
 
     def __init__(self, window: QWidget, transcript: TranscriptView, undo: Callable[[], object]) -> None:
@@ -53,7 +53,7 @@ class EditDesk(QObject):
         text = box if isinstance(box, QLineEdit) else box.document()
         return text.isUndoAvailable() or text.isRedoAvailable()
 
-    def _box(self) -> TextBox | None:
+    def _box(self) -> GrowingTextEdit | None:
         """The text box that has the keyboard."""
         widget = self._last if self._last is not None and isValid(self._last) else None
         if isinstance(widget, QAbstractSpinBox):
@@ -88,7 +88,7 @@ class EditDesk(QObject):
         return ""
 
     @staticmethod
-    def _selected(box: TextBox | None) -> bool:
+    def _selected(box: GrowingTextEdit | None) -> bool:
         if box is None:
             return False
         return box.hasSelectedText() if isinstance(box, QLineEdit) else box.textCursor().hasSelection()
@@ -99,7 +99,7 @@ class EditDesk(QObject):
             return
         box = self._box()
         if box is None or (deed == "copy" and not self._selected(box)):
-            target: TranscriptView | TextBox = self._transcript
+            target: TranscriptView | GrowingTextEdit = self._transcript
         else:
             target = box
         if isinstance(target, TranscriptView):

@@ -12,9 +12,9 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QWidget
 
 from desktop.items.chats.conversations import UNTITLED, date_group
-from desktop.items.commands.palette import KINDS, Entry, Match, PaletteRow, Shelf, narrowed
+from desktop.items.commands.palette import KINDS, Entry, EntrySource, Match, PaletteRow, narrowed
 from desktop.items.commands.synonyms import COMMAND_WORDS, setting_words
-from desktop.services.models.local_models import CatalogueService
+from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.settings.presets import PresetService
 from desktop.settings import PANES
@@ -26,7 +26,7 @@ from engine.settings import Settings, setting_info
 if TYPE_CHECKING:
     from desktop.views.commands.palette import Palette
 
-__all__ = ["PaletteDeeds", "PaletteDesk"]
+__all__ = ["PaletteController", "PaletteDeeds"]
 
 MESSAGE_MS = 90
 """Messages are looked for when no key came for so long."""
@@ -52,11 +52,11 @@ class PaletteDeeds(NamedTuple):
     choose_persona: Callable[[int], object]
 
 
-class PaletteDesk(QObject):
+class PaletteController(QObject):
     """Makes the palette when it is first wanted. `actions` are those of the menus, by the command's name."""
 
     def __init__(
-        self, window: QWidget, session: ChatSession, catalogue: CatalogueService, presets: PresetService, deeds: PaletteDeeds
+        self, window: QWidget, session: ChatSession, catalogue: LocalModelsService, presets: PresetService, deeds: PaletteDeeds
     ) -> None:
         super().__init__(window)
         self._window, self._session, self._catalogue, self._presets, self._deeds = window, session, catalogue, presets, deeds
@@ -64,7 +64,7 @@ class PaletteDesk(QObject):
         self._states: CommandStates | None = None
         self._keymap: Keymap | None = None
         self._palette: Palette | None = None
-        self._shelves: dict[str, Shelf] = {}
+        self._sources: dict[str, EntrySource] = {}
         self._asked = ""
         self._later = QTimer(self)
         self._later.setSingleShot(True)
@@ -98,20 +98,20 @@ class PaletteDesk(QObject):
             palette.close_palette()
             return
         for kind in ("action", "setting", "model"):
-            self._shelves.pop(kind, None)
+            self._sources.pop(kind, None)
         palette.open()
-        QTimer.singleShot(0, self, self._shelf("chat").prepare)  # after it is painted, before the first key comes
+        QTimer.singleShot(0, self, self._source("chat").prepare)  # after it is painted, before the first key comes
         QTimer.singleShot(_LOOK_MS, self, self._deeds.look_for_models)
 
     # -- what there is
 
-    def _shelf(self, kind: str) -> Shelf:
-        if kind not in self._shelves:
+    def _source(self, kind: str) -> EntrySource:
+        if kind not in self._sources:
             make = {"chat": self._chats, "action": self._commands, "setting": self._settings, "model": self._models}[kind]
-            self._shelves[kind] = make()
-        return self._shelves[kind]
+            self._sources[kind] = make()
+        return self._sources[kind]
 
-    def _chats(self) -> Shelf:
+    def _chats(self) -> EntrySource:
         session = self._session
         try:
             temporary = session.library.temporary.list()
@@ -125,12 +125,12 @@ class PaletteDesk(QObject):
             row = rows[number]
             return Entry("chat", f"chat:{row.id}", row.title or UNTITLED, date_group(row.updated_at, today))
 
-        return Shelf([row.title for row in rows], entry)
+        return EntrySource([row.title for row in rows], entry)
 
-    def _commands(self) -> Shelf:
+    def _commands(self) -> EntrySource:
         keymap, states = self._keymap, self._states
         if keymap is None or states is None:
-            return Shelf.of(())
+            return EntrySource.of(())
         entries = []
         for name, action in self._actions.items():
             if name != "palette":
@@ -142,9 +142,9 @@ class PaletteDesk(QObject):
             entries.append(Entry("action", f"preset:{preset.name}", f"Use the preset {preset.name}", "Sampling", "sampler style character"))
         for number, name in self._deeds.personas():
             entries.append(Entry("action", f"persona:{number}", f"Use the persona {name}", "This chat", "character assistant role"))
-        return Shelf.of(entries)
+        return EntrySource.of(entries)
 
-    def _settings(self) -> Shelf:
+    def _settings(self) -> EntrySource:
         entries = []
         for title, cls in PANES:
             for field in dataclasses.fields(cls):  # type: ignore[arg-type]
@@ -153,9 +153,9 @@ class PaletteDesk(QObject):
                 words = f"{title} {info.group} {setting_words(cls, field.name)} {choices} {info.help}"
                 entries.append(Entry("setting", f"setting:{cls.__name__}.{field.name}", info.label, title, words))
         entries.append(Entry("setting", "setting:prompt", "System prompt", "This chat", "instructions role behaviour character persona"))
-        return Shelf.of(entries)
+        return EntrySource.of(entries)
 
-    def _models(self) -> Shelf:
+    def _models(self) -> EntrySource:
         loaded = self._session.model.path if self._session.model is not None else ""
         entries = []
         for found in self._catalogue.entries:
@@ -163,14 +163,14 @@ class PaletteDesk(QObject):
             entries.append(
                 Entry("model", f"model:{found.path}", found.name, detail, f"{found.source} {found.path} load", trouble=found.trouble)
             )
-        return Shelf.of(entries)
+        return EntrySource.of(entries)
 
     def _forget_chats(self) -> None:
-        self._shelves.pop("chat", None)
+        self._sources.pop("chat", None)
 
     def _show_models(self) -> None:
         """More became known while it is open; what is looked at does not jump unless it is models."""
-        self._shelves.pop("model", None)
+        self._sources.pop("model", None)
         if self._palette is not None and self._palette.isVisible() and self._palette.kind == "model":
             self._ask(self._palette.box.text())
 
@@ -185,7 +185,7 @@ class PaletteDesk(QObject):
         elif kind == "message":
             rows = []
         elif kind:
-            rows = _section(KINDS[kind].heading, self._shelf(kind).find(query, _ALL))
+            rows = _section(KINDS[kind].heading, self._source(kind).find(query, _ALL))
         else:
             rows = self._everything(query)
         wants_messages = bool(query) and (kind == "message" or (not kind and len(query) >= _LEAST))
@@ -202,7 +202,7 @@ class PaletteDesk(QObject):
         """A section for each kind, the one with the best match first."""
         sections = []
         for place, kind in enumerate(("chat", "action", "setting", "model")):
-            found = self._shelf(kind).find(query, _EACH)
+            found = self._source(kind).find(query, _EACH)
             if found:
                 usable = sorted(found, key=lambda match: bool(match.entry.trouble))
                 sections.append((-usable[0].score + 30 * bool(usable[0].entry.trouble), place, _section(KINDS[kind].heading, usable)))
@@ -210,14 +210,14 @@ class PaletteDesk(QObject):
 
     def _at_first(self) -> list[PaletteRow]:
         """Before anything is written: what was used last, then the latest chats and the actions."""
-        known = {match.entry.key: match for kind in ("action", "setting", "model") for match in self._shelf(kind).first(1000)}
-        chats = self._shelf("chat")
+        known = {match.entry.key: match for kind in ("action", "setting", "model") for match in self._source(kind).first(1000)}
+        chats = self._source("chat")
         known |= {match.entry.key: match for match in chats.first(_ALL)}
         recent = [known[key] for key in self._session.preferences.recent_choices if key in known and not known[key].entry.trouble][:_RECENT]
         seen = {match.entry.key for match in recent}
         own = f"chat:{self._session.conversation}"
         latest = [match for match in chats.first(_EACH + 1) if match.entry.key not in seen and match.entry.key != own][: _EACH - 1]
-        actions = [match for match in self._shelf("action").first(_ALL) if match.entry.key not in seen and not match.entry.trouble]
+        actions = [match for match in self._source("action").first(_ALL) if match.entry.key not in seen and not match.entry.trouble]
         return [*_section("Recently used", recent), *_section("Chats", latest), *_section("Actions", actions)]
 
     def _find_messages(self) -> None:

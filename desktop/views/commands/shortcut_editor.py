@@ -9,10 +9,10 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QKeySequenceEdit, QLabel, QLi
 from desktop.views.commands.keymap import Keymap, native, portable, typing_trouble
 from desktop.views.widgets.banner import announce
 
-__all__ = ["KeyEditor"]
+__all__ = ["ShortcutEditor"]
 
 
-class KeyEditor(QFrame):
+class ShortcutEditor(QFrame):
     """Changes one key of one command of `keymap`; `done(name)` when it is over."""
 
     done = Signal(str)

@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 
 from desktop.views.commands.actions import COMMANDS, ELSEWHERE
 from desktop.views.commands.keymap import Keymap, native
-from desktop.views.commands.shortcut_editor import KeyEditor
+from desktop.views.commands.shortcut_editor import ShortcutEditor
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.icons import IconButton
 
@@ -119,7 +119,7 @@ class ShortcutsDialog(QDialog):
         self.query.setAccessibleName("Search commands and keys")
         self.query.setClearButtonEnabled(True)
         self.query.textChanged.connect(self._search)
-        self.editor = KeyEditor(keymap, self)
+        self.editor = ShortcutEditor(keymap, self)
         self.editor.done.connect(self._end_edit)
         self.editor.hide()
         self._nothing = QLabel("No command has these words or keys.")

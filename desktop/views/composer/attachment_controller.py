@@ -17,13 +17,13 @@ from desktop.views.transcript.row_widgets.attachment import ATTACHMENT_ACTION
 from desktop.views.widgets.file_dialogs import ask_open
 from desktop.views.widgets.suggestion_bar import OfferBar
 
-__all__ = ["AttachmentDesk"]
+__all__ = ["AttachmentController"]
 
 _KINDS = "Text, code, CSV and PDF files (*)"
 PASTED = "pasted"
 
 
-class AttachmentDesk(QObject):
+class AttachmentController(QObject):
     """Serves the chips in the composer of `chat`; `offers` is where a long paste is offered to become a file."""
 
     def __init__(self, service: AttachmentService, session: ChatSession, chat: ChatPane, offers: OfferBar, window: QWidget) -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from desktop.services.composer.draft_attachments import DraftFiles
+from desktop.services.composer.draft_attachments import DraftAttachments
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.placement import is_temporary
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.database.database import StoreError
 from desktop.views.composer.composer import Composer
 
-__all__ = ["DraftKeeper"]
+__all__ = ["DraftAutosave"]
 
 SAVE_MS = 500
 
 
-class DraftKeeper(QObject):
+class DraftAutosave(QObject):
     """Saves the drafts of `composer` and gives them back. Those of temporary chats are never written.
 
     `changed(frozenset)`: the conversations that have a draft.
@@ -24,7 +24,7 @@ class DraftKeeper(QObject):
 
     changed = Signal(object)
 
-    def __init__(self, session: ChatSession, composer: Composer, files: DraftFiles, parent: QObject | None = None) -> None:
+    def __init__(self, session: ChatSession, composer: Composer, files: DraftAttachments, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._session, self._composer, self._files = session, composer, files
         self._store = DraftStore(session.library.database)

@@ -8,8 +8,8 @@ from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QPalette
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
-from desktop.views.composer.message_edit import ComposerBox
-from desktop.views.widgets.growing_text_edit import TextBox
+from desktop.views.composer.message_edit import MessageEdit
+from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
 
 __all__ = ["COLUMN_WIDTH", "Composer"]
@@ -41,9 +41,9 @@ class Composer(QWidget):
         self.recall: Callable[[int], tuple[str, str]] = lambda conversation: ("", "")
         self._drafts: dict[int | None, tuple[str, str]] = {}
         self._conversation: int | None = None
-        self.box = ComposerBox()
+        self.box = MessageEdit()
         self.box.setAccessibleName("Message")
-        self.opening_box = TextBox("Start the reply with", least=1, most=4)
+        self.opening_box = GrowingTextEdit("Start the reply with", least=1, most=4)
         self.opening_box.setPlaceholderText("Start the reply with …")
         self.opening_box.setAccessibleDescription("The model writes on from this text. It holds for the next message only.")
         self.opening_box.installEventFilter(self)

@@ -16,9 +16,9 @@ from desktop.services.composer.writing import Writing
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.attachments.message_format import join, split
 from desktop.views.chat.chat_pane import BUSY, ChatPane
-from desktop.views.composer.attachment_controller import PASTED, AttachmentDesk
-from desktop.views.composer.queue_list import QueueRows
-from desktop.views.composer.saved_prompt_controller import PromptDesk
+from desktop.views.composer.attachment_controller import PASTED, AttachmentController
+from desktop.views.composer.queue_list import QueueList
+from desktop.views.composer.saved_prompt_controller import SavedPromptController
 from desktop.views.widgets.suggestion_bar import OfferBar
 from engine.core import PromptSize
 from engine.settings import StopSettings
@@ -26,7 +26,7 @@ from engine.settings import StopSettings
 if TYPE_CHECKING:
     from desktop.views.main_window import MainWindow
 
-__all__ = ["WritingDesk"]
+__all__ = ["ComposerController"]
 
 _TOO_LONG = "too long"
 _UNTIL = {"loading": "the model is loaded", "no_model": "a model is loaded"}
@@ -35,20 +35,20 @@ _SURELY_SHORT = 1000
 """Bytes of a message that need not be counted."""
 
 
-class WritingDesk(QObject):
-    """Stands between the composer and the session; `files` and `prompts` are the desks of attachments and of saved prompts."""
+class ComposerController(QObject):
+    """Stands between the composer and the session; `files` and `prompts` are the controllers of attachments and of saved prompts."""
 
     def __init__(self, writing: Writing, session: ChatSession, chat: ChatPane, window: QWidget) -> None:
         super().__init__(window)
         self._writing, self._session, self._chat = writing, session, chat
         self._asked: tuple[int, str] | None = None
         self._cut, self._answers = False, ""
-        self.offers, self.rows = OfferBar(), QueueRows()
+        self.offers, self.rows = OfferBar(), QueueList()
         composer = chat.composer
         composer.add_above(self.rows)
         composer.add_above(self.offers)
-        self.files = AttachmentDesk(writing.attachments, session, chat, self.offers, window)
-        self.prompts = PromptDesk(writing.prompts, session, chat, window)
+        self.files = AttachmentController(writing.attachments, session, chat, self.offers, window)
+        self.prompts = SavedPromptController(writing.prompts, session, chat, window)
         composer.submitted.connect(self.send)
         composer.box.textChanged.connect(self._text_changed)
         writing.attachments.sized.connect(self._on_sized)

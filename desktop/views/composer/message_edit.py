@@ -17,14 +17,14 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QSizePolicy
 
-__all__ = ["LONG_PASTE", "ComposerBox"]
+__all__ = ["LONG_PASTE", "MessageEdit"]
 
 LONG_PASTE = 2000
 """Characters of a pasted text from which on it is offered to attach it instead."""
 _MOST_LINES = 9
 
 
-class ComposerBox(QPlainTextEdit):
+class MessageEdit(QPlainTextEdit):
     """The text edit: grows with its text up to `_MOST_LINES` lines; emits `send` for the key that sends.
 
     `files_pasted(list of Path)` instead of text; `long_pasted(str)` after a text of `LONG_PASTE` characters or more was put in.

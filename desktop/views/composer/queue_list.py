@@ -13,10 +13,10 @@ from desktop.store.conversations.queue import Queued
 from desktop.views.layout.bidi import isolated
 from desktop.views.widgets.icons import IconButton
 
-__all__ = ["QueueRows"]
+__all__ = ["QueueList"]
 
 
-class QueueRows(QWidget):
+class QueueList(QWidget):
     """`edited(number)`, `removed(number)` and `sent(number)` are the user's wishes."""
 
     edited = Signal(int)

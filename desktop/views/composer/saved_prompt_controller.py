@@ -11,7 +11,7 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QWidget
 
 from desktop.items.commands.slash import ACTIONS, Entry, matching
-from desktop.services.composer.saved_prompts import PromptService
+from desktop.services.composer.saved_prompts import SavedPromptService
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.settings.presets import all_presets, find_preset
 from desktop.store.settings.prompt_variables import variables
@@ -20,9 +20,9 @@ from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.composer.slash_popup import SlashPopup
 
 if TYPE_CHECKING:
-    from desktop.views.composer.saved_prompts_window import PromptsWindow
+    from desktop.views.composer.saved_prompts_window import SavedPromptsWindow
 
-__all__ = ["PromptDesk"]
+__all__ = ["SavedPromptController"]
 
 _COMMANDS: dict[str, tuple[str, ...]] = {
     "new": ("new_chat",), "temp": ("new_temporary",), "regenerate": ("regenerate",),
@@ -34,18 +34,18 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
 _MOST_IN_MENU = 20
 
 
-class PromptDesk(QObject):
+class SavedPromptController(QObject):
     """Opens the list of prompts, writes prompts into the message, and does what slash commands say.
 
     `choices` tells what the arguments of a word can be, `choose` does what one of them stands for, `run` what a word without a
     command of the window stands for.
     """
 
-    def __init__(self, service: PromptService, session: ChatSession, chat: ChatPane, window: QWidget) -> None:
+    def __init__(self, service: SavedPromptService, session: ChatSession, chat: ChatPane, window: QWidget) -> None:
         super().__init__(window)
         self._service, self._session, self._chat, self._window = service, session, chat, window
         self._actions: Mapping[str, QAction] = {}
-        self._list: PromptsWindow | None = None
+        self._list: SavedPromptsWindow | None = None
         self.choices: dict[str, Callable[[], Sequence[str]]] = {"preset": self._presets}
         self.choose: dict[str, Callable[[str], object]] = {"preset": self._choose_preset}
         self.run: dict[str, Callable[[], object]] = {}
@@ -69,9 +69,9 @@ class PromptDesk(QObject):
     def open_list(self) -> None:
         """Show the saved prompts."""
         if self._list is None:
-            from desktop.views.composer.saved_prompts_window import PromptsWindow  # when it is first wanted
+            from desktop.views.composer.saved_prompts_window import SavedPromptsWindow  # when it is first wanted
 
-            self._list = PromptsWindow(self._service, self._window)
+            self._list = SavedPromptsWindow(self._service, self._window)
             self._list.chosen.connect(self.insert)
         self._list.show()
         self._list.activateWindow()
@@ -79,9 +79,9 @@ class PromptDesk(QObject):
     def insert(self, prompt: Prompt) -> None:
         """Write a prompt into the message, after its variables were asked for."""
         if variables(prompt.text):
-            from desktop.views.composer.saved_prompt_form import PromptForm  # when it is first wanted
+            from desktop.views.composer.saved_prompt_form import SavedPromptForm  # when it is first wanted
 
-            form = PromptForm(prompt, self._window)
+            form = SavedPromptForm(prompt, self._window)
             form.inserted.connect(self._write)
             form.open()
         else:

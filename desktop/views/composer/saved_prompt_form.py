@@ -19,12 +19,12 @@ from PySide6.QtWidgets import (
 from desktop.store.settings.prompt_variables import filled, variables
 from desktop.store.settings.saved_prompts import Prompt
 from desktop.views.layout.spacing import SCALE, dialog_margins
-from desktop.views.widgets.growing_text_edit import TextBox
+from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 
-__all__ = ["PromptForm"]
+__all__ = ["SavedPromptForm"]
 
 
-class PromptForm(QDialog):
+class SavedPromptForm(QDialog):
     """`inserted(text)`: the filled prompt. Ctrl+Enter inserts, Esc gives up."""
 
     inserted = Signal(str)
@@ -34,7 +34,7 @@ class PromptForm(QDialog):
         self.setWindowTitle(prompt.name)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._prompt = prompt
-        self.fields: dict[str, TextBox] = {}
+        self.fields: dict[str, GrowingTextEdit] = {}
         form = QFormLayout()
         form.setContentsMargins(0, 0, 0, 0)
         form.setVerticalSpacing(SCALE[1])
@@ -42,7 +42,7 @@ class PromptForm(QDialog):
         form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
         for name, value in variables(prompt.text).items():
-            field = TextBox(name, least=1, most=6)
+            field = GrowingTextEdit(name, least=1, most=6)
             field.show_text(value)
             field.typed.connect(self._show)
             field.installEventFilter(self)

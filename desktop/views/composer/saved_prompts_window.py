@@ -16,27 +16,27 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from desktop.services.composer.saved_prompts import PromptService
+from desktop.services.composer.saved_prompts import SavedPromptService
 from desktop.store.settings.prompt_variables import variables
 from desktop.store.settings.saved_prompts import Prompt
 from desktop.views.layout.spacing import SCALE, dialog_margins
-from desktop.views.widgets.empty_state import EmptyWords
+from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.file_dialogs import ask_open, ask_save
-from desktop.views.widgets.growing_text_edit import TextBox
+from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 
-__all__ = ["PromptsWindow"]
+__all__ = ["SavedPromptsWindow"]
 
 _HINT = "Places to fill in stand in double braces: {{topic}}, or {{language=English}} with what stands there for a start."
 _NONE = "There is no prompt yet. Choose “New prompt” to write the first, or import some."
 _FILES = "Prompts (*.json)"
 
 
-class PromptsWindow(QDialog):
+class SavedPromptsWindow(QDialog):
     """`chosen(prompt)`: the user wants it in the message."""
 
     chosen = Signal(object)
 
-    def __init__(self, service: PromptService, parent: QWidget) -> None:
+    def __init__(self, service: SavedPromptService, parent: QWidget) -> None:
         super().__init__(parent)
         self.setWindowTitle("Saved prompts")
         self._service, self._window = service, parent.window()
@@ -46,11 +46,11 @@ class PromptsWindow(QDialog):
         self.list.setAccessibleName("Saved prompts")
         self.list.currentItemChanged.connect(lambda *_: self._show_chosen())
         self.list.itemActivated.connect(lambda _item: self._insert())
-        self.empty = EmptyWords(self.list, _NONE)
+        self.empty = EmptyState(self.list, _NONE)
         self.name = QLineEdit()
         self.name.setAccessibleName("Name of the prompt")
         self.name.setPlaceholderText("Name, also its slash command")
-        self.text = TextBox("Text of the prompt", least=9, most=18)
+        self.text = GrowingTextEdit("Text of the prompt", least=9, most=18)
         self.text.setPlaceholderText("What is written into the message")
         self.hint = QLabel(_HINT)
         self.hint.setProperty("tone", "muted")

@@ -10,16 +10,16 @@ from PySide6.QtWidgets import QAbstractButton, QFileDialog, QMessageBox, QWidget
 
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.transfer.exporters.names import file_name
-from desktop.views.application.data_folder_controller import PlaceDesk
+from desktop.views.application.data_folder_controller import DataFolderController
 from engine.platform.whole_file import write_whole
 
-__all__ = ["LeavingDesk"]
+__all__ = ["CloseGuard"]
 
 
-class LeavingDesk(QObject):
+class CloseGuard(QObject):
     """Asks with a window of its own, which does not hold up what runs; `sure` closes without a question."""
 
-    def __init__(self, session: ChatSession, window: QWidget, place: PlaceDesk) -> None:
+    def __init__(self, session: ChatSession, window: QWidget, place: DataFolderController) -> None:
         super().__init__(window)
         self._session, self._window, self._place = session, window, place
         self.sure = False

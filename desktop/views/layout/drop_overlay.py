@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QLabel, QWidget
 
 from desktop.views.widgets.motion import Fade
 
-__all__ = ["DropHint", "dropped_paths", "is_model", "model_path"]
+__all__ = ["DropOverlay", "dropped_paths", "is_model", "model_path"]
 
 
 def dropped_paths(data: QMimeData) -> list[Path]:
@@ -28,7 +28,7 @@ def model_path(path: Path) -> Path:
     return path.parent if path.suffix.lower() == ".safetensors" else path
 
 
-class DropHint(QLabel):
+class DropOverlay(QLabel):
     """Covers its parent while files that it can use hover over it."""
 
     def __init__(self, parent: QWidget) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
-__all__ = ["FileDesk"]
+__all__ = ["FileOpener"]
 
 
-class FileDesk(QObject):
+class FileOpener(QObject):
     """Shares files out among those who asked for their kind with `add`, the first who wants a file first.
 
     `refused(str)`: a sentence about a file that nobody wants.

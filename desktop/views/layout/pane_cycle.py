@@ -8,10 +8,10 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from shiboken6 import isValid
 
-__all__ = ["PaneRing"]
+__all__ = ["PaneCycle"]
 
 
-class PaneRing(QObject):
+class PaneCycle(QObject):
     """`panes` are (pane, where the keyboard goes at first) in the order of the round; hidden ones are left out."""
 
     def __init__(self, panes: Sequence[tuple[QWidget, Callable[[], QWidget]]], parent: QObject | None = None) -> None:

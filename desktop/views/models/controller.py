@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from desktop.items.models.local_models import model_name
-from desktop.services.models.local_models import CatalogueService
+from desktop.services.models.local_models import LocalModelsService
 from desktop.services.models.starter_download import DownloadService
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.chat.welcome_page import WelcomePage
@@ -17,7 +17,7 @@ from desktop.views.models.model_picker import ModelPicker
 from desktop.views.widgets.file_dialogs import ask_folder, ask_open
 from engine.units import size_text
 
-__all__ = ["ModelDesk", "meant_model"]
+__all__ = ["ModelController", "meant_model"]
 
 
 def meant_model(path: Path) -> Path:
@@ -28,7 +28,7 @@ def meant_model(path: Path) -> Path:
     return path
 
 
-class ModelDesk(QObject):
+class ModelController(QObject):
     """Stands between the model picker, the welcome page and the services; `models` is the folder of fetched models.
 
     What the welcome page shows of a download is told to others, too, because a conversation may be in its place:
@@ -40,7 +40,7 @@ class ModelDesk(QObject):
     fetch_ended = Signal()
 
     def __init__(
-        self, session: ChatSession, catalogue: CatalogueService, download: DownloadService, models: Path, parent: QObject | None = None
+        self, session: ChatSession, catalogue: LocalModelsService, download: DownloadService, models: Path, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
         self._session, self._catalogue, self._download, self._models = session, catalogue, download, models

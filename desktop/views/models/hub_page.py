@@ -27,7 +27,7 @@ from desktop.services.models.hub import HubService
 from desktop.views.layout.spacing import SCALE
 from desktop.views.models.hub_downloads import DownloadList
 from desktop.views.models.hub_token import TokenLine
-from desktop.views.widgets.empty_state import EmptyWords
+from desktop.views.widgets.empty_state import EmptyState
 
 if TYPE_CHECKING:
     from engine.hub import HubChoice, HubModel
@@ -60,8 +60,8 @@ class HubPage(QWidget):
         self.note.setTextFormat(Qt.TextFormat.PlainText)
         self.found, self.choices = HubModels(self), ChoicesModel(self)
         self.results, self.options = _list("Models on the hub", self.found), _list("Quantisations to choose from", self.choices)
-        EmptyWords(self.results, "The models that are found will be here.")
-        EmptyWords(self.options, "Choose a model: what there is of it will be here.")
+        EmptyState(self.results, "The models that are found will be here.")
+        EmptyState(self.options, "Choose a model: what there is of it will be here.")
         self.about = QLabel()
         self.about.setWordWrap(True)
         self.about.setTextFormat(Qt.TextFormat.PlainText)

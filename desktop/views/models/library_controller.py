@@ -10,31 +10,31 @@ from PySide6.QtWidgets import QWidget
 
 from desktop.services.models.fit_estimates import LibraryService
 from desktop.services.models.hub import HubService
-from desktop.services.models.local_models import CatalogueService
+from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.reveal_file import FileShower
-from desktop.views.models.controller import ModelDesk
+from desktop.views.models.controller import ModelController
 
 if TYPE_CHECKING:
     from desktop.views.models.library_window import LibraryWindow
 
-__all__ = ["LibraryDesk"]
+__all__ = ["LibraryController"]
 
 
-class LibraryDesk(QObject):
+class LibraryController(QObject):
     """Makes the window when it is first wanted. `window` is None before."""
 
     def __init__(
         self,
         session: ChatSession,
-        desk: ModelDesk,
-        catalogue: CatalogueService,
+        models: ModelController,
+        catalogue: LocalModelsService,
         judge: LibraryService,
         hub: HubService,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._session, self._desk, self._catalogue, self._judge, self._hub = session, desk, catalogue, judge, hub
+        self._session, self._models, self._catalogue, self._judge, self._hub = session, models, catalogue, judge, hub
         self._shower = FileShower(self._tell, self)
         self.window: LibraryWindow | None = None
 
@@ -59,20 +59,20 @@ class LibraryDesk(QObject):
         """Look for models again."""
         if self.window is not None:
             self.window.tell("")
-            self._desk.look_for_models()
+            self._models.look_for_models()
             self.window.local.show_searching(True)
             self._show_entries()
 
     def _connect(self, window: LibraryWindow) -> None:
         local, session = window.local, self._session
         local.load_wanted.connect(self._load)
-        local.unload_wanted.connect(self._desk.unload)
+        local.unload_wanted.connect(self._models.unload)
         local.stop_wanted.connect(session.stop_loading)
         local.show_wanted.connect(self._show_file)
         local.remove_wanted.connect(self._remove)
-        local.folder_add_wanted.connect(lambda: self._desk.ask_for_model("Look for models in a folder", self._add_folder, folder=True))
+        local.folder_add_wanted.connect(lambda: self._models.ask_for_model("Look for models in a folder", self._add_folder, folder=True))
         local.folder_remove_wanted.connect(self._remove_folder)
-        local.file_wanted.connect(lambda: self._desk.ask_for_model("Open a model file", self._desk.open))
+        local.file_wanted.connect(lambda: self._models.ask_for_model("Open a model file", self._models.open))
         local.refresh_wanted.connect(self.refresh)
         local.restore_wanted.connect(self._restore)
         local.details.kept.told.connect(window.tell)
@@ -121,7 +121,7 @@ class LibraryDesk(QObject):
     def _load(self, path: str) -> None:
         if self.window is not None:
             self.window.tell("")
-        self._desk.load(path)
+        self._models.load(path)
 
     def _show_file(self, path: str) -> None:
         self._shower.show(Path(path))

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushBut
 from desktop.items.models.library import speed_text
 from desktop.items.models.local_models import ModelEntry, count_text, template_text
 from desktop.services.session.chat_session import ChatSession
-from desktop.views.models.model_defaults import KeptSettings
+from desktop.views.models.model_defaults import ModelDefaults
 from engine.printable import one_line
 from engine.settings import LoadSettings, Settings
 from engine.units import size_text
@@ -66,7 +66,7 @@ class LibraryDetails(QScrollArea):
         self.remove = QPushButton("Remove from list")
         self.remove.setToolTip("Its files stay where they are.")
         self.remove.clicked.connect(lambda: self.remove_wanted.emit(self._path()))
-        self.kept = KeptSettings(session)
+        self.kept = ModelDefaults(session)
         self.kept.changed.connect(self._show_facts)
         self._facts = QWidget()
         self._grid = QGridLayout(self._facts)

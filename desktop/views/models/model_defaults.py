@@ -18,7 +18,7 @@ from desktop.views.settings.text_editors import TextEditor
 from desktop.views.widgets.file_dialogs import ask_open
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, setting_info
 
-__all__ = ["KeptSettings", "advice_text"]
+__all__ = ["ModelDefaults", "advice_text"]
 
 FIELDS: tuple[tuple[type[Settings], str], ...] = (
     (CacheSettings, "context_length"), (CacheSettings, "dtype"), (LoadSettings, "chat_template"),
@@ -38,7 +38,7 @@ def _value_text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
-class KeptSettings(QWidget):
+class ModelDefaults(QWidget):
     """Shows and keeps the settings of one model; they hold whenever it is loaded. `told(sentence)` is trouble
     with a file, `changed()` that other settings are kept.
     """

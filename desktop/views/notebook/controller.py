@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from desktop.views.notebook.page import NotebookPage
     from desktop.views.window_parts import WindowParts
 
-__all__ = ["NotebookDesk"]
+__all__ = ["NotebookController"]
 
 _COUNT_MS = 900
 _NO_PROMPT = "A notebook goes to the model as it is, without a chat template: no system prompt is sent."
@@ -29,7 +29,7 @@ _OF_CHATS = ("attach", "opening", "prompts", "fork", "previous_variant", "next_v
 """Commands that mean nothing in a notebook."""
 
 
-class NotebookDesk(QObject):
+class NotebookController(QObject):
     """Makes the page when a notebook is opened first. `page` is it; None before that. `actions` are the window's, by name."""
 
     def __init__(self, session: ChatSession, chat: ChatPane, inspector: Inspector, window: WindowParts) -> None:

@@ -11,12 +11,12 @@ from PySide6.QtWidgets import QWidget
 
 from desktop.items.models.local_models import model_name
 from desktop.services.conversations.personas import PersonaService
-from desktop.services.models.local_models import CatalogueService
+from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
-from desktop.views.models.controller import ModelDesk
+from desktop.views.models.controller import ModelController
 from desktop.views.personas.persona_picker import PersonaPicker
 from desktop.views.transcript.row_widgets.sender import Speaker
 from desktop.views.widgets.avatar import avatar
@@ -24,14 +24,14 @@ from desktop.views.widgets.avatar import avatar
 if TYPE_CHECKING:
     from desktop.views.personas.personas_dialog import PersonasDialog
 
-__all__ = ["PersonaDesk"]
+__all__ = ["PersonaController"]
 
 
-class PersonaDesk(QObject):
+class PersonaController(QObject):
     """Owns the persona service, the picker and the window of personas."""
 
     def __init__(
-        self, session: ChatSession, chat: ChatPane, models: ModelDesk, catalogue: CatalogueService, window: QWidget
+        self, session: ChatSession, chat: ChatPane, models: ModelController, catalogue: LocalModelsService, window: QWidget
     ) -> None:
         super().__init__(window)
         self._session, self._chat, self._models, self._catalogue, self._window = session, chat, models, catalogue, window

@@ -12,13 +12,13 @@ from PySide6.QtWidgets import QLabel, QMenu, QPushButton, QToolButton, QWidget
 from desktop.services.session.voices import Voice
 from desktop.views.widgets.flow_layout import FlowLayout
 
-__all__ = ["RoleBar"]
+__all__ = ["ParticipantsBar"]
 
 _NAME_CHARACTERS = 24
 Draw = Callable[[int, str, int], QPixmap]
 
 
-class RoleBar(QWidget):
+class ParticipantsBar(QWidget):
     """`chosen(name)`: a participant is to speak; `writing_as(name)`: the user is somebody else now; `edit_requested()`: the cast is to
     be changed. `draw(persona, name, side)` gives a picture. Nothing is shown in a plain chat.
     """

@@ -14,24 +14,26 @@ from desktop.services.session.voices import next_voice
 from desktop.store.conversations.participants import Roles
 from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import BUSY, ChatPane
-from desktop.views.composer.controller import WritingDesk
-from desktop.views.personas.controller import PersonaDesk
-from desktop.views.personas.participants_bar import RoleBar
+from desktop.views.composer.controller import ComposerController
+from desktop.views.personas.controller import PersonaController
+from desktop.views.personas.participants_bar import ParticipantsBar
 
 if TYPE_CHECKING:
-    from desktop.views.personas.participants_dialog import RolesDialog
+    from desktop.views.personas.participants_dialog import ParticipantsDialog
 
-__all__ = ["RoleDesk"]
+__all__ = ["ParticipantsController"]
 
 
-class RoleDesk(QObject):
+class ParticipantsController(QObject):
     """Owns the row of names; `dialog` is the window of roles while it is open."""
 
-    def __init__(self, session: ChatSession, chat: ChatPane, personas: PersonaDesk, writing: WritingDesk, meter: ContextMeter) -> None:
+    def __init__(
+        self, session: ChatSession, chat: ChatPane, personas: PersonaController, writing: ComposerController, meter: ContextMeter
+    ) -> None:
         super().__init__(chat)
         self._session, self._chat, self._personas, self._writing = session, chat, personas, writing
-        self.dialog: RolesDialog | None = None
-        self.bar = RoleBar(personas.draw)
+        self.dialog: ParticipantsDialog | None = None
+        self.bar = ParticipantsBar(personas.draw)
         chat.composer.add_above(self.bar)
         self.bar.chosen.connect(self.let_speak)
         self.bar.writing_as.connect(self.write_as)
@@ -54,10 +56,10 @@ class RoleDesk(QObject):
         if self.dialog is not None:
             self.dialog.activateWindow()
             return
-        from desktop.views.personas.participants_dialog import RolesDialog  # read when it is first wanted
+        from desktop.views.personas.participants_dialog import ParticipantsDialog  # read when it is first wanted
 
         conversation = self._session.conversation
-        self.dialog = RolesDialog(self._session.roles, self._personas.service.personas(), self._personas.draw, self._chat.window())
+        self.dialog = ParticipantsDialog(self._session.roles, self._personas.service.personas(), self._personas.draw, self._chat.window())
         self.dialog.accepted_roles.connect(lambda roles: self._take(conversation, roles))
         self.dialog.finished.connect(self._closed)
         self.dialog.open()

@@ -28,17 +28,17 @@ from PySide6.QtWidgets import (
 from desktop.store.conversations.participants import LONGEST_NAME, MOST_AUTOMATIC, MOST_PARTICIPANTS, Participant, Roles, name_of
 from desktop.store.conversations.personas import Persona
 from desktop.views.layout.spacing import dialog_margins
-from desktop.views.widgets.growing_text_edit import TextBox
+from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
 
-__all__ = ["RolesDialog"]
+__all__ = ["ParticipantsDialog"]
 
 Draw = Callable[[int, str, int], QPixmap]
 _TURNS = (("turn", "Each in turn"), ("named", "Whoever was named last"), ("hand", "Whom I choose"))
 _NOTHING = "Nobody takes part yet: the model answers as itself. Add personas, or others with a name and a few words about them."
 
 
-class RolesDialog(QDialog):
+class ParticipantsDialog(QDialog):
     """Edits a copy of `roles`; `accepted_roles(roles)` when OK was pressed. `draw(persona, name, side)` gives a picture."""
 
     accepted_roles = Signal(object)
@@ -84,7 +84,7 @@ class RolesDialog(QDialog):
         self.name.setAccessibleName("Name")
         self.name.setMaxLength(LONGEST_NAME)
         self.name.textEdited.connect(self._edited)
-        self.about = TextBox("What the model is told of it", least=3, most=6)
+        self.about = GrowingTextEdit("What the model is told of it", least=3, most=6)
         self.about.textChanged.connect(self._edited)
         self.own = QLineEdit(", ".join(roles.own))
         self.own.setAccessibleName("Your names")

@@ -14,7 +14,7 @@ from desktop.store.conversations.personas import Persona
 from desktop.store.database.database import StoreError
 from desktop.views.widgets.avatar import avatar, read_picture
 from desktop.views.widgets.file_dialogs import ask_open
-from desktop.views.widgets.growing_text_edit import TextBox
+from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 
 __all__ = ["PersonaEditor"]
 
@@ -44,7 +44,7 @@ class PersonaEditor(QWidget):
         self.drop_picture.setAccessibleName("Remove the picture")
         self.choose_picture.clicked.connect(self._ask_picture)
         self.drop_picture.clicked.connect(lambda: self._set_picture(b""))
-        self.prompt = TextBox("System prompt", least=5, most=14)
+        self.prompt = GrowingTextEdit("System prompt", least=5, most=14)
         self.prompt.setPlaceholderText("Who it is and how it writes, for example: You are Ada, a patient teacher of mathematics.")
         self.preset, self.model = self._combo("Sampler preset"), self._combo("Model")
         self._arrange()

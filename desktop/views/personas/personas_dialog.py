@@ -27,7 +27,7 @@ from desktop.views.layout.spacing import dialog_margins
 from desktop.views.personas.persona_editor import PersonaEditor
 from desktop.views.widgets.avatar import avatar
 from desktop.views.widgets.banner import Banner
-from desktop.views.widgets.empty_state import EmptyWords
+from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.icons import IconButton
 
 __all__ = ["PersonasDialog"]
@@ -52,7 +52,7 @@ class PersonasDialog(QDialog):
         self.list = QListWidget()
         self.list.setAccessibleName("Personas")
         self.list.setProperty("tone", "order")
-        self.empty = EmptyWords(self.list, _NONE)
+        self.empty = EmptyState(self.list, _NONE)
         self.new = QPushButton("New persona")
         self.copy = IconButton("copy", "Duplicate this persona")
         self.delete = IconButton("trash", "Delete this persona")

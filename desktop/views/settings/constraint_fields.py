@@ -6,10 +6,10 @@ from typing import Any
 
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QPushButton
 
-from desktop.services.settings.validation import CheckService
+from desktop.services.settings.validation import ValidationService
 from desktop.views.settings.form import SettingsForm
 from desktop.views.settings.text_editors import TextEditor
-from desktop.views.settings.validated_fields import CheckedFields
+from desktop.views.settings.validated_fields import ValidatedFields
 
 __all__ = ["ConstraintFields"]
 
@@ -71,10 +71,10 @@ _EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
 }  # fmt: skip
 
 
-class ConstraintFields(CheckedFields):
+class ConstraintFields(ValidatedFields):
     """The rows `format` and `pattern` of the constraint form."""
 
-    def __init__(self, form: SettingsForm, checks: CheckService) -> None:
+    def __init__(self, form: SettingsForm, checks: ValidationService) -> None:
         super().__init__(form, ("format", "pattern"), checks, "constraint")
         self._texts: dict[str, str] = {}
         self._format = ""

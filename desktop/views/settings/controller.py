@@ -11,22 +11,22 @@ from desktop.services.models.devices import DeviceService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.placement import Prompt
 from desktop.services.settings.presets import PresetService
-from desktop.services.settings.validation import CheckService
+from desktop.services.settings.validation import ValidationService
 from desktop.settings import MODEL_SETTINGS, Behaviour
 from desktop.views.settings.constraint_fields import ConstraintFields
 from desktop.views.settings.model.memory_line import MemoryLine, ReloadStrip
 from desktop.views.settings.preset_bar import PresetBar
 from desktop.views.settings.settings_pane import Inspector
-from desktop.views.settings.validated_fields import CheckedFields, CheckedLines
+from desktop.views.settings.validated_fields import CheckedLines, ValidatedFields
 from engine.core import ModelInfo
 from engine.settings import AdapterSettings, CacheSettings, ConstraintSettings, LoadSettings, SamplerSettings, Settings, StopSettings
 
-__all__ = ["SettingsDesk"]
+__all__ = ["SettingsController"]
 
 _GROUPS = "groups"
 
 
-class SettingsDesk(QObject):
+class SettingsController(QObject):
     """Shows the settings of `session` in `inspector` and puts what the user changes there in force.
 
     Signals:
@@ -38,7 +38,7 @@ class SettingsDesk(QObject):
     reload_requested = Signal()
 
     def __init__(
-        self, session: ChatSession, inspector: Inspector, checks: CheckService, devices: DeviceService, parent: QObject | None = None
+        self, session: ChatSession, inspector: Inspector, checks: ValidationService, devices: DeviceService, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
         self._session, self._inspector, self._devices = session, inspector, devices
@@ -58,7 +58,7 @@ class SettingsDesk(QObject):
         self._checked = (
             ConstraintFields(forms[ConstraintSettings], checks),
             CheckedLines(forms[ConstraintSettings], ("logit_bias",), checks, "bias"),
-            CheckedFields(forms[StopSettings], ("stop_regex",), checks, "expression"),
+            ValidatedFields(forms[StopSettings], ("stop_regex",), checks, "expression"),
             CheckedLines(forms[AdapterSettings], ("adapters",), checks, "adapters"),
         )
         self._unshown = set(forms)

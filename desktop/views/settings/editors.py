@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout
 
 from desktop.views.layout.bidi import isolated
 from desktop.views.settings.editor import Editor
-from desktop.views.settings.folder_list_editor import FoldersEditor
+from desktop.views.settings.folder_list_editor import FolderListEditor
 from desktop.views.settings.number_editor import NumberEditor
 from desktop.views.settings.order_editor import OrderEditor
 from desktop.views.settings.text_editors import IdsEditor, LineEditor, LinesEditor, OptionalNumberEditor, TextEditor, escape, unescape
@@ -77,6 +77,6 @@ def make_editor(info: SettingInfo, kind: Any) -> Editor:
     if isinstance(kind, types.UnionType) and set(typing.get_args(kind)) == {int, types.NoneType}:
         return OptionalNumberEditor(info)
     if many:
-        lines = FoldersEditor if info.folders else LinesEditor
+        lines = FolderListEditor if info.folders else LinesEditor
         return lines(info) if typing.get_args(kind)[0] is str else IdsEditor(info)
     raise TypeError(f"{info.label} has the type {kind}, for which there is no editor.")

@@ -10,7 +10,7 @@ from desktop.views.widgets.file_dialogs import ask_folder
 from engine.settings import SettingInfo
 
 
-class FoldersEditor(LinesEditor):
+class FolderListEditor(LinesEditor):
     """Lines that begin with a folder; backslashes are part of a path, not escapes."""
 
     def __init__(self, info: SettingInfo) -> None:

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QLineEdit,
 from desktop.views.layout.tab_order import TabOrder
 from desktop.views.settings.form import SettingsForm
 from desktop.views.settings.search import first_control, show_in, wanted_words
-from desktop.views.settings.system_prompt_field import PromptField
+from desktop.views.settings.system_prompt_field import SystemPromptField
 from desktop.views.widgets.collapsible import Group
 from desktop.views.widgets.icons import IconButton
 from engine.settings import Settings
@@ -43,7 +43,7 @@ class Inspector(QWidget):
     """Search, system prompt, settings, the switch of the advanced ones, "Save as defaults".
 
     `changed(cls, name, value)` and `reset_requested(cls, name)` name a field of a settings class of `panes`;
-    `system_prompt_changed(text, inherits)` as of `PromptField`; `advanced_changed(shown)`; `save_requested()`; `escaped()` from the
+    `system_prompt_changed(text, inherits)` as of `SystemPromptField`; `advanced_changed(shown)`; `save_requested()`; `escaped()` from the
     button `back` of a narrow window. The owner answers with `show_values`, `show_system_prompt` and `show_advanced`.
     """
 
@@ -62,7 +62,7 @@ class Inspector(QWidget):
         self.forms: dict[type[Settings], SettingsForm] = {}
         self.groups: list[Group] = []
         self._tabs = TabOrder(self)
-        self.prompt_field = PromptField("chat")
+        self.prompt_field = SystemPromptField("chat")
         self.prompt = self.prompt_field.box
         self.prompt_field.changed.connect(self.system_prompt_changed)
         self._nothing = QLabel("No setting has these words.")

@@ -6,15 +6,15 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from desktop.views.settings.form_row import Source, source_words
-from desktop.views.widgets.growing_text_edit import TextBox
+from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
 
-__all__ = ["PromptField"]
+__all__ = ["SystemPromptField"]
 
 _EXAMPLE = "How the model should behave, for example: You are a patient teacher."
 
 
-class PromptField(QWidget):
+class SystemPromptField(QWidget):
     """The prompt of a chat or a folder (`what`). `changed(text, inherits)`: the own text when the user pauses or leaves, and whether
     an empty one takes what is inherited.
 
@@ -27,7 +27,7 @@ class PromptField(QWidget):
         super().__init__()
         self._what, self._can_refuse = what, can_refuse
         self._inherited, self._source, self._inherits = "", "", True
-        self.box = TextBox("System prompt", least=3, most=12)
+        self.box = GrowingTextEdit("System prompt", least=3, most=12)
         self.box.setPlaceholderText(_EXAMPLE)
         self.box.edited.connect(self._told)
         self.box.typed.connect(lambda _text: self._describe())

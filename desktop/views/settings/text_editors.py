@@ -10,7 +10,7 @@ from PySide6.QtGui import QRegularExpressionValidator
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout
 
 from desktop.views.settings.editor import Editor
-from desktop.views.widgets.growing_text_edit import TextBox
+from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from engine.settings import SettingInfo
 
 __all__ = ["IdsEditor", "LineEditor", "LinesEditor", "OptionalNumberEditor", "TextEditor", "escape", "unescape"]
@@ -104,7 +104,7 @@ class TextEditor(Editor):
 
     def __init__(self, info: SettingInfo) -> None:
         super().__init__()
-        self.box = TextBox(info.label)
+        self.box = GrowingTextEdit(info.label)
         self.box.setPlaceholderText("none")
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
@@ -130,7 +130,7 @@ class LinesEditor(Editor):
 
     def __init__(self, info: SettingInfo) -> None:
         super().__init__()
-        self.box = TextBox(info.label)
+        self.box = GrowingTextEdit(info.label)
         self.box.setPlaceholderText("one on each line; \\n is a line break")
         self._escaped = info.escaped
         self._told: tuple[str, ...] = ()

@@ -7,19 +7,19 @@ from typing import Any
 
 from PySide6.QtCore import QObject
 
-from desktop.services.settings.validation import CheckService
+from desktop.services.settings.validation import ValidationService
 from desktop.views.settings.form import SettingsForm
 
-__all__ = ["CheckedFields"]
+__all__ = ["ValidatedFields"]
 
 
-class CheckedFields(QObject):
+class ValidatedFields(QObject):
     """The fields `names` of `form`, looked at together by the check `kind`; the sentence appears below the last of them.
 
     What was there before stays in force until all of them are good.
     """
 
-    def __init__(self, form: SettingsForm, names: Sequence[str], checks: CheckService, kind: str) -> None:
+    def __init__(self, form: SettingsForm, names: Sequence[str], checks: ValidationService, kind: str) -> None:
         super().__init__(form)
         self._form, self._names, self._checks, self._kind = form, tuple(names), checks, kind
         form.hold(self._names)
@@ -57,7 +57,7 @@ class CheckedFields(QObject):
             self.accept()
 
 
-class CheckedLines(CheckedFields):
+class CheckedLines(ValidatedFields):
     """One field that is a list of texts, each of which is checked."""
 
     def values(self) -> tuple[Any, ...]:

@@ -31,14 +31,14 @@ from PySide6.QtGui import (
 )  # fmt: skip
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QMenu, QStyle, QTableView, QWidget
 
-from desktop.items.chats.chat_list import CHAT, FOLDER, FOLDER_ROLE, KIND_ROLE, PINNED_ROLE, ShelfModel, dragged
+from desktop.items.chats.chat_list import CHAT, FOLDER, FOLDER_ROLE, KIND_ROLE, PINNED_ROLE, ChatListModel, dragged
 from desktop.items.chats.conversations import ID_ROLE
 from desktop.views.sidebar.context_menu import make_menu
-from desktop.views.sidebar.delegate import ShelfPainter
+from desktop.views.sidebar.delegate import ChatListDelegate
 from desktop.views.sidebar.drop_targets import Landing, land
-from desktop.views.widgets.inline_title_edit import TitleBox
+from desktop.views.widgets.inline_title_edit import InlineTitleEdit
 
-__all__ = ["ShelfList"]
+__all__ = ["ChatListView"]
 
 Index = QModelIndex | QPersistentModelIndex
 OPEN_AFTER_MS = 700
@@ -46,8 +46,8 @@ OPEN_AFTER_MS = 700
 _SEVERAL = Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.ControlModifier
 
 
-class ShelfList(QTableView):
-    """Shows a `ShelfModel`; it changes nothing by itself. Ids of folders are 0 for none.
+class ChatListView(QTableView):
+    """Shows a `ChatListModel`; it changes nothing by itself. Ids of folders are 0 for none.
 
     A table of one column: Qt's list asks for every row again after each change, 20 ms for 10,000 of them.
     """
@@ -72,7 +72,7 @@ class ShelfList(QTableView):
     remove_folder_requested = Signal(int)
     folder_settings_requested = Signal(int)
 
-    def __init__(self, model: ShelfModel, parent: QWidget | None = None) -> None:
+    def __init__(self, model: ChatListModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("conversations")
         self.setAccessibleName("Chats")
@@ -94,15 +94,15 @@ class ShelfList(QTableView):
         self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         self.setDragDropMode(QTableView.DragDropMode.DragDrop)
         self.setDefaultDropAction(Qt.DropAction.MoveAction)
-        self._painter = ShelfPainter(self)
+        self._painter = ChatListDelegate(self)
         self.setItemDelegate(self._painter)
         self._landing: Landing | None = None
-        self._writes_over: tuple[str, int, TitleBox] | None = None
+        self._writes_over: tuple[str, int, InlineTitleEdit] | None = None
         self._hold = QTimer(self)
         self._hold.setSingleShot(True)
         self._hold.setInterval(OPEN_AFTER_MS)
         self._hold.timeout.connect(self._open_held)
-        self._shelf = model
+        self._chat_list = model
         self._fit_rows()
         self.setModel(model)
         for signal in (model.modelReset, model.rowsInserted, model.rowsRemoved, model.rowsMoved):
@@ -118,15 +118,15 @@ class ShelfList(QTableView):
         """All rows are as high as the text wants."""
         self.verticalHeader().setDefaultSectionSize(self._painter.height(self.font()))
 
-    def shelf(self) -> ShelfModel:
+    def chat_list(self) -> ChatListModel:
         """The model."""
-        return self._shelf
+        return self._chat_list
 
     def set_open(self, conversation: int) -> None:
         """Mark the conversation that the window shows; 0 is none. Several chosen chats stay if it is one."""
         self._painter.opened = conversation
         if len(self.chosen()) <= 1 or conversation not in self.chosen():
-            self._choose(self._shelf.index(self._shelf.row_of(CHAT, conversation)))
+            self._choose(self._chat_list.index(self._chat_list.row_of(CHAT, conversation)))
         self.viewport().update()
 
     def _choose(self, index: QModelIndex) -> None:
@@ -138,7 +138,7 @@ class ShelfList(QTableView):
         """The ids of the chosen chats, in the order of the list."""
         selection = self.selectionModel().selection()
         ranges = sorted((selection.at(place).top(), selection.at(place).bottom()) for place in range(selection.count()))
-        rows = self._shelf.shown()
+        rows = self._chat_list.shown()
         return [row.number for first, last in ranges for row in rows[first : last + 1] if row.kind == CHAT]
 
     def begin_rename(self, conversation: int) -> None:
@@ -150,7 +150,7 @@ class ShelfList(QTableView):
         self._write_over(FOLDER, folder)
 
     def _write_over(self, kind: str, number: int) -> None:
-        index = self._shelf.index(self._shelf.row_of(kind, number))
+        index = self._chat_list.index(self._chat_list.row_of(kind, number))
         if not index.isValid():
             return
         self.scrollTo(index)
@@ -159,7 +159,7 @@ class ShelfList(QTableView):
         done = self.renamed if kind == CHAT else self.folder_renamed
         name = "Title of the chat" if kind == CHAT else "Name of the folder"
         text = str(index.data(Qt.ItemDataRole.EditRole) or "")
-        box = TitleBox(self, self._place_of(index), text, name, lambda text: done.emit(number, text))
+        box = InlineTitleEdit(self, self._place_of(index), text, name, lambda text: done.emit(number, text))
         self._writes_over = (kind, number, box)
         box.ended.connect(self._box_ended)
 
@@ -176,7 +176,7 @@ class ShelfList(QTableView):
         """The box in which a title is written goes with its row, and when that has gone."""
         if self._writes_over is not None:
             kind, number, box = self._writes_over
-            index = self._shelf.index(self._shelf.row_of(kind, number))
+            index = self._chat_list.index(self._chat_list.row_of(kind, number))
             if index.isValid():
                 box.setGeometry(self._place_of(index))
             else:
@@ -186,7 +186,7 @@ class ShelfList(QTableView):
         """The list is another: where nothing is chosen, the open chat is."""
         self._keep_box()
         if not self.selectionModel().hasSelection():
-            index = self._shelf.index(self._shelf.row_of(CHAT, self._painter.opened))
+            index = self._chat_list.index(self._chat_list.row_of(CHAT, self._painter.opened))
             if index.isValid():
                 place = self.verticalScrollBar().value()
                 self._choose(index)
@@ -204,7 +204,7 @@ class ShelfList(QTableView):
 
     def _toggle(self, index: Index) -> None:
         number = index.data(FOLDER_ROLE)
-        self.folder_toggled.emit(number, number not in self._shelf.open_folders)
+        self.folder_toggled.emit(number, number not in self._chat_list.open_folders)
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         """The first click has opened it already: a folder is not closed again."""
@@ -222,7 +222,7 @@ class ShelfList(QTableView):
         chats = self.chosen() if index.isValid() and self.selectionModel().isSelected(index) else []
         if kind == CHAT and index.data(ID_ROLE) not in chats:
             chats = [index.data(ID_ROLE)]
-        pinned = [bool(self._shelf.index(self._shelf.row_of(CHAT, chat)).data(PINNED_ROLE)) for chat in chats]
+        pinned = [bool(self._chat_list.index(self._chat_list.row_of(CHAT, chat)).data(PINNED_ROLE)) for chat in chats]
         return make_menu(self, str(kind), number, chats, all(pinned))
 
     # -- the keyboard
@@ -248,7 +248,7 @@ class ShelfList(QTableView):
         elif key in (Qt.Key.Key_Home, Qt.Key.Key_End):  # of the list, not of the row
             super().keyPressEvent(QKeyEvent(event.type(), key, event.modifiers() | Qt.KeyboardModifier.ControlModifier))
         elif key == inward and kind == FOLDER:
-            if index.data(FOLDER_ROLE) not in self._shelf.open_folders:
+            if index.data(FOLDER_ROLE) not in self._chat_list.open_folders:
                 self._toggle(index)
         elif key == outward:
             self._outward(index)
@@ -266,14 +266,14 @@ class ShelfList(QTableView):
         """Close the folder, or go to the one around."""
         if not index.isValid():
             return
-        if index.data(KIND_ROLE) == FOLDER and index.data(FOLDER_ROLE) in self._shelf.open_folders:
+        if index.data(KIND_ROLE) == FOLDER and index.data(FOLDER_ROLE) in self._chat_list.open_folders:
             self._toggle(index)
             return
-        rows = self._shelf.shown()
+        rows = self._chat_list.shown()
         here = rows[index.row()]
         above = next((at for at in range(index.row(), -1, -1) if rows[at].kind == FOLDER and rows[at].depth < here.depth), -1)
         if above >= 0:
-            self._choose(self._shelf.index(above))
+            self._choose(self._chat_list.index(above))
 
     # -- dragging
 
@@ -283,7 +283,7 @@ class ShelfList(QTableView):
         index = self.indexAt(point)
         rect = self.visualRect(index)
         share = (point.y() - rect.top()) / max(1, rect.height())
-        return land(self._shelf, index.row(), share, chats, folders)
+        return land(self._chat_list, index.row(), share, chats, folders)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         self.setState(QAbstractItemView.State.DraggingState)
@@ -331,7 +331,7 @@ class ShelfList(QTableView):
 
     def _open_held(self) -> None:
         landing = self._landing
-        if landing is not None and landing.folder and not landing.edge and landing.folder not in self._shelf.open_folders:
+        if landing is not None and landing.folder and not landing.edge and landing.folder not in self._chat_list.open_folders:
             self.folder_toggled.emit(landing.folder, True)
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -339,7 +339,7 @@ class ShelfList(QTableView):
         super().paintEvent(event)
         landing = self._landing
         if landing is not None and landing.edge:
-            rect = self.visualRect(self._shelf.index(landing.row))
+            rect = self.visualRect(self._chat_list.index(landing.row))
             y = rect.top() if landing.edge < 0 else rect.bottom()
             painter = QPainter(self.viewport())
             painter.setPen(QPen(self.palette().color(QPalette.ColorRole.Accent), 2))

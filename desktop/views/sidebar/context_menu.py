@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu
 
-from desktop.items.chats.chat_list import FOLDER, ShelfModel
+from desktop.items.chats.chat_list import FOLDER, ChatListModel
 
 if TYPE_CHECKING:
-    from desktop.views.sidebar.chat_list import ShelfList
+    from desktop.views.sidebar.chat_list import ChatListView
 
 __all__ = ["make_menu"]
 
 
-def make_menu(view: ShelfList, kind: str, number: int, chats: Sequence[int], pinned: bool) -> QMenu:
+def make_menu(view: ChatListView, kind: str, number: int, chats: Sequence[int], pinned: bool) -> QMenu:
     """For the row of `kind` and `number`, with the chosen `chats`; `pinned` when all of these are."""
     menu = QMenu(view)
     menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -30,7 +30,7 @@ def make_menu(view: ShelfList, kind: str, number: int, chats: Sequence[int], pin
     return menu
 
 
-def _for_chats(menu: QMenu, view: ShelfList, chats: tuple[int, ...], pinned: bool) -> None:
+def _for_chats(menu: QMenu, view: ChatListView, chats: tuple[int, ...], pinned: bool) -> None:
     count = len(chats)
     if count == 1:
         menu.addAction("Open", lambda: view.opened.emit(chats[0]))
@@ -43,8 +43,8 @@ def _for_chats(menu: QMenu, view: ShelfList, chats: tuple[int, ...], pinned: boo
     menu.addAction("Delete\tDel" if count == 1 else f"Delete {count:,} chats\tDel", lambda: view.delete_requested.emit(list(chats)))
 
 
-def _folders_into(menu: QMenu, view: ShelfList, chats: tuple[int, ...]) -> None:
-    model = view.shelf()
+def _folders_into(menu: QMenu, view: ChatListView, chats: tuple[int, ...]) -> None:
+    model = view.chat_list()
     menu.addAction("New folder", lambda: view.folder_for_requested.emit(list(chats)))
     menu.addAction("No folder", lambda: view.move_requested.emit(list(chats), 0))
     menu.addSeparator()
@@ -53,15 +53,15 @@ def _folders_into(menu: QMenu, view: ShelfList, chats: tuple[int, ...]) -> None:
         menu.addAction(name, partial(view.move_requested.emit, list(chats), folder.id))
 
 
-def _depth(model: ShelfModel, folder_id: int) -> int:
+def _depth(model: ChatListModel, folder_id: int) -> int:
     depth, folder = -1, model.folder(folder_id)
     while folder is not None:
         depth, folder = depth + 1, model.folder(folder.parent_id) if folder.parent_id is not None else None
     return depth
 
 
-def _for_folder(menu: QMenu, view: ShelfList, number: int) -> None:
-    shown = number in view.shelf().open_folders
+def _for_folder(menu: QMenu, view: ChatListView, number: int) -> None:
+    shown = number in view.chat_list().open_folders
     menu.addAction("Close" if shown else "Open", lambda: view.folder_toggled.emit(number, not shown))
     menu.addAction("Rename\tF2", lambda: view.begin_rename_folder(number))
     menu.addAction("New folder in it", lambda: view.new_folder_requested.emit(number))

@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from PySide6.QtCore import QObject, QSettings, Qt, Signal
 from PySide6.QtWidgets import QMessageBox, QPushButton
 
-from desktop.services.conversations.chat_list import Shelf
+from desktop.services.conversations.chat_list import ChatList
 from desktop.settings import Behaviour
 from desktop.store.conversations.records import SearchHit
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.sidebar.sidebar import Sidebar
 
-__all__ = ["SidebarDesk"]
+__all__ = ["SidebarController"]
 
 _OPEN_FOLDERS = "open_folders"
 
 
-class SidebarDesk(QObject):
+class SidebarController(QObject):
     """Does what is asked for in `sidebar`; `places` remembers which folders are open.
 
     Signals:
@@ -30,27 +30,27 @@ class SidebarDesk(QObject):
     export_requested = Signal(list)
     folder_settings_requested = Signal(int)
 
-    def __init__(self, shelf: Shelf, sidebar: Sidebar, chat: ChatPane, places: QSettings, parent: QObject | None = None) -> None:
+    def __init__(self, chat_list: ChatList, sidebar: Sidebar, chat: ChatPane, places: QSettings, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._shelf, self._session, self._sidebar, self._chat, self._places = shelf, shelf.session, sidebar, chat, places
+        self._chat_list, self._session, self._sidebar, self._chat, self._places = chat_list, chat_list.session, sidebar, chat, places
         self.show_in_notebook: Callable[[SearchHit, Callable[[str, int], str]], bool] = lambda hit, words_at: False
         opened = str(places.value(_OPEN_FOLDERS) or "")
-        shelf.rows.set_open_folders(int(number) for number in opened.split(",") if number.isdecimal())
+        chat_list.rows.set_open_folders(int(number) for number in opened.split(",") if number.isdecimal())
         self._connect_list()
         self._connect_trash()
         self._connect_search()
 
     def _connect_list(self) -> None:
-        rows, shelf = self._sidebar.list, self._shelf
+        rows, chat_list = self._sidebar.list, self._chat_list
         rows.renamed.connect(self._session.rename_conversation)
         rows.delete_requested.connect(self.delete)
         rows.export_requested.connect(self.export_requested)
-        rows.pin_requested.connect(shelf.pin)
+        rows.pin_requested.connect(chat_list.pin)
         rows.move_requested.connect(lambda ids, folder: self._move(ids, folder))
-        rows.dropped_out.connect(lambda ids: shelf.move(ids, None, unpin=True))
+        rows.dropped_out.connect(lambda ids: chat_list.move(ids, None, unpin=True))
         rows.folder_for_requested.connect(self._move_to_new)
         rows.new_folder_requested.connect(self.new_folder)
-        rows.folder_renamed.connect(shelf.rename_folder)
+        rows.folder_renamed.connect(chat_list.rename_folder)
         rows.folder_toggled.connect(self._toggle)
         rows.folder_moved.connect(self._move_folder)
         rows.folder_stepped.connect(self._step_folder)
@@ -59,14 +59,14 @@ class SidebarDesk(QObject):
 
     def _connect_trash(self) -> None:
         page = self._sidebar.trash
-        self._shelf.trash_changed.connect(self._show_trash)
+        self._chat_list.trash_changed.connect(self._show_trash)
         self._sidebar.trash_wanted.connect(self._fill_trash)
         page.restore_requested.connect(self._restore)
         page.delete_requested.connect(self._delete_for_good)
         page.empty_requested.connect(self._empty)
 
     def _connect_search(self) -> None:
-        finder, page = self._shelf.finder, self._sidebar.search
+        finder, page = self._chat_list.finder, self._sidebar.search
         self._sidebar.searched.connect(self._search)
         finder.titles_found.connect(page.hits.begin)
         finder.found.connect(self._add_hits)
@@ -91,15 +91,15 @@ class SidebarDesk(QObject):
         """Pin the chosen chats, the open one if none are, or unpin them when they are pinned."""
         ids = self._sidebar.list.chosen() or [self._session.conversation]
         pinned = {chat.id for chat in self._session.conversations.summaries() if chat.pinned}
-        self._shelf.pin(ids, not pinned.issuperset(ids))
+        self._chat_list.pin(ids, not pinned.issuperset(ids))
 
     def _move(self, ids: Sequence[int], folder: int) -> None:
         # A pinned chat stays at the top: in its folder it would be out of sight, and that is not what pinning is for.
-        self._shelf.move(ids, folder or None)
+        self._chat_list.move(ids, folder or None)
 
     def _move_to_new(self, ids: Sequence[int]) -> None:
-        made = self._shelf.new_folder()
-        if made and self._shelf.move(ids, made):
+        made = self._chat_list.new_folder()
+        if made and self._chat_list.move(ids, made):
             self._toggle(made, True)
             self._sidebar.list.begin_rename_folder(made)
 
@@ -108,7 +108,7 @@ class SidebarDesk(QObject):
     def new_folder(self, parent: int = 0) -> None:
         """Make a folder, and let its name be written."""
         self._sidebar.show_chats()
-        made = self._shelf.new_folder(parent or None)
+        made = self._chat_list.new_folder(parent or None)
         if made:
             for folder in (parent, made) if parent else (made,):
                 self._toggle(folder, True)
@@ -116,20 +116,20 @@ class SidebarDesk(QObject):
 
     def remove_folder(self, folder: int) -> None:
         """Remove it; where something is in it, after a question what becomes of that."""
-        found = self._shelf.rows.folder(folder)
-        count = self._shelf.chats_in(folder)
+        found = self._chat_list.rows.folder(folder)
+        count = self._chat_list.chats_in(folder)
         if found is None:
             return
         if not count:
-            self._removed(found.name, self._shelf.remove_folder(folder))
+            self._removed(found.name, self._chat_list.remove_folder(folder))
             return
         chats = "One chat is" if count == 1 else f"{count:,} chats are"
         box = self._question(f"Remove the folder “{found.name}”?", f"{chats} in it. What becomes of {'it' if count == 1 else 'them'}?")
         keep = box.addButton("Keep the chats" if count > 1 else "Keep the chat", QMessageBox.ButtonRole.AcceptRole)
         throw = box.addButton("Move to the trash", QMessageBox.ButtonRole.DestructiveRole)
         box.addButton(QMessageBox.StandardButton.Cancel)
-        keep.clicked.connect(lambda: self._removed(found.name, self._shelf.remove_folder(folder)))
-        throw.clicked.connect(lambda: self._removed(found.name, self._shelf.remove_folder(folder, throw_away=True)))
+        keep.clicked.connect(lambda: self._removed(found.name, self._chat_list.remove_folder(folder)))
+        throw.clicked.connect(lambda: self._removed(found.name, self._chat_list.remove_folder(folder, throw_away=True)))
         box.setDefaultButton(keep if isinstance(keep, QPushButton) else None)
         box.open()
 
@@ -138,22 +138,22 @@ class SidebarDesk(QObject):
             self._chat.banner.show_notice(f"Folder “{name}” removed.", "info", undo=True)
 
     def _toggle(self, folder: int, opened: bool) -> None:
-        rows = self._shelf.rows
+        rows = self._chat_list.rows
         rows.set_open_folders(rows.open_folders | {folder} if opened else rows.open_folders - {folder})
         known = (number for number in sorted(rows.open_folders) if rows.folder(number) is not None)
         self._places.setValue(_OPEN_FOLDERS, ",".join(map(str, known)))
 
     def _move_folder(self, folder: int, parent: int, position: int) -> None:
-        self._shelf.move_folder(folder, parent or None, position if position >= 0 else None)
+        self._chat_list.move_folder(folder, parent or None, position if position >= 0 else None)
 
     def _step_folder(self, folder: int, step: int) -> None:
         """One place up or down among its siblings."""
-        found = self._shelf.rows.folder(folder)
+        found = self._chat_list.rows.folder(folder)
         if found is not None:
-            siblings = [other.id for other in self._shelf.rows.folders() if other.parent_id == found.parent_id]
+            siblings = [other.id for other in self._chat_list.rows.folders() if other.parent_id == found.parent_id]
             place = siblings.index(folder) + step
             if 0 <= place < len(siblings):
-                self._shelf.move_folder(folder, found.parent_id, place)
+                self._chat_list.move_folder(folder, found.parent_id, place)
 
     # -- the trash
 
@@ -167,21 +167,21 @@ class SidebarDesk(QObject):
             self._fill_trash()
 
     def _fill_trash(self) -> None:
-        self._sidebar.trash.show_rows(self._shelf.trash(), self._session.settings(Behaviour).trash_days)
+        self._sidebar.trash.show_rows(self._chat_list.trash(), self._session.settings(Behaviour).trash_days)
 
     def _restore(self, ids: Sequence[int]) -> None:
-        if self._shelf.restore(ids):
+        if self._chat_list.restore(ids):
             words = "The chat is back in the list." if len(ids) == 1 else f"{len(ids):,} chats are back in the list."
             self._chat.banner.show_notice(words, "info")
 
     def _delete_for_good(self, ids: Sequence[int]) -> None:
         what = "this chat" if len(ids) == 1 else f"these {len(ids):,} chats"
-        self._ask_to_delete(f"Delete {what} for good?", lambda: self._shelf.delete_for_good(ids))
+        self._ask_to_delete(f"Delete {what} for good?", lambda: self._chat_list.delete_for_good(ids))
 
     def _empty(self) -> None:
         count = self._sidebar.trash.model.rowCount()
         what = "the chat" if count == 1 else f"all {count:,} chats"
-        self._ask_to_delete(f"Delete {what} in the trash for good?", self._shelf.empty_trash)
+        self._ask_to_delete(f"Delete {what} in the trash for good?", self._chat_list.empty_trash)
 
     def _ask_to_delete(self, question: str, act: Callable[[], None]) -> None:
         box = self._question(question, "This cannot be undone.")
@@ -203,17 +203,17 @@ class SidebarDesk(QObject):
         """Show the message that was found, with the place in it marked."""
         self.hit_chosen.emit()
         if self._session.open_message(hit.message_id):
-            if self.show_in_notebook(hit, self._shelf.finder.words_at):
+            if self.show_in_notebook(hit, self._chat_list.finder.words_at):
                 return
             message = next((item for item in self._session.messages.items() if item.id == hit.message_id), None)
             if message is not None:
-                self._chat.transcript.finding.go_to(hit.message_id, hit.place, self._shelf.finder.words_at(message.text, hit.place))
+                self._chat.transcript.finding.go_to(hit.message_id, hit.place, self._chat_list.finder.words_at(message.text, hit.place))
 
     def _query(self) -> str:
         return self._sidebar.query.text().strip()
 
     def _search(self, query: str) -> None:
-        self._shelf.finder.find(query) if query else self._shelf.finder.stop()
+        self._chat_list.finder.find(query) if query else self._chat_list.finder.stop()
         if query:
             self._sidebar.search.show_state(query, True)
 
@@ -226,5 +226,5 @@ class SidebarDesk(QObject):
         self._sidebar.search.show_state(self._query(), True)
 
     def _more(self) -> None:
-        self._shelf.finder.more()
+        self._chat_list.finder.more()
         self._sidebar.search.show_state(self._query(), True)

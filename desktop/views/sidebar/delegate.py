@@ -20,14 +20,14 @@ from desktop.items.chats.chat_list import (
 from desktop.items.chats.conversations import ID_ROLE
 from desktop.views.widgets.item_painting import HIGH, PAD, ground, icon, line, side
 
-__all__ = ["ShelfPainter"]
+__all__ = ["ChatListDelegate"]
 
 Index = QModelIndex | QPersistentModelIndex
 DEEPEST_SHOWN = 6
 """Rows further inside are not moved further from the edge: their names would have no room."""
 
 
-class ShelfPainter(QStyledItemDelegate):
+class ChatListDelegate(QStyledItemDelegate):
     """Every row is equally high. `opened` is the chat that the window shows; `target` the row a drag would fall on."""
 
     def __init__(self, parent: QObject | None = None) -> None:

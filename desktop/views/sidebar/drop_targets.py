@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from desktop.items.chats.chat_list import CHAT, FOLDER, HEADING, ShelfModel
+from desktop.items.chats.chat_list import CHAT, FOLDER, HEADING, ChatListModel
 
 __all__ = ["Landing", "land"]
 
@@ -27,7 +27,7 @@ class Landing:
     edge: int = 0
 
 
-def land(model: ShelfModel, row: int, share: float, chats: Sequence[int], folders: Sequence[int]) -> Landing | None:
+def land(model: ChatListModel, row: int, share: float, chats: Sequence[int], folders: Sequence[int]) -> Landing | None:
     """What happens when these fall on `row` (-1: below all rows) at `share` of its height; None where they cannot."""
     if folders:
         return _land_folder(model, row, share, folders[0]) if len(folders) == 1 and not chats else None
@@ -46,7 +46,7 @@ def land(model: ShelfModel, row: int, share: float, chats: Sequence[int], folder
     return Landing("move", row=row)
 
 
-def _land_folder(model: ShelfModel, row: int, share: float, moved: int) -> Landing | None:
+def _land_folder(model: ChatListModel, row: int, share: float, moved: int) -> Landing | None:
     if row < 0:
         return Landing("move")
     place = model.shown()[row]
@@ -66,7 +66,7 @@ def _land_folder(model: ShelfModel, row: int, share: float, moved: int) -> Landi
     return Landing("move", folder.id, row=row)
 
 
-def _is_in(model: ShelfModel, folder_id: int, outer: int) -> bool:
+def _is_in(model: ChatListModel, folder_id: int, outer: int) -> bool:
     """Whether a folder is `outer` or inside it."""
     folder = model.folder(folder_id)
     while folder is not None:

@@ -9,22 +9,22 @@ from PySide6.QtWidgets import QWidget
 
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.settings.folder_settings import FolderSettings
-from desktop.services.settings.validation import CheckService
+from desktop.services.settings.validation import ValidationService
 from desktop.store.conversations.folders import Folder
 from desktop.store.database.database import StoreError
 
 if TYPE_CHECKING:
     from desktop.views.sidebar.folder_dialog import FolderDialog
 
-__all__ = ["FolderDesk"]
+__all__ = ["FolderController"]
 
 
-class FolderDesk(QObject):
+class FolderController(QObject):
     """`changed()`: a folder has another name, prompt or setting now."""
 
     changed = Signal()
 
-    def __init__(self, session: ChatSession, checks: CheckService, window: QWidget) -> None:
+    def __init__(self, session: ChatSession, checks: ValidationService, window: QWidget) -> None:
         super().__init__(window)
         self._session, self._checks, self._window = session, checks, window
         self.dialog: FolderDialog | None = None

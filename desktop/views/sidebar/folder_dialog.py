@@ -7,15 +7,15 @@ from PySide6.QtGui import QCloseEvent, QKeyEvent
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from desktop.services.settings.folder_settings import FolderSettings
-from desktop.services.settings.validation import CheckService
+from desktop.services.settings.validation import ValidationService
 from desktop.settings import CONVERSATION_SETTINGS, PANES
 from desktop.store.conversations.folders import Folder
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.layout.tab_order import TabOrder
 from desktop.views.settings.constraint_fields import ConstraintFields
 from desktop.views.settings.form import SettingsForm
-from desktop.views.settings.system_prompt_field import PromptField
-from desktop.views.settings.validated_fields import CheckedFields, CheckedLines
+from desktop.views.settings.system_prompt_field import SystemPromptField
+from desktop.views.settings.validated_fields import CheckedLines, ValidatedFields
 from desktop.views.widgets.banner import Banner
 from desktop.views.widgets.collapsible import Group
 from engine.settings import AdapterSettings, ConstraintSettings, Settings, StopSettings
@@ -29,7 +29,7 @@ _WORDS = "What is set here holds for every chat in this folder and in the folder
 class FolderDialog(QDialog):
     """Edits what `settings` holds. `checks` looks at patterns before they count."""
 
-    def __init__(self, settings: FolderSettings, checks: CheckService, parent: QWidget) -> None:
+    def __init__(self, settings: FolderSettings, checks: ValidationService, parent: QWidget) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.settings = settings
@@ -38,7 +38,7 @@ class FolderDialog(QDialog):
         self.name = QLineEdit(settings.folder.name)
         self.name.setAccessibleName("Name of the folder")
         self.name.setMaxLength(120)
-        self.prompt = PromptField("folder", can_refuse=False)
+        self.prompt = SystemPromptField("folder", can_refuse=False)
         self.banner = Banner()
         self.forms: dict[type[Settings], SettingsForm] = {}
         self.groups: dict[type[Settings], Group] = {}
@@ -54,7 +54,7 @@ class FolderDialog(QDialog):
         self._checked = (
             ConstraintFields(forms[ConstraintSettings], checks),
             CheckedLines(forms[ConstraintSettings], ("logit_bias",), checks, "bias"),
-            CheckedFields(forms[StopSettings], ("stop_regex",), checks, "expression"),
+            ValidatedFields(forms[StopSettings], ("stop_regex",), checks, "expression"),
             CheckedLines(forms[AdapterSettings], ("adapters",), checks, "adapters"),
         )
         self.name.textEdited.connect(lambda _text: self._pause.start())

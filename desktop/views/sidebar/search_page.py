@@ -5,8 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
 
-from desktop.items.chats.search_hits import HitsModel
-from desktop.views.sidebar.search_results import ResultsList
+from desktop.items.chats.search_hits import SearchHitsModel
+from desktop.views.sidebar.search_results import SearchResults
 
 __all__ = ["SearchPage"]
 
@@ -18,8 +18,8 @@ class SearchPage(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.hits = HitsModel(self)
-        self.list = ResultsList(self.hits)
+        self.hits = SearchHitsModel(self)
+        self.list = SearchResults(self.hits)
         self.state = QLabel()
         self.state.setTextFormat(Qt.TextFormat.PlainText)
         self.state.setProperty("tone", "muted")

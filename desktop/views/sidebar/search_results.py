@@ -7,10 +7,10 @@ from PySide6.QtGui import QFont, QFontMetrics, QKeyEvent, QPainter, QPalette
 from PySide6.QtWidgets import QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from desktop.items.chats.conversations import ID_ROLE
-from desktop.items.chats.search_hits import HIT_ROLE, SPANS_ROLE, HitsModel
+from desktop.items.chats.search_hits import HIT_ROLE, SPANS_ROLE, SearchHitsModel
 from desktop.views.widgets.item_painting import HIGH, PAD, ground, paragraph
 
-__all__ = ["ResultsList"]
+__all__ = ["SearchResults"]
 
 Index = QModelIndex | QPersistentModelIndex
 LINES = 2
@@ -56,13 +56,13 @@ class _Painter(QStyledItemDelegate):
         painter.restore()
 
 
-class ResultsList(QListView):
-    """Shows a `HitsModel`. `opened(id)` for a chat, `hit_opened(SearchHit)` for a message."""
+class SearchResults(QListView):
+    """Shows a `SearchHitsModel`. `opened(id)` for a chat, `hit_opened(SearchHit)` for a message."""
 
     opened = Signal(int)
     hit_opened = Signal(object)
 
-    def __init__(self, model: HitsModel, parent: QWidget | None = None) -> None:
+    def __init__(self, model: SearchHitsModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("conversations")
         self.setAccessibleName("Search results")

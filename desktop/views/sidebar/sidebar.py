@@ -6,8 +6,8 @@ from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QPalette
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
-from desktop.items.chats.chat_list import CHAT, ShelfModel
-from desktop.views.sidebar.chat_list import ShelfList
+from desktop.items.chats.chat_list import CHAT, ChatListModel
+from desktop.views.sidebar.chat_list import ChatListView
 from desktop.views.sidebar.search_page import SearchPage
 from desktop.views.sidebar.trash_page import TrashPage
 from desktop.views.widgets.icons import IconButton, tinted
@@ -30,14 +30,14 @@ class Sidebar(QWidget):
     escaped = Signal()
     trash_wanted = Signal()
 
-    def __init__(self, rows: ShelfModel, parent: QWidget | None = None) -> None:
+    def __init__(self, rows: ChatListModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("sidebar")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setAccessibleName("Chats")
         self._rows = rows
         self._make_head()
-        self.list = ShelfList(rows)
+        self.list = ChatListView(rows)
         self.search = SearchPage()
         self.results, self.hits = self.search.list, self.search.hits
         self.trash = TrashPage()

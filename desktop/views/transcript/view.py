@@ -31,7 +31,7 @@ from desktop.views.transcript.model_sync import ModelFeed
 from desktop.views.transcript.mouse import Pointer
 from desktop.views.transcript.overlays import Overlays
 from desktop.views.transcript.rendering.code_highlight import CodeColours, IdleRunner
-from desktop.views.transcript.rendering.image_loader import Pictures
+from desktop.views.transcript.rendering.image_loader import ImageLoader
 from desktop.views.transcript.rendering.markdown import prepare
 from desktop.views.transcript.row_pool import Stage
 from desktop.views.transcript.row_widgets.base import RowWidget
@@ -77,7 +77,7 @@ class TranscriptView(QAbstractScrollArea):
             self.remeasure, self._wrap_code, self._conversation.code, lambda message: self.edit_words(message),
         )  # fmt: skip
         self.inspection = Inspection(self, self._conversation)
-        self._pictures = Pictures(self)
+        self._pictures = ImageLoader(self)
         self.stage = Stage(RowFactory(self.viewport(), self._colours, self._pictures, hooks, self.inspection))
         self.scrolling = Scrolling(self, self._conversation, self.stage)
         self.selection = Selection(self._conversation, self.stage)

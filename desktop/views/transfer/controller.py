@@ -13,10 +13,10 @@ from PySide6.QtWidgets import QWidget
 
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.reveal_file import FileShower
-from desktop.services.transfer.transfer import ExchangeService
+from desktop.services.transfer.transfer import TransferService
 from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
-from desktop.views.layout.file_opener import FileDesk
+from desktop.views.layout.file_opener import FileOpener
 from desktop.views.widgets.file_dialogs import ask_open
 
 if TYPE_CHECKING:
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from desktop.views.transfer.export_dialog import ExportDialog
     from desktop.views.transfer.import_window import ImportWindow
 
-__all__ = ["ExchangeDesk"]
+__all__ = ["TransferController"]
 
 _KINDS = "Exported chats (*.json *.jsonl *.ndjson *.zip *.chat *.db);;All files (*)"
 REFRESH_S = 1.0
 """How often the list of chats follows an import: making it anew takes some 20 ms for 10,000."""
 
 
-class ExchangeDesk(QObject):
+class TransferController(QObject):
     """Opens the windows of export and import, and takes dropped exports. `window` is that of the program."""
 
-    def __init__(self, session: ChatSession, exchange: ExchangeService, chat: ChatPane, files: FileDesk, window: QWidget) -> None:
+    def __init__(self, session: ChatSession, exchange: TransferService, chat: ChatPane, files: FileOpener, window: QWidget) -> None:
         super().__init__(window)
         self._session, self._exchange, self._chat, self._window = session, exchange, chat, window
         self._shower = FileShower(lambda sentence: chat.show_notice(sentence, "warning"), self)

@@ -7,10 +7,10 @@ from PySide6.QtWidgets import QAbstractItemView, QLabel
 
 from desktop.views.layout.spacing import SCALE
 
-__all__ = ["EmptyWords"]
+__all__ = ["EmptyState"]
 
 
-class EmptyWords(QLabel):
+class EmptyState(QLabel):
     """Lies over `view`, which has its model already, as long as there is no row in it; a screen reader finds it as the description."""
 
     def __init__(self, view: QAbstractItemView, words: str) -> None:

@@ -8,7 +8,7 @@ from PySide6.QtCore import QEvent, QMimeData, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QFocusEvent, QFont, QFontDatabase, QFontMetricsF, QKeyEvent, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QPlainTextEdit
 
-__all__ = ["TextBox", "code_font"]
+__all__ = ["GrowingTextEdit", "code_font"]
 
 _PAUSE_MILLISECONDS = 600
 
@@ -20,7 +20,7 @@ def code_font() -> QFont:
     return font
 
 
-class TextBox(QPlainTextEdit):
+class GrowingTextEdit(QPlainTextEdit):
     """`least` to `most` lines high. `typed(text)` at every change by the user; `edited(text)` when the user pauses or leaves."""
 
     typed = Signal(str)

@@ -8,10 +8,10 @@ from PySide6.QtCore import QEvent, QRect, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QKeyEvent
 from PySide6.QtWidgets import QAbstractItemView, QLineEdit
 
-__all__ = ["TitleBox"]
+__all__ = ["InlineTitleEdit"]
 
 
-class TitleBox(QLineEdit):
+class InlineTitleEdit(QLineEdit):
     """Over `rect` of the list: Enter or leaving it calls `done(text)` if the text is another, Esc does not.
 
     `ended()`: it has gone.

@@ -20,7 +20,7 @@ from engine.backends.cpu.lowering.recorder import Recorder
 from engine.backends.cpu.lowering.stages import Operation, phases_of
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, PAGES, POSITIONS, ROWS, SERIAL, SMALL_ROWS, TOKENS, WORDS
-from engine.backends.cpu.runtime.thread_pool import OPERATION, Recording, Team, Words
+from engine.backends.cpu.runtime.thread_pool import OPERATION, Recording, ThreadPool, Words
 from engine.backends.memory_plan import Buffer, assign_places
 
 ARGUMENTS = 24
@@ -52,9 +52,9 @@ class Tape:
         self._values: Floats = self._arena[self._logits.place].view(np.float32).reshape(max_rows, -1)[:, : self._logits.width]
         self._first: Floats = self._values[:1]
         self._words, self._serial = self._step.data, 0
-        self._team = Team(KERNELS.team, threads, recorder.scratch)
+        self._pool = ThreadPool(KERNELS.pool, threads, recorder.scratch)
         self.stamps: Words | None = None
-        """Where `run` notes the start and the end of each phase while it is profiled; see `Team.replay`."""
+        """Where `run` notes the start and the end of each phase while it is profiled; see `ThreadPool.replay`."""
 
     def _value(self, argument: int | float | Buffer) -> int:
         if isinstance(argument, Buffer):
@@ -94,7 +94,7 @@ class Tape:
         self._tokens[:count], self._places[:count], self._pages[:length] = tokens, places, pages
         self._serial += 1
         self._words[ROWS], self._words[LOGIT_ROWS], self._words[SERIAL] = count, rows, self._serial
-        self._team.replay(self._recording, self.stamps)
+        self._pool.replay(self._recording, self.stamps)
         if rows == 1:
             return self._first
         values: Floats = self._values[:rows]
@@ -118,5 +118,5 @@ class Tape:
 
     def close(self) -> None:
         """See `Program.close`."""
-        self._team.close()
+        self._pool.close()
         self._operations, self._arena, self._constants = [], [], []

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import RawTensor
-from engine.backends.cpu.codegen.kernel_cache import family_for
+from engine.backends.cpu.codegen.kernel_cache import weight_layout_for
 from engine.backends.cpu.codegen.simd import LANES
-from engine.backends.cpu.layouts.table import Bytes, Family
+from engine.backends.cpu.layouts.table import Bytes, WeightLayout
 from engine.backends.cpu.runtime.memory import aligned
 from engine.errors import BadCheckpoint
 
@@ -30,11 +30,11 @@ class WeightOutline:
 
     def __init__(self, tensor: RawTensor) -> None:
         self.shape = tensor.shape
-        self.family: Family = family_for(tensor.type)
+        self.weight_layout: WeightLayout = weight_layout_for(tensor.type)
         n, k = tensor.shape
-        self.blocks = -(-k // self.family.unit)
+        self.blocks = -(-k // self.weight_layout.unit)
         self.tiles = -(-n // LANES)
-        self.tile_bytes = self.blocks * self.family.block_bytes
+        self.tile_bytes = self.blocks * self.weight_layout.block_bytes
         self.nbytes = self.tiles * self.tile_bytes
 
     @property
@@ -51,7 +51,7 @@ def packed_bytes(tensor: RawTensor) -> int:
 class CpuWeight(WeightOutline):
     """(N, K) in tiles of 16 rows.
 
-    Types without a layout of their own become F16 or F32 (`family_for`). Raises `NotEnoughMemory`, and `BadCheckpoint` for a
+    Types without a layout of their own become F16 or F32 (`weight_layout_for`). Raises `NotEnoughMemory`, and `BadCheckpoint` for a
     number that is too large for F16.
     """
 
@@ -77,15 +77,15 @@ class CpuWeight(WeightOutline):
         """Put `count` rows into the tiles from row `first` on, a multiple of 16."""
         full = -(-count // LANES) * LANES
         start = first // LANES * self.tile_bytes
-        packed = self.family.pack(name, self._padded(raw, count, self.shape[1]), full, self.blocks * self.family.unit)
+        packed = self.weight_layout.pack(name, self._padded(raw, count, self.shape[1]), full, self.blocks * self.weight_layout.unit)
         self._data[start : start + packed.size] = packed
 
     def _file_bytes(self, rows: RawTensor) -> tuple[str, Bytes]:
-        """A type that the family packs, and the rows' bytes in it."""
-        if rows.type in self.family.types:
+        """A type that the weight layout packs, and the rows' bytes in it."""
+        if rows.type in self.weight_layout.types:
             return rows.type, rows.data
         values = rows.dequantise()
-        if self.family.types != ("F16",):
+        if self.weight_layout.types != ("F16",):
             return "F32", values.reshape(-1).view(np.uint8)
         with np.errstate(over="ignore"):
             half = values.astype(np.float16)
@@ -98,7 +98,7 @@ class CpuWeight(WeightOutline):
 
     def _padded(self, raw: Bytes, rows: int, columns: int) -> npt.NDArray[np.uint8]:
         """The rows' bytes, with zero rows up to a whole tile and zero columns up to a whole block."""
-        full, width = -(-rows // LANES) * LANES, self.blocks * self.family.unit
+        full, width = -(-rows // LANES) * LANES, self.blocks * self.weight_layout.unit
         if full == rows and width == columns:
             return np.ascontiguousarray(raw)
         per_row = raw.size // rows

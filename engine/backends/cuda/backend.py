@@ -15,7 +15,7 @@ from engine.backends.cuda.program import CudaProgram
 from engine.backends.cuda.proof import proven
 from engine.backends.cuda.proof.torch_program import TorchCache, TorchProgram
 from engine.backends.cuda.proof.trial import Trial
-from engine.backends.cuda.runtime.decode_loop import walk_kernels
+from engine.backends.cuda.runtime.decode_loop import decode_loop_kernels
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.runtime.device_map import Split
 from engine.backends.cuda.weight import CudaWeight
@@ -62,7 +62,7 @@ class CudaBackend:
                 continue
             recorder = Outline(kept_as(cache_dtype), device)
             logits = forward(recorder)
-            kernels = [*recorder.recording(logits).kernels(0), *walk_kernels(logits.width)]
+            kernels = [*recorder.recording(logits).kernels(0), *decode_loop_kernels(logits.width)]
             names, before = frozenset(kernel.name for kernel in kernels), proven.known(device.identity)
             if stopped := sorted(names & before.crashed):
                 self.replace("kernels that this model needs stopped this GPU before", "Stopped the GPU: " + ", ".join(stopped))
@@ -99,7 +99,7 @@ class CudaBackend:
             for device in self._devices[: self._split.used]:
                 recorder = Outline(kept_as(cache_dtype), device)
                 logits = forward(recorder)
-                yield from device.prepare([*recorder.recording(logits).kernels(0), *walk_kernels(logits.width)])
+                yield from device.prepare([*recorder.recording(logits).kernels(0), *decode_loop_kernels(logits.width)])
         except (NotEnoughMemory, DeviceLost):
             raise
         except EngineError as error:  # one that cannot be compiled, or that the driver does not take

@@ -7,7 +7,7 @@ fp32, fp16, fp8   numbers [256][D]: the D numbers of a position lie together.
 q8                codes int8 [256][n 32], then their scales fp16 [256][n]: n = ceil(D / 32) groups of 32 turned dimensions.
 q4                codes uint32 [256][n 4]: a word holds eight dimensions, the word's dimension 2 j in bits 4 j .. 4 j + 3 and 2 j + 1 in
                   bits 16 + 4 j .. 16 + 4 j + 3 (so that one mask gives the codes of two neighbours as halves of a word); a code is
-                  the index of its level in `cache_types.Q4_LEVELS`. Then scales as those of q8. Then turned vectors, float32 [n 32]:
+                  the index of its level in `kv_formats.Q4_LEVELS`. Then scales as those of q8. Then turned vectors, float32 [n 32]:
                   of keys the mean, which all of the page's keys are differences from but for those of a sequence's first 16 positions
                   (what lies here then is of no meaning, and may be anything), and the sequence's first key; of values the first value.
                   The first vectors are there in a sequence's first page only, and stand for position 0 in place of its codes.
@@ -39,7 +39,7 @@ _NUMBER_BYTES = {"fp32": 4, "fp16": 2, "fp8": 1}
 
 @dataclass(frozen=True)
 class Layout:
-    """One page's keys or values of one head: `side` is "keys" or "values", `name` a format of `cache_types`. Offsets in bytes."""
+    """One page's keys or values of one head: `side` is "keys" or "values", `name` a format of `kv_formats`. Offsets in bytes."""
 
     side: str
     name: str

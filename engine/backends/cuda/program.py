@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.base import Floats, Step, Walk, WalkPlan
+from engine.backends.base import DecodeLoop, Floats, SamplingPlan, Step
 from engine.backends.cuda.kv_cache import CudaCache
 from engine.backends.cuda.lowering.call import FEW_ROWS, Argument, Call, Given
 from engine.backends.cuda.lowering.nodes import Move
 from engine.backends.cuda.lowering.recording import Arena, Recording
-from engine.backends.cuda.runtime.decode_loop import OneRow, Walks
+from engine.backends.cuda.runtime.decode_loop import DecodeLoops, OneRow
 from engine.backends.cuda.runtime.device import Device, Graph
 from engine.backends.memory_plan import Buffer
 from engine.core import PAGE_TOKENS
@@ -91,11 +91,11 @@ class CudaProgram:
             for number, device in enumerate(devices)
             for place, rooms in recording.rooms(number).items()
         }
-        self._walks: Walks | None = None
+        self._decode_loops: DecodeLoops | None = None
         self._closed = False
         # Now, not in a reply: what a step of one row replays, with its draw and without.
         self._replays[1, 1] = self._record(1, 1)
-        self.walk(WalkPlan(recording.logits.width, greedy=True))
+        self.decode_loop(SamplingPlan(recording.logits.width, greedy=True))
 
     def run(self, step: Step) -> Floats:
         """See `Program.run`."""
@@ -164,19 +164,19 @@ class CudaProgram:
 
         return device.record(launches)
 
-    def walk(self, plan: WalkPlan) -> Walk | None:
-        """See `Walker.walk`: on one device only, where the token that is drawn is where the next step begins."""
+    def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
+        """See `HasDecodeLoop.decode_loop`: on one device only, where the token that is drawn is where the next step begins."""
         assert not self._closed, "the program is closed"
         if len(self._devices) > 1:
             return None
-        if self._walks is None:
+        if self._decode_loops is None:
             position, tokens, pages = self._states[0].parts
             logits = self._few[0].memory(self._recording.logits)[: 4 * self._recording.logits.width]
             calls = [call for _, call in self._recording.few if isinstance(call, Call)]
             launch = partial(_launch_one, self._devices[0], self._few[0], self._states[0], calls)
             row = OneRow(launch, tokens[:4], position, pages, logits, self._recording.positions)
-            self._walks = Walks(self._devices[0], row)
-        return self._walks.walk(plan)
+            self._decode_loops = DecodeLoops(self._devices[0], row)
+        return self._decode_loops.decode_loop(plan)
 
     # -- many rows
 
@@ -221,11 +221,11 @@ class CudaProgram:
         if self._closed:
             return
         self._closed = True
-        walks, self._walks = self._walks, None
+        decode_loops, self._decode_loops = self._decode_loops, None
         try:
-            if walks is not None:
+            if decode_loops is not None:
                 with suppress(DeviceLost):  # on a device that is gone nothing is under way
-                    walks.close()
+                    decode_loops.close()
             for device in self._devices:
                 with suppress(DeviceLost):
                     device.synchronize()
@@ -262,7 +262,7 @@ def launch_few(device: Device, arena: Arena, state: State, call: Call, rows: int
 def _launch_one(device: Device, arena: Arena, state: State, calls: Sequence[Call]) -> None:
     """A step of one row, without its state and without telling its logits.
 
-    A walk keeps this and not its program, which keeps the walk: they would be a cycle, whose memory on the
+    A decode loop keeps this and not its program, which keeps the decode loop: they would be a cycle, whose memory on the
     device stays until somebody looks for cycles.
     """
     for call in calls:

@@ -1,4 +1,4 @@
-"""A matrix on a GPU, in the packed layout of its family; and the table by which kernels find an expert's matrix."""
+"""A matrix on a GPU, in the packed layout of its weight layout; and the table by which kernels find an expert's matrix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.backends.base import RawTensor
 from engine.backends.blocked import in_blocks
 from engine.backends.cuda.kernels.packed_activations import padded
 from engine.backends.cuda.layouts.layout import ROWS, Bytes
-from engine.backends.cuda.layouts.table import family_for
+from engine.backends.cuda.layouts.table import weight_layout_for
 from engine.backends.cuda.runtime.device import Device
 from engine.errors import BadCheckpoint
 
@@ -35,10 +35,10 @@ class WeightOutline:
 
     def __init__(self, tensor: RawTensor, capability: int = 80) -> None:
         self.shape = tensor.shape
-        self.family = family_for(in_blocks(tensor).type, capability)
+        self.weight_layout = weight_layout_for(in_blocks(tensor).type, capability)
         n, k = tensor.shape
         self.tiles = -(-n // ROWS)
-        self.tile_bytes = self.family.tile_bytes(k)
+        self.tile_bytes = self.weight_layout.tile_bytes(k)
         self.nbytes = self.tiles * self.tile_bytes
 
     @property
@@ -50,7 +50,7 @@ class WeightOutline:
 class CudaWeight(WeightOutline):
     """(N, K) on a device, in tiles of 16 rows. It is sent in pieces, so the host never holds it whole.
 
-    Types without a layout of their own become F16 or F32 (`family_for`). Raises `NotEnoughMemory`, and `BadCheckpoint` for a number
+    Types without a layout of their own become F16 or F32 (`weight_layout_for`). Raises `NotEnoughMemory`, and `BadCheckpoint` for a number
     that is too large for F16.
     """
 
@@ -87,14 +87,14 @@ class CudaWeight(WeightOutline):
             out = np.zeros((full, per_row * width // columns), np.uint8)
             out[:rows, :per_row] = raw.reshape(rows, per_row)
             raw = out.reshape(-1)
-        return self.family.pack(name, np.ascontiguousarray(raw), full, width)
+        return self.weight_layout.pack(name, np.ascontiguousarray(raw), full, width)
 
     def _file_bytes(self, rows: RawTensor) -> tuple[str, Bytes]:
-        """A type that the family packs, and the rows' bytes in it."""
-        if rows.type in self.family.types:
+        """A type that the weight layout packs, and the rows' bytes in it."""
+        if rows.type in self.weight_layout.types:
             return rows.type, rows.data
         values = rows.dequantise()
-        if "F16" not in self.family.types:
+        if "F16" not in self.weight_layout.types:
             return "F32", values.reshape(-1).view(np.uint8)
         with np.errstate(over="ignore"):
             half = values.astype(np.float16)
@@ -117,9 +117,9 @@ class CudaWeight(WeightOutline):
 
 
 class ExpertTable:
-    """The addresses of one family's matrices of a stack of experts, int64 on the device: 0 for those of other families.
+    """The addresses of one weight layout's matrices of a stack of experts, int64 on the device: 0 for those of other weight layouts.
 
-    `weights` are all of the stack, of equal shape; `first` is one of the family.
+    `weights` are all of the stack, of equal shape; `first` is one of the weight layout.
     """
 
     def __init__(self, device: Device | None, weights: Sequence[WeightOutline], first: WeightOutline) -> None:
@@ -128,7 +128,7 @@ class ExpertTable:
         self.first, self.weights = first, weights
         self._data: torch.Tensor | None = None
         if device is not None:
-            self._data = device.upload(np.array([w.address if w.family is first.family else 0 for w in weights], np.int64))
+            self._data = device.upload(np.array([w.address if w.weight_layout is first.weight_layout else 0 for w in weights], np.int64))
 
     @property
     def address(self) -> int:
@@ -137,6 +137,6 @@ class ExpertTable:
 
 
 def expert_tables(device: Device | None, weights: Sequence[WeightOutline]) -> list[ExpertTable]:
-    """A table for each family among the experts' matrices."""
-    firsts = {w.family.name: w for w in reversed(weights)}
+    """A table for each weight layout among the experts' matrices."""
+    firsts = {w.weight_layout.name: w for w in reversed(weights)}
     return [ExpertTable(device, weights, first) for first in firsts.values()]

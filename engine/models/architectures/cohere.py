@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.backends.base import RawTensor
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig, gguf_shape, hf_activation, hf_shape, layer_kinds
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
@@ -77,4 +77,4 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
 
 
-COHERE = Family(("command-r", "cohere2"), ("CohereForCausalLM", "Cohere2ForCausalLM"), from_hf, from_gguf, HF_NAMES, GGUF)
+COHERE = Architecture(("command-r", "cohere2"), ("CohereForCausalLM", "Cohere2ForCausalLM"), from_hf, from_gguf, HF_NAMES, GGUF)

@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.config import MAX_CONTEXT, ModelConfig, gguf_shape, gguf_windows, hf_activation, hf_shape, layer_kinds
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
@@ -146,9 +146,9 @@ def _plain(base: float, dim: int) -> RopeConfig:
     return RopeConfig(base, dim, False, (1.0,) * (dim // 2))
 
 
-GEMMA = Family(("gemma",), ("GemmaForCausalLM",), from_hf, from_gguf, HF, GGUF)
-GEMMA_2 = Family(("gemma2",), ("Gemma2ForCausalLM",), from_hf_2, from_gguf_2, FOUR_NORMS, GGUF)
-GEMMA_3 = Family(
+GEMMA = Architecture(("gemma",), ("GemmaForCausalLM",), from_hf, from_gguf, HF, GGUF)
+GEMMA_2 = Architecture(("gemma2",), ("Gemma2ForCausalLM",), from_hf_2, from_gguf_2, FOUR_NORMS, GGUF)
+GEMMA_3 = Architecture(
     ("gemma3",), ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"), from_hf_3, from_gguf_3, FOUR_NORMS, GGUF,
     prefixes=("", "language_model.", "-model.language_model."),
 )  # fmt: skip

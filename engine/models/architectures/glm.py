@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.backends.base import RawTensor
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig, gguf_shape, hf_activation, hf_shape
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
@@ -45,4 +45,4 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
 
 
-GLM = Family(("chatglm", "glm4"), ("GlmForCausalLM", "Glm4ForCausalLM"), from_hf, from_gguf, HF_NAMES, GGUF_NAMES)
+GLM = Architecture(("chatglm", "glm4"), ("GlmForCausalLM", "Glm4ForCausalLM"), from_hf, from_gguf, HF_NAMES, GGUF_NAMES)

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.backends.base import RawTensor
 from engine.errors import UnsupportedModel
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.config import MAX_CONTEXT, MAX_LAYERS, MAX_VOCAB, ModelConfig, gguf_shape, hf_activation, hf_architecture, hf_name
 from engine.models.keys import Keys
 from engine.models.names import GGUF, TensorNames
@@ -55,4 +55,4 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     return ModelConfig(**shape, **_QUIRKS, activation="gelu_tanh", learned_positions=shape["context_length"])
 
 
-GPT2 = Family(("gpt2",), ("GPT2LMHeadModel",), from_hf, from_gguf, HF_NAMES, GGUF, prefixes=("", "-"))
+GPT2 = Architecture(("gpt2",), ("GPT2LMHeadModel",), from_hf, from_gguf, HF_NAMES, GGUF, prefixes=("", "-"))

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from engine.backends.base import RawTensor
 from engine.errors import UnsupportedModel
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.architectures.experts import gguf_experts, hf_experts
 from engine.models.config import MAX_CONTEXT, ModelConfig, gguf_shape, gguf_windows, hf_shape, layer_kinds
 from engine.models.keys import Keys
@@ -80,4 +80,4 @@ def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
     return replace(names, stacks_transposed=False) if first is not None and first.type == "MXFP4" else names
 
 
-GPT_OSS = Family(("gpt-oss",), ("GptOssForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES, adapt=_adapt)
+GPT_OSS = Architecture(("gpt-oss",), ("GptOssForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES, adapt=_adapt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.backends.base import RawTensor
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig, gguf_shape, hf_activation, hf_shape
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
@@ -46,4 +46,4 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
 
 
-GRANITE = Family(("granite",), ("GraniteForCausalLM",), from_hf, from_gguf, HF, GGUF, turned_rows=True)
+GRANITE = Architecture(("granite",), ("GraniteForCausalLM",), from_hf, from_gguf, HF, GGUF, turned_rows=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.backends.base import RawTensor
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig, gguf_shape, hf_activation, hf_shape
 from engine.models.keys import Keys
 from engine.models.names import GGUF, TensorNames
@@ -39,4 +39,4 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     return ModelConfig(**shape, rope=rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=True))
 
 
-INTERNLM2 = Family(("internlm2",), ("InternLM2ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF, turned_rows=True)
+INTERNLM2 = Architecture(("internlm2",), ("InternLM2ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF, turned_rows=True)

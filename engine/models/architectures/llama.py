@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.backends.base import RawTensor
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.architectures.experts import gguf_experts
 from engine.models.config import ModelConfig, gguf_shape, hf_activation, hf_shape, sliding
 from engine.models.keys import Keys
@@ -50,6 +50,6 @@ def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
     return replace(names, expert_gate="ffn_gate.{}", expert_up="ffn_up.{}", expert_down="ffn_down.{}")
 
 
-LLAMA = Family(
+LLAMA = Architecture(
     ("llama",), ("LlamaForCausalLM", "MistralForCausalLM"), from_hf, from_gguf, HF, GGUF, prefixes=("", "-"), turned_rows=True, adapt=_adapt
 )

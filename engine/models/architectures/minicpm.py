@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from engine.backends.base import RawTensor
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig, gguf_shape, hf_activation, hf_shape
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
@@ -47,4 +47,4 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
 
 
-MINICPM = Family(("minicpm",), ("MiniCPMForCausalLM",), from_hf, from_gguf, HF, GGUF, turned_rows=True)
+MINICPM = Architecture(("minicpm",), ("MiniCPMForCausalLM",), from_hf, from_gguf, HF, GGUF, turned_rows=True)

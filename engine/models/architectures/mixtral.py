@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.architectures.experts import hf_experts
 from engine.models.config import ModelConfig, hf_activation, hf_shape, sliding
 from engine.models.keys import Keys
@@ -37,4 +37,4 @@ def from_hf(keys: Keys) -> ModelConfig:
     )
 
 
-MIXTRAL = Family((), ("MixtralForCausalLM",), from_hf, None, NAMES, None)
+MIXTRAL = Architecture((), ("MixtralForCausalLM",), from_hf, None, NAMES, None)

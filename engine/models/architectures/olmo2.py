@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.backends.base import RawTensor
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig, gguf_shape, hf_activation, hf_shape
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
@@ -41,4 +41,4 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     return ModelConfig(**shape, rope=rope, placement="after", query_key_norm="row")
 
 
-OLMO2 = Family(("olmo2",), ("Olmo2ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF)
+OLMO2 = Architecture(("olmo2",), ("Olmo2ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.backends.base import RawTensor
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.architectures.experts import gguf_experts, hf_experts
 from engine.models.config import MAX_CONTEXT, MAX_LAYERS, Experts, ModelConfig, gguf_shape, hf_activation, hf_shape, layer_kinds
 from engine.models.keys import Keys
@@ -104,6 +104,6 @@ def _gguf(keys: Keys, tensors: Mapping[str, RawTensor], architecture: str) -> Mo
     return ModelConfig(**shape, rope=rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=False))
 
 
-QWEN_2 = Family(("qwen2",), ("Qwen2ForCausalLM",), from_hf_2, from_gguf_2, HF, GGUF, prefixes=("", "-"))
-QWEN_3 = Family(("qwen3",), ("Qwen3ForCausalLM",), from_hf_3, from_gguf_3, HF, GGUF, prefixes=("", "-"))
-QWEN_3_MIXTURE = Family(("qwen3moe",), ("Qwen3MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE, GGUF)
+QWEN_2 = Architecture(("qwen2",), ("Qwen2ForCausalLM",), from_hf_2, from_gguf_2, HF, GGUF, prefixes=("", "-"))
+QWEN_3 = Architecture(("qwen3",), ("Qwen3ForCausalLM",), from_hf_3, from_gguf_3, HF, GGUF, prefixes=("", "-"))
+QWEN_3_MIXTURE = Architecture(("qwen3moe",), ("Qwen3MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE, GGUF)

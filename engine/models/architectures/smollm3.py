@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from engine.backends.base import RawTensor
 from engine.errors import BadCheckpoint
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig, gguf_shape, hf_activation, hf_shape, layer_kinds
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
@@ -55,4 +55,4 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     return ModelConfig(**shape, rope=rope, unturned=every(shape["layers"], _STEP))
 
 
-SMOLLM3 = Family(("smollm3",), ("SmolLM3ForCausalLM",), from_hf, from_gguf, HF, GGUF, turned_rows=True)
+SMOLLM3 = Architecture(("smollm3",), ("SmolLM3ForCausalLM",), from_hf, from_gguf, HF, GGUF, turned_rows=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.backends.base import RawTensor
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig, gguf_shape, hf_activation, hf_shape
 from engine.models.keys import Keys
 from engine.models.names import GGUF, HF
@@ -47,4 +47,4 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
 
 
-STABLELM = Family(("stablelm",), ("StableLmForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF)
+STABLELM = Architecture(("stablelm",), ("StableLmForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF)

@@ -13,7 +13,7 @@ from engine.backends.base import Array, Floats, Ops, RawTensor, Weight
 from engine.backends.blocked import in_blocks
 from engine.backends.composite import PERMUTED, is_composite
 from engine.backends.kv_formats import cache_type
-from engine.models.architecture import Family
+from engine.models.architecture import Architecture
 from engine.models.base import rotary
 from engine.models.config import ModelConfig
 from engine.models.layers import Linear, Parts
@@ -37,7 +37,7 @@ Key = tuple[str, int, int, str, int]
 
 
 def miniatures(
-    family: Family, config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTensor],
+    architecture: Architecture, config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTensor],
     prepare: Callable[[RawTensor], RawTensor] | None, cache_dtype: str,
 ) -> tuple[Case, Case]:  # fmt: skip
     """One of each kind of layer that the model has, as wide as it is, with few heads, features and tokens; without adapters, and with."""
@@ -48,10 +48,10 @@ def miniatures(
 
     def case(name: str, adapted: bool) -> Case:
         plan = _Plan(tensors, names, layers, prepare, small, adapted)
-        _built(family, plan, small, names)
+        _built(architecture, plan, small, names)
 
         def forward(ops: Ops, weights: Sequence[Weight]) -> Array:
-            return _built(family, replace(plan, weights=weights), small, names)(ops, turn)
+            return _built(architecture, replace(plan, weights=weights), small, names)(ops, turn)
 
         share = BF16_SHARE if any(key[0] == "BF16" for key in plan.keys) else SHARE
         tolerance = share + 2 * max(CACHES[kind.keys], CACHES[kind.values])
@@ -75,8 +75,8 @@ def _kind(matrix: RawTensor, prepare: Callable[[RawTensor], RawTensor] | None) -
     return "F16" if matrix.type.startswith(PERMUTED) and not is_composite(matrix) else matrix.type
 
 
-def _built(family: Family, source: _Plan, config: ModelConfig, names: TensorNames) -> Parts:
-    building = family.build(source, config, names)
+def _built(architecture: Architecture, source: _Plan, config: ModelConfig, names: TensorNames) -> Parts:
+    building = architecture.build(source, config, names)
     while True:
         try:
             next(building)

@@ -15,22 +15,22 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.store.conversations.temporary import Library
 from desktop.store.database.database import Database
 from desktop.store.settings.preferences import Preferences
-from tests.desktop.fakes import EchoChat, EchoDoor
+from tests.desktop.fakes import EchoApi, EchoChat
 
 
-class Desk(QObject):
+class Harness(QObject):
     """The session with its fakes, and notes of all it said."""
 
     def __init__(self, qtbot: QtBot, folder: Path) -> None:
         super().__init__()
         self.qtbot = qtbot
         self.folder = folder
-        self.door = EchoDoor()
+        self.echo = EchoApi()
         self.database = Database(folder / "conversations.sqlite3")
         self.library = Library(self.database)
         self.store = self.library.kept
         preferences = Preferences(folder / "preferences.json")
-        self.session = ChatSession(self.library, preferences, self.door.open_chat, self.door.describe, self.door.draft_problem)
+        self.session = ChatSession(self.library, preferences, self.echo.open_chat, self.echo.describe, self.echo.draft_problem)
         self.testers = [QAbstractItemModelTester(model) for model in (self.session.messages, self.session.conversations)]
         self.said: dict[str, list[tuple[Any, ...]]] = {}
         for name in ("state_changed", "progress", "stats_changed", "notice", "model_changed", "conversation_changed", "title_changed",
@@ -41,7 +41,7 @@ class Desk(QObject):
 
     @property
     def chat(self) -> EchoChat:
-        return self.door.chat
+        return self.echo.chat
 
     def load(self, path: str = "/models/echo.gguf") -> None:
         self.session.open_model(path)
@@ -90,14 +90,14 @@ class Desk(QObject):
 
 
 @pytest.fixture
-def desk(qtbot: QtBot, tmp_path: Path) -> Iterator[Desk]:
-    found = Desk(qtbot, tmp_path)
+def harness(qtbot: QtBot, tmp_path: Path) -> Iterator[Harness]:
+    found = Harness(qtbot, tmp_path)
     found.session.restore()
     yield found
     found.close()
 
 
 @pytest.fixture
-def talking(desk: Desk) -> Desk:
-    desk.load()
-    return desk
+def talking(harness: Harness) -> Harness:
+    harness.load()
+    return harness

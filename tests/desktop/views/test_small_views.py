@@ -8,12 +8,12 @@ from PySide6.QtGui import QFont, QGuiApplication
 from PySide6.QtWidgets import QAbstractSpinBox, QLineEdit, QListWidget, QPushButton, QVBoxLayout, QWidget
 
 from desktop.items.models.local_models import ModelEntry
-from desktop.views.chat.status_bar import StatusLine
+from desktop.views.chat.status_bar import StatusBar
 from desktop.views.chat.welcome_page import STARTER_LABEL, WelcomePage
 from desktop.views.settings.settings_pane import Inspector
 from desktop.views.widgets.banner import Banner
-from desktop.views.widgets.empty_state import EmptyWords
-from desktop.views.widgets.growing_text_edit import TextBox
+from desktop.views.widgets.empty_state import EmptyState
+from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from engine.core import Stats
 from engine.settings import CacheSettings, SamplerSettings, StopSettings
 
@@ -100,7 +100,7 @@ def test_notes_leave_by_themselves_and_trouble_stays(qtbot, monkeypatch) -> None
 
 
 def test_status_line_shows_the_figures_of_a_reply(qtbot) -> None:
-    line = StatusLine()
+    line = StatusBar()
     qtbot.addWidget(line)
     line.resize(900, 30)
     line.show()
@@ -113,7 +113,7 @@ def test_status_line_shows_the_figures_of_a_reply(qtbot) -> None:
 
 
 def test_status_line_shows_what_drafting_brings(qtbot) -> None:
-    line = StatusLine()
+    line = StatusBar()
     qtbot.addWidget(line)
     line.resize(900, 30)
     line.show()
@@ -125,7 +125,7 @@ def test_status_line_shows_what_drafting_brings(qtbot) -> None:
 
 
 def test_figures_of_the_status_line_are_never_cut_and_take_no_more_than_they_need(qtbot) -> None:
-    line = StatusLine()
+    line = StatusBar()
     qtbot.addWidget(line)
     line.resize(2000, 30)
     line.show()
@@ -142,7 +142,7 @@ def test_figures_of_the_status_line_are_never_cut_and_take_no_more_than_they_nee
 
 
 def test_narrow_status_line_keeps_the_most_important(qtbot) -> None:
-    line = StatusLine()
+    line = StatusBar()
     qtbot.addWidget(line)
     line.show()
     line.show_stats(STATS, "stopped at the token limit")
@@ -152,7 +152,7 @@ def test_narrow_status_line_keeps_the_most_important(qtbot) -> None:
 
 
 def test_status_line_progress(qtbot) -> None:
-    line = StatusLine()
+    line = StatusBar()
     qtbot.addWidget(line)
     line.resize(700, 30)
     line.show()
@@ -167,7 +167,7 @@ def test_status_line_progress(qtbot) -> None:
 
 
 def test_status_line_shows_no_bar_for_what_is_over_at_once(qtbot) -> None:
-    line = StatusLine()
+    line = StatusBar()
     qtbot.addWidget(line)
     line.resize(700, 30)
     line.show()
@@ -276,7 +276,7 @@ def test_the_first_page_offers_what_is_on_this_computer(qtbot) -> None:
 def test_an_empty_list_says_what_will_be_in_it(qtbot) -> None:
     shown = QListWidget()
     qtbot.addWidget(shown)
-    words = EmptyWords(shown, "There is nothing yet.")
+    words = EmptyState(shown, "There is nothing yet.")
     shown.resize(300, 200)
     shown.show()
     assert words.isVisible()
@@ -303,7 +303,7 @@ def test_the_first_button_is_whole_with_large_text(qtbot) -> None:
 
 
 def test_code_in_a_text_box_follows_the_text_size(qtbot, qapp) -> None:
-    box, usual = TextBox("Pattern"), qapp.font()
+    box, usual = GrowingTextEdit("Pattern"), qapp.font()
     qtbot.addWidget(box)
     box.use_code_font()
     family, small = box.font().family(), box.font().pointSizeF()

@@ -12,7 +12,7 @@ from PySide6.QtGui import QAccessible, QDragEnterEvent, QDropEvent, QGuiApplicat
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QFileDialog, QWidget
 
-from desktop.app import FIRST_CHATS, Desktop, Doors
+from desktop.app import FIRST_CHATS, Desktop, EngineApi
 from desktop.items.chats.conversations import ID_ROLE
 from desktop.settings import Appearance
 from desktop.store.database.database import StoreError
@@ -21,7 +21,7 @@ from desktop.store.settings.preferences import Preferences
 from engine.core import Downloaded, Downloading
 from engine.errors import BadCheckpoint, DownloadError
 from engine.settings import SamplerSettings
-from tests.desktop.fakes import EchoChat, EchoDoor
+from tests.desktop.fakes import EchoApi, EchoChat
 from tests.desktop.hand import Hand
 
 CTRL, ALT, SHIFT = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.AltModifier, Qt.KeyboardModifier.ShiftModifier
@@ -64,7 +64,7 @@ def test_type_enter_and_read(hand) -> None:
 
 
 def test_escape_stops_and_keeps_what_was_written(make_hand) -> None:
-    hand = make_hand(door=EchoDoor(EchoChat(reply="word " * 5000, delay_s=0.002)))
+    hand = make_hand(echo=EchoApi(EchoChat(reply="word " * 5000, delay_s=0.002)))
     hand.load()
     hand.type("go")
     hand.press(Key.Key_Return)
@@ -79,7 +79,7 @@ def test_escape_stops_and_keeps_what_was_written(make_hand) -> None:
 
 
 def test_escape_stops_while_the_prompt_is_read(make_hand) -> None:
-    hand = make_hand(door=EchoDoor(EchoChat(prefill_steps=1000, prefill_delay_s=0.005)))
+    hand = make_hand(echo=EchoApi(EchoChat(prefill_steps=1000, prefill_delay_s=0.005)))
     hand.load()
     hand.type("go on for long")
     hand.press(Key.Key_Return)
@@ -104,9 +104,9 @@ def test_escape_with_nothing_to_stop_dismisses_the_notice_then_clears_the_select
 
 
 def test_regenerate_keeps_the_earlier_reply(hand) -> None:
-    hand.door.chat.reply = "first"
+    hand.echo.chat.reply = "first"
     hand.say("question")
-    hand.door.chat.reply = "second"
+    hand.echo.chat.reply = "second"
     hand.press(Key.Key_R, CTRL)
     hand.qtbot.waitUntil(lambda: hand.texts() == ["question", "second"])
     hand.wait_for("idle")
@@ -131,14 +131,14 @@ def test_edit_asks_again_and_keeps_the_earlier_turn(hand) -> None:
 
 
 def test_continue_writes_on(hand) -> None:
-    hand.door.chat.reply = "one two three four"
+    hand.echo.chat.reply = "one two three four"
     hand.window.inspector.changed.emit(type(hand.session.settings(_stops())), "max_tokens", 2)
     hand.say("count")
     assert hand.texts()[-1] == "one two"
     hand.press(Key.Key_Return, ALT)
     hand.qtbot.waitUntil(lambda: hand.texts()[-1] == "one two three four")
     hand.wait_for("idle")
-    assert hand.door.chat.requests[-1].continue_last
+    assert hand.echo.chat.requests[-1].continue_last
 
 
 def _stops():
@@ -165,9 +165,9 @@ def test_delete_and_undo_by_key_and_by_button(hand) -> None:
 
 
 def test_deleting_one_version_shows_the_other(hand) -> None:
-    hand.door.chat.reply = "first"
+    hand.echo.chat.reply = "first"
     hand.say("question")
-    hand.door.chat.reply = "second"
+    hand.echo.chat.reply = "second"
     hand.press(Key.Key_R, CTRL)
     hand.qtbot.waitUntil(lambda: hand.texts() == ["question", "second"])
     hand.wait_for("idle")
@@ -241,7 +241,7 @@ def test_settings_reach_the_request_and_their_source_is_told(hand) -> None:
     box = next(w for w in form.findChildren(QAbstractSpinBox) if w.accessibleName() == "Temperature")
     box.setValue(1.3)
     hand.say("warm")
-    assert hand.door.chat.requests[-1].sampler.temperature == 1.3
+    assert hand.echo.chat.requests[-1].sampler.temperature == 1.3
     assert form.reset_button("temperature").isVisible()
     assert "this conversation" in form.reset_button("temperature").toolTip()
     hand.press(Key.Key_N, CTRL)
@@ -261,11 +261,11 @@ def test_the_system_prompt_reaches_the_request(hand) -> None:
     prompt.setFocus()
     hand.qtbot.keyClicks(prompt, "Be brief.")
     hand.say("hi")
-    assert (hand.door.chat.requests[-1].messages[0].role, hand.door.chat.requests[-1].messages[0].content) == ("system", "Be brief.")
+    assert (hand.echo.chat.requests[-1].messages[0].role, hand.echo.chat.requests[-1].messages[0].content) == ("system", "Be brief.")
 
 
 def test_copy_the_last_reply(hand) -> None:
-    hand.door.chat.reply = "**bold** words"
+    hand.echo.chat.reply = "**bold** words"
     hand.say("x")
     hand.press(Key.Key_C, CTRL | SHIFT)
     assert QGuiApplication.clipboard().text() == "**bold** words"
@@ -292,7 +292,7 @@ def test_all_is_there_after_a_restart(hand) -> None:
 
 
 def test_closing_in_mid_reply_keeps_the_text_and_ends_soon(make_hand) -> None:
-    hand = make_hand(door=EchoDoor(EchoChat(reply="word " * 5000, delay_s=0.002)))
+    hand = make_hand(echo=EchoApi(EchoChat(reply="word " * 5000, delay_s=0.002)))
     hand.load()
     hand.type("go")
     hand.press(Key.Key_Return)
@@ -315,7 +315,7 @@ def test_window_geometry_and_panes_come_back(hand) -> None:
 
 def test_a_second_window_on_the_same_data_is_refused(hand) -> None:
     with pytest.raises(StoreError, match="already open"):
-        Desktop(QApplication.instance(), hand.folder, hand.doors)
+        Desktop(QApplication.instance(), hand.folder, hand.api)
 
 
 # -- models
@@ -331,20 +331,20 @@ def test_without_a_model_the_text_is_kept_and_the_reason_told(make_hand) -> None
 
 def test_a_broken_model_leaves_the_chat_usable_and_says_why(hand) -> None:
     hand.say("before")
-    hand.door.fail_with = BadCheckpoint("The file ends in the middle of a tensor; download it again.")
-    hand.window.desk.open(hand.folder / "other.gguf")
+    hand.echo.fail_with = BadCheckpoint("The file ends in the middle of a tensor; download it again.")
+    hand.window.model_controller.open(hand.folder / "other.gguf")
     hand.qtbot.waitUntil(lambda: "middle of a tensor" in banner(hand))
     assert hand.texts() == ["before", "before"]
     hand.click("Copy details", hand.window.chat.banner)
     assert "middle of a tensor" in QGuiApplication.clipboard().text()
-    hand.door.fail_with = None
+    hand.echo.fail_with = None
     hand.load()
     hand.say("after")
     assert len(hand.texts()) == 4
 
 
 def test_a_bug_in_the_engine_is_one_sentence_with_details_to_copy(hand) -> None:
-    hand.door.chat.error = ZeroDivisionError("boom")
+    hand.echo.chat.error = ZeroDivisionError("boom")
     hand.type("x")
     hand.press(Key.Key_Return)
     hand.qtbot.waitUntil(lambda: "ZeroDivisionError" in banner(hand))
@@ -379,9 +379,9 @@ def test_a_model_dropped_onto_the_window_is_opened(make_hand, tmp_path) -> None:
     assert drop(hand.window, file, other)
     hand.qtbot.waitUntil(lambda: "“notes.txt” is empty" in banner(hand))
     hand.wait_for("idle")
-    assert hand.door.opened == [file]
+    assert hand.echo.opened == [file]
     assert drop(hand.window, folder)
-    hand.qtbot.waitUntil(lambda: hand.door.opened == [file, folder])
+    hand.qtbot.waitUntil(lambda: hand.echo.opened == [file, folder])
     hand.wait_for("idle")
 
 
@@ -389,9 +389,9 @@ def test_a_folder_with_one_gguf_file_stands_for_it(make_hand, tmp_path) -> None:
     hand = make_hand()
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "only.gguf").touch()
-    hand.window.desk.open(tmp_path / "folder")
+    hand.window.model_controller.open(tmp_path / "folder")
     hand.wait_for("idle")
-    assert hand.door.opened[0].name == "only.gguf"
+    assert hand.echo.opened[0].name == "only.gguf"
 
 
 class FakeFetch:
@@ -420,7 +420,7 @@ def test_a_model_file_is_chosen_in_a_dialog_that_does_not_stop_the_window(hand, 
     dialog = hand.window.findChild(QFileDialog)
     dialog.selectFile(str(chosen))
     dialog.accept()
-    hand.qtbot.waitUntil(lambda: hand.door.opened[-1] == chosen)
+    hand.qtbot.waitUntil(lambda: hand.echo.opened[-1] == chosen)
     hand.wait_for("idle")
 
 
@@ -454,7 +454,7 @@ def test_first_run_download_cancel_fail_retry_and_load(make_hand) -> None:
     hand.wait_for("idle")
     assert fetch.calls == 3
     assert welcome.ready.isVisible()
-    assert hand.door.opened[-1].name == "starter.gguf"
+    assert hand.echo.opened[-1].name == "starter.gguf"
 
 
 def test_starter_argument_fetches_and_loads(make_hand) -> None:
@@ -471,7 +471,7 @@ def test_model_argument_wins_over_the_last_model(hand, tmp_path) -> None:
     other.touch()
     hand.restart(model=other)
     hand.wait_for("idle")
-    assert hand.door.opened[-1] == other
+    assert hand.echo.opened[-1] == other
 
 
 def test_the_menu_lists_recent_models_and_greys_what_cannot_be_used(hand) -> None:
@@ -484,11 +484,11 @@ def test_the_menu_lists_recent_models_and_greys_what_cannot_be_used(hand) -> Non
     assert good.isChecked()
     assert not bad.isEnabled()
     assert "There is no model" in bad.text()
-    hand.door.opened.clear()
+    hand.echo.opened.clear()
     good.trigger()
     hand.wait_for("loading")
     hand.wait_for("idle")
-    assert hand.door.opened == [hand.folder / "echo.gguf"]
+    assert hand.echo.opened == [hand.folder / "echo.gguf"]
 
 
 def test_unload_and_load_again(hand) -> None:
@@ -532,7 +532,7 @@ def test_a_saved_text_size_is_there_from_the_start(make_hand, tmp_path) -> None:
     before = QApplication.font()
     Preferences(tmp_path / PREFERENCES).save_settings(Appearance(text_scale=150))
     window = make_hand().window
-    for widget in (window, window.sidebar, window.chat.status.state, window.chat.composer.box, window.device_desk.pane.combo):
+    for widget in (window, window.sidebar, window.chat.status.state, window.chat.composer.box, window.device_controller.pane.combo):
         assert widget.font().pointSizeF() == pytest.approx(before.pointSizeF() * 1.5)
     window.scale_text(0)
     assert window.chat.status.state.font().pointSizeF() == pytest.approx(before.pointSizeF())
@@ -651,7 +651,7 @@ def test_doors_default_to_the_engine() -> None:
     from desktop.services.engine import model_host
     from desktop.services.models import draft_models, starter_download
 
-    assert Doors() == Doors(model_host.open_chat, model_host.describe, starter_download.fetch_starter, draft_models.draft_problem)
+    assert EngineApi() == EngineApi(model_host.open_chat, model_host.describe, starter_download.fetch_starter, draft_models.draft_problem)
 
 
 def test_while_somebody_types_the_models_threads_leave_a_core_and_garbage_waits(hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:

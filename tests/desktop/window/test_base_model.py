@@ -13,13 +13,13 @@ from desktop.views.chat.welcome_page import BASE_MODEL
 from engine.core import ModelInfo
 from engine.settings import LoadSettings
 from engine.text.template.fallback import _FORMATS
-from tests.desktop.fakes import ECHO_INFO, EchoDoor
+from tests.desktop.fakes import ECHO_INFO, EchoApi
 from tests.desktop.hand import Hand
 
 pytestmark = pytest.mark.gui
 
 
-class BaseDoor(EchoDoor):
+class BaseDoor(EchoApi):
     """Models whose names begin with "base" have no chat template."""
 
     def describe(self, path: Path) -> ModelInfo:

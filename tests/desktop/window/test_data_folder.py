@@ -14,7 +14,7 @@ from desktop.services.system.data_folder import LOOK_MS
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import FILE_NAME, Database, Gone, StoreError, check_file
 from desktop.store.settings.preferences import Preferences
-from tests.desktop.fakes import EchoChat, EchoDoor
+from tests.desktop.fakes import EchoApi, EchoChat
 from tests.desktop.hand import Hand
 
 pytestmark = pytest.mark.skipif("sys.platform == 'win32'", reason="open files cannot be removed there")
@@ -129,7 +129,7 @@ def test_it_is_noticed_and_nothing_is_said_to_be_saved(
 
 def test_a_reply_that_runs_goes_on_and_is_saved_in_the_new_place(make_hand, tmp_path: Path) -> None:
     hold = threading.Event()
-    hand = make_hand(door=EchoDoor(EchoChat(hold=hold)))
+    hand = make_hand(echo=EchoApi(EchoChat(hold=hold)))
     hand.load()
     assert hand.session.submit("a question")
     hand.wait_for("answering", "prefill")

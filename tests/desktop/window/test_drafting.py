@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog
 
-from desktop.views.settings.model.drafting_pane import DraftPane
+from desktop.views.settings.model.drafting_pane import DraftingPane
 from engine.settings import SpeculationSettings
 from tests.desktop.hand import Hand
 
@@ -27,7 +27,7 @@ def hand(qtbot, qapp, tmp_path):
     found.close()
 
 
-def pane(hand: Hand) -> DraftPane:
+def pane(hand: Hand) -> DraftingPane:
     return hand.window.drafting.pane
 
 
@@ -57,16 +57,16 @@ def test_the_pane_shows_the_models_of_this_computer_and_takes_one(hand) -> None:
     assert hand.session.settings(SpeculationSettings).draft_model == path(hand, "small.gguf")
     assert choices.button(path(hand, "small.gguf")).isChecked()
     hand.say("a b c d e f g h i j k")
-    assert hand.door.chat.requests[-1].speculation.draft_model == path(hand, "small.gguf")
+    assert hand.echo.chat.requests[-1].speculation.draft_model == path(hand, "small.gguf")
     assert pane(hand).figures.kept.text() == "75 % of 12 drafted tokens kept"
     assert hand.window.chat.status.drafting.text() == "3.3 per pass, 75 % kept"
 
 
 def test_figures_move_while_the_reply_is_written(hand) -> None:
     draft_with(hand, method="ngram")
-    hand.door.chat.running_every, hand.door.chat.delay_s, hand.door.chat.speedup = 5, 0.01, 1.4
-    hand.door.chat.reply = "word " * 1000
-    hand.door.chat.suppressed = {3: " bad words"}
+    hand.echo.chat.running_every, hand.echo.chat.delay_s, hand.echo.chat.speedup = 5, 0.01, 1.4
+    hand.echo.chat.reply = "word " * 1000
+    hand.echo.chat.suppressed = {3: " bad words"}
     hand.type("go")
     hand.press(Key.Key_Return)
     status = hand.window.chat.status
@@ -131,7 +131,7 @@ def test_settings_and_choice_come_back_after_a_restart(hand) -> None:
     until_known(hand)
     assert pane(hand).choices.button(path(hand, "small.gguf")).isChecked()
     hand.say("again")
-    assert hand.door.chat.requests[-1].speculation.method == "model"
+    assert hand.echo.chat.requests[-1].speculation.method == "model"
 
 
 def test_stopping_the_window_while_drafts_are_looked_at(hand) -> None:

@@ -52,7 +52,7 @@ def test_each_trouble_of_a_reply_is_told_and_mended_by_the_button(hand) -> None:
     settings = SamplerSettings(temperature=0.3)
     hand.session.set_settings(settings)
     for number, (error, words, has_trace) in enumerate(TROUBLES):
-        hand.door.chat.error, hand.door.chat.error_after = error, 2
+        hand.echo.chat.error, hand.echo.chat.error_after = error, 2
         said = f"the text of message {number} stays"
         hand.type(said)
         hand.press(Qt.Key.Key_Return)
@@ -65,10 +65,10 @@ def test_each_trouble_of_a_reply_is_told_and_mended_by_the_button(hand) -> None:
         assert ("Traceback" in copied) == has_trace
         assert words in copied
         assert said not in copied
-        hand.door.chat.error = None
-        opened = len(hand.door.opened)
+        hand.echo.chat.error = None
+        opened = len(hand.echo.opened)
         hand.click(RELOAD)
-        hand.qtbot.waitUntil(lambda opened=opened: hand.session.state == "idle" and len(hand.door.opened) == opened + 1)
+        hand.qtbot.waitUntil(lambda opened=opened: hand.session.state == "idle" and len(hand.echo.opened) == opened + 1)
         assert hand.session.model is not None
         assert banner_text(hand) == ""
         assert hand.session.settings(SamplerSettings) == settings
@@ -80,12 +80,12 @@ def test_each_trouble_of_a_reply_is_told_and_mended_by_the_button(hand) -> None:
 
 
 def a_lost_device_takes_the_model_and_leaves_what_is_written(hand: Hand) -> None:
-    hand.door.chat.error = DeviceLost("The GPU stopped working: load the model again.")
+    hand.echo.chat.error = DeviceLost("The GPU stopped working: load the model again.")
     hand.type("hello there")
     hand.press(Qt.Key.Key_Return)
     hand.qtbot.waitUntil(lambda: hand.session.model is None and offered(hand))
     hand.type("a draft in the box")
-    hand.door.chat.error = None
+    hand.echo.chat.error = None
     hand.window.chat.banner.offer.setFocus()
     hand.press(Qt.Key.Key_Space)  # by keyboard
     hand.wait_for("idle")
@@ -95,24 +95,24 @@ def a_lost_device_takes_the_model_and_leaves_what_is_written(hand: Hand) -> None
 
 def a_load_that_wants_too_much_can_be_tried_again(hand: Hand) -> None:
     for error in (NotEnoughMemory("It needs 9 GB, but 1 GB is free."), MemoryError(), KeyError("wrong")):
-        hand.door.fail_with = error
-        hand.window.desk.open(hand.folder / "echo.gguf")
+        hand.echo.fail_with = error
+        hand.window.model_controller.open(hand.folder / "echo.gguf")
         hand.qtbot.waitUntil(lambda: hand.session.state in ("idle", "no_model") and offered(hand))
         assert hand.session.model is None
-        hand.door.fail_with = None
+        hand.echo.fail_with = None
         hand.click(RELOAD)
         hand.wait_for("idle")
         assert hand.session.model is not None
 
 
 def what_loading_again_cannot_mend_offers_nothing(hand: Hand) -> None:
-    hand.door.fail_with = BadCheckpoint("echo.gguf lacks tensors.")
-    hand.window.desk.open(hand.folder / "echo.gguf")
+    hand.echo.fail_with = BadCheckpoint("echo.gguf lacks tensors.")
+    hand.window.model_controller.open(hand.folder / "echo.gguf")
     hand.qtbot.waitUntil(lambda: "lacks tensors" in banner_text(hand))
     assert not offered(hand)
-    hand.door.fail_with = None
+    hand.echo.fail_with = None
     hand.load()
-    hand.door.chat = EchoChat(error=ContextTooLong("The prompt is too long."))
+    hand.echo.chat = EchoChat(error=ContextTooLong("The prompt is too long."))
     hand.load()
     hand.window.chat.banner.hide()
     hand.say("hello")

@@ -12,7 +12,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 
-from desktop.app import Doors
+from desktop.app import EngineApi
 from engine.backends.cuda.program import CudaProgram
 from engine.backends.cuda.proof import proven
 from engine.models.proof import cases, first_use
@@ -40,7 +40,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeMachine:
 
 @pytest.fixture
 def hand(qtbot, tmp_path, machine) -> Iterator[Hand]:
-    found = Hand(qtbot, tmp_path, doors=Doors())
+    found = Hand(qtbot, tmp_path, api=EngineApi())
     session = found.session
     session.set_settings(replace(session.settings(CacheSettings), context_length=512, memory=1))
     session.set_settings(replace(session.settings(SamplerSettings), temperature=0.0))
@@ -66,7 +66,7 @@ def say(hand: Hand) -> None:
 
 def test_a_wrong_kernel_is_told_with_a_report_and_replaced(hand: Hand, machine: FakeMachine, tmp_path: Path) -> None:
     machine.devices[0].broken["linear_q40"] = wrong
-    hand.window.desk.open(write_gguf(tmp_path / "m.gguf", TINY, "Q4_0"))
+    hand.window.model_controller.open(write_gguf(tmp_path / "m.gguf", TINY, "Q4_0"))
     hand.wait_for("idle", timeout=MS)
     said = banner_text(hand)
     assert said.startswith("On fake 0, ")
@@ -87,7 +87,7 @@ def test_scores_that_are_no_numbers_end_the_reply_with_a_sentence(
 ) -> None:
     """The kernels are checked again. Where they are right the model's file is suspected; where not, a button loads the model again, and
     PyTorch's operations take their place."""
-    hand.window.desk.open(write_gguf(tmp_path / "m.gguf", TINY, "Q4_0"))
+    hand.window.model_controller.open(write_gguf(tmp_path / "m.gguf", TINY, "Q4_0"))
     hand.wait_for("idle", timeout=MS)
     assert banner_text(hand) == ""
     with monkeypatch.context() as patch:

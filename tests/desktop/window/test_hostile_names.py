@@ -19,7 +19,7 @@ from desktop.store.transfer.importers.sources import SourceFile
 from desktop.views.models.model_picker import ModelPicker
 from desktop.views.widgets.banner import Banner
 from engine.hub.catalogue.models import HubChoice
-from tests.desktop.fakes import EchoDoor
+from tests.desktop.fakes import EchoApi
 
 EVIL = "a\x1b[2Jb\u202egnp.\u2067c\nFAKE\x9bd"
 UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -30,7 +30,7 @@ def test_names_of_models_and_files(tmp_path: Path) -> None:
     folder.mkdir()
     text = tmp_path / f"{EVIL}.txt"
     text.write_text("words")
-    info = EchoDoor().describe(Path("good.gguf"))
+    info = EchoApi().describe(Path("good.gguf"))
     shown = [
         model_name(f"/models/{EVIL}.gguf"), model_name(folder), entry(info, title=EVIL).name, read_attachment(text, threading.Event()).name,
         SourceFile(text, None, None, 5).name, HubChoice("a/b", "1", EVIL, "gguf", (), 1).title, str(StoreError(EVIL)), str(DiskFull(EVIL)),

@@ -30,7 +30,7 @@ def box(hand: Hand) -> QMessageBox | None:
 
 
 def begin_reply(hand: Hand) -> None:
-    hand.door.chat.hold = threading.Event()
+    hand.echo.chat.hold = threading.Event()
     hand.type("Hello")
     hand.press(Key.Key_Return)
     hand.wait_for("prefill")
@@ -39,8 +39,8 @@ def begin_reply(hand: Hand) -> None:
 def test_the_header_names_the_model_that_is_being_loaded(hand) -> None:
     picker = hand.window.picker
     assert picker.text().startswith("echo ")
-    hand.door.load_delay_s = 5.0
-    hand.window.desk.open(hand.folder / "other.gguf")
+    hand.echo.load_delay_s = 5.0
+    hand.window.model_controller.open(hand.folder / "other.gguf")
     hand.wait_for("loading")
     assert picker.text().startswith("Loading other …")
     assert picker.accessibleName() == "Loading model: other"
@@ -48,10 +48,10 @@ def test_the_header_names_the_model_that_is_being_loaded(hand) -> None:
     hand.wait_for("idle", "no_model")
     model = hand.session.model
     assert picker.text().startswith(model.name if model is not None else "Choose a model")
-    hand.door.load_delay_s = 0.0
-    hand.window.desk.open(hand.folder / "other.gguf")
+    hand.echo.load_delay_s = 0.0
+    hand.window.model_controller.open(hand.folder / "other.gguf")
     hand.qtbot.waitUntil(lambda: picker.text().startswith("other "))
-    hand.window.desk.open(hand.folder / "bad.gguf")
+    hand.window.model_controller.open(hand.folder / "bad.gguf")
     hand.wait_for("loading")
     assert "bad" in picker.text()
     hand.wait_for("idle")
@@ -63,7 +63,7 @@ def test_a_reply_is_not_ended_without_a_question(hand, way: str) -> None:
     begin_reply(hand)
     other = str(hand.folder / "other.gguf")
     ways = {
-        "open": lambda: hand.window.desk.open(hand.folder / "other.gguf"),
+        "open": lambda: hand.window.model_controller.open(hand.folder / "other.gguf"),
         "menu": lambda: hand.window.picker.chosen.emit(other),
         "unload": lambda: hand.window.actions_by_name["unload"].trigger(),
         "reload": lambda: hand.window.actions_by_name["reload"].trigger(),
@@ -88,8 +88,8 @@ def test_a_reply_is_not_ended_without_a_question(hand, way: str) -> None:
 
 def test_the_question_is_moot_when_the_reply_is_over(hand) -> None:
     begin_reply(hand)
-    hand.window.desk.open(hand.folder / "other.gguf")
-    hand.door.chat.hold.set()
+    hand.window.model_controller.open(hand.folder / "other.gguf")
+    hand.echo.chat.hold.set()
     hand.wait_for("idle")
     hand.click("Stop the reply", box(hand))
     hand.qtbot.waitUntil(lambda: hand.session.model is not None and hand.session.model.name == "other")
@@ -103,13 +103,13 @@ def test_the_question_is_moot_when_the_reply_is_over(hand) -> None:
 def notebook(hand):
     hand.press(Key.Key_K, Modifier.ControlModifier | Modifier.ShiftModifier)
     hand.window.notebooks.open_page.editor.insertPlainText("Once upon")
-    hand.door.load_delay_s = 0.3
-    hand.door.chat.reply = " a time"
+    hand.echo.load_delay_s = 0.3
+    hand.echo.chat.reply = " a time"
     return hand.window.notebooks.open_page
 
 
 def test_a_notebook_is_written_on_when_the_model_has_come(hand, notebook) -> None:
-    hand.window.desk.open(hand.folder / "other.gguf")
+    hand.window.model_controller.open(hand.folder / "other.gguf")
     hand.wait_for("loading")
     hand.press(Key.Key_Return, Modifier.ControlModifier)
     assert "still loading" in notebook.bar.note.text()
@@ -121,8 +121,8 @@ def test_a_notebook_is_written_on_when_the_model_has_come(hand, notebook) -> Non
 @pytest.mark.parametrize("act", ["stop", "escape", "leave", "fail"])
 def test_waiting_for_the_model_ends(hand, notebook, act: str) -> None:
     name = "bad.gguf" if act == "fail" else "other.gguf"
-    hand.door.load_delay_s = 0.3
-    hand.window.desk.open(hand.folder / name)
+    hand.echo.load_delay_s = 0.3
+    hand.window.model_controller.open(hand.folder / name)
     hand.wait_for("loading")
     hand.press(Key.Key_Return, Modifier.ControlModifier)
     if act == "stop":
@@ -143,7 +143,7 @@ def test_writing_again_says_why_it_cannot(hand, notebook) -> None:
     hand.wait_for("idle")
     hand.qtbot.waitUntil(lambda: not notebook.editor.streaming)
     assert notebook.editor.text() == "Once upon a time"
-    hand.window.desk.open(hand.folder / "other.gguf")
+    hand.window.model_controller.open(hand.folder / "other.gguf")
     hand.wait_for("loading")
     hand.press(Key.Key_R, Modifier.ControlModifier)
     banner = hand.window.chat.banner

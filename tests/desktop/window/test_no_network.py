@@ -59,11 +59,11 @@ model, chats, fake = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "fake"
 program = app.Desktop
 if fake:
     from tests.desktop.hand import no_fetch
-    from tests.desktop.fakes import EchoDoor
+    from tests.desktop.fakes import EchoApi
 
-    door = EchoDoor()
-    doors = app.Doors(door.open_chat, door.describe, no_fetch, door.draft_problem, measure=lambda: 1e10)
-    app.Desktop = lambda *arguments, **named: program(*arguments, **named, doors=doors)
+    echo = EchoApi()
+    api = app.EngineApi(echo.open_chat, echo.describe, no_fetch, echo.draft_problem, measure=lambda: 1e10)
+    app.Desktop = lambda *arguments, **named: program(*arguments, **named, api=api)
 
 def key(widget, key, modifier=Qt.KeyboardModifier.NoModifier):
     QTest.keyClick(widget, key, modifier)
@@ -108,7 +108,7 @@ def day(window):
     yield None
     act["menu_entry"].trigger()
     yield None
-    window.start_desk.entry_dialog.close()
+    window.application_controller.entry_dialog.close()
     act["library"].trigger()
     for _ in range(5):
         yield None
@@ -116,7 +116,7 @@ def day(window):
     yield None
     act["unload"].trigger()
     yield lambda: session.state == "no_model"
-    window.start_desk.tell_error("Something went wrong.", "a trace")
+    window.application_controller.tell_error("Something went wrong.", "a trace")
     window.chat.banner.offer.click()
     yield None
     print("the day is over", flush=True)

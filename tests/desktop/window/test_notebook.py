@@ -10,7 +10,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 
-from desktop.app import Doors
+from desktop.app import EngineApi
 from desktop.settings import Appearance
 from desktop.store.conversations.bulk_insert import read_whole
 from desktop.store.conversations.conversations import ConversationStore
@@ -46,7 +46,7 @@ def editor(hand: Hand):
 
 
 def write(hand: Hand, reply: str) -> None:
-    hand.door.chat.reply = reply
+    hand.echo.chat.reply = reply
     hand.press(Key.Key_Return, Modifier.ControlModifier)
     hand.wait_for("idle")
     hand.qtbot.waitUntil(lambda: not editor(hand).streaming)
@@ -71,7 +71,7 @@ def test_a_document_is_written_in_turns_undone_and_kept(hand) -> None:
     hand.qtbot.waitUntil(lambda: stored(hand).text == "Once upon")
     write(hand, " a time there was")
     assert editor(hand).text() == "Once upon a time there was"
-    asked = hand.door.chat.requests[-1]
+    asked = hand.echo.chat.requests[-1]
     assert (asked.plain, asked.messages[-1].content, asked.messages[0].role) == (True, "Once upon", "document")
     assert stored(hand).text == "Once upon a time there was"
     assert hand.session.conversations.summaries()[0].title == "Once upon a time there was"
@@ -98,7 +98,7 @@ def test_it_writes_at_the_cursor_and_what_is_behind_stays_unread(hand) -> None:
     editor(hand).put_cursor(place)
     assert "5 characters behind it stay and are not read" in page(hand).bar.note.text()
     write(hand, " one 😀 two")
-    assert hand.door.chat.requests[-1].messages[-1].content == "A😀"
+    assert hand.echo.chat.requests[-1].messages[-1].content == "A😀"
     assert editor(hand).text() == stored(hand).text == "A😀 one 😀 two tail"
     trace = hand.session.tokens(stored(hand).id)
     assert trace.text == "A😀 one 😀 two tail"
@@ -124,7 +124,7 @@ def test_another_token_cuts_the_document_and_goes_on(hand) -> None:
     popup = page(hand).tokens.popup
     assert popup.isVisible()
     assert popup.title.text() == "␣two"
-    hand.door.chat.reply = " four"
+    hand.echo.chat.reply = " four"
     hand.press(Key.Key_Return)
     hand.qtbot.waitUntil(lambda: editor(hand).text().endswith(" four"))
     hand.wait_for("idle")
@@ -140,22 +140,22 @@ def test_it_writes_again_with_another_seed_and_in_the_background(hand) -> None:
     hand.session.set_settings(SamplerSettings(seed=5))
     keys(hand, "Go")
     write(hand, " left")
-    hand.door.chat.reply = " right way"
+    hand.echo.chat.reply = " right way"
     hand.press(Key.Key_R, Modifier.ControlModifier)
     hand.qtbot.waitUntil(lambda: editor(hand).text() == "Go right way" and not editor(hand).streaming)
-    assert [request.sampler.seed == 5 for request in hand.door.chat.requests] == [True, False]
+    assert [request.sampler.seed == 5 for request in hand.echo.chat.requests] == [True, False]
     hand.wait_for("idle")
     hand.press(Key.Key_Z, Modifier.ControlModifier)
     assert editor(hand).text() == "Go left"
-    hand.door.chat.hold = threading.Event()
+    hand.echo.chat.hold = threading.Event()
     notebook = hand.session.conversation
     editor(hand).put_cursor(2)
-    hand.door.chat.reply = " far away"
+    hand.echo.chat.reply = " far away"
     hand.click("Write on")
     hand.wait_for("prefill", "answering")
     keys(hand, "no key is taken")
     hand.window.new_chat()
-    hand.door.chat.hold.set()
+    hand.echo.chat.hold.set()
     hand.wait_for("idle")
     hand.window.open_chat(notebook)
     assert editor(hand).text() == "Go far away left"
@@ -167,7 +167,7 @@ def test_it_writes_again_with_another_seed_and_in_the_background(hand) -> None:
 def test_what_is_left_out_is_said_in_tokens_and_nothing_to_go_on_from_is_said(hand, monkeypatch) -> None:
     hand.press(Key.Key_Return, Modifier.ControlModifier)
     assert "Write a beginning first" in page(hand).bar.note.text()
-    assert not hand.door.chat.requests
+    assert not hand.echo.chat.requests
     before = EchoChat.stream
 
     def stream(self, request, stop):
@@ -187,7 +187,7 @@ def test_a_notebook_is_found_exported_and_kept_as_a_chat_is(hand, qtbot) -> None
     page(hand).flush()
     (hit,) = hand.session.search("lighthouse")
     hand.window.new_chat()
-    hand.window.shelf_desk.open_hit(hit)
+    hand.window.sidebar_controller.open_hit(hit)
     assert editor(hand).textCursor().selectedText().lower() == "the lighthouse"[4:] or hit.place == 4
     record = read_whole(hand.session.library.database, hand.session.conversation)
     assert json.loads("".join(own_json([record])))[0]["kind"] == NOTEBOOK
@@ -222,12 +222,12 @@ def test_a_full_disk_keeps_what_is_typed_until_there_is_room(hand, monkeypatch) 
 def test_the_reader_who_scrolled_away_stays_there_and_who_reads_along_follows(hand) -> None:
     editor(hand).insertPlainText("\n".join(f"line {number}" for number in range(300)))
     bar = editor(hand).verticalScrollBar()
-    hand.door.chat.hold = threading.Event()
-    hand.door.chat.reply = "\nnew words" * 40
+    hand.echo.chat.hold = threading.Event()
+    hand.echo.chat.reply = "\nnew words" * 40
     hand.click("Write on")
     hand.wait_for("prefill", "answering")
     bar.setValue(20)
-    hand.door.chat.hold.set()
+    hand.echo.chat.hold.set()
     hand.wait_for("idle")
     hand.qtbot.waitUntil(lambda: not editor(hand).streaming)
     assert bar.value() == 20
@@ -262,11 +262,11 @@ def test_words_are_found_in_the_document(hand) -> None:
 @pytest.mark.slow
 @pytest.mark.real_model
 def test_the_starter_writes_a_document_and_goes_on_from_another_token(qtbot, qapp, tmp_path, starter_path) -> None:
-    real = Hand(qtbot, tmp_path, doors=Doors())
+    real = Hand(qtbot, tmp_path, api=EngineApi())
     session = real.session
     session.set_settings(CacheSettings(context_length=512))
     session.set_settings(dataclasses.replace(session.settings(Appearance), token_colours="probability"))
-    real.window.desk.open(starter_path)
+    real.window.model_controller.open(starter_path)
     real.wait_for("idle", timeout=60_000)
     session.new_notebook()
     for settings in (SamplerSettings(temperature=0.0), StopSettings(max_tokens=12)):  # the document's own

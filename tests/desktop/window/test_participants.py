@@ -33,7 +33,7 @@ def speakers(hand: Hand) -> list[str]:
 
 
 def asked(hand: Hand) -> list[tuple[str, str]]:
-    return [(message.role, message.content) for message in hand.door.chat.requests[-1].messages]
+    return [(message.role, message.content) for message in hand.echo.chat.requests[-1].messages]
 
 
 def choose(hand: Hand, command: str) -> None:
@@ -44,7 +44,7 @@ def choose(hand: Hand, command: str) -> None:
 
 def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path) -> None:
     hand.load()
-    window, session, chat = hand.window, hand.session, hand.door.chat
+    window, session, chat = hand.window, hand.session, hand.echo.chat
     chat.reply = "x Ada: Well said."  # its first word counts as the name that the reply is begun with
     bea = window.personas.service.save(Persona(0, "Bea", "🦊", "You are a baker.", "Creative"))
     bar = window.roles.bar
@@ -147,7 +147,7 @@ def test_a_cast_is_made_speaks_in_turn_and_survives_files(hand, qtbot, tmp_path)
 
 def test_by_hand_by_name_stop_and_temporary(hand, qtbot) -> None:
     hand.load()
-    window, session, chat = hand.window, hand.session, hand.door.chat
+    window, session, chat = hand.window, hand.session, hand.echo.chat
     window.actions_by_name["new_temporary"].trigger()
     cast = (Participant("Ada"), Participant("Bo"), Participant("Cleo"))
     session.set_roles(Roles(cast, turn="hand"))

@@ -101,7 +101,7 @@ def test_a_persona_is_made_chosen_answers_and_comes_back_after_deleting(hand, qt
     assert banner.offer.text() == "Load other"  # offered, and not done by itself
     assert session.model.path.endswith("echo.gguf")
     hand.say("Good morning")
-    assert hand.door.chat.requests[-1].messages[0].content == "You are Ada."
+    assert hand.echo.chat.requests[-1].messages[0].content == "You are Ada."
     qtbot.waitUntil(lambda: speakers(hand) == ["Ada Lovelace"])
     window.personas.choose(ada.id)
     hand.click("Load other", banner)
@@ -163,7 +163,7 @@ def test_a_folder_s_window_changes_what_the_open_chat_has_at_once(hand, qtbot, m
     row = window.inspector.forms[SamplerSettings].row("temperature")
     assert "From the folder Office: 0.25" not in row.toolTip()
     assert "From the folder Office" in row.toolTip()
-    window.settings_desk._set(SamplerSettings, "temperature", 1.5)
+    window.settings_controller._set(SamplerSettings, "temperature", 1.5)
     assert "Set in this conversation: 1.5" in row.toolTip()
     assert "From the folder Office: 0.25" in row.toolTip()
     assert "0.25 (from the folder office)" in row.reset.toolTip().lower()

@@ -12,7 +12,7 @@ from PySide6.QtGui import QGuiApplication, QHelpEvent, QMouseEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
-from desktop.app import Doors
+from desktop.app import EngineApi
 from desktop.services.models.memory_forecast import Place, forecast
 from desktop.services.provenance.replay import Compared
 from desktop.services.session.context_meter import Measured, cost_words
@@ -73,10 +73,10 @@ def test_what_produced_a_reply(hand, qtbot) -> None:
     before = [dataclasses.astuple(item) for item in hand.items()]
     assert replayed(hand) == "Identical, 5 tokens."
     assert [dataclasses.astuple(item) for item in hand.items()] == before, "a replay writes nothing into the chat"
-    assert hand.door.chat.requests[-1].sampler == SamplerSettings(temperature=1.25, seed=1)
-    hand.door.chat.reply = "the fox and his hound again"
+    assert hand.echo.chat.requests[-1].sampler == SamplerSettings(temperature=1.25, seed=1)
+    hand.echo.chat.reply = "the fox and his hound again"
     assert replayed(hand) == "The first 3 tokens are identical; then the reply has “ the”, and the replay writes “ his”."
-    hand.door.chat.reply = None
+    hand.echo.chat.reply = None
     dialog.close()
 
     (hand.folder / "echo.gguf").write_bytes(b"others!")
@@ -213,7 +213,7 @@ def test_each_gpu_has_its_bar() -> None:
 @pytest.mark.slow
 @pytest.mark.real_model
 def test_the_starter_replays_bit_for_bit_in_the_window(qtbot, qapp, tmp_path, starter_path) -> None:
-    hand = Hand(qtbot, tmp_path, doors=Doors())
+    hand = Hand(qtbot, tmp_path, api=EngineApi())
     session = hand.session
     for settings in (
         CacheSettings(context_length=1024), StopSettings(max_tokens=40), SamplerSettings(temperature=1.0, repetition_penalty=1.2),
@@ -222,7 +222,7 @@ def test_the_starter_replays_bit_for_bit_in_the_window(qtbot, qapp, tmp_path, st
     for restarted in (False, True):
         if restarted:
             hand.restart()
-        hand.window.desk.open(starter_path)
+        hand.window.model_controller.open(starter_path)
         hand.wait_for("idle", timeout=60_000)
         for text in ("Tell me about foxes and 🔥.", "Go on, please."):
             hand.session.submit(text)

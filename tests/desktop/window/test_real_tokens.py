@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 
-from desktop.app import Doors
+from desktop.app import EngineApi
 from engine.settings import CacheSettings, ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.weights.checkpoint import open_checkpoint
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.gui, pytest.mark.real_model]
 
 @pytest.fixture
 def hand(qtbot, qapp, tmp_path):
-    found = Hand(qtbot, tmp_path, doors=Doors())
+    found = Hand(qtbot, tmp_path, api=EngineApi())
     yield found
     found.close()
 
@@ -30,7 +30,7 @@ def test_a_drafted_reply_goes_on_from_another_token(qtbot, hand, starter_path) -
         StopSettings(max_tokens=40), ConstraintSettings(heal=True),
     ):  # fmt: skip
         session.set_settings(settings)
-    hand.window.desk.open(starter_path)
+    hand.window.model_controller.open(starter_path)
     hand.wait_for("idle", timeout=60_000)
     session.submit("Repeat three times: the 漢字 cat and the 🎉 dog and the cat and the dog.")
     qtbot.waitUntil(lambda: session.state == "idle" and bool(session.messages.items()[-1].footer), timeout=60_000)

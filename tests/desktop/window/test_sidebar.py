@@ -36,7 +36,7 @@ def chats(hand: Hand) -> list[str]:
 
 
 def test_folders_pins_and_trash(hand) -> None:
-    window, rows = hand.window, hand.desktop.services.shelf.rows
+    window, rows = hand.window, hand.desktop.services.chat_list.rows
     hand.load()
     for text in ("apples", "pears"):
         hand.say(text)
@@ -57,7 +57,7 @@ def test_folders_pins_and_trash(hand) -> None:
     window.actions_by_name["pin"].trigger()
     assert rows.shown()[1].number == pears
     hand.restart()
-    window, rows = hand.window, hand.desktop.services.shelf.rows
+    window, rows = hand.window, hand.desktop.services.chat_list.rows
     assert rows.shown()[1].number == pears
     assert rows.shown()[rows.row_of(CHAT, apples)].depth == 1, "the folder is open as it was"
     window.sidebar.list.setFocus()
@@ -104,7 +104,7 @@ def test_a_hit_opens_its_variant_with_the_place_marked(hand) -> None:
     sidebar, view = hand.window.sidebar, hand.window.chat.transcript
     hand.window.search()
     QTest.keyClicks(sidebar.query, "Needle")
-    hand.qtbot.waitUntil(lambda: sidebar.hits.messages > 0 and not hand.desktop.services.shelf.finder.running)
+    hand.qtbot.waitUntil(lambda: sidebar.hits.messages > 0 and not hand.desktop.services.chat_list.finder.running)
     row = next(
         row for row in range(sidebar.hits.rowCount())
         if (hit := sidebar.hits.index(row).data(HIT_ROLE)) is not None and hit.message_id == question

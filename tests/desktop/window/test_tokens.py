@@ -116,9 +116,9 @@ def test_another_token_is_clicked_and_the_reply_goes_on_from_there(hand) -> None
     inspect(hand)
     hover(hand, 2)
     chosen = other(hand, 1)
-    gate = hand.door.chat.hold = threading.Event()
+    gate = hand.echo.chat.hold = threading.Event()
     QTest.mouseClick(chosen, Qt.MouseButton.LeftButton)
-    request = hand.door.chat.requests
+    request = hand.echo.chat.requests
     hand.qtbot.waitUntil(lambda: len(request) == 2)
     ids = (id_of("one"), id_of(" two"), chosen.other.id)
     assert request[1].continue_ids == ids
@@ -154,7 +154,7 @@ def test_from_the_keyboard(hand) -> None:
     hand.press(Key.Key_Return)
     hand.wait_for("idle")
     hand.qtbot.waitUntil(lambda: hand.texts()[-1] == "one two2 three")
-    assert hand.door.chat.requests[-1].continue_ids == (id_of("one"), echo_token(" two", 5).alternatives[2].id)
+    assert hand.echo.chat.requests[-1].continue_ids == (id_of("one"), echo_token(" two", 5).alternatives[2].id)
 
 
 def test_a_click_shows_a_tokens_popup_and_another_place_takes_it_away(hand) -> None:
@@ -209,7 +209,7 @@ def test_why_a_reply_cannot_be_continued(hand) -> None:
     hand.load("stranger.gguf")
     hand.qtbot.waitUntil(lambda: "written by “echo”" in popup(hand).note.text())
     assert not any(button.isEnabled() for button in popup(hand).buttons)
-    hand.door.chat.reply = "one two three four"
+    hand.echo.chat.reply = "one two three four"
     hand.session.continue_reply(hand.items()[-1].id)
     hand.wait_for("idle")
     hover(hand, 1)
@@ -219,8 +219,8 @@ def test_why_a_reply_cannot_be_continued(hand) -> None:
 
 def test_an_alternative_that_ends_the_reply_is_no_way_on(hand) -> None:
     stop = echo_token(" two", 5).alternatives[1].id
-    describe = hand.door.describe
-    hand.door.describe = lambda path: dataclasses.replace(describe(path), stop_token_ids=(stop,))
+    describe = hand.echo.describe
+    hand.echo.describe = lambda path: dataclasses.replace(describe(path), stop_token_ids=(stop,))
     hand.load("ends.gguf")
     hand.say("one two")
     inspect(hand)
@@ -244,18 +244,18 @@ def test_an_edited_reply_has_no_tokens_and_what_follows_has(hand) -> None:
     assert not popup(hand).buttons
     hover(hand, 2)
     QTest.mouseClick(other(hand, 2), Qt.MouseButton.LeftButton)
-    hand.qtbot.waitUntil(lambda: len(hand.door.chat.requests) == 3)
-    assert hand.door.chat.requests[-1].continue_ids == ()  # the ids of what was typed are not known
-    assert hand.door.chat.requests[-1].messages[-1].content == "one two three four2"
+    hand.qtbot.waitUntil(lambda: len(hand.echo.chat.requests) == 3)
+    assert hand.echo.chat.requests[-1].continue_ids == ()  # the ids of what was typed are not known
+    assert hand.echo.chat.requests[-1].messages[-1].content == "one two three four2"
     hand.wait_for("idle")
 
 
 def test_a_continued_reply_keeps_the_tokens_it_had(hand) -> None:
     hand.session.set_settings(dataclasses.replace(hand.session.settings(OutputSettings), alternatives=0))
-    hand.door.chat.reply = "one two three four"
-    hand.door.chat.ending = ("max_tokens", "")
+    hand.echo.chat.reply = "one two three four"
+    hand.echo.chat.ending = ("max_tokens", "")
     hand.say("go")
-    hand.door.chat.reply = "one two three four five six"
+    hand.echo.chat.reply = "one two three four five six"
     hand.session.continue_reply(hand.items()[-1].id)
     hand.wait_for("idle")
     assert trace(hand).text == "one two three four five six"
@@ -267,7 +267,7 @@ def test_a_continued_reply_keeps_the_tokens_it_had(hand) -> None:
 
 def test_a_reply_is_shown_as_tokens_while_it_is_written(hand) -> None:
     inspect(hand)
-    hand.door.chat.reply, hand.door.chat.delay_s = "word " * 400, 0.002
+    hand.echo.chat.reply, hand.echo.chat.delay_s = "word " * 400, 0.002
     hand.type("go")
     hand.press(Key.Key_Return)
     hand.qtbot.waitUntil(lambda: bool(rows(hand)) and len(rows(hand)[-1].row.text) > 200)

@@ -73,7 +73,7 @@ def trigger(hand: Hand, name: str) -> None:
 
 def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     hand.load()
-    hand.door.chat.reply = THINKING
+    hand.echo.chat.reply = THINKING
     hand.say("A question / with: signs")
     for label, ending in (("Markdown", ".md"), ("Web page", ".html"), ("JSON, without loss", ".inglenook.json"), ("PDF", ".pdf")):
         trigger(hand, "export_chat")
@@ -127,7 +127,7 @@ def test_an_export_that_cannot_be_written_says_so_and_can_go_elsewhere(hand: Han
 
 def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Path) -> None:
     hand.load()
-    hand.door.chat.delay_s, hand.door.chat.reply = 0.01, "word " * 400
+    hand.echo.chat.delay_s, hand.echo.chat.reply = 0.01, "word " * 400
     hand.type("Go on")
     hand.press(Qt.Key.Key_Return)
     hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
@@ -194,7 +194,7 @@ def test_back_to_a_backup(hand: Hand, tmp_path: Path) -> None:
     hand.qtbot.waitUntil(lambda: dialog.list.count() == 1)
     assert "1 chat · " in dialog.list.item(0).text()
     hand.window.new_chat()
-    hand.door.chat.delay_s, hand.door.chat.reply = 0.01, "word " * 1000
+    hand.echo.chat.delay_s, hand.echo.chat.reply = 0.01, "word " * 1000
     hand.type("Written later")
     QTest.keyClick(hand.box, Qt.Key.Key_Return)
     hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
@@ -205,7 +205,7 @@ def test_back_to_a_backup(hand: Hand, tmp_path: Path) -> None:
     assert [row.title for row in hand.session.library.kept.list() if row.title] == ["Kept for good"]
     assert hand.texts()[:1] == ["Kept for good"]
     hand.wait_for("idle")
-    hand.door.chat.delay_s, hand.door.chat.reply = 0.0, None
+    hand.echo.chat.delay_s, hand.echo.chat.reply = 0.0, None
     hand.say("and on")  # the program goes on with the model that is loaded
     aside = next(path for path in tmp_path.glob(f"{FILE_NAME}.before-restore-*") if path.suffix not in (".sqlite3-wal", ".sqlite3-shm"))
     before = Database(aside)
@@ -231,7 +231,7 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     hand.say("First")
     told: list[str] = []
     hand.session.notice.connect(lambda sentence, level: told.append(sentence))
-    hand.door.chat.delay_s, hand.door.chat.reply = 0.002, LONG
+    hand.echo.chat.delay_s, hand.echo.chat.reply = 0.002, LONG
     hand.type("Now it is full")
     hand.press(Qt.Key.Key_Return)
     hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
@@ -259,7 +259,7 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
 def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> None:
     hand.load()
     hand.say("First")
-    hand.door.chat.delay_s, hand.door.chat.reply = 0.001, LONG
+    hand.echo.chat.delay_s, hand.echo.chat.reply = 0.001, LONG
     hand.type("Now it is full")
     hand.press(Qt.Key.Key_Return)
     hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)
@@ -298,7 +298,7 @@ def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> 
 def test_with_room_again_quitting_saves_and_asks_nothing(hand: Hand) -> None:
     hand.load()
     hand.say("First")
-    hand.door.chat.delay_s, hand.door.chat.reply = 0.001, LONG
+    hand.echo.chat.delay_s, hand.echo.chat.reply = 0.001, LONG
     hand.type("Now it is full")
     hand.press(Qt.Key.Key_Return)
     hand.qtbot.waitUntil(lambda: hand.session.replying_in != 0)

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFileDialog
 from desktop.store.attachments.message_format import split
 from desktop.store.settings.saved_prompts import Prompt
 from desktop.views.composer.attachment_preview import AttachmentPreview
-from desktop.views.composer.saved_prompt_form import PromptForm
+from desktop.views.composer.saved_prompt_form import SavedPromptForm
 from desktop.views.transcript.rows import RowKind
 from engine.settings import StopSettings
 from tests.desktop.hand import Hand
@@ -28,21 +28,21 @@ def hand(qtbot, qapp, tmp_path):
     found.close()
 
 
-def desk(hand: Hand):
+def harness(hand: Hand):
     return hand.window.writing
 
 
 def attach(hand: Hand, name: str, text: str | bytes) -> None:
     path = hand.folder / name
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    before = len(desk(hand).files.held())
+    before = len(harness(hand).files.held())
     assert "attach" in hand.window.files.words([path])
     hand.window.files.take([path])
-    hand.qtbot.waitUntil(lambda: len(desk(hand).files.held()) > before)
+    hand.qtbot.waitUntil(lambda: len(harness(hand).files.held()) > before)
 
 
 def chips(hand: Hand) -> list[str]:
-    return [f"{chip.face.text()} {chip.count.text()}" for chip in desk(hand).files.chips.chips]
+    return [f"{chip.face.text()} {chip.count.text()}" for chip in harness(hand).files.chips.chips]
 
 
 def rows(hand: Hand, kind: RowKind) -> list:
@@ -66,7 +66,7 @@ def test_a_file_is_shown_counted_sent_folded_and_kept_through_edit_and_regenerat
     hand.qtbot.waitUntil(lambda: len(hand.items()) == 2)
     hand.wait_for("idle")
     sent = hand.items()[0].text
-    assert hand.door.chat.requests[-1].messages[-1].content == sent
+    assert hand.echo.chat.requests[-1].messages[-1].content == sent
     files, place = split(sent)
     assert [(file.name, file.text) for _, file in files] == [("notes.md", "# Alpha beta\n\n```\ncode\n```")]
     assert sent[place:] == "What is it?"
@@ -88,21 +88,21 @@ def test_a_file_is_shown_counted_sent_folded_and_kept_through_edit_and_regenerat
     assert hand.items()[0].text == sent + " Really?"
     hand.window.chat.regenerate_last()
     hand.wait_for("idle")
-    assert hand.door.chat.requests[-1].messages[-1].content == sent + " Really?"
+    assert hand.echo.chat.requests[-1].messages[-1].content == sent + " Really?"
 
 
 def test_a_file_too_long_says_by_how_much_and_is_trimmed_between_lines(hand) -> None:
     attach(hand, "long.txt", "\n".join(f"line {number} has five words" for number in range(2000)))
     hand.type("Sum it up")
     send(hand)
-    offers = desk(hand).offers
+    offers = harness(hand).offers
     hand.qtbot.waitUntil(offers.isVisible)
     assert "too long" in offers.words.text()
     assert not hand.items()
     assert hand.box.toPlainText() == "Sum it up"
     hand.click("Trim to fit")
-    hand.qtbot.waitUntil(lambda: desk(hand).files.held()[0].attachment.note != "")
-    held = desk(hand).files.held()[0].attachment
+    hand.qtbot.waitUntil(lambda: harness(hand).files.held()[0].attachment.note != "")
+    held = harness(hand).files.held()[0].attachment
     assert held.note == f"first {held.text.count(chr(10)) + 1:,} of 2,000 lines"
     assert held.text.endswith("words")
     hand.wait_for("idle")
@@ -121,7 +121,7 @@ def test_files_are_pasted_dropped_chosen_removed_and_refused_in_a_sentence(hand)
     pasted.setUrls([QUrl.fromLocalFile(str(path))])
     hand.box.insertFromMimeData(pasted)
     hand.qtbot.waitUntil(lambda: len(chips(hand)) == 1)
-    assert desk(hand).files.held()[0].attachment.text == "a;b\nä;2"
+    assert harness(hand).files.held()[0].attachment.text == "a;b\nä;2"
     meter = hand.window.services.meter
     hand.qtbot.waitUntil(lambda: meter.measured.draft > 0)  # the bar counts what is attached, too
     other = hand.folder / "photo.png"
@@ -138,11 +138,11 @@ def test_files_are_pasted_dropped_chosen_removed_and_refused_in_a_sentence(hand)
     hand.box.insertFromMimeData(long)
     hand.click("Attach it instead")
     assert hand.box.toPlainText() == "See: "
-    assert desk(hand).files.held()[0].attachment.name == "Pasted text.txt"
+    assert harness(hand).files.held()[0].attachment.name == "Pasted text.txt"
 
 
 def test_messages_wait_in_order_are_edited_removed_and_held_after_a_stop(hand) -> None:
-    chat = hand.door.chat
+    chat = hand.echo.chat
     chat.hold = threading.Event()
     hand.type("one")
     send(hand)
@@ -150,17 +150,17 @@ def test_messages_wait_in_order_are_edited_removed_and_held_after_a_stop(hand) -
     for text in ("two", "three", "four"):
         hand.type(text)
         send(hand)
-    assert [row.text._words for row in desk(hand).rows.rows] == ["two", "three", "four"]
-    assert desk(hand).rows.title.text() == "Sent when the reply is complete"
-    QTest.mouseClick(desk(hand).rows.rows[1].remove, Qt.MouseButton.LeftButton)
-    QTest.mouseClick(desk(hand).rows.rows[1].edit, Qt.MouseButton.LeftButton)
+    assert [row.text._words for row in harness(hand).rows.rows] == ["two", "three", "four"]
+    assert harness(hand).rows.title.text() == "Sent when the reply is complete"
+    QTest.mouseClick(harness(hand).rows.rows[1].remove, Qt.MouseButton.LeftButton)
+    QTest.mouseClick(harness(hand).rows.rows[1].edit, Qt.MouseButton.LeftButton)
     assert hand.box.toPlainText() == "four"
     hand.type("!")
     send(hand)
     chat.hold.set()
     hand.qtbot.waitUntil(lambda: hand.texts() == ["one", "one", "two", "two", "four!", "four!"])
     hand.wait_for("idle")
-    assert not desk(hand).rows.isVisible()
+    assert not harness(hand).rows.isVisible()
     chat.hold = threading.Event()
     hand.type("five")
     send(hand)
@@ -168,18 +168,18 @@ def test_messages_wait_in_order_are_edited_removed_and_held_after_a_stop(hand) -
     send(hand)
     hand.click("Stop the reply")
     hand.wait_for("idle")
-    assert "waits" in desk(hand).rows.title.text()
+    assert "waits" in harness(hand).rows.title.text()
     assert hand.texts()[-2:] == ["five", ""]
     hand.restart()
     hand.load()
     chat.hold.set()
-    hand.click("Send", desk(hand).rows)
+    hand.click("Send", harness(hand).rows)
     hand.qtbot.waitUntil(lambda: hand.texts()[-2:] == ["six", "six"])
-    assert not desk(hand).rows.rows
+    assert not harness(hand).rows.rows
 
 
 def test_a_waiting_message_of_another_chat_is_sent_there(hand) -> None:
-    chat = hand.door.chat
+    chat = hand.echo.chat
     chat.hold = threading.Event()
     hand.type("one")
     send(hand)
@@ -195,13 +195,13 @@ def test_a_waiting_message_of_another_chat_is_sent_there(hand) -> None:
 
 
 def test_the_reply_begins_as_asked_once(hand) -> None:
-    hand.door.chat.reply = "Sure: it is blue."
+    hand.echo.chat.reply = "Sure: it is blue."
     hand.click("Start the reply with")
     QTest.keyClicks(hand.window.focusWidget(), "Sure:")
     hand.press(Key.Key_Return)
     hand.say("Which colour?")
     assert hand.texts() == ["Which colour?", "Sure: it is blue."]
-    assert hand.door.chat.requests[-1].continue_last
+    assert hand.echo.chat.requests[-1].continue_last
     assert hand.window.chat.composer.opening() == ""
     assert not hand.window.chat.composer.opening_box.isVisible()
 
@@ -236,7 +236,7 @@ def test_an_edit_without_an_answer_and_a_fork(hand) -> None:
 
 
 def test_slash_commands_and_prompts_with_variables(hand) -> None:
-    popup = desk(hand).prompts.popup
+    popup = harness(hand).prompts.popup
     hand.window.services.writing.prompts.put(Prompt(0, "Translate", "Say {{text}} in {{language=French}}."))
     hand.type("/")
     assert popup.isVisible()
@@ -246,7 +246,7 @@ def test_slash_commands_and_prompts_with_variables(hand) -> None:
     hand.press(Key.Key_Tab)
     assert hand.box.toPlainText() == "/Translate"
     hand.press(Key.Key_Return)
-    form = hand.window.findChild(PromptForm)
+    form = hand.window.findChild(SavedPromptForm)
     QTest.keyClicks(form.fields["text"], "hello")
     assert form.preview.toPlainText() == "Say hello in French."
     QTest.keyClick(form.fields["text"], Key.Key_Return, Held.ControlModifier)
@@ -287,7 +287,7 @@ def choose(window, path) -> None:
 
 def test_the_list_of_prompts_adds_changes_deletes_with_undo_and_exchanges(hand) -> None:
     hand.click("Saved prompts")
-    window = desk(hand).prompts._list
+    window = harness(hand).prompts._list
     service = hand.window.services.writing.prompts
     QTest.mouseClick(window.new, Qt.MouseButton.LeftButton)
     QTest.keyClicks(window.name, "Short")
@@ -309,7 +309,7 @@ def test_the_list_of_prompts_adds_changes_deletes_with_undo_and_exchanges(hand) 
         choose(window, target)
     assert [(p.name, p.text) for p in service.prompts()] == [("Short", "Be {{how=brief}}.")]
     QTest.mouseClick(window.insert, Qt.MouseButton.LeftButton)
-    assert hand.window.findChild(PromptForm).text() == "Be brief."
+    assert hand.window.findChild(SavedPromptForm).text() == "Be brief."
 
 
 def test_files_and_the_replys_beginning_survive_another_chat_and_a_restart(hand) -> None:
@@ -324,7 +324,7 @@ def test_files_and_the_replys_beginning_survive_another_chat_and_a_restart(hand)
     hand.restart()
     hand.load()
     assert hand.session.conversation == talk
-    assert [held.attachment.text for held in desk(hand).files.held()] == ["# Alpha\nbeta"]
+    assert [held.attachment.text for held in harness(hand).files.held()] == ["# Alpha\nbeta"]
     assert hand.window.chat.composer.opening() == "Sure, "
     hand.box.setFocus()
     hand.type("What is it?")
@@ -337,7 +337,7 @@ def test_files_and_the_replys_beginning_survive_another_chat_and_a_restart(hand)
 
 
 def test_a_long_message_without_files_is_cut_or_sent_anyway_and_warned_of_before_it_waits(hand) -> None:
-    offers, long = desk(hand).offers, "word " * 5000 + "end"
+    offers, long = harness(hand).offers, "word " * 5000 + "end"
     hand.window.chat.composer.set_text(long)
     send(hand)
     hand.qtbot.waitUntil(offers.isVisible)
@@ -356,16 +356,16 @@ def test_a_long_message_without_files_is_cut_or_sent_anyway_and_warned_of_before
     hand.window.chat.composer.set_text("word " * 4089 + "end")  # leaves the reply 6 tokens, not 16
     send(hand)
     hand.qtbot.waitUntil(lambda: "10 tokens too long" in offers.words.text())
-    hand.door.chat.hold = threading.Event()
+    hand.echo.chat.hold = threading.Event()
     hand.click("Send anyway")
     hand.qtbot.waitUntil(lambda: len(hand.items()) == 2)
     hand.window.chat.composer.set_text(long)
     hand.wait_for("prefill", "answering")
     send(hand)
     assert "longer than the context" in offers.words.text()
-    assert not desk(hand).rows.rows
+    assert not harness(hand).rows.rows
     hand.click("Let it wait anyway")
-    assert len(desk(hand).rows.rows) == 1
+    assert len(harness(hand).rows.rows) == 1
     hand.click("Stop the reply")
     hand.wait_for("idle")
 
@@ -377,15 +377,15 @@ def test_what_is_sent_while_the_model_is_loaded_waits_and_a_refusal_goes_when_it
     send(hand)
     banner = hand.window.chat.banner
     assert "No model is loaded" in banner.text.text()
-    hand.door.load_delay_s = 0.4
-    hand.window.desk.open(hand.folder / "echo.gguf")
+    hand.echo.load_delay_s = 0.4
+    hand.window.model_controller.open(hand.folder / "echo.gguf")
     hand.wait_for("loading")
     assert not banner.isVisible()
     send(hand)
     assert hand.box.toPlainText() == ""
-    assert desk(hand).rows.title.text() == "Sent when the model is loaded"
+    assert harness(hand).rows.title.text() == "Sent when the model is loaded"
     hand.qtbot.waitUntil(lambda: hand.texts() == ["early", "early"])
-    assert not desk(hand).rows.isVisible()
+    assert not harness(hand).rows.isVisible()
 
 
 def test_the_reading_of_a_hard_pdf_is_stopped_at_its_chip(hand, monkeypatch) -> None:
@@ -395,15 +395,15 @@ def test_the_reading_of_a_hard_pdf_is_stopped_at_its_chip(hand, monkeypatch) -> 
     monkeypatch.setattr("desktop.store.attachments.files.sys.executable", str(slow))
     (hand.folder / "hard.pdf").write_bytes(b"%PDF-1.7\nhard")
     hand.window.files.take([hand.folder / "hard.pdf"])
-    hand.qtbot.waitUntil(desk(hand).files.chips.stop.isVisible)
+    hand.qtbot.waitUntil(harness(hand).files.chips.stop.isVisible)
     hand.click("Stop reading files")
-    hand.qtbot.waitUntil(lambda: not desk(hand).files.chips.isVisible())
+    hand.qtbot.waitUntil(lambda: not harness(hand).files.chips.isVisible())
     assert not hand.window.chat.banner.isVisible()
     assert chips(hand) == []
 
 
 def test_a_waiting_message_is_counted_again_when_its_turn_comes(hand) -> None:
-    chat, queue = hand.door.chat, hand.window.services.writing.queue
+    chat, queue = hand.echo.chat, hand.window.services.writing.queue
     chat.hold = threading.Event()
     hand.type("one")
     send(hand)
@@ -418,27 +418,27 @@ def test_a_waiting_message_is_counted_again_when_its_turn_comes(hand) -> None:
     assert hand.items()[2].text[place:] == "Sum it up"
     assert 4096 - 16 - 8 < len(hand.items()[2].text.split()) <= 4096 - 16
     hand.qtbot.waitUntil(lambda: "too long" in hand.window.chat.banner.text.text())
-    assert "waits" in desk(hand).rows.title.text()
+    assert "waits" in harness(hand).rows.title.text()
     assert len(hand.items()) == 4
-    hand.door.chat.reply = "done"
+    hand.echo.chat.reply = "done"
     hand.window.chat.banner.hide()
-    hand.click("Send", desk(hand).rows)  # it would only fail: it waits on, and why is said again
+    hand.click("Send", harness(hand).rows)  # it would only fail: it waits on, and why is said again
     hand.qtbot.waitUntil(hand.window.chat.banner.isVisible)
     assert hand.window.chat.banner.text.text().endswith("too long for the context: make it shorter.")
     (row,) = queue.waiting(hand.session.conversation)
     queue.remove(row.id)
     queue.add("word " * 4089 + "end")
-    hand.qtbot.waitUntil(lambda: len(desk(hand).rows.rows) == 1)
-    hand.click("Send", desk(hand).rows)  # only the reply's room lacks
+    hand.qtbot.waitUntil(lambda: len(harness(hand).rows.rows) == 1)
+    hand.click("Send", harness(hand).rows)  # only the reply's room lacks
     hand.qtbot.waitUntil(lambda: hand.texts()[-1] == "done" and len(hand.items()) == 6)
 
 
 def test_a_full_chat_that_stops_offers_to_forget_its_beginning(hand) -> None:
-    offers = desk(hand).offers
+    offers = harness(hand).offers
     hand.session.set_settings(StopSettings(when_full="stop"))
-    hand.door.chat.reply = "word " * 2000
+    hand.echo.chat.reply = "word " * 2000
     hand.say("first")
-    hand.door.chat.reply = None
+    hand.echo.chat.reply = None
     hand.window.chat.composer.set_text("word " * 3000)
     send(hand)
     hand.qtbot.waitUntil(offers.isVisible)
@@ -453,8 +453,8 @@ def test_a_full_chat_that_stops_offers_to_forget_its_beginning(hand) -> None:
 
 def test_a_reply_can_be_stopped_while_a_message_that_waited_is_read(hand) -> None:
     """Whoever hears late that the model is ready must not show it as the present state."""
-    hand.door.load_delay_s, hand.door.chat.hold = 0.2, threading.Event()
-    hand.window.desk.open(hand.folder / "echo.gguf")
+    hand.echo.load_delay_s, hand.echo.chat.hold = 0.2, threading.Event()
+    hand.window.model_controller.open(hand.folder / "echo.gguf")
     hand.wait_for("loading")
     hand.type("early")
     send(hand)
@@ -462,9 +462,9 @@ def test_a_reply_can_be_stopped_while_a_message_that_waited_is_read(hand) -> Non
     assert hand.button("Stop the reply").isVisible()
     hand.type("later")
     send(hand)
-    hand.door.chat.hold.set()
+    hand.echo.chat.hold.set()
     hand.qtbot.waitUntil(lambda: len(hand.items()) == 2)
-    hand.door.chat.hold = threading.Event()
+    hand.echo.chat.hold = threading.Event()
     hand.qtbot.waitUntil(lambda: len(hand.items()) == 4 and hand.session.state == "prefill")
     assert hand.button("Stop the reply").isVisible()
     hand.click("Stop the reply")
@@ -476,7 +476,7 @@ def test_what_is_unsent_goes_along_when_a_temporary_chat_is_kept(hand) -> None:
     attach(hand, "notes.md", "# Alpha\n")
     hand.type("Sum it up")
     hand.window.chat.composer.set_opening("Well,")
-    hand.door.chat.hold = threading.Event()
+    hand.echo.chat.hold = threading.Event()
     hand.session.submit("one")
     hand.wait_for("prefill", "answering")
     hand.window.services.writing.queue.add("two")
@@ -486,10 +486,10 @@ def test_what_is_unsent_goes_along_when_a_temporary_chat_is_kept(hand) -> None:
     assert not hand.session.temporary
     assert hand.box.toPlainText() == "Sum it up"
     assert hand.window.chat.composer.opening() == "Well,"
-    assert [row.text._words for row in desk(hand).rows.rows] == ["two"]
-    assert [held.attachment.name for held in desk(hand).files.held()] == ["notes.md"]
+    assert [row.text._words for row in harness(hand).rows.rows] == ["two"]
+    assert [held.attachment.name for held in harness(hand).files.held()] == ["notes.md"]
     kept = hand.session.conversation
     hand.restart()
     assert hand.session.conversation == kept
-    assert [held.attachment.name for held in desk(hand).files.held()] == ["notes.md"]
-    assert [row.text._words for row in desk(hand).rows.rows] == ["two"]
+    assert [held.attachment.name for held in harness(hand).files.held()] == ["notes.md"]
+    assert [row.text._words for row in harness(hand).rows.rows] == ["two"]

@@ -1,4 +1,4 @@
-"""Every door on a tiny model: the keys of its JSON, its text for people, exit codes, one sentence for trouble."""
+"""Every command on a tiny model: the keys of its JSON, its text for people, exit codes, one sentence for trouble."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from engine.__main__ import main
 from engine.backends import choice
 from engine.backends.choice import Gpu, Usable
 from engine.chat import LocalChat, finished, open_chat
-from engine.cli import DOORS, bench, peers, text
+from engine.cli import COMMANDS, bench, peers, text
 from engine.cli.flags import FLAG_NAMES, REPLY_SETTINGS
 from engine.core import ChatRequest, Message, Text
 from engine.models.open_text import open_text
@@ -40,8 +40,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def door(capsys: pytest.CaptureFixture[str]):
-    """Run a door; its exit code, stdout and stderr."""
+def run_command(capsys: pytest.CaptureFixture[str]):
+    """Run a command; its exit code, stdout and stderr."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
         try:
@@ -55,11 +55,11 @@ def door(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.fixture
-def answer(door):
-    """Run a door with --json: the one object on stdout."""
+def answer(run_command):
+    """Run a command with --json: the one object on stdout."""
 
     def run(*arguments: object) -> dict[str, Any]:
-        code, out, err = door(*arguments, "--json")
+        code, out, err = run_command(*arguments, "--json")
         assert (code, err) == (0, "")
         assert out.count("\n") == 1
         found: dict[str, Any] = json.loads(out)
@@ -88,7 +88,7 @@ def greedy(chat: LocalChat, ids: list[int], count: int) -> list[int]:
 # info
 
 
-def test_info_of_a_model(answer, door, tiny):
+def test_info_of_a_model(answer, run_command, tiny):
     found = answer("info", tiny)
     assert list(found) == [
         "architecture", "format", "parameters", "bits_per_weight", "weights_bytes", "layers", "context_length", "vocab_size",
@@ -100,30 +100,30 @@ def test_info_of_a_model(answer, door, tiny):
     assert (found["architecture"], found["format"]) == ("llama", "gguf")
     assert found["bits_per_weight"] == pytest.approx(8 * found["weights_bytes"] / found["parameters"])
     assert found["stop_token_ids"] == list(open_text(open_checkpoint(tiny))[0].stop_token_ids)
-    code, out, _ = door("info", tiny)
+    code, out, _ = run_command("info", tiny)
     assert code == 0
     assert "architecture        llama" in out
 
 
-def test_info_of_the_machine(answer, door):
+def test_info_of_the_machine(answer, run_command):
     found = answer("info")
     assert found["packages"]["numba"]
     assert found["memory_bytes"] >= found["memory_available_bytes"] > 0
     assert found["logical_cores"] >= found["physical_cores"] >= 1
     assert isinstance(found["kernels_cached"], bool)
     assert found["cpu"]
-    assert "kernels cached" in door("info")[1]
+    assert "kernels cached" in run_command("info")[1]
 
 
-def test_info_of_gpus(answer, door, monkeypatch, tiny):
+def test_info_of_gpus(answer, run_command, monkeypatch, tiny):
     monkeypatch.setattr(choice, "usable_gpus", lambda: Usable((Gpu(1, "NVIDIA H200", 3 << 30, 2 << 30),), "NVIDIA K80 is too old."))
     found = answer("info")
     assert found["gpus"] == [{"number": 1, "name": "NVIDIA H200", "memory_bytes": 3 << 30, "free_bytes": 2 << 30}]
     assert found["gpus_reason"] == "NVIDIA K80 is too old."
-    assert "1: NVIDIA H200 (2.0 of 3.0 GiB free)" in door("info")[1]
+    assert "1: NVIDIA H200 (2.0 of 3.0 GiB free)" in run_command("info")[1]
     assert "free on NVIDIA H200." in answer("info", tiny)["memory"]
     monkeypatch.setattr(choice, "usable_gpus", lambda: Usable((), "No NVIDIA driver was found on this machine."))
-    text = door("info")[1]
+    text = run_command("info")[1]
     assert re.search("gpus +none\n", text)
     assert "No NVIDIA driver was found" in text
 
@@ -132,19 +132,19 @@ def test_info_of_gpus(answer, door, monkeypatch, tiny):
 
 
 @pytest.mark.parametrize("device", ["gpu", "cpu:0", "cuda:", "cuda:x", "reference:1"])
-def test_devices_that_are_none(door, tiny, device):
-    code, _, err = door("logits", tiny, "--prompt", "Hi", "--device", device)
+def test_devices_that_are_none(run_command, tiny, device):
+    code, _, err = run_command("logits", tiny, "--prompt", "Hi", "--device", device)
     assert code == 2
     assert "--device" in err
 
 
-def test_a_device_is_chosen_once(answer, door, tiny, monkeypatch):
+def test_a_device_is_chosen_once(answer, run_command, tiny, monkeypatch):
     monkeypatch.setattr(choice, "usable_gpus", lambda: Usable((), "No NVIDIA driver was found on this machine."))
     prompt = ("logits", tiny, "--prompt", "Hi", "--context-length", 256)
     assert answer(*prompt, "--device", "reference") == answer(*prompt, *REFERENCE)
-    code, _, err = door(*prompt, "--device", "cpu", *REFERENCE)
+    code, _, err = run_command(*prompt, "--device", "cpu", *REFERENCE)
     assert (code, "give one of them" in err) == (1, True)
-    code, out, err = door(*prompt, "--device", "cuda:0")
+    code, out, err = run_command(*prompt, "--device", "cuda:0")
     assert (code, out) == (1, "")
     assert err == (
         "A GPU was chosen, but none can be used. No NVIDIA driver was found on this machine. Choose the processor (CPU) or automatic as "
@@ -155,7 +155,7 @@ def test_a_device_is_chosen_once(answer, door, tiny, monkeypatch):
 # tokenize, render
 
 
-def test_tokenize(answer, door, tiny, tmp_path):
+def test_tokenize(answer, run_command, tiny, tmp_path):
     tokenizer = open_text(open_checkpoint(tiny))[0]
     text = "Héllo <|im_end|> 🦊"
     found = answer("tokenize", tiny, "--text", text)
@@ -165,10 +165,10 @@ def test_tokenize(answer, door, tiny, tmp_path):
     assert answer("tokenize", tiny, "--text", text, "--special", "--add-bos")["ids"] == tokenizer.encode(text, special=True, add_bos=True)
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
     assert answer("tokenize", tiny, "--file", tmp_path / "text.txt") == found
-    assert door("tokenize", tiny, "--text", "a\tb")[1].count("\n") == len(tokenizer.encode("a\tb"))
+    assert run_command("tokenize", tiny, "--text", "a\tb")[1].count("\n") == len(tokenizer.encode("a\tb"))
 
 
-def test_render(answer, door, tiny, tmp_path):
+def test_render(answer, run_command, tiny, tmp_path):
     messages = [{"role": "user", "content": "Hi <|im_end|>"}, {"role": "assistant", "content": "Yes"}]
     file = tmp_path / "messages.json"
     file.write_text(json.dumps(messages))
@@ -179,14 +179,14 @@ def test_render(answer, door, tiny, tmp_path):
     file.write_text(json.dumps({"messages": messages}))
     text, ids = encode_chat(tokenizer, template, wanted, add_generation_prompt=False, continue_last=True)
     assert answer("render", tiny, "--messages", file, "--continue-last") == {"text": text, "ids": ids}
-    assert door("render", tiny, "--messages", file)[1].startswith(text[:20])
+    assert run_command("render", tiny, "--messages", file)[1].startswith(text[:20])
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"messages": 3}', '[{"role": "user"}]', '[{"role": "user", "content": null}]', "\xff"])
-def test_messages_that_are_none(door, tiny, tmp_path, content):
+def test_messages_that_are_none(run_command, tiny, tmp_path, content):
     file = tmp_path / "messages.json"
     file.write_bytes(content.encode("latin-1"))
-    code, out, err = door("render", tiny, "--messages", file, "--json")
+    code, out, err = run_command("render", tiny, "--messages", file, "--json")
     assert (code, out) == (1, "")
     assert str(file) in err
     assert err.count("\n") == 1
@@ -202,7 +202,7 @@ STATS_KEYS = [
 ]  # fmt: skip
 
 
-def test_run_a_prompt(answer, door, tiny, loaded):
+def test_run_a_prompt(answer, run_command, tiny, loaded):
     ids = loaded.tokenizer.encode("the quick brown", add_bos=loaded.tokenizer.add_bos)
     found = answer("run", tiny, *REFERENCE, "--prompt", "the quick brown", "--max-tokens", 8, "--temperature", 0)
     assert list(found) == RUN_KEYS
@@ -214,13 +214,13 @@ def test_run_a_prompt(answer, door, tiny, loaded):
     assert found["text"] == loaded.tokenizer.decode(ids + wanted)[len(loaded.tokenizer.decode(ids)) :]
     assert found["prompt_tokens"] == found["stats"]["prefill_tokens"] == len(ids)
     assert answer("run", tiny, *REFERENCE, "--ids", ",".join(map(str, ids)), "--max-tokens", 8, "--temperature", 0)["ids"] == wanted
-    code, out, err = door("run", tiny, *REFERENCE, "--prompt", "the quick brown", "--max-tokens", 8, "--temperature", 0)
+    code, out, err = run_command("run", tiny, *REFERENCE, "--prompt", "the quick brown", "--max-tokens", 8, "--temperature", 0)
     assert (code, err) == (0, "")
     assert out.startswith(found["text"])
     assert f"[{found['reason']}" in out
 
 
-def test_run_with_everything_that_shapes_a_reply(answer, door, tiny, tmp_path):
+def test_run_with_everything_that_shapes_a_reply(answer, run_command, tiny, tmp_path):
     prompt = ("run", tiny, *REFERENCE, "--prompt", "the quick brown", "--temperature", 0, "--max-tokens", 24)
     plain = answer(*prompt)
     drafted = answer(*prompt, "--drafting", "ngram", "--no-adaptive-drafting", "--draft-tokens", 4)
@@ -244,7 +244,7 @@ def test_run_with_everything_that_shapes_a_reply(answer, door, tiny, tmp_path):
     assert all(len(token["alternatives"]) == 3 for token in told)
     stop = plain["text"][3:6]
     assert answer(*prompt, "--stop-regex", re.escape(stop), "--keep-stop")["text"].endswith(stop)
-    assert "a pass" in door(*prompt, "--drafting", "ngram", "--no-adaptive-drafting")[1] or not drafted["stats"]["drafted_tokens"]
+    assert "a pass" in run_command(*prompt, "--drafting", "ngram", "--no-adaptive-drafting")[1] or not drafted["stats"]["drafted_tokens"]
 
 
 @pytest.mark.parametrize(
@@ -260,8 +260,8 @@ def test_run_with_everything_that_shapes_a_reply(answer, door, tiny, tmp_path):
         (("--stop-regex", "(("), "expression"),
     ],
 )
-def test_settings_that_cannot_be_are_one_sentence(door, tiny, flags, sentence):
-    code, out, err = door("run", tiny, *REFERENCE, "--prompt", "a", *flags)
+def test_settings_that_cannot_be_are_one_sentence(run_command, tiny, flags, sentence):
+    code, out, err = run_command("run", tiny, *REFERENCE, "--prompt", "a", *flags)
     assert code in (1, 2)
     assert out == ""
     assert sentence in err
@@ -290,8 +290,8 @@ def test_run_stops(answer, tiny):
     assert found["ids"] == plain["ids"][: plain["ids"].index(plain["ids"][4])]
 
 
-def test_every_setting_is_a_flag(door):
-    code, out, _ = door("run", "--help")
+def test_every_setting_is_a_flag(run_command):
+    code, out, _ = run_command("run", "--help")
     assert code == 0
     for cls in (LoadSettings, CacheSettings, SamplerSettings, StopSettings):
         for name in cls().to_json():
@@ -301,7 +301,7 @@ def test_every_setting_is_a_flag(door):
 # settings
 
 
-def test_settings_are_listed_with_all_that_is_declared(answer, door):
+def test_settings_are_listed_with_all_that_is_declared(answer, run_command):
     listed = {row["flag"]: row for group in answer("settings")["groups"] for row in group["settings"]}
     for cls in (*REPLY_SETTINGS, CacheSettings, LoadSettings):
         for field in dataclasses.fields(cls):
@@ -310,11 +310,11 @@ def test_settings_are_listed_with_all_that_is_declared(answer, door):
             assert (row["name"], row["label"], row["help"]) == (field.name, info.label, info.help)
             assert row["default"] == (list(field.default) if isinstance(field.default, tuple) else field.default)
     assert listed == {}
-    code, out, err = door("settings")
+    code, out, err = run_command("settings")
     assert (code, err) == (0, "")
     assert "--top-p  [0.95; 0 to 1]\n    Top P: " in out
     assert "--stop-strings  [none; any]" in out
-    code, out, err = door("settings", "--markdown")
+    code, out, err = run_command("settings", "--markdown")
     assert (code, err) == (0, "")
     assert "| Top P (`top_p`) | 0.95 | 0 to 1 | " in out
     assert "2^" in out
@@ -323,7 +323,7 @@ def test_settings_are_listed_with_all_that_is_declared(answer, door):
 # logits, perplexity
 
 
-def test_logits(answer, door, tiny, loaded):
+def test_logits(answer, run_command, tiny, loaded):
     torch = pytest.importorskip("torch")
     ids = loaded.tokenizer.encode("over the lazy", add_bos=loaded.tokenizer.add_bos)
     with loaded.generator.cache.table.open(()) as lease:
@@ -335,11 +335,11 @@ def test_logits(answer, door, tiny, loaded):
     assert [row["id"] for row in found["top"]] == best.indices.tolist()
     assert [row["logprob"] for row in found["top"]] == pytest.approx(best.values.tolist(), abs=1e-5)
     assert [row["piece"] for row in found["top"]] == [loaded.tokenizer.piece(row["id"]) for row in found["top"]]
-    assert door("logits", tiny, *REFERENCE, "--ids", "5", "--top", 3)[1].count("\n") == 4
+    assert run_command("logits", tiny, *REFERENCE, "--ids", "5", "--top", 3)[1].count("\n") == 4
 
 
 @pytest.mark.parametrize("size", [16, 21])
-def test_perplexity(answer, door, tiny, loaded, tmp_path, size):
+def test_perplexity(answer, run_command, tiny, loaded, tmp_path, size):
     torch = pytest.importorskip("torch")
     text = "the quick brown fox jumps over the lazy dog. " * 12
     (tmp_path / "text.txt").write_text(text)
@@ -359,7 +359,7 @@ def test_perplexity(answer, door, tiny, loaded, tmp_path, size):
     assert list(found) == ["perplexity", "tokens", "windows"]
     assert (found["tokens"], found["windows"]) == (len(scored), len(losses))
     assert found["perplexity"] == pytest.approx(math.exp(float(scored.mean())), rel=1e-4)
-    assert "windows" in door("perplexity", tiny, *REFERENCE, "--file", tmp_path / "text.txt", "--context", size)[1]
+    assert "windows" in run_command("perplexity", tiny, *REFERENCE, "--file", tmp_path / "text.txt", "--context", size)[1]
 
 
 # bench
@@ -371,7 +371,7 @@ BENCH_KEYS = [
 ]  # fmt: skip
 
 
-def test_bench(answer, door, tiny):
+def test_bench(answer, run_command, tiny):
     sizes = ("--prompt-tokens", 40, "--new-tokens", 4, "--depth", 10, "--repeat", 1, "--threads", 1, "--device", "reference")
     found = answer("bench", tiny, *sizes)
     assert list(found) == BENCH_KEYS
@@ -379,7 +379,7 @@ def test_bench(answer, door, tiny):
     read = found["decode_tokens_per_second"] * found["weight_bytes_per_token"]
     assert found["bandwidth_fraction"] == pytest.approx(read / found["read_bandwidth_bytes_per_second"])
     assert found["prefill_tokens_per_second"] > 0
-    assert "of the read bandwidth" in door("bench", tiny, *sizes)[1]
+    assert "of the read bandwidth" in run_command("bench", tiny, *sizes)[1]
 
 
 class FakePeer:
@@ -401,7 +401,7 @@ class FakePeer:
         self.closed = True
 
 
-def test_bench_beside_a_peer(answer, door, tiny, monkeypatch):
+def test_bench_beside_a_peer(answer, run_command, tiny, monkeypatch):
     monkeypatch.setattr(bench, "LlamaCpp", FakePeer)
     sizes = ("--prompt-tokens", 40, "--new-tokens", 8, "--depth", 10, "--repeat", 2, "--threads", 1, "--device", "reference")
     found = answer("bench", tiny, *sizes, "--vs", "llama.cpp")
@@ -413,26 +413,26 @@ def test_bench_beside_a_peer(answer, door, tiny, monkeypatch):
     assert (row["prefill_tokens_per_second"], row["decode_tokens_per_second"]) == (40.0, 2.0)
     assert row["prefill_ratio"] == pytest.approx(found["prefill_tokens_per_second"] / 40.0)
     assert row["decode_ratio"] == pytest.approx(found["decode_tokens_per_second"] / 2.0)
-    assert "llama.cpp 9.9: prefill 40.0 tokens/s" in door("bench", tiny, *sizes, "--vs", "llama.cpp")[1]
+    assert "llama.cpp 9.9: prefill 40.0 tokens/s" in run_command("bench", tiny, *sizes, "--vs", "llama.cpp")[1]
 
 
-def test_the_peer_reads_gguf_only(door, tmp_path, monkeypatch):
+def test_the_peer_reads_gguf_only(run_command, tmp_path, monkeypatch):
     monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: object())
-    code, _, err = door("bench", write_folder(tmp_path / "tiny"), "--vs", "llama.cpp")
+    code, _, err = run_command("bench", write_folder(tmp_path / "tiny"), "--vs", "llama.cpp")
     assert code == 1
     assert "llama.cpp reads GGUF files only" in err
 
 
-def test_bench_without_the_peer(door, tiny, monkeypatch):
+def test_bench_without_the_peer(run_command, tiny, monkeypatch):
     monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None)
-    code, out, err = door("bench", tiny, "--vs", "llama.cpp", "--json")
+    code, out, err = run_command("bench", tiny, "--vs", "llama.cpp", "--json")
     assert (code, out) == (1, "")
     assert "llama-cpp-python is not installed" in err
 
 
 @pytest.mark.parametrize("flags", [("--prompt-tokens", 0), ("--new-tokens", 0), ("--depth", -1), ("--repeat", 0)])
-def test_bench_of_nothing(door, tiny, flags):
-    code, _, err = door("bench", tiny, *flags)
+def test_bench_of_nothing(run_command, tiny, flags):
+    code, _, err = run_command("bench", tiny, *flags)
     assert code == 1
     assert str(flags[0]) in err
 
@@ -444,9 +444,9 @@ def typed(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
 
 
-def test_chat(door, tiny, loaded, monkeypatch):
+def test_chat(run_command, tiny, loaded, monkeypatch):
     typed(monkeypatch, "hello", "", "again")
-    code, out, err = door("chat", tiny, *REFERENCE, "--max-tokens", 5, "--system", "Be brief.", "--temperature", 0)
+    code, out, err = run_command("chat", tiny, *REFERENCE, "--max-tokens", 5, "--system", "Be brief.", "--temperature", 0)
     assert (code, err) == (0, "")
     wanted, messages = [f"{loaded.info.name}. Ctrl+C stops a reply, Ctrl+D leaves.\n"], [Message("system", "Be brief.")]
     for question in ("hello", "again"):
@@ -467,7 +467,7 @@ def ctrl_c():
     signal.signal(signal.SIGINT, before)
 
 
-def test_ctrl_c_stops_the_reply_and_not_the_chat(door, tiny, monkeypatch, ctrl_c):
+def test_ctrl_c_stops_the_reply_and_not_the_chat(run_command, tiny, monkeypatch, ctrl_c):
     real = LocalChat.stream
 
     def stream(self: LocalChat, request: Any, stop: threading.Event) -> Any:
@@ -477,24 +477,24 @@ def test_ctrl_c_stops_the_reply_and_not_the_chat(door, tiny, monkeypatch, ctrl_c
 
     monkeypatch.setattr(LocalChat, "stream", stream)
     typed(monkeypatch, "hello", "again")
-    code, out, _ = door("chat", tiny, *REFERENCE)
+    code, out, _ = run_command("chat", tiny, *REFERENCE)
     assert code == 0
     assert out.count("[cancelled]") == 2
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
 
 
-def test_a_question_that_does_not_fit_leaves_the_chat_usable(door, tiny, monkeypatch):
+def test_a_question_that_does_not_fit_leaves_the_chat_usable(run_command, tiny, monkeypatch):
     typed(monkeypatch, "fox " * 500, "hello")
-    code, out, err = door("chat", tiny, *REFERENCE, "--context-length", 128, "--max-tokens", 3, "--seed", 1)
+    code, out, err = run_command("chat", tiny, *REFERENCE, "--context-length", 128, "--max-tokens", 3, "--seed", 1)
     assert code == 0
     assert "too long" in err
     assert len(out.splitlines()) >= 2
 
 
-def test_bans_that_leave_nothing_do_not_end_the_chat(door, tiny, monkeypatch):
+def test_bans_that_leave_nothing_do_not_end_the_chat(run_command, tiny, monkeypatch):
     typed(monkeypatch, "hello", "again")
-    code, _, err = door("chat", tiny, *REFERENCE, "--allowed-tokens", 50, "--banned-tokens", 50)
+    code, _, err = run_command("chat", tiny, *REFERENCE, "--allowed-tokens", 50, "--banned-tokens", 50)
     assert code == 0
     assert err.count("banned or not allowed") == 2
 
@@ -502,7 +502,7 @@ def test_bans_that_leave_nothing_do_not_end_the_chat(door, tiny, monkeypatch):
 # Trouble
 
 
-def test_trouble_is_one_sentence(door, tiny, tmp_path):
+def test_trouble_is_one_sentence(run_command, tiny, tmp_path):
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(20))
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe")
     cases: list[tuple[object, ...]] = [
@@ -524,7 +524,7 @@ def test_trouble_is_one_sentence(door, tiny, tmp_path):
     (tmp_path / "short.txt").write_text("too short")
     for arguments in cases:
         for more in ((), ("--json",)):
-            code, out, err = door(*arguments, *more)
+            code, out, err = run_command(*arguments, *more)
             assert (code, out) == (1, ""), arguments
             assert err.count("\n") == 1, err
             assert err.endswith(".\n"), err
@@ -535,31 +535,31 @@ def test_trouble_is_one_sentence(door, tiny, tmp_path):
     [(), ("fly",), ("run",), ("run", "m"), ("run", "m", "--prompt", "a", "--ids", "1"), ("run", "m", "--ids", "a"), ("tokenize", "m"),
      ("run", "m", "--prompt", "a", "--temperature", "warm"), ("run", "m", "--prompt", "a", "--when-full", "explode")],
 )  # fmt: skip
-def test_wrong_usage(door, arguments):
-    code, out, err = door(*arguments)
+def test_wrong_usage(run_command, arguments):
+    code, out, err = run_command(*arguments)
     assert (code, out) == (2, "")
     assert "usage:" in err
 
 
-def test_ctrl_c_leaves_without_a_traceback(door, tiny, monkeypatch):
+def test_ctrl_c_leaves_without_a_traceback(run_command, tiny, monkeypatch):
     def interrupted(path: str) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(text, "_open", interrupted)
-    assert door("tokenize", tiny, "--text", "a") == (130, "", "")
+    assert run_command("tokenize", tiny, "--text", "a") == (130, "", "")
 
 
-def test_version(door):
-    code, out, _ = door("--version")
+def test_version(run_command):
+    code, out, _ = run_command("--version")
     assert code == 0
     assert out.startswith("inglenook-engine 0.")
 
 
-def test_every_door_explains_itself(door):
-    names = [each.name for each in DOORS]
+def test_every_door_explains_itself(run_command):
+    names = [each.name for each in COMMANDS]
     assert names == ["info", "run", "chat", "tokenize", "render", "logits", "perplexity", "bench", "selftest", "settings"]
     for name in names:
-        code, out, _ = door(name, "--help")
+        code, out, _ = run_command(name, "--help")
         assert code == 0
         assert ("--json" in out) == (name != "chat")
 

@@ -1,4 +1,4 @@
-"""Door `selftest`: what passes, what fails, and what it says. On a GPU that is none: the CUDA engine's kernels as NumPy tells them."""
+"""Command `selftest`: what passes, what fails, and what it says. On a GPU that is none: the CUDA engine's kernels as NumPy tells them."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ class FakeStore:
     def close(self) -> None:
         """Nothing to release."""
 
-    def copy_page(self, source: int, target: int) -> None:
-        self.slots[target] = self.slots[source]
+    def copy_page(self, runner: int, target: int) -> None:
+        self.slots[target] = self.slots[runner]
 
 
 class FakeProgram:

@@ -14,7 +14,7 @@ from engine.constraint.filter_set import FilterSet
 from engine.constraint.vocabulary import allowed_ids, vocabulary_of
 from engine.errors import NothingAllowed
 from engine.generator.choice import Where, choose_token, drawable_tokens
-from engine.generator.params import Wanted
+from engine.generator.params import ReturnOptions
 from engine.sampling.sampler import Sampled, Sampler
 from engine.sampling.tables import TokenTables
 from engine.settings import SamplerSettings
@@ -68,7 +68,7 @@ def chosen(filters: Late | None, mask: Mask | None, guess: int | None = None, **
     sampler = Sampler(SamplerSettings(temperature=0.0), 1)
     proposal = None if guess is None else Proposal(guess)
     where = Where(LOGITS, [1, 2], more.get("only"), more.get("blocked", frozenset()), 0)
-    return choose_token(sampler, where, Wanted(), proposal, mask, cast(FilterSet | None, filters))
+    return choose_token(sampler, where, ReturnOptions(), proposal, mask, cast(FilterSet | None, filters))
 
 
 @pytest.mark.parametrize(

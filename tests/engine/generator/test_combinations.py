@@ -128,8 +128,8 @@ def draw_case(number: int) -> Case:
     given = 0
     if draw.random() < 0.3 and len(prompt) < 450:
         beginnings = {"json": '{"the', "prefix": kinds[0][1][:5], "regex": "the ", "select": "the dog"} if kinds else {}
-        begun = tokenizer().encode(beginnings[kinds[0][0]] if kinds else "the")
-        prompt, given = prompt + begun, len(begun)
+        state = tokenizer().encode(beginnings[kinds[0][0]] if kinds else "the")
+        prompt, given = prompt + state, len(state)
     other = tokenizer().encode(" ".join(draw.choices(WORDS, k=3)))
     negative = tuple((other * draw.choice((1, 1, CONTEXT)))[: CONTEXT - draw.randrange(2, 70)]) + tuple(prompt[-1:])
     return Case(

@@ -9,11 +9,11 @@ import pytest
 
 from engine.core import Done, Running, Text
 from engine.errors import BadSetting
-from engine.generator.params import Plan
+from engine.generator.params import GenerationParams
 from engine.generator.streaming import StreamingGenerator
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
-from engine.speculation.draft_length import Pace
+from engine.speculation.draft_length import DraftLengthController
 from engine.text.stops.conditions import StopRules
 from tests.engine.generator.fakes import FakeModel, Scripted, make, random_logits, tokenizer
 
@@ -115,8 +115,8 @@ def test_the_first_pass_of_a_seeded_reply_drafts():
 
 def test_the_pace_is_told_of_every_token(monkeypatch):
     told = []
-    record = Pace.record
-    monkeypatch.setattr(Pace, "record", lambda self, *what: told.append(what) or record(self, *what))
+    record = DraftLengthController.record
+    monkeypatch.setattr(DraftLengthController, "record", lambda self, *what: told.append(what) or record(self, *what))
     _, stats = reply(with_drafts()[0], speculation=NGRAM)
     assert sum(drafted for drafted, *_ in told) <= stats.drafted_tokens
     assert all(new == accepted + 1 for _, accepted, new, _ in told)
@@ -238,11 +238,11 @@ def test_figures_arrive_while_it_runs(monkeypatch):
 
 def test_what_was_measured_goes_on_in_the_next_sequence_unless_a_seed_is_to_repeat_it():
     generator, _ = with_drafts()
-    plan = Plan(WARM, 3, StopRules(frozenset()))
+    params = GenerationParams(WARM, 3, StopRules(frozenset()))
 
     def paces(method, adaptive=True, fixed=False, **more):
         settings = SpeculationSettings(method=method, adaptive=adaptive, **more)
-        return [generator.drafters.drafting(settings, plan, None, fixed=fixed)._pace for _ in range(2)]
+        return [generator.drafters.drafting(settings, params, None, fixed=fixed)._draft_length for _ in range(2)]
 
     for method in ("ngram", "model"):
         one, other = paces(method)
@@ -266,6 +266,6 @@ def test_what_was_measured_goes_on_in_the_next_sequence_unless_a_seed_is_to_repe
 
 
 def test_the_speedup_is_told_once_there_were_passes(monkeypatch):
-    monkeypatch.setattr(Pace, "speedup", 1.5)
+    monkeypatch.setattr(DraftLengthController, "speedup", 1.5)
     assert [reply(with_drafts()[0], count=count, speculation=NGRAM)[1].speedup for count in (1, 2, 9)] == [0.0, 1.5, 1.5]
     assert reply(with_drafts()[0], count=9)[1].speedup == 0.0

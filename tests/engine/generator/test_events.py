@@ -10,7 +10,7 @@ import pytest
 
 from engine.core import Done, Prefill, Running, Stats, Text, TokenInfo
 from engine.generator.events import events
-from engine.generator.sequence import Emission
+from engine.generator.sequence import StepOutput
 from engine.generator.token_buffer import WrittenToken
 
 
@@ -18,9 +18,9 @@ def token(number: int, text: str) -> WrittenToken:
     return WrittenToken(TokenInfo(number, text, 0.5, 0.5))
 
 
-def emissions(texts: str, reason: str = "stop_string") -> list[Emission]:
-    """An emission for each letter; a dot is one that makes nothing certain. The last one carries the reason."""
-    found = [Emission("", ()) if text == "." else Emission(text, (token(number, text),)) for number, text in enumerate(texts)]
+def emissions(texts: str, reason: str = "stop_string") -> list[StepOutput]:
+    """An output for each letter; a dot is one that makes nothing certain. The last one carries the reason."""
+    found = [StepOutput("", ()) if text == "." else StepOutput(text, (token(number, text),)) for number, text in enumerate(texts)]
     return [*found[:-1], found[-1]._replace(reason=reason, trigger="STOP")]
 
 
@@ -40,14 +40,14 @@ class Played:
         finally:
             self.closed = True
 
-    def stats(self, job: Any, seed: int) -> Stats:
+    def stats(self, sequence: Any, seed: int) -> Stats:
         self.asked += 1
         return Stats(seed=seed, new_tokens=self.asked)
 
     def events(self, *how: float) -> Generator[Any, None, None]:
-        job: Any = SimpleNamespace(plan=SimpleNamespace(seed=7))
+        sequence: Any = SimpleNamespace(params=SimpleNamespace(seed=7))
         clock: Any = self
-        return events(self.steps(), job, clock, *how)  # type: ignore[arg-type]
+        return events(self.steps(), sequence, clock, *how)  # type: ignore[arg-type]
 
     def told(self, *how: float) -> list[tuple[float, Any]]:
         return [(self.now - 100.0, event) for event in self.events(*how)]
@@ -98,7 +98,7 @@ def test_figures_come_every_half_second_and_last_with_the_end(monkeypatch: pytes
 
 def test_progress_is_handed_on_at_once_and_what_was_taken_back_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     progress = [Prefill(0, 5, 0), Prefill(5, 5, 0)]
-    back = [Emission("", (), suppressed="bad"), Emission("", (), suppressed=" worse"), *emissions("ab")]
+    back = [StepOutput("", (), suppressed="bad"), StepOutput("", (), suppressed=" worse"), *emissions("ab")]
     told = [event for _, event in Played(monkeypatch, [*progress, *back]).told(3)]
     assert told[:2] == progress
     assert [(event.text, event.suppressed) for event in told[2:-1]] == [("a", "bad worse"), ("b", "")]

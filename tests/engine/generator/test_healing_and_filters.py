@@ -122,9 +122,9 @@ def test_healing_with_a_filter():
 
 
 def test_a_reply_that_is_continued_goes_on_in_its_form():
-    begun = tokenizer().encode("ab")
+    state = tokenizer().encode("ab")
     constraint = ConstraintSettings(format="regex", pattern="abc[0-9]{2}")
-    text, _, _ = write([*START, *begun], WARM, 50, seed=2, constraint=constraint, given=len(begun))
+    text, _, _ = write([*START, *state], WARM, 50, seed=2, constraint=constraint, given=len(state))
     assert re.fullmatch("c[0-9]{2}", text)
     generator, _ = make()
     with pytest.raises(BadSetting, match="does not fit the format"):

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.base import KEPT_LOGITS, Floats, Ints, WalkPlan
-from engine.backends.cuda.runtime.decode_loop import DeviceWalk
+from engine.backends.base import KEPT_LOGITS, Floats, Ints, SamplingPlan
+from engine.backends.cuda.runtime.decode_loop import DeviceDecodeLoop
 from engine.core import PAGE_TOKENS, Done, Text
 from engine.errors import EngineError, NothingAllowed
-from engine.generator.overlap import walk_plan
+from engine.generator.overlap import sampling_plan
 from engine.generator.params import token_tables
 from engine.generator.runner import Guidance
 from engine.generator.streaming import StreamingGenerator
@@ -36,7 +36,7 @@ class Walking(FakeProgram):
     def __init__(self, model: Any, store: FakeStore, max_rows: int) -> None:
         super().__init__(model, store, max_rows)
         self.toy = Toy(self._step, tokenizer().vocab_size, 8192)
-        self.plans: list[WalkPlan] = []
+        self.plans: list[SamplingPlan] = []
         self.starts: list[int] = []
         self.open = False
 
@@ -52,28 +52,28 @@ class Walking(FakeProgram):
         self.toy.device.synchronize()  # in order with what was launched
         return super().run(step)
 
-    def walk(self, plan: WalkPlan) -> Any:
-        self.plans.append(plan)
-        walk = self.toy.walks.walk(plan)
-        return None if walk is None else _Watched(walk, self)
+    def decode_loop(self, params: SamplingPlan) -> Any:
+        self.plans.append(params)
+        decode_loop = self.toy.decode_loops.decode_loop(params)
+        return None if decode_loop is None else _Watched(decode_loop, self)
 
 
 class _Watched:
-    """Notes when a walk starts, and from where logits are fetched."""
+    """Notes when a decode loop starts, and from where logits are fetched."""
 
-    def __init__(self, walk: Any, program: Walking) -> None:
-        self._walk, self._program = walk, program
+    def __init__(self, decode_loop: Any, program: Walking) -> None:
+        self._decode_loop, self._program = decode_loop, program
 
     def start(self, ids: Sequence[int], pages: Ints, uniform: Callable[[int], float]) -> None:
         self._program.starts.append(len(ids))
-        self._walk.start(ids, pages, uniform)
+        self._decode_loop.start(ids, pages, uniform)
 
     def next(self, further: bool) -> Sampled | None:
-        drawn: Sampled | None = self._walk.next(further)
+        drawn: Sampled | None = self._decode_loop.next(further)
         return drawn
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._walk, name)
+        return getattr(self._decode_loop, name)
 
 
 class WalkingModel(FakeModel):
@@ -83,7 +83,7 @@ class WalkingModel(FakeModel):
 
 
 def pair(answering: Any = random_logits, context: int = 1024) -> list[StreamingGenerator]:
-    """Generators over equal fakes, the second with a device that walks."""
+    """Generators over equal fakes, the second with a device that has a decode loop."""
     out = []
     for kind in (FakeModel, WalkingModel):
         model: Any = kind(answering)
@@ -103,7 +103,7 @@ def told(events: Sequence[Any]) -> Any:
     )
 
 
-def both(ids: Sequence[int], *, answering: Any = random_logits, context: int = 1024, walks: bool = True, **more: Any) -> Any:
+def both(ids: Sequence[int], *, answering: Any = random_logits, context: int = 1024, decode_loops: bool = True, **more: Any) -> Any:
     """The events of host and device, after checking that they are the same and that the device walked or not."""
     results = []
     for generator in pair(answering, context):
@@ -113,7 +113,7 @@ def both(ids: Sequence[int], *, answering: Any = random_logits, context: int = 1
         passes_are_whole(generator)
     program = generator.model.program
     assert isinstance(program, Walking)
-    assert bool(program.starts) == walks
+    assert bool(program.starts) == decode_loops
     assert told(results[0]) == told(results[1])
     return results[1], program
 
@@ -215,15 +215,15 @@ def test_at_least_so_many_tokens_then_ahead() -> None:
 
 
 def test_the_device_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The host decides such places from the device's logits, and some more, before it walks on."""
-    own, count = DeviceWalk.next, [0]
+    """The host decides such places from the device's logits, and some more, before the loop goes on."""
+    own, count = DeviceDecodeLoop.next, [0]
 
-    def unsure(walk: DeviceWalk, further: bool) -> Sampled | None:
+    def unsure(decode_loop: DeviceDecodeLoop, further: bool) -> Sampled | None:
         count[0] += 1
-        drawn = own(walk, further)
+        drawn = own(decode_loop, further)
         return drawn if count[0] % 5 else None
 
-    monkeypatch.setattr(DeviceWalk, "next", unsure)
+    monkeypatch.setattr(DeviceDecodeLoop, "next", unsure)
     sampler = replace(WARM, repetition_penalty=1.2, frequency_penalty=0.1)
     _, program = both([9], sampler=sampler, stops=StopSettings(max_tokens=60), seed=1)
     assert len(program.starts) > 3
@@ -248,7 +248,7 @@ def test_the_device_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_stays_with_the_host(more: dict[str, Any]) -> None:
-    both([9, 12], walks=False, stops=StopSettings(max_tokens=8), seed=1, **more)
+    both([9, 12], decode_loops=False, stops=StopSettings(max_tokens=8), seed=1, **more)
 
 
 def test_bias_and_bans_of_ids() -> None:
@@ -330,11 +330,11 @@ def test_step_by_step_with_changing_bans_and_rules() -> None:
 
 
 def test_plans() -> None:
-    assert walk_plan(WARM, TokenTables(), 100) is not None
-    plan = walk_plan(replace(WARM, order=("temperature", "repetition"), repetition_penalty=1.1), TokenTables(), 100)
-    assert plan is None
-    plan = walk_plan(GREEDY, TokenTables(90, ((3, 1.0), (100, 1.0)), frozenset({3, 4, 5, 100}), frozenset({5, 100})), 100)
-    assert plan is not None
-    assert (plan.vocabulary, plan.greedy, plan.steps) == (90, True, ())
-    assert plan.bias is not None
-    assert np.flatnonzero(plan.bias > -np.inf).tolist() == [3, 4]
+    assert sampling_plan(WARM, TokenTables(), 100) is not None
+    params = sampling_plan(replace(WARM, order=("temperature", "repetition"), repetition_penalty=1.1), TokenTables(), 100)
+    assert params is None
+    params = sampling_plan(GREEDY, TokenTables(90, ((3, 1.0), (100, 1.0)), frozenset({3, 4, 5, 100}), frozenset({5, 100})), 100)
+    assert params is not None
+    assert (params.vocabulary, params.greedy, params.steps) == (90, True, ())
+    assert params.bias is not None
+    assert np.flatnonzero(params.bias > -np.inf).tolist() == [3, 4]

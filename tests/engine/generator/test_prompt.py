@@ -84,12 +84,12 @@ def test_what_does_not_fit_names_what_is_too_long() -> None:
 
 
 def test_what_is_continued_is_told_by_its_ids() -> None:
-    begun = (*TALK, Message("assistant", "in the forest"))
+    state = (*TALK, Message("assistant", "in the forest"))
     reply = tokenizer().encode("in the forest")
-    prompt = prompts().build(request(*begun, continue_last=True))
+    prompt = prompts().build(request(*state, continue_last=True))
     assert (prompt.ids[-prompt.given :], prompt.given) == (reply, len(reply))
     ids = (60, 61)
-    prompt = prompts().build(request(*begun, continue_last=True, continue_ids=ids))
+    prompt = prompts().build(request(*state, continue_last=True, continue_ids=ids))
     assert (tuple(prompt.ids[-2:]), prompt.given) == (ids, 2)
     assert prompts().build(request(*TALK)).given == 0
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.generator.params import Plan, Wanted
-from engine.generator.sequence import Emission, Job
+from engine.generator.params import GenerationParams, ReturnOptions
+from engine.generator.sequence import StepOutput, TokenSequence
 from engine.sampling.sampler import Sampled
 from engine.settings import SamplerSettings
 from engine.text.stops.conditions import StopRules
@@ -20,14 +20,15 @@ from tests.engine.text.tokenizer.vocabularies import random_text
 EOS = 2  # <|im_end|>
 
 
-def job(strings: Sequence[str] = (), *, limit: int = 0, context: int = 10_000, special: bool = False) -> Job:
+def sequence(strings: Sequence[str] = (), *, limit: int = 0, context: int = 10_000, special: bool = False) -> TokenSequence:
     rules = StopRules(frozenset({EOS}), tuple(strings), max_tokens=limit)
-    return Job(tokenizer(), [50], Plan(SamplerSettings(), 0, rules, Wanted(special=special)), context_length=context)
+    params = GenerationParams(SamplerSettings(), 0, rules, ReturnOptions(special=special))
+    return TokenSequence(tokenizer(), [50], params, context_length=context)
 
 
-def feed(target: Job, ids: Sequence[int]) -> list[Emission]:
+def feed(target: TokenSequence, ids: Sequence[int]) -> list[StepOutput]:
     """Emissions of `ids` until the end."""
-    out: list[Emission] = []
+    out: list[StepOutput] = []
     for token in ids:
         out.append(target.feed(Sampled(token, 0.5, 0.25)))
         if out[-1].reason:
@@ -35,16 +36,16 @@ def feed(target: Job, ids: Sequence[int]) -> list[Emission]:
     return out
 
 
-def text_of(emissions: Sequence[Emission]) -> str:
-    return "".join(emission.text for emission in emissions)
+def text_of(emissions: Sequence[StepOutput]) -> str:
+    return "".join(output.text for output in emissions)
 
 
-def ids_of(emissions: Sequence[Emission]) -> list[int]:
-    return [token.info.id for emission in emissions for token in emission.tokens]
+def ids_of(emissions: Sequence[StepOutput]) -> list[int]:
+    return [token.info.id for output in emissions for token in output.tokens]
 
 
-def token_texts(emissions: Sequence[Emission]) -> str:
-    return "".join(token.info.text for emission in emissions for token in emission.tokens)
+def token_texts(emissions: Sequence[StepOutput]) -> str:
+    return "".join(token.info.text for output in emissions for token in output.tokens)
 
 
 def byte_ids(text: str) -> list[int]:
@@ -59,7 +60,7 @@ def test_chunks_join_to_the_decode_and_no_id_is_lost(split):
     for _ in range(200):
         text = random_text(draw)
         ids = split(text) + [EOS]
-        emissions = feed(job(["###", "no such text"]), ids)
+        emissions = feed(sequence(["###", "no such text"]), ids)
         wanted = text.partition("###")[0]
         assert text_of(emissions) == wanted == token_texts(emissions)
         if "###" not in text:
@@ -70,10 +71,10 @@ def test_chunks_join_to_the_decode_and_no_id_is_lost(split):
 
 def test_ids_never_run_ahead_of_their_text():
     shown, expected = 0, tokenizer()
-    emissions = feed(job(["dog days"]), [*byte_ids("a dog, 🦊 dog day"), EOS])
-    for emission in emissions:
-        shown += len(emission.text)
-        ids = ids_of(emissions[: emissions.index(emission) + 1])
+    emissions = feed(sequence(["dog days"]), [*byte_ids("a dog, 🦊 dog day"), EOS])
+    for output in emissions:
+        shown += len(output.text)
+        ids = ids_of(emissions[: emissions.index(output) + 1])
         assert len(expected.decode(ids)) <= shown
     assert text_of(emissions) == "a dog, 🦊 dog day"
 
@@ -82,7 +83,7 @@ def test_a_character_that_is_never_finished_belongs_to_the_token_that_began_it()
     """Also where that token has text of its own, which is out long before the end."""
     both = next(i for i in range(tokenizer().vocab_size) if _begins_a_character(tokenizer().token_bytes(i)))
     for rest in ([EOS], [*byte_ids("\nUs"), EOS]):
-        emissions = feed(job(["\nUser:"]), [60, both, *rest])
+        emissions = feed(sequence(["\nUser:"]), [60, both, *rest])
         assert text_of(emissions) == token_texts(emissions) == tokenizer().decode([60, both, *rest[:-1]])
         assert ids_of(emissions) == [60, both, *rest[:-1]]
 
@@ -96,7 +97,7 @@ def _begins_a_character(data: bytes) -> bool:
 def test_stop_string_over_token_boundaries(cut):
     stop = "\nUser:"
     head, tail = tokenizer().encode("Hello there" + stop[:cut]), tokenizer().encode(stop[cut:] + " next")
-    emissions = feed(job([stop]), [*head, *tail])
+    emissions = feed(sequence([stop]), [*head, *tail])
     assert text_of(emissions) == "Hello there" == token_texts(emissions)
     assert (emissions[-1].reason, emissions[-1].trigger) == ("stop_string", stop)
 
@@ -104,45 +105,45 @@ def test_stop_string_over_token_boundaries(cut):
 def test_a_token_that_runs_into_the_stop_string_keeps_its_id_and_loses_its_end():
     ids = tokenizer().encode(" quick")
     assert len(ids) == 1
-    emissions = feed(job(["ick"]), ids)
+    emissions = feed(sequence(["ick"]), ids)
     assert text_of(emissions) == " qu" == token_texts(emissions)
     assert ids_of(emissions) == ids
 
 
 def test_the_stop_strings_own_tokens_are_not_reported():
-    emissions = feed(job(["abc"]), byte_ids("xyabcz"))
+    emissions = feed(sequence(["abc"]), byte_ids("xyabcz"))
     assert ids_of(emissions) == byte_ids("xy")
 
 
 def test_a_partial_match_of_one_string_does_not_hide_a_full_match_of_another():
-    emissions = feed(job(["dog and cat", "and"]), tokenizer().encode("a dog and a cat"))
+    emissions = feed(sequence(["dog and cat", "and"]), tokenizer().encode("a dog and a cat"))
     assert text_of(emissions) == "a dog "
     assert emissions[-1].trigger == "and"
 
 
 def test_text_held_for_a_stop_string_comes_out_with_its_ids_at_the_stop_token():
-    emissions = feed(job(["dog days"]), [*byte_ids("a dog d"), EOS])
+    emissions = feed(sequence(["dog days"]), [*byte_ids("a dog d"), EOS])
     assert emissions[-2].text == ""
     assert text_of(emissions) == "a dog d"
     assert ids_of(emissions) == byte_ids("a dog d")
 
 
 def test_unfinished_character_becomes_one_replacement_character():
-    emissions = feed(job(), [*byte_ids("a🦊")[:-1], EOS])
+    emissions = feed(sequence(), [*byte_ids("a🦊")[:-1], EOS])
     assert text_of(emissions) == "a\ufffd" == token_texts(emissions)
     assert ids_of(emissions) == byte_ids("a🦊")[:-1]
 
 
 def test_a_stop_string_that_waits_for_a_longer_one_still_counts_at_the_end():
-    emissions = feed(job(["ab", "abc"]), [*byte_ids("xab"), EOS])
+    emissions = feed(sequence(["ab", "abc"]), [*byte_ids("xab"), EOS])
     assert (text_of(emissions), emissions[-1].reason, emissions[-1].trigger) == ("x", "stop_string", "ab")
     assert ids_of(emissions) == byte_ids("x")
 
 
 def test_limits():
-    assert [e.reason for e in feed(job(limit=3), byte_ids("abcdef"))] == ["", "", "max_tokens"]
+    assert [e.reason for e in feed(sequence(limit=3), byte_ids("abcdef"))] == ["", "", "max_tokens"]
     # The prompt has one token: ids 1 ... 4 fill the context, and the fifth needs no room of its own.
-    full = feed(job(context=4), byte_ids("abcdef"))
+    full = feed(sequence(context=4), byte_ids("abcdef"))
     assert [e.reason for e in full] == ["", "", "", "context_full"]
     assert ids_of(full) == byte_ids("abcd")
 
@@ -150,7 +151,7 @@ def test_limits():
 def test_special_tokens_are_hidden_unless_asked_for():
     start = tokenizer().encode("<|im_start|>", special=True)
     ids = [*byte_ids("a"), *start, *byte_ids("b"), EOS]
-    hidden, shown = feed(job(), ids), feed(job(special=True), ids)
+    hidden, shown = feed(sequence(), ids), feed(sequence(special=True), ids)
     assert (text_of(hidden), text_of(shown)) == ("ab", "a<|im_start|>b")
     assert ids_of(hidden) == ids_of(shown) == ids[:-1]
 
@@ -164,7 +165,7 @@ def test_special_tokens_are_hidden_unless_asked_for():
 def test_against_plain_search(text, strings, limit):
     """Over bytes as tokens: the text before the first stop string, the token texts the same, ids a beginning of those fed."""
     ids = byte_ids(text)
-    emissions = feed(job(strings, limit=limit), [*ids, EOS])
+    emissions = feed(sequence(strings, limit=limit), [*ids, EOS])
     seen = tokenizer().decode(ids[:limit] if limit else ids)
     starts = [at for string in strings if (at := seen.find(string)) >= 0]
     shown = text_of(emissions)
@@ -179,18 +180,18 @@ def test_against_plain_search(text, strings, limit):
 
 def test_other_rules_count_from_the_next_token_on_and_the_limit_stays() -> None:
     """Text that was held for the old rules is looked at by the new ones."""
-    one = job(["dog days"], limit=9)
+    one = sequence(["dog days"], limit=9)
     first = feed(one, byte_ids("a dog"))
     assert text_of(first) == "a "
     one.change_rules(StopRules(frozenset({EOS}), ("g!", "q")))
     assert text_of(feed(one, byte_ids(" d"))) == "dog d"
     last = feed(one, byte_ids("abcdef"))
     assert (len(last), last[-1].reason) == (2, "max_tokens")
-    one = job(["dog days"])
+    one = sequence(["dog days"])
     feed(one, byte_ids("a dog"))
     one.change_rules(StopRules(frozenset({EOS}), ("g!",), max_tokens=6))
     (last_one,) = feed(one, byte_ids("!"))
     assert (last_one.text, last_one.reason, last_one.trigger) == ("do", "stop_string", "g!")
-    one = job(limit=9)
+    one = sequence(limit=9)
     one.change_rules(StopRules(frozenset({EOS}), max_tokens=2))
     assert [e.reason for e in feed(one, byte_ids("abc"))] == ["", "max_tokens"]

@@ -34,16 +34,16 @@ def unchanged(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
 
 @dataclass(frozen=True)
 class Case:
-    """One tiny checkpoint: `family` is its row in the table, `quirks` what a reader is told of it ("" for a further variant).
+    """One tiny checkpoint: `architecture` is its row in the table, `quirks` what a reader is told of it ("" for a further variant).
 
-    `model_type` and `settings` make the transformers config; `scale` multiplies the embedding and the head, for families that
+    `model_type` and `settings` make the transformers config; `scale` multiplies the embedding and the head, for architectures that
     scale logits. `length` tokens are run. `gguf` says how llama.cpp's converter would write it, None where that has no such
     architecture. `older` are config.json's keys as transformers 4 wrote them, where it is more than the rotary settings.
     `publish` turns what transformers saves into what the makers' own folder looks like (names, config.json).
     `tolerance`: the largest difference from transformers, as a share of the largest logit.
     """
 
-    family: str
+    architecture: str
     quirks: str
     model_type: str
     settings: Mapping[str, Any]
@@ -58,7 +58,7 @@ class Case:
     @property
     def name(self) -> str:
         """For test ids."""
-        return f"{self.family}, {self.variant}" if self.variant else self.family
+        return f"{self.architecture}, {self.variant}" if self.variant else self.architecture
 
 
 SMALL: Mapping[str, Any] = {
@@ -100,7 +100,7 @@ def _spread(case: Case, name: str, parameter: Any, random: Any) -> Any:
         return random
     if name.endswith("bias"):
         return 0.3 * random
-    if "norm" in name or parameter.ndim == 1:  # families that add 1 to a norm's weight begin with zeros
+    if "norm" in name or parameter.ndim == 1:  # architectures that add 1 to a norm's weight begin with zeros
         return (0 if bool((parameter == 0).all()) else 1) + 0.2 * random
     width = parameter.shape[1] if parameter.ndim == 2 else min(parameter.shape[1:])
     if "embed" in name or "head" in name or "wte" in name or "wpe" in name:

@@ -20,7 +20,7 @@ Tensors = dict[str, Floats]
 
 @dataclass(frozen=True)
 class GgufForm:
-    """How one family is converted: `architecture` is general.architecture.
+    """How one architecture is converted: `architecture` is general.architecture.
 
     `turned`: rows of queries and keys are put in the order of interleaved rotary pairs. `offset` is added to every norm's weight.
     `keys` gives further keys under the architecture from config.json (None leaves a common one out); `change` prepares the

@@ -13,7 +13,7 @@ import torch
 
 from engine.backends.base import Backend, Forward, KVCache, RawTensor, Step, Weight
 from engine.backends.composite import is_composite
-from engine.backends.cpu.codegen.kernel_cache import family_for
+from engine.backends.cpu.codegen.kernel_cache import weight_layout_for
 from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS
 from engine.backends.cpu.runtime.step_block import SMALL_ROWS
 from engine.backends.reference import ReferenceBackend, ReferenceProgram
@@ -75,11 +75,11 @@ def _seen_by(tensor: Any, x: torch.Tensor, rows: int) -> torch.Tensor:
         return x
     values = x.numpy().copy()
     if not is_composite(tensor):
-        return torch.from_numpy(sixteen_bits(values).astype(np.float32)) if family_for(tensor.type).whole else x
+        return torch.from_numpy(sixteen_bits(values).astype(np.float32)) if weight_layout_for(tensor.type).whole else x
     order = np.arange(values.shape[1]) if tensor.order is None else np.asarray(tensor.order)
     pieces = tensor.pieces()
     for piece, end in zip(pieces, np.cumsum([piece.shape[1] for piece in pieces]), strict=True):
-        if family_for(piece.type).whole:
+        if weight_layout_for(piece.type).whole:
             columns = order[end - piece.shape[1] : end]
             values[:, columns] = sixteen_bits(np.ascontiguousarray(values[:, columns])).astype(np.float32)
     return torch.from_numpy(values)

@@ -1,6 +1,6 @@
 """Every architecture against transformers in float32: folder, GGUF file, older config.json, any cut into steps, both backends.
 
-The default run has each folder on the CPU backend, in steps, and each family's GGUF file on the reference; the rest is slow.
+The default run has each folder on the CPU backend, in steps, and each architecture's GGUF file on the reference; the rest is slow.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.cpu.codegen.kernel_cache import family_for
+from engine.backends.cpu.codegen.kernel_cache import weight_layout_for
 from engine.backends.reference import ReferenceBackend
 from engine.models import Model, read_model
 from engine.weights import FileTensor
@@ -27,7 +27,7 @@ def load_as_kept(path: Path, backend: ReferenceBackend) -> Model:
     checkpoint = GgufFile(path)
     checkpoint.tensors = {
         name: FileTensor(name, "F16", tensor.shape, tensor.dequantise().astype(np.float16).reshape(-1).view(np.uint8))
-        if len(tensor.shape) == 2 and tensor.type not in family_for(tensor.type).types
+        if len(tensor.shape) == 2 and tensor.type not in weight_layout_for(tensor.type).types
         else tensor
         for name, tensor in checkpoint.tensors.items()
     }

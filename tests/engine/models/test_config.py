@@ -98,7 +98,7 @@ def test_missing_head_and_unknown_gguf_architecture(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"llama", b"mamba", 1))
     with pytest.raises(UnsupportedModel, match=r"m\.gguf has the architecture 'mamba'.*one of: llama, "):
         describe(path)
-    assert all(family.gguf or family.hf for family in ARCHITECTURES)
+    assert all(architecture.gguf or architecture.hf for architecture in ARCHITECTURES)
 
 
 def test_bad_rope_factors(tmp_path: Path) -> None:

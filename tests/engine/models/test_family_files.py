@@ -1,4 +1,4 @@
-"""Files of single families that are not in the table of architectures: other packings of the same weights, models inside others."""
+"""Files of single architectures that are not in the table of architectures: other packings of the same weights, models inside others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every family's config.json with hostile values, and its tensors missing or of the wrong shape."""
+"""Every architecture's config.json with hostile values, and its tensors missing or of the wrong shape."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from engine.weights import open_checkpoint
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import transformers_config, write_case_gguf, write_checkpoint
 
-FAMILIES = sorted({case.family: case.name for case in reversed(BY_NAME.values())}.values())
+ARCHITECTURES = sorted({case.architecture: case.name for case in reversed(BY_NAME.values())}.values())
 HOSTILE = st.one_of(
     st.none(), st.booleans(), st.integers(-(1 << 40), 1 << 40), st.sampled_from([0, 1, 2, 3, 7, 1 << 12, 1 << 20, 1 << 24]),
     st.floats(allow_nan=True), st.text(max_size=5), st.lists(st.integers(-2, 9), max_size=4), st.lists(st.text(max_size=3), max_size=3),
@@ -32,11 +32,11 @@ HOSTILE = st.one_of(
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A folder of each family."""
-    return {name: write_checkpoint(BY_NAME[name], tmp_path_factory.mktemp("hostile") / "m") for name in FAMILIES}
+    """A folder of each architecture."""
+    return {name: write_checkpoint(BY_NAME[name], tmp_path_factory.mktemp("hostile") / "m") for name in ARCHITECTURES}
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_hostile_configs_end_in_one_sentence(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
     """Any keys of config.json with wrong types, absurd numbers, NaN: an `EngineError` or a model of these very tensors, soon."""
     config = json.loads((folders[name] / "config.json").read_text())
@@ -82,7 +82,7 @@ GGUF_KEYS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if BY_NAME[name].gguf is not None])
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if BY_NAME[name].gguf is not None])
 def test_hostile_metadata_ends_in_one_sentence(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
     """The same for the keys of a GGUF file."""
     form = BY_NAME[name].gguf
@@ -104,7 +104,7 @@ def test_hostile_metadata_ends_in_one_sentence(folders: dict[str, Path], tmp_pat
     attack()
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_missing_and_misshapen_tensors(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
     """Each tensor left out in turn, and each with a row too many."""
     tensors = load_file(folders[name] / "model.safetensors")

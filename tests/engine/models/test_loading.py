@@ -50,14 +50,14 @@ LARGE = Tiny(layers=6, width=1024, heads=8, kv_heads=2, head_dim=128, ffn_width=
 def dry(monkeypatch: pytest.MonkeyPatch) -> None:
     """No kernels are compiled, and passes are recorded, never run."""
     monkeypatch.setattr(CpuBackend, "prepare", lambda *_: iter(()))
-    team = SimpleNamespace(close=lambda: None)
-    monkeypatch.setattr(tape, "KERNELS", SimpleNamespace(compile=lambda _: iter(()), address=lambda _: 0, team={}))
+    pool = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr(tape, "KERNELS", SimpleNamespace(compile=lambda _: iter(()), address=lambda _: 0, pool={}))
 
     def assemble(_functions: object, _threads: int, scratch: int) -> SimpleNamespace:
-        team.scratch = scratch
-        return team
+        pool.scratch = scratch
+        return pool
 
-    monkeypatch.setattr(tape, "Team", assemble)
+    monkeypatch.setattr(tape, "ThreadPool", assemble)
 
 
 def resident() -> int:
@@ -84,7 +84,7 @@ def test_the_work_space_is_that_of_the_recorded_pass(tmp_path: Path, name: str) 
     }
     assert program.max_rows * said.row == sum(program._arena[place].nbytes for place in everywhere)
     constants = {id(each): each.nbytes for each in program._constants if isinstance(each, np.ndarray)}
-    kept = sum(constants.values()) + CpuBackend().threads * program._team.scratch + program._recording.arrays[0].nbytes
+    kept = sum(constants.values()) + CpuBackend().threads * program._pool.scratch + program._recording.arrays[0].nbytes
     vocabulary = TOKEN_BYTES * model.config.vocab_size
     logits = sum(array.nbytes for place, array in enumerate(program._arena) if place not in everywhere) // program.max_rows
     assert said.fixed == pytest.approx(kept + logits + vocabulary, rel=0.02)

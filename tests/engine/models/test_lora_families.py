@@ -1,4 +1,4 @@
-"""LoRA on every family: an adapter for each of its linear modules gives what the merged matrices give, folder and GGUF file."""
+"""LoRA on every architecture: an adapter for each of its linear modules gives what the merged matrices give, folder and GGUF file."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.speculation.draft_length import Pace
+from engine.speculation.draft_length import DraftLengthController
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Run:
 
 
 def simulate(
-    pace: Pace,
+    draft_length: DraftLengthController,
     rate: float | Callable[[int], float],
     cost: Callable[[int], float],
     tokens: int = 3000,
@@ -36,7 +36,7 @@ def simulate(
     """`rate` of acceptance, perhaps by token; `cost(k)` of a pass with k guesses; a free drafter finds nothing in `misses`."""
     rng, run = random.Random(seed), Run(0, 0.0, [])
     while run.tokens < tokens:
-        length = pace.next_length()
+        length = draft_length.next_length()
         drafted = 0 if rng.random() < misses else length
         accepted = 0
         while accepted < drafted and rng.random() < (rate if isinstance(rate, float) else rate(run.tokens)):
@@ -45,7 +45,7 @@ def simulate(
         run.tokens += accepted + 1
         run.cost += cost(drafted)
         run.lengths.append(length)
-        pace.record(drafted, accepted, accepted + 1, 0.02 * noise * cost(drafted))
+        draft_length.record(drafted, accepted, accepted + 1, 0.02 * noise * cost(drafted))
     return run
 
 
@@ -66,22 +66,22 @@ def test_guessing_goes_on_where_it_pays(name: str, seed: int) -> None:
     def cost(k: int) -> float:
         return 1 + row * k
 
-    pace = Pace(5)
-    run = simulate(pace, rate, cost, 6000, seed)
+    draft_length = DraftLengthController(5)
+    run = simulate(draft_length, rate, cost, 6000, seed)
     ideal = best_speed(rate, cost, 5)
     assert run.speed - 1 > 0.6 * (ideal - 1)
-    assert pace.speedup == pytest.approx(ideal, rel=0.25)
+    assert draft_length.speedup == pytest.approx(ideal, rel=0.25)
 
 
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize("seed", range(3))
 def test_guessing_is_never_long_slower_than_plain(name: str, seed: int) -> None:
     rate, row = BAD[name]
-    pace = Pace(5)
-    run = simulate(pace, rate, lambda k: 1 + row * k, 3000, seed)
+    draft_length = DraftLengthController(5)
+    run = simulate(draft_length, rate, lambda k: 1 + row * k, 3000, seed)
     assert run.speed > 0.97
     assert sum(1 for length in run.lengths[-500:] if length) <= 20
-    assert 0.0 < pace.speedup < 1.0
+    assert 0.0 < draft_length.speedup < 1.0
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -89,23 +89,23 @@ def test_off_and_on_again_as_it_comes_to_pay(seed: int) -> None:
     def rate(token: int) -> float:
         return 0.9 if token // 4000 % 2 else 0.05
 
-    pace = Pace(5)
-    off = simulate(pace, rate, lambda k: 1 + 0.3 * k, 4000, seed)
-    assert not pace.on
-    run = simulate(pace, lambda token: rate(token + off.tokens), lambda k: 1 + 0.3 * k, 4000, seed)
-    assert pace.on
+    draft_length = DraftLengthController(5)
+    off = simulate(draft_length, rate, lambda k: 1 + 0.3 * k, 4000, seed)
+    assert not draft_length.on
+    run = simulate(draft_length, lambda token: rate(token + off.tokens), lambda k: 1 + 0.3 * k, 4000, seed)
+    assert draft_length.on
     assert run.speed > 1.3
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_free_drafter_is_measured_by_its_guesses_alone(seed: int) -> None:
-    good, bad = Pace(5, free=True), Pace(5, free=True)
+    good, bad = DraftLengthController(5, free=True), DraftLengthController(5, free=True)
     # 60 % of the passes have no guess; what is fair is the mean over tokens of both kinds of passes
     gained = simulate(good, 0.8, lambda k: 1 + 0.3 * k, 6000, seed, misses=0.6)
     assert gained.speed > 1.1
     assert set(gained.lengths) == {0, 5}
     assert simulate(bad, 0.1, lambda k: 1 + 0.4 * k, 6000, seed, misses=0.6).speed > 0.97
-    nothing = Pace(5, free=True)
+    nothing = DraftLengthController(5, free=True)
     simulate(nothing, 0.5, lambda k: 1 + 0.4 * k, 1000, seed, misses=1.0)
     assert nothing.on
     assert nothing.speedup == 0.0
@@ -119,13 +119,13 @@ def test_lengths_follow_the_measured_costs(seed: int, last: int) -> None:
     def cost(k: int) -> float:
         return 1.0 if k <= last else 1.0 + 1.0 * (k - last)
 
-    pace = Pace(6)
-    simulate(pace, 0.8, cost, 1500, seed)
-    assert simulate(pace, 0.8, cost, 1500, seed + 100).speed > 0.8 * best_speed(0.8, cost, 6)
+    draft_length = DraftLengthController(6)
+    simulate(draft_length, 0.8, cost, 1500, seed)
+    assert simulate(draft_length, 0.8, cost, 1500, seed + 100).speed > 0.8 * best_speed(0.8, cost, 6)
 
 
 def test_long_guesses_for_a_sure_drafter_and_short_ones_for_a_doubtful_one() -> None:
-    sure, doubtful = Pace(7), Pace(7)
+    sure, doubtful = DraftLengthController(7), DraftLengthController(7)
     long = simulate(sure, 0.97, lambda k: 1 + 0.1 * k).lengths[-200:]
     short = simulate(doubtful, 0.45, lambda k: 1 + 0.25 * k).lengths[-200:]
     assert sum(long) / len(long) > 5.5
@@ -134,69 +134,69 @@ def test_long_guesses_for_a_sure_drafter_and_short_ones_for_a_doubtful_one() -> 
 
 def test_deterministic_lengths_do_not_look_at_clocks() -> None:
     def lengths(second: float) -> list[int]:
-        pace, rng, found = Pace(5, deterministic=True), random.Random(4), []
+        draft_length, rng, found = DraftLengthController(5, deterministic=True), random.Random(4), []
         clock = random.Random(second)
         for _ in range(1500):
-            length = pace.next_length()
+            length = draft_length.next_length()
             found.append(length)
             accepted = sum(1 for _ in range(length) if rng.random() < 0.6)
-            pace.record(length, accepted, accepted + 1, clock.random() * second)
+            draft_length.record(length, accepted, accepted + 1, clock.random() * second)
         return found
 
     assert lengths(1.0) == lengths(1e-3)
-    hopeless = Pace(5, deterministic=True)
+    hopeless = DraftLengthController(5, deterministic=True)
     assert simulate(hopeless, 0.05, lambda k: 1 + 0.3 * k).speed > 0.97
 
 
 def test_without_adapting_the_length_is_the_longest_but_for_measuring() -> None:
-    pace = Pace(4, adaptive=False)
-    run = simulate(pace, 0.1, lambda k: 1 + 1.0 * k, 2000)
+    draft_length = DraftLengthController(4, adaptive=False)
+    run = simulate(draft_length, 0.1, lambda k: 1 + 1.0 * k, 2000)
     assert set(run.lengths) == {0, 4}
     assert run.lengths.count(0) < 0.03 * len(run.lengths) + 3
-    assert 0.0 < pace.speedup < 0.5
-    assert pace.on
+    assert 0.0 < draft_length.speedup < 0.5
+    assert draft_length.on
 
 
 @pytest.mark.parametrize(("row", "found"), [(0.2, 0.2), (0.5, 0.5), (0.02, 0.05), (1.5, 1.5)])
 def test_what_guesses_add_to_a_pass_is_measured(row: float, found: float) -> None:
-    pace = Pace(5, free=True)
-    assert [pace.extra_cost(count) for count in (1, 4)] == [0.25, 1.0]
+    draft_length = DraftLengthController(5, free=True)
+    assert [draft_length.extra_cost(count) for count in (1, 4)] == [0.25, 1.0]
     rng = random.Random(2)
     for _ in range(300):
-        drafted = rng.randrange(5) if pace.next_length() else 0
-        pace.record(drafted, drafted, drafted + 1, 0.02 * rng.lognormvariate(0.0, 0.03) * (1 + row * drafted))
-    assert [pace.extra_cost(count) for count in (1, 2, 4)] == pytest.approx([found, 2 * found, 4 * found], abs=0.1, rel=0.05)
-    assert pace.extra_cost(5) == pytest.approx(5 * found, abs=0.2, rel=0.1)
+        drafted = rng.randrange(5) if draft_length.next_length() else 0
+        draft_length.record(drafted, drafted, drafted + 1, 0.02 * rng.lognormvariate(0.0, 0.03) * (1 + row * drafted))
+    assert [draft_length.extra_cost(count) for count in (1, 2, 4)] == pytest.approx([found, 2 * found, 4 * found], abs=0.1, rel=0.05)
+    assert draft_length.extra_cost(5) == pytest.approx(5 * found, abs=0.2, rel=0.1)
 
 
 def test_costs_between_measured_lengths_lie_between_them() -> None:
-    pace = Pace(7, free=True)
+    draft_length = DraftLengthController(7, free=True)
     for drafted, cost in [(0, 1.0)] * 4 + [(1, 1.5), (5, 3.5)] * 3:
-        pace.next_length()
-        pace.record(drafted, drafted, drafted + 1, 0.02 * cost)
-    assert [pace.extra_cost(count) for count in (1, 2, 3, 4, 5, 6)] == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
+        draft_length.next_length()
+        draft_length.record(drafted, drafted, drafted + 1, 0.02 * cost)
+    assert [draft_length.extra_cost(count) for count in (1, 2, 3, 4, 5, 6)] == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
 
 
 def test_a_single_slow_pass_does_not_count_as_measured() -> None:
-    pace = Pace(5, free=True)
+    draft_length = DraftLengthController(5, free=True)
     for _ in range(4):
-        pace.next_length()
-        pace.record(0, 0, 1, 0.02)
-    pace.next_length()
-    pace.record(2, 2, 3, 0.5)
-    assert pace.extra_cost(2) == 0.5
+        draft_length.next_length()
+        draft_length.record(0, 0, 1, 0.02)
+    draft_length.next_length()
+    draft_length.record(2, 2, 3, 0.5)
+    assert draft_length.extra_cost(2) == 0.5
 
 
 @pytest.mark.parametrize("how", [{}, {"deterministic": True}, {"free": True}, {"adaptive": False}])
 def test_the_first_pass_guesses(how: dict[str, bool]) -> None:
-    assert Pace(5, **how).next_length() > 0
+    assert DraftLengthController(5, **how).next_length() > 0
 
 
 def test_no_pass_is_spent_on_clocks_that_do_not_count() -> None:
-    pace, lengths = Pace(5, deterministic=True), list[int]()
+    draft_length, lengths = DraftLengthController(5, deterministic=True), list[int]()
     for _ in range(200):
-        lengths.append(pace.next_length())
-        pace.record(lengths[-1], lengths[-1], lengths[-1] + 1, 0.01)
+        lengths.append(draft_length.next_length())
+        draft_length.record(lengths[-1], lengths[-1], lengths[-1] + 1, 0.01)
     assert min(lengths) > 0
 
 
@@ -204,82 +204,82 @@ def test_no_pass_is_spent_on_clocks_that_do_not_count() -> None:
 def test_without_clocks_the_sizes_of_the_models_say_what_a_guess_costs(rate: float, least: float) -> None:
     """A draft model a third of the size: chat, where it is seldom right, does not become slower, and edits gain."""
     speeds = [
-        simulate(Pace(5, deterministic=True, guess_cost=1 / 3 + 0.1), rate, lambda k: 1 + 0.1 * k + k / 3, 400, seed).speed
+        simulate(DraftLengthController(5, deterministic=True, guess_cost=1 / 3 + 0.1), rate, lambda k: 1 + 0.1 * k + k / 3, 400, seed).speed
         for seed in range(9)
     ]
     assert sorted(speeds)[4] > least
 
 
 def test_nothing_is_known_at_first() -> None:
-    pace = Pace(5)
-    assert (pace.speedup, pace.on) == (0.0, True)
-    pace.next_length()
-    pace.record(0, 0, 1, 0.01)
-    assert pace.speedup == 0.0
+    draft_length = DraftLengthController(5)
+    assert (draft_length.speedup, draft_length.on) == (0.0, True)
+    draft_length.next_length()
+    draft_length.record(0, 0, 1, 0.01)
+    assert draft_length.speedup == 0.0
     with pytest.raises(ValueError, match="at least 1 token"):
-        Pace(0)
+        DraftLengthController(0)
 
 
 def test_clocks_that_stand_still_do_no_harm() -> None:
-    pace = Pace(3)
+    draft_length = DraftLengthController(3)
     for _ in range(200):
-        length = pace.next_length()
-        pace.record(length, length, length + 1, 0.0)
-    assert pace.speedup >= 0.0
+        length = draft_length.next_length()
+        draft_length.record(length, length, length + 1, 0.0)
+    assert draft_length.speedup >= 0.0
 
 
 def test_a_length_that_was_tried_once_is_not_judged_by_that_pass() -> None:
     """The first pass of a length is often slow; what it costs is still told by the lengths that were measured often enough."""
-    pace, drafted = Pace(2), iter([1, 1, 1, 2])
+    draft_length, drafted = DraftLengthController(2), iter([1, 1, 1, 2])
     for _ in range(7):
-        guessed = next(drafted) if pace.next_length() else 0
-        pace.record(guessed, guessed, guessed + 1, {0: 1.0, 1: 1.2, 2: 9.0}[guessed])
+        guessed = next(drafted) if draft_length.next_length() else 0
+        draft_length.record(guessed, guessed, guessed + 1, {0: 1.0, 1: 1.2, 2: 9.0}[guessed])
     assert next(drafted, None) is None
-    assert pace.next_length() == 2
+    assert draft_length.next_length() == 2
 
 
 def test_no_guess_is_supposed_to_be_free() -> None:
-    pace = Pace(5, free=True)
+    draft_length = DraftLengthController(5, free=True)
     for drafted in (0, 1, 4) * 4:
-        pace.next_length()
-        pace.record(drafted, drafted, drafted + 1, 0.02)
-    assert [pace.extra_cost(count) for count in (1, 2, 4, 5)] == pytest.approx([0.05, 0.1, 0.2, 0.25])
+        draft_length.next_length()
+        draft_length.record(drafted, drafted, drafted + 1, 0.02)
+    assert [draft_length.extra_cost(count) for count in (1, 2, 4, 5)] == pytest.approx([0.05, 0.1, 0.2, 0.25])
 
 
 @pytest.mark.parametrize(("good", "bad"), [(0, 7), (20, 7), (100, 10), (2000, 49)])
 def test_who_has_won_much_may_lose_more_before_a_pause(good: int, bad: int) -> None:
     """Each good pass wins half a plain one, each bad one loses as much: up to 3, or a tenth of what was won, but at most 24."""
-    pace = Pace(1, deterministic=True, guess_cost=0.5)
+    draft_length = DraftLengthController(1, deterministic=True, guess_cost=0.5)
     for _ in range(good):
-        assert pace.next_length() == 1
-        pace.record(1, 1, 2, 1.0)
+        assert draft_length.next_length() == 1
+        draft_length.record(1, 1, 2, 1.0)
     lost = 0
-    while pace.on:
-        assert pace.next_length() == 1
-        pace.record(1, 0, 1, 1.0)
+    while draft_length.on:
+        assert draft_length.next_length() == 1
+        draft_length.record(1, 0, 1, 1.0)
         lost += 1
     assert lost == bad
     pauses = []
     for _ in range(7):
         pauses.append(0)
-        while not pace.next_length():
+        while not draft_length.next_length():
             pauses[-1] += 1
-            pace.record(0, 0, 1, 1.0)
-        while pace.on:
-            pace.next_length()
-            pace.record(1, 0, 1, 1.0)
+            draft_length.record(0, 0, 1, 1.0)
+        while draft_length.on:
+            draft_length.next_length()
+            draft_length.record(1, 0, 1, 1.0)
     assert pauses == [128, 256, 512, 1024, 2048, 2048, 2048]
 
 
 @pytest.mark.parametrize(("how", "plain", "guessing"), [({}, 3, 15), ({"deterministic": True}, 0, 18)])
 def test_a_loss_too_small_to_stop_at_once_ends_the_first_passes_and_each_trial(how: dict[str, bool], plain: int, guessing: int) -> None:
-    pace = Pace(1, guess_cost=0.05, **how)
+    draft_length = DraftLengthController(1, guess_cost=0.05, **how)
     for trial in ((plain, guessing), (0, 16), (0, 16)):
         asked = [0, 0]
-        while (length := pace.next_length()) or pace.on:
+        while (length := draft_length.next_length()) or draft_length.on:
             asked[length] += 1
-            pace.record(length, 0, 1, 1.0 + 0.05 * length)
+            draft_length.record(length, 0, 1, 1.0 + 0.05 * length)
         assert tuple(asked) == trial
-        pace.record(0, 0, 1, 1.0)
-        while not pace.next_length():
-            pace.record(0, 0, 1, 1.0)
+        draft_length.record(0, 0, 1, 1.0)
+        while not draft_length.next_length():
+            draft_length.record(0, 0, 1, 1.0)

@@ -13,7 +13,7 @@ from PySide6.QtCore import QEventLoop, QFile, QFileDevice, QIODevice, QLocale, Q
 from PySide6.QtGui import QPageLayout, QPageSize, QPainter, QPdfWriter
 
 from desktop.services.transfer.pdf.outline import add_marks
-from desktop.services.transfer.pdf.paginator import Press
+from desktop.services.transfer.pdf.paginator import Paginator
 from desktop.store.database.errors import StoreError
 from desktop.store.transfer.exporters.print import first_words, print_pieces
 from desktop.store.transfer.exporters.reading import shown_path, when
@@ -53,7 +53,7 @@ def write_pdf(conversation: ConversationRecord, path: Path, size: QPageSize | No
         is_whole = is_whole and painter.begin(writer)
         try:
             if is_whole:
-                press = Press(writer, painter, title)
+                press = Paginator(writer, painter, title)
                 for done, piece in enumerate(print_pieces(conversation)):
                     press.put(piece)
                     yield Progress(min(done, total), total)

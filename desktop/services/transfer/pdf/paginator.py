@@ -30,7 +30,7 @@ from PySide6.QtGui import (
 from desktop.services.transfer.pdf.inline_objects import FormulaHandler, put_inlays
 from desktop.store.transfer.exporters.print import GRID, Piece, sheet
 
-__all__ = ["Mark", "Press"]
+__all__ = ["Mark", "Paginator"]
 
 FONT_PT = 10.0
 INK, QUIET, BAR = QColor("#1c1c1e"), QColor("#5c5c66"), QColor("#c4c6d0")
@@ -90,7 +90,7 @@ class _Laid:
         return 2 * self.pad + (self.height if whole else self.cuts[1])
 
 
-class Press:
+class Paginator:
     """`marks` are the entries of the outline so far, `pages` the number of pages begun."""
 
     def __init__(self, writer: QPdfWriter, painter: QPainter, title: str) -> None:

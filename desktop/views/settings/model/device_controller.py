@@ -14,10 +14,10 @@ from desktop.views.settings.model.device_pane import REPLACED, DevicePane
 from desktop.views.settings.settings_pane import Inspector
 from engine.settings import LoadSettings, Settings
 
-__all__ = ["DeviceDesk"]
+__all__ = ["DeviceController"]
 
 
-class DeviceDesk(QObject):
+class DeviceController(QObject):
     """Puts a `DevicePane` into the inspector, and serves it and the picker's menu."""
 
     def __init__(

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLabel, QPushButton, QRadioButton, QSizePolicy, QS
 from desktop.services.models.draft_models import DraftCandidate
 from engine.printable import one_line
 
-__all__ = ["CHECKING", "DraftChoices"]
+__all__ = ["CHECKING", "DraftModelList"]
 
 CHECKING = "Looking whether it fits…"
 _REASON_CHARACTERS = 160
@@ -84,7 +84,7 @@ class _Choice(QWidget):
             self.words.setIndent(self.button.words_left())
 
 
-class DraftChoices(QWidget):
+class DraftModelList(QWidget):
     """`chosen(path)` when the user took one; the owner answers with `show_chosen`. Those that fit stand above the others."""
 
     chosen = Signal(str)

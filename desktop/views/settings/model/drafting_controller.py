@@ -9,28 +9,28 @@ from typing import Any
 from PySide6.QtCore import QObject
 
 from desktop.services.session.chat_session import ChatSession
-from desktop.views.models.controller import ModelDesk, meant_model
-from desktop.views.settings.model.drafting_pane import REPLACED, DraftPane
+from desktop.views.models.controller import ModelController, meant_model
+from desktop.views.settings.model.drafting_pane import REPLACED, DraftingPane
 from desktop.views.settings.settings_pane import Inspector
 from engine.core import Stats
 from engine.settings import Settings, SpeculationSettings
 
-__all__ = ["DraftDesk"]
+__all__ = ["DraftingController"]
 
 
-class DraftDesk(QObject):
-    """Puts a `DraftPane` into the inspector and stands between it, the session and the model desk."""
+class DraftingController(QObject):
+    """Puts a `DraftingPane` into the inspector and stands between it, the session and the model controller."""
 
-    def __init__(self, session: ChatSession, desk: ModelDesk, inspector: Inspector, parent: QObject | None = None) -> None:
+    def __init__(self, session: ChatSession, models: ModelController, inspector: Inspector, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._session, self._desk = session, desk
-        self.pane = DraftPane()
+        self._session, self._models = session, models
+        self.pane = DraftingPane()
         inspector.set_extra(SpeculationSettings, self.pane, replaces=REPLACED)
         self.pane.changed.connect(self._set)
         self.pane.reset_requested.connect(lambda name: session.reset_setting(SpeculationSettings, name))
         self.pane.candidates_wanted.connect(self._look)
-        self.pane.file_requested.connect(lambda: desk.ask_for_model("Choose a draft model's file", self._take))
-        self.pane.folder_requested.connect(lambda: desk.ask_for_model("Choose a draft model's folder", self._take, folder=True))
+        self.pane.file_requested.connect(lambda: models.ask_for_model("Choose a draft model's file", self._take))
+        self.pane.folder_requested.connect(lambda: models.ask_for_model("Choose a draft model's folder", self._take, folder=True))
         session.drafts.changed.connect(self.pane.show_candidates)
         session.model_changed.connect(self.pane.show_model)
         session.settings_changed.connect(self._show_settings)
@@ -49,7 +49,7 @@ class DraftDesk(QObject):
         self.pane.show_stats(stats)
 
     def _look(self) -> None:
-        self._desk.look_for_models()
+        self._models.look_for_models()
         self._session.drafts.refresh()
 
     def _set(self, name: str, value: Any) -> None:

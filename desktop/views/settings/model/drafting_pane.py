@@ -10,12 +10,12 @@ from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from desktop.services.models.draft_models import DraftCandidate
 from desktop.views.settings.form_row import Row
-from desktop.views.settings.model.draft_model_list import DraftChoices
-from desktop.views.settings.model.drafting_stats import DraftFigures
+from desktop.views.settings.model.draft_model_list import DraftModelList
+from desktop.views.settings.model.drafting_stats import DraftingStats
 from engine.core import ModelInfo, Stats
 from engine.settings import SpeculationSettings, setting_info
 
-__all__ = ["REPLACED", "DraftPane"]
+__all__ = ["REPLACED", "DraftingPane"]
 
 REPLACED = ("method", "draft_model")
 """The settings that this pane shows instead of the form."""
@@ -24,7 +24,7 @@ _NO_TARGET = "Load a model first: then the models that can draft for it are show
 _NO_CANDIDATE = "No other model is known here: choose a smaller model of the same family."
 
 
-class DraftPane(QWidget):
+class DraftingPane(QWidget):
     """Shows `SpeculationSettings`, the candidates and the figures.
 
     `changed(name, value)` and `reset_requested(name)` as of a form; `candidates_wanted()` when the models are about to be
@@ -50,7 +50,7 @@ class DraftPane(QWidget):
         self.model.editor.hide()  # the models are below it
         for row, name in ((self.method, "method"), (self.model, "draft_model")):
             row.reset.clicked.connect(lambda _checked=False, name=name: self.reset_requested.emit(name))
-        self.figures = DraftFigures()
+        self.figures = DraftingStats()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(10)
@@ -61,7 +61,7 @@ class DraftPane(QWidget):
 
     def _models(self) -> QWidget:
         self.models = QWidget()
-        self.choices = DraftChoices()
+        self.choices = DraftModelList()
         self.choices.chosen.connect(lambda path: self.changed.emit("draft_model", path))
         self.file, self.folder = QPushButton("Choose file…"), QPushButton("Choose folder…")
         self.file.setAccessibleName("Choose a draft model's file")

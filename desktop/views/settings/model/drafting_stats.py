@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QLabel, QProgressBar, QVBoxLayout, QWidget
 
 from engine.core import Stats
 
-__all__ = ["DraftFigures", "speed_words"]
+__all__ = ["DraftingStats", "speed_words"]
 
 _SAME = 0.03
 """A speed-up within 3 % of one is within the noise of a reply."""
@@ -24,7 +24,7 @@ def speed_words(speedup: float, adaptive: bool) -> str:
     return f"Paused: slower than plain writing ({speedup:.2f}×)" if adaptive else f"Slower than without ({speedup:.2f}×)"
 
 
-class DraftFigures(QWidget):
+class DraftingStats(QWidget):
     """Three lines and a bar, live while a reply is written."""
 
     def __init__(self, parent: QWidget | None = None) -> None:

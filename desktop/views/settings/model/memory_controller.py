@@ -13,12 +13,12 @@ from desktop.views.settings.model.memory_bar import MemoryBar
 from desktop.views.settings.settings_pane import Inspector
 from engine.settings import CacheSettings, LoadSettings, Settings
 
-__all__ = ["MemoryDesk"]
+__all__ = ["MemoryController"]
 
 _SLIDERS: dict[type[Settings], str] = {CacheSettings: "context_length", LoadSettings: "gpu_memory"}
 
 
-class MemoryDesk(QObject):
+class MemoryController(QObject):
     """`bars` by the settings class of their pane."""
 
     def __init__(self, session: ChatSession, forecast: MemoryForecast, inspector: Inspector, parent: QObject | None = None) -> None:

@@ -14,7 +14,7 @@ from desktop.services.system import formulas
 from desktop.views.transcript.rendering.local_image import read_picture
 from desktop.views.transcript.rendering.math_image import Picture, render_math
 
-__all__ = ["PictureKey", "Pictures"]
+__all__ = ["ImageKey", "ImageLoader"]
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _LONGEST_S = 10.0
 """A formula that takes longer is given up."""
 
 
-class PictureKey(NamedTuple):
+class ImageKey(NamedTuple):
     """What to make: LaTeX in letters of `size` pixels, or (size 0) the file that `source` names, at most `width` wide."""
 
     source: str
@@ -45,13 +45,13 @@ class _Workshop:
     """
 
     def __init__(self) -> None:
-        self.done: deque[tuple[PictureKey, Picture | None]] = deque()
-        self._waiting: deque[PictureKey] = deque(maxlen=_WAITING)
+        self.done: deque[tuple[ImageKey, Picture | None]] = deque()
+        self._waiting: deque[ImageKey] = deque(maxlen=_WAITING)
         self._changed = threading.Condition()
         self._begun = self._closed = False
         self._since = float("inf")
 
-    def add(self, key: PictureKey) -> PictureKey | None:
+    def add(self, key: ImageKey) -> ImageKey | None:
         """Make `key`; returns what is not made because too much waits."""
         with self._changed:
             dropped = self._waiting[0] if len(self._waiting) == _WAITING else None
@@ -98,7 +98,7 @@ class _Workshop:
             formulas.give_up()
 
 
-class Pictures(QObject):
+class ImageLoader(QObject):
     """`get` gives a picture, None where it cannot be made, and `known` tells whether that is settled; `want` has it made.
 
     `arrived(set keys)`: these are known now.
@@ -108,9 +108,9 @@ class Pictures(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._known: OrderedDict[PictureKey, Picture | None] = OrderedDict()
+        self._known: OrderedDict[ImageKey, Picture | None] = OrderedDict()
         self._bytes = 0
-        self._pending: set[PictureKey] = set()
+        self._pending: set[ImageKey] = set()
         self._workshop = workshop = _Workshop()
         self.destroyed.connect(lambda: workshop.close())
         application = QCoreApplication.instance()
@@ -120,17 +120,17 @@ class Pictures(QObject):
         self._timer.setInterval(_POLL_MS)
         self._timer.timeout.connect(self._collect)
 
-    def known(self, key: PictureKey) -> bool:
+    def known(self, key: ImageKey) -> bool:
         """Whether `get` has its final answer."""
         return key in self._known
 
-    def get(self, key: PictureKey) -> Picture | None:
+    def get(self, key: ImageKey) -> Picture | None:
         """The picture, None where there is none (yet)."""
         if key in self._known:
             self._known.move_to_end(key)
         return self._known.get(key)
 
-    def want(self, key: PictureKey) -> None:
+    def want(self, key: ImageKey) -> None:
         """Make a picture unless it is known or on its way."""
         if key not in self._known and key not in self._pending:
             self._pending.add(key)
@@ -145,7 +145,7 @@ class Pictures(QObject):
 
     def _collect(self) -> None:
         self._workshop.end_slow()
-        arrived: set[PictureKey] = set()
+        arrived: set[ImageKey] = set()
         while self._workshop.done:
             key, picture = self._workshop.done.popleft()
             self._pending.discard(key)

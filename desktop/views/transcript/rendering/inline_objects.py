@@ -23,12 +23,12 @@ from PySide6.QtGui import (
 
 from desktop.blocks import Span, SpanKind
 from desktop.services.transfer.pdf.baseline import descending
-from desktop.views.transcript.rendering.image_loader import PictureKey, Pictures
+from desktop.views.transcript.rendering.image_loader import ImageKey, ImageLoader
 from desktop.views.transcript.rendering.local_image import local_path
 from desktop.views.transcript.rendering.math_image import Picture
 from desktop.views.transcript.style import Look
 
-__all__ = ["FOOTNOTE_SCHEME", "Inlay", "fit_pictures", "fragments", "put_inlays", "selected_source", "source_length"]
+__all__ = ["FOOTNOTE_SCHEME", "InlineObject", "fit_pictures", "fragments", "put_inlays", "selected_source", "source_length"]
 
 FOOTNOTE_SCHEME = "footnote:"
 """Addresses of links from a footnote's number to its text."""
@@ -39,18 +39,18 @@ _OBJECT = "\ufffc"
 
 
 @dataclass(frozen=True)
-class Inlay:
+class InlineObject:
     """Where pictures come from, the `ink` of formulas, the device pixels of a logical one."""
 
-    pictures: Pictures
+    pictures: ImageLoader
     ink: QColor
     ratio: float
 
-    def math_key(self, span: Span, font: QFont) -> PictureKey:
+    def math_key(self, span: Span, font: QFont) -> ImageKey:
         """The key of a formula among letters of `font`, so large that its small letters are as high as theirs."""
         pixels = float(QFontInfo(font).pixelSize())
         size = min(1.25 * pixels, max(pixels, QFontMetricsF(font).xHeight() / _X_HEIGHT))
-        return PictureKey(span.content, round(size, 1), self.ink.name(), span.kind is SpanKind.DISPLAY, 0, self.ratio)
+        return ImageKey(span.content, round(size, 1), self.ink.name(), span.kind is SpanKind.DISPLAY, 0, self.ratio)
 
 
 def fragments(block: QTextBlock) -> list[tuple[int, int, QTextCharFormat]]:
@@ -64,7 +64,7 @@ def fragments(block: QTextBlock) -> list[tuple[int, int, QTextCharFormat]]:
     return found
 
 
-def put_inlays(document: QTextDocument, spans: Mapping[str, Span], look: Look, inlay: Inlay | None) -> set[PictureKey]:
+def put_inlays(document: QTextDocument, spans: Mapping[str, Span], look: Look, inlay: InlineObject | None) -> set[ImageKey]:
     """Replace every mark; returns the pictures that are still being made, in whose place the source is shown."""
     places: list[tuple[int, Span]] = []
     block = document.begin()
@@ -75,7 +75,7 @@ def put_inlays(document: QTextDocument, spans: Mapping[str, Span], look: Look, i
                 places.append((offset, spans[letter]))
             offset += 2 if letter > "\uffff" else 1
         block = block.next()
-    pending: set[PictureKey] = set()
+    pending: set[ImageKey] = set()
     cursor = QTextCursor(document)
     for position, span in reversed(places):
         cursor.setPosition(position)
@@ -97,12 +97,12 @@ def _put_reference(cursor: QTextCursor, span: Span, look: Look) -> None:
     cursor.insertText(span.content, shape)
 
 
-def _put_picture(document: QTextDocument, cursor: QTextCursor, span: Span, look: Look, inlay: Inlay | None) -> set[PictureKey]:
+def _put_picture(document: QTextDocument, cursor: QTextCursor, span: Span, look: Look, inlay: InlineObject | None) -> set[ImageKey]:
     shape = QTextCharFormat(cursor.charFormat())
-    key: PictureKey | None = None
+    key: ImageKey | None = None
     if inlay is not None and span.kind is SpanKind.IMAGE:
         path = local_path(span.content)
-        key = PictureKey(path, width=look.column, ratio=inlay.ratio) if path else None
+        key = ImageKey(path, width=look.column, ratio=inlay.ratio) if path else None
     elif inlay is not None:
         key = inlay.math_key(span, shape.font() if shape.hasProperty(QTextFormat.Property.FontPointSize.value) else look.text_font)
     picture = inlay.pictures.get(key) if inlay is not None and key is not None else None

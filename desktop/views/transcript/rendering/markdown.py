@@ -12,8 +12,8 @@ from PySide6.QtGui import QFontMetricsF, QImage, QTextCursor, QTextDocument, QTe
 
 from desktop.blocks import Kind, mark_spans
 from desktop.views.transcript.rendering.document_writer import BOXED, DONE, NO_BREAK, QUOTE_ROOM, QUOTES, DocumentWriter
-from desktop.views.transcript.rendering.image_loader import PictureKey
-from desktop.views.transcript.rendering.inline_objects import Inlay, put_inlays
+from desktop.views.transcript.rendering.image_loader import ImageKey
+from desktop.views.transcript.rendering.inline_objects import InlineObject, put_inlays
 from desktop.views.transcript.style import Look
 
 __all__ = ["BOXED", "DONE", "NO_BREAK", "QUOTES", "QUOTE_ROOM", "SafeDocument", "append_rows", "prepare", "set_markdown"]
@@ -42,9 +42,9 @@ class SafeDocument(QTextDocument):
 
 
 def set_markdown(
-    document: QTextDocument, source: str, look: Look, kind: Kind = Kind.PROSE, inlay: Inlay | None = None,
+    document: QTextDocument, source: str, look: Look, kind: Kind = Kind.PROSE, inlay: InlineObject | None = None,
     references: Mapping[str, Any] | None = None, alert: str = "",
-) -> set[PictureKey]:  # fmt: skip
+) -> set[ImageKey]:  # fmt: skip
     """Show `source`, the body of one block of this `kind`, in `document`.
 
     Formulas and pictures of this machine come from `inlay`; returns those that it has yet to make. Without it, formulas are shown

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from PySide6.QtWidgets import QWidget
 
 from desktop.views.transcript.rendering.code_highlight import CodeColours
-from desktop.views.transcript.rendering.image_loader import Pictures
+from desktop.views.transcript.rendering.image_loader import ImageLoader
 from desktop.views.transcript.row_widgets.attachment import AttachmentRow
 from desktop.views.transcript.row_widgets.base import RowWidget
 from desktop.views.transcript.row_widgets.code import CodeRow
@@ -55,7 +55,7 @@ class RowHooks:
 class RowFactory:
     """Calling it with a kind gives a new widget below `parent`."""
 
-    def __init__(self, parent: QWidget, colours: CodeColours, pictures: Pictures, hooks: RowHooks, inspection: Inspection) -> None:
+    def __init__(self, parent: QWidget, colours: CodeColours, pictures: ImageLoader, hooks: RowHooks, inspection: Inspection) -> None:
         self._parent = parent
         self._pictures = pictures
         self._colours = colours

@@ -7,7 +7,7 @@ from PySide6.QtGui import QPainter, QTextBlockFormat, QTextCursor, QTextOption
 from PySide6.QtWidgets import QWidget
 
 from desktop.blocks import Span, SpanKind
-from desktop.views.transcript.rendering.image_loader import Pictures
+from desktop.views.transcript.rendering.image_loader import ImageLoader
 from desktop.views.transcript.rendering.inline_objects import put_inlays
 from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
 from desktop.views.transcript.rows import Row
@@ -21,7 +21,7 @@ _MARK = "\ue000"
 class MathRow(SidewaysRow):
     """One formula on a line of its own."""
 
-    def __init__(self, parent: QWidget, pictures: Pictures) -> None:
+    def __init__(self, parent: QWidget, pictures: ImageLoader) -> None:
         super().__init__(parent)
         self._drawn, self._shift = False, 0
         self.use(pictures)

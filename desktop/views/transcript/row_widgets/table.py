@@ -10,7 +10,7 @@ from PySide6.QtGui import QFontMetricsF, QPainter, QTextBlockFormat, QTextCursor
 from PySide6.QtWidgets import QWidget
 
 from desktop.blocks import Kind
-from desktop.views.transcript.rendering.image_loader import Pictures
+from desktop.views.transcript.rendering.image_loader import ImageLoader
 from desktop.views.transcript.rendering.markdown import NO_BREAK, SafeDocument, append_rows, set_markdown
 from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
 from desktop.views.transcript.rows import Row
@@ -31,7 +31,7 @@ class TableRow(SidewaysRow):
     is wider than all above it. Everything else sets the document anew.
     """
 
-    def __init__(self, parent: QWidget, pictures: Pictures) -> None:
+    def __init__(self, parent: QWidget, pictures: ImageLoader) -> None:
         super().__init__(parent)
         self.use(pictures)
         self._shown = ""

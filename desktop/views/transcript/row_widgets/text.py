@@ -26,8 +26,8 @@ from PySide6.QtWidgets import QScrollBar, QWidget
 from desktop.blocks import Kind
 from desktop.views.transcript.rendering.append_text import grow
 from desktop.views.transcript.rendering.footnotes import note_look, number_note
-from desktop.views.transcript.rendering.image_loader import PictureKey, Pictures
-from desktop.views.transcript.rendering.inline_objects import Inlay, fit_pictures
+from desktop.views.transcript.rendering.image_loader import ImageKey, ImageLoader
+from desktop.views.transcript.rendering.inline_objects import InlineObject, fit_pictures
 from desktop.views.transcript.rendering.markdown import BOXED, DONE, QUOTE_ROOM, QUOTES, set_markdown
 from desktop.views.transcript.row_widgets.base import DocumentRow
 from desktop.views.transcript.rows import Row
@@ -55,27 +55,27 @@ class PictureRow(DocumentRow):
     """
 
     outdated = Signal(object)
-    pictures: Pictures | None = None
-    pending: Collection[PictureKey] = ()
+    pictures: ImageLoader | None = None
+    pending: Collection[ImageKey] = ()
 
-    def use(self, pictures: Pictures) -> None:
+    def use(self, pictures: ImageLoader) -> None:
         """Take pictures from here."""
         self.pictures = pictures
         pictures.arrived.connect(self._arrived)
 
-    def inlay(self, row: Row) -> Inlay | None:
+    def inlay(self, row: Row) -> InlineObject | None:
         """Where the pictures of `row` come from, in the colour of its text."""
         if self.pictures is None or self.look is None:
             return None
         colours = self.look.colours
-        return Inlay(self.pictures, colours.muted if self.muted() else colours.text, self.devicePixelRatioF())
+        return InlineObject(self.pictures, colours.muted if self.muted() else colours.text, self.devicePixelRatioF())
 
     def release(self) -> None:
         super().release()
         self.pending = ()
 
     @Slot(object)
-    def _arrived(self, keys: set[PictureKey]) -> None:
+    def _arrived(self, keys: set[ImageKey]) -> None:
         if self.row is not None and not keys.isdisjoint(self.pending):
             self.row.revision += 1
             self.outdated.emit(self.row)
@@ -84,7 +84,7 @@ class PictureRow(DocumentRow):
 class TextRow(PictureRow):
     """Prose, a heading, a list, a quote or a footnote."""
 
-    def __init__(self, parent: QWidget, pictures: Pictures) -> None:
+    def __init__(self, parent: QWidget, pictures: ImageLoader) -> None:
         super().__init__(parent)
         self.use(pictures)
         self._shown: tuple[str, object] = "", None

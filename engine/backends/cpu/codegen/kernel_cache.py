@@ -25,20 +25,20 @@ from engine.backends.cpu.kernels.attention import attention
 from engine.backends.cpu.kernels.kv_write import kv_write
 from engine.backends.cpu.kernels.linear import integer_gemm
 from engine.backends.cpu.kernels.linear.linear import Jit, linear_kernel
-from engine.backends.cpu.layouts.fp8 import FP8_FAMILIES
-from engine.backends.cpu.layouts.gguf import GGUF_FAMILIES
-from engine.backends.cpu.layouts.grouped import GROUPED_FAMILIES
+from engine.backends.cpu.layouts.fp8 import FP8_WEIGHT_LAYOUTS
+from engine.backends.cpu.layouts.gguf import GGUF_WEIGHT_LAYOUTS
+from engine.backends.cpu.layouts.grouped import GROUPED_WEIGHT_LAYOUTS
 from engine.backends.cpu.layouts.plain import PLAIN
 from engine.backends.cpu.layouts.q8 import Q8
-from engine.backends.cpu.layouts.table import Family
+from engine.backends.cpu.layouts.table import WeightLayout
 from engine.backends.cpu.runtime import bandwidth
-from engine.backends.cpu.runtime.thread_pool import team_functions
+from engine.backends.cpu.runtime.thread_pool import pool_functions
 from engine.backends.kv_formats import CacheType
 from engine.core import Loading
 from engine.platform import compiled
 from engine.platform.folders import code_folder
 
-FAMILIES: tuple[Family, ...] = (*GGUF_FAMILIES, Q8(), *PLAIN, *GROUPED_FAMILIES, *FP8_FAMILIES)
+WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (*GGUF_WEIGHT_LAYOUTS, Q8(), *PLAIN, *GROUPED_WEIGHT_LAYOUTS, *FP8_WEIGHT_LAYOUTS)
 """All packed layouts."""
 
 SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
@@ -48,14 +48,14 @@ _OPTIONS: dict[str, Any] = {"error_model": "numpy"}
 _TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0", "GROUPED_REST"})
 
 
-def family_for(type_name: str) -> Family:
+def weight_layout_for(type_name: str) -> WeightLayout:
     """The layout a tensor type is packed into.
 
     Types without one are dequantised: plain numbers beyond fp16 to F32; the others to F16, whose error, 2^-11 of a weight, is far
     below that of quantised types.
     """
     fallback = PLAIN[0] if type_name in _TO_F32 else PLAIN[1]
-    return next((f for f in FAMILIES if type_name in f.types), fallback)
+    return next((f for f in WEIGHT_LAYOUTS if type_name in f.types), fallback)
 
 
 def cache_folder() -> Path | None:
@@ -73,7 +73,7 @@ class KernelTable:
 
     def __init__(self) -> None:
         self._compiled: dict[str, Any] = {}
-        self.team: dict[str, Any] = {}
+        self.pool: dict[str, Any] = {}
 
     def address(self, name: str) -> int:
         """The C function's address; the kernel must have been compiled."""
@@ -92,9 +92,9 @@ class KernelTable:
 
         try:
             config.CACHE_DIR = str(folder or "")
-            if not self.team:
+            if not self.pool:
                 yield Loading("Preparing the CPU kernels", 0, len(missing))
-                self.team = team_functions(jit)
+                self.pool = pool_functions(jit)
             for done, name in enumerate(missing):
                 yield Loading("Preparing the CPU kernels", done, len(missing))
                 # Kept code has its parts inside: they are only compiled, or looked for, when it is not there.
@@ -128,7 +128,7 @@ def _plain(function: Any, signature: Any) -> Any:
 
 
 def _source(name: str, jit: Jit) -> Any:
-    """The plain Python kernel of this name: `<operation>_<family or formats of the cache>`, or a simple one.
+    """The plain Python kernel of this name: `<operation>_<weight layout, or formats of the cache>`, or a simple one.
 
     linear8 and experts8 take the activations of long steps in 8 bits.
     """
@@ -143,11 +143,11 @@ def _source(name: str, jit: Jit) -> Any:
         return attention.attention_kernel(CacheType(*kind), jit)
     if operation == "store":
         return kv_write.store_kernel(kind[0], kind[1], jit)
-    family = next(f for f in FAMILIES if f.name == kind[0])
+    weight_layout = next(f for f in WEIGHT_LAYOUTS if f.name == kind[0])
     if operation == "embed":
-        return rows.embed_kernel(family)
+        return rows.embed_kernel(weight_layout)
     bits = 8 if operation.endswith("8") else 16
-    return (moe.experts_kernel if operation.startswith("experts") else linear_kernel)(family, bits, jit)
+    return (moe.experts_kernel if operation.startswith("experts") else linear_kernel)(weight_layout, bits, jit)
 
 
 KERNELS = KernelTable()

@@ -36,7 +36,7 @@ from engine.backends.cpu.kernels.linear.linear import scratch_bytes as linear_sc
 from engine.backends.cpu.kernels.packed_activations import FEATURES as RECORD_FEATURES
 from engine.backends.cpu.kernels.packed_activations import RECORD
 from engine.backends.cpu.kernels.rows import copy_vectors
-from engine.backends.cpu.layouts.table import Family
+from engine.backends.cpu.layouts.table import WeightLayout
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_ROWS
 
 MOST_EXPERTS = 4096
@@ -141,7 +141,7 @@ def gather(args: int, step: int, tile: int, scratch: int) -> None:
         row_add(y, x + stride * ld_i32(places + 4 * j), stride // 64, ld_f32(weights + 4 * j))
 
 
-# Filled in for each family by `experts_kernel`.
+# Filled in for each weight layout by `experts_kernel`.
 few_rows: Any = None
 many_rows: Any = None
 UNIT = 0
@@ -180,6 +180,7 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
         many_rows(block, 0, rows, first, last, scratch)
 
 
-def experts_kernel(family: Family, bits: int, jit: Jit) -> Any:
-    """The products of experts whose matrices are of one family; `jit(function, signature)` compiles its parts."""
-    return specialise(_experts_template, product_name("experts", family, bits), UNIT=family.unit, **row_parts(family, jit, bits))
+def experts_kernel(weight_layout: WeightLayout, bits: int, jit: Jit) -> Any:
+    """The products of experts whose matrices are of one weight layout; `jit(function, signature)` compiles its parts."""
+    name, parts = product_name("experts", weight_layout, bits), row_parts(weight_layout, jit, bits)
+    return specialise(_experts_template, name, UNIT=weight_layout.unit, **parts)

@@ -21,7 +21,7 @@ from engine.backends.cpu.codegen.simd import (
     store,
 )
 from engine.backends.cpu.kernels.linear.linear import PANEL, SCRATCH_PANEL, _unpack, specialise
-from engine.backends.cpu.layouts.table import Family
+from engine.backends.cpu.layouts.table import WeightLayout
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, POSITIONS, ROWS, TOKENS
 
 # --- embedding -----------------------------------------------------------------------------------------------------
@@ -49,9 +49,10 @@ def _embed_template(args: int, step: int, tile: int, scratch: int) -> None:
         st_f32(y + 4 * k, 0.0)
 
 
-def embed_kernel(family: Family) -> Any:
+def embed_kernel(weight_layout: WeightLayout) -> Any:
     """One tile a row: the row of the token id, unpacked from its tile of 16."""
-    return specialise(_embed_template, f"embed_{family.name}", unpack=_unpack(family), UNIT=family.unit, BLOCK_BYTES=family.block_bytes)
+    sizes = {"UNIT": weight_layout.unit, "BLOCK_BYTES": weight_layout.block_bytes}
+    return specialise(_embed_template, f"embed_{weight_layout.name}", unpack=_unpack(weight_layout), **sizes)
 
 
 # --- rows that need logits -----------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The quantised block types of GGUF: small codes, a number d (and perhaps a minimum) for a block, scales for its parts.
 
-One class serves them all; `family_gguf` has the table. A block holds `groups` groups of 32 features x 16 rows, one after
-another: the group's codes (`family_codes`), then for each part of `part` features 16 scale bytes and, where there are
+One class serves them all; `gguf` has the table. A block holds `groups` groups of 32 features x 16 rows, one after
+another: the group's codes (`codes`), then for each part of `part` features 16 scale bytes and, where there are
 minimums, 16 minimum bytes; after the groups come 16 fp16 d and, where there are minimums, 16 fp16 d of the minimums (for
 MXFP4: 16 exponent bytes). A weight is d scale code - dmin minimum. Sums of products are of whole codes; scales come after.
 """
@@ -39,8 +39,8 @@ _VI8 = ir.VectorType(I8, LANES)
 
 
 @dataclass(frozen=True)
-class BlockFamily:
-    """A `Family` of the layout above.
+class BlockLayout:
+    """A `WeightLayout` of the layout above.
 
     `scale_kind`: "none" (one d for the block), "signed" and "unsigned" bytes, or "nibbles" (scale low, minimum high, in one
     byte). `minimums`: weights have minimums, with bytes of their own after unsigned scales; with "none" it is the block's
@@ -62,7 +62,7 @@ class BlockFamily:
 
     @property
     def unit(self) -> int:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return GROUP * self.groups
 
     @property
@@ -72,12 +72,12 @@ class BlockFamily:
 
     @property
     def block_bytes(self) -> int:
-        """See `Family`."""
+        """See `WeightLayout`."""
         numbers = LANES if self.exponent else 4 * LANES if self.minimums else 2 * LANES
         return self.groups * self._group_bytes + numbers
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """See `Family.pack`."""
+        """See `WeightLayout.pack`."""
         blocks, height = columns // self.unit, rows // LANES
         parts = self.take_apart(raw.reshape(rows * blocks, self.file_bytes))
         out = np.empty((height, blocks, self.block_bytes), np.uint8)
@@ -136,7 +136,7 @@ class BlockFamily:
             emit(b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes))), g)
 
     def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
-        """See `Family.emit_dot`."""
+        """See `WeightLayout.emit_dot`."""
         d, m = self._numbers(b, block)
 
         def group_dot(group: ir.Value, g: ir.Value) -> None:
@@ -174,7 +174,7 @@ class BlockFamily:
         self._each_group(b, block, group_cells)
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        """See `Family.emit_unpack`."""
+        """See `WeightLayout.emit_unpack`."""
         d, m = self._numbers(b, block)
 
         def group_unpack(group: ir.Value, g: ir.Value) -> None:

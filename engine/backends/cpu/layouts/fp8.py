@@ -28,21 +28,21 @@ class Fp8:
 
     @property
     def name(self) -> str:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return f"fp8u{self.unit}"
 
     @property
     def types(self) -> tuple[str, ...]:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return (f"FP8_{self.unit}",)
 
     @property
     def block_bytes(self) -> int:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return (self.unit + 4) * LANES
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """See `Family.pack`; of each row and block `unit` numbers and a float32 scale."""
+        """See `WeightLayout.pack`; of each row and block `unit` numbers and a float32 scale."""
         blocks, height = columns // self.unit, rows // LANES
         parts = raw.reshape(rows, blocks, self.unit + 4)
         out = np.empty((height, blocks, self.block_bytes), np.uint8)
@@ -52,7 +52,7 @@ class Fp8:
         return out.reshape(-1)
 
     def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
-        """See `Family.emit_dot`."""
+        """See `WeightLayout.emit_dot`."""
         scale = load(b, block, VF32, self.unit * LANES)
         prefetch_lines(b, b.add(block, ir.Constant(I64, self.unit * LANES)), 4 * LANES)
         with counted_loop(b, ir.Constant(I64, self.unit // _GROUP)) as g:
@@ -68,7 +68,7 @@ class Fp8:
                 totals.set(r, fma(b, scale, join_chains(b, parts[r]), totals.get(r)))
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        """See `Family.emit_unpack`."""
+        """See `WeightLayout.emit_unpack`."""
         scale = load(b, block, VF32, self.unit * LANES)
         with counted_loop(b, ir.Constant(I64, self.unit // _GROUP)) as g:
             group = b.add(block, b.mul(g, ir.Constant(I64, _GROUP * LANES)))
@@ -77,5 +77,5 @@ class Fp8:
                 store(b, b.fmul(load_e4m3(b, group, k * LANES), scale), out, k * LANES * 4)
 
 
-FP8_FAMILIES = tuple(Fp8(unit) for unit in UNITS)
+FP8_WEIGHT_LAYOUTS = tuple(Fp8(unit) for unit in UNITS)
 """Of both units."""

@@ -1,6 +1,6 @@
 """Codes with a scale and a whole zero for each group of inputs: w = (q - z) s. Holds `engine.weights.packed.grouped`'s types.
 
-Block of `unit` features x 16 rows: groups of 32 features (`family_codes`; of 8 bits: bytes (8, 16, 4) of q - 128), then 16 scales
+Block of `unit` features x 16 rows: groups of 32 features (`codes`; of 8 bits: bytes (8, 16, 4) of q - 128), then 16 scales
 (fp16 or float32), then 16 zeros less the middle code, int8 (of 8 bits: int16). Sums of products are of whole codes.
 """
 
@@ -51,12 +51,12 @@ class Grouped:
 
     @property
     def name(self) -> str:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return f"grouped{self.bits}u{self.unit}{'' if self.half else 'f32'}"
 
     @property
     def types(self) -> tuple[str, ...]:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return (f"GROUPED{self.bits}_{self.unit}{'' if self.half else '_F32'}",)
 
     @property
@@ -81,11 +81,11 @@ class Grouped:
 
     @property
     def block_bytes(self) -> int:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return self._zeros_at + (2 if self.bits == 8 else 1) * LANES
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """See `Family.pack`; of each row and block `unit` bytes of codes, a float32 scale and an int16 zero."""
+        """See `WeightLayout.pack`; of each row and block `unit` bytes of codes, a float32 scale and an int16 zero."""
         blocks, height = columns // self.unit, rows // LANES
         parts = raw.reshape(height, LANES, blocks, self.unit + 6)
         out = np.empty((height, blocks, self.block_bytes), np.uint8)
@@ -130,7 +130,7 @@ class Grouped:
         return 0.0 if codes is None else float(codes.left)
 
     def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
-        """See `Family.emit_dot`."""
+        """See `WeightLayout.emit_dot`."""
         scale, zero = self._numbers(b, block)
         minus, codes = b.fneg(zero), self._codes
         prefetch_lines(b, b.add(block, ir.Constant(I64, self._scales_at)), self.block_bytes - self._scales_at)
@@ -165,7 +165,7 @@ class Grouped:
             cells.put_scales(b, out, 0, scale, None if cells.bits == 16 else b.fneg(b.fmul(zero, scale)))
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        """See `Family.emit_unpack`."""
+        """See `WeightLayout.emit_unpack`."""
         scale, zero = self._numbers(b, block)
         minus = b.fadd(zero, const_vector(self._left)) if self._left else zero
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
@@ -175,5 +175,5 @@ class Grouped:
                 store(b, b.fmul(b.fsub(value, minus), scale), out, k * LANES * 4)
 
 
-GROUPED_FAMILIES = tuple(Grouped(bits, unit, half) for half in (True, False) for unit in UNITS for bits in WIDTHS)
+GROUPED_WEIGHT_LAYOUTS = tuple(Grouped(bits, unit, half) for half in (True, False) for unit in UNITS for bits in WIDTHS)
 """Of all widths, units and kinds of scale; only those a model has are ever compiled."""

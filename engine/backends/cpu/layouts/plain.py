@@ -12,7 +12,7 @@ from engine.backends.cpu.layouts.table import CHAINS, Bytes, prefetch_lines, til
 
 
 class Plain:
-    """A family of plain numbers: unit 4, layout (4, 16) of `size`-byte values a block."""
+    """A weight layout of plain numbers: unit 4, layout (4, 16) of `size`-byte values a block."""
 
     whole = False
     unit = 4
@@ -24,7 +24,7 @@ class Plain:
         self.block_bytes = self.unit * LANES * size
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """See `Family.pack`."""
+        """See `WeightLayout.pack`."""
         values = raw.view(np.dtype(f"u{self.size}")).reshape(rows, columns)
         return np.ascontiguousarray(tiles(values, rows)).reshape(-1).view(np.uint8)
 
@@ -35,7 +35,7 @@ class Plain:
         return load_half(b, block, offset) if self.name == "f16" else load_bfloat(b, block, offset)
 
     def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
-        """See `Family.emit_dot`; `CHAINS` slots a row."""
+        """See `WeightLayout.emit_dot`; `CHAINS` slots a row."""
         prefetch_lines(b, block, self.block_bytes)
         for k in range(self.unit):
             weight = self._vector(b, block, k)
@@ -44,7 +44,7 @@ class Plain:
                 totals.set(slot, fma(b, splat(b, load(b, x, F32, 4 * k)), weight, totals.get(slot)))
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        """See `Family.emit_unpack`."""
+        """See `WeightLayout.emit_unpack`."""
         for k in range(self.unit):
             store(b, b.fadd(self._vector(b, block, k), const_vector(0.0)), target, k * LANES * 4)
 

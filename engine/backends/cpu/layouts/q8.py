@@ -53,7 +53,7 @@ class Q8:
     whole = True
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """See `Family.pack`."""
+        """See `WeightLayout.pack`."""
         blocks = columns // _UNIT
         source = raw.reshape(rows, blocks, 34)
         out = np.empty((rows // LANES, blocks, self.block_bytes), np.uint8)
@@ -63,7 +63,7 @@ class Q8:
         return out.reshape(-1)
 
     def emit_dot(self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators) -> None:
-        """See `Family.emit_dot`."""
+        """See `WeightLayout.emit_dot`."""
         prefetch_lines(b, block, self.block_bytes)
         scale = load_half(b, block, _SCALES)
         quads = ((q, byte_operand(b, block, q)) for q in range(_UNIT // 4))
@@ -81,7 +81,7 @@ class Q8:
         cells.put_scales(b, target, 0, load_half(b, block, _SCALES), None)
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        """See `Family.emit_unpack`."""
+        """See `WeightLayout.emit_unpack`."""
         scale = load_half(b, block, _SCALES)
         for k in range(_UNIT):
             store(b, b.fmul(byte_vector(b, block, k), scale), target, k * LANES * 4)

@@ -1,7 +1,7 @@
 """The packed weight layouts of the CPU backend, and the table of them.
 
 Every layout keeps 16 neighbouring rows together as a *tile*, so that each vector lane owns one row and no horizontal sum is
-needed. A tile is a run of *blocks* of `unit` input features. A family says how a block is packed, and emits the two pieces
+needed. A tile is a run of *blocks* of `unit` input features. A weight layout says how a block is packed, and emits the two pieces
 of code every matrix kernel is made of: the dot product of a block with R activation rows, and its unpacking to float32.
 """
 
@@ -20,15 +20,15 @@ from engine.backends.cpu.kernels.linear.integer_gemm import Cells
 Bytes = npt.NDArray[np.uint8]
 
 
-class Family(Protocol):
+class WeightLayout(Protocol):
     """One packed layout. `unit` features a block, `block_bytes` for 16 rows, `types` the tensor types packed into it.
 
     `name` is lower case without an underscore: kernels are called `linear_<name>` and `embed_<name>`. `unit` divides 256. `whole`
-    families hold whole numbers with scales: `emit_dot` then gets rows as records of 16-bit activations (`activations`), and 32
+    weight layouts hold whole numbers with scales: `emit_dot` then gets rows as records of 16-bit activations (`activations`), and 32
     divides `unit`; the others get float32 rows.
 
-    A new layout is a class with these members and an entry in `kernels.FAMILIES`. `family_q8` is a short one to read first;
-    `family_codes` packs and reads codes of 2 to 6 bits, `whole_dot` multiplies them, and `add_to_chain`, `join_chains` and
+    A new layout is a class with these members and an entry in `kernels.WEIGHT_LAYOUTS`. `q8` is a short one to read first;
+    `codes` packs and reads codes of 2 to 6 bits, `integer_dot` multiplies them, and `add_to_chain`, `join_chains` and
     `prefetch_lines` below do the rest. Two rules keep a row's answer the same to the last bit whichever rows are beside it: every row
     of `rows` goes through the same additions in the same order, and a block's products are added up before they meet `totals`.
     """
@@ -72,8 +72,8 @@ class Family(Protocol):
 
 
 @runtime_checkable
-class Whole(Family, Protocol):
-    """A family of whole numbers with scales: what a `whole` family has besides."""
+class Whole(WeightLayout, Protocol):
+    """A weight layout of whole numbers with scales: what a `whole` weight layout has besides."""
 
     def cells(self, bits: int) -> Cells:
         """How panels for activations of 16 or 8 bits hold its weights."""

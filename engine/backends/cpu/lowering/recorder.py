@@ -95,7 +95,7 @@ class Recorder:
         y = Buffer(table.shape[1])
         arguments: list[int | float | Buffer] = [table.address, table.tile_bytes, table.blocks, table.shape[1], y, y.stride, float(scale)]
         more = {"bytes": table.nbytes, "row_bytes": table.nbytes // table.shape[0], "shape": table.shape}
-        self._add(f"embed_{table.family.name}", arguments, [], [y], **more)
+        self._add(f"embed_{table.weight_layout.name}", arguments, [], [y], **more)
         return y
 
     def rms_norm(self, x: Buffer, weight: Floats, eps: float, heads: int = 1) -> Buffer:
@@ -127,7 +127,7 @@ class Recorder:
         y = Buffer(weight.shape[0], x.on_logit_rows)
         many_rows = self._in_whole_numbers(x, weight)
         group = max(2, _TILE_TARGET // weight.tile_bytes // 2 * 2)
-        self.scratch = max(self.scratch, linear.scratch_bytes(weight.blocks * weight.family.unit))
+        self.scratch = max(self.scratch, linear.scratch_bytes(weight.blocks * weight.weight_layout.unit))
         arguments: list[int | float | Buffer] = [
             weight.address, weight.tile_bytes, weight.tiles, weight.blocks, x, x.stride, y, y.stride,
             0 if bias is None else self._keep(bias), 0 if residual is None else residual, group, int(x.on_logit_rows),
@@ -137,7 +137,7 @@ class Recorder:
         reads: list[object] = [x, *many_rows[:1]] if residual is None else [x, *many_rows[:1], residual]
         tiles = (tickets, SMALL_ROWS, many, linear.MANY_ROWS)
         more = {"bytes": weight.nbytes, "shape": weight.shape}
-        kernel = linear.product_name("linear", weight.family, self.prompt_bits)
+        kernel = linear.product_name("linear", weight.weight_layout, self.prompt_bits)
         self._add(kernel, arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows, **more)
         return y
 
@@ -150,11 +150,11 @@ class Recorder:
 
     def _in_whole_numbers(self, x: Buffer, weight: WeightOutline) -> tuple[Buffer | int, int]:
         """x as records of whole numbers, for steps of many rows, and their stride; shared by all products that want them."""
-        cells = linear.cells_of(weight.family, self.prompt_bits)
+        cells = linear.cells_of(weight.weight_layout, self.prompt_bits)
         if cells is None:
             return 0, 0
         if x not in self._records:
-            blocks = weight.blocks * weight.family.unit // packed_activations.FEATURES
+            blocks = weight.blocks * weight.weight_layout.unit // packed_activations.FEATURES
             y = Buffer(blocks * cells.record // 4, x.on_logit_rows, x.copies)
             arguments: list[int | float | Buffer] = [x, x.stride, y, y.stride, blocks]
             kernel = "pair_rows" if cells.bits == 16 else "byte_rows"
@@ -302,9 +302,9 @@ class Recorder:
         y = Buffer(packed[0].shape[0], x.on_logit_rows, x.copies)
         biases = 0 if bias is None else self._keep(np.pad(bias, ((0, 0), (0, y.stride // 4 - y.width))))
         self.constants += packed
-        for family in dict.fromkeys(w.family for w in packed):
-            first = next(w for w in packed if w.family is family)
-            self._experts_of(first, [w.address if w.family is family else 0 for w in packed], x, y, routes, biases)
+        for weight_layout in dict.fromkeys(w.weight_layout for w in packed):
+            first = next(w for w in packed if w.weight_layout is weight_layout)
+            self._experts_of(first, [w.address if w.weight_layout is weight_layout else 0 for w in packed], x, y, routes, biases)
         return y
 
     def _experts_of(self, first: WeightOutline, addresses: list[int], x: Buffer, y: Buffer, routes: RecordedRoutes, biases: int) -> None:
@@ -313,7 +313,7 @@ class Recorder:
         self.constants.append(table)
         group = max(2, _TILE_TARGET // first.tile_bytes // 2 * 2)
         tickets, many_rows = -(-first.tiles // group), self._in_whole_numbers(x, first)
-        self.scratch = max(self.scratch, moe.scratch_bytes(first.blocks * first.family.unit))
+        self.scratch = max(self.scratch, moe.scratch_bytes(first.blocks * first.weight_layout.unit))
         arguments: list[int | float | Buffer] = [
             int(table.ctypes.data), first.tile_bytes, first.tiles, first.blocks, x, x.stride, y, y.stride,
             biases, 0, group, 0, first.shape[1], 0, *many_rows,
@@ -325,7 +325,7 @@ class Recorder:
         tiles = (routing.used * tickets, 1, routing.experts * tickets, 1 << 40)
         more = {"bytes": len([a for a in addresses if a]) * first.nbytes, "row_bytes": routing.used * first.nbytes, "shape": first.shape}
         reads: list[object] = [x, *many_rows[:1], ("routes", routes.table)]
-        kernel = linear.product_name("experts", first.family, self.prompt_bits)
+        kernel = linear.product_name("experts", first.weight_layout, self.prompt_bits)
         self._add(kernel, arguments, reads, [y], tiles=tiles, on_logit_rows=x.on_logit_rows, **more)
 
     def gather(self, x: Buffer, routes: RecordedRoutes, residual: Buffer) -> Buffer:

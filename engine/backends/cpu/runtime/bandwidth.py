@@ -56,7 +56,7 @@ def read_memory(args: int, step: int, tile: int, scratch: int) -> None:
 def read_bandwidth(threads: int, megabytes: int = 512, seconds: float = 0.5) -> float:
     """Bytes a second that `threads` threads read from memory together: the best of the passes made in `seconds`."""
     from engine.backends.cpu.codegen.kernel_cache import KERNELS
-    from engine.backends.cpu.runtime.thread_pool import OPERATION, Recording, Team
+    from engine.backends.cpu.runtime.thread_pool import OPERATION, Recording, ThreadPool
 
     for _ in KERNELS.compile(["read_memory"]):
         pass
@@ -67,13 +67,13 @@ def read_bandwidth(threads: int, megabytes: int = 512, seconds: float = 0.5) -> 
     tape = np.zeros(OPERATION, np.int64)
     tape[:6] = [KERNELS.address("read_memory"), block.ctypes.data, tiles, 1, tiles, 1]
     recording = Recording(tape, np.array([0, 1], np.int64), np.ones(8, np.int64), threads)
-    team = Team(KERNELS.team, threads, 4096)
+    pool = ThreadPool(KERNELS.pool, threads, 4096)
     best, until = 0.0, time.perf_counter() + seconds
     try:
         while time.perf_counter() < until:
             start = time.perf_counter()
-            team.replay(recording)
+            pool.replay(recording)
             best = max(best, data.size / (time.perf_counter() - start))
     finally:
-        team.close()
+        pool.close()
     return best

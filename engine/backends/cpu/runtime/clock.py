@@ -37,7 +37,7 @@ def ticks_per_second() -> float:
     """How fast the counter runs, measured once against the system's clock; 0.0 where there is no counter."""
     from engine.backends.cpu.codegen.kernel_cache import KERNELS
 
-    read = KERNELS.team["ticks"]
+    read = KERNELS.pool["ticks"]
     read()
     begun, first = time.perf_counter(), read()
     time.sleep(0.002)

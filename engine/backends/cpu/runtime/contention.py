@@ -1,11 +1,11 @@
 """How many threads take part while other programs use the cores too.
 
 A thread that loses its core in the middle of a tile holds up all others until it gets one back, some milliseconds later. One
-such stall costs more than the thread brought in, so a team that is stalled again and again gives one thread up, whichever:
+such stall costs more than the thread brought in, so a thread pool that is stalled again and again gives one thread up, whichever:
 the core that becomes idle is given to the thread that waits. Now and then one more is tried, at growing intervals while that
 fails. With one busy neighbour on eight cores seven threads go on.
 
-The state is a few int64 words beside the team's; any thread may report a stall. Times are in ticks of `clock`.
+The state is a few int64 words beside the thread pool's; any thread may report a stall. Times are in ticks of `clock`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def neighbour_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
 
 
 def prepare(state: Any, threads: int, ticks_per_second: float, wanted: int = 0) -> None:
-    """Fill in the `WORDS` words of a team's state. Without a counter no stall is ever seen, and all threads take part.
+    """Fill in the `WORDS` words of a thread pool's state. Without a counter no stall is ever seen, and all threads take part.
 
     `wanted` is the address of the word of `engine.platform.core_yield`, or 0 where there are more cores than threads anyway.
     """

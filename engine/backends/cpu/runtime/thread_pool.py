@@ -273,8 +273,8 @@ admit: Any = None
 present: Any = None
 
 
-def team_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
-    """The compiled functions of a team; `jit(function, signature)` compiles one."""
+def pool_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
+    """The compiled functions of a thread pool; `jit(function, signature)` compiles one."""
     word, void = types.int64, types.void
     neighbours = neighbour_functions(jit)
     compiled: dict[str, Any] = {"tiles": jit(_tiles, word(*[word] * 3)), "finish": jit(_finish, void(*[word] * 3))}
@@ -296,7 +296,7 @@ def team_functions(jit: Callable[[Any, Any], Any]) -> dict[str, Any]:
 
 
 class Recording:
-    """What a team replays: a tape, the first operation of each phase and the end, and the step block; all must stay where they are."""
+    """What a thread pool replays: a tape, the first operation of each phase and the end, and the step block; none may move."""
 
     def __init__(self, tape: Words, phases: Words, step: Words, threads: int) -> None:
         self.phase_count = len(phases) - 1
@@ -306,7 +306,7 @@ class Recording:
         self.addresses = (tape.ctypes.data, phases.ctypes.data, self.phase_count, step.ctypes.data, self.tickets.ctypes.data)
 
 
-class Team:
+class ThreadPool:
     """`threads - 1` helper threads and the caller. Not re-entrant: one thread replays tapes."""
 
     def __init__(self, functions: dict[str, Any], threads: int, scratch_bytes: int) -> None:
@@ -336,7 +336,7 @@ class Team:
     def replay(self, recording: Recording, stamps: Words | None = None) -> None:
         """Run every operation of the tape once; returns when all are done.
 
-        The recording must outlive the team: a thread that lost its core may look at it later, though at nothing else.
+        The recording must outlive the thread pool: a thread that lost its core may look at it later, though at nothing else.
         `stamps` (phases + 1,) is filled with the time at the start and at the end of each phase, in ticks of `clock`.
         """
         asleep = self._functions["publish"](self._address, *recording.addresses, len(self._threads))

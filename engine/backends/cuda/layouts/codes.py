@@ -72,8 +72,8 @@ class Region:
 
 
 @dataclass(frozen=True)
-class CodeFamily:
-    """A `Family` of codes of `bits` bits.
+class CodeLayout:
+    """A `WeightLayout` of codes of `bits` bits.
 
     `group`: columns of one scale, `span`: blocks of a span. `scales`: "half" or "float", a number for each group; "signed", "unsigned"
     and "nibbles", a byte for each group, times the span's d; "power", a byte e: 2^(e - 127); "one", the span's d alone. `lows`: "";
@@ -94,7 +94,7 @@ class CodeFamily:
 
     @property
     def record(self) -> str:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return "halves"
 
     @property
@@ -163,7 +163,7 @@ class CodeFamily:
         return self.header_bytes + self.span * self.block_bytes
 
     def tile_bytes(self, columns: int) -> int:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return -(-columns // (BLOCK * self.span)) * self.span_bytes
 
     def place(self, width: int, slot: int, row: int) -> tuple[int, int]:
@@ -178,7 +178,7 @@ class CodeFamily:
         return slot // each, width * starts[slot % each] + 4 * row
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """See `Family`."""
+        """See `WeightLayout`."""
         taken = self.take_apart(raw, rows, columns)
         height, blocks = rows // ROWS, columns // BLOCK
         spans = blocks // self.span
@@ -248,17 +248,17 @@ class CodeFamily:
         return code_blocks.constants(self)
 
     def linear(self, tiles: int, columns: int, processors: int) -> Form:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return linear_codes.form(self, tiles, columns, processors)
 
     def experts(self, tiles: int, columns: int, processors: int) -> Form:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return linear_codes.form(self, tiles, columns, processors, experts=True)
 
     def unpack(self) -> Kernel:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return unpack_codes.unpack_kernel(self)
 
     def embed(self) -> Kernel:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return unpack_codes.embed_kernel(self)

@@ -1,4 +1,4 @@
-"""The families of codes with a scale and a whole zero for each group of columns: `engine.weights.packed.grouped`'s types."""
+"""The weight layouts of codes with a scale and a whole zero for each group of columns: `engine.weights.packed.grouped`'s types."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from engine.backends.cuda.layouts.codes import CodeFamily, Taken
+from engine.backends.cuda.layouts.codes import CodeLayout, Taken
 from engine.backends.cuda.layouts.layout import Bytes
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
@@ -27,13 +27,13 @@ def _taken(unit: int, half: bool) -> Callable[[Bytes, int, int], Taken]:
     return take_apart
 
 
-def _family(bits: int, unit: int, half: bool) -> CodeFamily:
+def _weight_layout(bits: int, unit: int, half: bool) -> CodeLayout:
     end = "" if half else "f32"
-    return CodeFamily(
+    return CodeLayout(
         f"grouped{bits}u{unit}{end}", (f"GROUPED{bits}_{unit}{'' if half else '_F32'}",), bits, _taken(unit, half), unit,
         "half" if half else "float", "zero", span=max(1, unit // 64),
     )  # fmt: skip
 
 
-GROUPED_FAMILIES = tuple(_family(bits, unit, half) for half in (True, False) for unit in UNITS for bits in WIDTHS)
+GROUPED_WEIGHT_LAYOUTS = tuple(_weight_layout(bits, unit, half) for half in (True, False) for unit in UNITS for bits in WIDTHS)
 """Of all widths, units and kinds of scale; only those a model has are ever compiled."""

@@ -1,7 +1,7 @@
 """What a packed layout of weights is to the CUDA engine, and the arguments that its kernels take.
 
 A matrix (N, K) lies on the device as tiles of 16 rows (outputs), one after the other; N is padded to tiles and K to whole blocks of
-64 columns, with zeros. The kernels of every family take the same arguments:
+64 columns, with zeros. The kernels of every weight layout take the same arguments:
 
 linear   PARTS times (weight l, y l, bytes from row to row of y l, bias l or 0, residual l or 0, bytes of its rows l, N i; 0 for a part
          that is not there), x records l, their row bytes l, rows i (1 .. 8), K i. A block of threads takes `Form.tiles` tiles of one
@@ -46,7 +46,7 @@ class Form:
     tiles: int
 
 
-class Family(Protocol):
+class WeightLayout(Protocol):
     """One packed layout. `name` is lower case without an underscore; `record` is the kind of `records` that its products take."""
 
     @property
@@ -83,8 +83,8 @@ class Family(Protocol):
 
 
 @runtime_checkable
-class Packed(Family, Protocol):
-    """A family that torch cannot multiply with as it lies: all but those of plain numbers."""
+class Packed(WeightLayout, Protocol):
+    """A weight layout that torch cannot multiply with as it lies: all but those of plain numbers."""
 
     def unpack(self) -> Kernel:
         """To fp16 rows."""

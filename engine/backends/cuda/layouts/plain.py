@@ -54,7 +54,7 @@ def _tiles(kind: str, tiles: int, processors: int) -> int:
 
 @dataclass(frozen=True)
 class Plain:
-    """A `Family` of plain numbers; `name` is "bf16", "fp16" or "fp32"."""
+    """A `WeightLayout` of plain numbers; `name` is "bf16", "fp16" or "fp32"."""
 
     name: str
     types: tuple[str, ...]
@@ -66,30 +66,30 @@ class Plain:
         return _SIZES[self.name]
 
     def tile_bytes(self, columns: int) -> int:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return ROWS * -(-columns // 64) * 64 * self.size
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """See `Family`: they are there already."""
+        """See `WeightLayout`: they are there already."""
         return raw.reshape(-1)
 
     def linear(self, tiles: int, columns: int, processors: int) -> Form:
-        """See `Family`."""
+        """See `WeightLayout`."""
         count = _tiles(self.name, tiles, processors)
         return Form(linear_kernel(self.name, 0, count), count)
 
     def experts(self, tiles: int, columns: int, processors: int) -> Form:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return Form(experts_kernel(self.name, 0, 1), 1)
 
     def embed(self) -> Kernel:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return embed_kernel(self.name, 0)
 
 
 @dataclass(frozen=True)
 class Fp8:
-    """A `Family` of e4m3 numbers with a scale for each `unit` columns of a row, 128 or 32 (`engine.weights.packed.fp8`).
+    """A `WeightLayout` of e4m3 numbers with a scale for each `unit` columns of a row, 128 or 32 (`engine.weights.packed.fp8`).
 
     A tile is a run of 1024 bytes for each 64 columns, then, for each `unit` columns, the scales of its 16 rows, float32, times 2^8.
     Of 32 columns lane (g, t) has 16 bytes: row g, columns 8 t .. 8 t + 7, then row g + 8. Of each four columns the second and third
@@ -102,21 +102,21 @@ class Fp8:
 
     @property
     def name(self) -> str:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return f"fp8u{self.unit}"
 
     @property
     def types(self) -> tuple[str, ...]:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return (f"FP8_{self.unit}",)
 
     def tile_bytes(self, columns: int) -> int:
-        """See `Family`."""
+        """See `WeightLayout`."""
         blocks = -(-columns // 64)
         return 1024 * blocks + 4 * ROWS * -(-64 * blocks // self.unit)
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """See `Family`. Raises `BadCheckpoint` for numbers beyond fp16, which long steps take."""
+        """See `WeightLayout`. Raises `BadCheckpoint` for numbers beyond fp16, which long steps take."""
         units = raw.size // (rows * (self.unit + 4))
         parts = raw.reshape(rows, units, self.unit + 4)
         blocks = -(-columns // 64)
@@ -139,12 +139,12 @@ class Fp8:
         return out.reshape(-1)
 
     def linear(self, tiles: int, columns: int, processors: int) -> Form:
-        """See `Family`."""
+        """See `WeightLayout`."""
         count = _tiles(self.name, tiles, processors)
         return Form(linear_kernel("fp8", self.unit, count), count)
 
     def experts(self, tiles: int, columns: int, processors: int) -> Form:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return Form(experts_kernel("fp8", self.unit, 1), 1)
 
     def unpack(self) -> Kernel:
@@ -152,7 +152,7 @@ class Fp8:
         return unpack_kernel(self.unit)
 
     def embed(self) -> Kernel:
-        """See `Family`."""
+        """See `WeightLayout`."""
         return embed_kernel("fp8", self.unit)
 
 
@@ -224,13 +224,13 @@ def unpack_kernel(unit: int) -> Kernel:
 
 @cache
 def embed_kernel(kind: str, unit: int) -> Kernel:
-    """See `_embed`; `kind` as in `linear_plain.linear_kernel`."""
+    """See `_embed`; `kind` as in `plain.linear_kernel`."""
     constants = {"KIND": kind, "UNIT": unit or 128, "THREADS": THREADS}
     return Kernel(f"embed_{kind}{unit or ''}", _embed, EMBED, THREADS, 40, constants, 4, model="embed_plain")
 
 
 def forms() -> Iterator[Kernel]:
-    """The kernels of all families, in all forms."""
+    """The kernels of all weight layouts, in all forms."""
     for kind, unit in (("bf16", 0), ("fp16", 0), ("fp8", 128), ("fp8", 32), ("fp32", 0)):
         for tiles in (1,) if kind == "fp32" else (1, 2):
             yield linear_kernel(kind, unit, tiles)
@@ -241,5 +241,5 @@ def forms() -> Iterator[Kernel]:
 
 
 BF16, FP16, FP32 = Plain("bf16", ("BF16",), "pairs"), Plain("fp16", ("F16",), "halves"), Plain("fp32", ("F32",), "floats")
-PLAIN_FAMILIES = (BF16, FP16, FP32, Fp8(128), Fp8(32))
+PLAIN_WEIGHT_LAYOUTS = (BF16, FP16, FP32, Fp8(128), Fp8(32))
 """All of them. bf16 needs compute capability 8.0: older devices take such matrices as fp16."""

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from engine.backends.cuda.layouts.gguf import GGUF_FAMILIES
-from engine.backends.cuda.layouts.grouped import GROUPED_FAMILIES
-from engine.backends.cuda.layouts.layout import Family
-from engine.backends.cuda.layouts.plain import PLAIN_FAMILIES
+from engine.backends.cuda.layouts.gguf import GGUF_WEIGHT_LAYOUTS
+from engine.backends.cuda.layouts.grouped import GROUPED_WEIGHT_LAYOUTS
+from engine.backends.cuda.layouts.layout import WeightLayout
+from engine.backends.cuda.layouts.plain import PLAIN_WEIGHT_LAYOUTS
 
-FAMILIES: tuple[Family, ...] = (*GGUF_FAMILIES, *GROUPED_FAMILIES, *PLAIN_FAMILIES)
+WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (*GGUF_WEIGHT_LAYOUTS, *GROUPED_WEIGHT_LAYOUTS, *PLAIN_WEIGHT_LAYOUTS)
 """All."""
 
-_BY_TYPE = {type_name: family for family in FAMILIES for type_name in family.types}
+_BY_TYPE = {type_name: weight_layout for weight_layout in WEIGHT_LAYOUTS for type_name in weight_layout.types}
 _TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0", "GROUPED_REST"})
 
 
-def family_of(tensor_type: str) -> Family | None:
+def weight_layout_of(tensor_type: str) -> WeightLayout | None:
     """The layout that a tensor type is packed into as it is; None: it has none."""
     return _BY_TYPE.get(tensor_type)
 
 
-def family_for(tensor_type: str, capability: int = 80) -> Family:
+def weight_layout_for(tensor_type: str, capability: int = 80) -> WeightLayout:
     """The layout that a tensor type is packed into, dequantised where it has none of its own: plain numbers beyond fp16 to F32; the
     others to F16, whose error, 2^-11 of a weight, is far below that of quantised types. Devices below compute capability 8.0
     multiply no bf16: there it becomes F16, too, which holds bf16 exactly from 2^-17 to 65504."""

@@ -37,7 +37,7 @@ class _Writer:
         for node in self._nodes:
             self._floats |= set(node.reads)
             if isinstance(node, Product | ExpertProduct):
-                kind = node.weight.family.record
+                kind = node.weight.weight_layout.record
                 if kind == "floats":
                     self._floats.add(node.x)
                 else:
@@ -82,22 +82,22 @@ class _Writer:
         return (node if isinstance(node, Move) else _simple(node),)
 
     def _input(self, node: Product | ExpertProduct) -> Buffer:
-        kind = node.weight.family.record
+        kind = node.weight.weight_layout.record
         return node.x if kind == "floats" else self._wanted[node.x][kind]
 
     def _record(self, out: list[Step], node: Product | ExpertProduct, made: set[tuple[Buffer, str]]) -> None:
         """Make the record of a product's input, where nothing made it on the way."""
-        kind = node.weight.family.record
+        kind = node.weight.weight_layout.record
         if kind != "floats" and (node.x, kind) not in made:
             made.add((node.x, kind))
             out.append((node.device, packed_activations_write.record_call(kind, node.x, self._wanted[node.x][kind])))
 
-    def _group(self, at: int, families: bool = False) -> list[Node]:
-        """The node at `at`, with the neighbours that are one call with it; `families`: products may be of several."""
+    def _group(self, at: int, weight_layouts: bool = False) -> list[Node]:
+        """The node at `at`, with the neighbours that are one call with it; `weight_layouts`: products may be of several."""
         first, group = self._nodes[at], [self._nodes[at]]
         for other in self._nodes[at + 1 :]:
             if isinstance(first, Product) and isinstance(other, Product):
-                alike = families or (other.weight.family is first.weight.family and len(group) < MOST_PARTS)
+                alike = weight_layouts or (other.weight.weight_layout is first.weight.weight_layout and len(group) < MOST_PARTS)
                 made = {each.y for each in group if isinstance(each, Product)}
                 if alike and other.x is first.x and other.residual not in made:
                     group.append(other)
@@ -115,7 +115,7 @@ class _Writer:
         out: list[Step] = []
         at = 0
         while at < len(self._nodes):
-            node, group = self._nodes[at], self._group(at, families=True)
+            node, group = self._nodes[at], self._group(at, weight_layouts=True)
             at += len(group)
             out += [(node.device, step) for step in self._long(node, group)]
         return out

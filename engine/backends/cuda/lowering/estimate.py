@@ -15,7 +15,7 @@ from engine.backends.cuda.lowering.call import FEW_ROWS
 from engine.backends.cuda.lowering.calls import finish
 from engine.backends.cuda.lowering.recorder import NoStore, RecordedRoutes, Recorder
 from engine.backends.cuda.lowering.recording import Recording, row_bytes
-from engine.backends.cuda.runtime.decode_loop import walk_bytes
+from engine.backends.cuda.runtime.decode_loop import decode_loop_bytes
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import ExpertTable, WeightOutline, expert_tables
 from engine.backends.kv_formats import CacheType, cache_type
@@ -92,14 +92,14 @@ class Outline(Recorder):
 
     def work_space(self, logits: Buffer) -> tuple[int, int, int]:
         """Bytes that a program has for each row of a step, for each position of the context, and whatever
-        these are: buffers, scratch memory, constants, and a walk."""
+        these are: buffers, scratch memory, constants, and a decode loop."""
         recording = self.recording(logits)
         few, few_logits = row_bytes(recording.few, 0, logits)
         many, many_logits = row_bytes(recording.many, 0, logits)
         rooms = recording.rooms(0).values()
         row, position, fixed = (sum(max(size(room) for room in each) for each in rooms) for size in _SIZES)
         fixed += FEW_ROWS * (few + few_logits + many_logits) + self.kept_bytes
-        fixed += walk_bytes(logits.width)
+        fixed += decode_loop_bytes(logits.width)
         return many + row, position, fixed
 
 

@@ -90,7 +90,7 @@ class Product(Node):
 
 @dataclass(eq=False, kw_only=True)
 class ExpertProduct(Node):
-    """y = spread rows x times their experts' weights, of one family; those of experts of another are left as they are.
+    """y = spread rows x times their experts' weights, of one weight layout; those of experts of another are left as they are.
 
     `ids` are the experts of each row of the step, `bias` the address of a table with a row of `bias_stride` bytes for each expert.
     """

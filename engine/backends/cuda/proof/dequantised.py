@@ -1,5 +1,5 @@
 """Packed matrices as plain numbers by torch's own operations, on the device that they lie on: what takes the place of kernels
-that a GPU does not run right. Slow, and right: see `family_codes`, `family_plain` for the layouts.
+that a GPU does not run right. Slow, and right: see `codes`, `plain` for the layouts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from engine.backends.cuda.layouts.blocks import FP4_BITS, FP4_SIGNS, iq4_index
-from engine.backends.cuda.layouts.codes import BLOCK, CodeFamily, Region
+from engine.backends.cuda.layouts.codes import BLOCK, CodeLayout, Region
 from engine.backends.cuda.layouts.layout import ROWS
 from engine.backends.cuda.layouts.plain import Fp8, Plain
 from engine.backends.cuda.weight import CudaWeight
@@ -27,102 +27,102 @@ def tiles_of(weight: CudaWeight) -> torch.Tensor:
 
 def dequantised(weight: CudaWeight, tiles: torch.Tensor) -> torch.Tensor:
     """Some of a matrix's `tiles_of`: float32 (16 of each, K). Rows behind the matrix's last are zeros."""
-    family = weight.family
-    if isinstance(family, Plain):
-        found = tiles.contiguous().view(_PLAIN[family.name]).view(len(tiles) * ROWS, -1).float()
-    elif isinstance(family, Fp8):
-        found = _eight_bits(family, tiles)
+    weight_layout = weight.weight_layout
+    if isinstance(weight_layout, Plain):
+        found = tiles.contiguous().view(_PLAIN[weight_layout.name]).view(len(tiles) * ROWS, -1).float()
+    elif isinstance(weight_layout, Fp8):
+        found = _eight_bits(weight_layout, tiles)
     else:
-        assert isinstance(family, CodeFamily)
-        found = _codes_and_scales(family, tiles)
+        assert isinstance(weight_layout, CodeLayout)
+        found = _codes_and_scales(weight_layout, tiles)
     return found[:, : weight.shape[1]]
 
 
-def _eight_bits(family: Fp8, tiles: torch.Tensor) -> torch.Tensor:
+def _eight_bits(weight_layout: Fp8, tiles: torch.Tensor) -> torch.Tensor:
     """(tiles, bytes) to (rows, columns), with the columns that a block is filled up with."""
     count = len(tiles)
-    blocks = next(b for b in range(1, tiles.shape[1] // 1024 + 1) if family.tile_bytes(64 * b) == tiles.shape[1])
+    blocks = next(b for b in range(1, tiles.shape[1] // 1024 + 1) if weight_layout.tile_bytes(64 * b) == tiles.shape[1])
     codes = tiles[:, : 1024 * blocks].reshape(count, 2 * blocks, 8, 4, 2, 2, 2, 2)
     # (tile, chunk, g, t, half, piece, column, pair) back to (tile, half, g, chunk, t, piece, pair, column)
     codes = codes.permute(0, 4, 2, 1, 3, 5, 7, 6).reshape(count * ROWS, 64 * blocks)
     values = codes.view(torch.float8_e4m3fn).float()
     scales = tiles[:, 1024 * blocks :].contiguous().view(torch.float32).view(count, -1, ROWS)
     each = scales.transpose(1, 2).reshape(count * ROWS, -1) / 256
-    return values * each.repeat_interleave(family.unit, 1)[:, : 64 * blocks]
+    return values * each.repeat_interleave(weight_layout.unit, 1)[:, : 64 * blocks]
 
 
-def _codes_and_scales(family: CodeFamily, tiles: torch.Tensor) -> torch.Tensor:
+def _codes_and_scales(weight_layout: CodeLayout, tiles: torch.Tensor) -> torch.Tensor:
     """(tiles, bytes) to (rows, columns), with the columns that a span is filled up with."""
-    count, spans = len(tiles), tiles.shape[1] // family.span_bytes
-    whole = tiles.view(count, spans, family.span_bytes)
-    header = whole[..., : family.header_bytes]
-    inner = whole[..., family.header_bytes :].reshape(count, spans * family.span, family.block_bytes)
-    parts = [_region(region, header if region.header else inner) for region in family.regions]
-    planes = 2 * len(family.planes) if family.bits == 8 else len(family.planes)
-    number = _numbers(family, _codes(family, parts[:planes]))
+    count, spans = len(tiles), tiles.shape[1] // weight_layout.span_bytes
+    whole = tiles.view(count, spans, weight_layout.span_bytes)
+    header = whole[..., : weight_layout.header_bytes]
+    inner = whole[..., weight_layout.header_bytes :].reshape(count, spans * weight_layout.span, weight_layout.block_bytes)
+    parts = [_region(region, header if region.header else inner) for region in weight_layout.regions]
+    planes = 2 * len(weight_layout.planes) if weight_layout.bits == 8 else len(weight_layout.planes)
+    number = _numbers(weight_layout, _codes(weight_layout, parts[:planes]))
     rest = iter(parts[planes:])
     columns = number.shape[1]
     scale, low = torch.ones((), device=tiles.device), torch.zeros((), device=tiles.device)
-    if family.scales in _NUMBERS:
-        scale = _spread(_by_row(next(rest), _NUMBERS[family.scales]), columns)
-    elif family.scales != "one":
+    if weight_layout.scales in _NUMBERS:
+        scale = _spread(_by_row(next(rest), _NUMBERS[weight_layout.scales]), columns)
+    elif weight_layout.scales != "one":
         each = _by_row(next(rest), torch.uint8)
-        if family.scales == "unsigned":
+        if weight_layout.scales == "unsigned":
             each, lows = each.chunk(2, -1)
             low = _spread(lows, columns)
         scale = _spread(each, columns)
-    if family.lows in ("half", "zero"):
+    if weight_layout.lows in ("half", "zero"):
         low = _spread(_by_row(next(rest), torch.float16), columns)
-    if family.scales == "nibbles":
+    if weight_layout.scales == "nibbles":
         scale, low = torch.remainder(scale, 16), torch.floor(scale / 16)
-    if family.scales == "signed":
+    if weight_layout.scales == "signed":
         scale = scale - 128
-    if family.scales == "power":
+    if weight_layout.scales == "power":
         return (number.double() * torch.exp2(scale.double() - 127)).float()
-    if family.scales in ("signed", "unsigned", "nibbles", "one"):
+    if weight_layout.scales in ("signed", "unsigned", "nibbles", "one"):
         scale = scale * _spread(_by_row(next(rest), torch.float16), columns)
-    if family.lows == "sub":
+    if weight_layout.lows == "sub":
         return number * scale - low * _spread(_by_row(next(rest), torch.float16), columns)
-    return (number - low) * scale if family.lows == "zero" else number * scale + low
+    return (number - low) * scale if weight_layout.lows == "zero" else number * scale + low
 
 
 def _region(region: Region, parts: torch.Tensor) -> torch.Tensor:
     return parts[..., region.at : region.at + region.size].contiguous()
 
 
-def _codes(family: CodeFamily, planes: list[torch.Tensor]) -> torch.Tensor:
+def _codes(weight_layout: CodeLayout, planes: list[torch.Tensor]) -> torch.Tensor:
     """Bit planes (tiles, blocks, bytes) to codes (rows, columns), int32."""
     words = [plane.view(torch.int32).view(*plane.shape[:2], 32, -1) for plane in planes]
-    if family.bits == 8:
+    if weight_layout.bits == 8:
         words = [torch.cat(words, -1)]
     count, blocks = words[0].shape[:2]
     slots = []
     for slot in range(8):
         for row in range(2):
             pair = [torch.zeros((), dtype=torch.int32, device=planes[0].device)] * 2
-            for (width, first), plane in zip(family.planes, words, strict=True):
-                word, bit = family.place(width, slot, row)
+            for (width, first), plane in zip(weight_layout.planes, words, strict=True):
+                word, bit = weight_layout.place(width, slot, row)
                 for e in range(2):
-                    pair[e] = pair[e] | _code(family, plane[..., word], width, slot % 2 * 2 + row, bit, e) << first
+                    pair[e] = pair[e] | _code(weight_layout, plane[..., word], width, slot % 2 * 2 + row, bit, e) << first
             slots.append(torch.stack(pair, -1))
-    outer, inner = (2, 4) if family.paired else (4, 2)
+    outer, inner = (2, 4) if weight_layout.paired else (4, 2)
     found = torch.stack(slots).view(outer, inner, 2, count, blocks, 8, 4, 2)
     # (outer, inner, row, tile, block, g, t, pair) to (tile, row, g, block, outer, t, inner, pair)
     return found.permute(3, 2, 5, 4, 0, 6, 1, 7).reshape(count * ROWS, blocks * BLOCK)
 
 
-def _code(family: CodeFamily, word: torch.Tensor, width: int, which: int, bit: int, e: int) -> torch.Tensor:
+def _code(weight_layout: CodeLayout, word: torch.Tensor, width: int, which: int, bit: int, e: int) -> torch.Tensor:
     """The code of a slot's column `e` in a word of a plane."""
-    if family.table == "fp4":
+    if weight_layout.table == "fp4":
         return word >> (FP4_BITS[which] + 16 * e) & 7 | (word >> (FP4_SIGNS[which] + 16 * e) & 1) << 3
-    return word >> (bit + (8 if family.table == "iq4" else 16) * e) & ((1 << width) - 1)
+    return word >> (bit + (8 if weight_layout.table == "iq4" else 16) * e) & ((1 << width) - 1)
 
 
-def _numbers(family: CodeFamily, codes: torch.Tensor) -> torch.Tensor:
+def _numbers(weight_layout: CodeLayout, codes: torch.Tensor) -> torch.Tensor:
     """What codes stand for, float32, before any scale."""
-    if not family.table:
-        return (codes - family.zero).float()
-    return _table(family.table).to(codes.device)[codes.long()]
+    if not weight_layout.table:
+        return (codes - weight_layout.zero).float()
+    return _table(weight_layout.table).to(codes.device)[codes.long()]
 
 
 @cache

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from engine.backends.base import Forward, WalkPlan
+from engine.backends.base import Forward, SamplingPlan
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.lowering.estimate import Outline, kept_as
 from engine.backends.cuda.proof import proven
-from engine.backends.cuda.runtime.decode_loop import OneRow, Walks, walk_kernels
+from engine.backends.cuda.runtime.decode_loop import DecodeLoops, OneRow, decode_loop_kernels
 from engine.backends.cuda.runtime.device import Device, Graph
 from engine.sampling import passes
 
@@ -99,13 +99,13 @@ class Trial:
     @property
     def draws(self) -> frozenset[str]:
         """Names of the kernels that draw tokens."""
-        return frozenset(kernel.name for kernel in walk_kernels(self._vocabulary))
+        return frozenset(kernel.name for kernel in decode_loop_kernels(self._vocabulary))
 
     def drawn(self, on: Narrowed) -> float:
         """How far draws over the model's vocabulary, on a device of `narrowed`, are from what NumPy says: the largest share that a
         probability is off, infinite for a wrong token."""
         size, device = self._vocabulary, cast(Device, on)
-        for _ in device.prepare(walk_kernels(size)):
+        for _ in device.prepare(decode_loop_kernels(size)):
             pass
         rng = np.random.default_rng(7)
         logits = (4 * rng.standard_normal(size)).astype(np.float32)
@@ -113,18 +113,18 @@ class Trial:
         padded[:size] = logits
         memory, state = device.upload(padded), device.zeros(1024)
         row = OneRow(lambda: None, state[:4], state[256:260], state[512:516], memory[: 4 * size], 64)
-        walks = Walks(device, row)
+        decode_loops = DecodeLoops(device, row)
         try:
-            return max(self._one(walks, plan, logits) for plan in _plans(size, int(logits.argmax())))
+            return max(self._one(decode_loops, plan, logits) for plan in _plans(size, int(logits.argmax())))
         finally:
-            walks.close()
+            decode_loops.close()
 
-    def _one(self, walks: Walks, plan: WalkPlan, logits: Any) -> float:
-        walk = walks.walk(plan)
-        assert walk is not None, "memory for the draw was there before"
-        walk.start([0], np.zeros(1, np.int32), lambda place: 0.3)
-        found = walk.next(False)
-        walk.settle()
+    def _one(self, decode_loops: DecodeLoops, plan: SamplingPlan, logits: Any) -> float:
+        decode_loop = decode_loops.decode_loop(plan)
+        assert decode_loop is not None, "memory for the draw was there before"
+        decode_loop.start([0], np.zeros(1, np.int32), lambda place: 0.3)
+        found = decode_loop.next(False)
+        decode_loop.settle()
         exact = logits.astype(np.float64)
         raw = np.exp(exact - exact.max())
         raw /= raw.sum()
@@ -139,11 +139,11 @@ class Trial:
         return float(max(off))
 
 
-def _plans(size: int, likeliest: int) -> Iterator[WalkPlan]:
+def _plans(size: int, likeliest: int) -> Iterator[SamplingPlan]:
     """The likeliest; one of forty; and with a bias against the likeliest, which runs the other form of the search."""
-    plain = WalkPlan(size, greedy=True)
+    plain = SamplingPlan(size, greedy=True)
     yield plain
-    yield WalkPlan(size, ((passes.KEEP_TOP, float(min(40, size))),))
+    yield SamplingPlan(size, ((passes.KEEP_TOP, float(min(40, size))),))
     bias = np.zeros(size, np.float32)
     bias[likeliest] = -100.0
     yield replace(plain, bias=bias)

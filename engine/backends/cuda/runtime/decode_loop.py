@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.base import KEPT_LOGITS, Floats, Ints, WalkPlan
+from engine.backends.base import KEPT_LOGITS, Floats, Ints, SamplingPlan
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.sampling import layout, sampling
 from engine.backends.cuda.kernels.sampling.layout import OTHERS_AT, RECORD_WORDS, SLOTS, STATE_WORDS, TOPS_AT
@@ -29,7 +29,7 @@ assert KEPT_LOGITS == SLOTS
 
 @dataclass(frozen=True)
 class OneRow:
-    """A program's step of one row, for a walk to build upon. The tensors are uint8, on the device, and where its kernels read and write.
+    """A program's step of one row, for a decode loop to build upon. The tensors are uint8, on the device, where its kernels read and write.
 
     `launch` launches the step's kernels (inside `Device.record`): the row of `tokens` (int32), at `position` (one int32), over the block
     table `pages` (int32, of the whole context), into `logits` (V,) float32. `kernels` are those that it launches, for `Device.prepare`.
@@ -44,13 +44,13 @@ class OneRow:
     kernels: Sequence[Kernel] = ()
 
 
-def walk_kernels(vocabulary: int) -> list[Kernel]:
-    """All kernels that walks over so many tokens may launch besides the step's own, to be prepared when the program is."""
+def decode_loop_kernels(vocabulary: int) -> list[Kernel]:
+    """All kernels that decode loops over so many tokens may launch besides the step's own, to be prepared when the program is."""
     return sampling.all_forms(sampling.Shape.of(vocabulary))
 
 
-def walk_bytes(vocabulary: int) -> int:
-    """What a walk over so many tokens takes of a device's memory, penalties and biases aside."""
+def decode_loop_bytes(vocabulary: int) -> int:
+    """What a decode loop over so many tokens takes of a device's memory, penalties and biases aside."""
     shape = sampling.Shape.of(vocabulary)
     return 4 * (layout.PLAN_WORDS + STATE_WORDS) + sampling.Work.starts(shape)[-1] + SLOTS * shape.stride
 
@@ -66,34 +66,34 @@ class _Penalties:
     history: torch.Tensor
 
 
-class Walks:
-    """The walks of one program, one at a time (`engine.backends.base.Walker`). Device memory is taken with the first and kept."""
+class DecodeLoops:
+    """The decode loops of one program, one at a time (`HasDecodeLoop`). Device memory is taken with the first and kept."""
 
     def __init__(self, device: Device, row: OneRow) -> None:
         self._device, self._row = device, row
-        self._walk: DeviceWalk | None = None
+        self._decode_loop: DeviceDecodeLoop | None = None
 
-    def walk(self, plan: WalkPlan) -> DeviceWalk | None:
-        """As `Walker.walk`; the walk before is over. None as well where the device has no memory left for it."""
+    def decode_loop(self, plan: SamplingPlan) -> DeviceDecodeLoop | None:
+        """As `HasDecodeLoop.decode_loop`; the decode loop before is over. None as well where the device has no memory left for it."""
         if not layout.takes(plan):
             return None
         try:
-            if self._walk is None:
-                self._walk = DeviceWalk(self._device, self._row)
-            self._walk.follow(plan)
+            if self._decode_loop is None:
+                self._decode_loop = DeviceDecodeLoop(self._device, self._row)
+            self._decode_loop.follow(plan)
         except NotEnoughMemory:
             return None
-        return self._walk
+        return self._decode_loop
 
     def close(self) -> None:
-        """Wait for the last step, and let the memory go, whoever still has the walk."""
-        walk, self._walk = self._walk, None
-        if walk is not None:
-            walk.end()
+        """Wait for the last step, and let the memory go, whoever still has the decode loop."""
+        decode_loop, self._decode_loop = self._decode_loop, None
+        if decode_loop is not None:
+            decode_loop.end()
 
 
-class DeviceWalk:
-    """See `engine.backends.base.Walk`; `follow` gives it another plan."""
+class DeviceDecodeLoop:
+    """See `engine.backends.base.DecodeLoop`; `follow` gives it another plan."""
 
     def __init__(self, device: Device, row: OneRow) -> None:
         self._device, self._row = device, row
@@ -109,7 +109,7 @@ class DeviceWalk:
         self._told = self._records.numpy().view(np.int32).reshape(SLOTS, RECORD_WORDS)
         self._penalties: _Penalties | None = None
         self._graphs: dict[tuple[bool, bool], Graph] = {}
-        self._plan = WalkPlan(0)
+        self._plan = SamplingPlan(0)
         self._bias: Floats | None = None
         self._edits = self._separate = self._ended = False
         self._uniform: Callable[[int], float] = lambda place: 0.0
@@ -120,7 +120,7 @@ class DeviceWalk:
 
     # -- as in the protocol
 
-    def follow(self, plan: WalkPlan) -> None:
+    def follow(self, plan: SamplingPlan) -> None:
         """Draw by this plan from the next `start` on."""
         self.settle()
         self._plan = plan
@@ -149,7 +149,7 @@ class DeviceWalk:
     def next(self, further: bool) -> Sampled | None:
         """As in the protocol. Raises ValueError where no step is under way."""
         if not self._waiting:
-            raise ValueError("no step is under way: start the walk")
+            raise ValueError("no step is under way: start the loop")
         if further:
             self._begin()
         number, mark = self._waiting.pop(0)
@@ -188,7 +188,7 @@ class DeviceWalk:
 
     def _begin(self) -> None:
         """Launch a step."""
-        assert not self._ended, "the walk's program is closed"
+        assert not self._ended, "the loop's program is closed"
         self._place += 1
         self._numbers[self._begun % SLOTS] = 0.0 if self._plan.greedy else self._uniform(self._place)
         self._graph().launch()

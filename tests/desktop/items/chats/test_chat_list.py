@@ -11,7 +11,7 @@ from PySide6.QtCore import QMimeData, QPersistentModelIndex, Qt
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
-from desktop.items.chats.chat_list import CHAT, COUNT_ROLE, FOLDER, HEADING, MIME, ShelfModel, dragged
+from desktop.items.chats.chat_list import CHAT, COUNT_ROLE, FOLDER, HEADING, MIME, ChatListModel, dragged
 from desktop.items.chats.conversations import ID_ROLE, ConversationsModel, date_group, group_start
 from desktop.store.conversations.folders import Folder
 from desktop.store.conversations.records import ConversationSummary
@@ -42,60 +42,60 @@ def chats(qtbot: QtBot) -> ConversationsModel:
 
 
 @pytest.fixture
-def shelf(chats: ConversationsModel) -> Iterator[ShelfModel]:
-    found = ShelfModel(chats, today=lambda: TODAY)
+def chat_list(chats: ConversationsModel) -> Iterator[ChatListModel]:
+    found = ChatListModel(chats, today=lambda: TODAY)
     tester = QAbstractItemModelTester(found, QAbstractItemModelTester.FailureReportingMode.Fatal)
     found.set_folders([folder(7), folder(8, 7), folder(9, None, 1)])
     yield found
     del tester
 
 
-def shown(shelf: ShelfModel) -> list[str]:
-    return ["  " * row.depth + str(shelf.index(place).data()) for place, row in enumerate(shelf.shown())]
+def shown(chat_list: ChatListModel) -> list[str]:
+    return ["  " * row.depth + str(chat_list.index(place).data()) for place, row in enumerate(chat_list.shown())]
 
 
-def test_pinned_then_folders_then_dates(shelf: ShelfModel) -> None:
+def test_pinned_then_folders_then_dates(chat_list: ChatListModel) -> None:
     dated = ["Today", "One", "Previous 7 days", "New conversation"]
-    assert shown(shelf) == ["Pinned", "Four", "Folders", "F7", "F9", *dated]
-    shelf.set_open_folders({7, 8})
-    assert shown(shelf) == ["Pinned", "Four", "Folders", "F7", "  F8", "    Three", "  Two", "F9", *dated]
-    assert shelf.index(3).data(COUNT_ROLE) == 2
-    assert shelf.index(3).data(Qt.ItemDataRole.AccessibleTextRole) == "Folder F7, 2 chats, open"
-    assert not shelf.flags(shelf.index(0)) & Qt.ItemFlag.ItemIsEnabled
-    assert shelf.flags(shelf.index(1)) & Qt.ItemFlag.ItemIsDragEnabled
+    assert shown(chat_list) == ["Pinned", "Four", "Folders", "F7", "F9", *dated]
+    chat_list.set_open_folders({7, 8})
+    assert shown(chat_list) == ["Pinned", "Four", "Folders", "F7", "  F8", "    Three", "  Two", "F9", *dated]
+    assert chat_list.index(3).data(COUNT_ROLE) == 2
+    assert chat_list.index(3).data(Qt.ItemDataRole.AccessibleTextRole) == "Folder F7, 2 chats, open"
+    assert not chat_list.flags(chat_list.index(0)) & Qt.ItemFlag.ItemIsEnabled
+    assert chat_list.flags(chat_list.index(1)) & Qt.ItemFlag.ItemIsDragEnabled
 
 
-def test_what_is_going_on_is_said(shelf: ShelfModel) -> None:
+def test_what_is_going_on_is_said(chat_list: ChatListModel) -> None:
     told: list[int] = []
-    shelf.dataChanged.connect(lambda first, _last: told.append(first.data(ID_ROLE)))
-    shelf.set_drafts(frozenset({1, 4}))
-    shelf.set_running(4)
+    chat_list.dataChanged.connect(lambda first, _last: told.append(first.data(ID_ROLE)))
+    chat_list.set_drafts(frozenset({1, 4}))
+    chat_list.set_running(4)
     assert told == [4, 1, 4]
-    assert shelf.index(1).data(Qt.ItemDataRole.AccessibleTextRole) == "Four, pinned, a reply is running, draft not sent"
+    assert chat_list.index(1).data(Qt.ItemDataRole.AccessibleTextRole) == "Four, pinned, a reply is running, draft not sent"
 
 
-def test_a_count_is_told_although_the_folder_is_closed(shelf: ShelfModel, chats: ConversationsModel) -> None:
+def test_a_count_is_told_although_the_folder_is_closed(chat_list: ChatListModel, chats: ConversationsModel) -> None:
     told: list[int] = []
-    shelf.dataChanged.connect(lambda first, _last: told.append(first.row()))
+    chat_list.dataChanged.connect(lambda first, _last: told.append(first.row()))
     chats.put(ConversationSummary(1, "One", NOON, 9))
-    assert shelf.row_of(FOLDER, 9) in told
-    assert shelf.index(shelf.row_of(FOLDER, 9)).data(COUNT_ROLE) == 1
-    assert "One" not in shown(shelf)
+    assert chat_list.row_of(FOLDER, 9) in told
+    assert chat_list.index(chat_list.row_of(FOLDER, 9)).data(COUNT_ROLE) == 1
+    assert "One" not in shown(chat_list)
 
 
 def test_midnight_moves_the_dates(chats: ConversationsModel) -> None:
     days = [TODAY]
-    shelf = ShelfModel(chats, today=lambda: days[0])
+    chat_list = ChatListModel(chats, today=lambda: days[0])
     days[0] = TODAY + datetime.timedelta(days=1)
-    shelf.look_at_clock()
-    assert "Yesterday" in shown(shelf)
-    assert "Today" not in shown(shelf)
+    chat_list.look_at_clock()
+    assert "Yesterday" in shown(chat_list)
+    assert "Today" not in shown(chat_list)
 
 
-def test_random_changes_end_in_the_same_rows_and_keep_what_stays(chats: ConversationsModel, shelf: ShelfModel) -> None:
+def test_random_changes_end_in_the_same_rows_and_keep_what_stays(chats: ConversationsModel, chat_list: ChatListModel) -> None:
     draw = random.Random(3)
     for step in range(250):
-        kept = QPersistentModelIndex(shelf.index(shelf.row_of(FOLDER, 7)))
+        kept = QPersistentModelIndex(chat_list.index(chat_list.row_of(FOLDER, 7)))
         kind = draw.random()
         if kind < 0.6:
             where = draw.choice([None, None, 7, 8, 9])
@@ -104,31 +104,31 @@ def test_random_changes_end_in_the_same_rows_and_keep_what_stays(chats: Conversa
         elif kind < 0.75:
             chats.remove(draw.randint(1, 15))
         elif kind < 0.9:
-            shelf.set_open_folders(draw.sample([7, 8, 9], draw.randint(0, 3)))
+            chat_list.set_open_folders(draw.sample([7, 8, 9], draw.randint(0, 3)))
         else:
             chats.put_all([ConversationSummary(number, "m", NOON - number * DAY, 9) for number in draw.sample(range(1, 16), 3)])
             chats.remove_all(draw.sample(range(1, 16), 2))
-        fresh = ShelfModel(chats, today=lambda: TODAY)
-        fresh.set_folders(shelf.folders())
-        fresh.set_open_folders(shelf.open_folders)
-        assert list(shelf.shown()) == list(fresh.shown())
-        assert not kept.isValid() or shelf.shown()[kept.row()].number == 7
+        fresh = ChatListModel(chats, today=lambda: TODAY)
+        fresh.set_folders(chat_list.folders())
+        fresh.set_open_folders(chat_list.open_folders)
+        assert list(chat_list.shown()) == list(fresh.shown())
+        assert not kept.isValid() or chat_list.shown()[kept.row()].number == 7
 
 
 def test_one_chat_that_rises_is_one_move(qtbot: QtBot) -> None:
     chats = ConversationsModel(today=lambda: TODAY)
-    shelf = ShelfModel(chats, today=lambda: TODAY)
+    chat_list = ChatListModel(chats, today=lambda: TODAY)
     chats.reset([ConversationSummary(number, str(number), NOON - number) for number in range(1, 500)])
     said: list[str] = []
-    shelf.rowsMoved.connect(lambda: said.append("moved"))
-    shelf.rowsInserted.connect(lambda: said.append("inserted"))
-    shelf.rowsRemoved.connect(lambda: said.append("removed"))
-    shelf.modelReset.connect(lambda: said.append("reset"))
+    chat_list.rowsMoved.connect(lambda: said.append("moved"))
+    chat_list.rowsInserted.connect(lambda: said.append("inserted"))
+    chat_list.rowsRemoved.connect(lambda: said.append("removed"))
+    chat_list.modelReset.connect(lambda: said.append("reset"))
     chats.put(ConversationSummary(300, "300", NOON))
     assert said == ["moved"]
     chats.put(ConversationSummary(300, "300", NOON - 400.5))
     assert said == ["moved", "moved"]
-    assert shelf.row_of(CHAT, 300) == 400
+    assert chat_list.row_of(CHAT, 300) == 400
 
 
 @pytest.mark.parametrize("days", [-1, 0, 1, 2, 7, 8, 30, 31, 45, 300])
@@ -139,40 +139,41 @@ def test_a_group_starts_where_its_name_begins(days: int) -> None:
     assert date_group(start, TODAY) == date_group(moment, TODAY) != date_group(start - 3600, TODAY)
 
 
-def test_drag_data_comes_back(shelf: ShelfModel) -> None:
-    data = shelf.mimeData([shelf.index(1), shelf.index(shelf.row_of(CHAT, 1)), shelf.index(shelf.row_of(FOLDER, 9))])
+def test_drag_data_comes_back(chat_list: ChatListModel) -> None:
+    rows = (1, chat_list.row_of(CHAT, 1), chat_list.row_of(FOLDER, 9))
+    data = chat_list.mimeData([chat_list.index(row) for row in rows])
     assert dragged(data) == ([4, 1], [9])
     assert MIME in data.formats()
     assert dragged(QMimeData()) == ([], [])
 
 
-def test_where_drops_fall(shelf: ShelfModel) -> None:
-    shelf.set_open_folders({7})
-    rows = {(row.kind, row.number or row.text): place for place, row in enumerate(shelf.shown())}
+def test_where_drops_fall(chat_list: ChatListModel) -> None:
+    chat_list.set_open_folders({7})
+    rows = {(row.kind, row.number or row.text): place for place, row in enumerate(chat_list.shown())}
     seven, eight, nine = (rows[FOLDER, number] for number in (7, 8, 9))
-    assert land(shelf, eight, 0.5, [1], []) == Landing("move", 8, row=eight)
-    assert land(shelf, rows[CHAT, 2], 0.5, [1], []) == Landing("move", 7, row=seven)
-    assert land(shelf, rows[HEADING, "Pinned"], 0.5, [1], []) == Landing("pin", row=0)
-    assert land(shelf, -1, 0.0, [2], []) == Landing("move")
-    assert land(shelf, rows[CHAT, 1], 0.5, [2], []) == Landing("move", row=rows[CHAT, 1])
-    assert land(shelf, nine, 0.1, [], [8]) == Landing("move", 0, 1, nine, -1)
-    assert land(shelf, nine, 0.9, [], [8]) == Landing("move", 0, 2, nine, 1)
-    assert land(shelf, nine, 0.5, [], [7]) == Landing("move", 9, row=nine)
-    assert land(shelf, eight, 0.5, [], [7]) is None, "not into what is inside it"
-    assert land(shelf, rows[HEADING, "Pinned"], 0.5, [], [7]) is None
-    assert land(shelf, nine, 0.5, [1], [7]) is None
-    assert land(shelf, nine, 0.5, [], []) is None
+    assert land(chat_list, eight, 0.5, [1], []) == Landing("move", 8, row=eight)
+    assert land(chat_list, rows[CHAT, 2], 0.5, [1], []) == Landing("move", 7, row=seven)
+    assert land(chat_list, rows[HEADING, "Pinned"], 0.5, [1], []) == Landing("pin", row=0)
+    assert land(chat_list, -1, 0.0, [2], []) == Landing("move")
+    assert land(chat_list, rows[CHAT, 1], 0.5, [2], []) == Landing("move", row=rows[CHAT, 1])
+    assert land(chat_list, nine, 0.1, [], [8]) == Landing("move", 0, 1, nine, -1)
+    assert land(chat_list, nine, 0.9, [], [8]) == Landing("move", 0, 2, nine, 1)
+    assert land(chat_list, nine, 0.5, [], [7]) == Landing("move", 9, row=nine)
+    assert land(chat_list, eight, 0.5, [], [7]) is None, "not into what is inside it"
+    assert land(chat_list, rows[HEADING, "Pinned"], 0.5, [], [7]) is None
+    assert land(chat_list, nine, 0.5, [1], [7]) is None
+    assert land(chat_list, nine, 0.5, [], []) is None
 
 
-def test_a_later_time_may_bring_another_date_without_a_move(chats: ConversationsModel, shelf: ShelfModel) -> None:
+def test_a_later_time_may_bring_another_date_without_a_move(chats: ConversationsModel, chat_list: ChatListModel) -> None:
     told: list[int] = []
-    shelf.dataChanged.connect(lambda first, _last: told.append(shelf.index(first.row()).data(ID_ROLE)))
+    chat_list.dataChanged.connect(lambda first, _last: told.append(chat_list.index(first.row()).data(ID_ROLE)))
     chats.put(ConversationSummary(1, "Uno", NOON + 5, None, False))
-    assert shown(shelf)[-4:] == ["Today", "Uno", "Previous 7 days", "New conversation"]
+    assert shown(chat_list)[-4:] == ["Today", "Uno", "Previous 7 days", "New conversation"]
     assert told == [1]  # and no other row is painted again
     chats.put(ConversationSummary(5, "Five", NOON - 3 * DAY + 5, None, False))
-    assert shown(shelf)[-2:] == ["Previous 7 days", "Five"]
+    assert shown(chat_list)[-2:] == ["Previous 7 days", "Five"]
     chats.put(ConversationSummary(5, "Five", NOON - 40 * DAY, None, False))
-    assert shown(shelf)[-2:] == ["February 2026", "Five"]
+    assert shown(chat_list)[-2:] == ["February 2026", "Five"]
     chats.put(ConversationSummary(5, "Five", NOON - 40 * DAY, None, True))
-    assert shown(shelf)[:3] == ["Pinned", "Four", "Five"]
+    assert shown(chat_list)[:3] == ["Pinned", "Four", "Five"]

@@ -7,7 +7,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
-from desktop.items.chats.search_hits import HIT_ROLE, SPANS_ROLE, HitsModel
+from desktop.items.chats.search_hits import HIT_ROLE, SPANS_ROLE, SearchHitsModel
 from desktop.items.chats.trash import NOTE_ROLE, TrashModel, since_words
 from desktop.store.conversations.records import ConversationSummary, SearchHit
 
@@ -20,7 +20,7 @@ def hit(message: int, chat: int, snippet: str, word: str) -> SearchHit:
 
 
 def test_hits_stand_under_their_chats(qtbot: QtBot) -> None:
-    model = HitsModel()
+    model = SearchHitsModel()
     QAbstractItemModelTester(model, QAbstractItemModelTester.FailureReportingMode.Fatal)
     model.begin([(ConversationSummary(3, "Rye", 0.0), ((0, 3),))])
     model.add([hit(9, 1, "some rye", "rye"), hit(8, 2, "rye too", "rye"), hit(7, 3, "more rye", "rye")])
@@ -35,7 +35,7 @@ def test_hits_stand_under_their_chats(qtbot: QtBot) -> None:
 
 
 def test_a_late_word_is_brought_forward_with_its_mark(qtbot: QtBot) -> None:
-    model = HitsModel()
+    model = SearchHitsModel()
     text = "a long way of words goes on before there is any bread in it, and more bread"
     model.add([SearchHit(1, 1, "T", text, 0.0, ((text.index("bread"), text.index("bread") + 5), (len(text) - 5, len(text))))])
     shown, spans = model.index(1).data(), model.index(1).data(SPANS_ROLE)

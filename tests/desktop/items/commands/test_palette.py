@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from desktop.items.commands.palette import Entry, Shelf, fuzzy, narrowed, spans_of
+from desktop.items.commands.palette import Entry, EntrySource, fuzzy, narrowed, spans_of
 from desktop.items.commands.synonyms import COMMAND_WORDS, SETTING_WORDS
 from desktop.settings import PANES
 from desktop.store.search.folding import fold
@@ -14,16 +14,16 @@ from desktop.views.commands.actions import COMMANDS
 from tests.work import calls_in
 
 
-def shelf(*titles: str, words: tuple[str, ...] = ()) -> Shelf:
-    return Shelf(titles, lambda number: Entry("chat", f"chat:{number}", titles[number]), words)
+def source(*titles: str, words: tuple[str, ...] = ()) -> EntrySource:
+    return EntrySource(titles, lambda number: Entry("chat", f"chat:{number}", titles[number]), words)
 
 
-def best(found: Shelf, query: str, limit: int = 10) -> list[str]:
+def best(found: EntrySource, query: str, limit: int = 10) -> list[str]:
     return [match.entry.title for match in found.find(query, limit)]
 
 
 def test_the_better_a_title_fits_the_higher_it_stands() -> None:
-    found = shelf("A trip to Spain", "Spanish verbs", "Spain", "Despair", "In Spain")
+    found = source("A trip to Spain", "Spanish verbs", "Spain", "Despair", "In Spain")
     assert best(found, "spain") == ["Spain", "In Spain", "A trip to Spain"]
     assert best(found, "spa") == ["Spain", "Spanish verbs", "In Spain", "A trip to Spain", "Despair"]
     assert best(found, "zzz") == []
@@ -34,25 +34,25 @@ def test_the_better_a_title_fits_the_higher_it_stands() -> None:
     [("nc", "New chat"), ("tmp", "Temperature"), ("kbs", "Keyboard shortcuts"), ("topk", "Top K"), ("AGE cote", "Coté d'âge")],
 )
 def test_letters_at_the_starts_of_words_and_accents_are_enough(query, title) -> None:
-    found = shelf("Something else", "Another one entirely", title)
+    found = source("Something else", "Another one entirely", title)
     assert best(found, query)[:1] == [title]
 
 
 def test_scattered_letters_find_nothing() -> None:
     assert fuzzy(["aoe"], "i bake bread in one large oven") is None
-    assert best(shelf("Lighthouse keeper", "The hub"), "hue") == []
+    assert best(source("Lighthouse keeper", "The hub"), "hue") == []
 
 
 def test_marked_letters_are_those_of_the_title_as_written() -> None:
-    (match,) = shelf("Große Äpfel und Birnen").find("apf", 5)
+    (match,) = source("Große Äpfel und Birnen").find("apf", 5)
     assert [match.entry.title[start:end] for start, end in match.spans] == ["Äpf"]
-    (match,) = shelf("New chat").find("nc", 5)
+    (match,) = source("New chat").find("nc", 5)
     assert [match.entry.title[start:end] for start, end in match.spans] == ["N", "c"]
     assert spans_of("ABC", [0, 1, 2]) == ((0, 3),)
 
 
 def test_other_words_count_less_than_the_title() -> None:
-    found = shelf("Seed", "Random walks", "Temperature", words=("random reproducible", "", "randomness"))
+    found = source("Seed", "Random walks", "Temperature", words=("random reproducible", "", "randomness"))
     assert best(found, "random") == ["Random walks"]
     assert best(found, "reproducible") == ["Seed"]
     assert best(found, "seed random") == ["Seed"]
@@ -68,7 +68,7 @@ def test_signs_narrow() -> None:
 def test_a_long_shelf_finds_what_a_short_one_does() -> None:
     others = [f"Chat number {number}" for number in range(3000)]
     titles = [*others[:1500], "Lighthouse in the north", "A north light", "Kernel bench", *others[1500:]]
-    found = shelf(*titles)
+    found = source(*titles)
     assert best(found, "light") == ["Lighthouse in the north", "A north light"]
     assert best(found, "north light") == ["A north light", "Lighthouse in the north"]
     assert best(found, "kb") == ["Kernel bench"]
@@ -97,7 +97,7 @@ def test_of_ten_thousand_titles_few_are_looked_at_closely() -> None:
         "boat",
     ]
     titles = [" ".join(draw.choice(words) for _ in range(draw.randint(2, 8))) for _ in range(10_000)]
-    found = shelf(*titles)
+    found = source(*titles)
     assert calls_in(lambda: found.find("e", 6)) < 10 * len(titles)
     for query in ("ho", "holiday", "hp", "pyer", "python error", "xyzzy", "the plan boat", "lght", "zz", "aeiou", "e" * 30):
         assert calls_in(lambda query=query: found.find(query, 6)) < 2 * len(titles), query

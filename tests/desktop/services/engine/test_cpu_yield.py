@@ -8,7 +8,7 @@ from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from desktop.services.engine.cpu_yield import RoomAsker
+from desktop.services.engine.cpu_yield import CpuYield
 from engine.platform import core_yield
 
 
@@ -39,7 +39,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_room_is_kept_until_what_arrived_is_painted(qtbot: QtBot, told: list[str]) -> None:
-    widget, asker = Watched(told), RoomAsker()
+    widget, asker = Watched(told), CpuYield()
     qtbot.addWidget(widget)
     widget.show()
     qtbot.waitExposed(widget)

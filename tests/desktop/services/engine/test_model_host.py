@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from desktop.services.engine.model_host import ModelSlot
+from desktop.services.engine.model_host import ModelHost
 from engine.core import ChatRequest, Done, Loading, Message
 from engine.errors import EngineError
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
-from tests.desktop.fakes import EchoDoor
+from tests.desktop.fakes import EchoApi
 from tests.engine.models.oracle import finish
 from tests.tiny import TINY, write_folder, write_gguf
 
 LOAD, CACHE = LoadSettings(backend="reference"), CacheSettings(context_length=512, memory=1)
 
 
-def answers(slot: ModelSlot) -> bool:
+def answers(slot: ModelHost) -> bool:
     """The loaded model writes."""
     request = ChatRequest((Message("user", "Hello"),), SamplerSettings(temperature=0.0), StopSettings(max_tokens=3))
     *_, last = slot.answer(request, threading.Event())
@@ -28,9 +28,9 @@ def answers(slot: ModelSlot) -> bool:
 
 
 @pytest.fixture
-def slot(tmp_path: Path) -> Iterator[ModelSlot]:
+def slot(tmp_path: Path) -> Iterator[ModelHost]:
     """With a real, tiny model in it."""
-    made = ModelSlot()
+    made = ModelHost()
     finish(made.load(write_gguf(tmp_path / "first.gguf"), LOAD, CACHE, threading.Event()))
     yield made
     finish(made.unload(threading.Event()))
@@ -60,7 +60,7 @@ BAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_bad_model_does_not_cost_the_loaded_one(slot: ModelSlot, tmp_path: Path, what: str) -> None:
+def test_a_bad_model_does_not_cost_the_loaded_one(slot: ModelHost, tmp_path: Path, what: str) -> None:
     before = slot.info
     with pytest.raises(EngineError):
         finish(slot.load(BAD[what](tmp_path), LOAD, CACHE, threading.Event()))
@@ -68,7 +68,7 @@ def test_a_bad_model_does_not_cost_the_loaded_one(slot: ModelSlot, tmp_path: Pat
     assert answers(slot)
 
 
-def test_a_file_that_changes_while_it_is_loaded(slot: ModelSlot, tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_loaded(slot: ModelHost, tmp_path: Path) -> None:
     """The old model is gone by then; the slot is empty and takes it again."""
     path = write_gguf(tmp_path / "m.gguf")
     loading = slot.load(path, LOAD, CACHE, threading.Event())
@@ -82,14 +82,14 @@ def test_a_file_that_changes_while_it_is_loaded(slot: ModelSlot, tmp_path: Path)
     assert answers(slot)
 
 
-def test_another_model_takes_its_place(slot: ModelSlot, tmp_path: Path) -> None:
+def test_another_model_takes_its_place(slot: ModelHost, tmp_path: Path) -> None:
     assert finish(slot.load(write_folder(tmp_path / "second"), LOAD, CACHE, threading.Event())) is slot.info
     assert slot.info is not None
     assert slot.info.format == "safetensors"
     assert answers(slot)
 
 
-def test_stopped_at_any_event(slot: ModelSlot, tmp_path: Path) -> None:
+def test_stopped_at_any_event(slot: ModelHost, tmp_path: Path) -> None:
     """Before the weights the old model stays; from then on there is none."""
     path = write_gguf(tmp_path / "m.gguf")
     stages: list[tuple[str, bool]] = []
@@ -108,16 +108,16 @@ def test_stopped_at_any_event(slot: ModelSlot, tmp_path: Path) -> None:
 
 
 def test_the_window_tells_that_the_old_model_goes_on() -> None:
-    door = EchoDoor()
-    slot = ModelSlot(door.open_chat, door.describe)
+    echo = EchoApi()
+    slot = ModelHost(echo.open_chat, echo.describe)
     first = finish(slot.load(Path("good.gguf"), LOAD, CACHE, threading.Event()))
     with pytest.raises(EngineError):
         finish(slot.load(Path("bad.gguf"), LOAD, CACHE, threading.Event()))
     assert slot.info is first
-    assert not door.chat.closed
+    assert not echo.chat.closed
     assert answers(slot)
     finish(slot.unload(threading.Event()))
-    assert door.chat.closed
+    assert echo.chat.closed
 
 
 def test_a_panic_while_a_model_is_loaded_asks_for_a_fresh_start() -> None:
@@ -129,7 +129,7 @@ def test_a_panic_while_a_model_is_loaded_asks_for_a_fresh_start() -> None:
         yield Loading("Reading the headers", 0, 1)
         raise Panic
 
-    slot = ModelSlot(open_chat, EchoDoor().describe)
+    slot = ModelHost(open_chat, EchoApi().describe)
     leaving = slot.load(Path("a.gguf"), LOAD, CACHE, threading.Event())
     next(leaving)
     leaving.close()

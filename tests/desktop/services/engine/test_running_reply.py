@@ -8,7 +8,7 @@ from itertools import pairwise
 from PySide6.QtCore import QObject, Qt, QTimer
 from pytestqt.qtbot import QtBot
 
-from desktop.services.engine.running_reply import CHECKPOINT_MS, GrowingReply
+from desktop.services.engine.running_reply import CHECKPOINT_MS, RunningReply
 
 
 class Lateness:
@@ -27,7 +27,7 @@ class Lateness:
 
 
 def test_text_is_due_within_the_interval_whatever_comes_after(qtbot: QtBot) -> None:
-    reply, due = GrowingReply(1, 1), list[tuple[float, str]]()
+    reply, due = RunningReply(1, 1), list[tuple[float, str]]()
     reply.checkpoint_due.connect(lambda: due.append((time.monotonic(), reply.text)))
     late = Lateness(reply)
     came: list[tuple[float, str]] = []
@@ -44,7 +44,7 @@ def test_text_is_due_within_the_interval_whatever_comes_after(qtbot: QtBot) -> N
 
 
 def test_text_that_comes_late_is_due_at_once(qtbot: QtBot) -> None:
-    reply, due = GrowingReply(1, 1), list[str]()
+    reply, due = RunningReply(1, 1), list[str]()
     reply.checkpoint_due.connect(lambda: due.append(reply.text))
     reply.add("one ")
     assert due == []
@@ -57,7 +57,7 @@ def test_text_that_comes_late_is_due_at_once(qtbot: QtBot) -> None:
 
 
 def test_nothing_is_due_after_the_end(qtbot: QtBot) -> None:
-    reply, due = GrowingReply(1, 1), list[str]()
+    reply, due = RunningReply(1, 1), list[str]()
     reply.checkpoint_due.connect(lambda: due.append(reply.text))
     reply.add("one ")
     reply.end()

@@ -15,7 +15,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QObject, QThread, Slot
 from pytestqt.qtbot import QtBot
 
-from desktop.services.engine.stream_thread import CROWDED, GATHER_MS, ROOMY, SLOWEST_MS, Gathered, StreamThread
+from desktop.services.engine.stream_thread import CROWDED, GATHER_MS, ROOMY, SLOWEST_MS, Coalescing, StreamThread
 from engine.errors import ModelNotFound
 
 
@@ -287,7 +287,7 @@ def test_ended_jobs_are_forgotten(qtbot: QtBot, worker: StreamThread, listener: 
 
 
 def test_gathered_events_cross_together_in_order_and_none_waits_for_ever(qtbot: QtBot) -> None:
-    worker = StreamThread("gathering", gathered=Gathered(lambda event: isinstance(event, str), "".join))
+    worker = StreamThread("gathering", gathered=Coalescing(lambda event: isinstance(event, str), "".join))
     listener = Listener(worker)
     go_on = threading.Event()
 
@@ -309,7 +309,8 @@ def test_gathered_events_cross_together_in_order_and_none_waits_for_ever(qtbot: 
 
 
 def test_events_that_wait_come_with_the_next_that_are_gathered_the_last_of_them_only(qtbot: QtBot) -> None:
-    worker = StreamThread("figures", gathered=Gathered(lambda event: isinstance(event, str), "".join, lambda event: isinstance(event, int)))
+    coalescing = Coalescing(lambda event: isinstance(event, str), "".join, lambda event: isinstance(event, int))
+    worker = StreamThread("figures", gathered=coalescing)
     listener = Listener(worker)
     go_on = threading.Event()
 
@@ -334,7 +335,7 @@ def test_events_that_wait_come_with_the_next_that_are_gathered_the_last_of_them_
 def test_what_showing_costs_decides_how_long_the_next_text_waits(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, patience: float, cost_s: float
 ) -> None:
-    worker = StreamThread("pacing", gathered=Gathered(lambda event: isinstance(event, str), "".join))
+    worker = StreamThread("pacing", gathered=Coalescing(lambda event: isinstance(event, str), "".join))
     worker.patience = patience
     listener, clock, pauses = Listener(worker), [0.0], list[int]()
     pause = worker._pause
@@ -352,7 +353,7 @@ def test_what_showing_costs_decides_how_long_the_next_text_waits(
 
 
 def test_what_crossed_before_the_end_is_delivered_after_it(qtbot: QtBot) -> None:
-    worker = StreamThread("closing early", gathered=Gathered(lambda event: isinstance(event, str), "".join))
+    worker = StreamThread("closing early", gathered=Coalescing(lambda event: isinstance(event, str), "".join))
     listener = Listener(worker)
     job = worker.start(lambda stop: (part for part in ("a", "b")))
     worker._jobs.put(None)  # as `close` does, which would stop the job

@@ -11,7 +11,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 from pytestqt.qtbot import QtBot
 
-from desktop.services.engine.stream_thread import Gathered, Job, StreamThread
+from desktop.services.engine.stream_thread import Coalescing, Job, StreamThread
 from engine.errors import BadCheckpoint, EngineError
 from tests.desktop.services.engine.test_stream_thread import Listener, counting
 
@@ -60,7 +60,7 @@ def raising(at: int, error: Callable[[], BaseException]) -> Callable[[threading.
 
 @pytest.fixture(params=["one by one", "gathered"])
 def worker(request: pytest.FixtureRequest, qapp: QCoreApplication) -> Iterator[StreamThread]:
-    gathered = Gathered(lambda event: isinstance(event, str), "".join) if request.param == "gathered" else None
+    gathered = Coalescing(lambda event: isinstance(event, str), "".join) if request.param == "gathered" else None
     found = StreamThread("surviving", gathered=gathered)
     yield found
     assert found.close(timeout_s=5)

@@ -10,7 +10,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from desktop.items.models.local_models import ModelEntry
-from desktop.services.models.draft_models import ITSELF, DraftService
+from desktop.services.models.draft_models import ITSELF, DraftModelService
 from engine.errors import BadCheckpoint
 
 
@@ -41,8 +41,8 @@ def judge() -> Judge:
 
 
 @pytest.fixture
-def drafts(qtbot: QtBot, judge: Judge) -> Iterator[DraftService]:
-    found = DraftService(judge)
+def drafts(qtbot: QtBot, judge: Judge) -> Iterator[DraftModelService]:
+    found = DraftModelService(judge)
     yield found
     assert found.close()
 
@@ -53,16 +53,16 @@ def entries(folder: Path, *names: str) -> tuple[ModelEntry, ...]:
     return tuple(ModelEntry(str(folder / name), name) for name in names)
 
 
-def known(drafts: DraftService) -> dict[str, str | None]:
+def known(drafts: DraftModelService) -> dict[str, str | None]:
     return {candidate.entry.name: candidate.problem for candidate in drafts.candidates}
 
 
-def until_known(qtbot: QtBot, drafts: DraftService) -> dict[str, str | None]:
+def until_known(qtbot: QtBot, drafts: DraftModelService) -> dict[str, str | None]:
     qtbot.waitUntil(lambda: None not in known(drafts).values())
     return known(drafts)
 
 
-def test_every_candidate_gets_an_answer(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
+def test_every_candidate_gets_an_answer(qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path) -> None:
     found = entries(tmp_path, "big", "small", "other", "broken", "odd", "later")
     judge.gate = threading.Event()
     drafts.set_entries((*found, ModelEntry("/nowhere", "gone", trouble="There is no model.")))
@@ -80,7 +80,7 @@ def test_every_candidate_gets_an_answer(qtbot: QtBot, drafts: DraftService, judg
     assert threading.get_ident() not in judge.threads
 
 
-def test_what_is_known_is_shown_while_it_is_asked_again(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
+def test_what_is_known_is_shown_while_it_is_asked_again(qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path) -> None:
     drafts.set_entries(entries(tmp_path, "big", "small"))
     drafts.set_target(str(tmp_path / "big"))
     until_known(qtbot, drafts)
@@ -98,7 +98,7 @@ def test_what_is_known_is_shown_while_it_is_asked_again(qtbot: QtBot, drafts: Dr
     assert known(drafts) == {"big": ITSELF, "small": ""}
 
 
-def test_entries_that_come_one_by_one_are_asked_about_once(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
+def test_entries_that_come_one_by_one_are_asked_about_once(qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path) -> None:
     found = entries(tmp_path, "big", "small", "other")
     drafts.set_target(str(tmp_path / "big"))
     for count in range(1, 4):
@@ -107,7 +107,7 @@ def test_entries_that_come_one_by_one_are_asked_about_once(qtbot: QtBot, drafts:
     assert judge.calls == [("big", "small"), ("big", "other")]
 
 
-def test_one_that_is_not_known_is_a_candidate_once_it_was_asked_about(qtbot: QtBot, drafts: DraftService, tmp_path: Path) -> None:
+def test_one_that_is_not_known_is_a_candidate_once_it_was_asked_about(qtbot: QtBot, drafts: DraftModelService, tmp_path: Path) -> None:
     found = entries(tmp_path, "big", "small")
     drafts.set_target(str(tmp_path / "big"))
     with qtbot.waitSignal(drafts.answered):
@@ -117,7 +117,7 @@ def test_one_that_is_not_known_is_a_candidate_once_it_was_asked_about(qtbot: QtB
     assert until_known(qtbot, drafts) == {"big": ITSELF, "small": ""}
 
 
-def test_who_asks_again_as_soon_as_the_answer_comes_is_answered_again(qtbot: QtBot, drafts: DraftService, tmp_path: Path) -> None:
+def test_who_asks_again_as_soon_as_the_answer_comes_is_answered_again(qtbot: QtBot, drafts: DraftModelService, tmp_path: Path) -> None:
     entries(tmp_path, "big", "small")
     drafts.set_target(str(tmp_path / "big"))
     answers: list[str] = []
@@ -132,7 +132,7 @@ def test_who_asks_again_as_soon_as_the_answer_comes_is_answered_again(qtbot: QtB
     qtbot.waitUntil(lambda: len(answers) == 3)
 
 
-def test_another_target_while_the_first_is_being_looked_at(qtbot: QtBot, drafts: DraftService, judge: Judge, tmp_path: Path) -> None:
+def test_another_target_while_the_first_is_being_looked_at(qtbot: QtBot, drafts: DraftModelService, judge: Judge, tmp_path: Path) -> None:
     judge.gate = threading.Event()
     drafts.set_entries(entries(tmp_path, "big", "small", "other", "large"))
     drafts.set_target(str(tmp_path / "big"))
@@ -143,7 +143,7 @@ def test_another_target_while_the_first_is_being_looked_at(qtbot: QtBot, drafts:
     assert sum(target == "big" for target, _ in judge.calls) <= 1
 
 
-def test_without_a_target_nothing_is_asked(qtbot: QtBot, drafts: DraftService, judge: Judge) -> None:
+def test_without_a_target_nothing_is_asked(qtbot: QtBot, drafts: DraftModelService, judge: Judge) -> None:
     drafts.check("/somewhere/small.gguf")
     qtbot.wait(30)
     assert judge.calls == []

@@ -11,28 +11,28 @@ from pathlib import Path
 import pytest
 
 from desktop.services.models.fit_estimates import LibraryService, measure_bandwidth
-from desktop.services.models.local_models import CatalogueService
+from desktop.services.models.local_models import LocalModelsService
 from engine.core import ModelInfo
 from engine.errors import EngineError
 from engine.hub.local.scan import FoundModel
 from engine.models.memory.fit import Fit
 from engine.settings import CacheSettings
 from tests.desktop.fakes import ECHO_INFO
-from tests.desktop.services.conftest import Desk
+from tests.desktop.services.conftest import Harness
 
 
 class Library:
     """Catalogue and service over a session; `fits` is what was told."""
 
-    def __init__(self, desk: Desk, folder: Path, rate: float = 10e9) -> None:
-        self.desk, self.folder, self.rate = desk, folder, rate
+    def __init__(self, harness: Harness, folder: Path, rate: float = 10e9) -> None:
+        self.harness, self.folder, self.rate = harness, folder, rate
         self.asked: list[int] = []
         self.threads: set[int] = set()
         self.fits: dict[str, Fit] = {}
         for name in ("a.gguf", "b.gguf"):
             (folder / name).touch()
-        self.catalogue = CatalogueService(self.describe, self.find)
-        self.service = LibraryService(desk.session, self.catalogue, self.measure)
+        self.catalogue = LocalModelsService(self.describe, self.find)
+        self.service = LibraryService(harness.session, self.catalogue, self.measure)
         self.service.judged.connect(self.fits.update)
 
     def describe(self, path: Path) -> ModelInfo:
@@ -58,25 +58,25 @@ class Library:
 
 
 @pytest.fixture
-def library(desk: Desk, tmp_path: Path) -> Iterator[Library]:
-    found = Library(desk, tmp_path)
+def library(harness: Harness, tmp_path: Path) -> Iterator[Library]:
+    found = Library(harness, tmp_path)
     yield found
     found.close()
 
 
 def test_nothing_happens_before_somebody_looks(library: Library) -> None:
-    with library.desk.qtbot.waitSignal(library.catalogue.finished):
+    with library.harness.qtbot.waitSignal(library.catalogue.finished):
         library.catalogue.refresh([], [])
-    library.desk.qtbot.wait(150)
+    library.harness.qtbot.wait(150)
     assert library.fits == {}
     assert library.asked == []
 
 
 def test_judgements(library: Library) -> None:
-    library.desk.session.keep_for_model(str(library.folder / "b.gguf"), CacheSettings, {"context_length": 1024})
+    library.harness.session.keep_for_model(str(library.folder / "b.gguf"), CacheSettings, {"context_length": 1024})
     library.service.set_active(True)
     library.catalogue.refresh([], [])
-    wait = library.desk.qtbot.waitUntil
+    wait = library.harness.qtbot.waitUntil
     wait(lambda: (fit := library.fit("b.gguf")) is not None and fit.tokens_per_second > 0, timeout=10_000)
     first, second = library.fit("a.gguf"), library.fit("b.gguf")
     assert first is not None
@@ -86,33 +86,33 @@ def test_judgements(library: Library) -> None:
     assert library.fit("broken") is None
     assert library.service.bandwidth == 10e9
     assert threading.get_ident() not in library.threads
-    library.desk.session.set_settings(CacheSettings(context_length=512))
+    library.harness.session.set_settings(CacheSettings(context_length=512))
     wait(lambda: (fit := library.fit("a.gguf")) is not None and fit.context_length == 512)
     library.service.set_active(False)
     library.service.set_active(True)
-    library.desk.qtbot.wait(100)
+    library.harness.qtbot.wait(100)
     assert library.asked == [0]  # once for the session
 
 
 def test_no_measurement_while_a_reply_runs(library: Library) -> None:
-    desk = library.desk
-    desk.load()
-    desk.chat.hold = threading.Event()
-    assert desk.session.submit("wait")
-    desk.qtbot.waitUntil(lambda: desk.session.state == "prefill")
+    harness = library.harness
+    harness.load()
+    harness.chat.hold = threading.Event()
+    assert harness.session.submit("wait")
+    harness.qtbot.waitUntil(lambda: harness.session.state == "prefill")
     library.service.set_active(True)
-    desk.qtbot.wait(50)
+    harness.qtbot.wait(50)
     assert library.asked == []
-    desk.chat.hold.set()
-    desk.qtbot.waitUntil(lambda: library.asked == [0])
+    harness.chat.hold.set()
+    harness.qtbot.waitUntil(lambda: library.asked == [0])
 
 
-def test_without_a_measurement_there_is_no_speed(desk: Desk, tmp_path: Path) -> None:
-    library = Library(desk, tmp_path, rate=-1.0)
+def test_without_a_measurement_there_is_no_speed(harness: Harness, tmp_path: Path) -> None:
+    library = Library(harness, tmp_path, rate=-1.0)
     library.service.set_active(True)
     library.catalogue.refresh([], [])
-    desk.qtbot.waitUntil(lambda: library.fit("a.gguf") is not None)
-    desk.qtbot.waitUntil(lambda: library.asked == [0])
+    harness.qtbot.waitUntil(lambda: library.fit("a.gguf") is not None)
+    harness.qtbot.waitUntil(lambda: library.asked == [0])
     found = library.fit("a.gguf")
     assert found is not None
     assert found.tokens_per_second == 0.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from desktop.services.models.hub import HubDoors, HubService
+from desktop.services.models.hub import HubApi, HubService
 from desktop.store.settings.preferences import Preferences
 from engine.core import Downloaded, Downloading
 from engine.errors import DownloadError
@@ -21,7 +21,7 @@ def choice(title: str = "Q4_K_M", model: str = "org/model", size: int = 1000) ->
     return HubChoice(model, "a" * 40, title, "gguf", (), size)
 
 
-class FakeHub(HubDoors):
+class FakeHub(HubApi):
     """Answers from lists; downloads go step by step as `gate` is released, ten bytes of a hundred each."""
 
     def __init__(self) -> None:

@@ -10,11 +10,11 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from desktop.items.models.local_models import ModelEntry
-from desktop.services.models.local_models import CatalogueService
+from desktop.services.models.local_models import LocalModelsService
 from engine.core import ModelInfo
 from engine.errors import BadCheckpoint
 from engine.hub.local.scan import FoundModel
-from tests.desktop.fakes import EchoDoor
+from tests.desktop.fakes import EchoApi
 
 
 def make(folder: Path, *names: str) -> None:
@@ -38,7 +38,7 @@ class Describer:
             self.gate.wait(10)
         if path.name.startswith("broken"):
             raise BadCheckpoint(f"The file {path.name} ends too early: fetch it again.")
-        return EchoDoor().describe(path)
+        return EchoApi().describe(path)
 
 
 @pytest.fixture
@@ -47,30 +47,30 @@ def describer() -> Describer:
 
 
 @pytest.fixture
-def catalogue(qtbot: QtBot, describer: Describer) -> Iterator[CatalogueService]:
-    found = CatalogueService(describer)
+def catalogue(qtbot: QtBot, describer: Describer) -> Iterator[LocalModelsService]:
+    found = LocalModelsService(describer)
     yield found
     assert found.close()
 
 
-def search(qtbot: QtBot, catalogue: CatalogueService, recent: list[str], folders: list[Path]) -> list[str]:
+def search(qtbot: QtBot, catalogue: LocalModelsService, recent: list[str], folders: list[Path]) -> list[str]:
     with qtbot.waitSignal(catalogue.finished):
         catalogue.refresh(recent, [("Mine", str(folder)) for folder in folders])
     return [entry.name for entry in catalogue.entries]
 
 
-def test_recent_ones_first_each_once(qtbot: QtBot, catalogue: CatalogueService, describer: Describer, tmp_path: Path) -> None:
+def test_recent_ones_first_each_once(qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path) -> None:
     make(tmp_path, "one/a.gguf", "one/b.gguf", "two/c.gguf", "one/broken.gguf")
     recent = [str(tmp_path / "two" / "c.gguf"), str(tmp_path / "gone.gguf")]
     assert search(qtbot, catalogue, recent, [tmp_path / "one", tmp_path / "two"]) == ["c", "a", "b", "broken"]
     first = catalogue.entries[0]
-    assert first == ModelEntry(recent[0], "c", "1 M · 4.5 bit · 562 kB", source="Mine", info=EchoDoor().describe(Path(recent[0])))
+    assert first == ModelEntry(recent[0], "c", "1 M · 4.5 bit · 562 kB", source="Mine", info=EchoApi().describe(Path(recent[0])))
     assert catalogue.entries[3].trouble == "The file broken.gguf ends too early: fetch it again."
     assert threading.get_ident() not in describer.threads
 
 
 def test_headers_are_read_once_until_the_file_changes(
-    qtbot: QtBot, catalogue: CatalogueService, describer: Describer, tmp_path: Path
+    qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path
 ) -> None:
     make(tmp_path, "a.gguf", "b.gguf")
     search(qtbot, catalogue, [], [tmp_path])
@@ -79,7 +79,7 @@ def test_headers_are_read_once_until_the_file_changes(
     assert describer.calls == ["a.gguf", "b.gguf", "b.gguf"]
 
 
-def test_a_new_search_ends_the_old_one(qtbot: QtBot, catalogue: CatalogueService, describer: Describer, tmp_path: Path) -> None:
+def test_a_new_search_ends_the_old_one(qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path) -> None:
     make(tmp_path, *(f"old/{n}.gguf" for n in range(50)), "new/n.gguf")
     describer.gate = threading.Event()
     catalogue.refresh([], [("Mine", str(tmp_path / "old"))])
@@ -101,7 +101,7 @@ def test_a_slow_search_leaves_the_window_free(qtbot: QtBot) -> None:
         begun.set()
         gate.wait(10)
 
-    catalogue = CatalogueService(find=find)
+    catalogue = LocalModelsService(find=find)
     told: list[int] = []
     catalogue.changed.connect(lambda entries: told.append(len(entries)))
     gate.set()
@@ -123,7 +123,7 @@ def test_a_thousand_models_are_told_in_few_steps(qtbot: QtBot) -> None:
     def find(folders: Sequence[tuple[str, str]], stop: threading.Event) -> Iterator[FoundModel]:
         yield from (FoundModel(Path(f"/m/{number}.gguf"), str(number), "Many", "No.") for number in range(1000))
 
-    catalogue = CatalogueService(find=find)
+    catalogue = LocalModelsService(find=find)
     told: list[int] = []
     catalogue.changed.connect(lambda entries: told.append(len(entries)))
     with qtbot.waitSignal(catalogue.finished):
@@ -133,7 +133,7 @@ def test_a_thousand_models_are_told_in_few_steps(qtbot: QtBot) -> None:
     assert catalogue.close()
 
 
-def test_a_name_that_the_file_does_not_have(qtbot: QtBot, catalogue: CatalogueService, describer: Describer, tmp_path: Path) -> None:
+def test_a_name_that_the_file_does_not_have(qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path) -> None:
     make(tmp_path, "models/qwen-small/model.gguf")
     path = tmp_path / "models" / "qwen-small" / "model.gguf"
     assert search(qtbot, catalogue, [str(path)], []) == ["qwen-small"]

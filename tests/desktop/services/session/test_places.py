@@ -13,23 +13,23 @@ from engine.settings import SamplerSettings, StopSettings
 
 
 @pytest.fixture
-def placed(desk):
+def placed(harness):
     """The open chat in the folder Law in the folder Work."""
-    folders = FolderStore(desk.database)
+    folders = FolderStore(harness.database)
     work = folders.create("Work").id
     law = folders.create("Law", work).id
     sampler = {"temperature": 0.3, "top_p": 0.8, "top_k": 7}
     folders.set_settings(work, {"SamplerSettings": sampler, "StopSettings": {"stop_strings": ["END"]}})
     folders.set_settings(law, {"SamplerSettings": {"temperature": 0.2}})
     folders.set_system_prompt(work, "At work.")
-    desk.store.move([desk.session.conversation], law)
-    desk.folders, desk.work, desk.law = folders, work, law
-    desk.session.follow_place()
-    return desk
+    harness.store.move([harness.session.conversation], law)
+    harness.folders, harness.work, harness.law = folders, work, law
+    harness.session.follow_place()
+    return harness
 
 
-def value(desk, name, cls=SamplerSettings):
-    return getattr(desk.session.settings(cls), name), desk.session.source_of(cls, name)
+def value(harness, name, cls=SamplerSettings):
+    return getattr(harness.session.settings(cls), name), harness.session.source_of(cls, name)
 
 
 def test_inner_folders_go_over_outer_ones_and_the_chat_over_both(placed) -> None:
@@ -77,15 +77,15 @@ def test_a_persona_s_preset_goes_over_folders_and_below_the_chat(placed) -> None
     assert placed.session.prompt.source == "folder Work"
 
 
-def test_a_preset_that_is_renamed_stays_with_its_personas(desk) -> None:
-    desk.session.preferences.save_preset("Warm", {"temperature": 1.3})
-    personas = PersonaStore(desk.database)
+def test_a_preset_that_is_renamed_stays_with_its_personas(harness) -> None:
+    harness.session.preferences.save_preset("Warm", {"temperature": 1.3})
+    personas = PersonaStore(harness.database)
     ada = personas.save(Persona(0, "Ada", preset="Warm"))
-    desk.session.choose_persona(ada.id)
-    desk.session.preferences.save_preset("Hot", {"temperature": 1.3}, instead_of="Warm")
-    desk.session.presets_edited("Warm", "Hot")
+    harness.session.choose_persona(ada.id)
+    harness.session.preferences.save_preset("Hot", {"temperature": 1.3}, instead_of="Warm")
+    harness.session.presets_edited("Warm", "Hot")
     assert personas.get(ada.id).preset == "Hot"
-    assert value(desk, "temperature") == (1.3, "persona Ada")
+    assert value(harness, "temperature") == (1.3, "persona Ada")
 
 
 def test_the_prompt_that_is_sent_is_the_innermost(placed) -> None:

@@ -14,10 +14,10 @@ from engine.core import Stats
 from engine.errors import BadTemplate
 from engine.platform import core_yield
 from engine.settings import SamplerSettings, StopSettings
-from tests.desktop.services.conftest import Desk
+from tests.desktop.services.conftest import Harness
 
 
-def test_a_turn(talking: Desk) -> None:
+def test_a_turn(talking: Harness) -> None:
     grown: list[tuple[int, str]] = []
     talking.session.messages.text_appended.connect(lambda row, text: grown.append((row, text)))
     talking.ask("Hello brave new world")
@@ -41,7 +41,7 @@ def test_a_turn(talking: Desk) -> None:
     assert threading.get_ident() not in talking.chat.threads
 
 
-def test_the_message_is_there_before_the_reply(talking: Desk) -> None:
+def test_the_message_is_there_before_the_reply(talking: Harness) -> None:
     talking.chat.hold = threading.Event()
     assert talking.session.submit("  first\nsecond \n\n")
     user, reply = talking.session.messages.items()
@@ -52,7 +52,7 @@ def test_the_message_is_there_before_the_reply(talking: Desk) -> None:
     talking.until_idle()
 
 
-def test_text_comes_once_a_frame(talking: Desk) -> None:
+def test_text_comes_once_a_frame(talking: Harness) -> None:
     talking.chat.reply = " ".join(f"word{n}" for n in range(300))
     talking.chat.delay_s = 0.001
     grown: list[str] = []
@@ -64,7 +64,7 @@ def test_text_comes_once_a_frame(talking: Desk) -> None:
     assert len(grown) <= frames + 2
 
 
-def test_room_is_asked_for_while_the_window_works_beside_a_reply(talking: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_is_asked_for_while_the_window_works_beside_a_reply(talking: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(core_yield, "ask", lambda: calls.append("ask"))
     monkeypatch.setattr(core_yield, "give_back", lambda: calls.append("give back"))
@@ -77,7 +77,7 @@ def test_room_is_asked_for_while_the_window_works_beside_a_reply(talking: Desk, 
     assert calls.count("ask") <= calls.count("give back") <= frames + 2  # a frame each, not one for each of the hundred words
 
 
-def test_checkpoints_while_it_runs(talking: Desk) -> None:
+def test_checkpoints_while_it_runs(talking: Harness) -> None:
     talking.chat.reply = "word " * 2000
     talking.chat.delay_s = 0.002
     talking.session.submit("go")
@@ -90,7 +90,7 @@ def test_checkpoints_while_it_runs(talking: Desk) -> None:
 
 
 @pytest.mark.parametrize("moment", ["prefill", "answering"])
-def test_stop(talking: Desk, moment: str) -> None:
+def test_stop(talking: Harness, moment: str) -> None:
     talking.chat.reply = "word " * 5000
     talking.chat.delay_s = 0.002
     if moment == "prefill":
@@ -112,9 +112,9 @@ def test_stop(talking: Desk, moment: str) -> None:
     assert talking.texts()[-1] == "still there?"
 
 
-def test_a_reply_cut_off_inside_a_thought_that_its_prompt_opened_is_one_after_the_next_start(talking: Desk, monkeypatch) -> None:
-    describe = talking.door.describe
-    monkeypatch.setattr(talking.door, "describe", lambda path: dataclasses.replace(describe(path), opens_thought="</muse>"))
+def test_a_reply_cut_off_inside_a_thought_that_its_prompt_opened_is_one_after_the_next_start(talking: Harness, monkeypatch) -> None:
+    describe = talking.echo.describe
+    monkeypatch.setattr(talking.echo, "describe", lambda path: dataclasses.replace(describe(path), opens_thought="</muse>"))
     talking.load("/models/muse.gguf")
     talking.chat.reply, talking.chat.delay_s = "one two three " * 200, 0.002
     talking.session.submit("go")
@@ -127,24 +127,24 @@ def test_a_reply_cut_off_inside_a_thought_that_its_prompt_opened_is_one_after_th
     assert item.notice.startswith("Inglenook ended while")
 
 
-def test_nothing_is_sent_without_a_model(desk: Desk) -> None:
-    assert desk.session.state == "no_model"
-    assert not desk.session.submit("hello")
-    assert "No model is loaded" in desk.notices()[-1]
-    assert desk.texts() == []
-    assert not desk.session.submit("   \n ")
-    assert len(desk.notices()) == 1
-    desk.door.load_delay_s = 5.0
-    desk.session.open_model("/models/slow.gguf")
-    assert not desk.session.submit("hello")
-    assert "still loading" in desk.notices()[-1]
-    desk.session.stop()
-    desk.until_idle()
-    assert desk.session.state == "no_model"
-    assert len(desk.notices()) == 2  # stopping a load is no trouble
+def test_nothing_is_sent_without_a_model(harness: Harness) -> None:
+    assert harness.session.state == "no_model"
+    assert not harness.session.submit("hello")
+    assert "No model is loaded" in harness.notices()[-1]
+    assert harness.texts() == []
+    assert not harness.session.submit("   \n ")
+    assert len(harness.notices()) == 1
+    harness.echo.load_delay_s = 5.0
+    harness.session.open_model("/models/slow.gguf")
+    assert not harness.session.submit("hello")
+    assert "still loading" in harness.notices()[-1]
+    harness.session.stop()
+    harness.until_idle()
+    assert harness.session.state == "no_model"
+    assert len(harness.notices()) == 2  # stopping a load is no trouble
 
 
-def test_one_reply_at_a_time(talking: Desk) -> None:
+def test_one_reply_at_a_time(talking: Harness) -> None:
     talking.chat.hold = threading.Event()
     talking.session.submit("first")
     first = talking.session.conversation
@@ -163,7 +163,7 @@ def test_one_reply_at_a_time(talking: Desk) -> None:
     assert [message.text for message in talking.store.path(first)] == ["first", "first"]
 
 
-def test_a_reply_goes_on_while_another_conversation_is_open(talking: Desk) -> None:
+def test_a_reply_goes_on_while_another_conversation_is_open(talking: Harness) -> None:
     talking.ask("elsewhere")
     other = talking.session.conversation
     talking.session.new_conversation()
@@ -192,7 +192,7 @@ def test_a_reply_goes_on_while_another_conversation_is_open(talking: Desk) -> No
     assert talking.texts() == ["tell me more", talking.chat.reply]
 
 
-def test_regenerate_and_variants(talking: Desk) -> None:
+def test_regenerate_and_variants(talking: Harness) -> None:
     talking.ask("one")
     talking.ask("two")
     first = talking.ids()[1]
@@ -213,7 +213,7 @@ def test_regenerate_and_variants(talking: Desk) -> None:
     assert talking.session.messages.items()[1].variant_count == 3
 
 
-def test_looking_at_a_variant_while_the_other_runs(talking: Desk) -> None:
+def test_looking_at_a_variant_while_the_other_runs(talking: Harness) -> None:
     talking.ask("one")
     talking.chat.hold = threading.Event()
     talking.chat.reply = "two"
@@ -227,7 +227,7 @@ def test_looking_at_a_variant_while_the_other_runs(talking: Desk) -> None:
     assert talking.texts() == ["one", "two"]
 
 
-def test_continue(talking: Desk) -> None:
+def test_continue(talking: Harness) -> None:
     talking.chat.reply = "one two three four five"
     talking.session.set_settings(StopSettings(max_tokens=2))
     talking.ask("count")
@@ -246,7 +246,7 @@ def test_continue(talking: Desk) -> None:
     assert "Only the last reply" in talking.notices()[-1]
 
 
-def test_continue_of_an_empty_reply_begins_it(talking: Desk) -> None:
+def test_continue_of_an_empty_reply_begins_it(talking: Harness) -> None:
     talking.chat.hold = threading.Event()
     talking.session.submit("hello there")
     talking.session.stop()
@@ -259,7 +259,7 @@ def test_continue_of_an_empty_reply_begins_it(talking: Desk) -> None:
     assert talking.texts() == ["hello there", "hello there"]
 
 
-def test_edit_of_a_question_is_answered_anew(talking: Desk) -> None:
+def test_edit_of_a_question_is_answered_anew(talking: Harness) -> None:
     talking.ask("one")
     talking.ask("two")
     assert talking.session.edit(talking.ids()[0], "uno")
@@ -271,7 +271,7 @@ def test_edit_of_a_question_is_answered_anew(talking: Desk) -> None:
     assert not talking.session.edit(talking.ids()[0], "  ")
 
 
-def test_edit_of_a_reply_keeps_the_old_one(talking: Desk) -> None:
+def test_edit_of_a_reply_keeps_the_old_one(talking: Harness) -> None:
     talking.ask("one")
     talking.ask("two")
     asked = len(talking.chat.requests)
@@ -285,7 +285,7 @@ def test_edit_of_a_reply_keeps_the_old_one(talking: Desk) -> None:
     assert [message.content for message in talking.chat.requests[-1].messages] == ["one", "better", "three"]
 
 
-def test_delete_and_undo(talking: Desk) -> None:
+def test_delete_and_undo(talking: Harness) -> None:
     talking.ask("one")
     talking.ask("two")
     assert talking.session.delete_message(talking.ids()[1])
@@ -302,7 +302,7 @@ def test_delete_and_undo(talking: Desk) -> None:
 
 
 @pytest.mark.parametrize("row", [0, 1])
-def test_a_message_deleted_under_its_reply(talking: Desk, row: int) -> None:
+def test_a_message_deleted_under_its_reply(talking: Harness, row: int) -> None:
     talking.chat.reply = "word " * 3000
     talking.chat.delay_s = 0.002
     talking.session.submit("go")
@@ -317,7 +317,7 @@ def test_a_message_deleted_under_its_reply(talking: Desk, row: int) -> None:
     assert talking.session.messages.items()[1].footer.endswith("stopped by you")
 
 
-def test_a_conversation_deleted_under_its_reply(talking: Desk) -> None:
+def test_a_conversation_deleted_under_its_reply(talking: Harness) -> None:
     talking.chat.hold = threading.Event()
     talking.session.submit("go")
     number = talking.session.conversation
@@ -332,7 +332,7 @@ def test_a_conversation_deleted_under_its_reply(talking: Desk) -> None:
     assert talking.session.conversations.row(number) >= 0
 
 
-def test_an_error_after_text(talking: Desk) -> None:
+def test_an_error_after_text(talking: Harness) -> None:
     talking.chat.error, talking.chat.error_after = BadTemplate("The template of this model refuses the messages: remove one."), 2
     talking.ask("one two three")
     reply = talking.session.messages.items()[1]
@@ -348,7 +348,7 @@ def test_an_error_after_text(talking: Desk) -> None:
     assert talking.texts()[1] == "one two three"
 
 
-def test_a_bug_in_the_engine(talking: Desk) -> None:
+def test_a_bug_in_the_engine(talking: Harness) -> None:
     talking.chat.error = IndexError("page 7 of 4")
     talking.ask("hello")
     assert "Something went wrong inside Inglenook" in talking.session.messages.items()[1].notice
@@ -359,7 +359,7 @@ def test_a_bug_in_the_engine(talking: Desk) -> None:
     assert talking.texts()[-1] == "again"
 
 
-def test_left_out_messages_are_told(talking: Desk) -> None:
+def test_left_out_messages_are_told(talking: Harness) -> None:
     talking.chat.trimmed = 4
     talking.chat.hold = threading.Event()
     talking.session.submit("hello")
@@ -373,7 +373,7 @@ def test_left_out_messages_are_told(talking: Desk) -> None:
     assert talking.session.messages.items()[1].notice == expected
 
 
-def test_closing_in_mid_reply_saves_everything(talking: Desk) -> None:
+def test_closing_in_mid_reply_saves_everything(talking: Harness) -> None:
     talking.chat.reply = "word " * 5000
     talking.chat.delay_s = 0.001
     talking.session.submit("go")
@@ -391,7 +391,7 @@ def test_closing_in_mid_reply_saves_everything(talking: Desk) -> None:
     assert threading.get_ident() not in talking.chat.threads
 
 
-def test_a_full_disk_keeps_the_reply_in_view_and_tries_again(talking: Desk) -> None:
+def test_a_full_disk_keeps_the_reply_in_view_and_tries_again(talking: Harness) -> None:
     talking.chat.hold = threading.Event()
     talking.session.submit("hello world")
     pages = talking.database.execute("PRAGMA page_count").fetchone()[0]
@@ -410,7 +410,7 @@ def test_a_full_disk_keeps_the_reply_in_view_and_tries_again(talking: Desk) -> N
     assert talking.store.message(reply).state == "complete"
 
 
-def test_what_the_next_start_shows_of_a_killed_reply(talking: Desk) -> None:
+def test_what_the_next_start_shows_of_a_killed_reply(talking: Harness) -> None:
     talking.ask("one")
     number = talking.session.conversation
     message = talking.store.add_message(number, talking.ids()[-1], "assistant", "half a", "running")
@@ -419,7 +419,7 @@ def test_what_the_next_start_shows_of_a_killed_reply(talking: Desk) -> None:
     assert "ended while this reply was being written" in talking.session.messages.items()[-1].notice
 
 
-def test_the_system_prompt_and_settings_go_with_the_request(talking: Desk) -> None:
+def test_the_system_prompt_and_settings_go_with_the_request(talking: Harness) -> None:
     talking.session.set_system_prompt("Be brief.")
     talking.session.set_settings(SamplerSettings(temperature=0.25, seed=3))
     talking.ask("hello")
@@ -433,7 +433,7 @@ def test_the_system_prompt_and_settings_go_with_the_request(talking: Desk) -> No
     assert request.sampler == SamplerSettings()
 
 
-def test_the_transcript_keeps_rows_that_did_not_change(talking: Desk) -> None:
+def test_the_transcript_keeps_rows_that_did_not_change(talking: Harness) -> None:
     talking.ask("one")
     resets, changed = [], []
     talking.session.messages.modelReset.connect(lambda: resets.append(1))

@@ -14,26 +14,26 @@ from desktop.settings import Appearance
 from desktop.store.database.database import StoreError
 from engine.errors import NotEnoughMemory
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
-from tests.desktop.services.conftest import Desk
+from tests.desktop.services.conftest import Harness
 
 
-def test_loading_a_model(desk: Desk) -> None:
-    desk.session.set_settings(LoadSettings(threads=3))
-    desk.load("/models/one.gguf")
-    assert desk.states() == ["loading", "idle"]
-    assert [stage for stage, _, _ in desk.said["progress"]] == ["Reading the headers", "Loading weights", "Loading weights"]
-    assert [info.name for (info,) in desk.said["model_changed"]] == ["one"]
-    assert desk.door.settings == [(LoadSettings(threads=3), CacheSettings())]
-    desk.load("/models/two.gguf")
-    assert [info.name if info else None for (info,) in desk.said["model_changed"]] == ["one", "two"]
-    preferences = desk.preferences()
+def test_loading_a_model(harness: Harness) -> None:
+    harness.session.set_settings(LoadSettings(threads=3))
+    harness.load("/models/one.gguf")
+    assert harness.states() == ["loading", "idle"]
+    assert [stage for stage, _, _ in harness.said["progress"]] == ["Reading the headers", "Loading weights", "Loading weights"]
+    assert [info.name for (info,) in harness.said["model_changed"]] == ["one"]
+    assert harness.echo.settings == [(LoadSettings(threads=3), CacheSettings())]
+    harness.load("/models/two.gguf")
+    assert [info.name if info else None for (info,) in harness.said["model_changed"]] == ["one", "two"]
+    preferences = harness.preferences()
     assert preferences.last_model == "/models/two.gguf"
     assert preferences.recent_models == ("/models/two.gguf", "/models/one.gguf")
-    desk.session.unload_model()
-    desk.until_idle()
-    assert desk.session.state == "no_model"
-    assert desk.said["model_changed"][-1] == (None,)
-    assert desk.chat.closed
+    harness.session.unload_model()
+    harness.until_idle()
+    assert harness.session.state == "no_model"
+    assert harness.said["model_changed"][-1] == (None,)
+    assert harness.chat.closed
 
 
 @pytest.mark.parametrize(
@@ -43,19 +43,19 @@ def test_loading_a_model(desk: Desk) -> None:
         (OSError("bad sector"), "Something went wrong inside Inglenook", "bad sector"),
     ],
 )
-def test_a_model_that_does_not_load(desk: Desk, failure: Exception, text: str, details: str) -> None:
-    desk.door.fail_with = failure
-    desk.load()
-    assert desk.session.state == "no_model"
-    assert text in desk.notices()[-1]
-    assert details in desk.session.error_details
-    desk.door.fail_with = None
-    desk.load()
-    desk.ask("all is well")
-    assert desk.texts() == ["all is well"] * 2
+def test_a_model_that_does_not_load(harness: Harness, failure: Exception, text: str, details: str) -> None:
+    harness.echo.fail_with = failure
+    harness.load()
+    assert harness.session.state == "no_model"
+    assert text in harness.notices()[-1]
+    assert details in harness.session.error_details
+    harness.echo.fail_with = None
+    harness.load()
+    harness.ask("all is well")
+    assert harness.texts() == ["all is well"] * 2
 
 
-def test_a_file_that_is_no_model_does_not_cost_the_loaded_one(talking: Desk) -> None:
+def test_a_file_that_is_no_model_does_not_cost_the_loaded_one(talking: Harness) -> None:
     talking.session.open_model("/models/missing.gguf")
     talking.until_idle()
     assert "There is no model at" in talking.notices()[-1]
@@ -65,7 +65,7 @@ def test_a_file_that_is_no_model_does_not_cost_the_loaded_one(talking: Desk) -> 
     assert talking.preferences().last_model == "/models/echo.gguf"
 
 
-def test_another_model_in_mid_reply(talking: Desk) -> None:
+def test_another_model_in_mid_reply(talking: Harness) -> None:
     talking.chat.reply = "word " * 3000
     talking.chat.delay_s = 0.002
     talking.session.submit("go")
@@ -86,7 +86,7 @@ def test_another_model_in_mid_reply(talking: Desk) -> None:
         (("close",), "stopped when Inglenook was closed"),
     ],
 )  # fmt: skip
-def test_a_reply_says_what_stopped_it(talking: Desk, acts: tuple[str, ...], words: str) -> None:
+def test_a_reply_says_what_stopped_it(talking: Harness, acts: tuple[str, ...], words: str) -> None:
     talking.chat.reply = "word " * 3000
     talking.chat.delay_s = 0.002
     talking.session.submit("go")
@@ -98,7 +98,7 @@ def test_a_reply_says_what_stopped_it(talking: Desk, acts: tuple[str, ...], word
     assert message_item(talking.store.message(talking.ids()[1])).footer.endswith(words)
 
 
-def test_every_state_is_told_to_all_before_the_next(talking: Desk) -> None:
+def test_every_state_is_told_to_all_before_the_next(talking: Harness) -> None:
     """The first to hear that the model is free asks it anew."""
     again = iter(("two", "three"))
     first, last = [], []
@@ -117,32 +117,32 @@ def test_every_state_is_told_to_all_before_the_next(talking: Desk) -> None:
     assert last.count("prefill") == 3
 
 
-def test_the_last_of_many_models_wins(desk: Desk) -> None:
-    desk.door.load_delay_s = 0.05
+def test_the_last_of_many_models_wins(harness: Harness) -> None:
+    harness.echo.load_delay_s = 0.05
     for name in ("a", "b", "c"):
-        desk.session.open_model(f"/models/{name}.gguf")
-    desk.qtbot.waitUntil(lambda: desk.session.model is not None and desk.session.model.name == "c")
-    desk.until_idle()
-    assert desk.notices() == []
+        harness.session.open_model(f"/models/{name}.gguf")
+    harness.qtbot.waitUntil(lambda: harness.session.model is not None and harness.session.model.name == "c")
+    harness.until_idle()
+    assert harness.notices() == []
 
 
-def test_loading_waits_for_nobody_at_the_end(desk: Desk) -> None:
-    desk.door.load_delay_s = 30.0
-    desk.session.open_model("/models/slow.gguf")
-    desk.qtbot.waitUntil(lambda: desk.door.opened != [])
-    desk.close()
+def test_loading_waits_for_nobody_at_the_end(harness: Harness) -> None:
+    harness.echo.load_delay_s = 30.0
+    harness.session.open_model("/models/slow.gguf")
+    harness.qtbot.waitUntil(lambda: harness.echo.opened != [])
+    harness.close()
 
 
-def test_settings_of_the_model_take_effect_at_the_next_load(talking: Desk) -> None:
+def test_settings_of_the_model_take_effect_at_the_next_load(talking: Harness) -> None:
     talking.session.set_settings(CacheSettings(context_length=1024))
     talking.session.set_settings(CacheSettings(context_length=2048))
     assert talking.notices() == ["This takes effect when the model is loaded again."]
     talking.session.reload_model()
     talking.until_idle()
-    assert talking.door.settings[-1][1] == CacheSettings(context_length=2048)
+    assert talking.echo.settings[-1][1] == CacheSettings(context_length=2048)
 
 
-def test_new_conversations_do_not_pile_up(talking: Desk) -> None:
+def test_new_conversations_do_not_pile_up(talking: Harness) -> None:
     first = talking.session.conversation
     talking.session.new_conversation()
     assert talking.session.conversation == first
@@ -156,7 +156,7 @@ def test_new_conversations_do_not_pile_up(talking: Desk) -> None:
     assert talking.session.conversations.rowCount() == 2
 
 
-def test_the_sidebar_follows(talking: Desk) -> None:
+def test_the_sidebar_follows(talking: Harness) -> None:
     def rows() -> list[str]:
         model = talking.session.conversations
         return [str(model.data(model.index(row))) for row in range(model.rowCount())]
@@ -185,41 +185,41 @@ def test_the_sidebar_follows(talking: Desk) -> None:
 
 
 def test_everything_is_there_at_the_next_start(qtbot: QtBot, tmp_path: Path) -> None:
-    desk = Desk(qtbot, tmp_path)
-    desk.session.restore()
-    desk.load()
-    desk.ask("apples")
-    desk.session.set_settings(SamplerSettings(temperature=0.1))
-    number = desk.session.conversation
-    desk.session.new_conversation()
-    desk.ask("pears")
-    desk.session.open_conversation(number)
-    before = desk.session.messages.items()
-    desk.close()
-    desk = Desk(qtbot, tmp_path)
-    desk.session.restore()
-    assert desk.session.conversation == number
-    assert desk.session.messages.items() == before
-    assert desk.session.settings(SamplerSettings).temperature == 0.1
-    assert desk.session.conversations.rowCount() == 2
-    stats, reason = desk.said["stats_changed"][-1]
+    harness = Harness(qtbot, tmp_path)
+    harness.session.restore()
+    harness.load()
+    harness.ask("apples")
+    harness.session.set_settings(SamplerSettings(temperature=0.1))
+    number = harness.session.conversation
+    harness.session.new_conversation()
+    harness.ask("pears")
+    harness.session.open_conversation(number)
+    before = harness.session.messages.items()
+    harness.close()
+    harness = Harness(qtbot, tmp_path)
+    harness.session.restore()
+    assert harness.session.conversation == number
+    assert harness.session.messages.items() == before
+    assert harness.session.settings(SamplerSettings).temperature == 0.1
+    assert harness.session.conversations.rowCount() == 2
+    stats, reason = harness.said["stats_changed"][-1]
     assert (stats.new_tokens, reason) == (1, "stopped at <|im_end|>")
-    assert desk.session.preferences.last_model == "/models/echo.gguf"
-    desk.close()
+    assert harness.session.preferences.last_model == "/models/echo.gguf"
+    harness.close()
 
 
 def test_damage_is_told_at_the_start(qtbot: QtBot, tmp_path: Path) -> None:
     (tmp_path / "conversations.sqlite3").write_bytes(b"no database" * 500)
     (tmp_path / "preferences.json").write_bytes(b"no json")
-    desk = Desk(qtbot, tmp_path)
-    desk.session.restore()
-    assert [level for _, level in desk.said["notice"]] == ["warning", "warning"]
-    assert all("damaged" in sentence for sentence in desk.notices())
-    assert desk.session.conversation > 0
-    desk.close()
+    harness = Harness(qtbot, tmp_path)
+    harness.session.restore()
+    assert [level for _, level in harness.said["notice"]] == ["warning", "warning"]
+    assert all("damaged" in sentence for sentence in harness.notices())
+    assert harness.session.conversation > 0
+    harness.close()
 
 
-def test_search_leads_to_the_variant(talking: Desk) -> None:
+def test_search_leads_to_the_variant(talking: Harness) -> None:
     talking.ask("apples")
     first = talking.ids()[1]
     talking.chat.reply = "bananas"
@@ -232,7 +232,7 @@ def test_search_leads_to_the_variant(talking: Desk) -> None:
     assert talking.texts() == ["apples", "apples"]
 
 
-def test_layers_of_settings(talking: Desk) -> None:
+def test_layers_of_settings(talking: Harness) -> None:
     session = talking.session
 
     def source(name: str) -> str:
@@ -261,26 +261,26 @@ def test_layers_of_settings(talking: Desk) -> None:
     assert session.settings(SamplerSettings) == SamplerSettings(top_k=5)
 
 
-def test_settings_of_the_whole_program(desk: Desk) -> None:
-    desk.session.set_settings(Appearance(theme="dark"))
-    assert desk.session.source_of(Appearance, "theme") == "saved default"
-    desk.session.new_conversation()
-    assert desk.session.settings(Appearance).theme == "dark"
-    assert desk.preferences().settings(Appearance).theme == "dark"
-    desk.session.reset_setting(Appearance, "theme")
-    assert desk.session.settings(Appearance) == Appearance()
+def test_settings_of_the_whole_program(harness: Harness) -> None:
+    harness.session.set_settings(Appearance(theme="dark"))
+    assert harness.session.source_of(Appearance, "theme") == "saved default"
+    harness.session.new_conversation()
+    assert harness.session.settings(Appearance).theme == "dark"
+    assert harness.preferences().settings(Appearance).theme == "dark"
+    harness.session.reset_setting(Appearance, "theme")
+    assert harness.session.settings(Appearance) == Appearance()
 
 
-def test_a_bad_saved_setting_is_told_and_replaced(desk: Desk) -> None:
+def test_a_bad_saved_setting_is_told_and_replaced(harness: Harness) -> None:
     bad: dict[str, dict[str, object]] = {"SamplerSettings": {"temperature": -3, "top_k": 9}, "StopSettings": {"max_tokens": "x"}}
-    desk.store.set_settings(desk.session.conversation, bad)
-    desk.session.open_conversation(desk.session.conversation)
-    assert desk.session.settings(SamplerSettings) == SamplerSettings(top_k=9)
-    assert desk.session.settings(StopSettings) == StopSettings()
-    assert len(desk.notices()) == 2
+    harness.store.set_settings(harness.session.conversation, bad)
+    harness.session.open_conversation(harness.session.conversation)
+    assert harness.session.settings(SamplerSettings) == SamplerSettings(top_k=9)
+    assert harness.session.settings(StopSettings) == StopSettings()
+    assert len(harness.notices()) == 2
 
 
-def test_trouble_with_the_store_is_a_notice(talking: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trouble_with_the_store_is_a_notice(talking: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not talking.session.open_conversation(999)
     assert "no conversation number 999" in talking.notices()[-1]
     assert not talking.session.delete_message(999)
@@ -297,6 +297,6 @@ def test_trouble_with_the_store_is_a_notice(talking: Desk, monkeypatch: pytest.M
     assert talking.session.state == "idle"
 
 
-def test_row_ids(desk: Desk) -> None:
-    model = desk.session.conversations
-    assert model.data(model.index(0), ID_ROLE) == desk.session.conversation
+def test_row_ids(harness: Harness) -> None:
+    model = harness.session.conversations
+    assert model.data(model.index(0), ID_ROLE) == harness.session.conversation

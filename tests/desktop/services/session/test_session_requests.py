@@ -20,7 +20,7 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
-from tests.desktop.services.conftest import Desk
+from tests.desktop.services.conftest import Harness
 
 CHANGED: tuple[Settings, ...] = (
     SamplerSettings(top_k=7),
@@ -32,7 +32,7 @@ CHANGED: tuple[Settings, ...] = (
 )
 
 
-def test_the_request_has_all_settings_in_force(talking: Desk) -> None:
+def test_the_request_has_all_settings_in_force(talking: Harness) -> None:
     for settings in CHANGED:
         assert talking.session.set_settings(settings)
     talking.ask("hello")
@@ -42,7 +42,7 @@ def test_the_request_has_all_settings_in_force(talking: Desk) -> None:
     assert asked.continue_ids == ()
 
 
-def test_a_branch_begins_with_its_text_and_goes_on(talking: Desk) -> None:
+def test_a_branch_begins_with_its_text_and_goes_on(talking: Harness) -> None:
     talking.session.set_settings(ConstraintSettings(heal=True))
     talking.chat.reply = "one two three four"
     talking.ask("count")
@@ -64,7 +64,7 @@ def test_a_branch_begins_with_its_text_and_goes_on(talking: Desk) -> None:
     assert talking.texts() == ["count", "one two three four", "more", "one two three four"]
 
 
-def test_a_branch_of_white_space_is_continued_too(talking: Desk) -> None:
+def test_a_branch_of_white_space_is_continued_too(talking: Harness) -> None:
     talking.ask("count")
     assert talking.session.branch(talking.ids()[1], "\n", [198])
     talking.until_idle()
@@ -74,7 +74,7 @@ def test_a_branch_of_white_space_is_continued_too(talking: Desk) -> None:
 
 
 @pytest.mark.parametrize("what", ["own message", "unknown", "busy"])
-def test_branches_that_cannot_be(talking: Desk, what: str) -> None:
+def test_branches_that_cannot_be(talking: Harness, what: str) -> None:
     talking.ask("one two")
     own, reply = talking.ids()
     if what == "busy":
@@ -89,7 +89,7 @@ def test_branches_that_cannot_be(talking: Desk, what: str) -> None:
     talking.until_idle()
 
 
-def test_figures_while_it_runs(talking: Desk) -> None:
+def test_figures_while_it_runs(talking: Harness) -> None:
     talking.session.set_settings(SpeculationSettings(method="ngram"))
     talking.chat.running_every = 5
     talking.ask(" ".join("abcdefghijk"))
@@ -102,7 +102,7 @@ def test_figures_while_it_runs(talking: Desk) -> None:
     assert "3.3 tokens per pass, 75 % of drafts kept" in footer
 
 
-def test_figures_of_another_conversation_are_told_when_one_comes_to_it(talking: Desk) -> None:
+def test_figures_of_another_conversation_are_told_when_one_comes_to_it(talking: Harness) -> None:
     talking.ask("elsewhere")
     other = talking.session.conversation
     talking.session.new_conversation()
@@ -121,7 +121,7 @@ def test_figures_of_another_conversation_are_told_when_one_comes_to_it(talking: 
     talking.until_idle()
 
 
-def test_avoided_phrases_are_told_and_counted(talking: Desk) -> None:
+def test_avoided_phrases_are_told_and_counted(talking: Harness) -> None:
     talking.chat.suppressed = {2: " very bad", 3: " worse"}
     seen: list[str] = []
     talking.session.messages.dataChanged.connect(lambda first, last: seen.append(talking.session.messages.items()[-1].footer))
@@ -138,7 +138,7 @@ def test_avoided_phrases_are_told_and_counted(talking: Desk) -> None:
     ("error", "state"),
     [(DeviceLost("The GPU stopped working: load the model again."), "no_model"), (NotEnoughMemory("The GPU has no room left."), "idle")],
 )
-def test_a_reply_that_the_gpu_breaks_off(talking: Desk, error: EngineError, state: str) -> None:
+def test_a_reply_that_the_gpu_breaks_off(talking: Harness, error: EngineError, state: str) -> None:
     """The chat stays, the sentence stands on the reply, and once the model is loaded again, if it has to be, it can be asked for anew."""
     broken, talking.chat.error, talking.chat.error_after = talking.chat, error, 2
     talking.ask("one two three")
@@ -155,86 +155,86 @@ def test_a_reply_that_the_gpu_breaks_off(talking: Desk, error: EngineError, stat
     assert talking.texts() == ["one two three", "one two three"]
 
 
-def drafting_with(desk: Desk, name: str) -> SpeculationSettings:
-    (desk.folder / name).write_bytes(b"x")
-    return SpeculationSettings(method="model", draft_model=str(desk.folder / name))
+def drafting_with(harness: Harness, name: str) -> SpeculationSettings:
+    (harness.folder / name).write_bytes(b"x")
+    return SpeculationSettings(method="model", draft_model=str(harness.folder / name))
 
 
-def load_big(desk: Desk, name: str = "big.gguf") -> None:
-    (desk.folder / name).write_bytes(b"x")
-    desk.load(str(desk.folder / name))
+def load_big(harness: Harness, name: str = "big.gguf") -> None:
+    (harness.folder / name).write_bytes(b"x")
+    harness.load(str(harness.folder / name))
 
 
-def test_a_draft_model_that_fits_is_asked_for(desk: Desk) -> None:
-    load_big(desk)
-    drafting = drafting_with(desk, "small.gguf")
-    with desk.qtbot.waitSignal(desk.session.drafts.answered):
-        desk.session.set_settings(drafting)
-    desk.ask("hello")
-    assert desk.chat.requests[-1].speculation == drafting
-    assert desk.said["draft_refused"] == []
+def test_a_draft_model_that_fits_is_asked_for(harness: Harness) -> None:
+    load_big(harness)
+    drafting = drafting_with(harness, "small.gguf")
+    with harness.qtbot.waitSignal(harness.session.drafts.answered):
+        harness.session.set_settings(drafting)
+    harness.ask("hello")
+    assert harness.chat.requests[-1].speculation == drafting
+    assert harness.said["draft_refused"] == []
 
 
-def test_a_draft_model_that_does_not_fit_is_told_at_once_and_nothing_is_sent(desk: Desk) -> None:
-    desk.session.set_settings(drafting_with(desk, "other.gguf"))
-    with desk.qtbot.waitSignal(desk.session.draft_refused) as told:
-        load_big(desk)
+def test_a_draft_model_that_does_not_fit_is_told_at_once_and_nothing_is_sent(harness: Harness) -> None:
+    harness.session.set_settings(drafting_with(harness, "other.gguf"))
+    with harness.qtbot.waitSignal(harness.session.draft_refused) as told:
+        load_big(harness)
     assert told.args == ["The draft model “other” cannot be used: Its vocabulary is not that of big."]
-    assert not desk.session.submit("hello")
-    assert desk.said["draft_refused"][-1][0].endswith("Its vocabulary is not that of big. Your text is kept.")
-    assert desk.texts() == []
-    assert desk.session.switch_drafting_off()
-    assert desk.session.settings(SpeculationSettings).draft_model.endswith("other.gguf")  # for the next time
-    desk.ask("hello")
-    assert desk.texts() == ["hello", "hello"]
+    assert not harness.session.submit("hello")
+    assert harness.said["draft_refused"][-1][0].endswith("Its vocabulary is not that of big. Your text is kept.")
+    assert harness.texts() == []
+    assert harness.session.switch_drafting_off()
+    assert harness.session.settings(SpeculationSettings).draft_model.endswith("other.gguf")  # for the next time
+    harness.ask("hello")
+    assert harness.texts() == ["hello", "hello"]
 
 
-def test_going_through_the_chats_tells_once(desk: Desk) -> None:
-    load_big(desk)
-    desk.session.set_settings(drafting_with(desk, "other.gguf"))
-    desk.session.save_as_defaults()
-    desk.qtbot.waitUntil(lambda: bool(desk.said["draft_refused"]))
-    desk.qtbot.wait(50)
-    told = len(desk.said["draft_refused"])
+def test_going_through_the_chats_tells_once(harness: Harness) -> None:
+    load_big(harness)
+    harness.session.set_settings(drafting_with(harness, "other.gguf"))
+    harness.session.save_as_defaults()
+    harness.qtbot.waitUntil(lambda: bool(harness.said["draft_refused"]))
+    harness.qtbot.wait(50)
+    told = len(harness.said["draft_refused"])
     for _ in range(3):
-        with desk.qtbot.waitSignal(desk.session.drafts.answered):
-            desk.session.open_conversation(desk.session.conversation)
-    assert len(desk.said["draft_refused"]) == told
+        with harness.qtbot.waitSignal(harness.session.drafts.answered):
+            harness.session.open_conversation(harness.session.conversation)
+    assert len(harness.said["draft_refused"]) == told
 
 
-def test_another_model_for_which_the_draft_does_not_fit(desk: Desk) -> None:
-    load_big(desk)
-    desk.session.set_settings(drafting_with(desk, "other.gguf"))
-    desk.qtbot.waitUntil(lambda: bool(desk.said["draft_refused"]))
-    with desk.qtbot.waitSignal(desk.session.draft_refused) as told:
-        load_big(desk, "large.gguf")
+def test_another_model_for_which_the_draft_does_not_fit(harness: Harness) -> None:
+    load_big(harness)
+    harness.session.set_settings(drafting_with(harness, "other.gguf"))
+    harness.qtbot.waitUntil(lambda: bool(harness.said["draft_refused"]))
+    with harness.qtbot.waitSignal(harness.session.draft_refused) as told:
+        load_big(harness, "large.gguf")
     assert "not that of large" in told.args[0]
 
 
-def test_a_draft_model_is_wanted_and_none_is_chosen(talking: Desk) -> None:
+def test_a_draft_model_is_wanted_and_none_is_chosen(talking: Harness) -> None:
     talking.session.set_settings(SpeculationSettings(method="model"))
     assert not talking.session.submit("hello")
     assert "no draft model is chosen" in talking.said["draft_refused"][-1][0]
 
 
-def test_what_the_engine_says_of_the_draft_is_kept_with_the_reply(desk: Desk) -> None:
-    load_big(desk)
-    with desk.qtbot.waitSignal(desk.session.drafts.answered):
-        desk.session.set_settings(drafting_with(desk, "small.gguf"))
-    desk.chat.draft_error = NotEnoughMemory("The draft model needs 2 GB, but 1 GB is free: choose a smaller one.")
-    desk.ask("hello")
-    assert desk.session.messages.items()[-1].notice == str(desk.chat.draft_error)
-    assert desk.said["draft_refused"] == [(str(desk.chat.draft_error),)]
-    desk.session.switch_drafting_off()
-    assert desk.session.regenerate(desk.ids()[-1])
-    desk.until_idle()
-    assert desk.texts() == ["hello", "hello"]
-    desk.chat.error = BadTemplate("The template refuses this.")
-    desk.ask("again")
-    assert len(desk.said["draft_refused"]) == 1
+def test_what_the_engine_says_of_the_draft_is_kept_with_the_reply(harness: Harness) -> None:
+    load_big(harness)
+    with harness.qtbot.waitSignal(harness.session.drafts.answered):
+        harness.session.set_settings(drafting_with(harness, "small.gguf"))
+    harness.chat.draft_error = NotEnoughMemory("The draft model needs 2 GB, but 1 GB is free: choose a smaller one.")
+    harness.ask("hello")
+    assert harness.session.messages.items()[-1].notice == str(harness.chat.draft_error)
+    assert harness.said["draft_refused"] == [(str(harness.chat.draft_error),)]
+    harness.session.switch_drafting_off()
+    assert harness.session.regenerate(harness.ids()[-1])
+    harness.until_idle()
+    assert harness.texts() == ["hello", "hello"]
+    harness.chat.error = BadTemplate("The template refuses this.")
+    harness.ask("again")
+    assert len(harness.said["draft_refused"]) == 1
 
 
-def test_an_adapter_that_cannot_be_put_on_is_no_trouble_of_drafting(talking: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adapter_that_cannot_be_put_on_is_no_trouble_of_drafting(talking: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     def stream(request: object, stop: threading.Event) -> Iterator[Loading]:
         yield Loading("Loading the adapters", 0, 1)
         raise ModelNotFound("There is no adapter there.")
@@ -245,56 +245,56 @@ def test_an_adapter_that_cannot_be_put_on_is_no_trouble_of_drafting(talking: Des
     assert talking.said["draft_refused"] == []
 
 
-def test_a_draft_that_is_gone_since_it_was_looked_at(desk: Desk) -> None:
-    load_big(desk)
-    with desk.qtbot.waitSignal(desk.session.drafts.answered):
-        desk.session.set_settings(drafting_with(desk, "small.gguf"))
-    (desk.folder / "small.gguf").unlink()
-    desk.chat.error = ModelNotFound("There is no model there.")
-    desk.ask("hello")
-    desk.qtbot.waitUntil(lambda: bool(desk.said["draft_refused"]))
-    assert "There is no model at" in desk.said["draft_refused"][-1][0]
+def test_a_draft_that_is_gone_since_it_was_looked_at(harness: Harness) -> None:
+    load_big(harness)
+    with harness.qtbot.waitSignal(harness.session.drafts.answered):
+        harness.session.set_settings(drafting_with(harness, "small.gguf"))
+    (harness.folder / "small.gguf").unlink()
+    harness.chat.error = ModelNotFound("There is no model there.")
+    harness.ask("hello")
+    harness.qtbot.waitUntil(lambda: bool(harness.said["draft_refused"]))
+    assert "There is no model at" in harness.said["draft_refused"][-1][0]
 
 
-def test_stopping_while_the_draft_model_is_loaded(desk: Desk) -> None:
-    load_big(desk)
-    desk.session.set_settings(drafting_with(desk, "small.gguf"))
-    desk.chat.draft_error, desk.chat.hold = EngineError("never"), threading.Event()
-    assert desk.session.submit("hello")
-    desk.qtbot.waitUntil(lambda: ("Draft model: weights", 1, 2) in desk.said["progress"])
-    desk.session.stop()
-    desk.until_idle()
-    reply = desk.session.messages.items()[-1]
+def test_stopping_while_the_draft_model_is_loaded(harness: Harness) -> None:
+    load_big(harness)
+    harness.session.set_settings(drafting_with(harness, "small.gguf"))
+    harness.chat.draft_error, harness.chat.hold = EngineError("never"), threading.Event()
+    assert harness.session.submit("hello")
+    harness.qtbot.waitUntil(lambda: ("Draft model: weights", 1, 2) in harness.said["progress"])
+    harness.session.stop()
+    harness.until_idle()
+    reply = harness.session.messages.items()[-1]
     assert (reply.footer, reply.notice) == ("stopped by you", "")
-    assert desk.said["draft_refused"] == []
+    assert harness.said["draft_refused"] == []
 
 
-def test_preferences_are_written_a_little_later_and_not_at_each_step(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preferences_are_written_a_little_later_and_not_at_each_step(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
     real = Preferences.save
     monkeypatch.setattr(Preferences, "save", lambda self: (written.append(1), real(self))[1])
     for scale in range(80, 200, 10):
-        assert desk.session.set_settings(Appearance(text_scale=scale))
+        assert harness.session.set_settings(Appearance(text_scale=scale))
     assert written == []
-    assert desk.preferences().settings(Appearance).text_scale == 190
+    assert harness.preferences().settings(Appearance).text_scale == 190
     assert len(written) == 1
 
 
-def test_preferences_are_written_at_the_end(desk: Desk) -> None:
-    desk.session.set_settings(Appearance(theme="dark"))
-    assert desk.session.preferences.unsaved
-    desk.close_session()
-    assert Preferences(desk.folder / "preferences.json").settings(Appearance).theme == "dark"
+def test_preferences_are_written_at_the_end(harness: Harness) -> None:
+    harness.session.set_settings(Appearance(theme="dark"))
+    assert harness.session.preferences.unsaved
+    harness.close_session()
+    assert Preferences(harness.folder / "preferences.json").settings(Appearance).theme == "dark"
 
 
-def test_preferences_that_cannot_be_written_are_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preferences_that_cannot_be_written_are_told(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(source: object, target: object) -> None:
         raise OSError(28, "No space left on device")
 
-    desk.preferences()
+    harness.preferences()
     with monkeypatch.context() as patch:
         patch.setattr("os.replace", full)
-        desk.session.set_settings(Appearance(theme="dark"))
-        desk.qtbot.waitUntil(lambda: any("cannot be saved" in sentence for sentence in desk.notices()))
-    desk.session.set_settings(Appearance(theme="light"))
-    assert desk.preferences().settings(Appearance).theme == "light"
+        harness.session.set_settings(Appearance(theme="dark"))
+        harness.qtbot.waitUntil(lambda: any("cannot be saved" in sentence for sentence in harness.notices()))
+    harness.session.set_settings(Appearance(theme="light"))
+    assert harness.preferences().settings(Appearance).theme == "light"

@@ -14,7 +14,7 @@ from desktop.store.conversations.participants import Participant, Roles
 from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.database.database import Database, StoreError
 from engine.settings import SamplerSettings
-from tests.desktop.services.conftest import Desk
+from tests.desktop.services.conftest import Harness
 
 FAULT = "The disk went away in the middle."
 
@@ -36,31 +36,31 @@ def failing(monkeypatch: pytest.MonkeyPatch, call: int) -> Iterator[Callable[[],
         yield lambda: count
 
 
-def two_chats(desk: Desk) -> tuple[int, int]:
+def two_chats(harness: Harness) -> tuple[int, int]:
     """Two chats with a reply in each, the first one open."""
-    desk.load()
-    first = desk.session.conversation
-    desk.ask("first question")
-    desk.session.new_conversation()
-    second = desk.session.conversation
-    desk.ask("second question")
-    desk.session.open_conversation(first)
+    harness.load()
+    first = harness.session.conversation
+    harness.ask("first question")
+    harness.session.new_conversation()
+    second = harness.session.conversation
+    harness.ask("second question")
+    harness.session.open_conversation(first)
     return first, second
 
 
-def consistent(desk: Desk, shown: int) -> None:
+def consistent(harness: Harness, shown: int) -> None:
     """What is shown is what the session works on, and a message goes there."""
-    session = desk.session
+    session = harness.session
     assert session.conversation == shown
-    owners = {desk.store.message(item.id).conversation_id for item in session.messages.items()}
+    owners = {harness.store.message(item.id).conversation_id for item in session.messages.items()}
     assert owners <= {shown}
-    desk.until_idle()
+    harness.until_idle()
     text = f"still here {len(session.messages.items())}"
-    assert session.submit(text), desk.notices()
-    desk.until_idle()
+    assert session.submit(text), harness.notices()
+    harness.until_idle()
     assert session.conversation == shown
     assert [item.text for item in session.messages.items()][-2] == text
-    assert desk.saved() == desk.texts()
+    assert harness.saved() == harness.texts()
 
 
 def is_over(queue: MessageQueue, number: int, chat: int) -> bool:
@@ -74,14 +74,14 @@ def is_over(queue: MessageQueue, number: int, chat: int) -> bool:
     "cast", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["plain", "participants"]
 )
 def test_a_queued_message_at_every_call_of_the_store(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, cast: bool
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, cast: bool
 ) -> None:
-    first, second = two_chats(desk)
-    session = desk.session
+    first, second = two_chats(harness)
+    session = harness.session
     if cast:
-        persona = PersonaStore(desk.database).save(Persona(0, "Ada", "", "You are Ada."))
-        desk.store.set_persona(second, persona.id)
-        desk.store.set_roles(
+        persona = PersonaStore(harness.database).save(Persona(0, "Ada", "", "You are Ada."))
+        harness.store.set_persona(second, persona.id)
+        harness.store.set_roles(
             second, Roles((Participant("Ada", "", persona.id), Participant("Bea")), (), "list", 0)
         )
     session.set_settings(SamplerSettings(temperature=0.25))
@@ -92,26 +92,26 @@ def test_a_queued_message_at_every_call_of_the_store(
         text = f"waits {call}"
         number = queue._store.add(second, text, "")
         queue._read()
-        desk.said["notice"].clear()
+        harness.said["notice"].clear()
         with failing(monkeypatch, call) as asked:
             queue.send(number)
-            desk.qtbot.waitUntil(partial(is_over, queue, number, second), timeout=10_000)
+            harness.qtbot.waitUntil(partial(is_over, queue, number, second), timeout=10_000)
         reached = asked() >= call
         assert session.save_replies() == {}
         waits = [waiting.text for waiting in queue.waiting(second)].count(text)
-        said = [m.text for m in desk.store.path(second) if m.role == "user"].count(text)
+        said = [m.text for m in harness.store.path(second) if m.role == "user"].count(text)
         assert (waits, said) in ((1, 0), (0, 1)), (call, waits, said)
         outcomes["waits" if waits else "said"] += 1
         answered = (
-            desk.store.path(second)[-1].text == text and desk.store.path(second)[-1].role == "assistant"
+            harness.store.path(second)[-1].text == text and harness.store.path(second)[-1].role == "assistant"
         )
-        assert FAULT in desk.notices() or answered, call
+        assert FAULT in harness.notices() or answered, call
         assert session.settings(SamplerSettings).temperature == 0.25
-        consistent(desk, first)
+        consistent(harness, first)
         for waiting in tuple(queue.waiting(second)):
             queue.remove(waiting.id)
         queue._held.clear()
-        assert all(message.state != "running" for message in desk.store.path(second)), call
+        assert all(message.state != "running" for message in harness.store.path(second)), call
         if not reached:
             break
     assert outcomes["waits"] > 5
@@ -119,79 +119,79 @@ def test_a_queued_message_at_every_call_of_the_store(
     assert queue._store.all() == ()
 
 
-def test_opening_a_chat_at_every_call_of_the_store(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = two_chats(desk)
+def test_opening_a_chat_at_every_call_of_the_store(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = two_chats(harness)
     call = 0
     while True:
         call += 1
-        desk.session.open_conversation(first)
-        desk.said["notice"].clear()
+        harness.session.open_conversation(first)
+        harness.said["notice"].clear()
         with failing(monkeypatch, call) as asked:
-            opened = desk.session.open_conversation(second)
-        shown = desk.session.conversation
-        assert shown == second if opened else FAULT in desk.notices()
-        consistent(desk, shown)
+            opened = harness.session.open_conversation(second)
+        shown = harness.session.conversation
+        assert shown == second if opened else FAULT in harness.notices()
+        consistent(harness, shown)
         if asked() < call:
             break
     assert call > 8
 
 
-def test_sending_at_every_call_of_the_store(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sending_at_every_call_of_the_store(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """False means that the text is nowhere but with the caller; True that the chat has it."""
-    first, _ = two_chats(desk)
+    first, _ = two_chats(harness)
     call = 0
     while True:
         call += 1
         text = f"question {call}"
-        desk.said["notice"].clear()
+        harness.said["notice"].clear()
         with failing(monkeypatch, call) as asked:
-            sent = desk.session.submit(text)
-        desk.until_idle()
-        asked_for = [m.text for m in desk.store.path(first) if m.role == "user"]
+            sent = harness.session.submit(text)
+        harness.until_idle()
+        asked_for = [m.text for m in harness.store.path(first) if m.role == "user"]
         assert asked_for.count(text) == int(sent), call
-        assert FAULT in desk.notices() or asked() < call
-        consistent(desk, first)
+        assert FAULT in harness.notices() or asked() < call
+        consistent(harness, first)
         if asked() < call:
             break
     assert call > 10
 
 
 def test_deleting_several_chats_at_every_call_of_the_store(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them, or none: what is gone can be brought back by one undo."""
     call = 0
     while True:
         call += 1
-        ids = {desk.store.create(f"Talk {call}").id for _ in range(3)}
-        desk.session.list_all()
+        ids = {harness.store.create(f"Talk {call}").id for _ in range(3)}
+        harness.session.list_all()
         with failing(monkeypatch, call) as asked:
-            deleted = desk.session.delete_conversations(ids)
-        gone = {number for number in ids if desk.store.get(number).deleted}
+            deleted = harness.session.delete_conversations(ids)
+        gone = {number for number in ids if harness.store.get(number).deleted}
         assert gone in (set(), ids)
         assert gone == ids or not deleted
         if gone:
-            assert desk.session.undo()
-            assert not any(desk.store.get(number).deleted for number in ids)
+            assert harness.session.undo()
+            assert not any(harness.store.get(number).deleted for number in ids)
         if asked() < call:
             break
 
 
 def test_messages_of_a_temporary_chat_that_is_kept_wait_on_at_every_call_of_the_store(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = MessageQueue(desk.session)
+    queue = MessageQueue(harness.session)
     call = 0
     while True:
         call += 1
-        assert desk.session.new_temporary()
-        before = desk.session.conversation
+        assert harness.session.new_temporary()
+        before = harness.session.conversation
         texts = [f"{place} of {call}" for place in ("first", "second", "third")]
         for text in texts:
             queue._store.add(before, text, "Sure")
         queue._read()
-        now = desk.store.create(f"Kept {call}").id
-        desk.said["notice"].clear()
+        now = harness.store.create(f"Kept {call}").id
+        harness.said["notice"].clear()
         with failing(monkeypatch, call) as asked:
             queue.move(before, now)
         queue._read()
@@ -199,7 +199,7 @@ def test_messages_of_a_temporary_chat_that_is_kept_wait_on_at_every_call_of_the_
         assert sorted(each.text for each in waiting) == sorted(texts), call
         assert {each.opening for each in waiting} == {"Sure"}
         assert queue.waiting(before) == []
-        assert FAULT in desk.notices() or asked() < call
+        assert FAULT in harness.notices() or asked() < call
         if asked() < call:
             break
     assert call > 3

@@ -10,8 +10,8 @@ from desktop.store.database.database import StoreError
 SECRET = "zanzibar-marmalade"
 
 
-def written(desk) -> bytes:
-    return b"".join(path.read_bytes() for path in desk.folder.rglob("*") if path.is_file())
+def written(harness) -> bytes:
+    return b"".join(path.read_bytes() for path in harness.folder.rglob("*") if path.is_file())
 
 
 def test_a_temporary_chat_is_in_no_list_and_forgotten_when_left(talking) -> None:

@@ -14,19 +14,19 @@ from engine.settings import SamplerSettings
 
 
 @pytest.fixture
-def service(desk):
-    made = PresetService(desk.session, desk.session.push_undo)
+def service(harness):
+    made = PresetService(harness.session, harness.session.push_undo)
     made.said = []
     made.told.connect(lambda sentence, level, undoable: made.said.append((sentence, level, undoable)))
     return made
 
 
-def put(desk, **values) -> None:
-    desk.session.set_settings(dataclasses.replace(desk.session.settings(SamplerSettings), **values))
+def put(harness, **values) -> None:
+    harness.session.set_settings(dataclasses.replace(harness.session.settings(SamplerSettings), **values))
 
 
-def sources(desk) -> dict[str, str]:
-    return {name: desk.session.source_of(SamplerSettings, name) for name in SamplerSettings().to_json()}
+def sources(harness) -> dict[str, str]:
+    return {name: harness.session.source_of(SamplerSettings, name) for name in SamplerSettings().to_json()}
 
 
 def own(service) -> list[str]:
@@ -36,85 +36,85 @@ def own(service) -> list[str]:
 CREATIVE = next(preset for preset in built_in_presets() if preset.name == "Creative")
 
 
-def test_a_chosen_preset_is_the_source_of_its_values_until_they_change(desk, service) -> None:
-    put(desk, seed=3, typical=0.9)
+def test_a_chosen_preset_is_the_source_of_its_values_until_they_change(harness, service) -> None:
+    put(harness, seed=3, typical=0.9)
     service.choose("Creative")
-    assert desk.session.settings(SamplerSettings) == CREATIVE.over(SamplerSettings(seed=3))
-    told = sources(desk)
+    assert harness.session.settings(SamplerSettings) == CREATIVE.over(SamplerSettings(seed=3))
+    told = sources(harness)
     assert {name for name, source in told.items() if source == "preset Creative"} == set(CREATIVE.settings)
     assert told["seed"] == "conversation"  # a preset is a way to write, not one text
     assert told["typical"] == "default"
     assert service.in_force() == ("Creative", False)
-    put(desk, top_p=0.5)
-    assert sources(desk)["top_p"] == "conversation"
-    assert sources(desk)["temperature"] == "preset Creative"
+    put(harness, top_p=0.5)
+    assert sources(harness)["top_p"] == "conversation"
+    assert sources(harness)["temperature"] == "preset Creative"
     assert service.in_force() == ("Creative", True)
-    put(desk, top_p=1.0)
+    put(harness, top_p=1.0)
     assert service.in_force() == ("Creative", False)
 
 
-def test_a_preset_overrules_saved_defaults_and_a_reset_brings_them_back(desk, service) -> None:
-    put(desk, temperature=0.3, skew=1.0)
-    desk.session.save_as_defaults()
+def test_a_preset_overrules_saved_defaults_and_a_reset_brings_them_back(harness, service) -> None:
+    put(harness, temperature=0.3, skew=1.0)
+    harness.session.save_as_defaults()
     service.choose("Balanced")
-    assert desk.session.settings(SamplerSettings) == SamplerSettings()
-    assert sources(desk)["skew"] == "preset Balanced"
-    desk.session.reset_setting(SamplerSettings, "temperature")
-    assert desk.session.settings(SamplerSettings).temperature == 0.3
-    assert sources(desk)["temperature"] == "saved default"
+    assert harness.session.settings(SamplerSettings) == SamplerSettings()
+    assert sources(harness)["skew"] == "preset Balanced"
+    harness.session.reset_setting(SamplerSettings, "temperature")
+    assert harness.session.settings(SamplerSettings).temperature == 0.3
+    assert sources(harness)["temperature"] == "saved default"
 
 
-def test_pinned_values_stay_when_the_defaults_change(desk, service) -> None:
+def test_pinned_values_stay_when_the_defaults_change(harness, service) -> None:
     service.choose("Balanced")  # the program's own defaults, but chosen
-    desk.session.preferences.save_settings(SamplerSettings(temperature=0.2, top_k=5))
-    assert desk.session.settings(SamplerSettings).temperature == 0.7
-    put(desk, presence_penalty=0.5)
-    assert desk.session.settings(SamplerSettings).temperature == 0.7
+    harness.session.preferences.save_settings(SamplerSettings(temperature=0.2, top_k=5))
+    assert harness.session.settings(SamplerSettings).temperature == 0.7
+    put(harness, presence_penalty=0.5)
+    assert harness.session.settings(SamplerSettings).temperature == 0.7
 
 
-def test_the_preset_belongs_to_its_conversation(desk, service) -> None:
-    desk.load()
-    desk.ask("one")
-    first = desk.session.conversation
+def test_the_preset_belongs_to_its_conversation(harness, service) -> None:
+    harness.load()
+    harness.ask("one")
+    first = harness.session.conversation
     service.choose("Creative")
-    desk.session.new_conversation()
+    harness.session.new_conversation()
     assert service.in_force() == ("Balanced", False)
-    assert sources(desk)["temperature"] == "default"
-    desk.session.open_conversation(first)
+    assert sources(harness)["temperature"] == "default"
+    harness.session.open_conversation(first)
     assert service.in_force() == ("Creative", False)
-    assert sources(desk)["temperature"] == "preset Creative"
+    assert sources(harness)["temperature"] == "preset Creative"
 
 
-def test_save_rename_and_delete_with_a_way_back(desk, service) -> None:
-    put(desk, temperature=1.3, seed=8)
+def test_save_rename_and_delete_with_a_way_back(harness, service) -> None:
+    put(harness, temperature=1.3, seed=8)
     assert service.save("  My  way ")
     assert own(service) == ["My way"]
     assert service.in_force() == ("My way", False)
-    assert sources(desk)["temperature"] == "preset My way"
-    assert "seed" not in desk.session.preferences.presets["My way"]
+    assert sources(harness)["temperature"] == "preset My way"
+    assert "seed" not in harness.session.preferences.presets["My way"]
     assert service.rename("My way", "Our way")
     assert own(service) == ["Our way"]
-    assert sources(desk)["temperature"] == "preset Our way"
+    assert sources(harness)["temperature"] == "preset Our way"
     assert service.delete("Our way")
     assert service.said[-1][2]
     assert own(service) == []
-    assert sources(desk)["temperature"] == "conversation"
-    assert desk.session.settings(SamplerSettings).temperature == 1.3
-    assert desk.session.undo()
+    assert sources(harness)["temperature"] == "conversation"
+    assert harness.session.settings(SamplerSettings).temperature == 1.3
+    assert harness.session.undo()
     assert own(service) == ["Our way"]
-    assert sources(desk)["temperature"] == "preset Our way"
+    assert sources(harness)["temperature"] == "preset Our way"
 
 
-def test_saving_over_a_preset_can_be_undone(desk, service) -> None:
-    put(desk, temperature=1.3)
+def test_saving_over_a_preset_can_be_undone(harness, service) -> None:
+    put(harness, temperature=1.3)
     service.save("mine")
-    put(desk, temperature=1.4)
+    put(harness, temperature=1.4)
     service.save("Mine")
     assert own(service) == ["Mine"]
-    assert desk.session.undo()
+    assert harness.session.undo()
     assert own(service) == ["mine"]
     service.choose("mine")
-    assert desk.session.settings(SamplerSettings).temperature == 1.3
+    assert harness.session.settings(SamplerSettings).temperature == 1.3
 
 
 @pytest.mark.parametrize(("deed", "level"), [
@@ -126,8 +126,8 @@ def test_saving_over_a_preset_can_be_undone(desk, service) -> None:
     (lambda service: service.save("   "), None),
     (lambda service: service.rename("mine", " "), None),
 ])  # fmt: skip
-def test_the_programs_own_presets_and_other_names_are_not_touched(desk, service, deed, level: str | None) -> None:
-    put(desk, temperature=1.3)
+def test_the_programs_own_presets_and_other_names_are_not_touched(harness, service, deed, level: str | None) -> None:
+    put(harness, temperature=1.3)
     service.save("mine")
     service.save("other")
     service.said.clear()
@@ -137,8 +137,8 @@ def test_the_programs_own_presets_and_other_names_are_not_touched(desk, service,
     assert [said[1] for said in service.said] == ([level] if level else [])
 
 
-def test_import_and_export(desk, service, tmp_path: Path) -> None:
-    put(desk, temperature=1.3)
+def test_import_and_export(harness, service, tmp_path: Path) -> None:
+    put(harness, temperature=1.3)
     service.save("mine")
     assert service.export_file("mine", tmp_path / "out.json")
     assert service.import_file(tmp_path / "out.json")
@@ -150,33 +150,33 @@ def test_import_and_export(desk, service, tmp_path: Path) -> None:
     assert level == "warning"
     assert "theirs" in sentence
     assert "thing0, thing1, thing2, thing3, thing4 and 3 more" in sentence
-    assert desk.session.settings(SamplerSettings).temperature == 0.9
+    assert harness.session.settings(SamplerSettings).temperature == 0.9
 
 
-def test_values_in_force_are_exported_when_they_are_no_preset(desk, service, tmp_path: Path) -> None:
-    put(desk, temperature=1.37)
+def test_values_in_force_are_exported_when_they_are_no_preset(harness, service, tmp_path: Path) -> None:
+    put(harness, temperature=1.37)
     assert service.export_file("", tmp_path / "now.json")
     data = json.loads((tmp_path / "now.json").read_text("utf-8"))
     assert (data["name"], data["settings"]["temperature"]) == ("now", 1.37)
 
 
-def test_a_broken_file_changes_nothing(desk, service, tmp_path: Path) -> None:
+def test_a_broken_file_changes_nothing(harness, service, tmp_path: Path) -> None:
     service.choose("Creative")
-    before = (service.presets(), desk.session.settings(SamplerSettings))
+    before = (service.presets(), harness.session.settings(SamplerSettings))
     (tmp_path / "broken.json").write_text('{"temperature": ')
     assert not service.import_file(tmp_path / "broken.json")
     assert service.said[-1][1] == "error"
-    assert (service.presets(), desk.session.settings(SamplerSettings)) == before
+    assert (service.presets(), harness.session.settings(SamplerSettings)) == before
     assert not service.export_file("Creative", tmp_path / "no" / "x.json")
     assert "cannot be saved" in service.said[-1][0]
 
 
-def test_the_choice_survives_a_restart_and_a_preset_that_is_gone(desk, service) -> None:
-    put(desk, temperature=1.3)
+def test_the_choice_survives_a_restart_and_a_preset_that_is_gone(harness, service) -> None:
+    put(harness, temperature=1.3)
     service.save("mine")
-    saved = desk.store.get(desk.session.conversation).settings
+    saved = harness.store.get(harness.session.conversation).settings
     assert saved["preset"] == {"name": "mine"}
-    desk.session.preferences.remove_preset("mine")
-    desk.session.open_conversation(desk.session.conversation)
-    assert sources(desk)["temperature"] == "conversation"
-    assert desk.session.settings(SamplerSettings).temperature == 1.3
+    harness.session.preferences.remove_preset("mine")
+    harness.session.open_conversation(harness.session.conversation)
+    assert sources(harness)["temperature"] == "conversation"
+    assert harness.session.settings(SamplerSettings).temperature == 1.3

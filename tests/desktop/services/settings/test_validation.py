@@ -7,15 +7,15 @@ import threading
 import pytest
 from PySide6.QtTest import QTest
 
-from desktop.services.settings.validation import CHECKS, CheckService
+from desktop.services.settings.validation import CHECKS, ValidationService
 
 
 @pytest.fixture
 def make_service(qtbot):
-    made: list[CheckService] = []
+    made: list[ValidationService] = []
 
-    def make(**checks) -> CheckService:
-        service = CheckService(checks or None)
+    def make(**checks) -> ValidationService:
+        service = ValidationService(checks or None)
         service.said = []
         service.checked.connect(lambda kind, values, sentence: service.said.append((kind, values, sentence)))
         made.append(service)

@@ -10,28 +10,28 @@ from desktop.store.database.integrity_marker import check_requested
 
 
 def test_the_clock(talking, monkeypatch) -> None:
-    desk = talking
-    desk.ask("Hello")
-    service = BackupService(desk.session)
+    harness = talking
+    harness.ask("Hello")
+    service = BackupService(harness.session)
     made: list[object] = []
     told: list[str] = []
     service.made.connect(made.append)
     service.trouble.connect(told.append)
     service._timer.setInterval(1)
-    desk.qtbot.waitUntil(lambda: bool(made))
+    harness.qtbot.waitUntil(lambda: bool(made))
     assert service._timer.interval() == EVERY_MS
     assert len(service.copies.list()) == 1
 
     monkeypatch.setattr("desktop.services.system.backups.check_file", lambda path, cancelled: "a page is bad")
     service._timer.setInterval(1)  # not due: nothing is made, and the copy of a moment ago was checked
-    desk.qtbot.waitUntil(lambda: service._timer.interval() == EVERY_MS)
+    harness.qtbot.waitUntil(lambda: service._timer.interval() == EVERY_MS)
     assert service._worker is not None
-    assert desk.session.set_settings(dataclasses.replace(desk.session.settings(Behaviour), backups=False))
+    assert harness.session.set_settings(dataclasses.replace(harness.session.settings(Behaviour), backups=False))
     service.copies.list()[0].path.unlink()
     for _ in range(2):
         service._timer.setInterval(1)
-        desk.qtbot.waitUntil(lambda: service._timer.interval() == EVERY_MS)
-    desk.qtbot.waitUntil(lambda: bool(told))
+        harness.qtbot.waitUntil(lambda: service._timer.interval() == EVERY_MS)
+    harness.qtbot.waitUntil(lambda: bool(told))
     assert service.close()
     assert told == [
         "The file with your conversations is damaged (a page is bad): start the program again, and what can be read is saved."
@@ -41,31 +41,31 @@ def test_the_clock(talking, monkeypatch) -> None:
 
 
 def test_a_copy_that_is_damaged_changes_nothing(talking, tmp_path) -> None:
-    desk = talking
-    desk.ask("Hello")
-    service = BackupService(desk.session)
+    harness = talking
+    harness.ask("Hello")
+    service = BackupService(harness.session)
     bad = tmp_path / "conversations-20260101-000000.sqlite3"
     bad.write_bytes(b"no database" * 1000)
     refused: list[str] = []
     service.refused.connect(refused.append)
     service.restore(bad)
-    desk.qtbot.waitUntil(lambda: bool(refused))
-    assert desk.texts()[0] == "Hello"
-    desk.ask("Go on")
+    harness.qtbot.waitUntil(lambda: bool(refused))
+    assert harness.texts()[0] == "Hello"
+    harness.ask("Go on")
     assert service.close()
     assert not list(tmp_path.glob("*.restored*"))
 
 
 def test_damage_in_mid_work_has_the_file_checked_at_the_next_start(talking) -> None:
-    desk = talking
-    desk.ask("Hello")
-    path = desk.database.path
-    desk.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    desk.database.execute("PRAGMA cache_size = 0")
-    desk.database.execute("PRAGMA shrink_memory")
+    harness = talking
+    harness.ask("Hello")
+    path = harness.database.path
+    harness.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    harness.database.execute("PRAGMA cache_size = 0")
+    harness.database.execute("PRAGMA shrink_memory")
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xa5" * (path.stat().st_size - 4096))
-    desk.session.new_conversation()
-    assert any("damaged" in sentence and "start the program again" in sentence for sentence in desk.notices())
+    harness.session.new_conversation()
+    assert any("damaged" in sentence and "start the program again" in sentence for sentence in harness.notices())
     assert check_requested(path)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
-from desktop.services.system.garbage_collection import Collector
+from desktop.services.system.garbage_collection import GarbageCollector
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def make_many() -> None:
 
 def test_no_other_thread_collects_and_this_one_does(qtbot: QtBot) -> None:
     where: list[int] = []
-    collector = Collector(lambda: False, lambda: False)
+    collector = GarbageCollector(lambda: False, lambda: False)
     try:
         knot = tie()
         weakref.finalize(knot(), lambda: where.append(threading.get_ident()))
@@ -70,7 +70,7 @@ def test_older_objects_wait_for_a_pause_and_are_searched_in_it(
 ) -> None:
     """A whole search waits long, though not without end; the middle ones need not be many in a pause."""
     found: list[int] = []
-    collector = Collector(lambda: busy, lambda: False)
+    collector = GarbageCollector(lambda: busy, lambda: False)
     try:
         monkeypatch.setattr(gc, "get_count", lambda: counts)
         monkeypatch.setattr(gc, "collect", found.append)
@@ -86,7 +86,7 @@ def test_free_memory_goes_back_in_a_pause_only(qtbot: QtBot, monkeypatch: pytest
     busy = True
     monkeypatch.setattr("desktop.services.system.garbage_collection.TRIM_S", 0.0)
     monkeypatch.setattr("desktop.services.system.garbage_collection.find_trim", lambda: lambda: given.append(1))
-    collector = Collector(lambda: busy, lambda: False)
+    collector = GarbageCollector(lambda: busy, lambda: False)
     try:
         collector.look()
         assert not given
@@ -101,7 +101,7 @@ def test_free_memory_goes_back_in_a_pause_only(qtbot: QtBot, monkeypatch: pytest
 def test_nothing_is_searched_while_the_user_acts(monkeypatch: pytest.MonkeyPatch, young: int, searched: list[int]) -> None:
     """Unless very many objects have come together."""
     found: list[int] = []
-    collector = Collector(lambda: False, lambda: True)
+    collector = GarbageCollector(lambda: False, lambda: True)
     try:
         monkeypatch.setattr(gc, "get_count", lambda: (young, 0, 0))
         monkeypatch.setattr(gc, "collect", found.append)

@@ -15,7 +15,7 @@ from PySide6.QtCore import QFile, QIODevice
 from PySide6.QtGui import QColor, QGuiApplication, QImage, QPainter, QPalette, QPdfWriter
 
 from desktop.services.transfer.pdf.export import page_size, write_pdf
-from desktop.services.transfer.pdf.paginator import Press
+from desktop.services.transfer.pdf.paginator import Paginator
 from desktop.store.database.errors import StoreError
 from desktop.store.transfer.exporters.print import CODE, LIST_ITEMS, TABLE_ROWS, first_words, print_pieces
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
@@ -103,7 +103,7 @@ def test_nothing_runs_off_the_page(qapp: QGuiApplication, tmp_path: Path) -> Non
     writer = QPdfWriter(file)
     writer.setResolution(96)
     painter = QPainter(writer)
-    press = Press(writer, painter, "T")
+    press = Paginator(writer, painter, "T")
     for piece in print_pieces(chat("u" * 900, reply, title="t" * 900)):
         laid = press._lay(piece)
         assert laid.left + laid.scale * laid.document.size().width() <= writer.width() + 1, piece.html[:80]

@@ -4,56 +4,56 @@ from __future__ import annotations
 
 import json
 
-from desktop.services.transfer.transfer import PDF, ExchangeService
+from desktop.services.transfer.transfer import PDF, TransferService
 from desktop.services.transfer.transfer_report import Exported, ImportReport
 from tests.desktop.store.database.test_full_disk import full
 from tests.desktop.store.transfer.importers.files import chatgpt, written
 
 
-def waiting(desk, signal) -> list[object]:
+def waiting(harness, signal) -> list[object]:
     found: list[object] = []
     signal.connect(found.append)
     return found
 
 
-def test_a_temporary_chat_is_exported_and_never_written_down(desk, tmp_path) -> None:
-    service = ExchangeService(desk.library)
-    talk = desk.library.temporary.create("Secret").id
-    desk.library.temporary.add_message(talk, None, "user", "Nobody knows")
-    ended = waiting(desk, service.exported)
+def test_a_temporary_chat_is_exported_and_never_written_down(harness, tmp_path) -> None:
+    service = TransferService(harness.library)
+    talk = harness.library.temporary.create("Secret").id
+    harness.library.temporary.add_message(talk, None, "user", "Nobody knows")
+    ended = waiting(harness, service.exported)
     service.export([talk], "Markdown", tmp_path / "a.md")
-    desk.qtbot.waitUntil(lambda: bool(ended))
+    harness.qtbot.waitUntil(lambda: bool(ended))
     assert ended == [Exported(tmp_path / "a.md", 1)]
     assert "Nobody knows" in (tmp_path / "a.md").read_text()
     assert "Nobody knows" in service.markdown(talk)
-    assert all(row.title != "Secret" for row in desk.store.list())
+    assert all(row.title != "Secret" for row in harness.store.list())
     assert service.close()
 
 
-def test_the_open_chat_shows_what_came(desk, tmp_path) -> None:
-    service = ExchangeService(desk.library)
-    service.importing.connect(lambda report: desk.session.catch_up(report.changed))
-    ended = waiting(desk, service.imported)
+def test_the_open_chat_shows_what_came(harness, tmp_path) -> None:
+    service = TransferService(harness.library)
+    service.importing.connect(lambda report: harness.session.catch_up(report.changed))
+    ended = waiting(harness, service.imported)
     short = json.loads(json.dumps(chatgpt()))
     for key in ("v", "w"):
         del short["mapping"][key]
     short |= {"current_node": "a"}
     for value in (short, chatgpt()):
         service.import_files([written(tmp_path / "a.json", [value])])
-        desk.qtbot.waitUntil(lambda: bool(ended))
+        harness.qtbot.waitUntil(lambda: bool(ended))
         report = ended.pop()
         assert isinstance(report, ImportReport)
-        desk.session.catch_up(report.changed)
+        harness.session.catch_up(report.changed)
         if value is short:
             assert (report.new, report.messages) == (1, 3)
-            desk.session.open_conversation(report.first)
-            assert len(desk.texts()) == 2
+            harness.session.open_conversation(report.first)
+            assert len(harness.texts()) == 2
     assert (report.extended, report.messages) == (1, 2)
-    assert desk.texts()[-2:] == ["Thanks", "Gladly."]
+    assert harness.texts()[-2:] == ["Thanks", "Gladly."]
     assert service.close()
 
 
-def test_an_import_without_room_ends_with_a_sentence(desk, tmp_path, monkeypatch) -> None:
+def test_an_import_without_room_ends_with_a_sentence(harness, tmp_path, monkeypatch) -> None:
     from desktop.store.database.database import Database
 
     beside = Database.beside
@@ -64,24 +64,24 @@ def test_an_import_without_room_ends_with_a_sentence(desk, tmp_path, monkeypatch
         return found
 
     monkeypatch.setattr(Database, "beside", no_room)
-    service = ExchangeService(desk.library)
-    ended = waiting(desk, service.imported)
+    service = TransferService(harness.library)
+    ended = waiting(harness, service.imported)
     service.import_files([written(tmp_path / "a.json", [chatgpt(number, "x" * 50_000) for number in range(9)])])
-    desk.qtbot.waitUntil(lambda: bool(ended))
+    harness.qtbot.waitUntil(lambda: bool(ended))
     assert "no room" in ended[0].trouble
-    assert desk.store.list(deleted=True) == ()
-    assert all(not row.title.startswith("Sky") for row in desk.store.list())
+    assert harness.store.list(deleted=True) == ()
+    assert all(not row.title.startswith("Sky") for row in harness.store.list())
     assert service.close()
 
 
-def test_closing_ends_what_runs_and_leaves_no_half_file(desk, tmp_path) -> None:
-    service = ExchangeService(desk.library)
-    numbers = [desk.store.create(f"Talk {number}").id for number in range(40)]
+def test_closing_ends_what_runs_and_leaves_no_half_file(harness, tmp_path) -> None:
+    service = TransferService(harness.library)
+    numbers = [harness.store.create(f"Talk {number}").id for number in range(40)]
     for number in numbers:
-        desk.store.add_message(number, None, "user", "some words of a message\n" * 300)
+        harness.store.add_message(number, None, "user", "some words of a message\n" * 300)
     (tmp_path / "out").mkdir()
     service.export(numbers, PDF, tmp_path / "out")
-    desk.qtbot.waitUntil(lambda: any(path.suffix == ".pdf" for path in (tmp_path / "out").iterdir()))
+    harness.qtbot.waitUntil(lambda: any(path.suffix == ".pdf" for path in (tmp_path / "out").iterdir()))
     assert service.close()
     written_files = list((tmp_path / "out").iterdir())
     assert 0 < len(written_files) < 40

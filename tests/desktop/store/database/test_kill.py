@@ -27,7 +27,7 @@ WRITER = """
 import os, sys, time
 from pathlib import Path
 from PySide6.QtCore import QCoreApplication, QTimer
-from desktop.services.engine.running_reply import GrowingReply
+from desktop.services.engine.running_reply import RunningReply
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
 
@@ -39,7 +39,7 @@ asked = store.add_message(conversation, None, "user", f"question {number}")
 earlier = store.add_message(conversation, asked.id, "assistant", f"an earlier reply {number}")
 asked = store.add_message(conversation, earlier.id, "user", "and then?")
 message = store.add_message(conversation, asked.id, "assistant", "", "running")
-reply = GrowingReply(conversation, message.id)
+reply = RunningReply(conversation, message.id)
 reply.checkpoint_due.connect(lambda: store.checkpoint(message.id, reply.text))
 log = os.open(os.path.join(folder, "log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 count = 0
@@ -99,12 +99,12 @@ from desktop.store.database.database import Database
 from desktop.store.settings.preferences import Preferences
 from desktop.store.conversations.temporary import Library
 from desktop.views.notebook.page import NotebookPage
-from tests.desktop.fakes import EchoDoor
+from tests.desktop.fakes import EchoApi
 
-folder, door = Path(sys.argv[1]), EchoDoor()
+folder, echo = Path(sys.argv[1]), EchoApi()
 application = QApplication([])
 library = Library(Database(folder / "conversations.sqlite3"))
-session = ChatSession(library, Preferences(folder / "preferences.json"), door.open_chat, door.describe, door.draft_problem)
+session = ChatSession(library, Preferences(folder / "preferences.json"), echo.open_chat, echo.describe, echo.draft_problem)
 session.new_notebook()
 page = NotebookPage(session, DocumentSaver(session))
 page.show_document(session.document())

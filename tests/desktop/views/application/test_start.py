@@ -18,7 +18,7 @@ from desktop.diagnostics import Diagnostics
 from desktop.services.system.single_instance import Request
 from desktop.settings import Behaviour
 from desktop.views.application.controller import make_notifier
-from desktop.views.application.error_report_dialog import ReportDialog
+from desktop.views.application.error_report_dialog import ErrorReportDialog
 from desktop.views.application.log_window import LogWindow
 from desktop.views.application.tray_notifier import TrayNotifier
 from tests.desktop.hand import Hand
@@ -54,7 +54,7 @@ def trigger(hand: Hand, name: str) -> None:
 def test_the_log_is_seen_as_it_grows(diagnostics, hand, qtbot) -> None:
     writer = logging.getLogger("desktop.test")
     writer.info("a first line")
-    assert hand.window.start_desk.log_window is None
+    assert hand.window.application_controller.log_window is None
     trigger(hand, "log")
     window = dialog(hand, LogWindow)
     assert "a first line" in window.text.toPlainText()
@@ -102,7 +102,7 @@ def test_an_error_has_a_report_without_what_was_said(diagnostics, hand, monkeypa
     banner = hand.window.chat.banner
     assert banner.isVisible()
     hand.click("Show report")
-    report = dialog(hand, ReportDialog)
+    report = dialog(hand, ErrorReportDialog)
     hand.click("Copy report", report)
     text = QGuiApplication.clipboard().text()
     assert text == report.text.toPlainText()
@@ -126,14 +126,14 @@ def test_a_crash_of_the_last_run_is_told_and_its_model_is_not_loaded_again(hand)
     assert "ended in a crash" in banner.text.text()
     assert "not loaded by itself" in banner.text.text()
     assert hand.session.state == "no_model"
-    assert len(hand.door.opened) == 1
+    assert len(hand.echo.opened) == 1
     hand.click("Show report")
-    assert "Segmentation fault" in dialog(hand, ReportDialog).text.toPlainText()
+    assert "Segmentation fault" in dialog(hand, ErrorReportDialog).text.toPlainText()
     hand.restart(last_run="")
     hand.qtbot.waitUntil(hand.window.chat.banner.isVisible)
     assert "without a trace" in hand.window.chat.banner.text.text()
     hand.wait_for("idle")
-    assert len(hand.door.opened) == 2
+    assert len(hand.echo.opened) == 2
     hand.click("Dismiss", hand.window.chat.banner)
     assert not hand.window.chat.banner.isVisible()
 
@@ -146,11 +146,11 @@ def test_files_of_a_start_and_of_a_later_one_are_opened(hand) -> None:
         path.touch()
     hand.restart(files=(other,))
     hand.qtbot.waitUntil(lambda: hand.session.model is not None)
-    assert [path.name for path in hand.door.opened] == ["old.gguf", "other.gguf"]
+    assert [path.name for path in hand.echo.opened] == ["old.gguf", "other.gguf"]
     hand.window.showMinimized()
     hand.desktop.asked(Request((third, hand.folder / "a letter.xyz")))
-    hand.qtbot.waitUntil(lambda: len(hand.door.opened) == 3)
-    assert hand.door.opened[-1] == third
+    hand.qtbot.waitUntil(lambda: len(hand.echo.opened) == 3)
+    assert hand.echo.opened[-1] == third
     assert not hand.window.isMinimized()
     assert "a letter.xyz" in hand.window.chat.banner.text.text()
 
@@ -176,7 +176,7 @@ class FakeNotifier:
 @pytest.mark.qt_log_ignore(NO_RAISE, extend=True)
 def test_a_long_reply_that_nobody_saw_is_told(hand, monkeypatch) -> None:
     fake, seen, step = FakeNotifier(), [False], [25.0]
-    watch = hand.window.start_desk.watch
+    watch = hand.window.application_controller.watch
     monkeypatch.setattr(watch, "_make", lambda: fake)
     monkeypatch.setattr(watch, "_in_front", lambda: seen[0])
     now = [0.0]
@@ -199,11 +199,11 @@ def test_a_long_reply_that_nobody_saw_is_told(hand, monkeypatch) -> None:
     hand.say("and here nobody wants to know")
     assert len(fake.shown) == 1
     hand.session.set_settings(Behaviour(notify_after=60))
-    hand.door.chat.error = ZeroDivisionError()
+    hand.echo.chat.error = ZeroDivisionError()
     hand.say("one that fails")
     hand.qtbot.waitUntil(lambda: len(fake.shown) == 2)
     assert fake.shown[1] == (f"The reply in “{hand.session.title}” ended early", "After 1 min 30 s")
-    hand.door.chat.error = None
+    hand.echo.chat.error = None
     hand.window.new_chat()
     assert hand.session.conversation != told
     fake.clicked("a leave")
@@ -245,7 +245,7 @@ def test_the_menu_s_entry_is_made_and_removed_in_the_window(hand, monkeypatch) -
     monkeypatch.setattr(menu_entry, "install", put)
     monkeypatch.setattr(menu_entry, "uninstall", take)
     trigger(hand, "menu_entry")
-    entry = hand.window.start_desk.entry_dialog
+    entry = hand.window.application_controller.entry_dialog
     assert "is not in the applications menu" in entry.words.text()
     shown = [button.text() for button in entry.findChildren(QAbstractButton) if button.isVisible()]
     assert shown == ["Put it there", "Close"]

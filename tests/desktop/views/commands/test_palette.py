@@ -149,8 +149,8 @@ def test_a_setting_is_shown_with_the_keyboard_in_it(hand, palette, query, cls, n
 
 
 def test_every_setting_is_there(hand, palette) -> None:
-    shelf = hand.window.commands.finder._shelf("setting")
-    keys = {shelf.entry(number).key for number in range(len(shelf))}
+    source = hand.window.commands.finder._source("setting")
+    keys = {source.entry(number).key for number in range(len(source))}
     for _, cls in PANES:
         assert {f"setting:{cls.__name__}.{name}" for name in cls.__dataclass_fields__} <= keys
 
@@ -164,9 +164,9 @@ def test_a_model_is_loaded(hand, palette, monkeypatch) -> None:
     hand.desktop.services.catalogue.changed.emit(())
     assert titles(palette) == ["Other model", "Broken model"]
     assert palette.rows.rows[1].match.entry.trouble == "The file is cut off."
-    hand.door.opened.clear()
+    hand.echo.opened.clear()
     hand.press(Key.Key_Return)
-    hand.qtbot.waitUntil(lambda: hand.door.opened == [path])
+    hand.qtbot.waitUntil(lambda: hand.echo.opened == [path])
     hand.wait_for("idle")
 
 

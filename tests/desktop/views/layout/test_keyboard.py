@@ -25,11 +25,11 @@ from PySide6.QtWidgets import (
 )
 from pytestqt.qtbot import QtBot
 
-from desktop.app import Doors
+from desktop.app import EngineApi
 from desktop.settings import Behaviour
 from desktop.views.commands.shortcuts_dialog import ShortcutsDialog
 from engine.settings import SamplerSettings
-from tests.desktop.fakes import EchoDoor
+from tests.desktop.fakes import EchoApi
 from tests.desktop.hand import Hand, no_fetch, settled
 
 Key = Qt.Key
@@ -41,9 +41,9 @@ INTERACTIVE = (
 
 
 def make_hand(qtbot, folder) -> Hand:
-    door = EchoDoor()
-    doors = Doors(door.open_chat, door.describe, no_fetch, door.draft_problem, lambda _folders, _stop: iter(()), lambda _threads: 2e10)
-    made = Hand(qtbot, folder, doors=doors)
+    echo = EchoApi()
+    api = EngineApi(echo.open_chat, echo.describe, no_fetch, echo.draft_problem, lambda _folders, _stop: iter(()), lambda _threads: 2e10)
+    made = Hand(qtbot, folder, api=api)
     made.load()
     made.say("About lighthouses")
     made.window.resize(1300, 900)

@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 
-from desktop.app import Doors
+from desktop.app import EngineApi
 from tests.desktop.hand import Hand
 from tests.engine.hub.conftest import hub, hub_home  # noqa: F401 (fixtures)
 from tests.engine.hub.hub_server import Hub, Repo
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.gui, pytest.mark.loopback, pytest.mark.slow]
 @pytest.fixture
 def hand(qtbot, qapp, hub: Hub, tmp_path: Path) -> Iterator[Hand]:  # noqa: F811
     (tmp_path / "data").mkdir()
-    found = Hand(qtbot, tmp_path / "data", doors=Doors(measure=lambda threads: 40e9))
+    found = Hand(qtbot, tmp_path / "data", api=EngineApi(measure=lambda threads: 40e9))
     yield found
     found.close()
 

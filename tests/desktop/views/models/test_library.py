@@ -14,7 +14,7 @@ from PySide6.QtGui import QAccessible, QImage
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QApplication, QComboBox, QLineEdit, QPlainTextEdit
 
-from desktop.app import Doors
+from desktop.app import EngineApi
 from desktop.items.models.library import COLUMNS, LibraryModel
 from desktop.settings import Behaviour
 from desktop.views.models.library_table import LibraryTable
@@ -24,7 +24,7 @@ from engine.core import ModelInfo
 from engine.errors import BadCheckpoint
 from engine.hub.local.scan import FoundModel
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings
-from tests.desktop.fakes import EchoDoor
+from tests.desktop.fakes import EchoApi
 from tests.desktop.hand import Hand, no_fetch
 from tests.desktop.services.models.test_hub import FakeHub
 from tests.work import calls_in
@@ -32,7 +32,7 @@ from tests.work import calls_in
 Key = Qt.Key
 
 
-class Shelf(EchoDoor):
+class Shelf(EchoApi):
     """Models "m0", "m1", ... in a folder; those named "broken..." are refused; odd ones have makers who advise."""
 
     def __init__(self, folder: Path, count: int) -> None:
@@ -62,8 +62,8 @@ class Deck:
     def __init__(self, qtbot, folder: Path, count: int = 3) -> None:
         self.shelf, self.hub = Shelf(folder, count), FakeHub()
         shelf = self.shelf
-        doors = Doors(shelf.open_chat, shelf.describe, no_fetch, shelf.draft_problem, shelf.find, shelf.measure, self.hub)
-        self.hand, self.folder, self.qtbot = Hand(qtbot, folder, self.shelf, doors=doors), folder, qtbot
+        api = EngineApi(shelf.open_chat, shelf.describe, no_fetch, shelf.draft_problem, shelf.find, shelf.measure, self.hub)
+        self.hand, self.folder, self.qtbot = Hand(qtbot, folder, self.shelf, api=api), folder, qtbot
         self.open()
 
     def open(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtWidgets import QFileDialog, QPushButton
 
 from desktop.services.settings.validation import CHECKS
-from desktop.views.settings.folder_list_editor import FoldersEditor
+from desktop.views.settings.folder_list_editor import FolderListEditor
 from desktop.views.settings.form import SettingsForm
 from engine.settings import AdapterSettings
 from tests.engine.models.test_lora import write_adapter
@@ -21,7 +21,7 @@ def test_the_button_adds_a_folder(qtbot, tmp_path: Path) -> None:
     form = SettingsForm(AdapterSettings)
     qtbot.addWidget(form)
     editor = form.editor("adapters")
-    assert isinstance(editor, FoldersEditor)
+    assert isinstance(editor, FolderListEditor)
     editor.set_value((r"C:\new\thing = 0.5",))
     told: list[object] = []
     editor.edited.connect(told.append)

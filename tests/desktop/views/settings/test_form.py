@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QCheckBox, QComboB
 from desktop.settings import PANES
 from desktop.views.settings.editors import escape, make_editor, unescape
 from desktop.views.settings.form import SettingsForm
-from desktop.views.widgets.growing_text_edit import TextBox
+from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from engine.settings import (
     GuidanceSettings,
     LoadSettings,
@@ -197,7 +197,7 @@ def test_stop_strings_are_lines_with_escapes(qtbot) -> None:
 
 
 def test_a_text_box_grows_with_its_text_up_to_a_bound(qtbot) -> None:
-    box = TextBox("Notes", least=2, most=6)
+    box = GrowingTextEdit("Notes", least=2, most=6)
     qtbot.addWidget(box)
     box.resize(300, 40)
     box.show()

@@ -186,7 +186,7 @@ def test_search_finds_settings_in_folded_groups_and_hidden_ones(hand) -> None:
     type_text(query, "guidance")
     assert [group.title for group in inspector(hand).groups if group.isVisible()] == ["Guidance"]
     type_text(query, "preset")
-    assert hand.window.settings_desk.preset_bar.isVisible()
+    assert hand.window.settings_controller.preset_bar.isVisible()
     type_text(query, "zebra")
     assert inspector(hand)._nothing.isVisible()
     QTest.keyClick(query, Key.Key_Escape)
@@ -222,14 +222,14 @@ def test_a_preset_is_chosen_changed_and_reset(hand) -> None:
     type_text(box, "0.5")
     QTest.keyClick(box, Key.Key_Return)
     assert "Set in this conversation" in form.row("top_p").toolTip()
-    assert hand.window.settings_desk.preset_bar.state.text() == "changed"
+    assert hand.window.settings_controller.preset_bar.state.text() == "changed"
     assert combo.accessibleDescription() == "Creative, changed since"
     hand.click("Reset temperature", inspector(hand))
     assert in_force(hand, SamplerSettings).temperature == 0.7
 
 
 def preset_action(hand: Hand, name: str) -> None:
-    actions = {action.text(): action for action in hand.window.settings_desk.preset_bar.more.menu().actions()}
+    actions = {action.text(): action for action in hand.window.settings_controller.preset_bar.more.menu().actions()}
     found = next(action for text, action in actions.items() if text.startswith(name))
     assert found.isEnabled(), name
     found.trigger()
@@ -244,7 +244,7 @@ def answer_name(hand: Hand, name: str) -> None:
 
 
 def test_save_rename_and_delete_by_menu(hand) -> None:
-    bar = hand.window.settings_desk.preset_bar
+    bar = hand.window.settings_controller.preset_bar
     assert not bar.rename_action.isEnabled()
     assert not bar.delete_action.isEnabled()
     hand.session.set_settings(SamplerSettings(temperature=1.3))
@@ -260,7 +260,7 @@ def test_save_rename_and_delete_by_menu(hand) -> None:
     answer_name(hand, "Long tales")
     assert bar.combo.currentText() == "Long tales"
     hand.restart()
-    bar = hand.window.settings_desk.preset_bar
+    bar = hand.window.settings_controller.preset_bar
     assert bar.combo.currentText() == "Long tales"
     preset_action(hand, "Delete")
     assert bar.combo.currentIndex() == -1
@@ -416,7 +416,7 @@ def test_the_form_reaches_the_request(hand, qtbot) -> None:
     type_text(control(hand, QPlainTextEdit, "Banned strings"), "never\nthe end")
     type_text(control(hand, QPlainTextEdit, "Negative system prompt"), "rude")
     hand.say("well?")
-    request = hand.door.chat.requests[-1]
+    request = hand.echo.chat.requests[-1]
     assert (request.constraint.format, request.constraint.pattern) == ("choices", "yes\nno")
     assert request.constraint.banned_strings == ("never", "the end")
     assert request.guidance.negative_prompt == "rude"
@@ -434,7 +434,7 @@ def test_sizes_for_people(count: float, text: str) -> None:
 
 
 def memory(hand: Hand) -> str:
-    return hand.window.settings_desk.memory.label.text()
+    return hand.window.settings_controller.memory.label.text()
 
 
 def test_the_memory_of_the_context_follows_the_slider(hand) -> None:
@@ -460,26 +460,26 @@ def test_a_context_that_cannot_be_is_told_in_the_colour_of_trouble(hand, monkeyp
     unfold(hand, "Context")
     hand.session.set_settings(CacheSettings(context_length=9999))
     assert "at most 4096" in memory(hand)
-    assert hand.window.settings_desk.memory.label.property("tone") == "danger"
+    assert hand.window.settings_controller.memory.label.property("tone") == "danger"
     hand.session.set_settings(CacheSettings(context_length=1024))
-    assert hand.window.settings_desk.memory.label.property("tone") == "muted"
+    assert hand.window.settings_controller.memory.label.property("tone") == "muted"
     none = psutil.virtual_memory()._replace(available=1000)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: none)
     hand.session.set_settings(CacheSettings(context_length=2048))
     assert "more than there is" in memory(hand)
-    assert hand.window.settings_desk.memory.label.property("tone") == "danger"
+    assert hand.window.settings_controller.memory.label.property("tone") == "danger"
 
 
 def test_changed_cache_settings_wait_for_the_model_to_be_loaded_again(hand) -> None:
     unfold(hand, "Context", "Model")
-    strips = hand.window.settings_desk.reload_strips
+    strips = hand.window.settings_controller.reload_strips
     assert not strips[CacheSettings].button.isVisible()
     hand.session.set_settings(CacheSettings(context_length=2048))
     assert strips[CacheSettings].button.isVisible()
     assert not strips[LoadSettings].button.isVisible()
     QTest.mouseClick(strips[CacheSettings].button, Qt.MouseButton.LeftButton)
     hand.wait_for("idle")
-    assert hand.door.settings[-1][1] == CacheSettings(context_length=2048)
+    assert hand.echo.settings[-1][1] == CacheSettings(context_length=2048)
     assert not strips[CacheSettings].button.isVisible()
     hand.session.set_settings(CacheSettings())
     assert strips[CacheSettings].button.isVisible()
@@ -493,7 +493,7 @@ def test_without_a_model_there_is_no_estimate(hand) -> None:
     hand.wait_for("no_model")
     assert memory(hand).startswith("Load a model")
     hand.session.set_settings(CacheSettings(context_length=2048))
-    assert not hand.window.settings_desk.reload_strips[CacheSettings].button.isVisible()
+    assert not hand.window.settings_controller.reload_strips[CacheSettings].button.isVisible()
 
 
 def test_the_drafting_pane_replaces_its_rows(hand) -> None:

@@ -8,7 +8,7 @@ from PySide6.QtGui import QDragMoveEvent, QDropEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit
 
-from desktop.items.chats.chat_list import CHAT, FOLDER, ShelfModel
+from desktop.items.chats.chat_list import CHAT, FOLDER, ChatListModel
 from desktop.items.chats.conversations import ConversationsModel
 from desktop.store.conversations.folders import Folder
 from desktop.store.conversations.records import ConversationSummary, SearchHit
@@ -38,7 +38,7 @@ def model(qapp):
 
 @pytest.fixture
 def sidebar(qtbot, model):
-    rows = ShelfModel(model, today=lambda: TODAY)
+    rows = ChatListModel(model, today=lambda: TODAY)
     rows.set_folders([Folder(7, None, "Work", 0, {}, ""), Folder(8, None, "Home", 1, {}, "")])
     rows.set_open_folders({7})
     widget = Sidebar(rows)
@@ -311,7 +311,7 @@ def test_a_search_that_did_not_find_the_opened_chat_is_left(sidebar, model) -> N
 
 def test_empty_list_says_so(qtbot, qapp) -> None:
     model = ConversationsModel()
-    sidebar = Sidebar(ShelfModel(model))
+    sidebar = Sidebar(ChatListModel(model))
     qtbot.addWidget(sidebar)
     sidebar.show()
     assert sidebar.nothing.isVisible()
@@ -321,7 +321,7 @@ def test_empty_list_says_so(qtbot, qapp) -> None:
 
 def test_ten_thousand_chats_do_not_hold_up_the_window(qtbot, qapp) -> None:
     model = ConversationsModel()
-    rows = ShelfModel(model)
+    rows = ChatListModel(model)
     sidebar = Sidebar(rows)
     qtbot.addWidget(sidebar)
     sidebar.resize(240, 600)

@@ -6,7 +6,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from desktop.views.transcript.rendering import image_loader
-from desktop.views.transcript.rendering.image_loader import PictureKey, Pictures
+from desktop.views.transcript.rendering.image_loader import ImageKey, ImageLoader
 
 
 def test_a_picture_that_fails_costs_only_itself(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,8 +18,8 @@ def test_a_picture_that_fails_costs_only_itself(qtbot: QtBot, monkeypatch: pytes
         return made(source, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(image_loader, "render_math", render)
-    shop = Pictures()
-    bad, good = PictureKey("bad", 16.0, "#000000"), PictureKey("x^2", 16.0, "#000000")
+    shop = ImageLoader()
+    bad, good = ImageKey("bad", 16.0, "#000000"), ImageKey("x^2", 16.0, "#000000")
     for key in (bad, good):
         shop.want(key)
         qtbot.waitUntil(lambda key=key: shop.known(key))  # type: ignore[misc]

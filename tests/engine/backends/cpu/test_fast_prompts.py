@@ -15,7 +15,7 @@ import pytest
 
 from engine.backends.base import AttentionShape, Program, RawTensor, Step
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.cpu.codegen.kernel_cache import family_for
+from engine.backends.cpu.codegen.kernel_cache import weight_layout_for
 from engine.backends.cpu.kernels.linear import integer_gemm
 from engine.backends.cpu.kernels.linear.linear import cells_of
 from tests.engine.backends.cpu.test_grouped import one_width
@@ -115,7 +115,7 @@ def test_products_of_grouped_codes(bits: int, unit: int) -> None:
 def test_weights_that_are_no_whole_numbers_keep_their_products(kind: str) -> None:
     matrix: RawTensor = Matrix(kind, (37, 2 * unit_of(kind) if kind == "IQ3_S" else 96), 5)
     x = activations(matrix.shape[1])
-    assert cells_of(family_for(kind), 8) is None
+    assert cells_of(weight_layout_for(kind), 8) is None
     with product(matrix, x, 8) as fast, product(matrix, x, 16) as plain:
         assert np.array_equal(run(fast, MOST_ROWS), run(plain, MOST_ROWS))
 

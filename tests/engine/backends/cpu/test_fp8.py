@@ -38,7 +38,7 @@ def drawn(rows: int, columns: int, scale: tuple[int, ...] | None, settings: dict
 
 
 @pytest.mark.parametrize(
-    ("shape", "scale", "settings", "family"),
+    ("shape", "scale", "settings", "weight_layout"),
     [
         ((37, 256), (37, 1), None, "fp8u128"),
         ((200, 384), (2, 3), None, "fp8u128"),
@@ -49,13 +49,13 @@ def drawn(rows: int, columns: int, scale: tuple[int, ...] | None, settings: dict
         ((20, 100), (20, 1), None, "f16"),
     ],
 )
-def test_numbers_come_back(shape: tuple[int, int], scale: Any, settings: Any, family: str) -> None:
+def test_numbers_come_back(shape: tuple[int, int], scale: Any, settings: Any, weight_layout: str) -> None:
     tensor, values = drawn(*shape, scale, settings)
     assert np.array_equal(tensor.dequantise(), values)
     weight = CpuBackend(1).load_weight(tensor)
     assert isinstance(weight, CpuWeight)
-    assert weight.family.name == family
-    expected = values.astype(np.float16).astype(np.float32) if family == "f16" else values
+    assert weight.weight_layout.name == weight_layout
+    expected = values.astype(np.float16).astype(np.float32) if weight_layout == "f16" else values
     assert np.array_equal(unpacked(weight), expected)
     assert weight.nbytes == CpuBackend(1).outline(tensor).nbytes
 

@@ -11,12 +11,12 @@ import pytest
 
 from engine.backends.base import AttentionShape, Step
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.cpu.codegen.kernel_cache import family_for
+from engine.backends.cpu.codegen.kernel_cache import weight_layout_for
 from engine.backends.cpu.codegen.simd import LANES
 from engine.backends.cpu.codegen.simd_bytes import LIMIT
 from engine.backends.cpu.kernels import packed_activations
 from engine.backends.cpu.kernels.linear.linear import _dot
-from engine.backends.cpu.layouts.grouped import GROUPED_FAMILIES, UNITS, WIDTHS
+from engine.backends.cpu.layouts.grouped import GROUPED_WEIGHT_LAYOUTS, UNITS, WIDTHS
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.cpu.weight import CpuWeight
 from engine.weights.packed.grouped import GroupedTensor, Layout, Run, runs_by_group
@@ -56,7 +56,7 @@ class Drawn:
         for piece, end in zip(pieces, ends, strict=True):
             columns = order[end - piece.shape[1] : end]
             part = x[:, columns]
-            given = sixteen_bits(part) if PAIRS and family_for(piece.type).whole else part.astype(np.float64)
+            given = sixteen_bits(part) if PAIRS and weight_layout_for(piece.type).whole else part.astype(np.float64)
             total += given @ self.values[:, columns].T.astype(np.float64)
         return total
 
@@ -76,7 +76,7 @@ def one_width(rows: int, columns: int, bits: int, unit: int, half: bool, seed: i
 
 
 def test_names_are_those_of_the_tensors() -> None:
-    assert {f.types[0] for f in GROUPED_FAMILIES} == {
+    assert {f.types[0] for f in GROUPED_WEIGHT_LAYOUTS} == {
         one_width(2, unit, bits, unit, half, 0).tensor.type for bits in WIDTHS for unit in UNITS for half in (True, False)
     }
 
@@ -90,7 +90,7 @@ def test_unpacking_and_products(bits: int, unit: int, half: bool) -> None:
     """Exact numbers, zeros of 0 and one past the largest code among them; a row's product is the same beside any others."""
     drawn = one_width(37, 3 * unit, bits, unit, half, bits)
     weight = CpuWeight(drawn.tensor)
-    assert weight.family.types == (drawn.tensor.type,)
+    assert weight.weight_layout.types == (drawn.tensor.type,)
     assert np.array_equal(unpacked(weight), drawn.values)
     x = np.random.default_rng(1).standard_normal((8, 3 * unit)).astype(np.float32)
     width = 3 * unit // packed_activations.FEATURES
@@ -101,7 +101,7 @@ def test_unpacking_and_products(bits: int, unit: int, half: bool) -> None:
     bound = np.abs(x).sum(1)[:, None] * np.abs(drawn.values).max(1)
     alone: Array | None = None
     for rows in (1, 2, 4, 8):
-        call = compiled(_dot(weight.family, rows), 6)
+        call = compiled(_dot(weight.weight_layout, rows), 6)
         got, out = np.zeros((8, weight.tiles * LANES), np.float32), aligned(64 * 8).view(np.float32).reshape(8, LANES)
         for tile in range(weight.tiles):
             source = weight.address + tile * weight.tile_bytes
@@ -198,7 +198,7 @@ def test_rows_that_are_looked_up_or_chosen_are_kept_whole(name: str) -> None:
     drawn.tensor.name = name
     weight = CpuBackend(1).load_weight(drawn.tensor)
     assert isinstance(weight, CpuWeight)
-    assert weight.family.name == "f16"
+    assert weight.weight_layout.name == "f16"
     assert np.array_equal(unpacked(weight), drawn.values.astype(np.float16).astype(np.float32))
 
 

@@ -199,15 +199,15 @@ def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
     table = backend.load_weight(Matrix("F32", (16, 16), 1))
     with recorded(backend, lambda ops: ops.last_rows(ops.embed(table)), 8) as tape:
         tape.run(step(np.arange(2)))
-        recording, control = tape._recording, tape._team._control
+        recording, control = tape._recording, tape._pool._control
         words, tickets = tape._step, recording.tickets.copy()
         words[ROWS], words[LOGIT_ROWS], words[TOKENS] = 8, 8, 0
         scratch = np.zeros(1 << 20, np.uint8)
         # It is in the middle of the tape, with what it was told when its epoch began ...
-        tape._team._words[NEIGHBOURS + ACTIVE] = 2
-        KERNELS.team["work"](control.ctypes.data, 1, 1, *recording.addresses[:4], 2, 1, recording.addresses[4], 2, 0, scratch.ctypes.data)
+        tape._pool._words[NEIGHBOURS + ACTIVE] = 2
+        KERNELS.pool["work"](control.ctypes.data, 1, 1, *recording.addresses[:4], 2, 1, recording.addresses[4], 2, 0, scratch.ctypes.data)
         assert np.array_equal(recording.tickets, tickets)
         # ... or it is just reading what the step is, while that is written anew.
-        tape._team._words[[BEGUN, STEP_ROWS]] = 2, 8
-        KERNELS.team["join"](control.ctypes.data, 1, 1, 0, scratch.ctypes.data)
+        tape._pool._words[[BEGUN, STEP_ROWS]] = 2, 8
+        KERNELS.pool["join"](control.ctypes.data, 1, 1, 0, scratch.ctypes.data)
         assert np.array_equal(recording.tickets, tickets)

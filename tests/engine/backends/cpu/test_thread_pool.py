@@ -17,7 +17,7 @@ from engine.backends.cpu.codegen.kernel_cache import KERNELS, SIGNATURE
 from engine.backends.cpu.codegen.simd import atomic_add, ld_i64
 from engine.backends.cpu.runtime.clock import ticks, ticks_per_second
 from engine.backends.cpu.runtime.contention import ACTIVE, DEBT, INTERVAL, NEXT, PARKINGS, WORDS, prepare
-from engine.backends.cpu.runtime.thread_pool import Recording, Team, Words
+from engine.backends.cpu.runtime.thread_pool import Recording, ThreadPool, Words
 from engine.platform import core_yield
 
 MS = 1000
@@ -37,7 +37,7 @@ def _state(threads: int) -> Words:
 
 
 def _stalled(state: Words, waited: float, at: float) -> None:
-    KERNELS.team["stalled"](state.ctypes.data, int(waited * MS), int(at * MS))
+    KERNELS.pool["stalled"](state.ctypes.data, int(waited * MS), int(at * MS))
 
 
 def _robbed(state: Words, at: float) -> None:
@@ -47,7 +47,7 @@ def _robbed(state: Words, at: float) -> None:
 
 
 def _admit(state: Words, at: float) -> int:
-    return int(KERNELS.team["admit"](state.ctypes.data, int(at * MS)))
+    return int(KERNELS.pool["admit"](state.ctypes.data, int(at * MS)))
 
 
 def test_one_neighbour_costs_one_thread_of_eight() -> None:
@@ -130,7 +130,7 @@ def test_threads_come_back_one_by_one_once_the_neighbours_are_gone() -> None:
 
 def test_the_counter_counts_time() -> None:
     rate = ticks_per_second()
-    read = KERNELS.team["ticks"]
+    read = KERNELS.pool["ticks"]
     before, first, after = time.perf_counter(), read(), time.perf_counter()
     time.sleep(0.05)
     earliest, counted, latest = time.perf_counter() - after, read() - first, time.perf_counter() - before
@@ -138,15 +138,17 @@ def test_the_counter_counts_time() -> None:
 
 
 @contextmanager
-def _team(kernel: Any, argument: Words, phases: int, tiles: int, functions: dict[str, Any], threads: int) -> Iterator[tuple[Team, Any]]:
-    """A team of threads, and a function that replays a tape of equal phases."""
+def _pool(
+    kernel: Any, argument: Words, phases: int, tiles: int, functions: dict[str, Any], threads: int
+) -> Iterator[tuple[ThreadPool, Any]]:
+    """A thread pool of threads, and a function that replays a tape of equal phases."""
     tape = np.tile(np.array([kernel.address, argument.ctypes.data, tiles, 1, tiles, 1, 0, 0], np.int64), phases)
     recording = Recording(tape, np.arange(phases + 1, dtype=np.int64), np.ones(8, np.int64), threads)
-    team = Team(functions, threads, 4096)
+    pool = ThreadPool(functions, threads, 4096)
     try:
-        yield team, lambda stamps=None: team.replay(recording, stamps)
+        yield pool, lambda stamps=None: pool.replay(recording, stamps)
     finally:
-        team.close()
+        pool.close()
 
 
 def _count(args: int, step: int, tile: int, scratch: int) -> None:
@@ -173,7 +175,7 @@ def _slow_and_counted(args: int, step: int, tile: int, scratch: int) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_tile_runs_once(threads: int, tiles: int) -> None:
     counts = np.zeros(tiles, np.int64)
-    with _team(numba.cfunc(SIGNATURE)(_count), counts, 50, tiles, KERNELS.team, threads) as (_, replay):
+    with _pool(numba.cfunc(SIGNATURE)(_count), counts, 50, tiles, KERNELS.pool, threads) as (_, replay):
         for _ in range(300):
             replay()
     assert np.array_equal(counts, np.full(tiles, 50 * 300))
@@ -187,7 +189,7 @@ def test_a_helper_that_never_gets_a_core_stops_nobody() -> None:
         return -1
 
     counts = np.zeros(9, np.int64)
-    with _team(numba.cfunc(SIGNATURE)(_count), counts, 20, 9, {**KERNELS.team, "help": never}, 3) as (_, replay):
+    with _pool(numba.cfunc(SIGNATURE)(_count), counts, 20, 9, {**KERNELS.pool, "help": never}, 3) as (_, replay):
         for _ in range(10):
             replay()
         assert np.array_equal(counts, np.full(9, 200))
@@ -197,21 +199,21 @@ def test_a_helper_that_never_gets_a_core_stops_nobody() -> None:
 def test_a_helper_that_keeps_losing_its_core_is_left_out_and_taken_back() -> None:
     rate = ticks_per_second()
     argument = np.array([0, rate * 20e-6, rate * 5e-3, 1], np.int64)
-    with _team(numba.cfunc(SIGNATURE)(_slow_in_helpers), argument, 4, 50, KERNELS.team, 2) as (team, replay):
-        team._scratch[1].view(np.int64)[0] = 1
+    with _pool(numba.cfunc(SIGNATURE)(_slow_in_helpers), argument, 4, 50, KERNELS.pool, 2) as (pool, replay):
+        pool._scratch[1].view(np.int64)[0] = 1
         until = time.monotonic() + 20
-        while team.active == 2 and time.monotonic() < until:
+        while pool.active == 2 and time.monotonic() < until:
             replay()
-        assert team.active == 1
+        assert pool.active == 1
         argument[3] = 0
-        while team.active == 1 and time.monotonic() < until:
+        while pool.active == 1 and time.monotonic() < until:
             replay()
-        assert team.active == 2
+        assert pool.active == 2
 
 
 @pytest.fixture
 def one_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A computer with fewer cores than any team has threads."""
+    """A computer with fewer cores than any thread pool has threads."""
     monkeypatch.setattr("engine.backends.cpu.runtime.thread_pool.usable_cpus", lambda: 1)
     yield
     core_yield.give_back()
@@ -221,16 +223,16 @@ def one_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_while_a_thread_of_this_process_asks_for_room_a_helper_leaves() -> None:
     counts = np.zeros(9, np.int64)
     slow = np.array([ticks_per_second() * 20e-6, 0, 0], np.int64)
-    with _team(numba.cfunc(SIGNATURE)(_slow_and_counted), slow, 4, 50, KERNELS.team, 2) as (team, replay):
-        team._scratch[1].view(np.int64)[0] = 1
+    with _pool(numba.cfunc(SIGNATURE)(_slow_and_counted), slow, 4, 50, KERNELS.pool, 2) as (pool, replay):
+        pool._scratch[1].view(np.int64)[0] = 1
         core_yield.ask()
         replay()  # the helper may still be at a tile of the replay before
         slow[1:] = 0
         for _ in range(5):
             replay()
         assert slow[1:].tolist() == [5 * 4 * 50, 0]  # no tile was a helper's
-        assert team.active == 2  # nothing was given up
-    with _team(numba.cfunc(SIGNATURE)(_count), counts, 50, 9, KERNELS.team, 3) as (_, replay):
+        assert pool.active == 2  # nothing was given up
+    with _pool(numba.cfunc(SIGNATURE)(_count), counts, 50, 9, KERNELS.pool, 3) as (_, replay):
         for turn in range(3000):
             core_yield.ask() if turn % 3 else core_yield.give_back()
             replay()
@@ -240,8 +242,8 @@ def test_while_a_thread_of_this_process_asks_for_room_a_helper_leaves() -> None:
 @pytest.mark.usefixtures("one_cpu")
 def test_a_helper_that_left_comes_back_within_the_replay() -> None:
     counts = np.array([ticks_per_second() * 20e-6, 0, 0], np.int64)
-    with _team(numba.cfunc(SIGNATURE)(_slow_and_counted), counts, 300, 50, KERNELS.team, 2) as (team, replay):
-        team._scratch[1].view(np.int64)[0] = 1
+    with _pool(numba.cfunc(SIGNATURE)(_slow_and_counted), counts, 300, 50, KERNELS.pool, 2) as (pool, replay):
+        pool._scratch[1].view(np.int64)[0] = 1
         for _ in range(20):  # a helper that loses its core to another program is given up for a while
             replay()
             counts[1:] = 0
@@ -269,7 +271,7 @@ def test_room_that_is_asked_for_and_given_back_in_the_middle_loses_no_tile() -> 
         core_yield.give_back()
 
     asker = threading.Thread(target=ask)
-    with _team(numba.cfunc(SIGNATURE)(_count), counts, 200, 9, KERNELS.team, 3) as (_, replay):
+    with _pool(numba.cfunc(SIGNATURE)(_count), counts, 200, 9, KERNELS.pool, 3) as (_, replay):
         asker.start()
         for _ in range(5000):
             replay()
@@ -281,23 +283,23 @@ def test_room_that_is_asked_for_and_given_back_in_the_middle_loses_no_tile() -> 
 def test_with_cores_to_spare_nobody_leaves() -> None:
     state = _state(2)
     core_yield.ask()
-    assert KERNELS.team["present"](state.ctypes.data) == 2
+    assert KERNELS.pool["present"](state.ctypes.data) == 2
     prepare(state, 2, 1000.0 * MS, core_yield.address())
-    assert KERNELS.team["present"](state.ctypes.data) == 1
+    assert KERNELS.pool["present"](state.ctypes.data) == 1
     state[ACTIVE] = 1  # one is away already
-    assert KERNELS.team["present"](state.ctypes.data) == 1
+    assert KERNELS.pool["present"](state.ctypes.data) == 1
     core_yield.give_back()
     state[ACTIVE] = 2
-    assert KERNELS.team["present"](state.ctypes.data) == 2
+    assert KERNELS.pool["present"](state.ctypes.data) == 2
 
 
 def test_a_replay_notes_its_start_and_the_end_of_each_phase() -> None:
     rate = ticks_per_second()
     stamps, argument = np.zeros(7, np.int64), np.array([0, rate * 20e-6, 0, 0], np.int64)
-    with _team(numba.cfunc(SIGNATURE)(_slow_in_helpers), argument, 6, 10, KERNELS.team, 1) as (_, replay):
-        begun = KERNELS.team["ticks"]()
+    with _pool(numba.cfunc(SIGNATURE)(_slow_in_helpers), argument, 6, 10, KERNELS.pool, 1) as (_, replay):
+        begun = KERNELS.pool["ticks"]()
         replay(stamps)
-        ended = KERNELS.team["ticks"]()
+        ended = KERNELS.pool["ticks"]()
     times = np.diff([begun, *stamps, ended]) / rate
     assert (times[1:-1] >= 200e-6).all()
     assert times.sum() >= 1.2e-3

@@ -20,7 +20,7 @@ from numba import types
 from engine.backends.base import AttentionShape, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.codegen import simd
-from engine.backends.cpu.codegen.kernel_cache import FAMILIES, family_for
+from engine.backends.cpu.codegen.kernel_cache import WEIGHT_LAYOUTS, weight_layout_for
 from engine.backends.cpu.codegen.simd import I64, LANES, const_vector, intrinsic_function, store
 from engine.backends.cpu.codegen.simd_bytes import BASE, LIMIT
 from engine.backends.cpu.kernels import packed_activations
@@ -47,11 +47,11 @@ def compiled(function: Any, arguments: int) -> Any:
 def unpacked(weight: CpuWeight) -> Array:
     """(N, K) float32 as the kernels see it."""
     n, k = weight.shape
-    family, out = weight.family, np.full((weight.tiles, weight.blocks * weight.family.unit, LANES), np.nan, np.float32)
-    call = compiled(_unpack(family), 3)
+    weight_layout, out = weight.weight_layout, np.full((weight.tiles, weight.blocks * weight.weight_layout.unit, LANES), np.nan, np.float32)
+    call = compiled(_unpack(weight_layout), 3)
     for tile in range(weight.tiles):
         call(weight.address + tile * weight.tile_bytes, weight.blocks, out[tile].ctypes.data)
-    return np.ascontiguousarray(out.transpose(0, 2, 1)).reshape(-1, weight.blocks * family.unit)[:n, :k]
+    return np.ascontiguousarray(out.transpose(0, 2, 1)).reshape(-1, weight.blocks * weight_layout.unit)[:n, :k]
 
 
 @pytest.mark.parametrize("kind", WEIGHT_TYPES)
@@ -167,19 +167,19 @@ def test_codes_come_back(bits: int, offset: int, values: tuple[int, ...] | None)
 
 
 def test_every_readable_block_type_has_one_layout_near_its_file_s_size() -> None:
-    names = [t for f in FAMILIES for t in f.types]
+    names = [t for f in WEIGHT_LAYOUTS for t in f.types]
     assert len(names) == len(set(names))
-    assert len({f.name for f in FAMILIES}) == len(FAMILIES)
-    assert all(256 % f.unit == 0 and "_" not in f.name and (f.unit % 32 == 0 or not f.whole) for f in FAMILIES)
+    assert len({f.name for f in WEIGHT_LAYOUTS}) == len(WEIGHT_LAYOUTS)
+    assert all(256 % f.unit == 0 and "_" not in f.name and (f.unit % 32 == 0 or not f.whole) for f in WEIGHT_LAYOUTS)
     for entry in GGUF_FORMATS:
-        family = family_for(entry.name)
-        if entry.name in family.types:
-            assert family.unit == entry.block_size or entry.block_size == 1
+        weight_layout = weight_layout_for(entry.name)
+        if entry.name in weight_layout.types:
+            assert weight_layout.unit == entry.block_size or entry.block_size == 1
             # Ternary digits, five to a byte in the file, are kept in 2 bits.
             more = 1.25 if entry.name == "TQ1_0" else 1.04
-            assert family.block_bytes / LANES / family.unit <= more * entry.block_bytes / entry.block_size
+            assert weight_layout.block_bytes / LANES / weight_layout.unit <= more * entry.block_bytes / entry.block_size
         else:
-            assert family.name == "f16"
+            assert weight_layout.name == "f16"
 
 
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q8_0", "IQ3_S", "F16"])

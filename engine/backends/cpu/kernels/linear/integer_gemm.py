@@ -49,7 +49,7 @@ COLUMN_VECTORS = 2 if WIDE else 1
 
 @dataclass(frozen=True)
 class Cells:
-    """How a panel holds a family's weights: cells of 32 features x 16 columns.
+    """How a panel holds a weight layout's weights: cells of 32 features x 16 columns.
 
     bits 16   16 vectors of pairs of int16, weights as they are; of each quad of features the pairs are (0, 2) and (1, 3), as a mask
               and a shift take them out of bytes.

@@ -1,4 +1,4 @@
-"""y = x W^T (+ bias) (+ residual): the matrix product, for one family of packed weights each.
+"""y = x W^T (+ bias) (+ residual): the matrix product, for one weight layout of packed weights each.
 
 One to eight rows (decoding, checking drafts): every packed block is read once and multiplied with all rows, each summed in
 the same order whatever rows are beside it, so that a drafted token gets to the last bit the logits it would have alone. More
@@ -35,7 +35,7 @@ from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS, Cells, whole_
 from engine.backends.cpu.kernels.linear.integer_gemm import ROW_STEPS as WHOLE_STEPS
 from engine.backends.cpu.kernels.packed_activations import FEATURES as RECORD_FEATURES
 from engine.backends.cpu.kernels.packed_activations import RECORD, quantise_row
-from engine.backends.cpu.layouts.table import CHAINS, Family, Whole
+from engine.backends.cpu.layouts.table import CHAINS, WeightLayout, Whole
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_ROWS
 
 PANEL = 256
@@ -71,8 +71,8 @@ def scratch_bytes(columns: int) -> int:
     return SCRATCH_RECORDS + SMALL_ROWS * RECORD * (columns // RECORD_FEATURES + 1)
 
 
-def _dot(family: Family, rows: int) -> Any:
-    """dot(tile, blocks, x, x_stride, here, out): `rows` vectors of 16 outputs, float32; x holds records for a `whole` family.
+def _dot(weight_layout: WeightLayout, rows: int) -> Any:
+    """dot(tile, blocks, x, x_stride, here, out): `rows` vectors of 16 outputs, float32; x holds records for a `whole` weight layout.
 
     Rows from `here` on repeat the last one: 3 rows through the code for 4 are faster than through that for 2 and for 1.
     """
@@ -85,39 +85,40 @@ def _dot(family: Family, rows: int) -> Any:
         index = [b.select(b.icmp_signed("<", here, ir.Constant(I64, r + 1)), last, ir.Constant(I64, r)) for r in range(rows)]
         x_rows = [b.add(x, b.mul(x_stride, i)) for i in index]
         with counted_loop(b, blocks) as i:
-            block = b.add(tile, b.mul(i, ir.Constant(I64, family.block_bytes)))
-            offset = b.mul(i, ir.Constant(I64, RECORD * family.unit // RECORD_FEATURES if family.whole else 4 * family.unit))
-            family.emit_dot(b, block, [b.add(row, offset) for row in x_rows], totals)
+            block = b.add(tile, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
+            unit = weight_layout.unit
+            offset = b.mul(i, ir.Constant(I64, RECORD * unit // RECORD_FEATURES if weight_layout.whole else 4 * unit))
+            weight_layout.emit_dot(b, block, [b.add(row, offset) for row in x_rows], totals)
         for r in range(rows):
             value = totals.get(r)
             for slot in range(r + rows, width, rows):
                 value = b.fadd(value, totals.get(slot))
             store(b, value, out, 64 * r)
 
-    return intrinsic_function(f"dot_{family.name}_{rows}", types.void, (types.int64,) * 6, emit)
+    return intrinsic_function(f"dot_{weight_layout.name}_{rows}", types.void, (types.int64,) * 6, emit)
 
 
-def _unpack(family: Family) -> Any:
+def _unpack(weight_layout: WeightLayout) -> Any:
     """unpack(first_block, blocks, target): float32 (blocks * unit, 16)."""
 
     def emit(b: ir.IRBuilder, first: Any, blocks: Any, target: Any) -> None:
         with counted_loop(b, blocks) as i:
-            block = b.add(first, b.mul(i, ir.Constant(I64, family.block_bytes)))
-            family.emit_unpack(b, block, b.add(target, b.mul(i, ir.Constant(I64, 64 * family.unit))))
+            block = b.add(first, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
+            weight_layout.emit_unpack(b, block, b.add(target, b.mul(i, ir.Constant(I64, 64 * weight_layout.unit))))
 
-    return intrinsic_function(f"unpack_{family.name}", types.void, (types.int64,) * 3, emit)
+    return intrinsic_function(f"unpack_{weight_layout.name}", types.void, (types.int64,) * 3, emit)
 
 
-def _cells(family: Whole, cells: Cells) -> Any:
+def _cells(weight_layout: Whole, cells: Cells) -> Any:
     """cells(first_block, blocks, target): cells of a panel."""
-    size = cells.size * family.unit // RECORD_FEATURES
+    size = cells.size * weight_layout.unit // RECORD_FEATURES
 
     def emit(b: ir.IRBuilder, first: Any, blocks: Any, target: Any) -> None:
         with counted_loop(b, blocks) as i:
-            block = b.add(first, b.mul(i, ir.Constant(I64, family.block_bytes)))
-            family.emit_cells(b, block, b.add(target, b.mul(i, ir.Constant(I64, size))), cells)
+            block = b.add(first, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
+            weight_layout.emit_cells(b, block, b.add(target, b.mul(i, ir.Constant(I64, size))), cells)
 
-    return intrinsic_function(f"cells{cells.bits}_{family.name}", types.void, (types.int64,) * 3, emit)
+    return intrinsic_function(f"cells{cells.bits}_{weight_layout.name}", types.void, (types.int64,) * 3, emit)
 
 
 def _emit_finish(b: ir.IRBuilder, value: Any, bias: Any, residual: Any, y: Any) -> None:
@@ -139,7 +140,7 @@ finish = intrinsic_function("finish", types.void, (types.int64,) * 4, _emit_fini
 clear = intrinsic_function("clear", types.void, (types.int64,), _emit_clear)
 WIDE_DOT = WIDE
 
-# Filled in for each family by `linear_kernel`; named here so that the templates below are complete for readers and checkers.
+# Filled in for each weight layout by `linear_kernel`; named here so that the templates below are complete for readers and checkers.
 dot1: Any = None
 dot2: Any = None
 dot4: Any = None
@@ -252,49 +253,52 @@ def _panel_rows_template(panel: int, x: int, x_stride: int, length: int, rows: i
             r += 1
 
 
-def row_parts(family: Family, jit: Jit, bits: int) -> dict[str, Any]:
+def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any]:
     """`few_rows(args, number, rows, first, last, scratch)` and `many_rows(args, start, rows, first, last, scratch)`, compiled by `jit`.
 
     Many rows take activations of `bits` bits, 16 or 8, where there are `cells_of` them.
     """
-    constants = {"UNIT": family.unit, "BLOCK_BYTES": family.block_bytes, "WHOLE": family.whole, "finish_row": jit(_finish_row, words(4))}
+    constants = {
+        "UNIT": weight_layout.unit, "BLOCK_BYTES": weight_layout.block_bytes, "WHOLE": weight_layout.whole,
+        "finish_row": jit(_finish_row, words(4)),
+    }  # fmt: skip
     few = specialise(
         _few_rows_template,
-        f"few_rows_{family.name}",
-        dot1=_dot(family, 1),
-        dot2=_dot(family, 2),
-        dot4=_dot(family, 4),
-        dot8=_dot(family, 8 if WIDE else 4),
+        f"few_rows_{weight_layout.name}",
+        dot1=_dot(weight_layout, 1),
+        dot2=_dot(weight_layout, 2),
+        dot4=_dot(weight_layout, 4),
+        dot8=_dot(weight_layout, 8 if WIDE else 4),
         **constants,
     )
-    return {"few_rows": jit(few, words(6)), "many_rows": jit(_many_rows(family, jit, bits, constants), words(6))}
+    return {"few_rows": jit(few, words(6)), "many_rows": jit(_many_rows(weight_layout, jit, bits, constants), words(6))}
 
 
-def cells_of(family: Family, bits: int) -> Cells | None:
+def cells_of(weight_layout: WeightLayout, bits: int) -> Cells | None:
     """How steps of many rows take weights and activations as whole numbers; None where they take both as float32."""
-    return family.cells(bits) if isinstance(family, Whole) and (bits == 8 or PAIRS) else None
+    return weight_layout.cells(bits) if isinstance(weight_layout, Whole) and (bits == 8 or PAIRS) else None
 
 
-def _panels(family: Family, cells: Cells | None) -> dict[str, Any]:
+def _panels(weight_layout: WeightLayout, cells: Cells | None) -> dict[str, Any]:
     """What `_many_rows_template` needs of the kind of panel: of whole numbers, or of float32."""
     if cells is None:
         tiles = {n: [panel_tile(n, rows) for rows in ROW_STEPS] for n in {COLUMN_VECTORS, 1}}
         return {
-            "name": "floats", "unpack": _unpack(family), "tiles": tiles, "steps": ROW_STEPS, "vectors": COLUMN_VECTORS,
-            "panel_bytes": PANEL * 64, "x_bytes": 4 * family.unit, "x_unit": 1,
+            "name": "floats", "unpack": _unpack(weight_layout), "tiles": tiles, "steps": ROW_STEPS, "vectors": COLUMN_VECTORS,
+            "panel_bytes": PANEL * 64, "x_bytes": 4 * weight_layout.unit, "x_unit": 1,
         }  # fmt: skip
-    assert isinstance(family, Whole)
+    assert isinstance(weight_layout, Whole)
     return {
-        "name": cells.name, "unpack": _cells(family, cells), "steps": WHOLE_STEPS, "vectors": WHOLE_VECTORS,
+        "name": cells.name, "unpack": _cells(weight_layout, cells), "steps": WHOLE_STEPS, "vectors": WHOLE_VECTORS,
         "tiles": {n: [whole_tile(n, rows, cells) for rows in WHOLE_STEPS] for n in {WHOLE_VECTORS, 1}},
         "panel_bytes": PANEL // RECORD_FEATURES * cells.size,
-        "x_bytes": family.unit // RECORD_FEATURES * cells.record, "x_unit": RECORD_FEATURES,
+        "x_bytes": weight_layout.unit // RECORD_FEATURES * cells.record, "x_unit": RECORD_FEATURES,
     }  # fmt: skip
 
 
-def _many_rows(family: Family, jit: Jit, bits: int, constants: dict[str, Any]) -> Any:
-    cells = cells_of(family, bits)
-    kind = _panels(family, cells)
+def _many_rows(weight_layout: WeightLayout, jit: Jit, bits: int, constants: dict[str, Any]) -> Any:
+    cells = cells_of(weight_layout, bits)
+    kind = _panels(weight_layout, cells)
     rows_of = {}
     for vectors, (big, middle, one) in kind["tiles"].items():
         steps = {"STEP_BIG": kind["steps"][0], "STEP_MIDDLE": kind["steps"][1], "PANEL_BYTES": kind["panel_bytes"]}
@@ -302,7 +306,7 @@ def _many_rows(family: Family, jit: Jit, bits: int, constants: dict[str, Any]) -
         rows_of[vectors] = jit(specialise(_panel_rows_template, name, tile_big=big, tile_middle=middle, tile_one=one, **steps), words(7))
     return specialise(
         _many_rows_template,
-        f"many_rows_{kind['name']}_{family.name}",
+        f"many_rows_{kind['name']}_{weight_layout.name}",
         unpack=kind["unpack"],
         wide_rows=rows_of[kind["vectors"]],
         thin_rows=rows_of[1],
@@ -315,14 +319,14 @@ def _many_rows(family: Family, jit: Jit, bits: int, constants: dict[str, Any]) -
     )
 
 
-def product_name(operation: str, family: Family, bits: int) -> str:
+def product_name(operation: str, weight_layout: WeightLayout, bits: int) -> str:
     """Of a kernel: linear_q41, experts_q41, and linear8_q41 where long steps take activations in 8 bits."""
-    return f"{operation}{8 if bits == 8 and cells_of(family, 8) is not None else ''}_{family.name}"
+    return f"{operation}{8 if bits == 8 and cells_of(weight_layout, 8) is not None else ''}_{weight_layout.name}"
 
 
-def linear_kernel(family: Family, bits: int, jit: Jit) -> Any:
-    """The plain Python kernel for one family, ready to be compiled; `jit(function, signature)` compiles its parts."""
-    return specialise(_template, product_name("linear", family, bits), **row_parts(family, jit, bits))
+def linear_kernel(weight_layout: WeightLayout, bits: int, jit: Jit) -> Any:
+    """The plain Python kernel for one weight layout, ready to be compiled; `jit(function, signature)` compiles its parts."""
+    return specialise(_template, product_name("linear", weight_layout, bits), **row_parts(weight_layout, jit, bits))
 
 
 def specialise(template: Any, name: str, **values: Any) -> Any:

@@ -41,7 +41,7 @@ def takes_mma(kind: CacheType, head_dim: int) -> bool:
 
 @cache
 def kernel_for(kind: CacheType, head_dim: int) -> Kernel:
-    """The first of the two kernels, see `attention_mma._attend` and `attention_plain._attend_plain`."""
+    """The first of the two kernels, see `mma._attend` and `plain._attend_plain`."""
     if not takes_mma(kind, head_dim):
         return _plain_kernel(kind, head_dim)
     groups = -(-head_dim // GROUP)
@@ -95,7 +95,7 @@ def _plain_kernel(kind: CacheType, head_dim: int) -> Kernel:
 
 @cache
 def combine_kernel(head_dim: int, turned: bool, floats: bool, record: str) -> Kernel:
-    """See `attention_combine._combine`; `record` is "halves", "pairs" or "" for none."""
+    """See `combine._combine`; `record` is "halves", "pairs" or "" for none."""
     groups = -(-head_dim // GROUP)
     # Whole blocks of a record, or whole vectors, whatever the head dimension.
     heads = math.lcm(head_dim, COLUMNS if record else 4) // head_dim

@@ -236,7 +236,7 @@ def _join(out: Any, base: int, g: int, t: int, warp: int) -> None:
         turn = int32(turn + 1)
 
 
-def _walk(
+def _decode_loop(
     out: Any, keys: int, values: int, pages: int, base: int, chunk: int, end: int, last: int, lane: int, warp: int,
     low_a: int, own_a: int, low_b: int, own_b: int, factor_a: float, factor_b: float, cap: float,
     top_a: float, top_b: float, sum_a: float, sum_b: float,
@@ -313,7 +313,7 @@ def _attend(
                 top_a, top_b, sum_a, sum_b = _begin(out, base, values + place * V_BLOCK, cap, g, t, warp, low_a, low_b)
             low_a, low_b = int32(max(low_a, int32(0))), int32(max(low_b, int32(0)))
         barrier()
-        top_a, top_b, sum_a, sum_b = _walk(
+        top_a, top_b, sum_a, sum_b = _decode_loop(
             out, keys, values, pages, base, chunk, end, last, lane, warp, low_a, own_a, low_b, own_b,
             factor_a, factor_b, cap, top_a, top_b, sum_a, sum_b,
         )  # fmt: skip

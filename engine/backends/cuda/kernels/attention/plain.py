@@ -1,7 +1,7 @@
 """Attention of few rows in float32, number by number: for float32 stores, and for head dimensions that no wide load fits.
 
 A block is one warp, which takes four columns over a split's positions, a few positions at once; lanes share out the dimensions. Positions,
-splits and partial results are those of `attention_parts`.
+splits and partial results are those of `parts`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What attention by tensor cores does before and after its loop: queries into shared memory, and warps' results out of it.
 
-See `attention_mma`. Shared memory holds, from 0 on, queries in float32 and later outputs; at FRAGMENTS the queries as fragments; at STATE
+See `mma`. Shared memory holds, from 0 on, queries in float32 and later outputs; at FRAGMENTS the queries as fragments; at STATE
 what columns' scores lack, and later each warp's maxima and sums, eight of each.
 """
 

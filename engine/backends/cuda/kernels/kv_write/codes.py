@@ -13,7 +13,7 @@ LARGEST = 65504.0
 E4M3_LARGEST = 448.0
 SHRINK = 1 / math.sqrt(GROUP)
 CURVE = 3 / 512
-"""Of `cache_types.Q4_LEVELS`: code c + 8 stands for c + CURVE c^3."""
+"""Of `kv_formats.Q4_LEVELS`: code c + 8 stands for c + CURVE c^3."""
 INVERSE = (0.9945462079299726, -0.005399574469031219, 6.41564543877702e-05, -5.407242815494678e-07, 1.943676786360371e-09)
 """y (sum of INVERSE[i] y^(2 i)) is the number whose nearest whole one is the code of y: at the borders between levels, which lie at
 h (1 + 3/4 CURVE) + CURVE h^3 for h = -7.5, -6.5 .. 6.5, it is within 0.0007 of h. Fitted by least squares of the largest error there."""

@@ -223,7 +223,7 @@ def _append(
 
 @cache
 def append_kernel(keys: str, values: str, head_dim: int) -> Kernel:
-    """See `_append`; formats as in `cache_types`."""
+    """See `_append`; formats as in `kv_formats`."""
     k, v = Layout(KEYS, keys, head_dim), Layout(VALUES, values, head_dim)
     entries = 32 * ENTRY * k.groups
     constants = {

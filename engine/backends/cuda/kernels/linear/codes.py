@@ -48,7 +48,7 @@ from engine.backends.cuda.layouts.layout import EXPERTS as EXPERTS_PARAMETERS
 from engine.backends.cuda.layouts.layout import LINEAR, Form
 
 if TYPE_CHECKING:
-    from engine.backends.cuda.layouts.codes import CodeFamily
+    from engine.backends.cuda.layouts.codes import CodeLayout
 
 TILES = WARPS = 1
 TILE_SHIFT = SPAN_SHIFT = 0
@@ -280,7 +280,7 @@ def _linear(
     weight_2: int, y_2: int, y_stride_2: int, bias_2: int, residual_2: int, residual_stride_2: int, outputs_2: int,
     x: int, x_stride: int, rows: int, columns: int,
 ) -> None:  # fmt: skip
-    """See `family`: finds the block's part."""
+    """See `WeightLayout`: finds the block's part."""
     group = int32(block_x())
     first, second = int32((outputs + (16 * TILES - 1)) >> TILE_SHIFT), int32((outputs_1 + (16 * TILES - 1)) >> TILE_SHIFT)
     if group >= first:
@@ -298,7 +298,7 @@ def _experts(
     table: int, outputs: int, y: int, y_stride: int, bias: int, bias_stride: int, ids: int, ids_stride: int, used: int,
     x: int, x_stride: int, columns: int,
 ) -> None:  # fmt: skip
-    """See `family`: each row of x times the matrix of its expert."""
+    """See `WeightLayout`: each row of x times the matrix of its expert."""
     wait_for_others()
     spread = int32(block_y())
     row = int32(spread // used)
@@ -317,52 +317,55 @@ _WIDE = {"q5k": 128, "grouped4u64": 128, "grouped8u32": 168}
 """Families that do not come by with 80 registers."""
 
 
-def _light(family: CodeFamily) -> bool:
+def _light(weight_layout: CodeLayout) -> bool:
     """Whether there are so few numbers beside the codes that a warp can take two tiles."""
-    return family.scales == "half" and family.lows == "" and family.bits < 8 and family.table == ""
+    return weight_layout.scales == "half" and weight_layout.lows == "" and weight_layout.bits < 8 and weight_layout.table == ""
 
 
-def form(family: CodeFamily, tiles: int, columns: int, processors: int, experts: bool = False) -> Form:
+def form(weight_layout: CodeLayout, tiles: int, columns: int, processors: int, experts: bool = False) -> Form:
     """Two tiles a warp, where that leaves 20 warps for each multiprocessor; else one, and for small matrices more warps along K."""
-    if _light(family) and tiles // 2 * 4 >= 20 * processors:
+    if _light(weight_layout) and tiles // 2 * 4 >= 20 * processors:
         each, warps = 2, 4
     else:
-        few = tiles * 8 < 32 * processors and columns >= 16 * 128 and family.name in _TWELVE
+        few = tiles * 8 < 32 * processors and columns >= 16 * 128 and weight_layout.name in _TWELVE
         each, warps = 1, 12 if few else 8
-    return Form(kernel(family, each, warps, experts), each)
+    return Form(kernel(weight_layout, each, warps, experts), each)
+
+
+_CHECKED = ("q40", "q4k", "q6k", "q80", "mxfp4", "grouped4u128", "q2k", "grouped8u32f32")
 
 
 def forms() -> Iterator[Kernel]:
     """The products of usual types and of those with the most numbers; of other kernels a few."""
-    from engine.backends.cuda.layouts.codes import CodeFamily
-    from engine.backends.cuda.layouts.table import FAMILIES
+    from engine.backends.cuda.layouts.codes import CodeLayout
+    from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS
 
-    for family in FAMILIES:
-        if isinstance(family, CodeFamily) and family.name in ("q40", "q4k", "q6k", "q80", "mxfp4", "grouped4u128", "q2k", "grouped8u32f32"):
-            yield kernel(family, 1, 8)
-            if family.name in ("q40", "q4k"):
-                yield kernel(family, 1, 12)
-            if family.name == "q40":
-                yield kernel(family, 2, 4)
-            if family.name in ("q4k", "q6k", "mxfp4"):
-                yield family.unpack()
-            if family.name == "q6k":
-                yield family.embed()
-            if family.name == "mxfp4":
-                yield kernel(family, 1, 8, experts=True)
+    for weight_layout in WEIGHT_LAYOUTS:
+        if isinstance(weight_layout, CodeLayout) and weight_layout.name in _CHECKED:
+            yield kernel(weight_layout, 1, 8)
+            if weight_layout.name in ("q40", "q4k"):
+                yield kernel(weight_layout, 1, 12)
+            if weight_layout.name == "q40":
+                yield kernel(weight_layout, 2, 4)
+            if weight_layout.name in ("q4k", "q6k", "mxfp4"):
+                yield weight_layout.unpack()
+            if weight_layout.name == "q6k":
+                yield weight_layout.embed()
+            if weight_layout.name == "mxfp4":
+                yield kernel(weight_layout, 1, 8, experts=True)
 
 
 @cache
-def kernel(family: CodeFamily, tiles: int, warps: int, experts: bool = False) -> Kernel:
+def kernel(weight_layout: CodeLayout, tiles: int, warps: int, experts: bool = False) -> Kernel:
     """A product's kernel: `tiles` (1, 2) a warp, `warps` (even) a block of threads."""
     assert warps % 2 == 0
-    assert 2 * warps % family.span == 0
-    ahead = 2 * warps // family.span * family.span_bytes
+    assert 2 * warps % weight_layout.span == 0
+    ahead = 2 * warps // weight_layout.span * weight_layout.span_bytes
     sizes = {"TILES": tiles, "WARPS": warps, "TILE_SHIFT": 3 + tiles.bit_length(), "AHEAD": ahead}
-    words = sum(region.words for region in family.regions if not region.header)
-    limit = 96 if tiles == 2 else _WIDE.get(family.name, 128 if words > 12 else 80)
+    words = sum(region.words for region in weight_layout.regions if not region.header)
+    limit = 96 if tiles == 2 else _WIDE.get(weight_layout.name, 128 if words > 12 else 80)
     return Kernel(
-        f"{'experts' if experts else 'linear'}_{family.name}_{tiles}x{warps}", _experts if experts else _linear,
-        EXPERTS_PARAMETERS if experts else LINEAR, 32 * warps, limit, {**family.constants, **sizes},
+        f"{'experts' if experts else 'linear'}_{weight_layout.name}_{tiles}x{warps}", _experts if experts else _linear,
+        EXPERTS_PARAMETERS if experts else LINEAR, 32 * warps, limit, {**weight_layout.constants, **sizes},
         max(1, 65536 // (limit * 32 * warps)), model="experts_codes" if experts else "linear_codes",
     )  # fmt: skip

@@ -44,7 +44,7 @@ _WEIGHT, _X, _FACTORS, _CHOSEN, _RESULT, _RECORD = range(6)
 
 def dense_type(weight: WeightOutline) -> str:
     """What the matrix is multiplied as: "bf16", "fp16" or "fp32"."""
-    return weight.family.name if isinstance(weight.family, Plain) else "fp16"
+    return weight.weight_layout.name if isinstance(weight.weight_layout, Plain) else "fp16"
 
 
 def _tiles_at_once(weight: WeightOutline) -> int:
@@ -54,7 +54,7 @@ def _tiles_at_once(weight: WeightOutline) -> int:
 
 def product_scratch(weight: WeightOutline) -> int:
     """Bytes that its products of many rows need besides, whatever the rows: those it is unpacked into."""
-    return 0 if isinstance(weight.family, Plain) else 2 * ROWS * padded(weight.shape[1]) * _tiles_at_once(weight)
+    return 0 if isinstance(weight.weight_layout, Plain) else 2 * ROWS * padded(weight.shape[1]) * _tiles_at_once(weight)
 
 
 def _rooms(weights: Sequence[WeightOutline], copies: int, experts: bool = False) -> dict[int, Room]:
@@ -129,19 +129,19 @@ def _product(bound: Bound, weight: WeightOutline, x: torch.Tensor, y: torch.Tens
     assert isinstance(weight, CudaWeight)
     n, k = weight.shape
     whole = padded(k)
-    if isinstance(weight.family, Plain):
+    if isinstance(weight.weight_layout, Plain):
         with bound.device.torch_work():
-            dense = weight.data[: weight.nbytes].view(_dtype(weight.family.name)).view(-1, whole)[:n, :k]
+            dense = weight.data[: weight.nbytes].view(_dtype(weight.weight_layout.name)).view(-1, whole)[:n, :k]
             _multiply(bound.device, x, dense, y, add)
         return
-    assert isinstance(weight.family, Packed)
+    assert isinstance(weight.weight_layout, Packed)
     step = _tiles_at_once(weight)
     scratch = bound.scratch(product_scratch(weight), _WEIGHT)
     for first in range(0, weight.tiles, step):
         tiles = min(step, weight.tiles - first)
         chunks = -(-whole // UNPACK_COLUMNS)
         arguments = (weight.address, first, scratch.data_ptr(), 2 * whole, k)
-        bound.launch(Call(weight.family.unpack(), _grid(chunks, tiles), arguments, (), ()))
+        bound.launch(Call(weight.weight_layout.unpack(), _grid(chunks, tiles), arguments, (), ()))
         with bound.device.torch_work():
             dense = scratch[: product_scratch(weight)].view(_dtype("fp16")).view(-1, whole)
             last = min(n - first * ROWS, tiles * ROWS)
@@ -150,7 +150,7 @@ def _product(bound: Bound, weight: WeightOutline, x: torch.Tensor, y: torch.Tens
 
 def _kernels(weights: Sequence[WeightOutline], processors: int) -> list[Kernel]:
     """Those that read the weights, and rows as fp16 for them."""
-    kinds = {w.family.name: w.family.unpack() for w in weights if isinstance(w.family, Packed)}
+    kinds = {w.weight_layout.name: w.weight_layout.unpack() for w in weights if isinstance(w.weight_layout, Packed)}
     halves = [halves_kernel()] if any(dense_type(w) == "fp16" for w in weights) else []
     return [*halves, *kinds.values(), *passes_kernels(weights, processors)]
 
@@ -161,7 +161,7 @@ def _grid(chunks: int, tiles: int) -> Blocks:
 
 
 def product_call(parts: Sequence[Part], x: Buffer, processors: int) -> TorchCall:
-    """For more than eight rows, what `linear.linear_call` is for few; x are float32 rows. Matrices may be of several families."""
+    """For more than eight rows, what `linear.linear_call` is for few; x are float32 rows. Matrices may be of several weight layouts."""
 
     def run(bound: Bound) -> None:
         inputs: dict[str, _Input] = {}
@@ -171,7 +171,7 @@ def product_call(parts: Sequence[Part], x: Buffer, processors: int) -> TorchCall
             if not short_passes(part.weight, bound.rows):
                 long.append(part)
                 continue
-            kind = part.weight.family.record
+            kind = part.weight.weight_layout.record
             if kind not in records:
                 records = {kind: write_record(bound, kind, (x, x.stride), x.width, bound.rows, _RECORD)}
             residual = (0, 0) if part.residual is None else (part.residual, part.residual.stride)
@@ -221,7 +221,7 @@ def expert_product_call(
     """For more than eight rows, what `linear.expert_call` is for few: row r of y = row r of x (`copies`: experts a row uses) times the
     matrix of the expert that ids (rows, used), int32, name for it, + that expert's row of biases, float32 at an address.
 
-    Rows of experts that are not of the table's family are left alone. The ids are read to the host once.
+    Rows of experts that are not of the table's weight layout are left alone. The ids are read to the host once.
     """
     assert x.copies == y.copies == ids.width
     kind, weights = dense_type(table.first), table.weights
@@ -238,7 +238,7 @@ def expert_product_call(
         rows: _Input | None = None
         for e, weight in enumerate(weights):
             count = int(ends[e + 1] - ends[e])
-            if weight.family is not table.first.family or not count:
+            if weight.weight_layout is not table.first.weight_layout or not count:
                 continue
             own = places[int(ends[e]) : int(ends[e + 1])]
             if short_passes(weight, count):
@@ -270,7 +270,7 @@ def _expert_in_passes(
             .view(count, stride // 4)
         )
         torch.index_select(rows, 0, places, out=room)
-    record = write_record(bound, weight.family.record, (room.data_ptr(), stride), x.width, count, _RECORD)
+    record = write_record(bound, weight.weight_layout.record, (room.data_ptr(), stride), x.width, count, _RECORD)
     result = (
         bound.scratch(4 * count * width, _RESULT)[: 4 * count * width].view(torch.float32).view(count, width)
     )

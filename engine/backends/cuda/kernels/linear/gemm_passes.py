@@ -22,21 +22,21 @@ def short_passes(weight: WeightOutline, rows: int) -> int:
     """How many passes of the kernels of few rows move fewer bytes than unpacking the matrix; 0 where none do."""
     passes, dense = -(-rows // FEW_ROWS), 2 * ROWS * weight.tiles * padded(weight.shape[1])
     fewer = passes * weight.nbytes < weight.nbytes + 2 * dense
-    return passes if fewer and rows <= MOST_ROWS and isinstance(weight.family, Packed) else 0
+    return passes if fewer and rows <= MOST_ROWS and isinstance(weight.weight_layout, Packed) else 0
 
 
 def passes_kernels(weights: Sequence[WeightOutline], processors: int) -> tuple[Kernel, ...]:
     """Those that `multiply_in_passes` and `write_record` launch."""
-    packed = [weight for weight in weights if isinstance(weight.family, Packed)]
-    forms = [weight.family.linear(weight.tiles, weight.shape[1], processors).kernel for weight in packed]
-    kinds = {weight.family.record for weight in packed} - {"floats"}
+    packed = [weight for weight in weights if isinstance(weight.weight_layout, Packed)]
+    forms = [weight.weight_layout.linear(weight.tiles, weight.shape[1], processors).kernel for weight in packed]
+    kinds = {weight.weight_layout.record for weight in packed} - {"floats"}
     return (*dict.fromkeys(forms), *(record_kernel(kind) for kind in sorted(kinds)))
 
 
 def record_room(weights: Sequence[WeightOutline]) -> Room:
     """For the records of rows that several passes take."""
     width = weights[0].shape[1]
-    kinds = {weight.family.record for weight in weights if isinstance(weight.family, Packed)}
+    kinds = {weight.weight_layout.record for weight in weights if isinstance(weight.weight_layout, Packed)}
     return Room(max((MOST_ROWS * record_buffer(kind, Buffer(width)).stride for kind in kinds), default=0))
 
 
@@ -63,7 +63,7 @@ def multiply_in_passes(
     residual: tuple[Argument, int] = (0, 0),
 ) -> None:
     """y = x times the matrix transposed + bias (an address, or 0) + residual, for x of which these are the records."""
-    form = weight.family.linear(weight.tiles, weight.shape[1], bound.device.processors)
+    form = weight.weight_layout.linear(weight.tiles, weight.shape[1], bound.device.processors)
     blocks = -(-weight.tiles // form.tiles)
     rest = [0] * (7 * (PARTS - 1))
     for first in range(0, rows, FEW_ROWS):

@@ -22,12 +22,12 @@ class Part:
 
 
 def linear_call(parts: Sequence[Part], x_record: Buffer, processors: int) -> Call:
-    """One launch for one to three matrices of one family that share x, whose record (`family.record`) is `x_record`."""
+    """One launch for one to three matrices of one weight layout that share x, whose record (`weight_layout.record`) is `x_record`."""
     first = parts[0].weight
     assert 1 <= len(parts) <= PARTS
-    assert all(p.weight.family is first.family and p.weight.shape[1] == first.shape[1] for p in parts)
+    assert all(p.weight.weight_layout is first.weight_layout and p.weight.shape[1] == first.shape[1] for p in parts)
     assert x_record.copies == 1
-    form = first.family.linear(sum(p.weight.tiles for p in parts), first.shape[1], processors)
+    form = first.weight_layout.linear(sum(p.weight.tiles for p in parts), first.shape[1], processors)
     arguments: list[Argument] = []
     for part in parts:
         assert part.y.width == part.weight.shape[0]
@@ -46,14 +46,14 @@ def linear_call(parts: Sequence[Part], x_record: Buffer, processors: int) -> Cal
 def expert_call(
     table: ExpertTable, x_record: Buffer, ids: Buffer, y: Buffer, processors: int, bias_address: int = 0, bias_stride: int = 0
 ) -> Call:
-    """Each row of `x_record` (`copies`: the experts a row uses) times its expert's matrix, those of the table's family only.
+    """Each row of `x_record` (`copies`: the experts a row uses) times its expert's matrix, those of the table's weight layout only.
 
     `ids` are int32 (rows, used), y has the records' copies. `bias_address`: float32 (experts, N) on the device, `bias_stride` bytes a row.
     """
     first, used = table.first, ids.width
     assert x_record.copies == y.copies == used
     assert y.width == first.shape[0]
-    form = first.family.experts(first.tiles * used, first.shape[1], processors)
+    form = first.weight_layout.experts(first.tiles * used, first.shape[1], processors)
     arguments = (
         table.address, first.shape[0], y, y.stride, bias_address, bias_stride, ids, ids.stride, used,
         x_record, x_record.stride, first.shape[1],
@@ -67,4 +67,4 @@ def expert_call(
 def embed_call(weight: WeightOutline, y: Buffer, scale: float) -> Call:
     """y (rows, K) = scale times the matrix's rows that the step's token ids name."""
     arguments = (weight.address, Given.TOKENS, y, y.stride, scale, weight.shape[1])
-    return Call(weight.family.embed(), lambda rows: (1, rows, 1), arguments, (weight,), (y,))
+    return Call(weight.weight_layout.embed(), lambda rows: (1, rows, 1), arguments, (weight,), (y,))

@@ -176,7 +176,7 @@ def high_pair(word: int) -> Any:
 
 
 def multiply_fp8(tile: int, tile_step: int, x: int, x_stride: int, rows: int, columns: int, sums: int) -> None:
-    """Weights e4m3 (see `family_plain.Fp8`) by "halves"; the sums of `UNIT` columns, at most 64, get the scales of both."""
+    """Weights e4m3 (see `plain.Fp8`) by "halves"; the sums of `UNIT` columns, at most 64, get the scales of both."""
     lane, warp = int32(thread() & 31), int32(thread() >> 5)
     steps, last_row = int32((columns + 63) >> 6), int32(rows - 1)
     last = int32(steps - 1)

@@ -1,4 +1,4 @@
-"""Products of up to eight rows with matrices of plain numbers (`family_plain`): kernels of up to three matrices, and of experts.
+"""Products of up to eight rows with matrices of plain numbers (`plain`): kernels of up to three matrices, and of experts.
 
 One block computes `TILES` tiles of 16 features of one matrix: its warps share out the columns (`multiply_plain`), then each feature's
 sums are added up in the order of the warps. So a row's result is the same to the last bit whatever rows and matrices are beside it.

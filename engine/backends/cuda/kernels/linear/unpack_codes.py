@@ -27,7 +27,7 @@ from engine.backends.cuda.layouts.blocks import codes, fetch, fixed_words, low, 
 from engine.backends.cuda.layouts.layout import EMBED, UNPACK, UNPACK_COLUMNS
 
 if TYPE_CHECKING:
-    from engine.backends.cuda.layouts.codes import CodeFamily
+    from engine.backends.cuda.layouts.codes import CodeLayout
 
 WARPS = 8
 SPAN = GROUPS = STEPS = PAIRED = 1
@@ -95,7 +95,7 @@ def values_of(words: Any) -> Any:
 
 
 def _unpack(weight: int, first: int, target: int, stride: int, columns: int) -> None:
-    """See `family`: a warp takes a block."""
+    """See `WeightLayout`: a warp takes a block."""
     lane = int32(thread() & 31)
     g, t = int32(lane >> 2), int32(lane & 3)
     blocks, block = int32((columns + 63) >> 6), int32(block_x() * WARPS + (thread() >> 5))
@@ -126,7 +126,7 @@ def _unpack(weight: int, first: int, target: int, stride: int, columns: int) -> 
 
 
 def _embed(weight: int, tokens: int, y: int, y_stride: int, factor: float, columns: int) -> None:
-    """See `family`: warps take blocks in turn, of which four lanes hold the row."""
+    """See `WeightLayout`: warps take blocks in turn, of which four lanes hold the row."""
     wait_for_others()
     lane = int32(thread() & 31)
     t = int32(lane & 3)
@@ -151,13 +151,13 @@ def _embed(weight: int, tokens: int, y: int, y_stride: int, factor: float, colum
 
 
 @cache
-def unpack_kernel(family: CodeFamily) -> Kernel:
-    """See `family`."""
+def unpack_kernel(weight_layout: CodeLayout) -> Kernel:
+    """See `WeightLayout`."""
     assert WARPS * 64 == UNPACK_COLUMNS
-    return Kernel(f"unpack_{family.name}", _unpack, UNPACK, 32 * WARPS, 80, family.constants, model="unpack_codes")
+    return Kernel(f"unpack_{weight_layout.name}", _unpack, UNPACK, 32 * WARPS, 80, weight_layout.constants, model="unpack_codes")
 
 
 @cache
-def embed_kernel(family: CodeFamily) -> Kernel:
-    """See `family`."""
-    return Kernel(f"embed_{family.name}", _embed, EMBED, 32 * WARPS, 80, family.constants, model="embed_codes")
+def embed_kernel(weight_layout: CodeLayout) -> Kernel:
+    """See `WeightLayout`."""
+    return Kernel(f"embed_{weight_layout.name}", _embed, EMBED, 32 * WARPS, 80, weight_layout.constants, model="embed_codes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.backends.base import WalkPlan
+from engine.backends.base import SamplingPlan
 from engine.sampling import passes
 
 NOTHING = -3.0e38
@@ -46,7 +46,7 @@ MOST_WANTED = 512
 """So many of the likeliest are found, and mostly a few more; without top-k these must do."""
 
 
-def takes(plan: WalkPlan) -> bool:
+def takes(plan: SamplingPlan) -> bool:
     """Whether the kernels can draw so."""
     kept = [value for code, value in plan.steps if code == passes.KEEP_TOP]
     return (
@@ -62,16 +62,16 @@ def takes(plan: WalkPlan) -> bool:
 _KNOWN = (passes.SCALE, passes.KEEP_TOP, passes.KEEP_NUCLEUS, passes.KEEP_REACHING, passes.KEEP_SQUARED)
 
 
-def _starts_with_top(plan: WalkPlan) -> bool:
+def _starts_with_top(plan: SamplingPlan) -> bool:
     return _first_kept(plan)[0] == passes.KEEP_TOP
 
 
-def _first_kept(plan: WalkPlan) -> tuple[int, float]:
+def _first_kept(plan: SamplingPlan) -> tuple[int, float]:
     """The first step that drops tokens."""
     return next((step for step in plan.steps if step[0] != passes.SCALE), (passes.SCALE, 1.0))
 
 
-def plan_words(plan: WalkPlan, separate: bool, most: int = MOST_WANTED) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+def plan_words(plan: SamplingPlan, separate: bool, most: int = MOST_WANTED) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
     """The plan as (PLAN_WORDS,) uint32; `separate`: the model's own likeliest are a list of their own.
 
     Where no step says how many of the likeliest it keeps, `most` are asked for.

@@ -1,6 +1,6 @@
 """The draw of a token on the device: three kernels, or four, behind the pass that gives the logits.
 
-`sampling_survey` looks at the whole vocabulary, `sampling_sort` finds the likeliest tokens, `sampling_draw` applies the steps, draws and
+`scan` looks at the whole vocabulary, `sort` finds the likeliest tokens, `draw` applies the steps, draws and
 gets everything ready for the next step. They decide as `engine.sampling` does; where they cannot, they say so.
 """
 

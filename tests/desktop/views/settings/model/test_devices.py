@@ -10,13 +10,13 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
 
-from desktop.app import Doors
+from desktop.app import EngineApi
 from desktop.items.models.devices import device_choices, device_fields, device_note, device_value
 from engine.backends.choice import Gpu, Usable
 from engine.core import ModelInfo
 from engine.errors import EngineError
 from engine.settings import CacheSettings, LoadSettings
-from tests.desktop.fakes import ECHO_INFO, EchoDoor
+from tests.desktop.fakes import ECHO_INFO, EchoApi
 from tests.desktop.hand import Hand, no_fetch
 
 pytestmark = pytest.mark.gui
@@ -51,8 +51,8 @@ def hand(qtbot, tmp_path):
     hands = []
 
     def make(find) -> Hand:
-        door = EchoDoor()
-        hands.append(Hand(qtbot, tmp_path, door, doors=Doors(door.open_chat, door.describe, no_fetch, find_devices=find)))
+        echo = EchoApi()
+        hands.append(Hand(qtbot, tmp_path, echo, api=EngineApi(echo.open_chat, echo.describe, no_fetch, find_devices=find)))
         return hands[-1]
 
     yield make
@@ -61,20 +61,20 @@ def hand(qtbot, tmp_path):
 
 
 def items(hand: Hand) -> list[str]:
-    combo = hand.window.device_desk.pane.combo
+    combo = hand.window.device_controller.pane.combo
     return [combo.itemText(row) for row in range(combo.count())]
 
 
 def unfold(hand: Hand) -> None:
     hand.window.inspector.group(LoadSettings).open()
     hand.window.inspector.setVisible(True)
-    hand.qtbot.waitUntil(lambda: hand.window.device_desk.pane.isVisible())
+    hand.qtbot.waitUntil(lambda: hand.window.device_controller.pane.isVisible())
 
 
 def test_no_gpu_says_why(hand) -> None:
     one = hand(lambda: NONE)
     unfold(one)
-    note = one.window.device_desk.pane.row.note
+    note = one.window.device_controller.pane.row.note
     one.qtbot.waitUntil(lambda: "No NVIDIA driver" in note.text())
     assert note.text() == "No NVIDIA driver was found on this machine. Models run on the processor."
     assert len(items(one)) == 3
@@ -89,7 +89,7 @@ def test_the_window_does_not_wait_for_a_slow_driver(hand) -> None:
 
     one = hand(slow)
     unfold(one)
-    assert one.window.device_desk.pane.row.note.text() == "Looking for GPUs…"
+    assert one.window.device_controller.pane.row.note.text() == "Looking for GPUs…"
     assert len(items(one)) == 3
     answer.set()
     one.qtbot.waitUntil(lambda: "All GPUs" in items(one))
@@ -99,7 +99,7 @@ def test_a_gpu_is_chosen_in_the_pane(hand) -> None:
     one = hand(lambda: TWO)
     unfold(one)
     one.qtbot.waitUntil(lambda: "All GPUs" in items(one))
-    pane = one.window.device_desk.pane
+    pane = one.window.device_controller.pane
     pane.combo.setFocus()
     for _ in range(3):
         QTest.keyClick(pane.combo, Qt.Key.Key_Down)
@@ -132,14 +132,14 @@ def test_the_menu_moves_the_loaded_model_at_once(hand) -> None:
 
 def test_the_menu_tries_a_model_again_whose_device_failed(hand) -> None:
     one = hand(lambda: NONE)
-    one.door.fail_with = EngineError("A GPU was chosen, but none can be used.")
+    one.echo.fail_with = EngineError("A GPU was chosen, but none can be used.")
     one.session.set_settings(LoadSettings(backend="cuda"))
     path = one.folder / "echo.gguf"
     path.touch()
-    one.window.desk.open(path)
+    one.window.model_controller.open(path)
     one.wait_for("loading")
     one.wait_for("no_model")
-    one.door.fail_with = None
+    one.echo.fail_with = None
     picker = one.window.picker
     next(action for action in picker.device_actions() if action.text() == "Processor (CPU)").trigger()
     one.wait_for("idle")
@@ -155,7 +155,7 @@ def test_a_model_that_runs_otherwise_than_expected_says_so(hand, tmp_path) -> No
     """A sentence that stays, and the report behind its Copy button."""
     one = hand(lambda: ONE)
     words = "m.gguf runs on the processor (CPU), because NVIDIA H200 could not be used: 1 GB is free."
-    one.door.describe = lambda path: replace(ECHO_INFO, path=str(path), notice=words, report="linear q4k: wrong")
+    one.echo.describe = lambda path: replace(ECHO_INFO, path=str(path), notice=words, report="linear q4k: wrong")
     one.session.open_model("/models/m.gguf")
     one.wait_for("idle")
     banner = one.window.chat.banner

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QComboBox
 from desktop.items.models.local_models import ModelEntry
 from desktop.services.models.draft_models import DraftCandidate
 from desktop.views.settings.model.draft_model_list import CHECKING
-from desktop.views.settings.model.drafting_pane import DraftPane
+from desktop.views.settings.model.drafting_pane import DraftingPane
 from desktop.views.settings.model.drafting_stats import speed_words
 from engine.core import Stats
 from engine.settings import SpeculationSettings
@@ -31,14 +31,14 @@ def sources(**own: str) -> dict[str, str]:
 
 @pytest.fixture
 def pane(qtbot):
-    found = DraftPane()
+    found = DraftingPane()
     qtbot.addWidget(found)
     found.resize(280, 600)
     found.show()
     return found
 
 
-def show(pane: DraftPane, **values) -> None:
+def show(pane: DraftingPane, **values) -> None:
     pane.show_values(SpeculationSettings(**values), sources(**dict.fromkeys(values, "conversation")), DEFAULTS)
 
 
