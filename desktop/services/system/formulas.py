@@ -20,11 +20,11 @@ atexit.register(_HELPER.close)
 def formula_svg(latex: str, size: float, display: bool) -> str:
     """As `math_svg`; also empty for a formula at which the process ended. From any thread but the window's."""
     with _one_at_a_time:
-        if not _HELPER.start():
-            from desktop.blocks.latex import math_svg
-
-            return math_svg(latex, size, display)
         try:
+            if not _HELPER.start():
+                from desktop.blocks.latex import math_svg
+
+                return math_svg(latex, size, display)
             return str(_HELPER.ask((latex, size, display)))
         except HelperEnded as error:
             log.warning("a formula of %d characters ended the process that draws them: %s", len(latex), error)

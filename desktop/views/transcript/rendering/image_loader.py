@@ -73,16 +73,18 @@ class _Workshop:
     def _work(self) -> None:
         while True:
             with self._changed:
-                if not self._changed.wait_for(lambda: self._waiting or self._closed, _REST_S):
-                    formulas.rest()
-                    self._changed.wait_for(lambda: self._waiting or self._closed)
+                idle = not self._changed.wait_for(lambda: self._waiting or self._closed, _REST_S)
+            if idle:
+                formulas.rest()  # without the lock, which the window's thread takes: another view's formula may have to end first
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
                 if self._closed:
                     return
                 key = self._waiting.pop()
-            self._since = time.monotonic()
             made: Picture | None = None
             try:
                 if key.size:
+                    self._since = time.monotonic()
                     made = render_math(key.source, key.size, key.colour, key.display, key.ratio)
                 else:
                     made = read_picture(key.source, key.width, key.ratio)

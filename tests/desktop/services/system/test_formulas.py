@@ -89,3 +89,10 @@ def test_the_process_answers_line_by_line(monkeypatch: pytest.MonkeyPatch) -> No
     out = io.StringIO()
     latex_process.main(io.StringIO('["x", 18.0, true]\n["\\\\unknown", 18.0, false]\n'), out)
     assert [json.loads(line) for line in out.getvalue().splitlines()] == [math_svg("x", 18.0, True), ""]
+
+
+def test_at_the_programs_end_a_formula_is_empty_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    helper = HelperProcess("desktop.blocks.latex_process")
+    helper.close()
+    monkeypatch.setattr(formulas, "_HELPER", helper)
+    assert formula_svg("x", 18.0, False) == ""

@@ -1,6 +1,8 @@
-"""The thread that makes pictures outlives one that cannot be made."""
+"""The thread that makes pictures outlives one that cannot be made, and never holds up the window."""
 
 from __future__ import annotations
+
+import threading
 
 import pytest
 from pytestqt.qtbot import QtBot
@@ -25,3 +27,23 @@ def test_a_picture_that_fails_costs_only_itself(qtbot: QtBot, monkeypatch: pytes
         qtbot.waitUntil(lambda key=key: shop.known(key))  # type: ignore[misc]
     assert shop.get(bad) is None
     assert shop.get(good) is not None
+
+
+def test_the_window_does_not_wait_for_a_process_that_is_sent_to_rest(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it has to wait itself, while another view's formula is worked out."""
+    begun, wanted, in_time = threading.Event(), threading.Event(), []
+
+    def rest() -> None:
+        begun.set()
+        in_time.append(wanted.wait(10))
+
+    monkeypatch.setattr(image_loader, "_REST_S", 0.001)
+    monkeypatch.setattr(image_loader.formulas, "rest", rest)
+    shop = ImageLoader()
+    first, second = ImageKey("x", 16.0, "#000000"), ImageKey("y", 16.0, "#000000")
+    shop.want(first)
+    assert begun.wait(30)
+    shop.want(second)
+    wanted.set()
+    qtbot.waitUntil(lambda: shop.known(first) and shop.known(second))
+    assert in_time[0]
